@@ -1,5 +1,5 @@
-//! Seeded changes of valid inputs, for the runs of the fuzz entries under plain `cargo test`. Included by path, so that
-//! no crate depends on it.
+//! Seeded changes of valid inputs, for the runs of the fuzz entries under plain `cargo test`. Included by
+//! path, so that no crate depends on it.
 
 /// SplitMix64: a seed is all it needs.
 pub(crate) struct Random(u64);
@@ -23,7 +23,8 @@ impl Random {
     }
 }
 
-/// Changes `bytes` in one to eight places: bits, bytes, numbers at their edges, pieces copied, cut out or appended.
+/// Changes `bytes` in one to eight places: bits, bytes, numbers at their edges, pieces copied, cut out or
+/// appended.
 pub(crate) fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
     for _ in 0..1 + random.below(8) {
         let at = random.below(bytes.len() + 1);

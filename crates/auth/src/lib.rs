@@ -1,8 +1,9 @@
 //! A key that two machines share, and how they show each other that they have it without saying it.
 //!
-//! It is the part that the handshakes of memory servers and of cluster nodes have in common; what each of them says, and in which order, is its own.
-//! Both sides draw a [`nonce`], and each gives a [`proof`](AuthKey::proof) over all that was said before, with a label of its own: so a proof cannot
-//! be sent back to who made it, nor used again.
+//! It is the part that the handshakes of memory servers and of cluster nodes have in common; what each of
+//! them says, and in which order, is its own. Both sides draw a [`nonce`], and each gives a
+//! [`proof`](AuthKey::proof) over all that was said before, with a label of its own: so a proof cannot be
+//! sent back to who made it, nor used again.
 //!
 //! ```
 //! use azekura_auth::{AuthKey, nonce};
@@ -58,8 +59,8 @@ impl AuthKey {
         })
     }
 
-    /// HMAC-SHA256 of the label and of what was said, one after another. The parts must have sizes that are known beforehand, or two
-    /// different talks could look alike.
+    /// HMAC-SHA256 of the label and of what was said, one after another. The parts must have sizes that are
+    /// known beforehand, or two different talks could look alike.
     ///
     /// # Panics
     ///
@@ -69,7 +70,8 @@ impl AuthKey {
         self.mac(label, said).finalize().into_bytes().into()
     }
 
-    /// Whether `proof` is what [`proof`](Self::proof) gives, in a time that tells nothing of where they differ.
+    /// Whether `proof` is what [`proof`](Self::proof) gives, in a time that tells nothing of where they
+    /// differ.
     #[must_use]
     pub fn is_proof(&self, label: &str, said: &[&[u8]], proof: &[u8]) -> bool {
         self.mac(label, said).verify_slice(proof).is_ok()

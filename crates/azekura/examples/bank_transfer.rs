@@ -1,7 +1,7 @@
 //! Threads that move money between the same accounts at once, and a sum that never changes.
 //!
-//! Each transfer is a serializable transaction: two reads, two writes, all or nothing. Transfers that wait for each other in
-//! a ring are found at once; one is rolled back and `transact` runs it again.
+//! Each transfer is a serializable transaction: two reads, two writes, all or nothing. Transfers that wait
+//! for each other in a ring are found at once; one is rolled back and `transact` runs it again.
 //!
 //! Run: `cargo run --release -p azekura --example bank_transfer`
 

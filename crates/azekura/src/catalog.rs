@@ -1,12 +1,12 @@
 //! Names of tables: a tree of its own (root page 1) from name to tree id and root page.
 //!
-//! A table name is looked up in a cache first. A cached entry is believed only after the transaction has a lock on the
-//! table itself and finds the entry still there; who drops a table holds that lock exclusively and takes the entry out before letting
-//! go. So no transaction ever works on a tree that is gone.
+//! A table name is looked up in a cache first. A cached entry is believed only after the transaction has a
+//! lock on the table itself and finds the entry still there; who drops a table holds that lock exclusively
+//! and takes the entry out before letting go. So no transaction ever works on a tree that is gone.
 //!
-//! - **CATALOG-1** A [`Hint`] is made while a lock on its table is held, and the version moves under the exclusive lock of each table
-//!   that goes: who has locked the hint's table and finds the version unmoved has a table that is there. That costs one load of a line
-//!   that is hardly ever written.
+//! - **CATALOG-1** A [`Hint`] is made while a lock on its table is held, and the version moves under the
+//!   exclusive lock of each table that goes: who has locked the hint's table and finds the version unmoved
+//!   has a table that is there. That costs one load of a line that is hardly ever written.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -50,7 +50,8 @@ impl Catalog {
     /// The caller holds an exclusive lock on the table and is about to let it go.
     pub(crate) fn forget(&self, name: &str) {
         self.cache.write().remove(name);
-        // Release: pairs with the Acquire in `is_current`, though the table's own lock orders the two already.
+        // Release: pairs with the Acquire in `is_current`, though the table's own lock orders the two
+        // already.
         self.version.fetch_add(1, Release);
     }
 

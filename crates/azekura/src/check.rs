@@ -62,8 +62,8 @@ impl CheckReport {
 }
 
 pub(crate) fn check(db: &Database, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
-    // Shared locks on all tables keep writers out, to the end of this transaction; the gate keeps out those that have committed
-    // and still free pages.
+    // Shared locks on all tables keep writers out, to the end of this transaction; the gate keeps out those
+    // that have committed and still free pages.
     let tx = db.lock_all_tables()?;
     let shared = db.shared();
     let _no_leftovers = shared.leftovers_gate.write();

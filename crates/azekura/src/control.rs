@@ -1,12 +1,16 @@
-//! CONTROL: where a restart begins. Two checksummed slots written in turn, so that a torn write leaves the other.
+//! CONTROL: where a restart begins. Two checksummed slots written in turn, so that a torn write leaves the
+//! other.
 //!
-//! - **CONTROL-1** A slot is written whole and synchronously; the other slot, with the older sequence number, stays valid.
-//! - **CONTROL-2** What a slot says is already true on disk when it is written: pages below `redo_lsn` are synced, the
-//!   log up to the checkpoint is durable.
-//! - **CONTROL-4** `durable_lsn`, `covered` and `redo_lsn` are of one moment: when the slot is written the log is durable up to the first, and a
-//!   sync of the page file has covered every batch up to the second. So a log that ends below `durable_lsn` has lost records.
-//! - **CONTROL-3** `ranges` lists, oldest first, the incarnations whose log still counts. All but the last have a fixed end (their
-//!   cut, and the tails of workers that count above it); whatever else they hold above it is void for ever (W5).
+//! - **CONTROL-1** A slot is written whole and synchronously; the other slot, with the older sequence number,
+//!   stays valid.
+//! - **CONTROL-2** What a slot says is already true on disk when it is written: pages below `redo_lsn` are
+//!   synced, the log up to the checkpoint is durable.
+//! - **CONTROL-4** `durable_lsn`, `covered` and `redo_lsn` are of one moment: when the slot is written the
+//!   log is durable up to the first, and a sync of the page file has covered every batch up to the second. So
+//!   a log that ends below `durable_lsn` has lost records.
+//! - **CONTROL-3** `ranges` lists, oldest first, the incarnations whose log still counts. All but the last
+//!   have a fixed end (their cut, and the tails of workers that count above it); whatever else they hold
+//!   above it is void for ever (W5).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,8 +35,8 @@ const MOST: u64 = 1 << 62;
 /// Gaps that are remembered: 5 KiB of the slot at most. The oldest goes first.
 const MOST_GAPS: usize = 256;
 
-/// LSNs that no page of the store can have: a restart after a crash begins a new log this far above the end of the old one. A page with such
-/// an LSN is from a later time than the log.
+/// LSNs that no page of the store can have: a restart after a crash begins a new log this far above the end
+/// of the old one. A page with such an LSN is from a later time than the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LsnGap {
     /// The last LSN below the gap.
@@ -49,16 +53,18 @@ pub(crate) struct Control {
     pub(crate) page_size: usize,
     /// Redo starts here: every page change below is in the page file.
     pub(crate) redo_lsn: Lsn,
-    /// The log is read from here: the least of `redo_lsn` and the first LSN of every transaction active at the checkpoint.
+    /// The log is read from here: the least of `redo_lsn` and the first LSN of every transaction active at
+    /// the checkpoint.
     pub(crate) scan_lsn: Lsn,
     /// No transaction below the checkpoint has this id or a larger one.
     pub(crate) next_txn: TxnId,
     /// Streams that the device's measured flush parallelism asked for; 0 = not measured yet.
     pub(crate) streams: u64,
-    /// The log was durable up to here when this was written: a log that is found to end below has lost records.
+    /// The log was durable up to here when this was written: a log that is found to end below has lost
+    /// records.
     pub(crate) durable_lsn: Lsn,
-    /// Number of the last batch of page writes that the page file's sync had covered when `redo_lsn` was chosen: copies of pages in the
-    /// double-write area count only if their batch came later.
+    /// Number of the last batch of page writes that the page file's sync had covered when `redo_lsn` was
+    /// chosen: copies of pages in the double-write area count only if their batch came later.
     pub(crate) covered: u64,
     pub(crate) ranges: Vec<LogRange>,
     /// Oldest first.
@@ -181,7 +187,8 @@ fn read_slot(bytes: &[u8]) -> Slot {
     if bytes[..8] != MAGIC {
         return Slot::Invalid;
     }
-    // Head of every version: magic, version, body length, checksum. So another version can be told from damage.
+    // Head of every version: magic, version, body length, checksum. So another version can be told from
+    // damage.
     let len = u32_at(12) as usize;
     let Some(body) = bytes.get(HEAD_BYTES..HEAD_BYTES.saturating_add(len)) else { return Slot::Invalid };
     let crc = checksum::crc32c_append(checksum::crc32c(&bytes[..16]), body);

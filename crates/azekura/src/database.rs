@@ -100,11 +100,11 @@ impl Shared {
 
 /// A store. Clones are handles of the same store.
 ///
-/// The store is open until [`close`](Self::close), or until its last handle and its last transaction are dropped. Then
-/// it takes a last checkpoint, and its directory is unlocked. Tickets do not keep it open.
+/// The store is open until [`close`](Self::close), or until its last handle and its last transaction are
+/// dropped. Then it takes a last checkpoint, and its directory is unlocked. Tickets do not keep it open.
 ///
-/// A process that was forked cannot use a store that its parent opened: each call fails with [`Error::Forked`], and
-/// dropping the copies does nothing. Open stores after the fork.
+/// A process that was forked cannot use a store that its parent opened: each call fails with
+/// [`Error::Forked`], and dropping the copies does nothing. Open stores after the fork.
 ///
 /// ```
 /// use azekura::{Database, Error, Table};
@@ -199,14 +199,14 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`] after [`close`](Self::close); [`Error::Forked`] in a child process. Without background threads
-    /// also an error of a checkpoint that was due.
+    /// [`Error::Closed`] after [`close`](Self::close); [`Error::Forked`] in a child process. Without
+    /// background threads also an error of a checkpoint that was due.
     pub fn begin(&self) -> Result<Transaction, Error> {
         Transaction::begin(self.owners.enter()?)
     }
 
-    /// Runs `body` in a transaction and commits it; when it is rolled back so that others can go on, runs it again, later
-    /// and later. An error from `body` rolls back and is returned.
+    /// Runs `body` in a transaction and commits it; when it is rolled back so that others can go on, runs it
+    /// again, later and later. An error from `body` rolls back and is returned.
     ///
     /// `body` may run several times: let it change nothing but the store.
     ///
@@ -220,7 +220,8 @@ impl Database {
         Ok(value)
     }
 
-    /// As [`transact`](Self::transact), but does not wait for the log: a ticket tells when the commit is durable.
+    /// As [`transact`](Self::transact), but does not wait for the log: a ticket tells when the commit is
+    /// durable.
     ///
     /// # Errors
     ///
@@ -234,8 +235,8 @@ impl Database {
         Ok((value, tx.commit_async()?))
     }
 
-    /// As [`transact_async`](Self::transact_async), for one of several commits that the caller waits for together: see
-    /// [`Transaction::commit_batched`].
+    /// As [`transact_async`](Self::transact_async), for one of several commits that the caller waits for
+    /// together: see [`Transaction::commit_batched`].
     ///
     /// # Errors
     ///
@@ -267,8 +268,9 @@ impl Database {
         self.shared.lifetime.while_open(|| self.shared.checkpoint_fully())
     }
 
-    /// A part of a checkpoint: writes at most `max_pages` of the pages that were changed longest ago, and recycles the log as far as that
-    /// allows. For stores without background threads, whose callers choose when; the others do it by themselves.
+    /// A part of a checkpoint: writes at most `max_pages` of the pages that were changed longest ago, and
+    /// recycles the log as far as that allows. For stores without background threads, whose callers choose
+    /// when; the others do it by themselves.
     ///
     /// # Errors
     ///
@@ -284,7 +286,8 @@ impl Database {
         let _ = self.shared.wal.flush(WorkerId::from_index(stream));
     }
 
-    /// Begins a transaction whose records go to this buffer of the log: for crash tests whose runs must be the same each time.
+    /// Begins a transaction whose records go to this buffer of the log: for crash tests whose runs must be
+    /// the same each time.
     #[doc(hidden)]
     pub fn begin_on_log_worker(&self, worker: usize) -> Result<Transaction, Error> {
         let tx = self.begin()?;
@@ -298,8 +301,8 @@ impl Database {
         Stats::of(&self.shared)
     }
 
-    /// Walks everything: order and bounds of keys, checksums, reachability of pages, pages lost or used twice. Reports `(pages done, pages in
-    /// all)` on the way. Writers wait meanwhile.
+    /// Walks everything: order and bounds of keys, checksums, reachability of pages, pages lost or used
+    /// twice. Reports `(pages done, pages in all)` on the way. Writers wait meanwhile.
     ///
     /// # Errors
     ///
@@ -308,9 +311,9 @@ impl Database {
         crate::check::check(self, progress)
     }
 
-    /// Closes the store for all its handles: stops its threads, takes a last checkpoint, and unlocks the directory.
-    /// Later calls of any handle fail with [`Error::Closed`]; closing again is `Ok`. Dropping the last handle does the
-    /// same without telling what went wrong.
+    /// Closes the store for all its handles: stops its threads, takes a last checkpoint, and unlocks the
+    /// directory. Later calls of any handle fail with [`Error::Closed`]; closing again is `Ok`. Dropping the
+    /// last handle does the same without telling what went wrong.
     ///
     /// ```
     /// # use azekura::{Database, Error};
@@ -328,8 +331,8 @@ impl Database {
     /// # Errors
     ///
     /// [`Error::StillInUse`]: transactions are open, in any thread; nothing was changed, the store stays open. A
-    /// transaction that was leaked (`std::mem::forget`) is open until the process ends. Else an error of a file: the
-    /// store is closed, and what was acknowledged is safe all the same.
+    /// transaction that was leaked (`std::mem::forget`) is open until the process ends. Else an error of a
+    /// file: the store is closed, and what was acknowledged is safe all the same.
     pub fn close(&self) -> Result<(), Error> {
         self.owners.close()
     }

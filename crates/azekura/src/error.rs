@@ -13,9 +13,11 @@ use crate::key::DecodeError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The transaction was aborted so that others can go on: run it again. [`Database::transact`](crate::Database::transact) does.
+    /// The transaction was aborted so that others can go on: run it again.
+    /// [`Database::transact`](crate::Database::transact) does.
     Conflict,
-    /// Something is in use or exhausted for now: another process has the store open, every frame of the page cache is pinned.
+    /// Something is in use or exhausted for now: another process has the store open, every frame of the page
+    /// cache is pinned.
     Busy,
     /// The call or its arguments are wrong; trying again does not help.
     Invalid,
@@ -23,8 +25,8 @@ pub enum ErrorKind {
     Corrupt,
     /// The operating system failed a call; the message names the file.
     Io,
-    /// The store takes no more calls of this kind: it was closed, its log failed (reads go on then), or this process
-    /// was forked from the one that opened it. Open it again.
+    /// The store takes no more calls of this kind: it was closed, its log failed (reads go on then), or this
+    /// process was forked from the one that opened it. Open it again.
     Closed,
     /// The caller's own error, carried through [`Database::transact`](crate::Database::transact).
     Other,
@@ -52,15 +54,16 @@ pub enum Error {
         /// Who held the lock at the end.
         holders: Vec<TxnId>,
     },
-    /// A lock is held by another transaction, and this one does not wait ([`Transaction::set_lock_waits`](crate::Transaction::set_lock_waits)); it is as
-    /// it was before the call.
+    /// A lock is held by another transaction, and this one does not wait
+    /// ([`Transaction::set_lock_waits`](crate::Transaction::set_lock_waits)); it is as it was before the
+    /// call.
     #[error("transaction {txn} would have to wait for a lock")]
     WouldWait {
         /// The transaction that does not wait.
         txn: TxnId,
     },
-    /// The transaction was open for longer than [`Builder::transaction_timeout`](crate::Builder::transaction_timeout) allows; it has been
-    /// rolled back.
+    /// The transaction was open for longer than
+    /// [`Builder::transaction_timeout`](crate::Builder::transaction_timeout) allows; it has been rolled back.
     #[error(
         "transaction {txn} was open for {open_ms} ms and was rolled back: the limit is {limit_ms} ms; do less in it, or raise the limit"
     )]
@@ -87,13 +90,15 @@ pub enum Error {
     /// The store was closed by [`Database::close`](crate::Database::close). Open it again.
     #[error("the store was closed; open it again")]
     Closed,
-    /// The store cannot be closed while transactions are open, in any thread; it stays open, and nothing was changed.
+    /// The store cannot be closed while transactions are open, in any thread; it stays open, and nothing was
+    /// changed.
     #[error("the store is still in use: {transactions} open transactions; end them, then close it")]
     StillInUse {
         /// Transactions that are open.
         transactions: usize,
     },
-    /// This process was forked from the one that opened the store, which alone can use it. Open stores after the fork.
+    /// This process was forked from the one that opened the store, which alone can use it. Open stores after
+    /// the fork.
     #[error(
         "the store was opened by process {opened_by}, and a process that was forked from it cannot use it"
     )]
@@ -107,7 +112,8 @@ pub enum Error {
         /// What was wanted and how many frames there are.
         reason: String,
     },
-    /// The log cannot grow: the disk is full. Nothing of the refused operation happened; free space and go on.
+    /// The log cannot grow: the disk is full. Nothing of the refused operation happened; free space and go
+    /// on.
     #[error("the log has no room for this change: {reason}")]
     LogFull {
         /// What could not be created.
@@ -128,7 +134,8 @@ pub enum Error {
         /// The name asked for.
         name: String,
     },
-    /// A table that is to be filled by a bulk load has rows; nothing was changed. Insert the rows one by one, or into another table.
+    /// A table that is to be filled by a bulk load has rows; nothing was changed. Insert the rows one by one,
+    /// or into another table.
     #[error("table {table:?} has rows already; a bulk load fills an empty one")]
     NotEmpty {
         /// The table.
@@ -196,7 +203,8 @@ pub enum Error {
         /// Which page and why.
         reason: String,
     },
-    /// A log write or sync failed some time ago: what is durable is unknown, so nothing more is committed (reads go on).
+    /// A log write or sync failed some time ago: what is durable is unknown, so nothing more is committed
+    /// (reads go on).
     #[error(transparent)]
     Log(#[from] LogFailed),
     /// An error of the caller, made by [`Error::other`].
@@ -205,7 +213,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Wraps an error of the caller, to leave [`Database::transact`](crate::Database::transact) with; the transaction is rolled back.
+    /// Wraps an error of the caller, to leave [`Database::transact`](crate::Database::transact) with; the
+    /// transaction is rolled back.
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Other(error.into())
     }

@@ -1,14 +1,17 @@
-//! The page cache's second tier: clean pages that leave it go to memory servers, and are asked for there before the disk.
+//! The page cache's second tier: clean pages that leave it go to memory servers, and are asked for there
+//! before the disk.
 //!
-//! It stands between the pool and the page file and is invisible to both: [`FarTier`] is a page store. Whatever a server does, a read's answer is
-//! what the disk would have answered:
+//! It stands between the pool and the page file and is invisible to both: [`FarTier`] is a page store.
+//! Whatever a server does, a read's answer is what the disk would have answered:
 //!
-//! - **TIER-1** Before a page is written to disk its far image is forgotten, and offers of older images are refused from then on (CACHE-1 of
-//!   `azekura_far::cache`, with the stamp that the pool takes while the page is still mapped).
-//! - **TIER-2** What is far is known to this opening of the store only: after a crash, or a clean close, nothing of it is believed. Recovery
-//!   so reads the disk, or what it wrote there itself.
-//! - **TIER-3** An image that comes back is, by a digest of 128 bits of all of it (page number and page LSN included), the one that was sent
-//!   last. A server that is lost, stalls, is full or lies costs a miss, and no error.
+//! - **TIER-1** Before a page is written to disk its far image is forgotten, and offers of older images are
+//!   refused from then on (CACHE-1 of `azekura_far::cache`, with the stamp that the pool takes while the page
+//!   is still mapped).
+//! - **TIER-2** What is far is known to this opening of the store only: after a crash, or a clean close,
+//!   nothing of it is believed. Recovery so reads the disk, or what it wrote there itself.
+//! - **TIER-3** An image that comes back is, by a digest of 128 bits of all of it (page number and page LSN
+//!   included), the one that was sent last. A server that is lost, stalls, is full or lies costs a miss, and
+//!   no error.
 
 use azekura_base::page::image;
 use azekura_base::{PageBuf, PageId};
@@ -46,7 +49,8 @@ impl PageStore for FarTier {
         if self.is_far(id, out) { Ok(()) } else { self.disk.read_page(id, out) }
     }
 
-    /// Pages that are far are asked for all at once; the others are read from disk, those that follow each other in one piece.
+    /// Pages that are far are asked for all at once; the others are read from disk, those that follow each
+    /// other in one piece.
     fn read_pages(&self, first: PageId, page_size: usize, out: &mut [u8]) -> Result<(), StoreError> {
         assert!(out.len().is_multiple_of(page_size), "pages are read whole");
         let pages = out.len() / page_size;

@@ -39,8 +39,8 @@ impl std::error::Error for DecodeError {}
 ///
 /// # Laws
 ///
-/// `encode` keeps order (`a < b` exactly when the bytes of `a` are less than those of `b`), and decoding what was encoded
-/// gives an equal key.
+/// `encode` keeps order (`a < b` exactly when the bytes of `a` are less than those of `b`), and decoding what
+/// was encoded gives an equal key.
 pub trait Key {
     /// What reading gives back; `Self` for sized types.
     type Owned;

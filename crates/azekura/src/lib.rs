@@ -1,8 +1,8 @@
 //! Azekura: an embeddable, ordered, multi-writer, serializable, crash-safe key-value store.
 //!
-//! Any number of threads run transactions at once; each sees the store as if it ran alone, and once `commit` returns its effects survive
-//! `kill -9` and power loss. It is a library in your process, not a server, and keeps its data in one directory that one
-//! process has open at a time.
+//! Any number of threads run transactions at once; each sees the store as if it ran alone, and once `commit`
+//! returns its effects survive `kill -9` and power loss. It is a library in your process, not a server, and
+//! keeps its data in one directory that one process has open at a time.
 //!
 //! ```
 //! use azekura::{Database, Error, Table};

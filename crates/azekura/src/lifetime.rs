@@ -6,13 +6,15 @@
 //! | closing | `close` looks whether a transaction is open; a transaction that begins waits for the answer | `close` |
 //! | closed | everything is on disk, the directory is unlocked; each call fails with [`Error::Closed`] | – |
 //!
-//! - **LIFE-1** A transaction counts itself before it looks at the state; `close` changes the state before it reads
-//!   the counts. Both touch the count by read-modify-writes with Acquire and Release, which have one order: the count
-//!   that `close` reads includes the transaction, or the transaction sees that the store is closing.
-//! - **LIFE-2** The directory is unlocked only after the last write to its files: no transaction is open, the store's
-//!   threads have ended, the log is closed.
-//! - **LIFE-3** In a process that was forked from the one that opened the store, nothing is done: each call fails with
-//!   [`Error::Forked`], and what is dropped is forgotten. The files, their locks and the threads are the parent's.
+//! - **LIFE-1** A transaction counts itself before it looks at the state; `close` changes the state before it
+//!   reads the counts. Both touch the count by read-modify-writes with Acquire and Release, which have one
+//!   order: the count that `close` reads includes the transaction, or the transaction sees that the store is
+//!   closing.
+//! - **LIFE-2** The directory is unlocked only after the last write to its files: no transaction is open, the
+//!   store's threads have ended, the log is closed.
+//! - **LIFE-3** In a process that was forked from the one that opened the store, nothing is done: each call
+//!   fails with [`Error::Forked`], and what is dropped is forgotten. The files, their locks and the threads
+//!   are the parent's.
 //!
 //! Tickets keep the log's memory, and not the store: a commit whose store was closed is durable.
 
@@ -93,7 +95,8 @@ impl Lifetime {
     }
 }
 
-/// What the transactions of some threads count themselves in; aligned, so that each count lies on a line of its own.
+/// What the transactions of some threads count themselves in; aligned, so that each count lies on a line of
+/// its own.
 #[repr(align(128))]
 #[derive(Debug)]
 pub(crate) struct Stripe {

@@ -1,7 +1,7 @@
 //! Which locks an operation on a tree takes, and why they make transactions serializable.
 //!
-//! The lock of a key has a record part and a part for the gap below the key (down to the key before it); the end of a
-//! tree has a gap too. Names are by key, so the record part also stands for keys that are not there.
+//! The lock of a key has a record part and a part for the gap below the key (down to the key before it); the
+//! end of a tree has a gap too. Names are by key, so the record part also stands for keys that are not there.
 //!
 //! | operation | on the key | on the next key (or the end) |
 //! |---|---|---|
@@ -11,28 +11,34 @@
 //! | insert | gap I + record X | gap I, tested: it must be grantable, and is not kept |
 //! | delete | gap X + record X | gap X |
 //!
-//! All are held to the end of the transaction (strict two-phase locking). Gap I goes with I only, S with S only, X with nothing. A
-//! transaction that itself holds the next key's gap in S or X and inserts below it takes the same mode on the new key's gap, because
-//! its hold now covers only the upper part of what it covered.
+//! All are held to the end of the transaction (strict two-phase locking). Gap I goes with I only, S with S
+//! only, X with nothing. A transaction that itself holds the next key's gap in S or X and inserts below it
+//! takes the same mode on the new key's gap, because its hold now covers only the upper part of what it
+//! covered.
 //!
-//! **What a scan saw stays so.** Suppose T scanned a range, and U, still without T's end, changes what T would see.
+//! **What a scan saw stays so.** Suppose T scanned a range, and U, still without T's end, changes what T
+//! would see.
 //! - *U updates or deletes a key of the range*: it needs record X on it; T holds record S.
-//! - *U inserts a key K into the range*: let N be the next key when U inserts, determined under the leaf's exclusive latch. T holds gap S on
-//!   the least key at or above K that existed when T looked, and that key is still there (deleting it needs gap X on it), so N is that key,
-//!   or one inserted between by someone else meanwhile, who needed gap I on it as U does, or one inserted by T itself,
-//!   which took gap S along. Each way U's test of gap I fails.
+//! - *U inserts a key K into the range*: let N be the next key when U inserts, determined under the leaf's
+//!   exclusive latch. T holds gap S on the least key at or above K that existed when T looked, and that key
+//!   is still there (deleting it needs gap X on it), so N is that key, or one inserted between by someone
+//!   else meanwhile, who needed gap I on it as U does, or one inserted by T itself, which took gap S along.
+//!   Each way U's test of gap I fails.
 //!
-//! **No dirty reads by absence.** If U deleted K and may still abort, T's scan over K's place meets N, the next key: U holds gap X on it.
-//! If U inserted K and aborts, K's removal merges its gap into N's; nobody else can have relied on K's gap alone, because U holds gap I
-//! on it. U itself can, and goes on when it rolls back to a savepoint: so before the undo removes K, U takes gap S on N if it has read
-//! K's gap. (While K is still there, nobody can come between K and N once this is granted, or remove N.)
+//! **No dirty reads by absence.** If U deleted K and may still abort, T's scan over K's place meets N, the
+//! next key: U holds gap X on it. If U inserted K and aborts, K's removal merges its gap into N's; nobody
+//! else can have relied on K's gap alone, because U holds gap I on it. U itself can, and goes on when it
+//! rolls back to a savepoint: so before the undo removes K, U takes gap S on N if it has read K's gap. (While
+//! K is still there, nobody can come between K and N once this is granted, or remove N.)
 //!
-//! **No key slips between the look and the lock.** Gap locks are only *tried*, while the leaf is latched exclusively (writes) or before its
-//! version is validated (reads). If one cannot be had, the operation backs out, waits for it with no latch held, and looks again.
+//! **No key slips between the look and the lock.** Gap locks are only *tried*, while the leaf is latched
+//! exclusively (writes) or before its version is validated (reads). If one cannot be had, the operation backs
+//! out, waits for it with no latch held, and looks again.
 //!
-//! **Answers wait for what they saw** (W8). Locks are released at commit before the log is on disk; the lock table keeps the newest commit
-//! LSN released per slot and hands it to the next holder, whose `depends_on` grows; a read-only commit waits for it. What the holder logs from then on
-//! rests on it, in a log that wants to know ([`azekura_wal::commit_point`]).
+//! **Answers wait for what they saw** (W8). Locks are released at commit before the log is on disk; the lock
+//! table keeps the newest commit LSN released per slot and hands it to the next holder, whose `depends_on`
+//! grows; a read-only commit waits for it. What the holder logs from then on rests on it, in a log that wants
+//! to know ([`azekura_wal::commit_point`]).
 
 use azekura_base::{Lsn, TreeId};
 use azekura_btree::{Blocked, GapWant, KeyLocks, NextKey};
@@ -41,7 +47,8 @@ use azekura_lock::{
 };
 use azekura_wal::{Wal, WorkerId};
 
-/// A cell of the table above, which a test can have left out to see whether it would notice; see `Builder::leave_out`.
+/// A cell of the table above, which a test can have left out to see whether it would notice; see
+/// `Builder::leave_out`.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockPart {

@@ -67,8 +67,8 @@ fn group_of(groups: &str, version: Version) -> Option<PathBuf> {
     })
 }
 
-/// The group's directory and those of its ancestors up to the mount. A limit of an ancestor holds for the group, and in a
-/// container the group's own path may lie outside of what is mounted.
+/// The group's directory and those of its ancestors up to the mount. A limit of an ancestor holds for the
+/// group, and in a container the group's own path may lie outside of what is mounted.
 fn ancestors(mount: &Path, group: &Path) -> Vec<PathBuf> {
     group.ancestors().map(|part| mount.join(part)).collect()
 }

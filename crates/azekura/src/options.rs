@@ -22,9 +22,9 @@ pub enum Durability {
     /// `commit` returns once the transaction survives power loss.
     #[default]
     Immediate,
-    /// `commit` returns at once; the transaction becomes durable with the next flush, within milliseconds. A crash
-    /// may lose the newest such transactions, never a part of one, and never one on which a durable one depends. Of two that have nothing to do with each other it may
-    /// lose the earlier.
+    /// `commit` returns at once; the transaction becomes durable with the next flush, within milliseconds. A
+    /// crash may lose the newest such transactions, never a part of one, and never one on which a durable one
+    /// depends. Of two that have nothing to do with each other it may lose the earlier.
     Relaxed,
 }
 
@@ -89,46 +89,49 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Size of a page in bytes, 4096 to 65536 and a power of two; 8192 unless set. Counts when the store is created;
-    /// an existing store keeps its own.
+    /// Size of a page in bytes, 4096 to 65536 and a power of two; 8192 unless set. Counts when the store is
+    /// created; an existing store keeps its own.
     #[must_use]
     pub fn page_size(mut self, bytes: usize) -> Self {
         self.page_size = bytes;
         self
     }
 
-    /// Capacity of the page cache in bytes. Default: 256 MiB, or a quarter of the memory that the process may use
-    /// (machine, control group) if that is less. The store may be many times larger.
+    /// Capacity of the page cache in bytes. Default: 256 MiB, or a quarter of the memory that the process may
+    /// use (machine, control group) if that is less. The store may be many times larger.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache_bytes = bytes;
         self
     }
 
-    /// How the log is written and when commits are acknowledged; the parallel log (P-WAL) unless set. The others are there to be
-    /// measured against it. A store may be opened with another one each time.
+    /// How the log is written and when commits are acknowledged; the parallel log (P-WAL) unless set. The
+    /// others are there to be measured against it. A store may be opened with another one each time.
     #[must_use]
     pub fn log_protocol(mut self, protocol: LogProtocol) -> Self {
         self.protocol = protocol;
         self
     }
 
-    /// Log buffers; two per core, at least sixteen, unless set. Any number of threads may commit; those that share a buffer wait for each other's copies.
+    /// Log buffers; two per core, at least sixteen, unless set. Any number of threads may commit; those that
+    /// share a buffer wait for each other's copies.
     #[must_use]
     pub fn wal_workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self
     }
 
-    /// Log files written side by side. Unless set it follows from the device's flush parallelism, measured once.
+    /// Log files written side by side. Unless set it follows from the device's flush parallelism, measured
+    /// once.
     #[must_use]
     pub fn wal_streams(mut self, streams: usize) -> Self {
         self.streams = StreamCount::Fixed(streams);
         self
     }
 
-    /// Most log sequence numbers that a thread draws at once from the counter that all share; 64 unless set. With 1 each record draws its own, as the P-WAL paper
-    /// has it, and builds that know no ranges can read the log.
+    /// Most log sequence numbers that a thread draws at once from the counter that all share; 64 unless set.
+    /// With 1 each record draws its own, as the P-WAL paper has it, and builds that know no ranges can read
+    /// the log.
     #[must_use]
     pub fn wal_lsn_range(mut self, most: u32) -> Self {
         self.lsn_range = most;
@@ -156,20 +159,21 @@ impl Builder {
         self
     }
 
-    /// Time that a restart after a crash should take at the most; 2 seconds unless set. The checkpointer writes dirty pages as early as
-    /// this needs: it counts on 64 MiB of log, 20,000 pages (read and written back) and, until a restart or rollbacks have shown another pace
-    /// ([`Stats::undo_per_second`](crate::Stats::undo_per_second)), 100,000 undone changes per second, all one after the other. Pages count
-    /// whether they are in the cache or not. The changes of a transaction that is left open take their time to be undone;
-    /// up to half of the bound is left for that.
+    /// Time that a restart after a crash should take at the most; 2 seconds unless set. The checkpointer
+    /// writes dirty pages as early as this needs: it counts on 64 MiB of log, 20,000 pages (read and written
+    /// back) and, until a restart or rollbacks have shown another pace
+    /// ([`Stats::undo_per_second`](crate::Stats::undo_per_second)), 100,000 undone changes per second, all
+    /// one after the other. Pages count whether they are in the cache or not. The changes of a transaction
+    /// that is left open take their time to be undone; up to half of the bound is left for that.
     #[must_use]
     pub fn recovery_time(mut self, time: Duration) -> Self {
         self.recovery_time = time;
         self
     }
 
-    /// Threads that redo the log after a crash, 1 to 64, each with its share of the pages. Unless set: as many as the machine has cores,
-    /// but 8 at least, because they mostly wait for pages to be read; where the store may run [no threads](Self::background), none
-    /// but the caller's.
+    /// Threads that redo the log after a crash, 1 to 64, each with its share of the pages. Unless set: as
+    /// many as the machine has cores, but 8 at least, because they mostly wait for pages to be read; where
+    /// the store may run [no threads](Self::background), none but the caller's.
     #[must_use]
     pub fn redo_threads(mut self, threads: usize) -> Self {
         self.redo_threads = Some(threads);
@@ -183,25 +187,25 @@ impl Builder {
         self
     }
 
-    /// Longest time from the begin of a transaction to its commit; unless set, there is none. The first call of a transaction after that
-    /// time rolls it back and fails with [`Error::TransactionTimeout`]. A transaction that makes no call keeps its locks; the log does
-    /// not wait for it.
+    /// Longest time from the begin of a transaction to its commit; unless set, there is none. The first call
+    /// of a transaction after that time rolls it back and fails with [`Error::TransactionTimeout`]. A
+    /// transaction that makes no call keeps its locks; the log does not wait for it.
     #[must_use]
     pub fn transaction_timeout(mut self, limit: Duration) -> Self {
         self.transaction_timeout = Some(limit);
         self
     }
 
-    /// Record locks that one transaction may take in a table before it tries to lock the whole table, which it gets only if nobody is in the
-    /// way; 1024 unless set.
+    /// Record locks that one transaction may take in a table before it tries to lock the whole table, which
+    /// it gets only if nobody is in the way; 1024 unless set.
     #[must_use]
     pub fn lock_escalation(mut self, records: usize) -> Self {
         self.escalation = records.max(1);
         self
     }
 
-    /// Whether the store runs threads of its own (log flusher, page cleaner, checkpointer); yes unless set. Without them
-    /// the caller's calls do that work, which makes a run deterministic.
+    /// Whether the store runs threads of its own (log flusher, page cleaner, checkpointer); yes unless set.
+    /// Without them the caller's calls do that work, which makes a run deterministic.
     #[must_use]
     pub fn background(mut self, background: bool) -> Self {
         self.background = background;
@@ -217,18 +221,21 @@ impl Builder {
     }
 
     /// Permission bits of files that the store creates, less those of the process's umask; 0600 unless set. A
-    /// directory may be searched by all who may read its files: 0640 gives 0750. Files that exist keep their mode.
+    /// directory may be searched by all who may read its files: 0640 gives 0750. Files that exist keep their
+    /// mode.
     #[must_use]
     pub fn file_mode(mut self, mode: u32) -> Self {
         self.file_mode = Some(mode);
         self
     }
 
-    /// Memory servers (`azekura memd`), as `host:port`, which together lend so many bytes for pages that leave the page cache; none unless
-    /// set. They are asked before the disk, which is worth it where a network round trip is shorter than a read of the disk.
+    /// Memory servers (`azekura memd`), as `host:port`, which together lend so many bytes for pages that
+    /// leave the page cache; none unless set. They are asked before the disk, which is worth it where a
+    /// network round trip is shorter than a read of the disk.
     ///
-    /// A server that cannot be reached, is lost, full or wrong is a miss and never an error; it is asked again every half second. What servers
-    /// hold is forgotten when the store is closed. [`Stats`](crate::Stats) tells how it goes.
+    /// A server that cannot be reached, is lost, full or wrong is a miss and never an error; it is asked
+    /// again every half second. What servers hold is forgotten when the store is closed.
+    /// [`Stats`](crate::Stats) tells how it goes.
     #[must_use]
     pub fn far_cache<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>, bytes: u64) -> Self {
         let key = self.far.take().and_then(|far| far.key);
@@ -267,7 +274,8 @@ impl Builder {
             options.fs = Arc::new(OsFs::with_file_mode(mode));
         }
         let path = path.as_ref();
-        // Files are opened and made for as long as the store is open, whatever the working directory is by then.
+        // Files are opened and made for as long as the store is open, whatever the working directory is by
+        // then.
         let path = options.fs.absolute(path).map_err(|e| Error::io("find the absolute path of", path, e))?;
         Database::open_with(&path, options)
     }
@@ -346,8 +354,8 @@ impl Builder {
 
 /// The page cache unless it is set.
 const DEFAULT_CACHE_BYTES: u64 = 256 << 20;
-/// The default cache takes at most this part of the memory that the process may use: beside it there are log buffers, locks,
-/// and the program itself.
+/// The default cache takes at most this part of the memory that the process may use: beside it there are log
+/// buffers, locks, and the program itself.
 const DEFAULT_CACHE_SHARE: u64 = 4;
 
 /// The default capacity of the page cache under this limit on the process's memory.
@@ -399,7 +407,8 @@ impl Builder {
         setting.build().map(Some).map_err(|error| Error::Invalid(format!("far cache: {error}")))
     }
 
-    /// Size of one log buffer. One of many may be small: sixteen full ones fit half of a segment of the usual size. A serial log has one.
+    /// Size of one log buffer. One of many may be small: sixteen full ones fit half of a segment of the usual
+    /// size. A serial log has one.
     pub(crate) fn log_buffer_bytes(&self) -> usize {
         let most = if self.protocol == LogProtocol::Serial { 1 << 20 } else { 512 << 10 };
         usize::try_from(self.segment_bytes / 4).map_or(most, |bytes| bytes.min(most))

@@ -1,7 +1,8 @@
 //! The names under which operations of the store appear in recordings (see `azekura_trace`).
 //!
-//! A transaction run by [`Database::transact`](crate::Database::transact) is an operation around the calls made in
-//! it; in a transaction begun by hand the calls stand for themselves. Off, each costs one relaxed load.
+//! A transaction run by [`Database::transact`](crate::Database::transact) is an operation around the calls
+//! made in it; in a transaction begun by hand the calls stand for themselves. Off, each costs one relaxed
+//! load.
 
 use azekura_trace::{Operation, OperationGuard, operation};
 

@@ -69,8 +69,9 @@ impl ByteBounds {
 
 /// Iterator over the rows of a range; made by [`OpenTable::range`](crate::OpenTable::range).
 ///
-/// Sees the transaction's own writes, also those made while it runs. After an error it ends. Each row costs an allocation
-/// for a key and for a value that need one; [`OpenTable::visit`](crate::OpenTable::visit) lends them instead.
+/// Sees the transaction's own writes, also those made while it runs. After an error it ends. Each row costs
+/// an allocation for a key and for a value that need one; [`OpenTable::visit`](crate::OpenTable::visit) lends
+/// them instead.
 pub struct Range<'tx, K: ?Sized, V: ?Sized> {
     cursor: Cursor<'tx>,
     types: Types<K, V>,

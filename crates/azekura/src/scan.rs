@@ -1,8 +1,9 @@
 //! Scans: a cursor over the rows of a range, locked a leaf or less at a time.
 //!
-//! - **CURSOR-1** `rest` encloses every row that has not been delivered, and of the delivered ones only those of the buffer: they
-//!   are taken out of it before it is read again.
-//! - **CURSOR-2** What is buffered counts only while the transaction has written nothing since: after a write the rest is read anew.
+//! - **CURSOR-1** `rest` encloses every row that has not been delivered, and of the delivered ones only those
+//!   of the buffer: they are taken out of it before it is read again.
+//! - **CURSOR-2** What is buffered counts only while the transaction has written nothing since: after a write
+//!   the rest is read anew.
 
 use std::ops::Bound;
 

@@ -98,8 +98,8 @@ pub struct LogStats {
     pub lsn_draws: u64,
     /// Bytes of records.
     pub record_bytes: u64,
-    /// Of the commits in a log that tracks what they rest on ([`LogProtocol::Rfa`](crate::LogProtocol::Rfa)), those that had to wait for their
-    /// own log only; 0 in others.
+    /// Of the commits in a log that tracks what they rest on ([`LogProtocol::Rfa`](crate::LogProtocol::Rfa)),
+    /// those that had to wait for their own log only; 0 in others.
     pub commits_alone: u64,
     /// Commits that were waited for, and answered while some record before them was not durable.
     pub answered_above_a_hole: u64,
@@ -109,7 +109,8 @@ pub struct LogStats {
     pub written_bytes: u64,
     /// Bytes of log files kept.
     pub retained_bytes: u64,
-    /// Of these, bytes that the undo of open transactions may need. They grow until a checkpoint carries the undo forward.
+    /// Of these, bytes that the undo of open transactions may need. They grow until a checkpoint carries the
+    /// undo forward.
     pub held_bytes: u64,
     /// Newest LSN that is durable in every log.
     pub durable_lsn: u64,

@@ -72,9 +72,9 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for Table<K, V> {
 
 /// A table inside a transaction; made by [`Transaction::table`].
 ///
-/// Reads lock the records they return against change, and the gaps they found empty against insertion, to the end of
-/// the transaction: what was read stays true until commit. Any call may block on another transaction's lock and may fail with
-/// [`Error::Deadlock`]; the transaction is then rolled back already.
+/// Reads lock the records they return against change, and the gaps they found empty against insertion, to the
+/// end of the transaction: what was read stays true until commit. Any call may block on another transaction's
+/// lock and may fail with [`Error::Deadlock`]; the transaction is then rolled back already.
 pub struct OpenTable<'tx, K: ?Sized, V: ?Sized> {
     tx: &'tx Transaction,
     tree: OpenTree,
@@ -108,10 +108,12 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         self.tx.with_key(key, |tx, bytes| tx.read(&self.tree, bytes, |value| self.take(value)))
     }
 
-    /// The value at `key`, which this transaction is going to change: takes the lock at once that the write will need.
+    /// The value at `key`, which this transaction is going to change: takes the lock at once that the write
+    /// will need.
     ///
-    /// Two transactions that read the same row and then write it get into a deadlock, each waiting for the other's read lock, and one of them
-    /// has to run again; with this call the second waits for the first. It costs what [`get`](Self::get) does.
+    /// Two transactions that read the same row and then write it get into a deadlock, each waiting for the
+    /// other's read lock, and one of them has to run again; with this call the second waits for the first. It
+    /// costs what [`get`](Self::get) does.
     ///
     /// ```
     /// # use azekura::{Database, Error, Table};
@@ -134,8 +136,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         self.tx.with_key(key, |tx, bytes| tx.read_for_update(&self.tree, bytes, |value| self.take(value)))
     }
 
-    /// Hands the bytes of the value at `key` to `each`, without copying them for the caller; `None` if there is no value.
-    /// The bytes are those of the encoded value; for byte and text values their bytes.
+    /// Hands the bytes of the value at `key` to `each`, without copying them for the caller; `None` if there
+    /// is no value. The bytes are those of the encoded value; for byte and text values their bytes.
     ///
     /// ```
     /// # use azekura::{Database, Error, Table};
@@ -198,13 +200,16 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         old.map(|mut value| self.take(&mut value)).transpose()
     }
 
-    /// Fills the table, which must be empty, with rows in ascending order of their keys; gives their number. Several times as fast as
-    /// [`insert`](Self::insert): the table's pages are built from below, and no row is logged.
+    /// Fills the table, which must be empty, with rows in ascending order of their keys; gives their number.
+    /// Several times as fast as [`insert`](Self::insert): the table's pages are built from below, and no row
+    /// is logged.
     ///
-    /// It is one change of this transaction like any other: all of it lasts once the transaction has committed, and nothing of it after a crash
-    /// before, an abort, or a return to a savepoint. The table is locked exclusively, so others wait for the transaction's end. Pages are
-    /// written to disk and made durable before this returns, whatever the cache holds, and pages that were freed
-    /// lately cost a checkpoint: worth it from some thousand rows on. Values longer than an eighth of a page are logged all the same.
+    /// It is one change of this transaction like any other: all of it lasts once the transaction has
+    /// committed, and nothing of it after a crash before, an abort, or a return to a savepoint. The table is
+    /// locked exclusively, so others wait for the transaction's end. Pages are written to disk and made
+    /// durable before this returns, whatever the cache holds, and pages that were freed lately cost a
+    /// checkpoint: worth it from some thousand rows on. Values longer than an eighth of a page are logged all
+    /// the same.
     ///
     /// `rows` may read in this transaction, and must not write in it. Pages become 15/16 full.
     ///
@@ -226,7 +231,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     ///
     /// - [`Error::NotEmpty`]: the table has rows.
     /// - [`Error::NotAscending`]: a key is not above the one before it.
-    /// - [`Error::Invalid`]: a key or value is too long, or `rows` wrote in this transaction; that is undone, too.
+    /// - [`Error::Invalid`]: a key or value is too long, or `rows` wrote in this transaction; that is undone,
+    ///   too.
     /// - Conflict errors, and errors of log and files.
     ///
     /// The transaction is then as it was before the call, or over.
@@ -268,8 +274,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
 
     /// The rows whose keys lie in `range`, in key order; from both ends.
     ///
-    /// Rows are read and locked a few at a time as the iterator moves. For text and byte keys write the bounds as
-    /// `"a".."b"` or `b"a".as_slice()..`; for all rows use [`iter`](Self::iter).
+    /// Rows are read and locked a few at a time as the iterator moves. For text and byte keys write the
+    /// bounds as `"a".."b"` or `b"a".as_slice()..`; for all rows use [`iter`](Self::iter).
     pub fn range<Q: Borrow<K>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
         Range::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range))
     }
@@ -280,7 +286,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         Range::new(self.tx, self.tree.clone(), ByteBounds::ALL)
     }
 
-    /// Lends the rows of `range` to `each`, in key order, until it breaks off or fails: a scan that copies nothing for the caller.
+    /// Lends the rows of `range` to `each`, in key order, until it breaks off or fails: a scan that copies
+    /// nothing for the caller.
     ///
     /// ```
     /// # use azekura::{Database, Error, Table};
@@ -320,8 +327,9 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         Ok(())
     }
 
-    /// Lends keys of `range`, as stored, and the first `max` bytes of their values, in key order, until `each` breaks off or fails.
-    /// Of a large value one page is read and no more, so at most what that holds is lent: for walks over keys whose values begin with what matters.
+    /// Lends keys of `range`, as stored, and the first `max` bytes of their values, in key order, until
+    /// `each` breaks off or fails. Of a large value one page is read and no more, so at most what that holds
+    /// is lent: for walks over keys whose values begin with what matters.
     ///
     /// # Errors
     ///

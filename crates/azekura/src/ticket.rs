@@ -13,11 +13,11 @@ use azekura_wal::{CommitPoint, Ticket, Wal};
 use crate::Error;
 use crate::lifetime::Use;
 
-/// Tells when a commit is durable; made by [`Transaction::commit_async`](crate::Transaction::commit_async) and
-/// [`commit_batched`](crate::Transaction::commit_batched).
+/// Tells when a commit is durable; made by [`Transaction::commit_async`](crate::Transaction::commit_async)
+/// and [`commit_batched`](crate::Transaction::commit_batched).
 ///
-/// The commit goes on whether or not the ticket is looked at; dropping it is fine. As a `Future` it needs no particular
-/// runtime. A ticket does not keep the store open: closing makes its commit durable.
+/// The commit goes on whether or not the ticket is looked at; dropping it is fine. As a `Future` it needs no
+/// particular runtime. A ticket does not keep the store open: closing makes its commit durable.
 ///
 /// ```
 /// # use azekura::{Database, Error, Table};
@@ -39,8 +39,8 @@ use crate::lifetime::Use;
 #[must_use = "without looking at the ticket nobody knows when the commit is durable"]
 pub struct CommitTicket(Ticket<LogRef>);
 
-/// The store's log for the tickets of some threads; aligned, so that each count of references lies on a line of its
-/// own.
+/// The store's log for the tickets of some threads; aligned, so that each count of references lies on a line
+/// of its own.
 #[repr(align(128))]
 #[derive(Debug)]
 pub(crate) struct TicketLog {
@@ -55,8 +55,8 @@ impl TicketLog {
     }
 }
 
-/// The store's log, by the reference that the threads of the ticket's transaction share: a count of the log's own would
-/// be written by all threads.
+/// The store's log, by the reference that the threads of the ticket's transaction share: a count of the log's
+/// own would be written by all threads.
 #[derive(Debug)]
 struct LogRef(Arc<TicketLog>);
 

@@ -1,9 +1,10 @@
-//! Bulk loads and power loss: at every I/O in turn, and again during recovery. Two of three runs log by P-WAL, the third by P-WAL with remote-flush avoidance,
-//! where a load counts by its own worker's log and what it rests on; transactions take turns at the workers.
+//! Bulk loads and power loss: at every I/O in turn, and again during recovery. Two of three runs log by
+//! P-WAL, the third by P-WAL with remote-flush avoidance, where a load counts by its own worker's log and
+//! what it rests on; transactions take turns at the workers.
 //!
-//! The script loads tables over pages that had other lives before, while other transactions free pages and take checkpoints in its
-//! midst; it goes back to savepoints, aborts, and changes what was loaded. `AZEKURA_CRASH_SEEDS=50` runs that many scripts (2 unless
-//! set), `AZEKURA_CRASH_SEED=n` one of them.
+//! The script loads tables over pages that had other lives before, while other transactions free pages and
+//! take checkpoints in its midst; it goes back to savepoints, aborts, and changes what was loaded.
+//! `AZEKURA_CRASH_SEEDS=50` runs that many scripts (2 unless set), `AZEKURA_CRASH_SEED=n` one of them.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -94,7 +95,8 @@ impl Script<'_> {
             } else if i == at(2) {
                 self.db.checkpoint_step(7)?;
             } else if i == at(3) {
-                // No checkpoint behind it but the load's own: what restarts would redo of these pages is still in the log.
+                // No checkpoint behind it but the load's own: what restarts would redo of these pages is
+                // still in the log.
                 self.free_some()?;
             }
             Ok((key.as_slice(), value.as_slice()))
@@ -121,7 +123,8 @@ impl Script<'_> {
                 side.insert(b"large".to_vec(), large.clone());
             },
         )?;
-        // All of it but the table, whose name the loading transaction's look at the catalogue may have locked.
+        // All of it but the table, whose name the loading transaction's look at the catalogue may have
+        // locked.
         self.commit(
             |tx| {
                 let side = tx.table(&table("side"))?;
@@ -293,7 +296,8 @@ fn a_crash_during_the_recovery_of_a_load_changes_nothing() {
     }
 }
 
-/// With the loader's threads, cleaner and checkpointer at work, the power goes at some I/O: whichever it is, the answer is one of two.
+/// With the loader's threads, cleaner and checkpointer at work, the power goes at some I/O: whichever it is,
+/// the answer is one of two.
 #[test]
 fn a_cut_while_threads_write_leaves_the_table_whole_or_empty() {
     for seed in 0..if step() == 1 { 100 } else { 12 } {

@@ -1,9 +1,10 @@
-//! Power loss at a random I/O while many threads write, the store's own threads flush, clean and checkpoint, and
-//! some transactions abort or go back to savepoints (invariant 1; RESTART-1).
+//! Power loss at a random I/O while many threads write, the store's own threads flush, clean and checkpoint,
+//! and some transactions abort or go back to savepoints (invariant 1; RESTART-1).
 //!
-//! Each thread's own rows tell which of its transactions are there: a prefix of what it tried, at least as long as
-//! what it was told. Accounts that all share tell whether transactions are atomic across threads. Threads make the
-//! runs differ; `AZEKURA_CRASH_SEEDS=100` makes that many (12 unless set), with another log each.
+//! Each thread's own rows tell which of its transactions are there: a prefix of what it tried, at least as
+//! long as what it was told. Accounts that all share tell whether transactions are atomic across threads.
+//! Threads make the runs differ; `AZEKURA_CRASH_SEEDS=100` makes that many (12 unless set), with another log
+//! each.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 

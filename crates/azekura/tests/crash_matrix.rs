@@ -1,11 +1,11 @@
-//! Power loss with every log protocol and every number of log workers and streams from 1 to 16, another choice at each opening,
-//! and LSNs missing in the midst at will (invariant 1; W5).
+//! Power loss with every log protocol and every number of log workers and streams from 1 to 16, another
+//! choice at each opening, and LSNs missing in the midst at will (invariant 1; W5).
 //!
-//! A history is three lives of one store. In each the power goes at a random I/O, or the process is gone after the last one
-//! with what it had buffered; now and then one log stream is written while the others are not. Then a recovery by a store of
-//! another shape loses power too, and a third store must find a state between "all that was acknowledged" and "all that was
-//! attempted". `AZEKURA_CRASH_SEEDS=20` goes through the matrix so many times (twice unless set), `AZEKURA_CRASH_SEED=n` is
-//! one history.
+//! A history is three lives of one store. In each the power goes at a random I/O, or the process is gone
+//! after the last one with what it had buffered; now and then one log stream is written while the others are
+//! not. Then a recovery by a store of another shape loses power too, and a third store must find a state
+//! between "all that was acknowledged" and "all that was attempted". `AZEKURA_CRASH_SEEDS=20` goes through
+//! the matrix so many times (twice unless set), `AZEKURA_CRASH_SEED=n` is one history.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -88,8 +88,9 @@ fn history(first: LogShape, seed: u64, met: &mut Met) {
     }
 }
 
-/// The shape that a history begins with: in each round of 48 every protocol comes by with each number of workers from 1 to 16; in the first round each
-/// has as many streams as workers, so each number of streams comes by too, and in later rounds others.
+/// The shape that a history begins with: in each round of 48 every protocol comes by with each number of
+/// workers from 1 to 16; in the first round each has as many streams as workers, so each number of streams
+/// comes by too, and in later rounds others.
 fn first_of(seed: u64) -> LogShape {
     let (protocol, workers, round) = (PROTOCOLS[(seed % 3) as usize], 1 + seed / 3 % 16, seed / 48);
     let streams = 1 + (workers - 1 + 5 * round) % workers;

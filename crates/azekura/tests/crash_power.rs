@@ -1,8 +1,9 @@
 //! Power loss at every I/O in turn, and again during recovery (invariant 1; W5, W6, W12, W13).
 //!
-//! A run is deterministic, so the n-th I/O is the same call each time; what of the unsynced writes survives is
-//! drawn from a seed: all, none, some, torn, in any order. `AZEKURA_CRASH_SEEDS=100` runs that many workloads
-//! (3 unless set: one for each log protocol, recovered by another); `AZEKURA_CRASH_SEED=n` one of them.
+//! A run is deterministic, so the n-th I/O is the same call each time; what of the unsynced writes survives
+//! is drawn from a seed: all, none, some, torn, in any order. `AZEKURA_CRASH_SEEDS=100` runs that many
+//! workloads (3 unless set: one for each log protocol, recovered by another); `AZEKURA_CRASH_SEED=n` one of
+//! them.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -24,14 +25,16 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// The log that a seed works with, and the one that recovers: each of the protocols comes first, and each second.
+/// The log that a seed works with, and the one that recovers: each of the protocols comes first, and each
+/// second.
 fn logs(seed: u64) -> [LogShape; 2] {
     let shape =
         |n: u64, workers, streams| LogShape { protocol: PROTOCOLS[(n % 3) as usize], workers, streams };
     [shape(seed, 3, 2), shape(seed / 3 + 1, 4, 1 + (seed % 4) as usize)]
 }
 
-/// Runs the workload on a fresh disk that loses power at its `cut`-th I/O; `None` when the run got to its end before.
+/// Runs the workload on a fresh disk that loses power at its `cut`-th I/O; `None` when the run got to its end
+/// before.
 fn run_until(cut: u64, seed: u64, page_size: usize) -> (FaultFs, Outcome, bool) {
     let fs = FaultFs::new();
     fs.cut_power_at(cut);
@@ -80,8 +83,8 @@ fn every_cut_recovers_to_what_was_acknowledged() {
     }
 }
 
-/// Every 7th crash is followed by recoveries that lose power in their turn, at each of their I/Os, one crash on top of the
-/// other: the answer must not change any more once it has been given.
+/// Every 7th crash is followed by recoveries that lose power in their turn, at each of their I/Os, one crash
+/// on top of the other: the answer must not change any more once it has been given.
 #[test]
 fn a_crash_during_recovery_changes_nothing() {
     for seed in seeds() {

@@ -1,10 +1,12 @@
-//! Power loss in a log whose commits wait only for what they rest on (`LogProtocol::Rfa`; REST-1 to REST-7): what was
-//! acknowledged is there, what is there rests on nothing that is not, and a recovery that is cut off finds the same.
+//! Power loss in a log whose commits wait only for what they rest on (`LogProtocol::Rfa`; REST-1 to REST-7):
+//! what was acknowledged is there, what is there rests on nothing that is not, and a recovery that is cut off
+//! finds the same.
 //!
-//! Clients have a log worker each and take turns at random, with transactions left open, rows that all update, rows of
-//! their own, and log streams written alone. A row holds who wrote it and a digest of all that its transaction had read before: if a
-//! transaction survives without one that it saw, the digest is not what the survivors alone come to. Each client's marker tells
-//! which of its transactions survive. `AZEKURA_CRASH_SEEDS=20` goes through all that so many times, `AZEKURA_CRASH_SEED=n` is one history.
+//! Clients have a log worker each and take turns at random, with transactions left open, rows that all
+//! update, rows of their own, and log streams written alone. A row holds who wrote it and a digest of all
+//! that its transaction had read before: if a transaction survives without one that it saw, the digest is not
+//! what the survivors alone come to. Each client's marker tells which of its transactions survive.
+//! `AZEKURA_CRASH_SEEDS=20` goes through all that so many times, `AZEKURA_CRASH_SEED=n` is one history.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -313,7 +315,8 @@ fn draw_shape(rng: &mut StdRng) -> LogShape {
     if rng.random_bool(0.6) { LogShape { protocol: RFA, ..shape } } else { shape }
 }
 
-/// The survivors among `committed`, as the markers have it: asserts that they are all that was acknowledged, and that the world is what they made of it.
+/// The survivors among `committed`, as the markers have it: asserts that they are all that was acknowledged,
+/// and that the world is what they made of it.
 fn assert_survivors(db: &Database, before: &World, committed: &[Txn], context: &str) -> (World, usize) {
     let found = World::read(db).unwrap_or_else(|e| panic!("{context}: reading everything: {e}"));
     let survives = |txn: &&Txn| txn.number <= found.committed[txn.client];
@@ -337,8 +340,8 @@ fn outlived(world: &World, committed: &[Txn]) -> usize {
     committed.iter().skip_while(survives).filter(survives).count()
 }
 
-/// One life of the store on `disk`: works until the power goes at I/O `cut` or `turns` are over, and is gone. Gives the disk then, and
-/// who had committed.
+/// One life of the store on `disk`: works until the power goes at I/O `cut` or `turns` are over, and is gone.
+/// Gives the disk then, and who had committed.
 fn live(
     disk: &FaultFs,
     shape: LogShape,
@@ -404,7 +407,8 @@ fn history(first: LogShape, seed: u64, met: &mut Met) {
     }
 }
 
-/// Recoveries that lose power, one on top of the other; what one would have found must be what all others find.
+/// Recoveries that lose power, one on top of the other; what one would have found must be what all others
+/// find.
 fn recover_and_be_cut(
     mut disk: FaultFs,
     before: &World,

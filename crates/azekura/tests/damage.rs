@@ -1,5 +1,5 @@
-//! Bytes of every file of a store are changed. Whatever is read after that is what was written, or there is a typed error;
-//! and what `check` calls sound has the content that was written. No panic, no silence.
+//! Bytes of every file of a store are changed. Whatever is read after that is what was written, or there is a
+//! typed error; and what `check` calls sound has the content that was written. No panic, no silence.
 
 #![allow(unreachable_pub, dead_code, reason = "the entries are shared with the fuzz targets")]
 
@@ -26,7 +26,8 @@ fn open(fs: &MemFs) -> Result<Database, Error> {
     common::deterministic(Arc::new(fs.clone()), PAGE, 256).open(DIR)
 }
 
-/// The files of a store with several tables, trees of three levels and large values, and what it went through.
+/// The files of a store with several tables, trees of three levels and large values, and what it went
+/// through.
 fn store(is_closed: bool) -> (Files, Outcome) {
     let fs = MemFs::new();
     let db = open(&fs).expect("creates");
@@ -135,8 +136,8 @@ fn damage_and_ask(runs: u64, is_closed: bool) {
         let (at, done) = damage(random, &mut changed);
         let path = changed[at].0.display().to_string();
         let what = format!("seed {seed}: {path}: {done}");
-        // A closed store has all. One that was not has what was acknowledged; but the end of its log may be torn, and what
-        // a torn end held was not durable, as far as anyone can tell.
+        // A closed store has all. One that was not has what was acknowledged; but the end of its log may be
+        // torn, and what a torn end held was not durable, as far as anyone can tell.
         let oldest_allowed = match (is_closed, path.contains("/wal/")) {
             (true, _) => outcome.states.len() - 1,
             (false, false) => outcome.acknowledged,

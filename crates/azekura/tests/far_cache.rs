@@ -1,5 +1,5 @@
-//! The second tier of the page cache: a store with memory servers answers what one without would, whatever becomes of the servers; and
-//! no page is ever older than what was written.
+//! The second tier of the page cache: a store with memory servers answers what one without would, whatever
+//! becomes of the servers; and no page is ever older than what was written.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
@@ -130,7 +130,8 @@ fn a_page_is_never_older_than_it_was_written_after_a_crash_with_its_old_image_st
             }
             work_until(&db, &mut plain, &mut rng, |far| far.hits > 20);
             compare(&db, &plain);
-            // The power goes: what was acknowledged is in the log, pages are as old as they may be; the server has newer ones, and older.
+            // The power goes: what was acknowledged is in the log, pages are as old as they may be; the
+            // server has newer ones, and older.
             fs.cut_power();
             fs = fs.crash(seed);
             drop(db);

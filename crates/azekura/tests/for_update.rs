@@ -1,4 +1,5 @@
-//! Rows read to be changed are locked for the change: whoever reads them so as second waits, and nobody has to run again.
+//! Rows read to be changed are locked for the change: whoever reads them so as second waits, and nobody has
+//! to run again.
 
 use std::sync::Barrier;
 
@@ -9,7 +10,8 @@ const COUNTERS: Table<u32, u64> = Table::new("counters");
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 200;
 
-/// Adds one to a counter from several threads at once; gives back how often a transaction ran, and the deadlocks.
+/// Adds one to a counter from several threads at once; gives back how often a transaction ran, and the
+/// deadlocks.
 fn count_up(db: &Database, is_for_update: bool) -> Result<(u64, u64), Error> {
     db.transact(|tx| tx.table(&COUNTERS)?.insert(&1, &0))?;
     let start = Barrier::new(usize::try_from(THREADS).expect("few"));

@@ -1,5 +1,5 @@
-//! A disk that has no room for more log: the change is refused by name, the transaction can be rolled back, reading goes on,
-//! and so does writing once there is room again.
+//! A disk that has no room for more log: the change is refused by name, the transaction can be rolled back,
+//! reading goes on, and so does writing once there is room again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +25,8 @@ fn open(fs: &FaultFs) -> Database {
         .expect("opens")
 }
 
-/// Writes until the log has no more room, which it is given up to the change of number `full_from`; the transaction is
-/// still there, with what it did.
+/// Writes until the log has no more room, which it is given up to the change of number `full_from`; the
+/// transaction is still there, with what it did.
 fn fill_up(fs: &FaultFs, tx: &Transaction, full_from: u32) -> Result<u32, Error> {
     let rows = tx.table(&ROWS)?;
     for n in 0..1_000_000 {

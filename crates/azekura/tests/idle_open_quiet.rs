@@ -1,5 +1,5 @@
-//! What a parallel log must not do to a commit, seen from the store, with every log: wait for a worker that idles (W1), or for a transaction that
-//! stays open (W2), or for traffic that does not come (W3).
+//! What a parallel log must not do to a commit, seen from the store, with every log: wait for a worker that
+//! idles (W1), or for a transaction that stays open (W2), or for traffic that does not come (W3).
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -42,8 +42,9 @@ fn put(db: &Database, key: u64) {
     db.transact(|tx| tx.table(&ROWS)?.insert(&key, &key)).unwrap();
 }
 
-/// With every log, with and without threads of its own: `other`, in a thread of its own, does something and waits, and meanwhile ten commits must come through and be
-/// durable, and what `other` has left must be `found`.
+/// With every log, with and without threads of its own: `other`, in a thread of its own, does something and
+/// waits, and meanwhile ten commits must come through and be durable, and what `other` has left must be
+/// `found`.
 fn commits_beside(other: fn(&Database, &dyn Fn()), found: Option<u64>) {
     for (shape, background) in shapes().flat_map(|shape| [(shape, false), (shape, true)]) {
         let disk = FaultFs::new();

@@ -1,8 +1,9 @@
-//! Serializability, seen from outside: threads run transactions, and what they saw must have a serial order that also
-//! respects real time (invariant: strict serializability at commit).
+//! Serializability, seen from outside: threads run transactions, and what they saw must have a serial order
+//! that also respects real time (invariant: strict serializability at commit).
 //!
-//! `AZEKURA_ISOLATION_SEEDS=100` checks that many random histories (12 unless set); `AZEKURA_ISOLATION_SEED=n` one of them.
-//! Threads are not replayed exactly: a seed repeats the plans of the clients, not their interleaving.
+//! `AZEKURA_ISOLATION_SEEDS=100` checks that many random histories (12 unless set);
+//! `AZEKURA_ISOLATION_SEED=n` one of them. Threads are not replayed exactly: a seed repeats the plans of the
+//! clients, not their interleaving.
 
 #[path = "isolation/clients.rs"]
 mod clients;
@@ -64,10 +65,11 @@ fn concurrent_histories_are_serializable() {
     assert!(sum.scans > 0 && sum.dependencies > sum.committed, "{sum:?}");
 }
 
-/// The test above can fail: with a cell of the lock table left out, the checker finds an anomaly soon, mostly at once.
+/// The test above can fail: with a cell of the lock table left out, the checker finds an anomaly soon, mostly
+/// at once.
 ///
-/// Not here, but staged below, are the cells that take clients in one narrow order to matter; random
-/// clients show an anomaly without them in one of ten (`DeleteGap`) to one of thousands of seeds (`UndoneNext`).
+/// Not here, but staged below, are the cells that take clients in one narrow order to matter; random clients
+/// show an anomaly without them in one of ten (`DeleteGap`) to one of thousands of seeds (`UndoneNext`).
 #[test]
 fn a_lock_left_out_is_noticed() {
     const PARTS: [LockPart; 7] = [

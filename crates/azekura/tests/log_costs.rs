@@ -1,7 +1,9 @@
-//! What a transaction costs on the one line that all of them share in the log, the LSN counter: counted, not timed.
+//! What a transaction costs on the one line that all of them share in the log, the LSN counter: counted, not
+//! timed.
 //!
-//! The paper logs BEGIN, each update and END (section 5.2.1): three draws for U-1 and twelve for U-10. Here there is no BEGIN,
-//! a structure change of many pages is one record, and who only read draws nothing. Then one draw serves many records.
+//! The paper logs BEGIN, each update and END (section 5.2.1): three draws for U-1 and twelve for U-10. Here
+//! there is no BEGIN, a structure change of many pages is one record, and who only read draws nothing. Then
+//! one draw serves many records.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 

@@ -1,5 +1,5 @@
-//! Openings leave nothing behind: files, bytes and the work of an opening are the same after hundreds of openings as
-//! after the third, whether the store was closed or its process killed.
+//! Openings leave nothing behind: files, bytes and the work of an opening are the same after hundreds of
+//! openings as after the third, whether the store was closed or its process killed.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 

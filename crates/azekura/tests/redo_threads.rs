@@ -1,5 +1,5 @@
-//! Redo by several threads, each with its share of the pages (REDO-1 to REDO-3 of `restart::redo`): the pages become what one
-//! thread makes of them, and what goes wrong in a share is the error of the opening.
+//! Redo by several threads, each with its share of the pages (REDO-1 to REDO-3 of `restart::redo`): the pages
+//! become what one thread makes of them, and what goes wrong in a share is the error of the opening.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -16,7 +16,8 @@ const PAGE: usize = 4096;
 const SHAPE: Shape =
     Shape { txns: 150, ops: 30, keys: 9_000, tables: 3, large_values: true, checkpoints: false };
 
-/// A store that was killed with everything it wrote on disk. Half of it came after a checkpoint, so redo reads pages and makes pages.
+/// A store that was killed with everything it wrote on disk. Half of it came after a checkpoint, so redo
+/// reads pages and makes pages.
 fn killed(seed: u64, shape: Shape) -> (FaultFs, Outcome) {
     let fs = FaultFs::new();
     let db = deterministic(Arc::new(fs.clone()), PAGE, 64).open("db").unwrap();

@@ -1,5 +1,6 @@
-//! Random transactions on the store and on a `BTreeMap`, with reopening in between: the same content, at several page sizes, with caches of
-//! a few dozen frames. `AZEKURA_SEEDS=100` runs that many seeds (4 unless set).
+//! Random transactions on the store and on a `BTreeMap`, with reopening in between: the same content, at
+//! several page sizes, with caches of a few dozen frames. `AZEKURA_SEEDS=100` runs that many seeds (4 unless
+//! set).
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 

@@ -1,5 +1,6 @@
-//! A restart has no more to do than its setting allows: log to read, pages to read whether they were in the cache or not, changes to undo. Work is counted here, by
-//! what the restart itself says that it did; nothing is timed.
+//! A restart has no more to do than its setting allows: log to read, pages to read whether they were in the
+//! cache or not, changes to undo. Work is counted here, by what the restart itself says that it did; nothing
+//! is timed.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -113,7 +114,8 @@ fn what_a_restart_had_to_undo_tells_how_fast_the_next_one_will() {
     };
     let killed = |tx: &Transaction, db: &Database| {
         assert!(tx.table(&ROWS).unwrap().contains(&KEYS).unwrap(), "it is open");
-        // Another one's commit has the open one's records written. The open one may have the whole table locked.
+        // Another one's commit has the open one's records written. The open one may have the whole table
+        // locked.
         db.transact(|tx| tx.table(&OTHER)?.insert(&0, &[3; 40][..])).unwrap();
         open(&fs.kill(), Duration::MAX).stats()
     };

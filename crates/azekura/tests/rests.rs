@@ -1,5 +1,6 @@
-//! A commit waits for another worker's log exactly if it rests on something there (`LogProtocol::Rfa`; REST-1, REST-3, REST-7): by a page, by a lock,
-//! or not at all. No thread of the store writes, so what is durable is what somebody waited for.
+//! A commit waits for another worker's log exactly if it rests on something there (`LogProtocol::Rfa`;
+//! REST-1, REST-3, REST-7): by a page, by a lock, or not at all. No thread of the store writes, so what is
+//! durable is what somebody waited for.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -138,7 +139,8 @@ fn a_commit_is_not_acknowledged_before_what_it_rests_on() {
 fn what_a_rollback_took_back_is_rested_on_like_everything_else() {
     let fs = FaultFs::new();
     let db = store(&fs);
-    // The page that the second changes has a change and its compensation in the first's log, the lock has no commit.
+    // The page that the second changes has a change and its compensation in the first's log, the lock has no
+    // commit.
     let tx = db.begin_on_log_worker(0).unwrap();
     WRITE_FIRST(&tx).unwrap();
     tx.abort().unwrap();
@@ -146,7 +148,8 @@ fn what_a_rollback_took_back_is_rested_on_like_everything_else() {
     assert_eq!(rows_after_a_crash(&fs, LogProtocol::Rfa), [5, 0, 0]);
 }
 
-/// The very first record of an incarnation is missing, so nothing of it counts but a tail; and the recovery is cut off at each of its I/Os.
+/// The very first record of an incarnation is missing, so nothing of it counts but a tail; and the recovery
+/// is cut off at each of its I/Os.
 #[test]
 fn a_recovery_that_is_cut_off_anywhere_does_not_forget_what_counts_above_the_hole() {
     for protocol in [LogProtocol::Rfa, LogProtocol::PWal] {

@@ -1,5 +1,5 @@
-//! A store that was opened by a relative path goes on when the process changes its working directory: every file that
-//! it makes later comes into the store's directory. And what it makes belongs to its owner alone.
+//! A store that was opened by a relative path goes on when the process changes its working directory: every
+//! file that it makes later comes into the store's directory. And what it makes belongs to its owner alone.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 

@@ -1,6 +1,8 @@
-//! Whether something that is measured again and again has changed for good: who finds out by trial what is best tries anew then.
+//! Whether something that is measured again and again has changed for good: who finds out by trial what is
+//! best tries anew then.
 
-/// Values that differ by more than this are far from each other: machines that others use differ by less between one moment and the next.
+/// Values that differ by more than this are far from each other: machines that others use differ by less
+/// between one moment and the next.
 const FAR: f64 = 1.6;
 
 /// What was measured, as far as it is believed. Values are positive.
@@ -15,7 +17,8 @@ pub struct Known {
 }
 
 impl Known {
-    /// Nothing yet. So many far values in a row are believed; of each other one this part goes into what is known.
+    /// Nothing yet. So many far values in a row are believed; of each other one this part goes into what is
+    /// known.
     #[must_use]
     pub const fn new(patience: u32, weight: f64) -> Self {
         Self { value: None, far: 0, patience, weight }

@@ -2,7 +2,8 @@
 
 use crate::Lsn;
 
-/// The log can no longer make anything durable: a write or a sync failed, and the store stopped committing (W10).
+/// The log can no longer make anything durable: a write or a sync failed, and the store stopped committing
+/// (W10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFailed {
     /// What failed first, in words: file, offset and the operating system's reason.
@@ -19,16 +20,19 @@ impl std::error::Error for LogFailed {}
 
 /// The log as the page cache sees it.
 pub trait DurableLog: Send + Sync {
-    /// Above every LSN drawn so far. Records that come after this call may have smaller ones, if the log draws LSNs ahead:
-    /// [`lsn_bound`](Self::lsn_bound) is below them. Once everything below what this gave is durable, that is too.
+    /// Above every LSN drawn so far. Records that come after this call may have smaller ones, if the log
+    /// draws LSNs ahead: [`lsn_bound`](Self::lsn_bound) is below them. Once everything below what this gave
+    /// is durable, that is too.
     ///
     /// Costs a look at a counter that every appender writes.
     fn next_lsn(&self) -> Lsn;
 
-    /// An LSN that is not above that of any record that is appended after this call. It may lie further back than [`next_lsn`](Self::next_lsn), by what is not
-    /// durable yet, and costs a look at a line that only flushes write. The default is for logs that give each record the next LSN.
+    /// An LSN that is not above that of any record that is appended after this call. It may lie further back
+    /// than [`next_lsn`](Self::next_lsn), by what is not durable yet, and costs a look at a line that only
+    /// flushes write. The default is for logs that give each record the next LSN.
     ///
-    /// A page that turns dirty takes this as the lower bound of its recovery LSN *before* its record is appended.
+    /// A page that turns dirty takes this as the lower bound of its recovery LSN *before* its record is
+    /// appended.
     fn lsn_bound(&self) -> Lsn {
         self.next_lsn()
     }
@@ -36,8 +40,8 @@ pub trait DurableLog: Send + Sync {
     /// Every record with an LSN up to and including this one is on disk, in every worker's log.
     fn durable_lsn(&self) -> Lsn;
 
-    /// Blocks until `durable_lsn() >= lsn`, pushing out other workers' buffers as needed (W2). Never waits for
-    /// another transaction's end.
+    /// Blocks until `durable_lsn() >= lsn`, pushing out other workers' buffers as needed (W2). Never waits
+    /// for another transaction's end.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
 //! Forks: tells a process from the one that it was forked from.
 //!
-//! A fork copies the memory and one thread. A store in that memory is of no use in the child: its threads are gone,
-//! its locks may be held by threads that are not there, and its files belong to the parent. So whatever owns threads
-//! or files remembers the [`Generation`] in which it was made, and refuses to work in another one.
+//! A fork copies the memory and one thread. A store in that memory is of no use in the child: its threads are
+//! gone, its locks may be held by threads that are not there, and its files belong to the parent. So whatever
+//! owns threads or files remembers the [`Generation`] in which it was made, and refuses to work in another
+//! one.
 //!
 //! ```
 //! let here = azekura_base::fork::Generation::current();
@@ -27,15 +28,15 @@ impl Generation {
     pub fn current() -> Self {
         static COUNTED: Once = Once::new();
         COUNTED.call_once(|| {
-            // SAFETY: the handler is a function of this program, and only stores to an atomic. An error (no memory)
-            // leaves forks uncounted.
+            // SAFETY: the handler is a function of this program, and only stores to an atomic. An error (no
+            // memory) leaves forks uncounted.
             let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
         Self(FORKS.load(Relaxed)) // Relaxed: nothing is read through it
     }
 
-    /// Whether this still is the process; `false` in one that was forked from it. Costs a load of a line that no
-    /// thread writes.
+    /// Whether this still is the process; `false` in one that was forked from it. Costs a load of a line that
+    /// no thread writes.
     #[inline]
     #[must_use]
     pub fn is_current(self) -> bool {

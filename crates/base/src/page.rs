@@ -1,9 +1,9 @@
 //! Bytes of a page as relaxed atomic words, and the header that every page carries.
 //!
 //! Optimistic readers look at a page while its latch holder changes it, and throw away what they saw when the
-//! latch's version moved. A plain read there would be a data race; a relaxed atomic load is not, and is a plain
-//! move on every machine that matters. So *all* access to a page in the pool goes through this module: readers
-//! by [`PageWords`], the exclusive holder by [`PageMut`], both without `unsafe`.
+//! latch's version moved. A plain read there would be a data race; a relaxed atomic load is not, and is a
+//! plain move on every machine that matters. So *all* access to a page in the pool goes through this module:
+//! readers by [`PageWords`], the exclusive holder by [`PageMut`], both without `unsafe`.
 //!
 //! Header of every page, little-endian:
 //!

@@ -8,7 +8,8 @@ use crate::sync::thread;
 /// Fewest and most stripes.
 const STRIPES: (usize, usize) = (16, 512);
 
-/// How many stripes to deal threads out to: two for each processor, so that threads that run at once seldom meet; a power of two, 16 at least.
+/// How many stripes to deal threads out to: two for each processor, so that threads that run at once seldom
+/// meet; a power of two, 16 at least.
 #[must_use]
 pub fn stripe_count() -> usize {
     #[cfg(loom)]
@@ -28,7 +29,8 @@ pub fn thread_stripe() -> usize {
     }
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     thread_local! {
-        // std's own atomic: the stripe only spreads load, no protocol rests on it, so no model needs to see it.
+        // std's own atomic: the stripe only spreads load, no protocol rests on it, so no model needs to see
+        // it.
         static STRIPE: usize = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
     STRIPE.with(|s| *s)

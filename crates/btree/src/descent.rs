@@ -7,12 +7,13 @@
 //! 3. Validate the parent. If it has changed, nothing read so far means anything: start over.
 //! 4. The child is the parent now.
 //!
-//! - **HOP-1** A child's version is taken before its parent is validated. So at the moment of that validation the page was
-//!   the parent's child, and its version is not older than that moment's: every later change of the child, also its being
-//!   freed and made into something else, moves the version that we hold.
-//! - **HOP-2** A page leaves a tree only under its own exclusive latch and its parent's, with both versions moved.
-//! - **HOP-3** What was read in a node is believed only after the node validated (or was latched by an upgrade of the
-//!   version under which it was read).
+//! - **HOP-1** A child's version is taken before its parent is validated. So at the moment of that validation
+//!   the page was the parent's child, and its version is not older than that moment's: every later change of
+//!   the child, also its being freed and made into something else, moves the version that we hold.
+//! - **HOP-2** A page leaves a tree only under its own exclusive latch and its parent's, with both versions
+//!   moved.
+//! - **HOP-3** What was read in a node is believed only after the node validated (or was latched by an
+//!   upgrade of the version under which it was read).
 //!
 //! ```text
 //! reader                              writer: merges C away, then C becomes part of another tree
@@ -23,17 +24,20 @@
 //! validates P: fails, starts over     -- without step 3 it would read the other tree's leaf and find it valid
 //! ```
 //!
-//! Had the reader taken C's version before the writer latched C, validating C at the end would fail. There is no
-//! third case: `tests/loom_hop.rs` runs this very code against that writer.
+//! Had the reader taken C's version before the writer latched C, validating C at the end would fail. There is
+//! no third case: `tests/loom_hop.rs` runs this very code against that writer.
 //!
-//! *Who holds up whom.* A reader of resident pages holds nothing: one that stops for ever, anywhere, holds up nobody. A writer that stops holds up those who
-//! come to the nodes that it has latched, and nobody else: its leaf in a change in place; the leaf, its new sibling and their parent in a split, and so, under a
-//! parent, for that moment, the readers of its other leaves too. Shown by stopping threads at every access: `eval/sim/tests/tree.rs`.
+//! *Who holds up whom.* A reader of resident pages holds nothing: one that stops for ever, anywhere, holds up
+//! nobody. A writer that stops holds up those who come to the nodes that it has latched, and nobody else: its
+//! leaf in a change in place; the leaf, its new sibling and their parent in a split, and so, under a parent,
+//! for that moment, the readers of its other leaves too. Shown by stopping threads at every access:
+//! `eval/sim/tests/tree.rs`.
 //!
-//! A page that is not in the pool is fixed (read in) with nothing latched. A page that stays latched is waited for without pin or latch, asleep, which
-//! is traced: waiters that pinned and latched took the line with the latch from its holder, and with 64 processors the holder could not let go. After
-//! [`crate::EnvOptions::optimistic_attempts`] failures the way is taken with latches
-//! (shared down to the parent, each child latched before its parent is let go), so that progress is certain.
+//! A page that is not in the pool is fixed (read in) with nothing latched. A page that stays latched is
+//! waited for without pin or latch, asleep, which is traced: waiters that pinned and latched took the line
+//! with the latch from its holder, and with 64 processors the holder could not let go. After
+//! [`crate::EnvOptions::optimistic_attempts`] failures the way is taken with latches (shared down to the
+//! parent, each child latched before its parent is let go), so that progress is certain.
 
 use azekura_base::{Backoff, PageId, PageWords};
 use azekura_buffer::{BufferPool, ExclusiveGuard, FixError, OptimisticPage, PageGuard, Peek, SharedGuard};
@@ -102,7 +106,8 @@ pub enum Hop<L> {
 pub fn hop<P: Seen, L>(parent: P, seek: Seek<'_>, look: impl FnOnce(PageId) -> L) -> Hop<L> {
     let node = Node::new(parent.words());
     let child = node.child(seek.slot(node));
-    // The id may be rubbish of a page that is just changing; looking for a page that is not there does no harm.
+    // The id may be rubbish of a page that is just changing; looking for a page that is not there does no
+    // harm.
     let looked = look(child);
     // HOP-1: after the look, which took the child's version.
     if parent.is_valid() { Hop::Child(child, looked) } else { Hop::Changed }
@@ -248,7 +253,8 @@ impl<'e> Descent<'e> {
         }
     }
 
-    /// As [`Self::leaf`]; `absent` is told the parent of each leaf that is not in the pool, not validated, before that leaf is brought.
+    /// As [`Self::leaf`]; `absent` is told the parent of each leaf that is not in the pool, not validated,
+    /// before that leaf is brought.
     pub(crate) fn leaf_or(
         &mut self,
         seek: Seek<'_>,
@@ -293,8 +299,8 @@ impl<'e> Descent<'e> {
         }
     }
 
-    /// The node of `level` that covers `key`, and its parent, both latched exclusively. Without a parent the node is
-    /// the root, which may be lower than `level`.
+    /// The node of `level` that covers `key`, and its parent, both latched exclusively. Without a parent the
+    /// node is the root, which may be lower than `level`.
     pub(crate) fn pair(&mut self, key: &[u8], level: u8) -> Result<Pair<'e>, TreeError> {
         let seek = Seek::Covering(key);
         while self.attempts < self.env.optimistic_attempts() {
@@ -324,7 +330,8 @@ impl<'e> Descent<'e> {
         }
     }
 
-    /// The node just above `level` where `seek` leads, latched for readers; `None` if the root is on `level` or below.
+    /// The node just above `level` where `seek` leads, latched for readers; `None` if the root is on `level`
+    /// or below.
     fn latched_parent(&self, seek: Seek<'_>, level: u8) -> Result<Option<SharedGuard<'e>>, TreeError> {
         let pool = self.env.pool();
         let mut at = pool.fix(self.tree.root)?.shared();

@@ -1,9 +1,9 @@
 //! Trees from birth to death: creating one, dropping one, and freeing its pages in bounded steps.
 //!
-//! A dropped tree is left alone until its transaction has committed. Then, like the chains of large values, it is
-//! freed step by step, each step one record of bounded size, with a tree that is smaller after each: its last leaves go
-//! first, then the inner nodes that have become empty. Whoever does this has the tree to itself; a crash in the
-//! middle leaves a smaller tree, and the same steps go on with it.
+//! A dropped tree is left alone until its transaction has committed. Then, like the chains of large values,
+//! it is freed step by step, each step one record of bounded size, with a tree that is smaller after each:
+//! its last leaves go first, then the inner nodes that have become empty. Whoever does this has the tree to
+//! itself; a crash in the middle leaves a smaller tree, and the same steps go on with it.
 
 use azekura_base::{PageId, TreeId};
 use azekura_buffer::ExclusiveGuard;
@@ -40,8 +40,8 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Notes in the transaction of `ctx` that the tree goes when it commits ([`crate::free_step`]). Until then the tree
-    /// stays as it is. The caller holds table lock X, and takes the tree's name away.
+    /// Notes in the transaction of `ctx` that the tree goes when it commits ([`crate::free_step`]). Until
+    /// then the tree stays as it is. The caller holds table lock X, and takes the tree's name away.
     ///
     /// # Errors
     ///
@@ -54,9 +54,9 @@ impl Tree {
 
 /// Frees a bounded part of `what`, which the committed transaction `writer.txn` left to free.
 ///
-/// `index` is its place in [`crate::UndoLog::deferred_frees`]. Gives what is left of it; `None` once all is free. After a
-/// crash, go on with the newest `next_head` that the log has for this index, or with the item itself; the same step done
-/// again does no harm.
+/// `index` is its place in [`crate::UndoLog::deferred_frees`]. Gives what is left of it; `None` once all is
+/// free. After a crash, go on with the newest `next_head` that the log has for this index, or with the item
+/// itself; the same step done again does no harm.
 ///
 /// # Errors
 ///

@@ -19,15 +19,17 @@ use crate::undo::{UndoLog, UndoOp};
 
 /// The log as the tree sees it: somewhere to append to. [`Wal`] is one; tests have others.
 pub trait Log: DurableLog {
-    /// Appends a record for `worker` and gives its LSN, which has its place as `order` has it, and is above `rests_on`; a log that gives each record the next LSN
-    /// need not look at either. The record rests on the one with LSN `rests_on` and all before, as far as [`foreign`](Self::foreign) says so; 0: on none.
+    /// Appends a record for `worker` and gives its LSN, which has its place as `order` has it, and is above
+    /// `rests_on`; a log that gives each record the next LSN need not look at either. The record rests on the
+    /// one with LSN `rests_on` and all before, as far as [`foreign`](Self::foreign) says so; 0: on none.
     ///
     /// # Errors
     ///
     /// [`AppendError`]: nothing was appended, no LSN drawn.
     fn append(&self, worker: WorkerId, body: &[u8], order: Order, rests_on: Lsn) -> Result<Lsn, AppendError>;
 
-    /// `lsn` if the log wants to know that a record of `worker` rests on the one with that LSN; else 0. See [`azekura_wal::commit_point`].
+    /// `lsn` if the log wants to know that a record of `worker` rests on the one with that LSN; else 0. See
+    /// [`azekura_wal::commit_point`].
     fn foreign(&self, _worker: WorkerId, _lsn: Lsn) -> Lsn {
         Lsn(0)
     }
@@ -48,8 +50,8 @@ impl Log for Wal {
 pub struct EnvOptions {
     /// The page file never has more pages than this.
     pub max_pages: u64,
-    /// How often a descent may fail because something changed underneath before it latches its way down. 0 is always:
-    /// slow, but a way to test that way.
+    /// How often a descent may fail because something changed underneath before it latches its way down. 0 is
+    /// always: slow, but a way to test that way.
     pub optimistic_attempts: u32,
 }
 
@@ -60,8 +62,8 @@ impl Default for EnvOptions {
     }
 }
 
-/// Most bytes of a record body that this crate appends, with room to spare: a run of a large value, or a whole page,
-/// and what goes with it. A log's buffers must take records of that size.
+/// Most bytes of a record body that this crate appends, with room to spare: a run of a large value, or a
+/// whole page, and what goes with it. A log's buffers must take records of that size.
 #[must_use]
 pub const fn max_record_bytes(page_size: usize) -> usize {
     run_pages(page_size) as usize * page_size + page_size + 1024
@@ -127,8 +129,8 @@ impl Env {
         &self.space
     }
 
-    /// Makes an empty store of an empty page file, by one record: the first space map (page 0), and a tree without
-    /// records whose root is page 1, which it returns; its id is 0.
+    /// Makes an empty store of an empty page file, by one record: the first space map (page 0), and a tree
+    /// without records whose root is page 1, which it returns; its id is 0.
     ///
     /// # Errors
     ///
@@ -145,9 +147,9 @@ impl Env {
 
     /// Performs one mini-transaction: appends a record with `ops` to the log, then applies them.
     ///
-    /// Each operation names its page by the index of its guard; operations on one page stand side by side, and none
-    /// depends on another of this call. On an error no page has changed. Waits at most for the
-    /// log (a full buffer); the pages stay latched meanwhile, and until the caller drops the guards.
+    /// Each operation names its page by the index of its guard; operations on one page stand side by side,
+    /// and none depends on another of this call. On an error no page has changed. Waits at most for the log
+    /// (a full buffer); the pages stay latched meanwhile, and until the caller drops the guards.
     pub(crate) fn commit(
         &self,
         worker: WorkerId,
@@ -158,11 +160,12 @@ impl Env {
         for &(i, ref op) in ops {
             check(op, guards[i].words(), guards[i].page_id())?;
         }
-        // Before the append: a checkpoint that runs between append and apply must see these pages as dirty from an
-        // LSN that is not above the record's.
+        // Before the append: a checkpoint that runs between append and apply must see these pages as dirty
+        // from an LSN that is not above the record's.
         let bound = self.log.lsn_bound();
         guards.iter_mut().for_each(|guard| guard.will_change(bound));
-        // REST-1 (a): what the pages show is what the change rests on; latched, they show no more until it is appended.
+        // REST-1 (a): what the pages show is what the change rests on; latched, they show no more until it is
+        // appended.
         let foreign = |guard: &ExclusiveGuard<'_>| self.log.foreign(worker, guard.words().lsn());
         let rests_on = guards.iter().map(foreign).max().unwrap_or(Lsn(0));
         let order = order_of(guards, ops);
@@ -175,7 +178,8 @@ impl Env {
             let page_id = guards[i].page_id();
             let mut page = guards[i].page_mut();
             apply_checked(op, &mut page, page_id);
-            // W7: above the page's LSN (RANGE-3), or drawn under the latch, so that no larger one has come to this page before it (RANGE-4).
+            // W7: above the page's LSN (RANGE-3), or drawn under the latch, so that no larger one has come to
+            // this page before it (RANGE-4).
             page.set_lsn(lsn);
         }
         if ops.iter().any(|(_, op)| matches!(op, PageOp::SpaceClear { .. })) {
@@ -199,8 +203,9 @@ impl Env {
     }
 }
 
-/// What a record with these operations comes after: the last changes of its pages. Those of pages that it takes, frees or makes from nothing may not show in
-/// them, so such a record comes after everything (RANGE-4).
+/// What a record with these operations comes after: the last changes of its pages. Those of pages that it
+/// takes, frees or makes from nothing may not show in them, so such a record comes after everything
+/// (RANGE-4).
 fn order_of(guards: &[ExclusiveGuard<'_>], ops: &[(usize, PageOp<'_>)]) -> Order {
     if ops.iter().all(|(_, op)| op.is_of_rows()) {
         let last = guards.iter().map(|guard| guard.words().lsn()).max();
@@ -210,8 +215,8 @@ fn order_of(guards: &[ExclusiveGuard<'_>], ops: &[(usize, PageOp<'_>)]) -> Order
     }
 }
 
-/// Makes a page that was to be formatted, and is not, a free one. It is dirty, so it will be written: it must be a page,
-/// and as new as the log, so that records of its former life are not redone on it.
+/// Makes a page that was to be formatted, and is not, a free one. It is dirty, so it will be written: it must
+/// be a page, and as new as the log, so that records of its former life are not redone on it.
 #[cold]
 fn leave_free(guard: &mut ExclusiveGuard<'_>, next_lsn: Lsn) {
     let id = guard.page_id();
@@ -240,7 +245,8 @@ pub(crate) fn empty_leaf(page_size: usize, tree: Tree) -> Scratch {
     scratch
 }
 
-/// Runs `f` with this thread's buffer for a record or a key, empty. If `f` asks for it again, as a keeper of locks may that uses a tree, that is another one.
+/// Runs `f` with this thread's buffer for a record or a key, empty. If `f` asks for it again, as a keeper of
+/// locks may that uses a tree, that is another one.
 pub(crate) fn with_buffer<R>(f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     azekura_base::per_thread! {
         static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };

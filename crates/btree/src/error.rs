@@ -38,8 +38,8 @@ pub enum RecordError {
     },
 }
 
-/// Why an operation on a tree failed. Nothing was changed by the failing step; a statement of several steps (a large
-/// value) may have pushed undo entries, which the caller rolls back.
+/// Why an operation on a tree failed. Nothing was changed by the failing step; a statement of several steps
+/// (a large value) may have pushed undo entries, which the caller rolls back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TreeError {

@@ -1,18 +1,23 @@
-//! Which leaves writers fight for: those that only share a leaf, and not a record, are given leaves of their own.
+//! Which leaves writers fight for: those that only share a leaf, and not a record, are given leaves of their
+//! own.
 //!
-//! Two writers of different records meet at a latch only because the records lie in one leaf. Few hot records (warehouses, counters) lie in one leaf all
-//! together, and then its latch, not the store, says how many are changed in a second. So a leaf whose writers meet often is split though it has room
+//! Two writers of different records meet at a latch only because the records lie in one leaf. Few hot records
+//! (warehouses, counters) lie in one leaf all together, and then its latch, not the store, says how many are
+//! changed in a second. So a leaf whose writers meet often is split though it has room
 //! ([`crate::structure`]), again and again if need be, down to a record each.
 //!
 //! 1. A writer that met others on its way makes its leaf warmer by one.
-//! 2. Of the others, one in [`SAMPLED`] cools it by [`COOLING`]: so leaves where fewer than one writer in sixteen meets another stay cold, however long it
-//!    goes on. Who is sampled is said by the change's LSN, which is at hand: a writer alone writes nothing shared here.
+//! 2. Of the others, one in [`SAMPLED`] cools it by [`COOLING`]: so leaves where fewer than one writer in
+//!    sixteen meets another stay cold, however long it goes on. Who is sampled is said by the change's LSN,
+//!    which is at hand: a writer alone writes nothing shared here.
 //! 3. A leaf that is [`HOT`] is split by the writer who found out, and begins anew.
 //!
-//! A slot of the table has one leaf; another that comes to it cools it first, and takes it when it is cold. All of it is a guess that decides nothing but
-//! where a split is worth its page: steps lost between two threads, and leaves forgotten, do no harm.
+//! A slot of the table has one leaf; another that comes to it cools it first, and takes it when it is cold.
+//! All of it is a guess that decides nothing but where a split is worth its page: steps lost between two
+//! threads, and leaves forgotten, do no harm.
 //!
-//! The idea of splitting for contention: A. Alhomssi, V. Leis, *Contention and Space Management in B-Trees*, CIDR 2021. The measure is ours.
+//! The idea of splitting for contention: A. Alhomssi, V. Leis, *Contention and Space Management in B-Trees*,
+//! CIDR 2021. The measure is ours.
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::{Lsn, PageId};

@@ -1,12 +1,12 @@
 //! What the tree asks of whoever keeps the locks, at the moments when only the tree knows the next key.
 //!
-//! A lock is only *tried* here: the calls come while a leaf is latched exclusively (writes), or between reading a leaf
-//! and validating its version (reads). So what is locked is what was looked at: no key slips between the look and
-//! the lock. When a lock cannot be had, the operation returns [`Outcome::Blocked`] with nothing changed and no latch
-//! held; the caller waits for that lock and calls again.
+//! A lock is only *tried* here: the calls come while a leaf is latched exclusively (writes), or between
+//! reading a leaf and validating its version (reads). So what is locked is what was looked at: no key slips
+//! between the look and the lock. When a lock cannot be had, the operation returns [`Outcome::Blocked`] with
+//! nothing changed and no latch held; the caller waits for that lock and calls again.
 //!
-//! A *read* may ask for a lock, find that the leaf has changed, and ask again for other keys: the locks of the first
-//! attempt are held for nothing until the transaction ends.
+//! A *read* may ask for a lock, find that the leaf has changed, and ask again for other keys: the locks of
+//! the first attempt are held for nothing until the transaction ends.
 
 use azekura_base::TreeId;
 
@@ -36,7 +36,8 @@ pub struct Blocked;
 
 /// The keeper of locks as the tree sees it.
 pub trait KeyLocks {
-    /// Whether the calls below do anything. If not (the whole table is locked), the tree looks for no next key.
+    /// Whether the calls below do anything. If not (the whole table is locked), the tree looks for no next
+    /// key.
     fn is_needed(&self) -> bool {
         true
     }

@@ -60,7 +60,8 @@ pub(crate) fn lock_gap<'e>(
     })
 }
 
-/// Replaces `from`, a fence, by the least key not below it; `false` if there is none. Appends the leaves that say so.
+/// Replaces `from`, a fence, by the least key not below it; `false` if there is none. Appends the leaves that
+/// say so.
 fn first_from<'e>(
     env: &'e Env,
     tree: Tree,

@@ -1,10 +1,10 @@
 //! Values too large for a leaf: chains of runs of pages.
 //!
-//! A leaf's cell refers to the chain's first page. A *run* is up to [`run_pages`] neighbouring pages written by one
-//! log record; its first page names the next run. The chain is written from its end, so that each run knows its
-//! successor; every run is an update with the inverse "free these pages", and the cell that refers to the chain
-//! comes last. Nobody but the holder of the record's lock ever looks at a chain, so pages are read one after the
-//! other without coupling.
+//! A leaf's cell refers to the chain's first page. A *run* is up to [`run_pages`] neighbouring pages written
+//! by one log record; its first page names the next run. The chain is written from its end, so that each run
+//! knows its successor; every run is an update with the inverse "free these pages", and the cell that refers
+//! to the chain comes last. Nobody but the holder of the record's lock ever looks at a chain, so pages are
+//! read one after the other without coupling.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -212,7 +212,8 @@ pub(crate) fn read(env: &Env, reference: OverflowRef, out: &mut Vec<u8>) -> Resu
     walk_chain(env, reference, |_, page, len| page.read_into(PAYLOAD_AT, len, out))
 }
 
-/// Appends the first `max` bytes of the value that `reference` names to `out`, or as many as its first page has. Reads that page only.
+/// Appends the first `max` bytes of the value that `reference` names to `out`, or as many as its first page
+/// has. Reads that page only.
 ///
 /// # Errors
 ///

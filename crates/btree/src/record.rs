@@ -10,8 +10,8 @@
 //! | 6 free step | txn, index, next head | part of what a committed transaction left to free is free now: item `index`; the rest of a chain starts at the next head, 0 when all of the item is free |
 //! | 7 carry | txn, flags, undo entries | a copy of the transaction's undo log as it is at this place; see [`Carry`] |
 //!
-//! Then follow page operations up to the record's end. Numbers are LEB128. Kinds from 32 on belong to the floors
-//! above.
+//! Then follow page operations up to the record's end. Numbers are LEB128. Kinds from 32 on belong to the
+//! floors above.
 
 use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u64};
 use azekura_base::{PageId, TxnId};
@@ -36,8 +36,9 @@ const CARRY_COMMITTED: u64 = 4;
 
 /// One part of a copy of a transaction's undo log, which a checkpoint writes to the head of the log.
 ///
-/// From the last part on, the copy replaces everything that earlier records say about the transaction: a restart need not
-/// read them. A copy without its last part counts for nothing. No other record of the transaction lies between the parts.
+/// From the last part on, the copy replaces everything that earlier records say about the transaction: a
+/// restart need not read them. A copy without its last part counts for nothing. No other record of the
+/// transaction lies between the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carry<'a> {
     /// Whether this is the first part.
@@ -71,7 +72,8 @@ pub enum Head<'a> {
     Commit {
         /// The transaction.
         txn: TxnId,
-        /// Whether it leaves something to free ([`crate::UndoLog::deferred_frees`]); if not, this record is its last.
+        /// Whether it leaves something to free ([`crate::UndoLog::deferred_frees`]); if not, this record is
+        /// its last.
         has_deferred: bool,
     },
     /// The transaction is over: undone, or committed with everything freed.

@@ -8,8 +8,8 @@ use crate::env::Env;
 use crate::error::{RecordError, TreeError};
 use crate::record::Record;
 
-/// What one record does to one page: the unit of redo. The changes of one page must be redone in LSN order; those of different
-/// pages need no order, not even those of one record.
+/// What one record does to one page: the unit of redo. The changes of one page must be redone in LSN order;
+/// those of different pages need no order, not even those of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageChange<'a> {
     page_id: PageId,
@@ -38,8 +38,9 @@ impl<'a> PageChange<'a> {
 
     /// Applies the change, whose record has this LSN, unless the page shows it already; says whether it did.
     ///
-    /// Idempotent. A page that is rewritten whole is not read first: should it be newer on disk, all that made it newer is in the
-    /// log behind this record and is done again. (Not so for loaded pages: of those no former record is redone, LOAD-2 of `load`.) Blocks for the page's read, and for its latch.
+    /// Idempotent. A page that is rewritten whole is not read first: should it be newer on disk, all that
+    /// made it newer is in the log behind this record and is done again. (Not so for loaded pages: of those
+    /// no former record is redone, LOAD-2 of `load`.) Blocks for the page's read, and for its latch.
     ///
     /// # Errors
     ///
@@ -69,8 +70,8 @@ impl<'a> PageChange<'a> {
     }
 }
 
-/// The changes of a record, page by page: operations on one page stand side by side, and go together, since the page's LSN
-/// cannot tell them apart.
+/// The changes of a record, page by page: operations on one page stand side by side, and go together, since
+/// the page's LSN cannot tell them apart.
 #[derive(Clone, Copy, Debug)]
 pub struct PageChanges<'a> {
     rest: Ops<'a>,

@@ -1,7 +1,7 @@
 //! Undoing what a transaction did, newest first, and logging that it is undone.
 //!
-//! Each entry undone is one compensation record, which recovery counts: "the newest entry not yet undone is undone".
-//! A structure change that undoing needs on the way is a record of its own, belonging to nobody.
+//! Each entry undone is one compensation record, which recovery counts: "the newest entry not yet undone is
+//! undone". A structure change that undoing needs on the way is a record of its own, belonging to nobody.
 
 use azekura_base::PageId;
 
@@ -31,7 +31,8 @@ pub fn roll_back_to(env: &Env, writer: Writer, undo: &mut UndoLog, len: usize) -
     Ok(())
 }
 
-/// Undoes one entry, the newest of the transaction. The transaction holds its locks still, or no one else runs.
+/// Undoes one entry, the newest of the transaction. The transaction holds its locks still, or no one else
+/// runs.
 ///
 /// # Errors
 ///

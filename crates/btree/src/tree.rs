@@ -50,9 +50,9 @@ impl WriteCtx<'_> {
 impl Tree {
     /// Reads the value of `key` into `out`, replacing what was there; says whether the key is present.
     ///
-    /// The caller holds what lock it needs on the key. Pages that are in the pool are neither latched nor pinned,
-    /// and nothing is written to a shared line; a page that is not is read in. A large value takes a fix and a shared
-    /// latch per page of it.
+    /// The caller holds what lock it needs on the key. Pages that are in the pool are neither latched nor
+    /// pinned, and nothing is written to a shared line; a page that is not is read in. A large value takes a
+    /// fix and a shared latch per page of it.
     ///
     /// # Errors
     ///

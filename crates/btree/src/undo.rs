@@ -1,8 +1,9 @@
 //! What undoes a change, logically: entries of a transaction's undo log.
 //!
-//! A record may have moved to another page by the time it is undone (W13), so an entry names a key, never a page of
-//! a tree. Transactions undo strictly last-in first-out; an entry is therefore undone when the tree's record is
-//! exactly as the change left it. [`UndoOp::Flip`] rests on that: the bits that it flips back are those it flipped.
+//! A record may have moved to another page by the time it is undone (W13), so an entry names a key, never a
+//! page of a tree. Transactions undo strictly last-in first-out; an entry is therefore undone when the tree's
+//! record is exactly as the change left it. [`UndoOp::Flip`] rests on that: the bits that it flips back are
+//! those it flipped.
 
 use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u8, take_u64};
 use azekura_base::{PageId, TreeId};
@@ -55,11 +56,13 @@ pub enum UndoOp<'a> {
         /// The tree.
         tree: Tree,
     },
-    /// An empty tree was filled by [`Loader`](crate::Loader): it is empty again, and the pages of its nodes and large values are free.
+    /// An empty tree was filled by [`Loader`](crate::Loader): it is empty again, and the pages of its nodes
+    /// and large values are free.
     EmptyTree {
         /// The tree.
         tree: Tree,
-        /// So many entries before this one, which said what to free while the tree did not yet refer to it, are done with.
+        /// So many entries before this one, which said what to free while the tree did not yet refer to it,
+        /// are done with.
         covers: u64,
     },
     /// A tree was dropped: it stays. Its pages are freed only after the commit.
@@ -89,7 +92,8 @@ const KEEP_TREE: u8 = 7;
 const EMPTY_TREE: u8 = 8;
 
 impl<'a> UndoOp<'a> {
-    /// What the change took out of use: to be freed once the transaction has committed ([`crate::free_step`]).
+    /// What the change took out of use: to be freed once the transaction has committed
+    /// ([`crate::free_step`]).
     ///
     /// Until then it stays as it is, so that undo can put the reference back.
     #[must_use]
@@ -108,7 +112,8 @@ impl<'a> UndoOp<'a> {
         self.encode_beside(out, None);
     }
 
-    /// Appends the entry as part of a record whose first page operation is `op`: what both hold is written once.
+    /// Appends the entry as part of a record whose first page operation is `op`: what both hold is written
+    /// once.
     pub(crate) fn encode_beside(&self, out: &mut Vec<u8>, op: Option<&PageOp<'_>>) {
         match *self {
             Self::RemoveKey { tree, key } => {
@@ -292,7 +297,8 @@ impl UndoLog {
         (0..self.len()).filter_map(|i| self.get(i))
     }
 
-    /// The bytes of all entries, oldest first, in parts of about `part_bytes`, at least one; no part ends inside an entry.
+    /// The bytes of all entries, oldest first, in parts of about `part_bytes`, at least one; no part ends
+    /// inside an entry.
     pub fn parts(&self, part_bytes: usize) -> impl Iterator<Item = &[u8]> {
         let mut rest = Some(0);
         std::iter::from_fn(move || {
@@ -304,8 +310,8 @@ impl UndoLog {
         })
     }
 
-    /// Appends entries that [`parts`](Self::parts) gave. An entry that covers others covers none of those that precede it
-    /// here: they have been taken out of the log that was copied.
+    /// Appends entries that [`parts`](Self::parts) gave. An entry that covers others covers none of those
+    /// that precede it here: they have been taken out of the log that was copied.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The whole-store check: every page of every tree, and the space maps against them.
 //!
-//! Run it while nothing writes. It reads every page in use through the pool, so checksums are verified on the way. It finds
-//! as much as it can: a damaged page costs what hangs below it, not the rest.
+//! Run it while nothing writes. It reads every page in use through the pool, so checksums are verified on the
+//! way. It finds as much as it can: a damaged page costs what hangs below it, not the rest.
 
 use std::collections::HashMap;
 
@@ -63,12 +63,13 @@ impl Report {
     }
 }
 
-/// Checks `trees`, and that they, `pending` (what committed transactions still have to free), and the space maps account for
-/// exactly the same pages. Calls `progress` with pages visited and pages in use.
+/// Checks `trees`, and that they, `pending` (what committed transactions still have to free), and the space
+/// maps account for exactly the same pages. Calls `progress` with pages visited and pages in use.
 ///
 /// # Errors
 ///
-/// Never for what is wrong with the store: that is in the report. [`TreeError::Fix`] if the pool itself gives up.
+/// Never for what is wrong with the store: that is in the report. [`TreeError::Fix`] if the pool itself gives
+/// up.
 pub fn verify(
     env: &Env,
     trees: &[Tree],

@@ -1,7 +1,7 @@
 //! Writing one key: insert, put, replace, remove.
 //!
-//! Each way: find the leaf and latch it, look for the key, try the gap lock if a key appears or goes, make room if
-//! there is none (by a structure change, then start over), and perform the mini-transaction.
+//! Each way: find the leaf and latch it, look for the key, try the gap lock if a key appears or goes, make
+//! room if there is none (by a structure change, then start over), and perform the mini-transaction.
 
 use azekura_base::{Lsn, PageId};
 use azekura_buffer::ExclusiveGuard;
@@ -56,13 +56,13 @@ impl Tree {
     /// Writes `value` under `key`, as `mode` says. If `old` is given, it receives the value that was there.
     ///
     /// The caller holds record X on the key. For a new key, [`GapWant::Insert`] is asked for the next key; on
-    /// [`Outcome::Blocked`] nothing was changed. Values above [`max_inline_value`] become a chain, written before the
-    /// key and taken back if the key then cannot be written.
+    /// [`Outcome::Blocked`] nothing was changed. Values above [`max_inline_value`] become a chain, written
+    /// before the key and taken back if the key then cannot be written.
     ///
     /// # Errors
     ///
-    /// [`TreeError::KeyTooLong`], [`TreeError::ValueTooLong`], [`TreeError::SpaceFull`], or what pool and log say. What
-    /// a failed call left in the undo log the caller rolls back.
+    /// [`TreeError::KeyTooLong`], [`TreeError::ValueTooLong`], [`TreeError::SpaceFull`], or what pool and log
+    /// say. What a failed call left in the undo log the caller rolls back.
     pub fn put(
         &self,
         env: &Env,
@@ -195,7 +195,8 @@ impl Tree {
         Ok(Step::Changed(Written::Replaced, Change { page_id, lsn }))
     }
 
-    /// Splits the leaf with `key`, which this thread has just changed, if writers of different records fight for it.
+    /// Splits the leaf with `key`, which this thread has just changed, if writers of different records fight
+    /// for it.
     #[inline]
     fn part_writers_if_hot(
         &self,

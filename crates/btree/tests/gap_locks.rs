@@ -1,5 +1,5 @@
-//! The tree offers each lock at the moment when it protects what was looked at: no key slips between the look and
-//! the lock, also across leaves; and a lock that cannot be had leaves everything as it was.
+//! The tree offers each lock at the moment when it protects what was looked at: no key slips between the look
+//! and the lock, also across leaves; and a lock that cannot be had leaves everything as it was.
 
 mod common;
 
@@ -196,8 +196,8 @@ fn an_insert_sees_a_key_that_slips_in_between_its_look_and_its_lock() {
     let (world, tree) = World::new(4096, 64);
     let firsts = several_leaves(&world, tree);
     let second = number(&firsts[1]);
-    // The new key is the last of its leaf. While the gap below the next leaf's first key is being locked, that key is
-    // removed: the lock must be had for the key behind it, too.
+    // The new key is the last of its leaf. While the gap below the next leaf's first key is being locked,
+    // that key is removed: the lock must be had for the key behind it, too.
     let mut keeper = Keeper {
         meanwhile: Some((
             1,
@@ -269,7 +269,8 @@ fn a_scan_sees_a_key_that_is_inserted_behind_its_leaf_while_it_locks_the_next_on
     let firsts = several_leaves(&world, tree);
     let second = number(&firsts[1]);
     let mut batch = LeafBatch::new();
-    // The scan has read the first leaf from `second - 20` on, and is about to lock the gap below the second's first key.
+    // The scan has read the first leaf from `second - 20` on, and is about to lock the gap below the second's
+    // first key.
     let mut keeper = Keeper {
         meanwhile: Some((
             3,

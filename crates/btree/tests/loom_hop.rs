@@ -1,12 +1,13 @@
-//! HOP-1: a reader that follows a pointer into a page that is freed and becomes part of another tree meanwhile never
-//! believes what it finds there.
+//! HOP-1: a reader that follows a pointer into a page that is freed and becomes part of another tree
+//! meanwhile never believes what it finds there.
 //!
-//! The hop is the shipped one, over three pages with the shipped latch; page words are std's atomics, so the model
-//! interleaves at the latches' operations, which is where the protocol is.
+//! The hop is the shipped one, over three pages with the shipped latch; page words are std's atomics, so the
+//! model interleaves at the latches' operations, which is where the protocol is.
 //!
-//! loom remembers only the last access to each atomic. A latch is taken by a load and a CAS, and that load hides
-//! an earlier load of another thread: without more, loom would take one interleaving for all. So every step of a
-//! thread also adds to one counter (Relaxed: it orders nothing), which makes the steps of all threads contend.
+//! loom remembers only the last access to each atomic. A latch is taken by a load and a CAS, and that load
+//! hides an earlier load of another thread: without more, loom would take one interleaving for all. So every
+//! step of a thread also adds to one counter (Relaxed: it orders nothing), which makes the steps of all
+//! threads contend.
 #![cfg(loom)]
 
 use std::sync::atomic::AtomicU64;

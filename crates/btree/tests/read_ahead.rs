@@ -1,5 +1,5 @@
-//! A cold scan has the next leaves brought in with the one that it misses, by few reads; a short one reads nothing in vain. Counted at the store, with
-//! one thread.
+//! A cold scan has the next leaves brought in with the one that it misses, by few reads; a short one reads
+//! nothing in vain. Counted at the store, with one thread.
 
 mod common;
 
@@ -153,7 +153,8 @@ fn a_short_scan_and_a_bounded_one_read_no_leaf_in_vain() {
     }
 }
 
-/// A miss of a tree fixes the page and then peeks at it: one use, not two. So a scan leaves the pages that are used where they are.
+/// A miss of a tree fixes the page and then peeks at it: one use, not two. So a scan leaves the pages that
+/// are used where they are.
 #[test]
 fn a_scan_of_a_tree_larger_than_the_pool_leaves_the_leaves_that_are_used() {
     let cold = Cold::new();

@@ -1,6 +1,6 @@
-//! W13: a crash leaves a prefix of the log. Whatever the prefix, redo and logical undo give a sound store with exactly
-//! the committed records, also when the crash was in the middle of a split, of a large value, of freeing, of undo
-//! itself, or of a recovery.
+//! W13: a crash leaves a prefix of the log. Whatever the prefix, redo and logical undo give a sound store
+//! with exactly the committed records, also when the crash was in the middle of a split, of a large value, of
+//! freeing, of undo itself, or of a recovery.
 
 mod common;
 

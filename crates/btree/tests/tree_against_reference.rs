@@ -25,7 +25,8 @@ enum Step {
     Abort,
 }
 
-/// Keys of several shapes: short ones that collide, long common prefixes, zero bytes at the end, very long ones.
+/// Keys of several shapes: short ones that collide, long common prefixes, zero bytes at the end, very long
+/// ones.
 fn key(longest: usize) -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         4 => (0u32..400).prop_map(|n| n.to_be_bytes().to_vec()),

@@ -1,6 +1,8 @@
-//! What one call costs: a fix that hits, a peek, a fix that misses; the page cold or hot, alone or beside another thread.
+//! What one call costs: a fix that hits, a peek, a fix that misses; the page cold or hot, alone or beside
+//! another thread.
 //!
-//! `cargo bench -p azekura-buffer`. Absolute numbers say little; compare the lines of one run with each other.
+//! `cargo bench -p azekura-buffer`. Absolute numbers say little; compare the lines of one run with each
+//! other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,5 +1,5 @@
-//! A cache in front of something slow, shared by threads: each key is computed about once, and a scan over everything does not push out
-//! what is used.
+//! A cache in front of something slow, shared by threads: each key is computed about once, and a scan over
+//! everything does not push out what is used.
 //!
 //! `cargo run --release -p azekura-buffer --example cache`
 

@@ -1,11 +1,12 @@
-//! What a fix, a hit, a miss costs in writes that other processors feel: counted, not timed, so that it says the same on every machine.
+//! What a fix, a hit, a miss costs in writes that other processors feel: counted, not timed, so that it says
+//! the same on every machine.
 //!
-//! Always on: a count is one addition to a word of the thread's own, beside an instruction that is ten times as slow (3 % of a
-//! hit by fix, when all is in the nearest cache; not to be seen otherwise). A peek at a
+//! Always on: a count is one addition to a word of the thread's own, beside an instruction that is ten times
+//! as slow (3 % of a hit by fix, when all is in the nearest cache; not to be seen otherwise). A peek at a
 //! warm page counts nothing, because it writes nothing.
 //!
-//! A count stands beside each atomic instruction of the pool, the general cache and their policies; tests hold the sums against bounds, and
-//! `azekura-lab nb-gclock` prints them.
+//! A count stands beside each atomic instruction of the pool, the general cache and their policies; tests
+//! hold the sums against bounds, and `azekura-lab nb-gclock` prints them.
 
 use std::cell::Cell;
 use std::ops::Sub;
@@ -13,7 +14,8 @@ use std::ops::Sub;
 /// Counts of one thread since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// Atomic read-modify-writes tried: compare-and-swap, addition, exchange. Each keeps what follows from overlapping with what went before.
+    /// Atomic read-modify-writes tried: compare-and-swap, addition, exchange. Each keeps what follows from
+    /// overlapping with what went before.
     pub read_modify_writes: u64,
     /// Writes to cache lines that several threads write or read: these read-modify-writes, and plain stores.
     pub shared_writes: u64,

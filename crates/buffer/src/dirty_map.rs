@@ -1,10 +1,13 @@
-//! Which frames are dirty: one bit per frame, so that cleaner and checkpoint look at dirty frames only and not at all of them.
+//! Which frames are dirty: one bit per frame, so that cleaner and checkpoint look at dirty frames only and
+//! not at all of them.
 //!
 //! A hint that errs on one side: a frame whose page has a change that is in no image on disk has its bit set.
 //!
-//! - **DIRTY-1** The bit is set by the changer, latched exclusively, before the frame's recovery LSN is stored and the change's LSN is drawn; it is cleared
-//!   by the page's writer, latched shared, after the image is on disk. So the latch orders the two, and the argument of RECOVERY-1 (see `frame`) holds for
-//!   the bit as it does for the recovery LSN: a look that finds the bit clear, and has seen the LSN drawn, comes after the write that cleared it.
+//! - **DIRTY-1** The bit is set by the changer, latched exclusively, before the frame's recovery LSN is
+//!   stored and the change's LSN is drawn; it is cleared by the page's writer, latched shared, after the
+//!   image is on disk. So the latch orders the two, and the argument of RECOVERY-1 (see `frame`) holds for
+//!   the bit as it does for the recovery LSN: a look that finds the bit clear, and has seen the LSN drawn,
+//!   comes after the write that cleared it.
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -41,7 +44,8 @@ impl DirtyMap {
     /// The frame is clean; see DIRTY-1.
     pub(crate) fn clear(&self, frame: FrameId) {
         shared_rmw();
-        // Release: pairs with the Acquire in `iter`, so that who finds the bit clear may sync and count on the image.
+        // Release: pairs with the Acquire in `iter`, so that who finds the bit clear may sync and count on
+        // the image.
         let (word, bit) = self.place(frame);
         word.fetch_and(!bit, Release);
     }
@@ -58,8 +62,8 @@ impl DirtyMap {
         word.load(Relaxed) & bit != 0 // a hint for the cleaner
     }
 
-    /// The frames whose bits are set, as the clock comes to them from turn `start` on (modulo their number), once around. A word is read when the iteration comes
-    /// to it; 8 bytes per 64 frames.
+    /// The frames whose bits are set, as the clock comes to them from turn `start` on (modulo their number),
+    /// once around. A word is read when the iteration comes to it; 8 bytes per 64 frames.
     pub(crate) fn iter_from(&self, start: u64) -> impl Iterator<Item = FrameId> {
         let start = (start % self.frames as u64) as usize;
         let first = start / BITS;

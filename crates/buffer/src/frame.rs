@@ -1,4 +1,5 @@
-//! A frame: the header of one place in the pool, and the pin word that says who may do what with it (paper §3.1.1, Fig. 2).
+//! A frame: the header of one place in the pool, and the pin word that says who may do what with it (paper
+//! §3.1.1, Fig. 2).
 //!
 //! The pin word packs, so that one CAS decides over all of them:
 //!
@@ -18,34 +19,44 @@
 //! | pinned | n > 0 pins | a pinner, to n + 1; a holder, to n − 1 |
 //! | leaving | n > 0 are in | whoever wants the old page, to n + 1; who is in and has unmapped the frame, to n − 1; the last one to *evicted*, as its owner |
 //!
-//! A pin is one addition, whatever others do to the word: on a page that all want, those who try a CAS fail most of the time. If the word turns out to
-//! say leaving or evicted, the addition was in vain and stays: the count means nothing then, and is gone when the frame is published (one store).
+//! A pin is one addition, whatever others do to the word: on a page that all want, those who try a CAS fail
+//! most of the time. If the word turns out to say leaving or evicted, the addition was in vain and stays: the
+//! count means nothing then, and is gone when the frame is published (one store).
 //!
-//! The paper's Fig. 2 goes from unpinned to evicted at once. Between the two lies the removal of the mapping, and a thread
-//! that stops there would hold up everybody who wants the old page (G10). So whoever finds a leaving frame joins in and removes
-//! the mapping too; nobody can give the frame to another page meanwhile, because the last one out does that.
+//! The paper's Fig. 2 goes from unpinned to evicted at once. Between the two lies the removal of the mapping,
+//! and a thread that stops there would hold up everybody who wants the old page (G10). So whoever finds a
+//! leaving frame joins in and removes the mapping too; nobody can give the frame to another page meanwhile,
+//! because the last one out does that.
 //!
-//! There is no generation beside it (G5): a CAS that succeeds on a frame which changed hands since the word was looked at does no more than what it
-//! says, to the page that is there now. Who cares which page that is looks after it (FRAME-3); the latch's version is the generation of those who write nothing.
+//! There is no generation beside it (G5): a CAS that succeeds on a frame which changed hands since the word
+//! was looked at does no more than what it says, to the page that is there now. Who cares which page that is
+//! looks after it (FRAME-3); the latch's version is the generation of those who write nothing.
 //!
-//! The page word packs which page the frame holds (bits 25..64) and which buffer has its words (0..25; all ones: none), so that both are seen at once. Of a
-//! frame in the free list it has the next one of the list in the buffer's place.
+//! The page word packs which page the frame holds (bits 25..64) and which buffer has its words (0..25; all
+//! ones: none), so that both are seen at once. Of a frame in the free list it has the next one of the list in
+//! the buffer's place.
 //!
-//! A header takes half a cache line. Which frames share one is chosen so that pages that come after each other, as a tree's upper pages do, do not
-//! ([`nth_frame`]): a fix of one would take the line from who peeks at the other.
+//! A header takes half a cache line. Which frames share one is chosen so that pages that come after each
+//! other, as a tree's upper pages do, do not ([`nth_frame`]): a fix of one would take the line from who peeks
+//! at the other.
 //!
-//! - **FRAME-1** The page word's page changes, and its buffer goes away, only while the frame is evicted, by its owner.
+//! - **FRAME-1** The page word's page changes, and its buffer goes away, only while the frame is evicted, by
+//!   its owner.
 //! - **FRAME-2** At most one thread owns a frame's evicted state; an [`Evicted`] is the proof.
-//! - **FRAME-3** A thread trusts a frame's identity only after it has pinned the frame, or after the latch has validated a
-//!   version that was taken before the frame was found neither leaving nor evicted.
-//! - **FRAME-4** The dirty bit is set only by a pin's holder with the latch exclusive, and cleared only by the page's one writer
-//!   with the latch shared. So a CAS from *clean and unpinned* to *leaving* never throws a change away (G3).
-//! - **FRAME-5** The buffer turns from none to one once per page brought in, by CAS; the loser keeps its own (G2). Only who
-//!   knows that the frame has the page's mapping fills it: its inserter, or who pinned it and then found it in the page table
-//!   (a frame whose insertion lost bears the page's id too, for a moment, and a stale look at the table leads there).
-//! - **FRAME-6** Only a pin's holder holds the latch, and lets go of it first. So nobody holds the latch of a leaving or evicted frame.
-//! - **FRAME-7** Each who sees a page out moves the latch's version before it unmaps the frame. So an optimistic reader of the
-//!   old page fails to validate as soon as the page can be loaded, and changed, elsewhere, and before the buffer is filled anew.
+//! - **FRAME-3** A thread trusts a frame's identity only after it has pinned the frame, or after the latch
+//!   has validated a version that was taken before the frame was found neither leaving nor evicted.
+//! - **FRAME-4** The dirty bit is set only by a pin's holder with the latch exclusive, and cleared only by
+//!   the page's one writer with the latch shared. So a CAS from *clean and unpinned* to *leaving* never
+//!   throws a change away (G3).
+//! - **FRAME-5** The buffer turns from none to one once per page brought in, by CAS; the loser keeps its own
+//!   (G2). Only who knows that the frame has the page's mapping fills it: its inserter, or who pinned it and
+//!   then found it in the page table (a frame whose insertion lost bears the page's id too, for a moment, and
+//!   a stale look at the table leads there).
+//! - **FRAME-6** Only a pin's holder holds the latch, and lets go of it first. So nobody holds the latch of a
+//!   leaving or evicted frame.
+//! - **FRAME-7** Each who sees a page out moves the latch's version before it unmaps the frame. So an
+//!   optimistic reader of the old page fails to validate as soon as the page can be loaded, and changed,
+//!   elsewhere, and before the buffer is filled anew.
 //!
 mod dirty;
 mod order;
@@ -90,7 +101,8 @@ pub(crate) const MAX_FRAMES: usize = (1 << 24) - 1;
 #[repr(C, align(32))]
 pub(crate) struct Frame {
     pin: AtomicU32,
-    /// The thread that began last to read the page in or to write it; a hint for the tracer, of those who wait for it. 0 for tags that are too large.
+    /// The thread that began last to read the page in or to write it; a hint for the tracer, of those who
+    /// wait for it. 0 for tags that are too large.
     worker: AtomicU16,
     ref_count: AtomicU8,
     /// 1 while somebody reads the page in; only keeps others from reading it too, for a while.
@@ -169,8 +181,8 @@ impl Frame {
         false
     }
 
-    /// Pins whatever page the frame holds. One addition, even in vain: who comes back for a frame that was closed looks first whether it
-    /// [is open](Self::is_open), so that no count runs over.
+    /// Pins whatever page the frame holds. One addition, even in vain: who comes back for a frame that was
+    /// closed looks first whether it [is open](Self::is_open), so that no count runs over.
     #[inline]
     pub(crate) fn try_pin_any(&self) -> bool {
         shared_rmw();
@@ -203,8 +215,9 @@ impl Frame {
 
     /// Joins those who see `page_id` out of this frame, if it is leaving, and if they are fewer than 255.
     pub(crate) fn join_leaving(&self, page_id: PageId) -> bool {
-        // Acquire: pairs with the Release in `publish`; the id below is of the page that leaves or of a later one. Should the frame have changed hands in
-        // between, and its new page be leaving as well, the caller helps that one out.
+        // Acquire: pairs with the Release in `publish`; the id below is of the page that leaves or of a later
+        // one. Should the frame have changed hands in between, and its new page be leaving as well, the
+        // caller helps that one out.
         let mut seen = self.pin.load(Acquire);
         while seen & LEAVING != 0 && seen & IN != IN && self.page_id() == page_id {
             shared_rmw();
@@ -216,7 +229,8 @@ impl Frame {
         false
     }
 
-    /// Closes a leaving frame to optimistic readers (FRAME-7); before its mapping is removed. The caller is in.
+    /// Closes a leaving frame to optimistic readers (FRAME-7); before its mapping is removed. The caller is
+    /// in.
     pub(crate) fn close(&self) {
         shared_rmw();
         self.latch.invalidate();
@@ -229,7 +243,8 @@ impl Frame {
             debug_assert!(seen & LEAVING != 0 && seen & IN != 0, "left a frame that is not leaving");
             let is_last = seen & IN == IN_ONE;
             shared_rmw();
-            // Release: the mapping is gone, and the version moved, before the next owner does anything; pairs with the Acquire.
+            // Release: the mapping is gone, and the version moved, before the next owner does anything; pairs
+            // with the Acquire.
             match self.pin.compare_exchange_weak(
                 seen,
                 if is_last { EVICTED } else { seen - IN_ONE },
@@ -250,7 +265,8 @@ impl Frame {
         (buffer != NO_BUFFER).then_some(buffer)
     }
 
-    /// Gives an evicted frame to `page_id`, pinned once, without content; its reading is the caller's, who may [disclaim](Self::disclaim_reading) it.
+    /// Gives an evicted frame to `page_id`, pinned once, without content; its reading is the caller's, who
+    /// may [disclaim](Self::disclaim_reading) it.
     pub(crate) fn publish(&self, owner: Evicted, page_id: PageId) {
         drop(owner);
         self.page.store(Held { page_id, buffer: NO_BUFFER }.word(), Relaxed);
@@ -259,9 +275,11 @@ impl Frame {
         self.note_worker();
         debug_assert_eq!(self.recovery_lsn.load(Relaxed), 0, "FRAME-4: evicted dirty");
         shared_store();
-        // Release: pairs with the Acquire in `try_pin`; the identity stored above is visible to who pins. The word was made by an addition in vain, or by the
-        // last one out, whom we have acquired it from; so each addition comes before this store, and is gone, or after it, and is a pin. loom keeps
-        // no order between stores of threads that do not know of each other, and shows either later: hence the swap there.
+        // Release: pairs with the Acquire in `try_pin`; the identity stored above is visible to who pins. The
+        // word was made by an addition in vain, or by the last one out, whom we have acquired it from; so
+        // each addition comes before this store, and is gone, or after it, and is a pin. loom keeps no order
+        // between stores of threads that do not know of each other, and shows either later: hence the swap
+        // there.
         if cfg!(loom) {
             self.pin.swap(1, Release);
         } else {
@@ -287,7 +305,8 @@ impl Frame {
         Held::of(self.page.load(Acquire))
     }
 
-    /// What the frame shows of `page_id` to who writes nothing; `None` if it has another page. Counts the use.
+    /// What the frame shows of `page_id` to who writes nothing; `None` if it has another page. Counts the
+    /// use.
     #[inline]
     pub(crate) fn look(&self, page_id: PageId) -> Option<Look> {
         // FRAME-3: the version first, then the look at the frame, then what is in it.
@@ -311,7 +330,8 @@ impl Frame {
         debug_assert!(buffer < NO_BUFFER, "a number that fits");
         let empty = Held { page_id: self.page_id(), buffer: NO_BUFFER };
         shared_rmw();
-        // Release: the words of `buffer` become visible with its number. Acquire on failure is not needed: the loser reloads.
+        // Release: the words of `buffer` become visible with its number. Acquire on failure is not needed:
+        // the loser reloads.
         self.page.compare_exchange(empty.word(), Held { buffer, ..empty }.word(), Release, Relaxed).is_ok()
     }
 

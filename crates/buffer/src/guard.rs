@@ -57,7 +57,8 @@ impl<'p> OptimisticPage<'p> {
     /// Pins and latches the page exclusively, if it is still what it was. Never waits.
     #[must_use]
     pub fn upgrade(self) -> Option<ExclusiveGuard<'p>> {
-        // A look first: pins in vain would take the line again and again from who has the latch and wants to let go of it.
+        // A look first: pins in vain would take the line again and again from who has the latch and wants to
+        // let go of it.
         if !self.is_valid() {
             return None;
         }
@@ -129,8 +130,8 @@ impl<'p> PageGuard<'p> {
         SharedGuard { _hold: hold, guard: self }
     }
 
-    /// The page for optimistic reading; `None` while it is latched exclusively. Unlike [`BufferPool::peek`] it cannot leave the
-    /// pool meanwhile.
+    /// The page for optimistic reading; `None` while it is latched exclusively. Unlike [`BufferPool::peek`]
+    /// it cannot leave the pool meanwhile.
     #[must_use]
     pub fn peek(&self) -> Option<OptimisticPage<'p>> {
         let version = self.frame().latch.optimistic()?;
@@ -202,8 +203,8 @@ impl<'p> ExclusiveGuard<'p> {
         self.guard.words()
     }
 
-    /// Says that the page is about to change, *before* the change's LSN is drawn, which will not be below `next_lsn`. The
-    /// page is dirty from here on, and optimistic readers will notice when the guard goes.
+    /// Says that the page is about to change, *before* the change's LSN is drawn, which will not be below
+    /// `next_lsn`. The page is dirty from here on, and optimistic readers will notice when the guard goes.
     pub fn will_change(&mut self, next_lsn: Lsn) {
         self.has_changed = true;
         let PageGuard { pool, frame } = self.guard;

@@ -1,9 +1,10 @@
 //! A lock-free stack of small numbers: free frames, spare buffers (Treiber's stack with a tag against ABA).
 //!
-//! It takes no memory per number: what follows a number is noted in what the number stands for, and numbers that were never pushed are counted out, one
-//! after the other, when the stack is empty.
+//! It takes no memory per number: what follows a number is noted in what the number stands for, and numbers
+//! that were never pushed are counted out, one after the other, when the stack is empty.
 //!
-//! - **STACK-1** The head packs (tag, number + 1); each push and pop moves the tag, so a pop that was overtaken fails.
+//! - **STACK-1** The head packs (tag, number + 1); each push and pop moves the tag, so a pop that was
+//!   overtaken fails.
 
 use azekura_base::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
@@ -69,8 +70,9 @@ impl IndexStack {
         }
     }
 
-    /// As [`Self::pop`], but gives up if another thread is faster: for who has another way. When many want the one number that is there, all but one of
-    /// their compare-and-swaps are for nothing, and each holds up the next.
+    /// As [`Self::pop`], but gives up if another thread is faster: for who has another way. When many want
+    /// the one number that is there, all but one of their compare-and-swaps are for nothing, and each holds
+    /// up the next.
     pub(crate) fn try_pop(&self, notes: &impl Below) -> Option<u32> {
         if let Popped::Number(number) = self.pop_once(notes) { Some(number) } else { None }
     }
@@ -81,7 +83,8 @@ impl IndexStack {
         let Some(number) = ((head & NUMBER) as u32).checked_sub(1) else {
             return self.take_fresh().map_or(Popped::Empty, Popped::Number);
         };
-        // May be another push's by now, or no note at all; then the tag has moved and the CAS fails (STACK-1).
+        // May be another push's by now, or no note at all; then the tag has moved and the CAS fails
+        // (STACK-1).
         let below = notes.below(number);
         let new = ((head & !NUMBER).wrapping_add(TAG_ONE)) | u64::from(below);
         shared_rmw();

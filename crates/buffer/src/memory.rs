@@ -46,7 +46,8 @@ impl PageMemory {
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let words = self.words.as_ptr().wrapping_add(self.first + number as usize * self.page_words);
-            // SAFETY: a prefetch changes nothing that the program sees, and never faults, whatever the address. SSE, which has it, is part of x86-64.
+            // SAFETY: a prefetch changes nothing that the program sees, and never faults, whatever the
+            // address. SSE, which has it, is part of x86-64.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(words.cast()) };
         }
         // Elsewhere there is no stable instruction for it.
@@ -66,18 +67,19 @@ impl Below for PageMemory {
     }
 }
 
-/// `count` zero words. Large runs are asked for in huge pages, where the system has them: fewer address translations are missed.
+/// `count` zero words. Large runs are asked for in huge pages, where the system has them: fewer address
+/// translations are missed.
 fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
     let words = Box::<[AtomicU64]>::new_zeroed_slice(count);
-    // SAFETY: an `AtomicU64` of zero bytes is a valid value. Asking for zeroed memory keeps a large pool untouched until its
-    // pages come.
+    // SAFETY: an `AtomicU64` of zero bytes is a valid value. Asking for zeroed memory keeps a large pool
+    // untouched until its pages come.
     let words = unsafe { words.assume_init() };
     advise_huge_pages(&words);
     words
 }
 
-/// Stores a page's bytes into its words, each word at once: optimistic readers may look at any time, and do not believe what they
-/// read (FRAME-7). Relaxed: whoever hands the words over publishes them.
+/// Stores a page's bytes into its words, each word at once: optimistic readers may look at any time, and do
+/// not believe what they read (FRAME-7). Relaxed: whoever hands the words over publishes them.
 ///
 /// # Panics
 ///
@@ -85,10 +87,10 @@ fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
 #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
 pub(crate) fn store_words(words: &[AtomicU64], bytes: &[u8]) {
     assert_eq!(bytes.len(), size_of_val(words), "a page fills its buffer");
-    // The compiler may not join atomic stores, so a loop of them takes a cycle per word; the processor may, and does.
-    // SAFETY: the instruction stores `words.len()` aligned quadwords, which x86-64 does as relaxed stores of an `AtomicU64`; they
-    // may be shared, as atomics may. The bytes that it reads are borrowed, and as long. It keeps the stack and the flags, and the
-    // direction flag is clear, as the ABI has it.
+    // The compiler may not join atomic stores, so a loop of them takes a cycle per word; the processor may,
+    // and does. SAFETY: the instruction stores `words.len()` aligned quadwords, which x86-64 does as relaxed
+    // stores of an `AtomicU64`; they may be shared, as atomics may. The bytes that it reads are borrowed, and
+    // as long. It keeps the stack and the flags, and the direction flag is clear, as the ABI has it.
     unsafe {
         std::arch::asm!(
             "rep movsq",
@@ -118,8 +120,8 @@ fn advise_huge_pages(words: &[AtomicU64]) {
     let end = (words.as_ptr().addr() + size_of_val(words)) / HUGE * HUGE;
     if start < end {
         let first = words.as_ptr().with_addr(start).cast_mut().cast();
-        // SAFETY: the range lies within `words`, and the advice changes how memory is backed, not what it holds.
-        // A refusal changes nothing, so it is ignored.
+        // SAFETY: the range lies within `words`, and the advice changes how memory is backed, not what it
+        // holds. A refusal changes nothing, so it is ignored.
         let _ = unsafe { madvise(first, end - start, Advice::LinuxHugepage) };
     }
 }

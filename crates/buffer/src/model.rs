@@ -1,4 +1,5 @@
-//! The parts of the pool by themselves, for the models in `tests/loom_*.rs`. Each call begins with a place to switch.
+//! The parts of the pool by themselves, for the models in `tests/loom_*.rs`. Each call begins with a place to
+//! switch.
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::{Lsn, PageId};
@@ -26,7 +27,8 @@ impl ModelFrame {
         model
     }
 
-    /// Gives the frame to a page, whose content is there; pinned. The caller owns it (was told so by [`ModelFrame::see_out`]).
+    /// Gives the frame to a page, whose content is there; pinned. The caller owns it (was told so by
+    /// [`ModelFrame::see_out`]).
     pub fn publish(&self, page: u64) {
         step();
         self.0.publish(Evicted { frame: FrameId(0) }, PageId(page));
@@ -219,7 +221,8 @@ impl ModelTable {
         step();
     }
 
-    /// Publishes the frame for the page and puts it in if the page has none; gives the page's frame, ours or another.
+    /// Publishes the frame for the page and puts it in if the page has none; gives the page's frame, ours or
+    /// another.
     pub fn insert(&self, page: u64, frame: u32) -> u32 {
         self.publish(page, frame);
         let inserted = self.table.insert(PageId(page), FrameId(frame), &*self.pages);

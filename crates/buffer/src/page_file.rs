@@ -1,49 +1,53 @@
 //! `PageFile`: the store whose pages survive a power loss whole, by writing each twice.
 //!
-//! It is not a cache and not a log: a page written here is the old one or the new one after a crash, and from the next
-//! [`PageStore::sync`] on the new one. What happened in between is the log's to say.
+//! It is not a cache and not a log: a page written here is the old one or the new one after a crash, and from
+//! the next [`PageStore::sync`] on the new one. What happened in between is the log's to say.
 //!
-//! A disk writes 512 bytes whole or not at all; a page is longer, and a write of it that the power cuts off leaves a
-//! mixture (*torn*, hazard W12). So a batch of pages goes
+//! A disk writes 512 bytes whole or not at all; a page is longer, and a write of it that the power cuts off
+//! leaves a mixture (*torn*, hazard W12). So a batch of pages goes
 //!
 //! 1. into a slot of the *double-write area*, durably, in one write;
 //! 2. into its places in the page file, neighbours in one write, not durable yet;
 //! 3. and the slot rests until a sync of the page file has covered step 2.
 //!
-//! After a crash, *repair* looks at the place of every page of which the area has a copy, and puts the newest copy into
-//! a place whose bytes are not intact.
+//! After a crash, *repair* looks at the place of every page of which the area has a copy, and puts the newest
+//! copy into a place whose bytes are not intact.
 //!
 //! - **DW-1** A slot has one user at a time, who owns an `OwnedSlot`.
 //! - **DW-2** The places of a batch are written only after the write of its slot returned, durable.
-//! - **DW-3** A slot is written only after a sync of the page file that began when the places of the slot's last batch
-//!   had been written, and succeeded.
-//! - **DW-4** A copy counts only if the slot's head is intact and lists this page with this checksum, and the page has
-//!   it: a slot write that was cut off never shows pages of the batch before as if they were of this one.
-//! - **DW-5** Sequence numbers of batches rise in the order in which any one page is written (callers never write one
-//!   page from two threads), across openings too: the copy with the larger number is the newer one.
+//! - **DW-3** A slot is written only after a sync of the page file that began when the places of the slot's
+//!   last batch had been written, and succeeded.
+//! - **DW-4** A copy counts only if the slot's head is intact and lists this page with this checksum, and the
+//!   page has it: a slot write that was cut off never shows pages of the batch before as if they were of this
+//!   one.
+//! - **DW-5** Sequence numbers of batches rise in the order in which any one page is written (callers never
+//!   write one page from two threads), across openings too: the copy with the larger number is the newer one.
 //! - **DW-6** After opening, no slot is written before the repair and a sync of the page file.
-//! - **DW-7** After the first failed write or sync no batch gets a slot, and no sync is tried (W10): what may have been
-//!   lost keeps its copies. Only a file that cannot *grow* for want of space is no failure: nothing was in doubt
-//!   (compare W11).
+//! - **DW-7** After the first failed write or sync no batch gets a slot, and no sync is tried (W10): what may
+//!   have been lost keeps its copies. Only a file that cannot *grow* for want of space is no failure: nothing
+//!   was in doubt (compare W11).
 //!
-//! Why a page is never torn for ever. Let its place be damaged after a crash. Some write to it was under way, or not
-//! covered by a successful sync; let *w* be the last such write. When *w* began, its copy was durable (DW-2). The slot
-//! was not written since, because no sync covered *w* (DW-3, DW-7). So the copy is there (DW-4), and no other copy of
-//! the page is newer: a newer one's write would be *w*, or has not begun, which leaves an intact old place or an older
-//! tear under it, and is itself a legitimate image (DW-5). It is at least as new as the last image that a sync covered.
-//! If the crash comes during the repair, nothing in the area has changed (DW-6), and the next repair does the same.
+//! Why a page is never torn for ever. Let its place be damaged after a crash. Some write to it was under way,
+//! or not covered by a successful sync; let *w* be the last such write. When *w* began, its copy was durable
+//! (DW-2). The slot was not written since, because no sync covered *w* (DW-3, DW-7). So the copy is there
+//! (DW-4), and no other copy of the page is newer: a newer one's write would be *w*, or has not begun, which
+//! leaves an intact old place or an older tear under it, and is itself a legitimate image (DW-5). It is at
+//! least as new as the last image that a sync covered. If the crash comes during the repair, nothing in the
+//! area has changed (DW-6), and the next repair does the same.
 //!
-//! Restarting in the same kernel after a *failed sync* has a trap of its own: the page cache shows the bytes, calls them
-//! clean and never writes them. All uncovered batches have their copies in the area, so repair also writes once more
-//! what it finds intact in the places of these pages; its sync then means something.
+//! Restarting in the same kernel after a *failed sync* has a trap of its own: the page cache shows the bytes,
+//! calls them clean and never writes them. All uncovered batches have their copies in the area, so repair
+//! also writes once more what it finds intact in the places of these pages; its sync then means something.
 //!
-//! *Fresh* pages (of a bulk load, say) are those whose place holds nothing that anybody will ask for: until the next sync a crash may tear them, and
-//! their writer does not refer to them before. They are written in place only. Should repair find an old copy of such a page, from its
-//! former life, it puts that over the tear; over an intact page it does not.
+//! *Fresh* pages (of a bulk load, say) are those whose place holds nothing that anybody will ask for: until
+//! the next sync a crash may tear them, and their writer does not refer to them before. They are written in
+//! place only. Should repair find an old copy of such a page, from its former life, it puts that over the
+//! tear; over an intact page it does not.
 //!
-//! The page file grows by written zeroes, so that a page write neither allocates nor runs out of space. Nothing needs
-//! these zeroes: bytes beyond the end of the file, whole pages or parts of one, count as zeroes, and a crash that takes
-//! them back takes nothing that a sync had promised. So the length need not be a multiple of the page size.
+//! The page file grows by written zeroes, so that a page write neither allocates nor runs out of space.
+//! Nothing needs these zeroes: bytes beyond the end of the file, whole pages or parts of one, count as
+//! zeroes, and a crash that takes them back takes nothing that a sync had promised. So the length need not be
+//! a multiple of the page size.
 //!
 //! | module | noun |
 //! |---|---|
@@ -107,8 +111,8 @@ pub struct PageFile {
     /// One handle for each slot, so that the kernel reports a lost write to the one who made it.
     slots: Vec<Place>,
     ledger: Ledger,
-    /// Bytes of the page file that may be read and written in place, a multiple of the page size; changed under
-    /// `growing` only. Readers of it are all calls.
+    /// Bytes of the page file that may be read and written in place, a multiple of the page size; changed
+    /// under `growing` only. Readers of it are all calls.
     len: AtomicU64,
     growing: Mutex<()>,
     repairing: Mutex<()>,
@@ -182,18 +186,19 @@ impl PageFile {
     /// Name of the double-write area in its directory.
     pub const DOUBLE_WRITE_NAME: &str = "dw";
 
-    /// Makes both files, durably with their names, and the directory if it is missing. May be repeated: an area that
-    /// was made is left as it is.
+    /// Makes both files, durably with their names, and the directory if it is missing. May be repeated: an
+    /// area that was made is left as it is.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]; or [`StoreError::Refused`] if there is an area for another page size, or `page_size` is none.
+    /// [`StoreError::Io`]; or [`StoreError::Refused`] if there is an area for another page size, or
+    /// `page_size` is none.
     pub fn create(fs: Arc<dyn Fs>, dir: &Path, page_size: usize) -> Result<(), StoreError> {
         Self::create_with(fs, dir, page_size, AreaShape::for_page_size(page_size))
     }
 
-    /// As [`PageFile::create`], with a double-write area of another shape; what is not possible becomes the nearest that
-    /// is. The area remembers its shape.
+    /// As [`PageFile::create`], with a double-write area of another shape; what is not possible becomes the
+    /// nearest that is. The area remembers its shape.
     ///
     /// # Errors
     ///
@@ -220,12 +225,13 @@ impl PageFile {
         fs.sync_dir(dir).map_err(error("sync directory", dir, None, 0))
     }
 
-    /// Opens both files, direct where the file system can. Costs one read; the [`PageFile::repair`] is due next.
+    /// Opens both files, direct where the file system can. Costs one read; the [`PageFile::repair`] is due
+    /// next.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`], with `NotFound` if a file is missing; [`StoreError::Refused`] if the area is damaged or for
-    /// another page size.
+    /// [`StoreError::Io`], with `NotFound` if a file is missing; [`StoreError::Refused`] if the area is
+    /// damaged or for another page size.
     pub fn open(fs: Arc<dyn Fs>, dir: &Path, page_size: usize) -> Result<Self, StoreError> {
         check_page_size(page_size, dir)?;
         let path = dir.join(Self::DOUBLE_WRITE_NAME);
@@ -347,8 +353,8 @@ impl PageStore for PageFile {
         })
     }
 
-    /// As the trait says; waits while every slot is owned by other threads, and syncs if no slot can be written
-    /// otherwise. The first call repairs, if nobody has yet.
+    /// As the trait says; waits while every slot is owned by other threads, and syncs if no slot can be
+    /// written otherwise. The first call repairs, if nobody has yet.
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
         let order = seal_batch(batch, self.area.page_size);
         self.repair()?;
@@ -474,8 +480,8 @@ impl PageFile {
         written.map_err(|e| self.ledger.fail(self.pages.error("write", Some(first), offset)(e)))
     }
 
-    /// Writes fresh pages that follow each other. What of them lies beyond the end makes the file longer: no zeroes are written there first.
-    /// Without space for it nothing is in doubt, as when the file grows.
+    /// Writes fresh pages that follow each other. What of them lies beyond the end makes the file longer: no
+    /// zeroes are written there first. Without space for it nothing is in doubt, as when the file grows.
     fn write_fresh_run(&self, first: PageId, bytes: &[u8]) -> Result<(), StoreError> {
         let offset = self.offset(first).unwrap_or(u64::MAX);
         let end = offset.saturating_add(bytes.len() as u64);
@@ -513,8 +519,8 @@ impl PageFile {
         }
     }
 
-    /// The lock is held while zeroes are written: two growers have to exclude each other. Writers of pages inside the
-    /// file do not come here.
+    /// The lock is held while zeroes are written: two growers have to exclude each other. Writers of pages
+    /// inside the file do not come here.
     fn grow(&self, end: u64, id: PageId) -> Result<(), StoreError> {
         let _growing = self.growing.lock();
         let len = self.len.load(Relaxed); // changed under the lock only

@@ -1,6 +1,7 @@
 //! The page table: PageId → frame, with lock-free reads, inserts and removes, and no tombstones.
 //!
-//! A fixed array of buckets of 15 slots and a count, one cache line each, 9 slots of them full in a full pool. A slot is one word of 32 bits:
+//! A fixed array of buckets of 15 slots and a count, one cache line each, 9 slots of them full in a full
+//! pool. A slot is one word of 32 bits:
 //!
 //! | bits | meaning |
 //! |---|---|
@@ -8,33 +9,39 @@
 //! | up to 31 | a tag: some bits of the page's hash |
 //! | as many as the largest takes | frame number + 1; the whole word is 0 for an empty slot |
 //!
-//! The page itself is not in the table but in the frame's header, which whoever looks for the page will look at anyway. A word whose tag is the page's is
-//! the page's if its frame holds the page ([`Owners`]); with 32,768 frames one in 32,768 words of other pages has the tag too.
+//! The page itself is not in the table but in the frame's header, which whoever looks for the page will look
+//! at anyway. A word whose tag is the page's is the page's if its frame holds the page ([`Owners`]); with
+//! 32,768 frames one in 32,768 words of other pages has the tag too.
 //!
-//! A page belongs into the bucket of its hash, there into the slot of its hash if that is empty, else into any after it, around; so that a reader as a
-//! rule finds it in the first slot that it looks at, and the processor can guess that. If the bucket is full, into the next one, and so on. Each bucket counts the entries that passed it by
-//! (`passed`): a reader goes on to the next bucket only while that is not zero, so nothing has to mark removed entries.
+//! A page belongs into the bucket of its hash, there into the slot of its hash if that is empty, else into
+//! any after it, around; so that a reader as a rule finds it in the first slot that it looks at, and the
+//! processor can guess that. If the bucket is full, into the next one, and so on. Each bucket counts the
+//! entries that passed it by (`passed`): a reader goes on to the next bucket only while that is not zero, so
+//! nothing has to mark removed entries.
 //!
 //! Insertion, put-if-absent, in two phases (as in open-addressed tables of Purcell and Harris, DISC 2005):
 //! 1. Look for the page; if found, that is the answer.
 //! 2. Count the buckets passed by, then CAS an empty slot to the tentative word.
-//! 3. Look again at every slot that may hold the page: a finished entry wins, ours is withdrawn; a tentative one is removed by CAS, and its
-//!    inserter starts over.
+//! 3. Look again at every slot that may hold the page: a finished entry wins, ours is withdrawn; a tentative
+//!    one is removed by CAS, and its inserter starts over.
 //! 4. CAS ours from tentative to finished; if somebody removed it, start over.
 //!
-//! - **TABLE-1** At most one finished entry for a page. Proof: let A and B both come to step 4 with words in place. Each has a SeqCst fence
-//!   between placing its word (and the counts on the way to it) and looking again. Of the two fences one is first, say A's; then B's
-//!   look finds A's word. If it was finished, B withdrew; if it was tentative, B removed it, and A cannot finish; or it was gone already,
-//!   and A had not finished either, or its page has left since.
-//! - **TABLE-2** An entry is removed by those who see its page out of the frame, each of them, before the frame is given to another page
-//!   (FRAME-7). So a word in the table never names a frame that was given away since, and a late CAS of theirs finds no such word.
-//! - **TABLE-3** A frame is published for its page before its word is placed (Release, with the Acquire of who finds the word), and holds it until the word
-//!   is gone. So who finds a word of the right tag and then another page in the frame has seen that the word is not the page's, or that the page has left its
-//!   frame since. And a tentative word that is removed because its frame held the page a moment ago may be another page's by now, of the same tag:
-//!   then its inserter starts over.
+//! - **TABLE-1** At most one finished entry for a page. Proof: let A and B both come to step 4 with words in
+//!   place. Each has a SeqCst fence between placing its word (and the counts on the way to it) and looking
+//!   again. Of the two fences one is first, say A's; then B's look finds A's word. If it was finished, B
+//!   withdrew; if it was tentative, B removed it, and A cannot finish; or it was gone already, and A had not
+//!   finished either, or its page has left since.
+//! - **TABLE-2** An entry is removed by those who see its page out of the frame, each of them, before the
+//!   frame is given to another page (FRAME-7). So a word in the table never names a frame that was given away
+//!   since, and a late CAS of theirs finds no such word.
+//! - **TABLE-3** A frame is published for its page before its word is placed (Release, with the Acquire of
+//!   who finds the word), and holds it until the word is gone. So who finds a word of the right tag and then
+//!   another page in the frame has seen that the word is not the page's, or that the page has left its frame
+//!   since. And a tentative word that is removed because its frame held the page a moment ago may be another
+//!   page's by now, of the same tag: then its inserter starts over.
 //!
-//! A thread that stops for ever in any step leaves at most a tentative word, which the next inserter removes, or counts that are too high,
-//! which cost a look at one more bucket.
+//! A thread that stops for ever in any step leaves at most a tentative word, which the next inserter removes,
+//! or counts that are too high, which cost a look at one more bucket.
 
 use azekura_base::sync::atomic::{
     AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
@@ -82,8 +89,9 @@ const fn hash(page_id: PageId) -> u64 {
     page_id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// A SeqCst fence; the last write before it was a read-modify-write. On x86-64 that was a fence already (every locked instruction is), so only the
-/// compiler has to be held: a second one would cost a miss as much again.
+/// A SeqCst fence; the last write before it was a read-modify-write. On x86-64 that was a fence already
+/// (every locked instruction is), so only the compiler has to be held: a second one would cost a miss as much
+/// again.
 #[inline]
 fn fence_after_rmw() {
     #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
@@ -163,8 +171,9 @@ impl PageTable {
         self.slots_from(bucket, self.place(page_id).1).take(SLOTS)
     }
 
-    /// The slots of a bucket from one on, round and round. Each place comes from the one before: computed from the first one, all of them are computed
-    /// before the first is looked at, which is a hundred instructions.
+    /// The slots of a bucket from one on, round and round. Each place comes from the one before: computed
+    /// from the first one, all of them are computed before the first is looked at, which is a hundred
+    /// instructions.
     #[inline]
     fn slots_from(&self, bucket: usize, first: usize) -> impl Iterator<Item = (usize, &AtomicU32)> {
         let (slots, mut next) = (&self.buckets[bucket].slots, first);
@@ -180,7 +189,8 @@ impl PageTable {
         if bucket + 1 < self.buckets.len() { bucket + 1 } else { 0 }
     }
 
-    /// The frame of a page. Writes nothing; one cache line, and the frame's, when the page is in its own bucket.
+    /// The frame of a page. Writes nothing; one cache line, and the frame's, when the page is in its own
+    /// bucket.
     #[inline]
     pub(crate) fn get<O: Owners + ?Sized>(&self, page_id: PageId, owners: &O) -> Option<FrameId> {
         self.find(page_id, |frame| (owners.page_of(frame) == page_id).then_some(frame))
@@ -211,8 +221,8 @@ impl PageTable {
                     return Some(found);
                 }
             }
-            // Acquire: pairs with the Release in `uncount`. A count that is not seen yet belongs to an insertion that this
-            // call may come before.
+            // Acquire: pairs with the Release in `uncount`. A count that is not seen yet belongs to an
+            // insertion that this call may come before.
             if self.buckets[bucket].passed.load(Acquire) == 0 {
                 return None;
             }
@@ -233,8 +243,8 @@ impl PageTable {
         self.tagged(slot.load(Acquire), tag).and_then(look)
     }
 
-    /// Puts `page_id → frame` unless the page has a frame. Lock-free but for two inserters that keep removing each other's
-    /// tentative words, which back off.
+    /// Puts `page_id → frame` unless the page has a frame. Lock-free but for two inserters that keep removing
+    /// each other's tentative words, which back off.
     ///
     /// # Panics
     ///
@@ -273,8 +283,8 @@ impl PageTable {
             for (i, slot) in self.slots(page_id, bucket) {
                 if slot.load(Relaxed) == 0 {
                     shared_rmw();
-                    // Release: who finds the frame here finds it published. Acquire: the counts of the entry that was here
-                    // are taken back before ours are.
+                    // Release: who finds the frame here finds it published. Acquire: the counts of the entry
+                    // that was here are taken back before ours are.
                     if slot.compare_exchange(0, tentative, AcqRel, Relaxed).is_ok() {
                         return (bucket, i);
                     }
@@ -335,14 +345,15 @@ impl PageTable {
         self.buckets[bucket].slots[i].compare_exchange(done | TENTATIVE, done, AcqRel, Relaxed).is_ok()
     }
 
-    /// Removes the entry `page_id → frame`, if it is there; whether this call did it. The caller sees the page out of the frame (TABLE-2),
-    /// or has pinned it, so that no other page's word can name the frame.
+    /// Removes the entry `page_id → frame`, if it is there; whether this call did it. The caller sees the
+    /// page out of the frame (TABLE-2), or has pinned it, so that no other page's word can name the frame.
     pub(crate) fn remove(&self, page_id: PageId, frame: FrameId) -> bool {
         let word = self.word(page_id, frame);
         let mut bucket = self.home(page_id);
         for _ in 0..self.buckets.len() {
             for (i, slot) in self.slots(page_id, bucket) {
-                // Relaxed: the entry was found by the caller, or put there by its inserter, before the page turned to leave.
+                // Relaxed: the entry was found by the caller, or put there by its inserter, before the page
+                // turned to leave.
                 if slot.load(Relaxed) == word {
                     // Who takes the word out takes its counts back; of several removers, one.
                     let is_ours = self.take_out((bucket, i), word);
@@ -374,7 +385,8 @@ impl PageTable {
         let mut passed = self.home(page_id);
         while passed != bucket {
             shared_rmw();
-            // Release: who sees the lower count sees the entry gone. (One that is too high costs a look more.)
+            // Release: who sees the lower count sees the entry gone. (One that is too high costs a look
+            // more.)
             self.buckets[passed].passed.fetch_sub(1, Release);
             passed = self.after(passed);
         }

@@ -1,5 +1,5 @@
-//! G9: a page store or a log that panics in the middle of a fix or a write-back loses nothing of the pool: no buffer, no frame, no right to
-//! read or to write, no latch.
+//! G9: a page store or a log that panics in the middle of a fix or a write-back loses nothing of the pool: no
+//! buffer, no frame, no right to read or to write, no latch.
 #![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

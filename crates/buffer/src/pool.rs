@@ -1,19 +1,22 @@
 //! The pool: fix and unfix, miss and page-in (paper §3.1.2, Fig. 4).
 //!
-//! **Fix.** The page table names a frame; pin it; if it is still the page's, that was a hit: one CAS, no lock.
+//! **Fix.** The page table names a frame; pin it; if it is still the page's, that was a hit: one CAS, no
+//! lock.
 //!
 //! **Miss.**
-//! 1. Take a frame never used, or a victim: clean and unpinned when the CAS took it, so disk has what it had (G3).
-//! 2. See the victim's page out: close the frame to optimistic readers, remove its mapping, leave. Whoever wants that page
-//!    meanwhile does the same; the last one out owns the frame, the others look for another.
-//! 3. Publish the frame for the new page, pinned by us, without content; then put its mapping into the table. If the page has a
-//!    frame by now, ours goes to the free list, and we use that one.
-//! 4. Read the page into the buffer that the victim left (a spare one, if the frame had none), and install the buffer by CAS.
+//! 1. Take a frame never used, or a victim: clean and unpinned when the CAS took it, so disk has what it had
+//!    (G3).
+//! 2. See the victim's page out: close the frame to optimistic readers, remove its mapping, leave. Whoever
+//!    wants that page meanwhile does the same; the last one out owns the frame, the others look for another.
+//! 3. Publish the frame for the new page, pinned by us, without content; then put its mapping into the table.
+//!    If the page has a frame by now, ours goes to the free list, and we use that one.
+//! 4. Read the page into the buffer that the victim left (a spare one, if the frame had none), and install
+//!    the buffer by CAS.
 //!
-//! Others that find the frame before step 4 is done pin it and wait a little; then they read for themselves into a spare
-//! buffer, and whoever installs first wins (the paper's optimistic I/O). So a reader that is stopped for ever holds nobody up,
-//! and one page is as a rule read once. A failed read (G7) goes to each who tried; the frame stays mapped and empty, and the
-//! next fix reads anew.
+//! Others that find the frame before step 4 is done pin it and wait a little; then they read for themselves
+//! into a spare buffer, and whoever installs first wins (the paper's optimistic I/O). So a reader that is
+//! stopped for ever holds nobody up, and one page is as a rule read once. A failed read (G7) goes to each who
+//! tried; the frame stays mapped and empty, and the next fix reads anew.
 //!
 //! | frame | mapping | content | who may use it |
 //! |---|---|---|---|
@@ -22,8 +25,9 @@
 //! | pinned | new page's, or none yet | none | the inserter, and who found the mapping with a pin: to install one buffer |
 //! | pinned or unpinned | the page's | installed | everybody |
 //!
-//! Where we depart from Fig. 4: a mapping to an evicted frame is removed, by whoever meets it, and not replaced. The paper's
-//! replacement (lines 61–64) takes over the victim's page, which with recycled frames may be another page by then (G2).
+//! Where we depart from Fig. 4: a mapping to an evicted frame is removed, by whoever meets it, and not
+//! replaced. The paper's replacement (lines 61–64) takes over the victim's page, which with recycled frames
+//! may be another page by then (G2).
 
 mod page_in;
 mod patience;
@@ -64,8 +68,9 @@ const SPARE_BUFFERS: usize = 16;
 pub struct PoolOptions {
     /// Bytes of a page, a power of two from 4096 to 65536.
     pub page_size: usize,
-    /// Bytes for pages; headers, page table and policy take another 60 bytes per page ([`PoolStats::metadata_bytes`](crate::PoolStats::metadata_bytes)),
-    /// and there are sixteen buffers more than frames, whatever the capacity.
+    /// Bytes for pages; headers, page table and policy take another 60 bytes per page
+    /// ([`PoolStats::metadata_bytes`](crate::PoolStats::metadata_bytes)), and there are sixteen buffers more
+    /// than frames, whatever the capacity.
     pub capacity_bytes: usize,
     /// Which page leaves when another comes.
     pub policy: Policy,
@@ -106,8 +111,8 @@ impl std::fmt::Debug for BufferPool {
 }
 
 impl BufferPool {
-    /// A pool over `store`. Memory is reserved at once and touched as pages come; it is never given back before the pool
-    /// goes, so that optimistic readers may look at a frame at any time.
+    /// A pool over `store`. Memory is reserved at once and touched as pages come; it is never given back
+    /// before the pool goes, so that optimistic readers may look at a frame at any time.
     ///
     /// # Errors
     ///
@@ -169,8 +174,8 @@ impl BufferPool {
 
     /// Fixes a page: finds it in the pool, or reads it into a frame, and pins that frame.
     ///
-    /// The page stays at one address until the guard is dropped (*unfix*). Fixing does not latch. A hit is one CAS, no lock;
-    /// threads that miss on one page share one read as a rule.
+    /// The page stays at one address until the guard is dropped (*unfix*). Fixing does not latch. A hit is
+    /// one CAS, no lock; threads that miss on one page share one read as a rule.
     ///
     /// # Errors
     ///
@@ -180,8 +185,9 @@ impl BufferPool {
         self.with_content(fixed, |pool, buffer| pool.read_into(page_id, buffer))
     }
 
-    /// As [`BufferPool::fix`], but not counted as a use: for who will [peek](BufferPool::peek) at the page next, which is the use. (Counted twice, a page
-    /// that a scan comes to once would pass for one that was wanted again.)
+    /// As [`BufferPool::fix`], but not counted as a use: for who will [peek](BufferPool::peek) at the page
+    /// next, which is the use. (Counted twice, a page that a scan comes to once would pass for one that was
+    /// wanted again.)
     ///
     /// # Errors
     ///
@@ -191,8 +197,8 @@ impl BufferPool {
         self.with_content(fixed, |pool, buffer| pool.read_into(page_id, buffer))
     }
 
-    /// Fixes and latches a page that the caller will write from beginning to end: it is not read. Its content is zeroes, or what
-    /// the pool had.
+    /// Fixes and latches a page that the caller will write from beginning to end: it is not read. Its content
+    /// is zeroes, or what the pool had.
     ///
     /// # Errors
     ///
@@ -208,8 +214,9 @@ impl BufferPool {
         Ok(guard.exclusive())
     }
 
-    /// Looks at a page that is in the pool, without pinning or latching it: writes no shared line but the reference count of a
-    /// page that has cooled, three times at most per turn of the hand (G8). What is read is believed only after [`OptimisticPage::is_valid`].
+    /// Looks at a page that is in the pool, without pinning or latching it: writes no shared line but the
+    /// reference count of a page that has cooled, three times at most per turn of the hand (G8). What is read
+    /// is believed only after [`OptimisticPage::is_valid`].
     #[inline]
     pub fn peek(&self, page_id: PageId) -> Peek<'_> {
         let seen = self.table.find(page_id, |id| {
@@ -225,15 +232,17 @@ impl BufferPool {
         seen.unwrap_or(Peek::Absent)
     }
 
-    /// The page of a frame is about to be read. What is fetched now comes while the header is waited for: frames and buffers are given out in the same order,
-    /// and a miss keeps its victim's buffer, so a frame has the buffer of its turn as a rule, and who guesses so need not look.
+    /// The page of a frame is about to be read. What is fetched now comes while the header is waited for:
+    /// frames and buffers are given out in the same order, and a miss keeps its victim's buffer, so a frame
+    /// has the buffer of its turn as a rule, and who guesses so need not look.
     #[inline]
     fn expect_use(&self, id: FrameId) {
         self.words.prefetch(turn_of(id, self.frames.len()) as u32);
     }
 
-    /// Waits until nobody has the page latched exclusively; at once, if it is not in the pool. Pins nothing: should the frame be given to another page
-    /// meanwhile, it is that page's latch that is waited for, which is let go too.
+    /// Waits until nobody has the page latched exclusively; at once, if it is not in the pool. Pins nothing:
+    /// should the frame be given to another page meanwhile, it is that page's latch that is waited for, which
+    /// is let go too.
     pub fn wait_while_latched(&self, page_id: PageId) {
         if let Some(id) = self.frame_of(page_id) {
             self.frames[id.0 as usize].latch.wait_until_open();
@@ -246,7 +255,8 @@ impl BufferPool {
         self.table.get(page_id, &*self.frames)
     }
 
-    /// Pins the frame of a page, mapping one to it if need be; the frame has content, or the caller may fill it (FRAME-5). Counts a use if this is one.
+    /// Pins the frame of a page, mapping one to it if need be; the frame has content, or the caller may fill
+    /// it (FRAME-5). Counts a use if this is one.
     pub(crate) fn fix_frame(&self, page_id: PageId, is_use: bool) -> Result<Fixed<'_>, FixError> {
         if page_id.0 >= MAX_PAGE_ID {
             return Err(FixError::NoSuchPage { page_id, max: MAX_PAGE_ID - 1 });
@@ -282,15 +292,15 @@ impl BufferPool {
                     continue;
                 }
             }
-            // The word was removed already, or its inserter is about to withdraw: the next look finds that, as soon as
-            // this processor hears of it.
+            // The word was removed already, or its inserter is about to withdraw: the next look finds that,
+            // as soon as this processor hears of it.
             is_first = false;
             backoff.pause();
         }
     }
 
-    /// Pins the frame that has the page's mapping. The pin is tried before anything else is done to the frame's line, if this is the first try: a look
-    /// would fetch the line twice, when all want the page.
+    /// Pins the frame that has the page's mapping. The pin is tried before anything else is done to the
+    /// frame's line, if this is the first try: a look would fetch the line twice, when all want the page.
     #[inline]
     fn pin_mapped(&self, page_id: PageId, is_first: bool) -> Mapped<'_> {
         let mut closed = None;
@@ -312,7 +322,8 @@ impl BufferPool {
         closed.map_or(Mapped::Nowhere, Mapped::Closed)
     }
 
-    /// Gives a vacant frame to a page, unless the page has one. Its reading is ours, if there is a buffer for it.
+    /// Gives a vacant frame to a page, unless the page has one. Its reading is ours, if there is a buffer for
+    /// it.
     fn map(&self, vacant: Vacant, page_id: PageId) -> Option<Fixed<'_>> {
         let Vacant { owner, buffer } = vacant;
         let id = owner.frame;
@@ -332,7 +343,8 @@ impl BufferPool {
         }
         buffer.into_iter().for_each(|buffer| self.put_spare_buffer(buffer));
         drop(guard);
-        // A stale look at the table may have led somebody here (FRAME-5), or the hand: then the frame is theirs to recycle.
+        // A stale look at the table may have led somebody here (FRAME-5), or the hand: then the frame is
+        // theirs to recycle.
         if frame.try_evict() {
             self.free_if_ours(self.see_out(id));
         }
@@ -344,8 +356,9 @@ impl BufferPool {
         PageWords::new(self.words.buffer(buffer))
     }
 
-    /// The least recovery LSN of any dirty page, one being written now included: where redo must start. Read the log's counter
-    /// before (see `Frame::least_recovery_lsn`). Looks at the dirty frames, and at one word per 64 frames.
+    /// The least recovery LSN of any dirty page, one being written now included: where redo must start. Read
+    /// the log's counter before (see `Frame::least_recovery_lsn`). Looks at the dirty frames, and at one word
+    /// per 64 frames.
     #[must_use]
     pub fn min_recovery_lsn(&self) -> Option<Lsn> {
         look_fence();

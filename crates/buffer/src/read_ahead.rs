@@ -1,12 +1,14 @@
 //! Read-ahead: pages that a scan will come to, brought in together.
 //!
-//! 1. Give each page that is not in the pool a frame, as a miss does; claim its reading. A page that is there, or on its way in, is left alone.
+//! 1. Give each page that is not in the pool a frame, as a miss does; claim its reading. A page that is
+//!    there, or on its way in, is left alone.
 //! 2. Read each run of consecutive pages by one call of the store, into buffers.
 //! 3. Install them, and let go of the frames.
 //!
-//! The pages come with a reference count of 0: the visit for which they were fetched makes it 1, so a scan does not turn its pages warm,
-//! and under two rings they leave through probation. Who wants one of them meanwhile waits as for any page being read (see `pool`); if the
-//! reader is stopped for ever, they read for themselves, and take a page's buffer when the spare ones are used up (G10).
+//! The pages come with a reference count of 0: the visit for which they were fetched makes it 1, so a scan
+//! does not turn its pages warm, and under two rings they leave through probation. Who wants one of them
+//! meanwhile waits as for any page being read (see `pool`); if the reader is stopped for ever, they read for
+//! themselves, and take a page's buffer when the spare ones are used up (G10).
 
 use azekura_base::sync::atomic::{Ordering::Release, fence};
 use azekura_base::{PageId, PageWords};
@@ -18,7 +20,8 @@ use crate::stall::sync_point;
 
 /// Most pages of one call.
 const MAX_PAGES: usize = 128;
-/// One in so many frames may be read ahead by one call: a quarter of the probation ring, so that a few scans do not push each other's pages out.
+/// One in so many frames may be read ahead by one call: a quarter of the probation ring, so that a few scans
+/// do not push each other's pages out.
 const SHARE: usize = 400;
 
 /// A page whose reading we have claimed. The buffer is let go before the pin.
@@ -34,11 +37,12 @@ impl BufferPool {
         (self.capacity_frames() / SHARE).clamp(1, MAX_PAGES)
     }
 
-    /// Brings in those of the `pages` pages from `first` on that are not in the pool, one read per run of them; gives how many came.
+    /// Brings in those of the `pages` pages from `first` on that are not in the pool, one read per run of
+    /// them; gives how many came.
     ///
-    /// A hint: it looks at [`BufferPool::read_ahead_pages`] pages at most, and an error only ends it, to be met again by the
-    /// fix of that page. It blocks for the store; a scan that is not to wait calls it from another thread. Costs a miss per page, without the
-    /// store's call.
+    /// A hint: it looks at [`BufferPool::read_ahead_pages`] pages at most, and an error only ends it, to be
+    /// met again by the fix of that page. It blocks for the store; a scan that is not to wait calls it from
+    /// another thread. Costs a miss per page, without the store's call.
     pub fn read_ahead(&self, first: PageId, pages: usize) -> usize {
         let end = first.0.saturating_add(pages as u64);
         self.read_ahead_of((first.0..end).map(PageId))

@@ -1,5 +1,6 @@
-//! G10: a thread that stops for ever between any two steps of a fix, an eviction, a page-in, or a write-back holds up nobody
-//! else: the others fix, read and change every page, the stopped thread's among them, as far as no latch of it is in the way.
+//! G10: a thread that stops for ever between any two steps of a fix, an eviction, a page-in, or a write-back
+//! holds up nobody else: the others fix, read and change every page, the stopped thread's among them, as far
+//! as no latch of it is in the way.
 #![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use std::sync::Arc;
@@ -134,7 +135,8 @@ fn g10_a_stopped_flush_holds_nobody_up() {
     assert!(places.len() >= 10, "{places:?}");
 }
 
-/// FRAME-5. A frame bears a page's id although it lost the insertion, and somebody comes there by a stale look at the table:
+/// FRAME-5. A frame bears a page's id although it lost the insertion, and somebody comes there by a stale
+/// look at the table:
 ///
 /// | stale | loser | this thread |
 /// |---|---|---|

@@ -1,7 +1,7 @@
 //! `PageStore`: where pages live when no frame holds them, and what can go wrong there.
 //!
-//! The pool knows this trait and not a file. [`PageFile`](crate::page_file::PageFile) is the store that survives a
-//! power loss; [`MemStore`] is one in memory, which fails and stalls when a test tells it to.
+//! The pool knows this trait and not a file. [`PageFile`](crate::page_file::PageFile) is the store that
+//! survives a power loss; [`MemStore`] is one in memory, which fails and stalls when a test tells it to.
 
 mod memory;
 mod seal;
@@ -20,11 +20,11 @@ use crate::memory::store_words;
 pub use self::memory::{Access, MemStore};
 pub(crate) use self::seal::{seal_batch, stored_checksum, verify};
 
-/// Pages by number. All calls block; any thread may call, but nobody reads or writes a page while another thread
-/// writes that page: whoever calls excludes that.
+/// Pages by number. All calls block; any thread may call, but nobody reads or writes a page while another
+/// thread writes that page: whoever calls excludes that.
 pub trait PageStore: Send + Sync + fmt::Debug {
-    /// Reads a page into `out`, which is one page long. A page that was never written, or lies beyond the end of the
-    /// store, reads as zeroes. What `out` holds after an error is unspecified.
+    /// Reads a page into `out`, which is one page long. A page that was never written, or lies beyond the end
+    /// of the store, reads as zeroes. What `out` holds after an error is unspecified.
     ///
     /// # Errors
     ///
@@ -36,8 +36,8 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     /// If `out` is not exactly one page.
     fn read_page(&self, id: PageId, out: &mut [u8]) -> Result<(), StoreError>;
 
-    /// Reads pages that follow each other, the first of them `first`, into `out`, which is as long as they are; in one piece where the store
-    /// can. What `out` holds after an error is unspecified.
+    /// Reads pages that follow each other, the first of them `first`, into `out`, which is as long as they
+    /// are; in one piece where the store can. What `out` holds after an error is unspecified.
     ///
     /// # Errors
     ///
@@ -53,8 +53,9 @@ pub trait PageStore: Send + Sync + fmt::Debug {
             .try_for_each(|(id, out)| self.read_page(PageId(id), out))
     }
 
-    /// As [`PageStore::read_pages`], each page into the words of the place where it is to stay, all of one size. Other threads may read the words
-    /// meanwhile, and believe nothing of it. By default the pages are read into memory of the thread's own, and copied.
+    /// As [`PageStore::read_pages`], each page into the words of the place where it is to stay, all of one
+    /// size. Other threads may read the words meanwhile, and believe nothing of it. By default the pages are
+    /// read into memory of the thread's own, and copied.
     ///
     /// # Errors
     ///
@@ -63,22 +64,23 @@ pub trait PageStore: Send + Sync + fmt::Debug {
         read_and_copy(self, first, out)
     }
 
-    /// Seals the pages of a batch (sets their checksums) and writes them; each image is whole and its header says its
-    /// id already. Not durable before [`PageStore::sync`]; after a crash in between, each page is one of the images
-    /// written since the last sync, or the one before them, and never a mixture.
+    /// Seals the pages of a batch (sets their checksums) and writes them; each image is whole and its header
+    /// says its id already. Not durable before [`PageStore::sync`]; after a crash in between, each page is
+    /// one of the images written since the last sync, or the one before them, and never a mixture.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`], or [`StoreError::Failed`] if a write or a sync failed before. Any of the pages may have been
-    /// written.
+    /// [`StoreError::Io`], or [`StoreError::Failed`] if a write or a sync failed before. Any of the pages may
+    /// have been written.
     ///
     /// # Panics
     ///
     /// If an image has not the length of a page, or another id in its header, or an id comes twice.
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError>;
 
-    /// As [`PageStore::write_pages`], for *fresh* pages: those whose former images nobody will ask for again. After a crash before the next
-    /// [`PageStore::sync`] such a page may be anything, also a mixture that no read accepts; so they may be written once and not twice.
+    /// As [`PageStore::write_pages`], for *fresh* pages: those whose former images nobody will ask for again.
+    /// After a crash before the next [`PageStore::sync`] such a page may be anything, also a mixture that no
+    /// read accepts; so they may be written once and not twice.
     ///
     /// # Errors
     ///
@@ -95,20 +97,21 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`], or [`StoreError::Failed`] if a write or a sync failed before. It is never tried again: the
-    /// writes in question are in doubt for ever (W10).
+    /// [`StoreError::Io`], or [`StoreError::Failed`] if a write or a sync failed before. It is never tried
+    /// again: the writes in question are in doubt for ever (W10).
     fn sync(&self) -> Result<(), StoreError>;
 
-    /// Where the page's image stands now: writing the page moves it. `None`, and no cost, if the store has no use for pages that leave the
-    /// pool; then [`PageStore::evicted`] is not called.
+    /// Where the page's image stands now: writing the page moves it. `None`, and no cost, if the store has no
+    /// use for pages that leave the pool; then [`PageStore::evicted`] is not called.
     fn stamp(&self, id: PageId) -> Option<u64> {
         let _ = id;
         None
     }
 
-    /// A clean page has left the pool, with this image. Nobody had changed the page, or could have, when `stamp` was taken; since then others may
-    /// have read it from the store again, and changed and written it: then its stamp has moved, and the image must not be used. It
-    /// must not block for long: a page waits for the frame's memory.
+    /// A clean page has left the pool, with this image. Nobody had changed the page, or could have, when
+    /// `stamp` was taken; since then others may have read it from the store again, and changed and written
+    /// it: then its stamp has moved, and the image must not be used. It must not block for long: a page waits
+    /// for the frame's memory.
     fn evicted(&self, id: PageId, stamp: u64, image: &[u8]) {
         let _ = (id, stamp, image);
     }
@@ -147,8 +150,8 @@ pub fn read_and_copy<S: PageStore + ?Sized>(
     read
 }
 
-/// Why a page was not read, not written, or not made durable. Cheap to clone: everyone who waited for one read gets
-/// the same error.
+/// Why a page was not read, not written, or not made durable. Cheap to clone: everyone who waited for one
+/// read gets the same error.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -165,7 +168,8 @@ pub enum StoreError {
         /// The operating system's reason.
         source: Arc<io::Error>,
     },
-    /// The bytes in a page's place are not that page: the device damaged it, and there is no copy. Restore a backup.
+    /// The bytes in a page's place are not that page: the device damaged it, and there is no copy. Restore a
+    /// backup.
     Corrupt {
         /// The page.
         page: PageId,

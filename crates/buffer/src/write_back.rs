@@ -3,15 +3,17 @@
 //! 1. Become the page's one writer and pin it, by one CAS; latch it shared, if nobody changes it just now.
 //! 2. Copy the image; remember the log's counter and the version; unlatch.
 //! 3. Make the log durable up to the images' page LSNs.
-//! 4. Write the batch to the store; the recovery LSN moves up to the counter that was remembered (RECOVERY-2).
-//! 5. Latch shared again, if nobody changes it just now. If the version is the one that was copied, the page is clean; else it
-//!    stays dirty, from a recovery LSN that is later than the image. A hot page so never holds a checkpoint up.
+//! 4. Write the batch to the store; the recovery LSN moves up to the counter that was remembered
+//!    (RECOVERY-2).
+//! 5. Latch shared again, if nobody changes it just now. If the version is the one that was copied, the page
+//!    is clean; else it stays dirty, from a recovery LSN that is later than the image. A hot page so never
+//!    holds a checkpoint up.
 //!
-//! - **WRITE-1** A fix that writes a victim back may hold latches of other pages, in any order: so steps 1 and 5 only try.
-//!   (Waiting there, a thread with page A latched and page B to write would wait for one with B latched that wants A.)
-//!   Only [`BufferPool::flush_all`] waits; its caller holds none.
-//! - **WRITE-2** The writing bit is set from step 1 to the end of step 5, so images of a page reach the store in the order
-//!   they were taken.
+//! - **WRITE-1** A fix that writes a victim back may hold latches of other pages, in any order: so steps 1
+//!   and 5 only try. (Waiting there, a thread with page A latched and page B to write would wait for one with
+//!   B latched that wants A.) Only [`BufferPool::flush_all`] waits; its caller holds none.
+//! - **WRITE-2** The writing bit is set from step 1 to the end of step 5, so images of a page reach the store
+//!   in the order they were taken.
 
 use azekura_base::page::image;
 use azekura_base::sync::atomic::{Ordering::Acquire, fence};
@@ -30,8 +32,8 @@ static WRITE_BACK: Site = Site::new("page being written by another");
 /// Most pages of one batch.
 const MAX_BATCH_PAGES: usize = 64;
 
-/// The right to write a page's image (WRITE-2), and the frame's pin. Dropping it lets go of both, even if store or log panicked (G9):
-/// the page stays dirty then.
+/// The right to write a page's image (WRITE-2), and the frame's pin. Dropping it lets go of both, even if
+/// store or log panicked (G9): the page stays dirty then.
 struct Writing<'p> {
     guard: PageGuard<'p>,
 }
@@ -199,7 +201,8 @@ impl BufferPool {
         }
         let _unchanged = SharedHold(&frame.latch);
         let version = frame.latch.optimistic().expect("latched shared, so not exclusively");
-        // Read under the latch: a change that comes later is above all that is durable now, and above those of the page so far.
+        // Read under the latch: a change that comes later is above all that is durable now, and above those
+        // of the page so far.
         let bound = self.log.lsn_bound();
         let mut bytes = PageBuf::zeroed(self.page_size());
         self.words_of(frame.buffer()).copy_to(&mut bytes);
@@ -228,8 +231,9 @@ impl BufferPool {
 
     /// One step of the cleaner: writes up to `max_pages` dirty pages and gives how many.
     ///
-    /// With `below`: those whose recovery LSN is below it, oldest first, so that a checkpoint can move. Without: those that the hand will meet next, so
-    /// that misses find clean victims. Waits for the log (G4) and the store. Several threads may clean at once.
+    /// With `below`: those whose recovery LSN is below it, oldest first, so that a checkpoint can move.
+    /// Without: those that the hand will meet next, so that misses find clean victims. Waits for the log (G4)
+    /// and the store. Several threads may clean at once.
     ///
     /// # Errors
     ///
@@ -288,7 +292,8 @@ impl BufferPool {
         cold
     }
 
-    /// Writes every page that is dirty now, and makes it durable. Waits for latches: the caller must hold none.
+    /// Writes every page that is dirty now, and makes it durable. Waits for latches: the caller must hold
+    /// none.
     ///
     /// # Errors
     ///
@@ -308,7 +313,8 @@ impl BufferPool {
     fn flush_one(&self, id: FrameId) -> Result<(), WriteError> {
         let frame = &self.frames[id.0 as usize];
         loop {
-            // The image of another writer may be older than this call, or never arrive: once that one is done, take ours.
+            // The image of another writer may be older than this call, or never arrive: once that one is
+            // done, take ours.
             self.await_writer(id);
             if !self.write_frames(&[id], Latched::Wait)?.is_empty() || !frame.is_dirty() {
                 return Ok(());
@@ -329,11 +335,12 @@ impl BufferPool {
         }
     }
 
-    /// Writes those of `pages` that are dirty, whoever latches or writes them now; they are durable after the next [`sync`](Self::sync).
-    /// Waits for latches: the caller must hold none.
+    /// Writes those of `pages` that are dirty, whoever latches or writes them now; they are durable after the
+    /// next [`sync`](Self::sync). Waits for latches: the caller must hold none.
     ///
-    /// `are_fresh`: nobody will ask for what these pages were on disk, nor for what they are to be there before that sync returned. They
-    /// are written once then, and a crash may tear them ([`PageStore::write_fresh`](crate::PageStore::write_fresh)).
+    /// `are_fresh`: nobody will ask for what these pages were on disk, nor for what they are to be there
+    /// before that sync returned. They are written once then, and a crash may tear them
+    /// ([`PageStore::write_fresh`](crate::PageStore::write_fresh)).
     ///
     /// # Errors
     ///
@@ -359,7 +366,8 @@ impl BufferPool {
             self.await_writer(id);
             self.write_frames_as(&[id], Latched::Wait, these)?;
         }
-        // Acquire: pairs with the Release in `now_clean`. Another's write of the page ended before, so a sync that begins now covers it.
+        // Acquire: pairs with the Release in `now_clean`. Another's write of the page ended before, so a sync
+        // that begins now covers it.
         fence(Acquire);
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! The general cache: a key has its own value or none, borrowed values stay, every value is dropped once, whatever is inserted, replaced, removed and
-//! evicted at the same time.
+//! The general cache: a key has its own value or none, borrowed values stay, every value is dropped once,
+//! whatever is inserted, replaced, removed and evicted at the same time.
 #![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use std::hash::{BuildHasherDefault, Hasher};
@@ -158,8 +158,8 @@ impl Drop for Counted {
     }
 }
 
-/// Keys modulo the threads have one writer each, which knows the last version it finished: nobody may see an older one after that,
-/// nor one of a removed key.
+/// Keys modulo the threads have one writer each, which knows the last version it finished: nobody may see an
+/// older one after that, nor one of a removed key.
 #[test]
 fn under_threads_a_key_has_its_last_value_or_none_and_every_value_is_dropped_once() {
     const THREADS: u64 = 4;

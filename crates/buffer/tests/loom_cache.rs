@@ -1,5 +1,5 @@
-//! The general cache, with few forced switches: an entry is read only as the key's own, never while it is put in or taken out (CACHE-1), and two
-//! that miss on one key end with one value (CACHE-2).
+//! The general cache, with few forced switches: an entry is read only as the key's own, never while it is put
+//! in or taken out (CACHE-1), and two that miss on one key end with one value (CACHE-2).
 #![cfg(loom)]
 #![expect(clippy::unwrap_used, reason = "a model ends where it fails")]
 

@@ -1,5 +1,5 @@
-//! One frame: pin against evict, with a helper; optimistic readers; dirty against evict; recovery LSNs against the checkpoint's look
-//! (G2, G3, G5, G10; FRAME-3, -4, -7; RECOVERY-1, -2).
+//! One frame: pin against evict, with a helper; optimistic readers; dirty against evict; recovery LSNs
+//! against the checkpoint's look (G2, G3, G5, G10; FRAME-3, -4, -7; RECOVERY-1, -2).
 #![cfg(loom)]
 #![expect(clippy::unwrap_used, reason = "a model ends where it fails")]
 
@@ -10,7 +10,8 @@ use azekura_base::sync::{Arc, thread};
 use azekura_buffer::model::{ModelFrame, step};
 use loom_common::model;
 
-/// The page in the frame first, and the one after it. A page's content is its number, times ten for each change.
+/// The page in the frame first, and the one after it. A page's content is its number, times ten for each
+/// change.
 const OLD: u64 = 1;
 const NEW: u64 = 2;
 

@@ -1,4 +1,5 @@
-//! Two rings of frames under misses that swap their slots: no frame is lost from them, none is in two (RING-1, RING-2).
+//! Two rings of frames under misses that swap their slots: no frame is lost from them, none is in two
+//! (RING-1, RING-2).
 //!
 //! Few forced switches: a sweep looks at many words. The frames are as shipped; pages are not read.
 #![cfg(loom)]
@@ -18,8 +19,8 @@ fn spawn(
     thread::spawn(move || run(&rings))
 }
 
-/// The page in probation was used, so the first miss swaps its frame with one of the main ring. The second miss meets that at any
-/// moment, and has the same two slots to choose from.
+/// The page in probation was used, so the first miss swaps its frame with one of the main ring. The second
+/// miss meets that at any moment, and has the same two slots to choose from.
 #[test]
 fn ring_2_two_misses_that_want_to_swap_the_same_slots_lose_no_frame() {
     model("two misses, two frames", 1, 100, || {

@@ -76,8 +76,8 @@ fn table_2_two_removers_take_one_entry_out_and_its_counts_back_once() {
     });
 }
 
-/// All pages have one tag here, so a word says nothing but its frame. Frame 0 goes from page 1 to a page of the same bucket, and then there are two
-/// inserters of page 1.
+/// All pages have one tag here, so a word says nothing but its frame. Frame 0 goes from page 1 to a page of
+/// the same bucket, and then there are two inserters of page 1.
 #[test]
 fn table_3_a_frame_that_changes_pages_under_an_insertion_is_neither_taken_for_ours_nor_lost() {
     model("insert, give the frame to another page", 2, 500, || {

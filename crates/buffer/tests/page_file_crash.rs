@@ -1,6 +1,6 @@
-//! W12, W10: the power is cut at every I/O of a random workload on a page file, again during the repair, and every call
-//! is made to fail once. Afterwards each page is one of the images written since the last sync that succeeded, or the one
-//! before them; never a mixture, and never older than promised.
+//! W12, W10: the power is cut at every I/O of a random workload on a page file, again during the repair, and
+//! every call is made to fail once. Afterwards each page is one of the images written since the last sync
+//! that succeeded, or the one before them; never a mixture, and never older than promised.
 #![cfg(not(loom))]
 
 use std::collections::BTreeMap;
@@ -82,7 +82,8 @@ fn open(fs: &FaultFs) -> Result<PageFile, StoreError> {
     PageFile::open(shared, Path::new(DIR), SIZE)
 }
 
-/// Creates or opens the file, writes batches, syncs and reopens as the seed says, until done or until an error.
+/// Creates or opens the file, writes batches, syncs and reopens as the seed says, until done or until an
+/// error.
 fn work(fs: &FaultFs, seed: u64, steps: u64, expected: &mut Expected) -> Result<(), StoreError> {
     let mut random = StdRng::seed_from_u64(seed);
     // Neighbours, strangers, and two beyond the first growths.

@@ -1,5 +1,5 @@
-//! Real threads on tiny pools: every page keeps its identity and loses no change (G2, G3, G5), whatever is evicted, written and read in
-//! between; failed reads and writes reach their callers and nobody else (G7).
+//! Real threads on tiny pools: every page keeps its identity and loses no change (G2, G3, G5), whatever is
+//! evicted, written and read in between; failed reads and writes reach their callers and nobody else (G7).
 #![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use std::collections::HashMap;
@@ -269,8 +269,9 @@ fn cold_start_threads_share_one_read_of_a_page() {
     assert_eq!(stats.misses - stats.duplicate_reads, 32, "{stats:?}");
 }
 
-/// What a miss costs, with a bound that has nothing to spare but where it depends on chance (full buckets, warm pages passed, counts aged), so
-/// that one more is noticed. `azekura-lab nb-gclock` prints the same counts.
+/// What a miss costs, with a bound that has nothing to spare but where it depends on chance (full buckets,
+/// warm pages passed, counts aged), so that one more is noticed. `azekura-lab nb-gclock` prints the same
+/// counts.
 #[test]
 fn a_miss_costs_a_bounded_number_of_read_modify_writes_and_shared_writes() {
     for (policy, rmws, writes) in

@@ -1,4 +1,5 @@
-//! What a pool takes besides its pages, as the allocator has it: everything that is allocated counts, whatever it is called.
+//! What a pool takes besides its pages, as the allocator has it: everything that is allocated counts,
+//! whatever it is called.
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 

@@ -1,7 +1,7 @@
 //! The `azekura` command: a store from the shell.
 //!
-//! It is not an API: programs use the `azekura` crate. It is a library at all so that the parsers of what `load` reads
-//! can be fuzzed from outside.
+//! It is not an API: programs use the `azekura` crate. It is a library at all so that the parsers of what
+//! `load` reads can be fuzzed from outside.
 //!
 //! ```
 //! use azekura_cli::format::{Row, tsv};
@@ -21,7 +21,8 @@
 //! | `progress` | bars on stderr |
 //! | `show` | numbers for people |
 //!
-//! Data goes to stdout, errors and progress to stderr. Exit codes: 0 well, 1 not found, check failed or refused, 2 usage.
+//! Data goes to stdout, errors and progress to stderr. Exit codes: 0 well, 1 not found, check failed or
+//! refused, 2 usage.
 
 #![forbid(unsafe_code)]
 
@@ -83,7 +84,8 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     run_command("azekura", |out| command::run(&arguments, out))
 }
 
-/// Runs a command with buffered standard output, prints its error under the program's name, and returns the exit code.
+/// Runs a command with buffered standard output, prints its error under the program's name, and returns the
+/// exit code.
 #[must_use]
 pub fn run_command(program: &str, command: impl FnOnce(&mut dyn Write) -> Result<Outcome>) -> ExitCode {
     // Stdout is not locked: the workers of `demo-child` write to it too, while `out` is empty.

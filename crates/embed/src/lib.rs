@@ -1,13 +1,14 @@
-//! For build scripts: builds a library that is loaded into other programs (`LD_PRELOAD`), so that it can be embedded in
-//! ours. Cargo installs programs only, and a program cannot rely on a library beside its own file.
+//! For build scripts: builds a library that is loaded into other programs (`LD_PRELOAD`), so that it can be
+//! embedded in ours. Cargo installs programs only, and a program cannot rely on a library beside its own
+//! file.
 //!
-//! The library is a member of the workspace, built by an inner cargo: a dependency's `cdylib` has no path that a dependent may
-//! rely on. It is always optimized, because it runs inside of other programs.
+//! The library is a member of the workspace, built by an inner cargo: a dependency's `cdylib` has no path
+//! that a dependent may rely on. It is always optimized, because it runs inside of other programs.
 //!
-//! All build scripts and profiles of one target directory share the inner cargo's directory, so the library is built once and
-//! not for each kind of build. Target directories are also copied between checkouts, by hard links too. So each checkout has an
-//! inner directory of its own, the library's sources are named relative to its package, and the embedded file is replaced and
-//! never written in place.
+//! All build scripts and profiles of one target directory share the inner cargo's directory, so the library
+//! is built once and not for each kind of build. Target directories are also copied between checkouts, by
+//! hard links too. So each checkout has an inner directory of its own, the library's sources are named
+//! relative to its package, and the embedded file is replaced and never written in place.
 
 mod parts;
 
@@ -23,8 +24,9 @@ pub struct Embedded<'a> {
     pub member: &'a str,
     /// Its file.
     pub file: &'a str,
-    /// The variable by which the crate's source finds it: `include_bytes!(env!(…))`. The file is empty where there is nothing to load into programs. The
-    /// same with `_HASH` behind it gives the bytes a name: a program need not go through all of them for that.
+    /// The variable by which the crate's source finds it: `include_bytes!(env!(…))`. The file is empty where
+    /// there is nothing to load into programs. The same with `_HASH` behind it gives the bytes a name: a
+    /// program need not go through all of them for that.
     pub variable: &'a str,
 }
 
@@ -70,7 +72,8 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Returns the directory of the inner cargo for this checkout, below the target directory that `output` belongs to.
+/// Returns the directory of the inner cargo for this checkout, below the target directory that `output`
+/// belongs to.
 fn inner_directory(output: &Path, checkout: &Path, flags: &str) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     checkout.hash(&mut hasher);

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Files whose change makes the library another one: sources, by the list that cargo leaves beside it, their manifests, and the workspace's manifest and
-/// lock. Nobody keeps a list by hand, so none can fall behind.
+/// Files whose change makes the library another one: sources, by the list that cargo leaves beside it, their
+/// manifests, and the workspace's manifest and lock. Nobody keeps a list by hand, so none can fall behind.
 pub(crate) fn of(library: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let list = library.with_extension("d");
     let sources = sources(&std::fs::read_to_string(&list)?);

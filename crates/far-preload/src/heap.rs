@@ -1,8 +1,9 @@
 //! The far memory of this process, and which of its pages are given out.
 //!
-//! Blocks are whole pages, found first-fit; a block's length is kept beside it, not in it, so that giving memory out touches none. Memory
-//! that was mapped (not allocated) can be unmapped in pieces of 4 KiB: each page counts its pieces and is free when none is left. What lies in
-//! mapped memory may be blocks, too: those of an allocator that the program brought, which alone knows their lengths and can take them back.
+//! Blocks are whole pages, found first-fit; a block's length is kept beside it, not in it, so that giving
+//! memory out touches none. Memory that was mapped (not allocated) can be unmapped in pieces of 4 KiB: each
+//! page counts its pieces and is free when none is left. What lies in mapped memory may be blocks, too: those
+//! of an allocator that the program brought, which alone knows their lengths and can take them back.
 
 use azekura_far::{FarMemory, ForkError, Frozen};
 use std::collections::BTreeMap;
@@ -40,7 +41,8 @@ pub(crate) enum Owner {
         /// Bytes that it may use.
         usable: usize,
     },
-    /// That of the allocator that the program brought, which mapped far memory and gives it out in blocks of its own, of any size.
+    /// That of the allocator that the program brought, which mapped far memory and gives it out in blocks of
+    /// its own, of any size.
     Allocator,
     /// No block begins there: it was freed, or never was one.
     Nobody,
@@ -78,7 +80,8 @@ impl FrozenHeap<'_> {
         drop(space);
     }
 
-    /// The heap of the child; `None` if nothing was given out of it, so that the child may as well begin anew.
+    /// The heap of the child; `None` if nothing was given out of it, so that the child may as well begin
+    /// anew.
     ///
     /// # Safety
     ///
@@ -119,7 +122,8 @@ impl Heap {
         self.cut(address, bytes).far.is_some()
     }
 
-    /// What of a range is far memory, and what lies before and behind it: an allocator joins maps that lie side by side, whoever gave it them.
+    /// What of a range is far memory, and what lies before and behind it: an allocator joins maps that lie
+    /// side by side, whoever gave it them.
     pub(crate) fn cut(&self, address: usize, bytes: usize) -> Cut {
         Cut::new(address..address.saturating_add(bytes), self.base..self.base + self.bytes)
     }
@@ -161,7 +165,8 @@ impl Heap {
         owner
     }
 
-    /// Makes a block of ours at least so long where it lies, if what lies behind it is free. Returns whether it did.
+    /// Makes a block of ours at least so long where it lies, if what lies behind it is free. Returns whether
+    /// it did.
     pub(crate) fn lengthen(&self, address: usize, bytes: usize) -> bool {
         let first = (address - self.base) / self.page;
         let mut space = self.lock();
@@ -188,7 +193,8 @@ impl Heap {
         Some((self.base + first * self.page) as *mut u8)
     }
 
-    /// Gives a mapped range of far memory back, whole pages when their last piece goes; those that follow one another in one go.
+    /// Gives a mapped range of far memory back, whole pages when their last piece goes; those that follow one
+    /// another in one go.
     pub(crate) fn unmap(&self, address: usize, bytes: usize) {
         let (start, end) = (address - self.base, (address - self.base + bytes).min(self.bytes));
         let (mut page, mut at) = (start / self.page, start);

@@ -1,5 +1,5 @@
-//! The library that `azekura far` puts before a program's own (`LD_PRELOAD`): blocks of memory from a certain size on come from far memory,
-//! everything else from the C library as ever.
+//! The library that `azekura far` puts before a program's own (`LD_PRELOAD`): blocks of memory from a certain
+//! size on come from far memory, everything else from the C library as ever.
 //!
 //! It is not for linking: its symbols are those of the C library.
 //!
@@ -23,15 +23,19 @@
 //!
 //! # Rules
 //!
-//! - **FAR-1** No thread holds a lock of ours while it touches far memory, and none of our threads ever touches it.
+//! - **FAR-1** No thread holds a lock of ours while it touches far memory, and none of our threads ever
+//!   touches it.
 //! - **FAR-2** Our own memory is never far memory.
 //! - **FAR-3** What cannot be set up ends the process before `main`, with a message and code 71.
 //!
 //! # What it cannot do
 //!
-//! Stacks, files and shared memory stay ordinary memory, and so do small blocks; with the `sigsegv` mechanism static arrays, too. A child made by `fork` has a copy of its parent's far memory, for which
-//! the servers need room; where it cannot have one (by SIGSEGV, or without room) it is ended when it touches it. Without the right to use userfaultfd for the kernel, the calls in `hooks` work on far memory; others, and those that the C library makes on its own
-//! (of `pthread_mutex_lock`, of `scandir` with an allocator that the program brings), give `EFAULT`.
+//! Stacks, files and shared memory stay ordinary memory, and so do small blocks; with the `sigsegv` mechanism
+//! static arrays, too. A child made by `fork` has a copy of its parent's far memory, for which the servers
+//! need room; where it cannot have one (by SIGSEGV, or without room) it is ended when it touches it. Without
+//! the right to use userfaultfd for the kernel, the calls in `hooks` work on far memory; others, and those
+//! that the C library makes on its own (of `pthread_mutex_lock`, of `scandir` with an allocator that the
+//! program brings), give `EFAULT`.
 
 #![cfg_attr(not(all(target_os = "linux", target_env = "gnu")), allow(unused))]
 #![cfg(not(loom))]

@@ -1,4 +1,5 @@
-//! Before `main`: settings and servers. At the end: statistics. In between: whether a call is to be served from far memory.
+//! Before `main`: settings and servers. At the end: statistics. In between: whether a call is to be served
+//! from far memory.
 
 mod children;
 mod statics;
@@ -30,7 +31,8 @@ static PLACE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 /// Ranges of far memory beside the heap: static arrays.
 const MOST_STATICS: usize = 8;
 
-/// Far memory that the kernel does not wait for: the heap, then static arrays, as base and length; nothing where it does.
+/// Far memory that the kernel does not wait for: the heap, then static arrays, as base and length; nothing
+/// where it does.
 static UNSERVED: [[AtomicUsize; 2]; MOST_STATICS + 1] =
     [const { [const { AtomicUsize::new(0) }; 2] }; MOST_STATICS + 1];
 /// How many of these there are.
@@ -76,10 +78,12 @@ pub(crate) fn was_far(address: usize) -> bool {
     address.wrapping_sub(PLACE[0].load(Relaxed)) < PLACE[1].load(Relaxed)
 }
 
-/// Standard error as it was before `main`: many programs close theirs before our turn comes at their end. 2 if there is no other.
+/// Standard error as it was before `main`: many programs close theirs before our turn comes at their end. 2
+/// if there is no other.
 static VOICE: AtomicI32 = AtomicI32::new(2);
 
-/// Whether the kernel would not reach any byte of a range, as it is far memory that it does not wait for (F1).
+/// Whether the kernel would not reach any byte of a range, as it is far memory that it does not wait for
+/// (F1).
 #[inline]
 pub(crate) fn is_unserved(address: usize, bytes: usize) -> bool {
     // Relaxed: written before `main`, and in children that have one thread.
@@ -248,7 +252,8 @@ extern "C" fn at_end() {
     }
 }
 
-/// The most memory that this process had since its program began, in bytes, with all that is not far; 0 if the system does not say.
+/// The most memory that this process had since its program began, in bytes, with all that is not far; 0 if
+/// the system does not say.
 fn peak_resident() -> u64 {
     // Not `getrusage`: that counts what the process was before it ran the program.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

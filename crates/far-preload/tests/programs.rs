@@ -1,5 +1,6 @@
-//! Programs that know nothing of far memory do with it what they do without: C programs with blocks, maps, threads, children and
-//! system calls, and GNU sort. `scripts/far-programs.py` runs programs that are not everywhere.
+//! Programs that know nothing of far memory do with it what they do without: C programs with blocks, maps,
+//! threads, children and system calls, and GNU sort. `scripts/far-programs.py` runs programs that are not
+//! everywhere.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
@@ -267,8 +268,8 @@ fn statistics_are_appended_as_json() {
     );
 }
 
-/// At half of the 23 MiB that it touches, and with small pages: its merges compare lines all over the text. With less room than the 4 MiB
-/// of text it still sorts, but each comparison fetches a page.
+/// At half of the 23 MiB that it touches, and with small pages: its merges compare lines all over the text.
+/// With less room than the 4 MiB of text it still sorts, but each comparison fetches a page.
 #[test]
 fn gnu_sort_sorts_in_far_memory() {
     let version = Command::new("sort").arg("--version").output();

@@ -1,9 +1,9 @@
 //! What a page's bytes are known by: XXH3 of 128 bits.
 //!
-//! A client keeps the digest of every page that is away, in its own memory. A page that comes back with another digest is not
-//! believed, whoever sent it: so rubbish, a stale page and another client's page are all noticed, which a checksum beside the page could not
-//! do. The same digest, taken again when a page leaves, tells whether it was changed (F5); two contents of one page
-//! share it once in 2^128.
+//! A client keeps the digest of every page that is away, in its own memory. A page that comes back with
+//! another digest is not believed, whoever sent it: so rubbish, a stale page and another client's page are
+//! all noticed, which a checksum beside the page could not do. The same digest, taken again when a page
+//! leaves, tells whether it was changed (F5); two contents of one page share it once in 2^128.
 
 use twox_hash::XxHash3_128;
 

@@ -1,4 +1,5 @@
-//! The interface for C, as `include/azekura_far.h` has it. Errors are told by a null pointer and [`azekura_far_error`].
+//! The interface for C, as `include/azekura_far.h` has it. Errors are told by a null pointer and
+//! [`azekura_far_error`].
 
 use crate::{AuthKey, FarMemory, Mechanism, Policy};
 use std::cell::RefCell;
@@ -116,7 +117,8 @@ pub unsafe extern "C" fn azekura_far_bytes(memory: *const FarMemory) -> *mut u8 
     unsafe { (*memory).as_ptr() }
 }
 
-/// Gives the whole pages within a range back: they are zeros. Returns 0, or -1 if the range does not lie within.
+/// Gives the whole pages within a range back: they are zeros. Returns 0, or -1 if the range does not lie
+/// within.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
-//! A program run unmodified with its large blocks of memory in far memory: what the launcher tells the library that is put before the
-//! program's own, through the environment.
+//! A program run unmodified with its large blocks of memory in far memory: what the launcher tells the
+//! library that is put before the program's own, through the environment.
 
 use crate::fault::Mechanism;
 use crate::region::FarMemory;
@@ -41,7 +41,8 @@ pub struct Launch {
     pub block: usize,
     /// Servers that have each page.
     pub copies: usize,
-    /// A spill file, or a directory for it; each process makes one of its own, see [`spill_path`](Self::spill_path).
+    /// A spill file, or a directory for it; each process makes one of its own, see
+    /// [`spill_path`](Self::spill_path).
     pub spill: Option<PathBuf>,
     /// The file with the key that the servers know.
     pub auth_key: Option<PathBuf>,
@@ -67,7 +68,8 @@ pub enum LaunchError {
         /// What is there.
         value: String,
     },
-    /// `AZEKURA_FAR_PRELOAD` is set and names no file. The program would run without far memory, and nothing would say so.
+    /// `AZEKURA_FAR_PRELOAD` is set and names no file. The program would run without far memory, and nothing
+    /// would say so.
     #[error(
         "{OTHER} is {value:?}, and there is no such library; unset it to use the built-in one, or give the path of one"
     )]
@@ -103,7 +105,8 @@ impl Default for Launch {
 }
 
 impl Launch {
-    /// Prepares a command: the library, found beside this program, before the program's own, and the settings.
+    /// Prepares a command: the library, found beside this program, before the program's own, and the
+    /// settings.
     ///
     /// # Errors
     ///
@@ -123,8 +126,8 @@ impl Launch {
         command.env("LD_PRELOAD", preload).envs(self.environment());
     }
 
-    /// Where this process makes its spill file, which loses its name as soon as it is open: the program's children have the same setting, so
-    /// the process's number is part of it.
+    /// Where this process makes its spill file, which loses its name as soon as it is open: the program's
+    /// children have the same setting, so the process's number is part of it.
     #[must_use]
     pub fn spill_path(&self) -> Option<PathBuf> {
         let path = self.spill.as_ref()?;
@@ -192,7 +195,8 @@ fn parsed<T: std::str::FromStr>(
     value.parse().map_err(|_| LaunchError::Setting { name, value })
 }
 
-/// The library that the environment names (`AZEKURA_FAR_PRELOAD`) to be loaded instead of the built-in one; `None` if it names none.
+/// The library that the environment names (`AZEKURA_FAR_PRELOAD`) to be loaded instead of the built-in one;
+/// `None` if it names none.
 ///
 /// # Errors
 ///
@@ -207,7 +211,8 @@ fn existing_library(value: OsString) -> Result<PathBuf, LaunchError> {
     path.ok_or_else(|| LaunchError::Other { value: value.to_string_lossy().into_owned() })
 }
 
-/// Beside this program, or where its tests lie; the newest, as cargo leaves an older one when it builds only the program anew.
+/// Beside this program, or where its tests lie; the newest, as cargo leaves an older one when it builds only
+/// the program anew.
 fn find_library() -> Result<PathBuf, LaunchError> {
     if let Some(other) = other_library()? {
         return Ok(other);

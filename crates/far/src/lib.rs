@@ -65,7 +65,8 @@ pub use server::{ServeError, Server, ServerBuilder, ServerStats};
 pub use stats::FarStats;
 pub use wire::auth::AuthKey;
 
-/// Writes to standard error in one call, without its lock: a thread of the program may hold that one while it waits for a page.
+/// Writes to standard error in one call, without its lock: a thread of the program may hold that one while it
+/// waits for a page.
 fn say(message: &str) {
     // SAFETY: as long as said. What cannot be written is lost.
     unsafe {

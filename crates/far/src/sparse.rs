@@ -1,6 +1,8 @@
-//! A table over all pages of a region, of which most may never be touched: a program's region is as large as its blocks may ever be.
+//! A table over all pages of a region, of which most may never be touched: a program's region is as large as
+//! its blocks may ever be.
 //!
-//! It takes memory in parts, each when something is first written there; what was never written reads as the value that the table was made with.
+//! It takes memory in parts, each when something is first written there; what was never written reads as the
+//! value that the table was made with.
 
 use std::ops::{Index, IndexMut};
 

@@ -38,7 +38,8 @@ stats! {
     clean_drops,
     /// Pages that left without a transfer: all zeros.
     zero_drops,
-    /// Pages that were touched for the first time, or were all zeros. As long as all fits: of all spans of which a page was, once.
+    /// Pages that were touched for the first time, or were all zeros. As long as all fits: of all spans of
+    /// which a page was, once.
     zero_fills,
     /// Pages that were fetched before they were touched.
     prefetches,

@@ -1,4 +1,5 @@
-//! Memory that a program has already becomes far memory in its place: its bytes are what they were, before and after they were away.
+//! Memory that a program has already becomes far memory in its place: its bytes are what they were, before
+//! and after they were away.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 

@@ -1,5 +1,6 @@
-//! F4: a memory server that dies, stalls or lies never gives the program wrong bytes: with a second copy it goes on, without
-//! one it is stopped with a message that says why. Servers here do wrong at a random request; each trial prints its seed.
+//! F4: a memory server that dies, stalls or lies never gives the program wrong bytes: with a second copy it
+//! goes on, without one it is stopped with a message that says why. Servers here do wrong at a random
+//! request; each trial prints its seed.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
@@ -265,7 +266,8 @@ fn a_program_that_was_stopped_does_not_blame_its_servers() {
         assert_eq!(unsafe { libc::kill(child.id() as i32, which) }, 0);
     };
     wait_for("the child's first pages", || server.stats().pages > 20);
-    // It waits for an answer when it is stopped, for longer than any request may be unanswered, and does not have it at once.
+    // It waits for an answer when it is stopped, for longer than any request may be unanswered, and does not
+    // have it at once.
     held.0.store(true, Relaxed);
     std::thread::sleep(Duration::from_millis(100));
     signal(libc::SIGSTOP);

@@ -1,4 +1,5 @@
-//! Memory that fits what may be local needs no pager: the system makes its pages, a fault for each span is all that there is to pay, and the budget holds all the same.
+//! Memory that fits what may be local needs no pager: the system makes its pages, a fault for each span is
+//! all that there is to pay, and the budget holds all the same.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
@@ -87,7 +88,8 @@ fn what_was_given_back_is_zeros_and_takes_no_fault_where_the_system_makes_it() {
     });
 }
 
-/// Room is taken for whole spans. When that runs short, what was never touched gives it back: so pages leave only when as many are there as may be.
+/// Room is taken for whole spans. When that runs short, what was never touched gives it back: so pages leave
+/// only when as many are there as may be.
 #[test]
 fn pages_of_which_few_are_touched_in_each_span_do_not_leave_before_they_must() {
     with_each_mechanism(|mut memory, mechanism| {
@@ -111,7 +113,8 @@ fn pages_of_which_few_are_touched_in_each_span_do_not_leave_before_they_must() {
     });
 }
 
-/// Threads touch pieces of pages by lot while spans are opened and closed: each reads what it wrote last, and no more is there than may be.
+/// Threads touch pieces of pages by lot while spans are opened and closed: each reads what it wrote last, and
+/// no more is there than may be.
 #[test]
 fn the_budget_holds_while_threads_touch_what_is_opened_and_closed() {
     const THREADS: usize = 4;

@@ -1,6 +1,8 @@
-//! DOOR-1 to DOOR-4: a session whose stream broke, a client that comes back, and others that want its room, in every interleaving.
+//! DOOR-1 to DOOR-4: a session whose stream broke, a client that comes back, and others that want its room,
+//! in every interleaving.
 //!
-//! The model has no clock: a time of nothing is over at once, any other never. So a wake that is missing is somebody who sleeps for ever.
+//! The model has no clock: a time of nothing is over at once, any other never. So a wake that is missing is
+//! somebody who sleeps for ever.
 #![cfg(loom)]
 
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};

@@ -1,4 +1,5 @@
-//! F2, F3: a fault that a handler posts is answered, once its page is there, whatever the handlers and the pager do in between.
+//! F2, F3: a fault that a handler posts is answered, once its page is there, whatever the handlers and the
+//! pager do in between.
 #![cfg(loom)]
 
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -33,7 +34,8 @@ impl Bell {
 struct Region<const N: usize> {
     requests: ModelRequests<N>,
     bell: Bell,
-    /// The pager's mutex, where two threads answer: faults are taken without it, and answered under it (REQUEST-4).
+    /// The pager's mutex, where two threads answer: faults are taken without it, and answered under it
+    /// (REQUEST-4).
     core: Option<Mutex<()>>,
     /// What the pages at the addresses read as; zero while they are away.
     pages: [AtomicU32; 2],
@@ -141,7 +143,8 @@ fn a_page_that_is_answered_once_more_by_another_thread_does_not_answer_a_fault_o
             let region = Arc::clone(&region);
             thread::spawn(move || (0..2).for_each(|page| region.touch(page)))
         };
-        // As a keeper's thread does when it wakes whoever waits for a page: nobody, perhaps, as the fault was answered already.
+        // As a keeper's thread does when it wakes whoever waits for a page: nobody, perhaps, as the fault was
+        // answered already.
         let keeper = {
             let region = Arc::clone(&region);
             thread::spawn(move || {

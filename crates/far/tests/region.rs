@@ -1,4 +1,5 @@
-//! A region behaves as memory does, by every mechanism that this machine and user can have, under every policy.
+//! A region behaves as memory does, by every mechanism that this machine and user can have, under every
+//! policy.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 

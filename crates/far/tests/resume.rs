@@ -1,5 +1,5 @@
-//! F4, F6: a connection that breaks is not a server that is lost. The client goes on with its session over another connection, if it shows that it
-//! knows the session's name; and nobody else does.
+//! F4, F6: a connection that breaks is not a server that is lost. The client goes on with its session over
+//! another connection, if it shows that it knows the session's name; and nobody else does.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
@@ -27,7 +27,8 @@ struct Relay {
 }
 
 impl Relay {
-    /// The first bytes of each connection are greetings and one page at least, so that each comes to something.
+    /// The first bytes of each connection are greetings and one page at least, so that each comes to
+    /// something.
     fn new(server: SocketAddr, seed: u64) -> Self {
         const LEAST: u64 = 400 + PAGE as u64;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -208,7 +209,8 @@ fn f6_only_who_knows_a_sessions_name_goes_on_with_it() {
     }
     assert!(Client::new(&server).resume_named(name ^ 2).is_err());
     assert_eq!(first.get(7), 77, "and the session was not disturbed");
-    // Who does, takes it over even while the old connection stands: the client may know sooner than the server that it is broken.
+    // Who does, takes it over even while the old connection stands: the client may know sooner than the
+    // server that it is broken.
     let mut second = Client::new(&server);
     assert_eq!(second.resume_named(name), Ok(name));
     assert!(first.has_ended());

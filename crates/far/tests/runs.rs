@@ -1,4 +1,5 @@
-//! Small pages that come and go many at a time: no byte is lost by it, sweeps take few faults, and touches by lot bring little.
+//! Small pages that come and go many at a time: no byte is lost by it, sweeps take few faults, and touches by
+//! lot bring little.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
@@ -104,7 +105,8 @@ fn f4_a_server_that_goes_in_the_midst_of_runs_takes_no_byte_along() {
     }
 }
 
-/// How far the pager reaches ahead depends on when pages come, so bounds are wide; pages that came alone would break each of them many times over.
+/// How far the pager reaches ahead depends on when pages come, so bounds are wide; pages that came alone
+/// would break each of them many times over.
 #[test]
 fn a_sweep_takes_few_faults_and_touches_by_lot_bring_little() {
     let server = server(PAGES * PAGE);

@@ -16,7 +16,8 @@ pub enum Error {
         /// Why not, as far as it is known.
         reason: Option<String>,
     },
-    /// A write was on its way when the time was up, or when the connection to the other node ended. It may have happened, or may still happen.
+    /// A write was on its way when the time was up, or when the connection to the other node ended. It may
+    /// have happened, or may still happen.
     #[error("no answer (within {timeout_ms} ms at most); whether the write happened is not known")]
     Unknown {
         /// How long it was waited for.
@@ -58,7 +59,8 @@ pub enum Error {
     /// The node has been stopped.
     #[error("this node is stopping; ask another one")]
     Stopped,
-    /// The node was stopped in the midst of it, or a mistake in the program ended it: what was asked may have happened.
+    /// The node was stopped in the midst of it, or a mistake in the program ended it: what was asked may have
+    /// happened.
     #[error("this node was stopped meanwhile; whether it happened is not known")]
     Interrupted,
     /// The answer is not one to the question: the nodes run different programs.
@@ -84,12 +86,14 @@ pub enum StoreError {
         /// Its key.
         key: Vec<u8>,
     },
-    /// The list of members says otherwise than at the node's first start who had which keys when the cluster began. Put it back as it was.
+    /// The list of members says otherwise than at the node's first start who had which keys when the cluster
+    /// began. Put it back as it was.
     #[error(
         "the list of members has changed where keys began (`from`); that is said once, when the cluster begins: put it back, and move leaves instead"
     )]
     OtherShares,
-    /// The database has rows of a time before it became a node's, which belong to another node; load them through the cluster.
+    /// The database has rows of a time before it became a node's, which belong to another node; load them
+    /// through the cluster.
     #[error("the store already has key {}, which belongs to {owner}; begin with an empty store and load the rows through the cluster", key.escape_ascii())]
     RowOfAnother {
         /// The first of them.

@@ -1,7 +1,7 @@
 //! Names of PEs and pages, and the pointers of index pages.
 //!
-//! A [`LogicalPageId`] is the paper's (section 3.1, figure 3) with wider fields (hazard B1): one bit says whether it names a page, or an entry of
-//! a *pointer page* that lists the copies of a page.
+//! A [`LogicalPageId`] is the paper's (section 3.1, figure 3) with wider fields (hazard B1): one bit says
+//! whether it names a page, or an entry of a *pointer page* that lists the copies of a page.
 //!
 //! | | flag | then | then | the paper's widths |
 //! |---|---|---|---|---|
@@ -12,8 +12,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Number of a PE (processing element): one node with its own store. It is logical, so that a pointer stays true when another machine takes
-/// the PE over.
+/// Number of a PE (processing element): one node with its own store. It is logical, so that a pointer stays
+/// true when another machine takes the PE over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PeId(pub u16);
 
@@ -28,7 +28,8 @@ impl fmt::Display for PeId {
     }
 }
 
-/// Number of a page at one PE. Never used twice for leaves, so an old pointer never finds another leaf in the place of its own.
+/// Number of a page at one PE. Never used twice for leaves, so an old pointer never finds another leaf in the
+/// place of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PageNo(pub u64);
 

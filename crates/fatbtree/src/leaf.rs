@@ -7,10 +7,12 @@ use crate::key::{Key, KeyRange};
 
 /// The head of a leaf. Its rows are in its PE's store, in key order with those of all other leaves there.
 ///
-/// - **LEAF-1** (I1) At every moment the live leaves' ranges partition the keys. A split and a merge are one transaction of one store. A move
-///   is decided by one transaction of its source; from there until it is installed, the staged copy is the live leaf.
-/// - **LEAF-2** (I2) The version of the leaf that a key belongs to grows with every split, merge and move, so that at one version a key is in
-///   one leaf. Both halves of a split get the whole's version + 1; what was merged the larger one's + 1.
+/// - **LEAF-1** (I1) At every moment the live leaves' ranges partition the keys. A split and a merge are one
+///   transaction of one store. A move is decided by one transaction of its source; from there until it is
+///   installed, the staged copy is the live leaf.
+/// - **LEAF-2** (I2) The version of the leaf that a key belongs to grows with every split, merge and move, so
+///   that at one version a key is in one leaf. Both halves of a split get the whole's version + 1; what was
+///   merged the larger one's + 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LeafHead {
     /// Its number at its PE.
@@ -43,7 +45,8 @@ impl LeafHead {
 
 /// At `version`, the keys of `range` were in this leaf of that PE.
 ///
-/// It stays true for ever (I2), so it can be passed on, late, twice or not at all. It only may have become of no use.
+/// It stays true for ever (I2), so it can be passed on, late, twice or not at all. It only may have become of
+/// no use.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fact {
     /// Fences, then.

@@ -1,8 +1,9 @@
 //! Fat-Btree: one ordered index over shared-nothing nodes, each with a store of its own.
 //!
-//! The leaves are spread over the nodes (*PEs*); each keeps its leaves, and the index pages above them, and no others. So every node can take any
-//! request, no node is on everybody's way, and most index pages have few copies to change. It is not a consensus system, and it keeps each row
-//! once: copies of rows, take-over of a node that is gone, and transactions over several nodes are not here yet.
+//! The leaves are spread over the nodes (*PEs*); each keeps its leaves, and the index pages above them, and
+//! no others. So every node can take any request, no node is on everybody's way, and most index pages have
+//! few copies to change. It is not a consensus system, and it keeps each row once: copies of rows, take-over
+//! of a node that is gone, and transactions over several nodes are not here yet.
 //!
 //! ```
 //! use azekura_fatbtree::sim::{Cluster, ClusterOptions};
@@ -22,13 +23,16 @@
 //! # Ok::<(), azekura_fatbtree::Error>(())
 //! ```
 //!
-//! Source: Miyazaki and Yokota, "An implementation and evaluation of Fat-Btrees". The paper's protocols, B-OPT, and INC-OPT beside it, are there for the
-//! figures ([`Protocol`]). The product's takes the paper's structure and another rule: *the leaf level is the truth, copies of index pages are soft
-//! state*, told of changes and never waited for. It was model-checked before it was coded (`tests/protocol_model.rs`).
+//! Source: Miyazaki and Yokota, "An implementation and evaluation of Fat-Btrees". The paper's protocols,
+//! B-OPT, and INC-OPT beside it, are there for the figures ([`Protocol`]). The product's takes the paper's
+//! structure and another rule: *the leaf level is the truth, copies of index pages are soft state*, told of
+//! changes and never waited for. It was model-checked before it was coded (`tests/protocol_model.rs`).
 //!
 //! - **I1** At every moment the live leaves partition the keys.
-//! - **I2** Everything that anybody knows of a key's place was true at its version; versions grow with each change.
-//! - **I3** Who is asked for a key that it does not own knows a newer fact than any that leads to it. So every search ends, at the right leaf.
+//! - **I2** Everything that anybody knows of a key's place was true at its version; versions grow with each
+//!   change.
+//! - **I3** Who is asked for a key that it does not own knows a newer fact than any that leads to it. So
+//!   every search ends, at the right leaf.
 //!
 //! | module | noun |
 //! |---|---|

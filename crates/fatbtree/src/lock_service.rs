@@ -1,7 +1,8 @@
 //! The lock service of a PE (section 3.3.2): IS, IX, S, SIX, X on its own copies of pages.
 //!
-//! Waiting is a future in a queue, so the service cannot run out of threads (hazard B5, the paper's section 3.4.1). The queue is first come,
-//! first served; who already holds the page and wants more goes before who does not.
+//! Waiting is a future in a queue, so the service cannot run out of threads (hazard B5, the paper's section
+//! 3.4.1). The queue is first come, first served; who already holds the page and wants more goes before who
+//! does not.
 //!
 //! - **LOCK-1** The modes held on a page are compatible, each with each.
 //! - **LOCK-2** Whoever can be granted is not waiting: each release and each leaving looks at the queue.
@@ -189,7 +190,8 @@ impl Held {
         self.page
     }
 
-    /// Waits until the lock is at least `mode`. If this future is dropped, the lock stays what it was, or is `mode` already.
+    /// Waits until the lock is at least `mode`. If this future is dropped, the lock stays what it was, or is
+    /// `mode` already.
     pub async fn convert(&mut self, mode: LockMode) {
         let leaving = Converting { held: self };
         let mut queued = false;

@@ -19,7 +19,8 @@ pub struct RequestId {
     pub number: u64,
 }
 
-/// A transaction that stays open over several requests: a request of its client's node that was never sent has its name.
+/// A transaction that stays open over several requests: a request of its client's node that was never sent
+/// has its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TransactionId(pub RequestId);
 
@@ -75,7 +76,8 @@ pub enum Work {
         /// To whom.
         to: PeId,
     },
-    /// Hand the bytes to the owner's application, which runs them in a transaction that stays open until its [`End`](Self::End).
+    /// Hand the bytes to the owner's application, which runs them in a transaction that stays open until its
+    /// [`End`](Self::End).
     Step {
         /// Which transaction.
         id: TransactionId,
@@ -314,7 +316,8 @@ pub enum Message {
     },
     /// A node with a new store asks what the receiver knows for good of where keys are.
     Account {
-        /// Which hearing of all others it belongs to: the start of the node that asks, and a number since then.
+        /// Which hearing of all others it belongs to: the start of the node that asks, and a number since
+        /// then.
         hearing: (u64, u64),
         /// From this key on.
         from: Key,

@@ -11,8 +11,8 @@ pub enum Protocol {
     /// The product's: leaves are the truth, copies of index pages are told of changes and never waited for.
     #[default]
     Lazy,
-    /// The paper's (section 3.4): IS or IX hand over hand down the tree; a split takes SIX on all copies from the root, then X on all copies of
-    /// what changes. For the figures: a node that is gone stops everything.
+    /// The paper's (section 3.4): IS or IX hand over hand down the tree; a split takes SIX on all copies from
+    /// the root, then X on all copies of what changes. For the figures: a node that is gone stops everything.
     BOpt,
     /// As B-OPT, but a split takes X at once, and only from the lowest page that changes. For the figures.
     IncOpt,
@@ -46,11 +46,13 @@ pub struct Options {
     pub protocol: Protocol,
     /// A leaf with more rows than this is split.
     pub leaf_rows: usize,
-    /// A leaf with more bytes of keys and values than this is split. A whole leaf must fit into a frame to be moved.
+    /// A leaf with more bytes of keys and values than this is split. A whole leaf must fit into a frame to be
+    /// moved.
     pub leaf_bytes: usize,
     /// Entries of an index page.
     pub index_entries: usize,
-    /// Whether a request that needs an index page of another PE goes to the one that owns the leaf, or to any that has a copy (the paper).
+    /// Whether a request that needs an index page of another PE goes to the one that owns the leaf, or to any
+    /// that has a copy (the paper).
     pub is_choice_by_range: bool,
     /// A request is answered, or refused, after this time.
     pub request_timeout: Duration,
@@ -66,8 +68,8 @@ pub struct Options {
     pub most_open: usize,
     /// Raised when another machine takes this PE over: frames for the old one are refused.
     pub epoch: u32,
-    /// The store is new, and what an older one of this PE had is lost for good: the others may take the new one in its place. Without effect once the
-    /// store has its keys.
+    /// The store is new, and what an older one of this PE had is lost for good: the others may take the new
+    /// one in its place. Without effect once the store has its keys.
     pub is_loss_accepted: bool,
 }
 

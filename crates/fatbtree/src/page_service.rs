@@ -1,7 +1,8 @@
 //! The page service of a PE (section 3.3.1): what stands between a node and its pages.
 //!
-//! In the product, leaves lie in the node's store, whose page cache and log do this work, and index pages are memory; so [`StorePages`] does
-//! nothing more. A simulation puts a cache and a disk with the paper's costs here.
+//! In the product, leaves lie in the node's store, whose page cache and log do this work, and index pages are
+//! memory; so [`StorePages`] does nothing more. A simulation puts a cache and a disk with the paper's costs
+//! here.
 
 use crate::id::PageNo;
 use crate::world::Task;

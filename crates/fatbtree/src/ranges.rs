@@ -1,8 +1,8 @@
 //! What is known of each key of a range, at which version: the contents of every index page.
 //!
 //! - **RANGES-1** The pieces cover the whole range, without overlap, in key order.
-//! - **RANGES-2** A key's version never goes back: of two facts about a key the newer one stays, whichever came first. So facts may be
-//!   learned in any order, again, or not at all.
+//! - **RANGES-2** A key's version never goes back: of two facts about a key the newer one stays, whichever
+//!   came first. So facts may be learned in any order, again, or not at all.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,8 @@
-//! What a node needs of the world around it: a net, a clock, chance, and somebody who runs its tasks. The same node runs on real ones and in a
-//! simulation that a seed determines.
+//! What a node needs of the world around it: a net, a clock, chance, and somebody who runs its tasks. The
+//! same node runs on real ones and in a simulation that a seed determines.
 //!
-//! A node is one task queue on one thread. Whatever waits, for a lock, an answer or the store, is a future, never a thread (hazard B5).
+//! A node is one task queue on one thread. Whatever waits, for a lock, an answer or the store, is a future,
+//! never a thread (hazard B5).
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,12 +17,14 @@ use crate::id::PeId;
 /// Work that may have to wait.
 pub type Task<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// Brings frames to other nodes, or does not: it promises neither arrival nor order, only that a frame arrives whole and at most once.
+/// Brings frames to other nodes, or does not: it promises neither arrival nor order, only that a frame
+/// arrives whole and at most once.
 pub trait Net {
     /// Sends a frame on its way. Does not wait.
     fn send(&self, to: PeId, frame: Vec<u8>);
 
-    /// Whether a frame would be sent at all. A request that is not sent can be refused at once, and tried again.
+    /// Whether a frame would be sent at all. A request that is not sent can be refused at once, and tried
+    /// again.
     fn is_up(&self, to: PeId) -> bool {
         let _ = to;
         true

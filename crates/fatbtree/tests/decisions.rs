@@ -1,5 +1,6 @@
-//! What a change of structure leaves behind for later, looked up where it is kept: versions (I2) and who was given which keys (I3). Searches find their way for long
-//! without it, so a cluster under load does not show that it is missing.
+//! What a change of structure leaves behind for later, looked up where it is kept: versions (I2) and who was
+//! given which keys (I3). Searches find their way for long without it, so a cluster under load does not show
+//! that it is missing.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -32,7 +33,8 @@ fn two_leaves(cluster: &Cluster) -> (Rc<Node>, LeafHead, LeafHead) {
     (source, left.clone(), right.clone())
 }
 
-/// Else what is known of the right half would be as new as what is known of the whole, and whoever learnt it first would keep it.
+/// Else what is known of the right half would be as new as what is known of the whole, and whoever learnt it
+/// first would keep it.
 #[test]
 fn a_merged_leaf_is_newer_than_both_halves() {
     let cluster = started(1, Duration::ZERO);
@@ -46,7 +48,8 @@ fn a_merged_leaf_is_newer_than_both_halves() {
     assert_eq!((&leaves[0].range.low, &leaves[0].range.high), (&left.range.low, &right.range.high));
 }
 
-/// Each decision rewrites what is kept of its neighbours: two of them at once must not take each other's back.
+/// Each decision rewrites what is kept of its neighbours: two of them at once must not take each other's
+/// back.
 #[test]
 fn two_moves_that_are_decided_at_once_are_both_remembered() {
     let mut together = 0;

@@ -1,4 +1,5 @@
-//! What a farewell is worth (`node::leave`), where chance seldom comes: answers that are late, and one who cannot answer yet.
+//! What a farewell is worth (`node::leave`), where chance seldom comes: answers that are late, and one who
+//! cannot answer yet.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -60,8 +61,9 @@ fn leave(cluster: &Cluster, pe: PeId) -> Result<(), LeaveError> {
     cluster.wait(async move { leaver.leave().await })
 }
 
-/// LEAVE-3: answers to an earlier farewell come while one waits for those to the next, between which the node had a leaf. The first node was given that
-/// farewell only: it would go on sending requests for the leaf to the one that has left.
+/// LEAVE-3: answers to an earlier farewell come while one waits for those to the next, between which the node
+/// had a leaf. The first node was given that farewell only: it would go on sending requests for the leaf to
+/// the one that has left.
 #[test]
 fn an_answer_to_an_earlier_farewell_of_this_start_or_the_last_does_not_count() {
     for is_started_anew in [false, true] {
@@ -97,7 +99,8 @@ fn an_answer_to_an_earlier_farewell_of_this_start_or_the_last_does_not_count() {
     }
 }
 
-/// LEAVE-5: who has no keys yet, since it has not heard from all, may be waiting for the one that leaves: it is not waited for.
+/// LEAVE-5: who has no keys yet, since it has not heard from all, may be waiting for the one that leaves: it
+/// is not waited for.
 #[test]
 fn who_has_no_keys_yet_refuses_a_farewell_at_once() {
     let cluster = started(2, 1);
@@ -145,8 +148,9 @@ fn a_node_that_crashes_while_it_leaves_has_left_for_all_or_for_none() {
     assert!(gone > 0 && back > 10, "{gone} and {back}: the moments lie on both sides");
 }
 
-/// A new node that the one which leaves has never heard of, since its list is an old one: it has heard what the others know, but for the one that leaves.
-/// `answers_are_late`: what they said comes only after that one has left.
+/// A new node that the one which leaves has never heard of, since its list is an old one: it has heard what
+/// the others know, but for the one that leaves. `answers_are_late`: what they said comes only after that one
+/// has left.
 fn joins_while_one_leaves_that_does_not_know_it(answers_are_late: bool) {
     let cluster = started(3, 1);
     // Leaf and version that nobody has from the founding.
@@ -195,7 +199,8 @@ fn who_hears_anew_does_not_take_answers_to_what_it_asked_before() {
     joins_while_one_leaves_that_does_not_know_it(true);
 }
 
-/// LEAVE-6: the receiver of a leaf hears neither that the move was given up, nor an answer to when it asks, before its source is gone.
+/// LEAVE-6: the receiver of a leaf hears neither that the move was given up, nor an answer to when it asks,
+/// before its source is gone.
 #[test]
 fn a_leaf_that_waits_for_one_that_has_left_is_given_up() {
     let mut options = options(3, 0);

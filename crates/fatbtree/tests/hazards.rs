@@ -45,8 +45,8 @@ fn put_rows(cluster: &Cluster) {
     });
 }
 
-/// A crash of either side at each tenth of a millisecond of a move (B4 asks it of splits; a split is one transaction here, a move is what can be half
-/// done).
+/// A crash of either side at each tenth of a millisecond of a move (B4 asks it of splits; a split is one
+/// transaction here, a move is what can be half done).
 #[test]
 fn b4_a_crash_at_any_moment_of_a_move_leaves_the_leaf_whole_at_one_of_the_two() {
     let (mut undone, mut done) = (0, 0);
@@ -88,8 +88,8 @@ fn b4_a_crash_at_any_moment_of_a_move_leaves_the_leaf_whole_at_one_of_the_two() 
     assert!(undone > 5 && done > 5, "{undone} undone and {done} done: the moments lie on both sides");
 }
 
-/// A write that waits for its leaf finds it split when it gets the lock: the key is in the other half by then, which may already be on its way elsewhere.
-/// So fences are compared under the lock (NODE-1).
+/// A write that waits for its leaf finds it split when it gets the lock: the key is in the other half by
+/// then, which may already be on its way elsewhere. So fences are compared under the lock (NODE-1).
 #[test]
 fn b6_a_write_that_waited_for_a_split_is_not_lost_when_the_other_half_moves() {
     let mut waited = 0;
@@ -146,8 +146,8 @@ async fn move_there_and_back(source: &Node, receiver: &Node, key: u8) {
     }
 }
 
-/// Leaves are split and merged under writers that never stop, and at once what came of it is moved: nobody may write under the lock of a leaf that
-/// his key is not in any more.
+/// Leaves are split and merged under writers that never stop, and at once what came of it is moved: nobody
+/// may write under the lock of a leaf that his key is not in any more.
 #[test]
 fn b6_no_write_is_lost_when_a_leaf_moves_right_after_a_split_or_a_merge() {
     let (mut splits, mut merges) = (0, 0);
@@ -212,7 +212,8 @@ fn b6_no_write_is_lost_when_a_leaf_moves_right_after_a_split_or_a_merge() {
     assert!(splits > 12 && merges > 0, "{splits} splits, {merges} merges");
 }
 
-/// The paper's servers stop when their threads all wait (section 3.4.1). Here a thousand requests wait for one leaf, and another is served meanwhile.
+/// The paper's servers stop when their threads all wait (section 3.4.1). Here a thousand requests wait for
+/// one leaf, and another is served meanwhile.
 #[test]
 fn b5_any_number_of_requests_can_wait_for_a_leaf_and_hold_up_nobody_else() {
     let cluster = started(3, options(2));
@@ -244,7 +245,8 @@ fn b5_any_number_of_requests_can_wait_for_a_leaf_and_hold_up_nobody_else() {
     assert_eq!(source.counts().moves_undone, 1);
 }
 
-/// Locks hand over hand and on all copies, splits all over: with an order of levels and PEs nobody waits in a circle.
+/// Locks hand over hand and on all copies, splits all over: with an order of levels and PEs nobody waits in a
+/// circle.
 #[test]
 fn b3_the_papers_protocols_split_everywhere_at_once_without_a_circle_of_waits() {
     for seed in 0..12 {

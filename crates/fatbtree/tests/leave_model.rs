@@ -1,5 +1,6 @@
-//! How a node leaves (`node::leave`), as a model: three PEs, one key, every order of moves, of the last PE's leaving, of lost and reordered messages and a crash.
-//! Facts are about single keys and the newer wins, so one key is enough. A hole is made on purpose, one at a time, and the checker must find what it breaks.
+//! How a node leaves (`node::leave`), as a model: three PEs, one key, every order of moves, of the last PE's
+//! leaving, of lost and reordered messages and a crash. Facts are about single keys and the newer wins, so
+//! one key is enough. A hole is made on purpose, one at a time, and the checker must find what it breaks.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 

@@ -1,5 +1,5 @@
-//! Connections between nodes, against another node that the test plays: a request that comes from a node which could not be reached until now is
-//! answered all the same.
+//! Connections between nodes, against another node that the test plays: a request that comes from a node
+//! which could not be reached until now is answered all the same.
 
 use std::net::TcpListener;
 use std::rc::Rc;

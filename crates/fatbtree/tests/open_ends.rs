@@ -1,4 +1,5 @@
-//! How transactions that stay open come to their ends (`node::open`, OPEN-2 to OPEN-4), where chance seldom comes: each by a small cluster that is driven there.
+//! How transactions that stay open come to their ends (`node::open`, OPEN-2 to OPEN-4), where chance seldom
+//! comes: each by a small cluster that is driven there.
 
 mod lists;
 
@@ -134,7 +135,8 @@ fn a_step_that_is_at_work_when_the_time_is_over_is_the_last() {
     assert_eq!((cluster.running(HOME).open_transactions(), locks.borrow().len()), (0, 0));
 }
 
-/// Nobody can go on with a transaction whose client came by a node that cannot be reached: what it holds is wanted by others.
+/// Nobody can go on with a transaction whose client came by a node that cannot be reached: what it holds is
+/// wanted by others.
 #[test]
 fn what_came_by_a_node_that_is_lost_ends_at_once_and_nothing_else() {
     let (cluster, locks) = started();
@@ -189,7 +191,8 @@ fn a_second_step_beside_the_first_is_refused_and_the_first_goes_on() {
     assert_eq!(cluster.running(HOME).open_transactions(), 0);
 }
 
-/// OPEN-4: a client that does not wait for its step gives the transaction up. It cannot be at rest again after that, since nobody would end it.
+/// OPEN-4: a client that does not wait for its step gives the transaction up. It cannot be at rest again
+/// after that, since nobody would end it.
 #[test]
 fn a_transaction_that_is_given_up_while_its_step_is_at_work_ends_with_the_step() {
     let (cluster, locks) = started();

@@ -1,5 +1,7 @@
-//! Transactions that stay open over several requests, under a seeded simulation: their nodes crash, frames are lost, leaves split, merge and move under them,
-//! and clients vanish. What all clients saw must be strictly serializable, what was not asked to commit must never be seen, and nothing may stay open (hazard B5).
+//! Transactions that stay open over several requests, under a seeded simulation: their nodes crash, frames
+//! are lost, leaves split, merge and move under them, and clients vanish. What all clients saw must be
+//! strictly serializable, what was not asked to commit must never be seen, and nothing may stay open (hazard
+//! B5).
 
 mod chaos;
 mod lists;

@@ -1,7 +1,8 @@
 //! The product protocol as a model, checked exhaustively before it was coded, and again at each test run.
 //!
-//! Two PEs and three keys; every order of splits, merges, moves, writes, searches, lost and reordered messages and one crash. A hole in the
-//! protocol is made on purpose, one at a time, and the checker must find what it breaks.
+//! Two PEs and three keys; every order of splits, merges, moves, writes, searches, lost and reordered
+//! messages and one crash. A hole in the protocol is made on purpose, one at a time, and the checker must
+//! find what it breaks.
 
 #[path = "protocol_model/model.rs"]
 mod model;

@@ -1,5 +1,6 @@
-//! Whole clusters under a seeded simulation: searches and updates from every node while leaves split, merge and move, frames are late, overtaken and
-//! lost, ways are cut and nodes crash (hazards B2 to B6). A seed replays exactly.
+//! Whole clusters under a seeded simulation: searches and updates from every node while leaves split, merge
+//! and move, frames are late, overtaken and lost, ways are cut and nodes crash (hazards B2 to B6). A seed
+//! replays exactly.
 
 mod chaos;
 
@@ -181,7 +182,8 @@ fn run(plan: Plan) -> Ran {
     Ran { moved: moved.get(), left: left.get(), ..ran }
 }
 
-/// Every node finds what every other finds, scans agree with it, both ways, and all of it is explained by one order.
+/// Every node finds what every other finds, scans agree with it, both ways, and all of it is explained by one
+/// order.
 fn judge(plan: Plan, mut ran: Ran) -> Ran {
     let cluster = ran.cluster.clone();
     let clock = cluster.executor().clone();

@@ -1,14 +1,14 @@
 //! Keys that a range read did not show: which version did it see?
 //!
-//! A key is absent in version 0 and in every version that ends with a tombstone. If only one of these is possible,
-//! the range read saw that version: it depends on its maker, and the maker of the next version depends on it (a
-//! phantom, if that closes a circle). If several are, it still saw none before the first of them and none after the
-//! last. So much is certain ([`add_bounds`]).
+//! A key is absent in version 0 and in every version that ends with a tombstone. If only one of these is
+//! possible, the range read saw that version: it depends on its maker, and the maker of the next version
+//! depends on it (a phantom, if that closes a circle). If several are, it still saw none before the first of
+//! them and none after the last. So much is certain ([`add_bounds`]).
 //!
-//! In a serializable history, a version is also impossible if the reader is known to come before its maker, or after the
-//! next one's. Each dependency found so can make more versions impossible, so this is repeated until nothing changes
-//! ([`add_eliminated`]). A circle that comes of it proves that the history is not serializable, and no more: which
-//! version was seen, and so which lower level it breaks, stays open.
+//! In a serializable history, a version is also impossible if the reader is known to come before its maker,
+//! or after the next one's. Each dependency found so can make more versions impossible, so this is repeated
+//! until nothing changes ([`add_eliminated`]). A circle that comes of it proves that the history is not
+//! serializable, and no more: which version was seen, and so which lower level it breaks, stays open.
 //!
 //! When several versions stay possible, something may stay unsaid.
 
@@ -31,8 +31,8 @@ pub(crate) fn add_bounds(graph: &mut Graph, all: &Observations) {
     }
 }
 
-/// Adds what range reads prove by what they did not show if the history is serializable. The graph has the bounds and no
-/// circle; afterwards it may have one.
+/// Adds what range reads prove by what they did not show if the history is serializable. The graph has the
+/// bounds and no circle; afterwards it may have one.
 pub(crate) fn add_eliminated(graph: &mut Graph, all: &Observations) {
     let mut open: Vec<Candidates> = all.absent.iter().map(|&absent| candidates(all, absent)).collect();
     open.retain(|of| of.versions.len() > 1);

@@ -10,12 +10,13 @@ use crate::versions::{Observations, observe};
 
 /// Looks for anomalies that `level` forbids; of circles, the shortest of each kind.
 ///
-/// Cost: about linear in the number of values shown by reads; removed keys under range reads need a bit for each
-/// pair of transactions. Ten thousand transactions take about two seconds.
+/// Cost: about linear in the number of values shown by reads; removed keys under range reads need a bit for
+/// each pair of transactions. Ten thousand transactions take about two seconds.
 ///
 /// # Panics
 ///
-/// If a value was written twice to one list: that is a mistake of the test, and would make every verdict worthless.
+/// If a value was written twice to one list: that is a mistake of the test, and would make every verdict
+/// worthless.
 #[must_use]
 pub fn check(history: &History, level: Level) -> Report {
     let mut all = observe(history);
@@ -34,7 +35,8 @@ pub fn check(history: &History, level: Level) -> Report {
     Report { anomalies, transactions, dependencies }
 }
 
-/// Circles of what is certain. If there are none, one of what would have to be if the history were serializable.
+/// Circles of what is certain. If there are none, one of what would have to be if the history were
+/// serializable.
 fn circles(history: &History, all: &Observations, certain: &Graph, time: bool) -> Vec<Anomaly> {
     let found = cycles(certain, time);
     if !found.is_empty() {

@@ -35,7 +35,8 @@ const CLASSES: [Class; 5] = [
     Class { kind: Kind::Phantom, one: RW_RANGE, rest: WW | WR | RW | RW_RANGE },
 ];
 
-/// How many edges of a component are tried as the first of a circle; a broken store yields thousands of circles.
+/// How many edges of a component are tried as the first of a circle; a broken store yields thousands of
+/// circles.
 const TRIED: usize = 2000;
 
 /// The shortest circle of each class; with `time`, the order in time may be part of it.
@@ -76,8 +77,8 @@ fn shortest(graph: &Graph, class: &Class, extra: Edges) -> Option<Cycle> {
     best.map(|steps| Cycle { kind: class.kind, steps })
 }
 
-/// The shortest path over allowed edges inside one component, as steps between transactions. Going along the chain
-/// of ticks costs nothing: only transactions are counted.
+/// The shortest path over allowed edges inside one component, as steps between transactions. Going along the
+/// chain of ticks costs nothing: only transactions are counted.
 fn path(graph: &Graph, from: Node, to: Node, allowed: Edges, component: &[u32]) -> Option<Vec<Step>> {
     let mut came: Vec<Option<(Node, Edge)>> = vec![None; graph.edges.len()];
     let mut done = vec![false; graph.edges.len()];
@@ -94,7 +95,8 @@ fn path(graph: &Graph, from: Node, to: Node, allowed: Edges, component: &[u32]) 
             if edge.kind & allowed == 0 || component[next] != component[from as usize] || done[next] {
                 continue;
             }
-            // A node is settled when it is taken off the queue; until then a cheaper way may still replace this one.
+            // A node is settled when it is taken off the queue; until then a cheaper way may still replace
+            // this one.
             let is_free = graph.is_tick(node);
             if came[next].is_none() || is_free {
                 came[next] = Some((node, edge));

@@ -8,8 +8,9 @@
 //! | rw of a range | A read a range without a key that B put there next |
 //! | time | A had ended when B began |
 //!
-//! Time is a chain of *ticks*, one per end: a transaction points to the tick of its end, each tick to the next, and
-//! the last tick before a transaction's beginning points to that transaction. So order in time costs few edges.
+//! Time is a chain of *ticks*, one per end: a transaction points to the tick of its end, each tick to the
+//! next, and the last tick before a transaction's beginning points to that transaction. So order in time
+//! costs few edges.
 
 use crate::history::{History, Op};
 

@@ -1,12 +1,14 @@
-//! Was that history serializable? Records what concurrent transactions saw and did, and looks for a contradiction.
+//! Was that history serializable? Records what concurrent transactions saw and did, and looks for a
+//! contradiction.
 //!
-//! It is a test library with no store in it: it never asks a database anything, it only judges what clients observed.
-//! It is not a proof either: a clean report means that this history has an explanation.
+//! It is a test library with no store in it: it never asks a database anything, it only judges what clients
+//! observed. It is not a proof either: a clean report means that this history has an explanation.
 //!
 //! The method is that of Elle (Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental
-//! Observations", VLDB 2020) for lists that are only appended to: a list read tells the order of all writes before it,
-//! so who depended on whom can be inferred, and a circle of dependencies is an anomaly in the sense of Adya ("Weak
-//! Consistency", 1999). Range reads and removals are added to that, so phantoms are found as well.
+//! Observations", VLDB 2020) for lists that are only appended to: a list read tells the order of all writes
+//! before it, so who depended on whom can be inferred, and a circle of dependencies is an anomaly in the
+//! sense of Adya ("Weak Consistency", 1999). Range reads and removals are added to that, so phantoms are
+//! found as well.
 //!
 //! ```
 //! use azekura_history::{Kind, Level, Recorder, check};
@@ -37,11 +39,12 @@
 //! | `cycle` | strongly connected components, shortest circles |
 //! | `report` | [`Kind`], [`Level`], [`Report`] |
 //!
-//! How to drive it, for a store with keys and values: a list is the value of a key; *append* reads the list and writes
-//! it back longer; *remove* deletes the key, appends a tombstone to the list, and keeps the list in a second table
-//! that is never scanned, from where a later append to that key goes on. So every read of a key (of both tables if
-//! need be) yields the whole list, and only range reads meet removed keys as absent. At the end, one more transaction
-//! reads every key: then no write stays unobserved and the check is as sharp as it can be.
+//! How to drive it, for a store with keys and values: a list is the value of a key; *append* reads the list
+//! and writes it back longer; *remove* deletes the key, appends a tombstone to the list, and keeps the list
+//! in a second table that is never scanned, from where a later append to that key goes on. So every read of a
+//! key (of both tables if need be) yields the whole list, and only range reads meet removed keys as absent.
+//! At the end, one more transaction reads every key: then no write stays unobserved and the check is as sharp
+//! as it can be.
 
 #![forbid(unsafe_code)]
 

@@ -7,9 +7,9 @@ use crate::history::{History, Op, Status, Transaction};
 
 /// Collects transactions while they run. Shared by reference between threads.
 ///
-/// Its clock is one counter: an instant taken before something began on one thread, and after something had ended on
-/// another, are in the right order (SeqCst; a test library can afford it). These are std's atomics: nothing here is
-/// part of the store or of a model of it.
+/// Its clock is one counter: an instant taken before something began on one thread, and after something had
+/// ended on another, are in the right order (SeqCst; a test library can afford it). These are std's atomics:
+/// nothing here is part of the store or of a model of it.
 #[derive(Debug, Default)]
 pub struct Recorder {
     clock: AtomicU64,

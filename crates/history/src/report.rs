@@ -20,7 +20,8 @@ pub enum Level {
 pub enum Kind {
     /// A read shows a value that nobody wrote, twice the same value, or a removed key.
     Garbage,
-    /// Two reads of one list disagree on the order of its values: an append was lost, or writes were not ordered.
+    /// Two reads of one list disagree on the order of its values: an append was lost, or writes were not
+    /// ordered.
     IncompatibleOrder,
     /// A transaction does not see what it wrote itself.
     Internal,
@@ -38,7 +39,8 @@ pub enum Kind {
     GSingle,
     /// G2-item (write skew among them): a circle with several reads that missed writes.
     G2Item,
-    /// G2: a circle with a range read that missed a key, or a range read that fits nowhere, whichever versions it saw.
+    /// G2: a circle with a range read that missed a key, or a range read that fits nowhere, whichever
+    /// versions it saw.
     Phantom,
 }
 

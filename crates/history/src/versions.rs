@@ -1,9 +1,10 @@
 //! The order of each list's versions, who saw which, and reads that no order explains.
 //!
 //! 1. Who wrote each value, and was it the writer's last append to that list?
-//! 2. Which transactions count: the committed ones, and those of unknown end whose writes somebody who counts saw.
-//! 3. The longest list read of a key is the order of its versions (version 0 is the empty list, version n ends with
-//!    the n-th value); every other list read of it must be a beginning of that one.
+//! 2. Which transactions count: the committed ones, and those of unknown end whose writes somebody who counts
+//!    saw.
+//! 3. The longest list read of a key is the order of its versions (version 0 is the empty list, version n
+//!    ends with the n-th value); every other list read of it must be a beginning of that one.
 //! 4. What a transaction saw of others in a list is the list without its own appends at the end.
 //!
 //! Committed appends that nobody ever saw come after all versions that were seen, in an unknown order.

@@ -232,8 +232,8 @@ fn a_stale_range_over_a_key_that_came_back_is_wrong_in_time() {
 
 #[test]
 fn what_two_range_reads_did_not_show_makes_one_circle() {
-    // T2 misses k1, so it comes after T1, which removed it; T1 misses k5, so it comes after T3, which removed that;
-    // and T2 did not see T3's append to k6.
+    // T2 misses k1, so it comes after T1, which removed it; T1 misses k5, so it comes after T3, which removed
+    // that; and T2 did not see T3's append to k6.
     let history = committed(&[
         vec![append(1, 10), append(5, 50), append(9, 90)],
         vec![read(9, &[90]), remove(1, 11), scan(5, 6, &[])],

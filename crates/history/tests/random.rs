@@ -1,4 +1,5 @@
-//! Random histories: serial ones are never accused, and of the others exactly those are that no order explains.
+//! Random histories: serial ones are never accused, and of the others exactly those are that no order
+//! explains.
 
 use std::collections::BTreeMap;
 
@@ -175,7 +176,8 @@ proptest! {
 
 #[test]
 fn with_removals_nearly_everything_inexplicable_is_accused() {
-    // Not all: what a range read saw of a key that came and went can stay open. Fixed seeds, so the count is fixed.
+    // Not all: what a range read saw of a key that came and went can stay open. Fixed seeds, so the count is
+    // fixed.
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
     let mut runner = TestRunner::deterministic();
@@ -193,7 +195,8 @@ fn with_removals_nearly_everything_inexplicable_is_accused() {
     assert!(wrong > 500 && found * 100 >= wrong * 99, "{found} of {wrong}");
 }
 
-/// Transactions whose range reads lock no gaps miss the keys that others insert: the checker calls it by its name.
+/// Transactions whose range reads lock no gaps miss the keys that others insert: the checker calls it by its
+/// name.
 #[test]
 fn a_store_without_gap_locks_shows_phantoms_only() {
     let plan = |own: u64| vec![Plan::Scan(0, 10, 0), Plan::Append(own)];

@@ -1,4 +1,5 @@
-//! Stores with a known level of isolation: what the level allows is found sooner or later, what it forbids never.
+//! Stores with a known level of isolation: what the level allows is found sooner or later, what it forbids
+//! never.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,8 @@ type Lists = BTreeMap<u64, (Vec<u64>, bool)>;
 enum Isolation {
     /// Each operation sees what is committed now; writers lock what they write, and fail where it is locked.
     ReadCommitted,
-    /// All operations see what was committed when the first one ran; of two writers of a key the second fails.
+    /// All operations see what was committed when the first one ran; of two writers of a key the second
+    /// fails.
     Snapshot,
 }
 
@@ -178,8 +180,8 @@ proptest! {
     }
 }
 
-/// T1 misses k1, either because T0 had not put it there yet, but T1 saw T0's k2, or because T4 had removed it, but T5,
-/// which T1 does not see, saw it before. No level below serializable is accused.
+/// T1 misses k1, either because T0 had not put it there yet, but T1 saw T0's k2, or because T4 had removed
+/// it, but T5, which T1 does not see, saw it before. No level below serializable is accused.
 #[test]
 fn a_range_read_with_several_explanations_is_not_blamed_for_the_worst_of_them() {
     use Plan::{Append, Read, Remove, Scan};

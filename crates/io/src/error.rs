@@ -1,8 +1,9 @@
 //! The errors that callers tell apart, and the checks that every file system here makes in the same way.
 //!
 //! All calls return [`std::io::Error`]. Its kind or number says what to do: `NotFound`, `AlreadyExists`,
-//! `StorageFull` (ENOSPC), EIO, EINVAL for a direct access that is not aligned, EBADF for a write to a file opened
-//! read-only, EFBIG for an offset that no file has. The caller, who knows what the file is for, adds its name.
+//! `StorageFull` (ENOSPC), EIO, EINVAL for a direct access that is not aligned, EBADF for a write to a file
+//! opened read-only, EFBIG for an offset that no file has. The caller, who knows what the file is for, adds
+//! its name.
 
 use std::io;
 

@@ -9,15 +9,15 @@
 //! | a length set by [`File::set_len`] | the next `sync`, or `write_at_sync`, of that file |
 //! | a name made, changed or removed by [`Fs::open`], [`Fs::create_dir_all`], [`Fs::rename`], [`Fs::remove_file`] | [`Fs::sync_dir`] of the directory that holds the name |
 //!
-//! Whatever is not in the right column yet may survive wholly, in part (in units of 512-byte sectors), or not at
-//! all, in any order. A rename is kept whole or lost whole. A file whose bytes were synced but whose name was not is
-//! lost with its name.
+//! Whatever is not in the right column yet may survive wholly, in part (in units of 512-byte sectors), or not
+//! at all, in any order. A rename is kept whole or lost whole. A file whose bytes were synced but whose name
+//! was not is lost with its name.
 //!
-//! **After a failed `sync` the file's earlier writes are not retried**: a later `sync` may succeed without them.
-//! Treat the file's unsynced contents as unknown (W10).
+//! **After a failed `sync` the file's earlier writes are not retried**: a later `sync` may succeed without
+//! them. Treat the file's unsynced contents as unknown (W10).
 //!
-//! All calls block the calling thread; none needs `&mut`. Reads and writes of one file may run concurrently, and
-//! are then atomic only as far as they do not overlap.
+//! All calls block the calling thread; none needs `&mut`. Reads and writes of one file may run concurrently,
+//! and are then atomic only as far as they do not overlap.
 
 use std::fmt::Debug;
 use std::io;
@@ -130,8 +130,8 @@ pub trait Fs: Send + Sync + Debug {
     /// Whether a file or directory has this name. `false` also when that cannot be found out.
     fn exists(&self, path: &Path) -> bool;
 
-    /// Gives the file (or directory) at `from` the name `to`, whose former file is gone. Both names change in one
-    /// step that a crash cannot split. Open handles stay with their file.
+    /// Gives the file (or directory) at `from` the name `to`, whose former file is gone. Both names change in
+    /// one step that a crash cannot split. Open handles stay with their file.
     ///
     /// # Errors
     ///
@@ -153,24 +153,24 @@ pub trait Fs: Send + Sync + Debug {
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
     /// Takes the file at `path`, created if missing, for the caller alone; `None` if another holder, of this
-    /// process or another, has it. Never waits. Dropping the lock, or the end of the process, releases it; a copy of
-    /// the lock in a child that was forked does not release it, and holds it until the child ends.
+    /// process or another, has it. Never waits. Dropping the lock, or the end of the process, releases it; a
+    /// copy of the lock in a child that was forked does not release it, and holds it until the child ends.
     ///
     /// # Errors
     ///
     /// As [`Fs::open`] with `create`.
     fn lock_exclusive(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>>;
 
-    /// Locks the file at `path`, which must exist, together with other callers of this method; `None` if another
-    /// holder has it for itself. Writes nothing, so it works on a read-only file system. Never waits.
+    /// Locks the file at `path`, which must exist, together with other callers of this method; `None` if
+    /// another holder has it for itself. Writes nothing, so it works on a read-only file system. Never waits.
     ///
     /// # Errors
     ///
     /// As [`Fs::open`] with `read_only`.
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>>;
 
-    /// A path that leads to the same file or directory whatever the process's working directory becomes. The path
-    /// itself on a file system that has no working directory.
+    /// A path that leads to the same file or directory whatever the process's working directory becomes. The
+    /// path itself on a file system that has no working directory.
     ///
     /// # Errors
     ///
@@ -194,9 +194,9 @@ pub trait File: Send + Sync + Debug {
     /// EINVAL if not aligned as [`File::alignment`] says; or the device's own.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// As [`File::read_at`], into runs of words one after the other, as the bytes lie in the file; other threads may read the words meanwhile.
-    /// Where the file can, the bytes come there by one call and are not copied; each run must be aligned as memory for
-    /// [`File::read_at`] must.
+    /// As [`File::read_at`], into runs of words one after the other, as the bytes lie in the file; other
+    /// threads may read the words meanwhile. Where the file can, the bytes come there by one call and are not
+    /// copied; each run must be aligned as memory for [`File::read_at`] must.
     ///
     /// # Errors
     ///
@@ -216,8 +216,8 @@ pub trait File: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// `StorageFull`, EINVAL if not aligned, EBADF if read-only, EFBIG, or the device's own. Any part of `buf` may
-    /// have been written.
+    /// `StorageFull`, EINVAL if not aligned, EBADF if read-only, EFBIG, or the device's own. Any part of
+    /// `buf` may have been written.
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()>;
 
     /// Writes all of `buf` at `offset` and waits until exactly these bytes, and a length that shows them, are
@@ -235,7 +235,8 @@ pub trait File: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// The device's own. The writes in question are then in doubt for ever: do not call again and believe it (W10).
+    /// The device's own. The writes in question are then in doubt for ever: do not call again and believe it
+    /// (W10).
     fn sync(&self) -> io::Result<()>;
 
     /// Length in bytes.
@@ -254,36 +255,37 @@ pub trait File: Send + Sync + Debug {
         Ok(self.len()? == 0)
     }
 
-    /// Cuts the file off, or extends it by a hole that reads as zero (and may still run out of space when written).
+    /// Cuts the file off, or extends it by a hole that reads as zero (and may still run out of space when
+    /// written).
     ///
     /// # Errors
     ///
     /// EBADF if read-only, EFBIG, or the device's own.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// Writes `len` zero bytes at `offset`: really written, not a hole, so that no later write there allocates or
-    /// runs out of space. Durable after [`File::sync`].
+    /// Writes `len` zero bytes at `offset`: really written, not a hole, so that no later write there
+    /// allocates or runs out of space. Durable after [`File::sync`].
     ///
     /// # Errors
     ///
     /// As [`File::write_at`].
     fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()>;
 
-    /// Tells the device that these bytes are not needed: they read as zero afterwards, their space may be given back, and a
-    /// later write there may allocate and run out of space. A hint about space, not about contents: it is durable when the
-    /// file system likes.
+    /// Tells the device that these bytes are not needed: they read as zero afterwards, their space may be
+    /// given back, and a later write there may allocate and run out of space. A hint about space, not about
+    /// contents: it is durable when the file system likes.
     ///
     /// # Errors
     ///
-    /// `Unsupported` where it cannot be done (also unless a file system says otherwise), EINVAL if not aligned, EBADF if
-    /// read-only, or the device's own.
+    /// `Unsupported` where it cannot be done (also unless a file system says otherwise), EINVAL if not
+    /// aligned, EBADF if read-only, or the device's own.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         let _ = (offset, len);
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// 1: any access will do. Otherwise offsets, lengths and memory addresses must be multiples of this power of
-    /// two, and another access is refused with EINVAL.
+    /// 1: any access will do. Otherwise offsets, lengths and memory addresses must be multiples of this power
+    /// of two, and another access is refused with EINVAL.
     fn alignment(&self) -> usize;
 
     /// Whether accesses go past the operating system's page cache.
@@ -294,8 +296,8 @@ pub trait File: Send + Sync + Debug {
 
 /// Creates a directory and the missing ones above it, and makes their names durable.
 ///
-/// Costs one [`Fs::sync_dir`] for each directory made, and one when the directory was there before (whoever made it
-/// may not have come so far).
+/// Costs one [`Fs::sync_dir`] for each directory made, and one when the directory was there before (whoever
+/// made it may not have come so far).
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! `Image`: the bytes of one file in memory, in blocks that copies share until one of them writes.
 //!
-//! A copy costs one counter, the first write to a copy the table of blocks, each first write to a block that block.
-//! So the image of a crashed disk costs what the crash tears, not what the disk holds.
+//! A copy costs one counter, the first write to a copy the table of blocks, each first write to a block that
+//! block. So the image of a crashed disk costs what the crash tears, not what the disk holds.
 //!
 //! - **IMAGE-1** Bytes of a block beyond the file's length are zero, so that growing shows zeroes.
 //! - **IMAGE-2** A missing block is a hole: it reads as zero, and a write there needs space.
@@ -103,7 +103,8 @@ impl Image {
         }
     }
 
-    /// Makes a hole of what lies inside the file: blocks that are wholly in the range go, the rest of it is zeroed.
+    /// Makes a hole of what lies inside the file: blocks that are wholly in the range go, the rest of it is
+    /// zeroed.
     pub(crate) fn discard(&mut self, offset: u64, len: u64) {
         let len = len.min(self.len.saturating_sub(offset));
         for part in parts(offset, len) {

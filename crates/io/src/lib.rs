@@ -1,7 +1,7 @@
 //! Files as the store sees them: what was written, what is durable, and what the power may take away.
 //!
-//! It is not a portable file library and not a cache: it has the few calls a database makes, says for each what
-//! survives a power loss, and has a file system whose power a test can cut at any call.
+//! It is not a portable file library and not a cache: it has the few calls a database makes, says for each
+//! what survives a power loss, and has a file system whose power a test can cut at any call.
 //!
 //! ```
 //! use azekura_io::{FaultFs, Fs, OpenOptions};

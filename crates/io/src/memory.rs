@@ -15,7 +15,8 @@ use crate::tree::{Change, Entry, Opening, Tree};
 
 type Node = Mutex<Image>;
 
-/// A file system in memory. Clones are the same file system; it goes with the last clone and the last open file.
+/// A file system in memory. Clones are the same file system; it goes with the last clone and the last open
+/// file.
 ///
 /// ```
 /// use azekura_io::{Fs, MemFs, OpenOptions};
@@ -40,8 +41,8 @@ impl MemFs {
         Self::default()
     }
 
-    /// A file system of its own with the same files as this one has now. Costs a few words per file: the two share each block until one of
-    /// them writes it.
+    /// A file system of its own with the same files as this one has now. Costs a few words per file: the two
+    /// share each block until one of them writes it.
     ///
     /// ```
     /// use azekura_io::{Fs, MemFs, OpenOptions};
@@ -60,7 +61,8 @@ impl MemFs {
         Self { tree: Arc::new(Mutex::new(tree)), locks: Locks::default() }
     }
 
-    /// All files in a directory and in those below it, as bytes, in order of names. Not at one moment, if they are written meanwhile.
+    /// All files in a directory and in those below it, as bytes, in order of names. Not at one moment, if
+    /// they are written meanwhile.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! `OsFs`: the operating system's files, direct or buffered.
 //!
-//! Direct I/O is a wish: it is turned on after the file is open, so that a file system that refuses it leaves no
-//! half-made file behind, and the alignment comes from `statx` where the kernel tells it (Linux 6.1).
+//! Direct I/O is a wish: it is turned on after the file is open, so that a file system that refuses it leaves
+//! no half-made file behind, and the alignment comes from `statx` where the kernel tells it (Linux 6.1).
 
 mod scatter;
 
@@ -21,10 +21,12 @@ use rustix::io::{Errno, ReadWriteFlags};
 use crate::error::{check_aligned, check_aligned_range, check_end, os};
 use crate::fs::{File, FileLock, Fs, OpenOptions};
 
-/// Taken for the alignment of a direct file when the kernel does not tell: enough for every sector size in use.
+/// Taken for the alignment of a direct file when the kernel does not tell: enough for every sector size in
+/// use.
 const ASSUMED_ALIGNMENT: usize = 4096;
-/// [`File::write_zeroes`] writes blocks of this size, at multiples of it. Others write to the device at the same time, small and in a hurry: a log, while its
-/// next segment is made. Behind blocks of 1 MiB a synced write of 4 KiB took 1.7 ms on average, 42 ms at most; behind such ones 90 µs and 310 µs
+/// [`File::write_zeroes`] writes blocks of this size, at multiples of it. Others write to the device at the
+/// same time, small and in a hurry: a log, while its next segment is made. Behind blocks of 1 MiB a synced
+/// write of 4 KiB took 1.7 ms on average, 42 ms at most; behind such ones 90 µs and 310 µs
 /// (`docs/figures.md`), and the zeroes were not written slower.
 const ZERO_BLOCK_BYTES: usize = 128 << 10;
 /// The kernel's `loff_t` ends here.
@@ -61,8 +63,8 @@ impl OsFs {
         Self { file_mode: FILE_MODE }
     }
 
-    /// The same, with another mode for files that it creates. A directory may be searched by all who may read its
-    /// files: 0640 for files gives 0750 for directories.
+    /// The same, with another mode for files that it creates. A directory may be searched by all who may read
+    /// its files: 0640 for files gives 0750 for directories.
     #[must_use]
     pub const fn with_file_mode(mode: u32) -> Self {
         Self { file_mode: mode & 0o666 }
@@ -78,7 +80,8 @@ impl OsFs {
         how: FlockOperation,
     ) -> io::Result<Option<Box<dyn FileLock>>> {
         let file = options.open(path)?;
-        // The lock belongs to the open file description, so two openers inside one process exclude each other too.
+        // The lock belongs to the open file description, so two openers inside one process exclude each other
+        // too.
         match retry(|| rustix::fs::flock(&file, how)) {
             Ok(()) => Ok(Some(Box::new(OsLock { file, process: std::process::id() }))),
             Err(Errno::WOULDBLOCK) => Ok(None),
@@ -193,12 +196,14 @@ pub(crate) struct OsFile {
     file: std::fs::File,
     /// Of a direct file; `None`: buffered.
     alignment: Option<usize>,
-    /// The file system once refused `RWF_DSYNC`; any thread sets it, and reading it late costs one more refusal.
+    /// The file system once refused `RWF_DSYNC`; any thread sets it, and reading it late costs one more
+    /// refusal.
     no_dsync: AtomicBool,
 }
 
 impl OsFile {
-    /// Tells who wants to know, and the tracer, that this thread waits for the device until the guard is dropped.
+    /// Tells who wants to know, and the tracer, that this thread waits for the device until the guard is
+    /// dropped.
     fn device(&self, site: &'static Site) -> WaitGuard {
         blocking::announce();
         wait(site, self.file.as_raw_fd() as usize, WaitKind::Device)
@@ -292,8 +297,8 @@ impl File for OsFile {
 
     fn sync(&self) -> io::Result<()> {
         let _waiting = self.device(&SYNC);
-        // Not retried after EINTR: whether the pages are still dirty then is not defined. fdatasync does not return it
-        // on the file systems in use. It includes the length, which reading the data back needs.
+        // Not retried after EINTR: whether the pages are still dirty then is not defined. fdatasync does not
+        // return it on the file systems in use. It includes the length, which reading the data back needs.
         Ok(rustix::fs::fdatasync(&self.file)?)
     }
 
@@ -347,8 +352,8 @@ fn bad_handle(errno: Errno) -> Errno {
     if errno == Errno::INVAL { Errno::BADF } else { errno }
 }
 
-/// A held `flock`. It belongs to the open file, which a child that was forked shares; only the process that took it
-/// gives it back.
+/// A held `flock`. It belongs to the open file, which a child that was forked shares; only the process that
+/// took it gives it back.
 #[derive(Debug)]
 struct OsLock {
     file: std::fs::File,
@@ -386,8 +391,8 @@ mod tests {
 
     #[test]
     fn a_refusal_of_rwf_dsync_is_met_by_a_write_and_a_sync() {
-        // A file of procfs that can be written but has neither `pwritev2` flags nor `fsync`: the write happens, and
-        // the sync's own error shows that it was tried. The value written is the one it has.
+        // A file of procfs that can be written but has neither `pwritev2` flags nor `fsync`: the write
+        // happens, and the sync's own error shows that it was tried. The value written is the one it has.
         let path = "/proc/self/oom_score_adj";
         let value = std::fs::read(path).unwrap();
         let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();

@@ -167,7 +167,8 @@ impl<N> Tree<N> {
         }
     }
 
-    /// The first missing directory of `path` as a new one, or `None` if all are there. Call again after applying it.
+    /// The first missing directory of `path` as a new one, or `None` if all are there. Call again after
+    /// applying it.
     pub(crate) fn plan_create_dir(&mut self, path: &Path) -> io::Result<Option<Change<N>>> {
         let mut dir = ROOT;
         for name in components(path)? {

@@ -1,4 +1,5 @@
-//! Power cut at any call, failing calls (W10), full disks (W11), damage; and the counters that find them again.
+//! Power cut at any call, failing calls (W10), full disks (W11), damage; and the counters that find them
+//! again.
 #![expect(clippy::unwrap_used, reason = "in a test, an unexpected error is a failure")]
 
 mod common;

@@ -1,7 +1,7 @@
 //! Random histories of one file against a plain model: for every byte, the values that a crash may show.
 //!
-//! The model is coarse where the disk may be finer (it allows every value since the byte was last durable), and
-//! exact where the disk must be: a byte with one value has that value after every crash.
+//! The model is coarse where the disk may be finer (it allows every value since the byte was last durable),
+//! and exact where the disk must be: a byte with one value has that value after every crash.
 #![expect(clippy::unwrap_used, reason = "in a test, an unexpected error is a failure")]
 
 mod common;
@@ -163,7 +163,8 @@ fn random_histories_crash_into_what_the_model_allows() {
     }
 }
 
-/// W10 at random: reads always see the last write, and a sync after failed ones promises only what was written since.
+/// W10 at random: reads always see the last write, and a sync after failed ones promises only what was
+/// written since.
 #[test]
 fn w10_random_histories_with_failing_syncs_keep_what_was_synced_and_read_what_was_written() {
     for seed in 0..200 {

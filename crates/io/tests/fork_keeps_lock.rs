@@ -1,4 +1,5 @@
-//! A child that was forked shares the parent's open file, and with it the lock: dropping the copy must not release it.
+//! A child that was forked shares the parent's open file, and with it the lock: dropping the copy must not
+//! release it.
 #![allow(unsafe_code, reason = "fork has no safe form")]
 
 use azekura_io::{Fs, OsFs};

@@ -7,22 +7,25 @@
 //! | 48..62 | shared holders | each its own |
 //! | 0..48 | version | the exclusive holder when it lets go; anybody, by [`HybridLatch::invalidate`] |
 //!
-//! - **LATCH-1** While the exclusive bit is set there are no shared holders, and only its holder changes what the
-//!   latch guards.
-//! - **LATCH-2** An exclusive hold that changed anything ends with a version never seen before (48 bits: nine years
-//!   at a million changes a second).
-//! - **LATCH-3** An optimistic reader that validates read nothing that was stored after it took its version: what it
-//!   read is one state, the one of its version.
+//! - **LATCH-1** While the exclusive bit is set there are no shared holders, and only its holder changes what
+//!   the latch guards.
+//! - **LATCH-2** An exclusive hold that changed anything ends with a version never seen before (48 bits: nine
+//!   years at a million changes a second).
+//! - **LATCH-3** An optimistic reader that validates read nothing that was stored after it took its version:
+//!   what it read is one state, the one of its version.
 //!
 //! LATCH-3 is the sequence lock's argument (Boehm, "Can seqlocks get along with programming language memory
-//! models?", MSPC 2012): the writer has a Release fence between setting the exclusive bit and its first store, the
-//! reader an Acquire fence between its last load and its second look at the word. If any load saw a store, the
-//! fences order the setting of the bit before the second look, which then finds the bit or a later version.
+//! models?", MSPC 2012): the writer has a Release fence between setting the exclusive bit and its first
+//! store, the reader an Acquire fence between its last load and its second look at the word. If any load saw
+//! a store, the fences order the setting of the bit before the second look, which then finds the bit or a
+//! later version.
 //!
-//! *Who holds up whom.* Looking, validating and every `try_…` end whoever stops for ever, wherever; an optimistic reader that stops holds up nobody. Who takes the
-//! latch waits for who has it. Shown by stopping threads at every access: `eval/sim/tests/latch.rs`.
+//! *Who holds up whom.* Looking, validating and every `try_…` end whoever stops for ever, wherever; an
+//! optimistic reader that stops holds up nobody. Who takes the latch waits for who has it. Shown by stopping
+//! threads at every access: `eval/sim/tests/latch.rs`.
 //!
-//! Waiters spin, yield, then sleep. The latch is not fair: a stream of shared holders can keep a writer waiting.
+//! Waiters spin, yield, then sleep. The latch is not fair: a stream of shared holders can keep a writer
+//! waiting.
 
 use azekura_base::Backoff;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
@@ -70,8 +73,8 @@ impl HybridLatch {
         (word & EXCLUSIVE == 0).then_some(Version(word & VERSION))
     }
 
-    /// Whether nothing has been changed since `seen` was taken, so that what was read is whole (LATCH-3). Writes
-    /// nothing; shared holders do not disturb it.
+    /// Whether nothing has been changed since `seen` was taken, so that what was read is whole (LATCH-3).
+    /// Writes nothing; shared holders do not disturb it.
     #[inline]
     #[must_use]
     #[track_caller]
@@ -104,8 +107,9 @@ impl HybridLatch {
             && Self::entered()
     }
 
-    /// Waits until nobody holds the latch exclusively, and takes nothing: whoever looks or tries next may find it held again. Writes nothing but the
-    /// note that somebody sleeps, so that the holder is not held up by those who wait for it.
+    /// Waits until nobody holds the latch exclusively, and takes nothing: whoever looks or tries next may
+    /// find it held again. Writes nothing but the note that somebody sleeps, so that the holder is not held
+    /// up by those who wait for it.
     #[inline]
     #[track_caller]
     pub fn wait_until_open(&self) {
@@ -151,8 +155,8 @@ impl HybridLatch {
         let word = self.0.load(Relaxed);
         debug_assert!(word & EXCLUSIVE != 0, "let go without holding");
         let version = (word + step) & VERSION;
-        // A swap, because a waiter may set the parked bit meanwhile. Release: pairs with the Acquire of whoever
-        // comes next.
+        // A swap, because a waiter may set the parked bit meanwhile. Release: pairs with the Acquire of
+        // whoever comes next.
         if self.0.swap(version, Release) & PARKED != 0 {
             self.wake_waiters();
         }
@@ -194,7 +198,8 @@ impl HybridLatch {
     #[inline]
     #[track_caller]
     pub fn unlock_shared(&self) {
-        // Release: what this holder read is read before a later exclusive holder's stores (its CAS is Acquire).
+        // Release: what this holder read is read before a later exclusive holder's stores (its CAS is
+        // Acquire).
         let before = self.0.fetch_sub(SHARED_ONE, Release);
         debug_assert!(before & SHARED != 0, "let go without holding");
         if before & SHARED == SHARED_ONE && before & PARKED != 0 {
@@ -207,14 +212,14 @@ impl HybridLatch {
 
     /// Moves the version without holding the latch: from now on nothing read before validates.
     ///
-    /// For an owner who knows by other means that nobody holds the latch exclusively (a frame without pins). Never
-    /// waits. A store that follows in this thread, or in one that synchronised with it, is ordered after the move
-    /// as LATCH-3 needs it.
+    /// For an owner who knows by other means that nobody holds the latch exclusively (a frame without pins).
+    /// Never waits. A store that follows in this thread, or in one that synchronised with it, is ordered
+    /// after the move as LATCH-3 needs it.
     #[inline]
     #[track_caller]
     pub fn invalidate(&self) {
-        // A CAS and not an addition: the version must not run over into the count of shared holders. Release and the
-        // fence: as at the start of an exclusive hold.
+        // A CAS and not an addition: the version must not run over into the count of shared holders. Release
+        // and the fence: as at the start of an exclusive hold.
         let mut word = self.0.load(Relaxed);
         loop {
             debug_assert!(word & EXCLUSIVE == 0, "an exclusive holder moves the version itself");
@@ -227,8 +232,9 @@ impl HybridLatch {
         fence(Release);
     }
 
-    /// Tells the tracer that the latch is held, from now until the drop of what is returned; that comes just after the
-    /// letting go. The latch's word has no room to say who holds it, so this is how a waiter's holder gets a name.
+    /// Tells the tracer that the latch is held, from now until the drop of what is returned; that comes just
+    /// after the letting go. The latch's word has no room to say who holds it, so this is how a waiter's
+    /// holder gets a name.
     ///
     /// One relaxed load when nobody records.
     #[inline]

@@ -1,7 +1,8 @@
 //! Latches: short, physical locks that keep bytes whole while they are read or changed.
 //!
-//! They are not transaction locks: nobody looks for deadlocks here, the callers keep an order. Waiting spins, then
-//! yields, then sleeps, because a holder may be waiting for I/O; each contended wait is told to the tracer.
+//! They are not transaction locks: nobody looks for deadlocks here, the callers keep an order. Waiting spins,
+//! then yields, then sleeps, because a holder may be waiting for I/O; each contended wait is told to the
+//! tracer.
 //!
 //! ```
 //! use azekura_latch::HybridLatch;

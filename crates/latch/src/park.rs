@@ -1,8 +1,8 @@
 //! Where threads sleep that wait for a latch: a few wait words, shared by all latches by address.
 //!
-//! - **PARK-1** A sleeper reads its bucket's count, then finds or sets the latch's *parked* bit, then sleeps while
-//!   the count is what it read. Who clears the bit moves the count afterwards. So if the sleeper read the moved
-//!   count, it also sees the cleared bit, and if it did not, its sleep ends at once.
+//! - **PARK-1** A sleeper reads its bucket's count, then finds or sets the latch's *parked* bit, then sleeps
+//!   while the count is what it read. Who clears the bit moves the count afterwards. So if the sleeper read
+//!   the moved count, it also sees the cleared bit, and if it did not, its sleep ends at once.
 //!
 //! | sleeper | who lets go |
 //! |---|---|
@@ -62,7 +62,8 @@ impl Bucket {
         self.0.wait(count, None);
     }
 
-    /// Ends every sleep in the bucket, also of those who wait for other latches: they look again and sleep on.
+    /// Ends every sleep in the bucket, also of those who wait for other latches: they look again and sleep
+    /// on.
     pub(crate) fn wake(self) {
         // Release: who sees the new count sees the parked bit cleared (PARK-1).
         self.0.word().fetch_add(1, Release);

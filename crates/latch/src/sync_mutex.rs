@@ -7,11 +7,11 @@
 //! | 2 | held, and somebody may sleep | its holder, to 0, who then wakes all |
 //!
 //! - **SYNC-1** Only the thread that moved the word away from 0 uses the value, until it moves it back.
-//! - **SYNC-2** Who sleeps has read the bucket's count, then stored a 2 over a word that was not 0; so whoever lets
-//!   go afterwards finds a 2 and wakes, and moves the count first (PARK-1).
+//! - **SYNC-2** Who sleeps has read the bucket's count, then stored a 2 over a word that was not 0; so
+//!   whoever lets go afterwards finds a 2 and wakes, and moves the count first (PARK-1).
 //!
-//! All sleepers are woken at each release that finds some, as `os_event_set` does there: with many threads that is
-//! dear, and one of the reasons why contention feeds itself.
+//! All sleepers are woken at each release that finds some, as `os_event_set` does there: with many threads
+//! that is dear, and one of the reasons why contention feeds itself.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -115,8 +115,8 @@ impl<T> SyncMutex<T> {
             }
             let bucket = Bucket::of(self.address());
             let count = bucket.count();
-            // SYNC-2. Acquire: as in `lock`, for the case that it just became free. The 2 that is then stored costs
-            // the next release a needless wake-up.
+            // SYNC-2. Acquire: as in `lock`, for the case that it just became free. The 2 that is then stored
+            // costs the next release a needless wake-up.
             if self.word.swap(HELD_WITH_SLEEPERS, Acquire) == FREE {
                 return;
             }

@@ -1,8 +1,9 @@
 //! A mutex whose contended waits and whose holds are traced (invariant 8 of the architecture).
 //!
-//! The library's mutex, asked twice: who does not get it at once waits under the mutex's site. Off, a probe is one relaxed
-//! load; while recording, who takes the mutex leaves its thread's tag, so that who waits can say for whom, and holds drawn by
-//! lot and those that follow a wait are told, so that the mutex's use is known.
+//! The library's mutex, asked twice: who does not get it at once waits under the mutex's site. Off, a probe
+//! is one relaxed load; while recording, who takes the mutex leaves its thread's tag, so that who waits can
+//! say for whom, and holds drawn by lot and those that follow a wait are told, so that the mutex's use is
+//! known.
 
 use std::ops::{Deref, DerefMut};
 
@@ -14,8 +15,8 @@ use azekura_trace::{HoldGuard, HoldMode, Site, ThreadTag, WaitKind, hold, is_ena
 #[derive(Debug)]
 pub struct TracedMutex<T> {
     site: &'static Site,
-    /// Who took the mutex last, while somebody recorded. Written by its holder, read by who waits; a hint and nothing else, so
-    /// all its accesses are Relaxed.
+    /// Who took the mutex last, while somebody recorded. Written by its holder, read by who waits; a hint and
+    /// nothing else, so all its accesses are Relaxed.
     holder: AtomicU32,
     mutex: Mutex<T>,
 }
@@ -33,7 +34,8 @@ impl<T> TracedMutex<T> {
     pub fn lock(&self) -> TracedGuard<'_, T> {
         // No first try in a model: it would double the schedules and show nothing.
         let first = if cfg!(loom) { None } else { self.mutex.try_lock() };
-        // No closure: in one, a simulated machine would take this line for the place where the mutex is taken.
+        // No closure: in one, a simulated machine would take this line for the place where the mutex is
+        // taken.
         let guard = match first {
             Some(guard) => guard,
             None => self.lock_contended(),

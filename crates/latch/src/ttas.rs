@@ -1,4 +1,5 @@
-//! A test-and-test-and-set lock with exponential back-off: the lock of the papers' baselines, and of very short sections.
+//! A test-and-test-and-set lock with exponential back-off: the lock of the papers' baselines, and of very
+//! short sections.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -38,7 +39,8 @@ impl<T> TtasLock<T> {
     /// The value if nobody holds the lock.
     #[inline]
     pub fn try_lock(&self) -> Option<TtasGuard<'_, T>> {
-        // Relaxed test first: a held lock's line stays shared. Acquire: pairs with the Release in the guard's drop.
+        // Relaxed test first: a held lock's line stays shared. Acquire: pairs with the Release in the guard's
+        // drop.
         let taken = !self.is_held.load(Relaxed)
             && self.is_held.compare_exchange(false, true, Acquire, Relaxed).is_ok();
         taken.then(|| {

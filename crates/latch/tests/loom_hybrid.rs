@@ -1,9 +1,10 @@
 //! LATCH-1, LATCH-3 and PARK-1 in every interleaving of two threads with up to four forced switches.
 //!
-//! loom 0.7 remembers only the last access to each atomic when it looks for places to switch threads, so a load directly followed by
-//! a CAS of the same word hides the load from the other thread's point of view, and a model can run a single schedule. Hence
-//! `step`: a relaxed addition to one shared counter, which orders nothing and makes every place a place to switch. Each
-//! model says how many schedules it ran, and fails if they are suspiciously few.
+//! loom 0.7 remembers only the last access to each atomic when it looks for places to switch threads, so a
+//! load directly followed by a CAS of the same word hides the load from the other thread's point of view, and
+//! a model can run a single schedule. Hence `step`: a relaxed addition to one shared counter, which orders
+//! nothing and makes every place a place to switch. Each model says how many schedules it ran, and fails if
+//! they are suspiciously few.
 #![cfg(loom)]
 
 use azekura_latch::HybridLatch;

@@ -1,5 +1,6 @@
-//! RW-1, RW-2, SYNC-1 and SYNC-2 in the interleavings of two and three threads, with the state under a mutex and in
-//! one word. That nobody sleeps for ever is part of every model: loom ends a run in which nobody can go on.
+//! RW-1, RW-2, SYNC-1 and SYNC-2 in the interleavings of two and three threads, with the state under a mutex
+//! and in one word. That nobody sleeps for ever is part of every model: loom ends a run in which nobody can
+//! go on.
 #![cfg(loom)]
 
 use azekura_latch::SyncMutex;

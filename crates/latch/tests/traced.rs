@@ -14,8 +14,8 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records `hold` here and `wait` on another thread until the two met, so that the holder `told` something: a waiter that only spun
-/// is not woken. Answers the recording and the waiter's tag.
+/// Records `hold` here and `wait` on another thread until the two met, so that the holder `told` something: a
+/// waiter that only spun is not woken. Answers the recording and the waiter's tag.
 fn recorded<H>(sampling: u32, hold: impl Fn() -> H, wait: impl Fn() + Sync, told: EventKind) -> (Trace, u32) {
     for _ in 0..1_000 {
         start(Options { cpu: CpuTime::Off, hold_sampling: sampling, ..Options::default() }).unwrap();

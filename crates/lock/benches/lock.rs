@@ -1,6 +1,7 @@
 //! Cost of one lock with its release, and of a transaction's intents.
 //!
-//! Each measurement is a whole transaction: `begin`, its locks, `release_all`; the empty one is to be subtracted.
+//! Each measurement is a whole transaction: `begin`, its locks, `release_all`; the empty one is to be
+//! subtracted.
 
 use azekura_base::{Lsn, TreeId, TxnId};
 use azekura_lock::{KeyMode, KeyRef, LockOptions, LockTable, TableMode};

@@ -1,7 +1,7 @@
 //! Modes as small sets of bits, so that a queue can be judged with two ANDs.
 //!
-//! A *claim* is one thing a mode says: a table mode is one claim; a key mode is at most one claim for its gap and one
-//! for its record. Tables and keys have five claims each and never meet in one queue.
+//! A *claim* is one thing a mode says: a table mode is one claim; a key mode is at most one claim for its gap
+//! and one for its record. Tables and keys have five claims each and never meet in one queue.
 //!
 //! - **CLAIM-1** Two modes are compatible exactly when no claim of one conflicts with a claim of the other.
 //! - **CLAIM-2** The supremum of two modes is a function of the union of their claims.

@@ -1,35 +1,40 @@
 //! Exact deadlock detection: when a wait begins, the waits-for graph is searched as it is at that moment.
 //!
-//! An edge A → B says: A waits, and B is one of its blockers (a holder in conflict, or, for a newcomer, a waiter
-//! before it in conflict; see `queue`). Nothing is stored: the edges of A are read off A's queue, under the latch of
-//! its stripe. One mutex, the *waits latch*, is held from before a request is put among the waiters until the search
-//! for circles through it is done, and by everybody who takes a waiting request back (timeouts, victims). Grants and
-//! releases do not need it. Latch order: waits latch, then one stripe's latch, then an owner's intents.
+//! An edge A → B says: A waits, and B is one of its blockers (a holder in conflict, or, for a newcomer, a
+//! waiter before it in conflict; see `queue`). Nothing is stored: the edges of A are read off A's queue,
+//! under the latch of its stripe. One mutex, the *waits latch*, is held from before a request is put among
+//! the waiters until the search for circles through it is done, and by everybody who takes a waiting request
+//! back (timeouts, victims). Grants and releases do not need it. Latch order: waits latch, then one stripe's
+//! latch, then an owner's intents.
 //!
-//! - **WAIT-1** A request joins the waiters, and leaves them other than by a grant, only under the waits latch.
+//! - **WAIT-1** A request joins the waiters, and leaves them other than by a grant, only under the waits
+//!   latch.
 //! - **WAIT-2** A transaction that waits holds on to all it holds.
 //!
-//! **No circle is missed.** A circle consists of waiting transactions. Take the one of them, T, that began to wait
-//! last, or that, as a conversion, came to stand before others last. Only T's beginning can close the circle: a
-//! waiter's blockers grow in no other way than by a conversion that is granted (its owner runs: it closes a circle
-//! only if it waits later, and then it is itself "last") or that begins to wait before others. (A newcomer that is
-//! granted while others wait is compatible with all of them; a waiter that is granted blocks those behind it just as
-//! it did before.) T's search starts after T stands in its queue, and by WAIT-1 all others of the circle stand in
-//! theirs; edges of the circle cannot go away while all its members wait (next paragraph). So the search finds it.
+//! **No circle is missed.** A circle consists of waiting transactions. Take the one of them, T, that began to
+//! wait last, or that, as a conversion, came to stand before others last. Only T's beginning can close the
+//! circle: a waiter's blockers grow in no other way than by a conversion that is granted (its owner runs: it
+//! closes a circle only if it waits later, and then it is itself "last") or that begins to wait before
+//! others. (A newcomer that is granted while others wait is compatible with all of them; a waiter that is
+//! granted blocks those behind it just as it did before.) T's search starts after T stands in its queue, and
+//! by WAIT-1 all others of the circle stand in theirs; edges of the circle cannot go away while all its
+//! members wait (next paragraph). So the search finds it.
 //!
-//! **No circle is false.** The search reads one queue after another, so suppose it reports T1 → … → Tn → T1 and the
-//! edges did not all exist at once. Let Ti → Ti+1 be the first of them to go away after it was read. It goes away
-//! only if Ti stops waiting, which needs (WAIT-1) a grant and so all of Ti's blockers gone, or if Ti+1 stops being
-//! a blocker: it released (then it ran: WAIT-2) or it left the queue (by a grant, after which it still blocks, or
-//! under the waits latch). In each case Ti+1 was not waiting for a moment before the search ended. But the search
-//! saw Ti+1 wait. If later than that moment: it began to wait during the search, against WAIT-1. If earlier: its
-//! own edge, Ti+1 → Ti+2, went away before Ti → Ti+1 did, against "first". So they all exist at once.
+//! **No circle is false.** The search reads one queue after another, so suppose it reports T1 → … → Tn → T1
+//! and the edges did not all exist at once. Let Ti → Ti+1 be the first of them to go away after it was read.
+//! It goes away only if Ti stops waiting, which needs (WAIT-1) a grant and so all of Ti's blockers gone, or
+//! if Ti+1 stops being a blocker: it released (then it ran: WAIT-2) or it left the queue (by a grant, after
+//! which it still blocks, or under the waits latch). In each case Ti+1 was not waiting for a moment before
+//! the search ended. But the search saw Ti+1 wait. If later than that moment: it began to wait during the
+//! search, against WAIT-1. If earlier: its own edge, Ti+1 → Ti+2, went away before Ti → Ti+1 did, against
+//! "first". So they all exist at once.
 //!
-//! **The cheap exit.** A circle through T needs somebody who waits for T. Whoever begins to wait marks its blockers
-//! (`Owner::set_awaited`), and a conversion that passes waiters marks itself; a T without the mark skips the search.
+//! **The cheap exit.** A circle through T needs somebody who waits for T. Whoever begins to wait marks its
+//! blockers (`Owner::set_awaited`), and a conversion that passes waiters marks itself; a T without the mark
+//! skips the search.
 //!
-//! The victim is the youngest of the circle. One wait can close several circles; they are broken one by one until
-//! none goes through T, or T itself was chosen.
+//! The victim is the youngest of the circle. One wait can close several circles; they are broken one by one
+//! until none goes through T, or T itself was chosen.
 
 use azekura_base::TxnId;
 
@@ -49,8 +54,8 @@ const NOWHERE: WaitPlace = WaitPlace { stripe: NONE, request: NONE };
 /// What the waits latch guards.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// By owner. Stays when the wait ends with a grant, so it is checked against the request itself; an owner that
-    /// is waiting now has its present place here (WAIT-1).
+    /// By owner. Stays when the wait ends with a grant, so it is checked against the request itself; an owner
+    /// that is waiting now has its present place here (WAIT-1).
     places: Vec<WaitPlace>,
     /// Victims that have not yet read their sentence.
     pub(crate) sentences: Vec<(u32, LockError)>,

@@ -1,16 +1,19 @@
 //! What early lock release leaves behind: the newest commit that let go of a lock here (hazards W8, W9).
 //!
-//! A committing transaction releases its locks when its commit record is in the log buffer, not when it is on disk.
-//! Who gets such a lock next may read what is not durable yet; the commit LSN it depends on is returned with the
-//! grant. A writer needs no care (its own commit LSN is larger); a reader answers only when that LSN is durable.
+//! A committing transaction releases its locks when its commit record is in the log buffer, not when it is on
+//! disk. Who gets such a lock next may read what is not durable yet; the commit LSN it depends on is returned
+//! with the grant. A writer needs no care (its own commit LSN is larger); a reader answers only when that LSN
+//! is durable.
 //!
-//! Keys share an array of slots by hash: the answer may be the LSN of a neighbour, never an older one than the
-//! lock's own. Tables have two: commits that held IX or SIX write to a line of their thread's own, and whoever locks
-//! the whole table takes the maximum; commits that held X (and so perhaps no lock on the keys they wrote) write to
-//! one slot, which everybody reads who locks the table in any mode, and which changes rarely.
+//! Keys share an array of slots by hash: the answer may be the LSN of a neighbour, never an older one than
+//! the lock's own. Tables have two: commits that held IX or SIX write to a line of their thread's own, and
+//! whoever locks the whole table takes the maximum; commits that held X (and so perhaps no lock on the keys
+//! they wrote) write to one slot, which everybody reads who locks the table in any mode, and which changes
+//! rarely.
 //!
-//! - **DEPEND-1** A slot is raised before the lock is released, and read after the lock is granted. All accesses
-//!   are Relaxed: release and grant meet in a latch (or in the strong count, see `intent`), which orders them.
+//! - **DEPEND-1** A slot is raised before the lock is released, and read after the lock is granted. All
+//!   accesses are Relaxed: release and grant meet in a latch (or in the strong count, see `intent`), which
+//!   orders them.
 //! - **DEPEND-2** Slots only grow.
 
 use azekura_base::striped::thread_stripe;

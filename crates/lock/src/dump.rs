@@ -90,8 +90,8 @@ impl LockTable {
         all
     }
 
-    /// Every lock there is, ordered by name. Latches are taken one by one: each lock is shown as it was at some
-    /// moment, not all at the same one.
+    /// Every lock there is, ordered by name. Latches are taken one by one: each lock is shown as it was at
+    /// some moment, not all at the same one.
     #[must_use]
     pub fn dump(&self) -> Vec<LockDump> {
         // Notes first: one that is turned into a request meanwhile is seen twice, not missed.

@@ -11,7 +11,8 @@ pub struct WouldBlock;
 
 /// A wait for a lock ended without the lock. What the transaction held before it still holds.
 ///
-/// The caller rolls the transaction back; after a deadlock or a timeout it may retry it. One that does not wait may also go on.
+/// The caller rolls the transaction back; after a deadlock or a timeout it may retry it. One that does not
+/// wait may also go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {

@@ -6,10 +6,10 @@
 //! | 1 | tree | the end of a tree, and the gap before it |
 //! | 2 | tree | a whole table |
 //!
-//! Two keys whose hashes agree share one lock. That is harmless: whoever asks for either asks for the shared lock, so
-//! nothing is ever granted that would not be granted with exact names; some requests wait that need not. With a
-//! million keys locked at once the chance that any two agree is about 1 in 10 million. The hash takes a secret seed,
-//! so that nobody can choose keys that collide.
+//! Two keys whose hashes agree share one lock. That is harmless: whoever asks for either asks for the shared
+//! lock, so nothing is ever granted that would not be granted with exact names; some requests wait that need
+//! not. With a million keys locked at once the chance that any two agree is about 1 in 10 million. The hash
+//! takes a secret seed, so that nobody can choose keys that collide.
 
 use azekura_base::TreeId;
 
@@ -110,7 +110,8 @@ fn hash(seed: u64, tree: TreeId, key: &[u8]) -> u64 {
     let mut state = fold(seed ^ MIX_A, u64::from(tree.0) ^ MIX_B) ^ key.len() as u64;
     let (words, rest) = key.as_chunks::<8>();
     for chunk in words {
-        // Xor before the multiplication, and a rotation after it: a zero factor cannot swallow what came before.
+        // Xor before the multiplication, and a rotation after it: a zero factor cannot swallow what came
+        // before.
         let value = u64::from_le_bytes(*chunk);
         state = fold(state ^ value, MIX_A).rotate_left(29) ^ value.wrapping_mul(MIX_B);
     }

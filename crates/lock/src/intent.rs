@@ -1,26 +1,32 @@
-//! Table intents without a shared hot line: every transaction takes IS or IX on its tables, and they never disturb
-//! each other, so they are noted with the owner, and not in the shared table, unless somebody wants S, SIX or X.
+//! Table intents without a shared hot line: every transaction takes IS or IX on its tables, and they never
+//! disturb each other, so they are noted with the owner, and not in the shared table, unless somebody wants
+//! S, SIX or X.
 //!
-//! The idea is PostgreSQL's fast-path locking (its lock manager's README names the parts); the steps are ours:
+//! The idea is PostgreSQL's fast-path locking (its lock manager's README names the parts); the steps are
+//! ours:
 //!
-//! 1. An intent locks its own owner's small mutex (a line that no other transaction uses), looks at the table's
-//!    *strong count*, and if that is 0 notes tree and mode there. Done.
-//! 2. A strong mode first raises the strong count. Then, under the latch of the table's stripe, it goes through all
-//!    owners' notes and turns each intent on this tree into an ordinary held request. Then it queues as usual.
+//! 1. An intent locks its own owner's small mutex (a line that no other transaction uses), looks at the
+//!    table's *strong count*, and if that is 0 notes tree and mode there. Done.
+//! 2. A strong mode first raises the strong count. Then, under the latch of the table's stripe, it goes
+//!    through all owners' notes and turns each intent on this tree into an ordinary held request. Then it
+//!    queues as usual.
 //! 3. While the count is not 0, intents go to the shared table like everything else.
 //! 4. At its end a transaction empties its notes; those that were turned into requests are released as such.
 //!
-//! - **INTENT-1** While a strong request on a tree waits or holds, every intent on that tree is a request in the
-//!   shared table: so the queue's rules and the deadlock search see all holders.
-//! - **INTENT-2** A note that was not turned into a request can be dropped by its owner alone: nobody waits for it.
+//! - **INTENT-1** While a strong request on a tree waits or holds, every intent on that tree is a request in
+//!   the shared table: so the queue's rules and the deadlock search see all holders.
+//! - **INTENT-2** A note that was not turned into a request can be dropped by its owner alone: nobody waits
+//!   for it.
 //!
-//! *Who holds up whom.* A transaction that stops for ever between any two steps of noting an intent or of emptying its notes holds up nobody but those who want the
-//! whole table. Shown by stopping threads at every access: `eval/sim/tests/lock_table.rs`.
+//! *Who holds up whom.* A transaction that stops for ever between any two steps of noting an intent or of
+//! emptying its notes holds up nobody but those who want the whole table. Shown by stopping threads at every
+//! access: `eval/sim/tests/lock_table.rs`.
 //!
-//! Why INTENT-1 holds: let intent A and strong B meet in A's owner's mutex. If A comes first, B's visit finds A's
-//! note. If B comes first, A's look at the count, made inside the mutex, comes after B's raising of it, so A sees it
-//! raised and goes the long way. An owner added after B counted the owners is ordered after B by the `grow` mutex of
-//! `owner`. The count covers many trees (it is an array by hash): a false hit costs the long way, nothing else.
+//! Why INTENT-1 holds: let intent A and strong B meet in A's owner's mutex. If A comes first, B's visit finds
+//! A's note. If B comes first, A's look at the count, made inside the mutex, comes after B's raising of it,
+//! so A sees it raised and goes the long way. An owner added after B counted the owners is ordered after B by
+//! the `grow` mutex of `owner`. The count covers many trees (it is an array by hash): a false hit costs the
+//! long way, nothing else.
 
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use azekura_base::{CachePadded, TreeId};
@@ -32,7 +38,8 @@ use crate::stripe::{NONE, Stripe};
 
 /// Notes beside the owner's mutex: transactions of few tables, and those are most, touch no other memory.
 const NEAR: usize = 8;
-/// Tables that a transaction can use at once without touching the shared table: room for those of a schema, and a bound on what an owner keeps, 4 KiB.
+/// Tables that a transaction can use at once without touching the shared table: room for those of a schema,
+/// and a bound on what an owner keeps, 4 KiB.
 const MOST: usize = 256;
 
 /// One intent of one owner.
@@ -95,8 +102,8 @@ impl Intents {
         Some(free)
     }
 
-    /// Makes a noted intent stronger (IS to IX), if it is still only a note. No look at the strong count is needed:
-    /// a strong request that has not visited this note yet will find it in its new mode.
+    /// Makes a noted intent stronger (IS to IX), if it is still only a note. No look at the strong count is
+    /// needed: a strong request that has not visited this note yet will find it in its new mode.
     pub(crate) fn strengthen(&mut self, note: u32, claims: Claims) -> bool {
         let note = self.note(note);
         if note.request != NONE {
@@ -117,7 +124,8 @@ impl Intents {
         self.all().filter(|n| n.claims != 0)
     }
 
-    /// Step 2 for one owner: turns its intent on `tree` into a request of `stripe`, whose latch the caller holds.
+    /// Step 2 for one owner: turns its intent on `tree` into a request of `stripe`, whose latch the caller
+    /// holds.
     fn share(&mut self, tree: TreeId, owner: u32, stripe: &mut Stripe) {
         let mut all = self.near.iter_mut().chain(&mut self.more);
         let found = all.find(|n| n.claims != 0 && n.tree == tree && n.request == NONE);
@@ -132,8 +140,8 @@ pub(crate) fn share_own(owners: &Owners, owner: u32, tree: TreeId, stripe: &mut 
     owners.get(owner).intents.lock().share(tree, owner, stripe);
 }
 
-/// Turns every owner's intent on `tree` into a request; the caller holds the latch of the table's stripe and has
-/// raised the strong count.
+/// Turns every owner's intent on `tree` into a request; the caller holds the latch of the table's stripe and
+/// has raised the strong count.
 pub(crate) fn share_all(owners: &Owners, tree: TreeId, stripe: &mut Stripe) {
     for owner in 0..owners.len() {
         share_own(owners, owner, tree, stripe);
@@ -156,8 +164,9 @@ impl StrongCounts {
     }
 
     fn is_raised(&self, tree: TreeId) -> bool {
-        // Acquire: pairs with the Release in `lower`. Who finds the count back at 0 sees what the strong holder
-        // did, as if it had been handed the lock. (That a raised count is *seen* is the mutexes' doing.)
+        // Acquire: pairs with the Release in `lower`. Who finds the count back at 0 sees what the strong
+        // holder did, as if it had been handed the lock. (That a raised count is *seen* is the mutexes'
+        // doing.)
         self.count(tree).load(Acquire) != 0
     }
 

@@ -1,7 +1,7 @@
 //! Transaction locks: modes, key ranges, a striped lock table, and exact deadlock detection.
 //!
-//! It is not a latch library (a latch keeps a page's bytes whole; a lock keeps a transaction's view whole), and it
-//! does not know which locks an operation needs: that is the store's business.
+//! It is not a latch library (a latch keeps a page's bytes whole; a lock keeps a transaction's view whole),
+//! and it does not know which locks an operation needs: that is the store's business.
 //!
 //! ```
 //! use azekura_base::{Lsn, TreeId, TxnId};

@@ -1,8 +1,9 @@
-//! Lock modes: what a lock allows its holder, what it forbids the others, and the least mode above two others.
+//! Lock modes: what a lock allows its holder, what it forbids the others, and the least mode above two
+//! others.
 //!
-//! Tables have the five classic modes of multiple-granularity locking (Gray, Lorie, Putzolu and Traiger 1976, tables
-//! 1 and 2; the supremum as in Gray and Reuter 1993, section 7.8). A key's lock has two independent parts: the
-//! *record* and the *gap* between the key and the one before it.
+//! Tables have the five classic modes of multiple-granularity locking (Gray, Lorie, Putzolu and Traiger 1976,
+//! tables 1 and 2; the supremum as in Gray and Reuter 1993, section 7.8). A key's lock has two independent
+//! parts: the *record* and the *gap* between the key and the one before it.
 //!
 //! | table | IS | IX | S | SIX | X |  | gap | I | S | X |  | record | S | X |
 //! |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
@@ -13,7 +14,8 @@
 //! | X | – | – | – | – | – | | | | | | | | | |
 //!
 //! - **MODE-1** Compatibility is symmetric, so "is in the way of" needs no direction.
-//! - **MODE-2** The supremum of two modes is the least mode that is in the way of everything either is in the way of.
+//! - **MODE-2** The supremum of two modes is the least mode that is in the way of everything either is in the
+//!   way of.
 
 use std::fmt;
 
@@ -226,8 +228,8 @@ impl fmt::Display for KeyMode {
 mod tests {
     use super::*;
 
-    /// MODE-2, by its definition: among the modes in the way of all that `a` or `b` is in the way of, the one that is
-    /// in the way of least.
+    /// MODE-2, by its definition: among the modes in the way of all that `a` or `b` is in the way of, the one
+    /// that is in the way of least.
     fn least_above<M: Copy + PartialEq + fmt::Debug>(
         all: &[M],
         compatible: impl Fn(M, M) -> bool,
@@ -289,7 +291,8 @@ mod tests {
 
     #[test]
     fn a_table_lock_covers_what_its_holders_rivals_could_not_hold() {
-        // A table mode covers a key mode exactly when nobody who could spoil the key mode can get the intent it needs.
+        // A table mode covers a key mode exactly when nobody who could spoil the key mode can get the intent
+        // it needs.
         for table in TableMode::ALL {
             for key in KeyMode::all().filter(|&k| k != KeyMode::NONE) {
                 let spoilers_kept_out = KeyMode::all().filter(|m| !m.is_compatible(key)).all(|m| {

@@ -12,7 +12,8 @@
 //! | 0 | running | its own thread, when its wait timed out, under the waits latch |
 //!
 //! - **OWNER-1** A transaction waits for at most one lock at a time.
-//! - **OWNER-2** A place passes to another transaction only after the old one holds nothing and waits for nothing.
+//! - **OWNER-2** A place passes to another transaction only after the old one holds nothing and waits for
+//!   nothing.
 
 use std::sync::OnceLock;
 
@@ -55,8 +56,8 @@ impl Owner {
 
     /// The place's new transaction; called by its own thread before it asks for anything.
     pub(crate) fn begin(&self, txn: TxnId) {
-        // Relaxed, all four: whoever finds this owner finds it in a request or an intent, under the latch under
-        // which that was put there after this.
+        // Relaxed, all four: whoever finds this owner finds it in a request or an intent, under the latch
+        // under which that was put there after this.
         self.txn.store(txn.0, Relaxed);
         self.thread.store(azekura_trace::thread_tag().0, Relaxed);
         self.is_awaited.store(false, Relaxed);
@@ -73,8 +74,8 @@ impl Owner {
 
     /// Notes that somebody waits for this owner now.
     pub(crate) fn set_awaited(&self) {
-        // Relaxed: set under the waits latch or by the owner's own thread, or before the owner is woken; the owner
-        // reads it under the waits latch, after all of these.
+        // Relaxed: set under the waits latch or by the owner's own thread, or before the owner is woken; the
+        // owner reads it under the waits latch, after all of these.
         if !self.is_awaited.load(Relaxed) {
             self.is_awaited.store(true, Relaxed);
         }
@@ -148,8 +149,8 @@ impl Owners {
 
     /// Number of owners. An owner added later than this call finds everything its caller did before it.
     pub(crate) fn len(&self) -> u32 {
-        // The mutex, not the load, is the point: it orders the caller's closing of the fast path (see `intent`)
-        // before every owner that this count leaves out.
+        // The mutex, not the load, is the point: it orders the caller's closing of the fast path (see
+        // `intent`) before every owner that this count leaves out.
         let _grow = self.grow.lock();
         self.len.load(Relaxed)
     }

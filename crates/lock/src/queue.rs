@@ -1,17 +1,20 @@
 //! The rules of one lock's queue: who is granted, who waits, and for whom.
 //!
-//! 1. A newcomer is granted when its mode is compatible with every holder and with what every waiter wants (nobody is
-//!    overtaken by somebody it would have to wait for). Else it waits at the end.
-//! 2. A holder that wants more *converts*: it is granted when the supremum is compatible with every other holder.
-//!    Else it waits, before all newcomers. Conversions do not wait for each other's wishes, only for what is held.
-//! 3. When a holder leaves, or a waiter gives up, all waiters are gone through in order: a conversion is granted by
-//!    rule 2, a newcomer when it is compatible with every holder and with all that still wait before it.
+//! 1. A newcomer is granted when its mode is compatible with every holder and with what every waiter wants
+//!    (nobody is overtaken by somebody it would have to wait for). Else it waits at the end.
+//! 2. A holder that wants more *converts*: it is granted when the supremum is compatible with every other
+//!    holder. Else it waits, before all newcomers. Conversions do not wait for each other's wishes, only for
+//!    what is held.
+//! 3. When a holder leaves, or a waiter gives up, all waiters are gone through in order: a conversion is
+//!    granted by rule 2, a newcomer when it is compatible with every holder and with all that still wait
+//!    before it.
 //! 4. An *instant* request is granted by the same rules, and then holds nothing (or what it held before).
 //!
 //! - **QUEUE-1** Any two holders of one lock are compatible.
-//! - **QUEUE-2** A request that waits has at least one *blocker*: by rule 1 or 2 a holder, or, for a newcomer, a
-//!   waiter before it. So no request waits for nobody.
-//! - **QUEUE-3** A grant changes the owner's state under the stripe's latch; the wake-up comes after the latch.
+//! - **QUEUE-2** A request that waits has at least one *blocker*: by rule 1 or 2 a holder, or, for a
+//!   newcomer, a waiter before it. So no request waits for nobody.
+//! - **QUEUE-3** A grant changes the owner's state under the stripe's latch; the wake-up comes after the
+//!   latch.
 
 use crate::claims::{self, Claims};
 use crate::id::LockId;

@@ -1,7 +1,7 @@
 //! The lock table against a plain one: the same requests to both, in one thread, and everything compared.
 //!
-//! The plain table is written from the rules at the head of `queue` with the modes' own definitions, without pools,
-//! bits, notes or marks; its deadlock check is a search of the whole waits-for graph.
+//! The plain table is written from the rules at the head of `queue` with the modes' own definitions, without
+//! pools, bits, notes or marks; its deadlock check is a search of the whole waits-for graph.
 
 use std::collections::BTreeMap;
 
@@ -203,7 +203,8 @@ impl Pair {
         }
     }
 
-    /// Waits in both; then breaks the plain table's circles where the real one did, and looks for any left over.
+    /// Waits in both; then breaks the plain table's circles where the real one did, and looks for any left
+    /// over.
     fn begin_wait(&mut self, owner: usize, demand: Demand, thing: Thing, mode: AnyMode) {
         let deadlocks = self.real.stats().deadlocks;
         let Begun::Waiting(request, _) = self.real.begin_wait(&demand) else {

@@ -14,8 +14,8 @@
 //!
 //! The second attempt is needed because the first one's refusal was only true under the first latch.
 //!
-//! Latch order: waits latch, one stripe's latch, one owner's intents or the list of owners. No latch is held while
-//! a thread sleeps or wakes another.
+//! Latch order: waits latch, one stripe's latch, one owner's intents or the list of owners. No latch is held
+//! while a thread sleeps or wakes another.
 
 use std::time::Duration;
 
@@ -37,7 +37,8 @@ use crate::queue::{Demand, Wakes};
 use crate::stripe::{NONE, Stripe};
 use crate::txn::{Held, TxnLocks};
 
-/// Locks that a transaction releases before it wakes those who wait for them: a wake-up is a system call, and others want the rest.
+/// Locks that a transaction releases before it wakes those who wait for them: a wake-up is a system call, and
+/// others want the rest.
 const RELEASED_AT_ONCE: usize = 64;
 
 static STRIPE: Site = Site::new("lock table stripe");
@@ -46,11 +47,11 @@ static WAITS: Site = Site::new("lock table waits");
 /// How a [`LockTable`] is laid out, and how long waits last.
 #[derive(Clone, Debug)]
 pub struct LockOptions {
-    /// Parts of the table with a latch of their own; rounded up to a power of two. More parts, less contention;
-    /// 128 bytes each.
+    /// Parts of the table with a latch of their own; rounded up to a power of two. More parts, less
+    /// contention; 128 bytes each.
     pub stripes: usize,
-    /// Slots that remember commit LSNs of released keys; rounded up to a power of two; 8 bytes each. More slots,
-    /// fewer readers that wait for a commit they did not read from.
+    /// Slots that remember commit LSNs of released keys; rounded up to a power of two; 8 bytes each. More
+    /// slots, fewer readers that wait for a commit they did not read from.
     pub dependency_slots: usize,
     /// Bound of each wait; [`TxnLocks::set_timeout`] overrides it. `None`: deadlocks alone end waits.
     pub timeout: Option<Duration>,
@@ -100,8 +101,8 @@ impl LockTable {
         }
     }
 
-    /// Gives a transaction its list of locks, empty. Numbers of living transactions differ; a larger one is younger,
-    /// and the youngest of a deadlock gives way.
+    /// Gives a transaction its list of locks, empty. Numbers of living transactions differ; a larger one is
+    /// younger, and the youngest of a deadlock gives way.
     pub fn begin(&self, txn: TxnId) -> TxnLocks {
         let pooled = self.pools[thread_stripe() % self.pools.len()].lock().pop();
         let mut locks = pooled.unwrap_or_else(|| TxnLocks::new(self.owners.add()));
@@ -109,7 +110,8 @@ impl LockTable {
         locks
     }
 
-    /// As [`begin`](Self::begin), with a list that [`release`](Self::release) has emptied: touches nothing shared.
+    /// As [`begin`](Self::begin), with a list that [`release`](Self::release) has emptied: touches nothing
+    /// shared.
     pub fn begin_again(&self, locks: &mut TxnLocks, txn: TxnId) {
         debug_assert!(locks.is_empty(), "a list in use");
         locks.txn = txn;
@@ -118,15 +120,15 @@ impl LockTable {
         self.owners.get(locks.owner).begin(txn);
     }
 
-    /// Locks a whole table, waiting as long as need be: the commit LSN this transaction now depends on (W8), or
-    /// `Lsn(0)` if there is none, or if what was held before already covers `mode`.
+    /// Locks a whole table, waiting as long as need be: the commit LSN this transaction now depends on (W8),
+    /// or `Lsn(0)` if there is none, or if what was held before already covers `mode`.
     ///
     /// IS and IX touch no line that other transactions write, unless somebody has or wants S, SIX or X.
     ///
     /// # Errors
     ///
-    /// [`LockError`], always retryable: what was held is still held; roll back, [`release_all`](Self::release_all),
-    /// start anew.
+    /// [`LockError`], always retryable: what was held is still held; roll back,
+    /// [`release_all`](Self::release_all), start anew.
     pub fn lock_table(&self, t: &mut TxnLocks, tree: TreeId, mode: TableMode) -> Result<Lsn, LockError> {
         match self.attempt_table(t, tree, mode) {
             Attempt::Granted(lsn) => Ok(lsn),
@@ -155,16 +157,16 @@ impl LockTable {
         }
     }
 
-    /// Locks a key, waiting as long as need be: the commit LSN this transaction now depends on (W8), or `Lsn(0)` if
-    /// there is none, or if what was held before (on the key or the table) already covers `mode`.
+    /// Locks a key, waiting as long as need be: the commit LSN this transaction now depends on (W8), or
+    /// `Lsn(0)` if there is none, or if what was held before (on the key or the table) already covers `mode`.
     ///
-    /// The caller holds a fitting intent on the table, and no page latch. Uncontended cost, with the release: about 60 ns
-    /// (bench `lock`).
+    /// The caller holds a fitting intent on the table, and no page latch. Uncontended cost, with the release:
+    /// about 60 ns (bench `lock`).
     ///
     /// # Errors
     ///
-    /// [`LockError`], always retryable: what was held is still held; roll back, [`release_all`](Self::release_all),
-    /// start anew.
+    /// [`LockError`], always retryable: what was held is still held; roll back,
+    /// [`release_all`](Self::release_all), start anew.
     pub fn lock_key(
         &self,
         t: &mut TxnLocks,
@@ -178,8 +180,8 @@ impl LockTable {
         }
     }
 
-    /// Locks a key if that is possible at once; else like [`lock_key`](Self::lock_key). May be called under a page
-    /// latch: it never sleeps for a transaction.
+    /// Locks a key if that is possible at once; else like [`lock_key`](Self::lock_key). May be called under a
+    /// page latch: it never sleeps for a transaction.
     ///
     /// # Errors
     ///
@@ -194,8 +196,8 @@ impl LockTable {
         self.attempt_key(t, tree, key, mode, false).or_would_block()
     }
 
-    /// Whether the key could be locked at once, as if it were granted and released in the same instant. Nothing is
-    /// held afterwards that was not held before. May be called under a page latch.
+    /// Whether the key could be locked at once, as if it were granted and released in the same instant.
+    /// Nothing is held afterwards that was not held before. May be called under a page latch.
     ///
     /// # Errors
     ///
@@ -210,7 +212,8 @@ impl LockTable {
         self.attempt_key(t, tree, key, mode, true).or_would_block()
     }
 
-    /// Waits until the key could be locked, and locks nothing: the caller looks again, and may have to wait again.
+    /// Waits until the key could be locked, and locks nothing: the caller looks again, and may have to wait
+    /// again.
     ///
     /// # Errors
     ///
@@ -228,22 +231,23 @@ impl LockTable {
         }
     }
 
-    /// What the transaction holds on a key itself; locks on the whole table are not counted in. Keys whose hashes
-    /// agree share a lock, so the answer may be more than was asked for.
+    /// What the transaction holds on a key itself; locks on the whole table are not counted in. Keys whose
+    /// hashes agree share a lock, so the answer may be more than was asked for.
     #[must_use]
     pub fn held_key_mode(&self, t: &TxnLocks, tree: TreeId, key: KeyRef<'_>) -> KeyMode {
         claims::key_mode(t.claims(self.key_id(tree, key)))
     }
 
-    /// How the transaction keeps others from inserting into the gap below a key, S or X, if it does; as [`held_key_mode`](Self::held_key_mode), and cheaper for one that
-    /// does so nowhere.
+    /// How the transaction keeps others from inserting into the gap below a key, S or X, if it does; as
+    /// [`held_key_mode`](Self::held_key_mode), and cheaper for one that does so nowhere.
     #[must_use]
     pub fn closed_gap(&self, t: &TxnLocks, tree: TreeId, key: KeyRef<'_>) -> Option<GapMode> {
         let gap = if t.closes_gaps() { self.held_key_mode(t, tree, key).gap } else { GapMode::None };
         matches!(gap, GapMode::S | GapMode::X).then_some(gap)
     }
 
-    /// Whether another transaction waits for this one, or did since it began; it may say so without reason. Costs a load.
+    /// Whether another transaction waits for this one, or did since it began; it may say so without reason.
+    /// Costs a load.
     #[must_use]
     pub fn is_awaited(&self, t: &TxnLocks) -> bool {
         self.owners.get(t.owner).is_awaited()
@@ -255,12 +259,13 @@ impl LockTable {
         claims::table_mode(t.claims(LockId::table(tree)))
     }
 
-    /// Releases every lock of the transaction, the last first, and grants what waited for them; who got one is woken when 64 are released. So what many
-    /// want had better be locked last: then it is held for the shortest time.
+    /// Releases every lock of the transaction, the last first, and grants what waited for them; who got one
+    /// is woken when 64 are released. So what many want had better be locked last: then it is held for the
+    /// shortest time.
     ///
-    /// With `commit_lsn` this is early lock release: the commit record is in the log buffer, and who gets a written
-    /// lock next learns that it depends on it. Without, the transaction wrote nothing, or its changes are undone
-    /// (W9): undo first, then release.
+    /// With `commit_lsn` this is early lock release: the commit record is in the log buffer, and who gets a
+    /// written lock next learns that it depends on it. Without, the transaction wrote nothing, or its changes
+    /// are undone (W9): undo first, then release.
     pub fn release_all(&self, mut t: TxnLocks, commit_lsn: Option<Lsn>) {
         self.release(&mut t, commit_lsn);
         self.pools[thread_stripe() % self.pools.len()].lock().push(t);
@@ -386,7 +391,8 @@ impl LockTable {
         note.is_some()
     }
 
-    /// The request behind a lock on a table; a note that has been shared by now becomes an ordinary held lock.
+    /// The request behind a lock on a table; a note that has been shared by now becomes an ordinary held
+    /// lock.
     fn own_request(&self, t: &mut TxnLocks, held: Held) -> u32 {
         if !held.is_note {
             return held.request;
@@ -408,7 +414,8 @@ impl LockTable {
         self.depend.find(demand.id, demand.want) // DEPEND-1
     }
 
-    /// A strong mode was not granted: opens the fast path again, unless the transaction holds a strong mode already.
+    /// A strong mode was not granted: opens the fast path again, unless the transaction holds a strong mode
+    /// already.
     pub(crate) fn abandon_strong(&self, t: &TxnLocks, tree: TreeId, mode: TableMode) {
         let held = t.get(LockId::table(tree));
         let want = held.and_then(|h| claims::table_mode(h.claims)).map_or(mode, |h| h.supremum(mode));

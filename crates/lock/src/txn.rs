@@ -25,8 +25,9 @@ pub(crate) struct Held {
 ///
 /// Made by [`LockTable::begin`](crate::LockTable::begin), given back to
 /// [`LockTable::release_all`](crate::LockTable::release_all), or emptied by
-/// [`LockTable::release`](crate::LockTable::release) and kept. Dropping it instead leaves its locks held for ever, so
-/// keep it in something whose own drop gives it back. It can move between threads; only one uses it at a time.
+/// [`LockTable::release`](crate::LockTable::release) and kept. Dropping it instead leaves its locks held for
+/// ever, so keep it in something whose own drop gives it back. It can move between threads; only one uses it
+/// at a time.
 #[derive(Debug)]
 #[must_use = "the locks stay held until `release_all`"]
 pub struct TxnLocks {
@@ -34,7 +35,8 @@ pub struct TxnLocks {
     pub(crate) txn: TxnId,
     pub(crate) timeout: Option<Duration>,
     pub(crate) waits: bool,
-    /// A lock stronger than an intent is held on some table, a gap is held in S or X: most transactions have neither, and need not look for it.
+    /// A lock stronger than an intent is held on some table, a gap is held in S or X: most transactions have
+    /// neither, and need not look for it.
     has_strong: bool,
     closes_gaps: bool,
     held: Vec<Held>,
@@ -67,8 +69,8 @@ impl TxnLocks {
         self.txn
     }
 
-    /// Number of locks held. Each costs about 100 bytes; a caller may prefer one lock on the table to a million on
-    /// its keys.
+    /// Number of locks held. Each costs about 100 bytes; a caller may prefer one lock on the table to a
+    /// million on its keys.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.held.len()
@@ -80,13 +82,15 @@ impl TxnLocks {
         self.held.is_empty()
     }
 
-    /// Bounds each later wait of this transaction; `None` waits as long as it takes (deadlocks are found anyway).
+    /// Bounds each later wait of this transaction; `None` waits as long as it takes (deadlocks are found
+    /// anyway).
     pub const fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
 
     /// Whether later requests of this transaction wait for locks that others hold; if not, they end with
-    /// [`LockError::WouldWait`](crate::LockError::WouldWait), and change nothing. It never stands among waiters then, so it is in no circle.
+    /// [`LockError::WouldWait`](crate::LockError::WouldWait), and change nothing. It never stands among
+    /// waiters then, so it is in no circle.
     pub const fn set_waits(&mut self, waits: bool) {
         self.waits = waits;
     }

@@ -7,10 +7,12 @@
 //! | timeout | the waiter itself | waits latch, then stripe's latch |
 //! | closing | the thread that closes | waits latch, then stripe's latch |
 //!
-//! - **SLEEP-1** The state word leaves `WAITING` exactly once per wait, under the stripe's latch, together with the
-//!   request's leaving the waiters. So a waiter that finds itself timed out looks under the same latch who was first.
-//! - **SLEEP-2** The word is changed before the wake-up is sent, and the sleeper gives the value it saw to the kernel:
-//!   no wake-up is lost. A wake-up that comes late meets an owner that runs or a wait that looks again.
+//! - **SLEEP-1** The state word leaves `WAITING` exactly once per wait, under the stripe's latch, together
+//!   with the request's leaving the waiters. So a waiter that finds itself timed out looks under the same
+//!   latch who was first.
+//! - **SLEEP-2** The word is changed before the wake-up is sent, and the sleeper gives the value it saw to
+//!   the kernel: no wake-up is lost. A wake-up that comes late meets an owner that runs or a wait that looks
+//!   again.
 
 use azekura_base::sync::time::Instant;
 use std::time::Duration;
@@ -28,7 +30,8 @@ use crate::txn::TxnLocks;
 static KEY_LOCK: Site = Site::new("key lock");
 static TABLE_LOCK: Site = Site::new("table lock");
 
-/// Looks at the state word before going to sleep: a holder that is about to commit is worth some hundred nanoseconds.
+/// Looks at the state word before going to sleep: a holder that is about to commit is worth some hundred
+/// nanoseconds.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
 
 /// What became of a request when it was put among the waiters.
@@ -109,8 +112,8 @@ impl LockTable {
         }
     }
 
-    /// Ends every wait with [`LockError::Closed`], and refuses those that would begin from now on: some holder can
-    /// never release. What can be granted at once still is.
+    /// Ends every wait with [`LockError::Closed`], and refuses those that would begin from now on: some
+    /// holder can never release. What can be granted at once still is.
     pub fn close_waits(&self) {
         let mut waits = self.waits.lock(); // WAIT-1
         if std::mem::replace(&mut waits.is_closed, true) {
@@ -168,7 +171,8 @@ impl LockTable {
         }
     }
 
-    /// Takes a timed-out request back: who was in the way. `None` when the wait ended otherwise in the meantime.
+    /// Takes a timed-out request back: who was in the way. `None` when the wait ended otherwise in the
+    /// meantime.
     pub(crate) fn give_up(&self, demand: &Demand, request: u32) -> Option<Vec<TxnId>> {
         let mut waits = self.waits.lock(); // WAIT-1
         let mut stripe = self.stripe(demand.id).lock();

@@ -15,7 +15,8 @@ use common::{OTHER, TREE, key, table, until_waiting};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-/// Two transactions, each holding what the other asks for; the one that asks first waits in a thread of its own.
+/// Two transactions, each holding what the other asks for; the one that asks first waits in a thread of its
+/// own.
 fn cross(
     table: &LockTable,
     mut first: TxnLocks,

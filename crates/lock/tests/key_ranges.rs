@@ -1,5 +1,6 @@
-//! The key-range scheme of ARCHITECTURE.md, "Locks", over a plain map: every history is strictly serializable; and
-//! with any one of its locks left out, some history is not, so each of them is needed and the checker is awake.
+//! The key-range scheme of ARCHITECTURE.md, "Locks", over a plain map: every history is strictly
+//! serializable; and with any one of its locks left out, some history is not, so each of them is needed and
+//! the checker is awake.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
@@ -76,8 +77,8 @@ impl Store {
         then(bytes.as_ref().map_or(KeyRef::End, |b| KeyRef::Key(b)))
     }
 
-    /// The rows under their latch, with all locks that `needs` asks for as they are then. Never waits for a lock
-    /// under the latch: opens it, waits, and looks again.
+    /// The rows under their latch, with all locks that `needs` asks for as they are then. Never waits for a
+    /// lock under the latch: opens it, waits, and looks again.
     fn latched(
         &self,
         t: &mut Txn<'_>,
@@ -275,8 +276,8 @@ fn with_any_lock_left_out_some_history_is_not_serializable() {
     }
 }
 
-/// The one whose loss takes a rare schedule to see, so the schedule is given: a transaction scans, inserts into what
-/// it scanned, and scans again; another one inserts below the new key in between.
+/// The one whose loss takes a rare schedule to see, so the schedule is given: a transaction scans, inserts
+/// into what it scanned, and scans again; another one inserts below the new key in between.
 #[test]
 fn a_scanner_that_inserts_keeps_the_gap_it_scanned() {
     for omit in [Omit::Nothing, Omit::InheritedGapOfInsert] {

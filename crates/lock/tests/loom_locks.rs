@@ -1,11 +1,12 @@
 //! Models of the lock table's hand-overs, run over the shipped code.
 //!
 //! - Grant and wake: who waits for a lock is granted it and woken, in every schedule (SLEEP-1, SLEEP-2).
-//! - Intents against a strong lock: never both held, nobody is left asleep, the fast path opens again (INTENT-1).
+//! - Intents against a strong lock: never both held, nobody is left asleep, the fast path opens again
+//!   (INTENT-1).
 //! - Deadlock: two that wait for each other never both sleep (WAIT-1), and only one gives way.
 //!
-//! The first and third model are exhaustive, the others bound the preemptions; an_intent… (3 million schedules) and
-//! two_that… (1 million) also passed without the bound.
+//! The first and third model are exhaustive, the others bound the preemptions; an_intent… (3 million
+//! schedules) and two_that… (1 million) also passed without the bound.
 //!
 //! A lost wake-up or a missed deadlock leaves every thread asleep, which loom reports.
 #![cfg(loom)]
@@ -47,7 +48,8 @@ fn a_lock_is_handed_from_one_writer_to_the_next() {
             let mut t = table.begin(TxnId(txn));
             let depends_on = table.lock_key(&mut t, TREE, KEY, KeyMode::UPDATE).unwrap();
             let before = cell.with_mut(|value| {
-                // loom hands out a raw pointer; reading it would need `unsafe`, so only the access is modelled.
+                // loom hands out a raw pointer; reading it would need `unsafe`, so only the access is
+                // modelled.
                 value.addr()
             });
             assert_ne!(before, 0);
@@ -96,7 +98,8 @@ fn intents_and_a_strong_lock_exclude_each_other() {
         let strong = thread::spawn(move || {
             let mut t = table2.begin(TxnId(2));
             let depends_on = table2.lock_table(&mut t, TREE, TableMode::S).unwrap();
-            // Looked at first: this look takes the intents' mutexes, and would order what the lock has to order.
+            // Looked at first: this look takes the intents' mutexes, and would order what the lock has to
+            // order.
             assert!(table2.table_holders(TREE).iter().all(|h| h.1 == TableMode::S), "IX beside S");
             guarded2.with_mut(|value| assert_ne!(value.addr(), 0));
             table2.release_all(t, None);

@@ -1,8 +1,9 @@
 //! Memory from the C library's own heap, whatever allocator the program brought.
 //!
-//! A hook may run while the program's allocator holds its locks (jemalloc's are pthread mutexes): to ask that allocator for
-//! memory could wait for ourselves (HOOK-2). The C library's own entry points stay reachable under these names when a
-//! program replaces `malloc`, and their locks are not pthread mutexes, so no hook ever runs under them.
+//! A hook may run while the program's allocator holds its locks (jemalloc's are pthread mutexes): to ask that
+//! allocator for memory could wait for ourselves (HOOK-2). The C library's own entry points stay reachable
+//! under these names when a program replaces `malloc`, and their locks are not pthread mutexes, so no hook
+//! ever runs under them.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_void;
@@ -23,8 +24,8 @@ struct CHeap;
 #[global_allocator]
 static HEAP: CHeap = CHeap;
 
-// SAFETY: blocks come from the C library's heap, which is thread-safe, gives what was asked for or null, and aligns to 16
-// bytes or as told; all of one block's calls go to the same heap.
+// SAFETY: blocks come from the C library's heap, which is thread-safe, gives what was asked for or null, and
+// aligns to 16 bytes or as told; all of one block's calls go to the same heap.
 unsafe impl GlobalAlloc for CHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the sizes are those of a layout; memalign takes powers of two.

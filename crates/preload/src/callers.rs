@@ -1,11 +1,12 @@
 //! Who called the function that waits: three frames further up, for now and then a wait.
 //!
-//! Many programs lock through a wrapper of their own, and every call site is then the same. One wait of sixteen (and the
-//! first of each thread) is followed by marks that tell, for the object, who called the wrapper, and who called that. Walking up costs some
-//! microseconds, and only a thread that is about to wait pays for it.
+//! Many programs lock through a wrapper of their own, and every call site is then the same. One wait of
+//! sixteen (and the first of each thread) is followed by marks that tell, for the object, who called the
+//! wrapper, and who called that. Walking up costs some microseconds, and only a thread that is about to wait
+//! pays for it.
 //!
-//! The unwinder finds a program's tables without a lock where the C library can (`_dl_find_object`, glibc 2.35); where
-//! it cannot, nothing is walked (HOOK-2).
+//! The unwinder finds a program's tables without a lock where the C library can (`_dl_find_object`, glibc
+//! 2.35); where it cannot, nothing is walked (HOOK-2).
 
 use crate::next::exists;
 use crate::sites::SITES;

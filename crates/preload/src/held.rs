@@ -1,7 +1,7 @@
 //! The holds of this thread that will be recorded: few at a time, because few are drawn.
 //!
-//! A hold begins in one hook and ends in another, so its guard waits here, keyed by the lock's address. When there is no
-//! room the hold is not recorded. A thread that ends with holds in here leaves them unrecorded.
+//! A hold begins in one hook and ends in another, so its guard waits here, keyed by the lock's address. When
+//! there is no room the hold is not recorded. A thread that ends with holds in here leaves them unrecorded.
 
 use crate::sites::SITES;
 use azekura_trace::{HoldGuard, HoldMode};
@@ -15,7 +15,8 @@ thread_local! {
     static HELD: Held = const { Held(UnsafeCell::new([const { MaybeUninit::uninit() }; ROOM])) };
 }
 
-/// The first `COUNT` places are filled. Only its own thread touches it, inside `quietly`, so never twice at once.
+/// The first `COUNT` places are filled. Only its own thread touches it, inside `quietly`, so never twice at
+/// once.
 struct Held(UnsafeCell<[MaybeUninit<(usize, HoldGuard)>; ROOM]>);
 
 /// The lock at `object` was taken; call inside `quietly`.

@@ -1,9 +1,9 @@
-//! The library that `azekura trace record` puts before a program's own (`LD_PRELOAD`): it stands between the program
-//! and the calls in which threads wait, and records those calls that really wait.
+//! The library that `azekura trace record` puts before a program's own (`LD_PRELOAD`): it stands between the
+//! program and the calls in which threads wait, and records those calls that really wait.
 //!
-//! It is not for linking: its symbols are those of the C library. Programs are not changed and not even restarted under
-//! another loader; what a hook does when there is nothing to wait for is to try first, which is what the C library
-//! would have done itself.
+//! It is not for linking: its symbols are those of the C library. Programs are not changed and not even
+//! restarted under another loader; what a hook does when there is nothing to wait for is to try first, which
+//! is what the C library would have done itself.
 //!
 //! | module | noun |
 //! |---|---|
@@ -23,19 +23,19 @@
 //!
 //! # What it cannot see
 //!
-//! Locks that never leave user space (spinning with inlined instructions), futexes entered by inlined system calls,
-//! programs without a dynamic C library, and set-user-id programs, whose loader ignores it. A mutex taken again at the
-//! end of a wait on a condition variable counts as part of that wait.
+//! Locks that never leave user space (spinning with inlined instructions), futexes entered by inlined system
+//! calls, programs without a dynamic C library, and set-user-id programs, whose loader ignores it. A mutex
+//! taken again at the end of a wait on a condition variable counts as part of that wait.
 //!
 //! # Rules that every hook keeps
 //!
 //! - **HOOK-1** The program sees the results and the `errno` that the C library gave.
-//! - **HOOK-2** Nothing of ours takes a lock of the program, of its allocator or of the dynamic loader: call sites are
-//!   kept as addresses, which are given names after the program's end.
-//! - **HOOK-3** Whatever a hook calls in turn is passed on unseen (`quiet`); so is all that a signal handler does
-//!   while it interrupts a hook.
-//! - **HOOK-4** No destructor stands on the stack while the C library's function runs: a cancelled thread, or one that
-//!   ends by `pthread_exit`, unwinds through plain frames only.
+//! - **HOOK-2** Nothing of ours takes a lock of the program, of its allocator or of the dynamic loader: call
+//!   sites are kept as addresses, which are given names after the program's end.
+//! - **HOOK-3** Whatever a hook calls in turn is passed on unseen (`quiet`); so is all that a signal handler
+//!   does while it interrupts a hook.
+//! - **HOOK-4** No destructor stands on the stack while the C library's function runs: a cancelled thread, or
+//!   one that ends by `pthread_exit`, unwinds through plain frames only.
 
 #![cfg_attr(not(all(target_os = "linux", target_env = "gnu")), allow(unused))]
 

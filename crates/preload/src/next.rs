@@ -1,4 +1,5 @@
-//! The C library's functions behind our own: found when first called, which may be before our constructor ran.
+//! The C library's functions behind our own: found when first called, which may be before our constructor
+//! ran.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -13,14 +14,15 @@ pub(crate) fn exists(name: &CStr) -> bool {
 /// A function of the C library, or of another library that stands between.
 pub(crate) struct Next<F> {
     name: &'static CStr,
-    /// The version to ask for first; of some functions the C library keeps an older one with another layout, which a
-    /// search without version may find.
+    /// The version to ask for first; of some functions the C library keeps an older one with another layout,
+    /// which a search without version may find.
     version: Option<&'static CStr>,
     found: AtomicPtr<c_void>,
     kind: std::marker::PhantomData<F>,
 }
 
-// SAFETY: holds a name and an atomic address; `F` is only the type that the address is given when it is called.
+// SAFETY: holds a name and an atomic address; `F` is only the type that the address is given when it is
+// called.
 unsafe impl<F> Sync for Next<F> {}
 
 impl<F: Copy> Next<F> {

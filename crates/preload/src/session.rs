@@ -1,16 +1,16 @@
 //! When recording begins and ends in this process; forks; the page that the recorder shares with us.
 //!
-//! `azekura trace record` gives a directory in the environment. In it lies a page, [`Control`], that all recorded processes
-//! map; each writes its own trace file beside it. A process records from its first thread or its first contended wait on:
-//! a process without threads leaves no file.
+//! `azekura trace record` gives a directory in the environment. In it lies a page, [`Control`], that all
+//! recorded processes map; each writes its own trace file beside it. A process records from its first thread
+//! or its first contended wait on: a process without threads leaves no file.
 //!
 //! | command | means |
 //! |---|---|
 //! | 0 | pass everything on |
 //! | n | the n-th recording is under way |
 //!
-//! A thread of ours looks at the command every few milliseconds and ends the recording when it has changed; so does
-//! the end of the process. A killed process leaves a file that is cut short.
+//! A thread of ours looks at the command every few milliseconds and ends the recording when it has changed;
+//! so does the end of the process. A killed process leaves a file that is cut short.
 
 use crate::quiet::{is_quiet, quietly, stay_quiet};
 use crate::sites::STARTS;
@@ -84,7 +84,8 @@ pub(crate) fn is_on() -> bool {
     command() != 0 && !is_quiet()
 }
 
-/// Runs `record` as part of the recording under way, which begins now if it has not, with the thread's operation told.
+/// Runs `record` as part of the recording under way, which begins now if it has not, with the thread's
+/// operation told.
 #[inline]
 pub(crate) fn recording<R>(record: impl FnOnce() -> R) -> R {
     quietly(|| {
@@ -116,8 +117,8 @@ pub(crate) fn is_recording() -> bool {
     RECORDING.load(Relaxed) != 0 && is_on()
 }
 
-/// Holds a mutex that was just taken longer, if the recorder asks for it: a delay planted under one lock shows up in whatever
-/// else counts the waits for it, and so tells what that calls it.
+/// Holds a mutex that was just taken longer, if the recorder asks for it: a delay planted under one lock
+/// shows up in whatever else counts the waits for it, and so tells what that calls it.
 #[inline]
 pub(crate) fn planted(object: usize) {
     if let Some(control) = control()

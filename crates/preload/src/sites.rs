@@ -1,7 +1,8 @@
 //! A name for each call site, found without a lock.
 //!
-//! A site is what was called and the address it was called from. The table has one slot per site, claimed by CAS and never
-//! given back; its entries live as long as the process. A full table gives all further sites one name.
+//! A site is what was called and the address it was called from. The table has one slot per site, claimed by
+//! CAS and never given back; its entries live as long as the process. A full table gives all further sites
+//! one name.
 //!
 //! - **SITES-1** A slot is null or points at an entry that is never changed or freed.
 

@@ -27,7 +27,8 @@ pub struct Launch {
     pub ring_events: Option<usize>,
     /// Also ask the kernel for context switches.
     pub switches: bool,
-    /// Functions that are to be operations, if the kernel permits: see [`Function::find`]. With them come switches.
+    /// Functions that are to be operations, if the kernel permits: see [`Function::find`]. With them come
+    /// switches.
     pub functions: Vec<String>,
 }
 
@@ -98,7 +99,8 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
     Ok(Launched { status, ran, recorded, refusals })
 }
 
-/// Records a running process from outside and writes it to `output`: until it ends, for so long, or until Ctrl-C.
+/// Records a running process from outside and writes it to `output`: until it ends, for so long, or until
+/// Ctrl-C.
 ///
 /// # Errors
 ///

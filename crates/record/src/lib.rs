@@ -1,7 +1,8 @@
 //! Records what an unmodified program waits for, and gives names to what it saw.
 //!
-//! It is not a debugger: the program is started with one library put before its own (`crates/preload`), which records
-//! contended waits by address. When it has ended, addresses are given the names that the program's files have for them.
+//! It is not a debugger: the program is started with one library put before its own (`crates/preload`), which
+//! records contended waits by address. When it has ended, addresses are given the names that the program's
+//! files have for them.
 //!
 //! ```no_run
 //! use azekura_record::Recorder;

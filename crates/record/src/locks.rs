@@ -1,8 +1,8 @@
 //! Which name a lock gets: its variable's, else where it was made, else where it is mostly waited for.
 //!
-//! The library knows call sites only. A lock has many, and its waits and holds must meet under one name; so all events
-//! of one object are given the site of that object, and objects with the same name (all mutexes made in one line) share a
-//! site, as instances.
+//! The library knows call sites only. A lock has many, and its waits and holds must meet under one name; so
+//! all events of one object are given the site of that object, and objects with the same name (all mutexes
+//! made in one line) share a site, as instances.
 
 use crate::name::{CALLERS, Called};
 use crate::symbols::{Place, Symbols};

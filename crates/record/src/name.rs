@@ -1,8 +1,8 @@
 //! A trace with addresses made into one with names, and with its open ends closed.
 //!
-//! The library writes a site as what was called and `@` with the address it was called from, an operation as `@` with the
-//! address of a thread's first function. What a thread was doing when the recording ended is ended there: a thread is one
-//! operation, and most threads of a server outlive the recording.
+//! The library writes a site as what was called and `@` with the address it was called from, an operation as
+//! `@` with the address of a thread's first function. What a thread was doing when the recording ended is
+//! ended there: a thread is one operation, and most threads of a server outlive the recording.
 
 use crate::locks;
 use crate::symbols::Symbols;
@@ -114,8 +114,8 @@ fn call_name(name: &Name, called: Option<&Called>, symbols: &Symbols) -> Name {
     }
 }
 
-/// Ends what the thread was doing, at the end of the recording, and before events that were lost: there it goes on
-/// behind them, because a thread's first function has not ended.
+/// Ends what the thread was doing, at the end of the recording, and before events that were lost: there it
+/// goes on behind them, because a thread's first function has not ended.
 fn close(thread: &mut ThreadTrace, end: u64) {
     let Some(last) = thread.events.last().map(|event| event.ticks.max(end)) else { return };
     let mut open = Open::default();

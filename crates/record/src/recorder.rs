@@ -1,7 +1,7 @@
 //! The library in the program, the page shared with it, its files.
 //!
-//! The page is a file in a directory of our own; recorded processes map it. We write the command into it and read what
-//! they count, by ordinary reads and writes, which the kernel keeps the same as the mapping.
+//! The page is a file in a directory of our own; recorded processes map it. We write the command into it and
+//! read what they count, by ordinary reads and writes, which the kernel keeps the same as the mapping.
 
 use crate::error::RecordError;
 use crate::kernel::Seen;
@@ -126,8 +126,9 @@ impl Recorder {
         Ok(())
     }
 
-    /// From now on, while recording, every hold of the mutex at this address lasts longer by `delay`; 0 is no mutex. Addresses are
-    /// [`InstanceRow::object`](azekura_trace::analyze::InstanceRow), good in one process only.
+    /// From now on, while recording, every hold of the mutex at this address lasts longer by `delay`; 0 is no
+    /// mutex. Addresses are [`InstanceRow::object`](azekura_trace::analyze::InstanceRow), good in one process
+    /// only.
     ///
     /// # Errors
     ///
@@ -147,8 +148,9 @@ impl Recorder {
         self.read(Word::Loaded)
     }
 
-    /// Ends the recording, gives names to what was recorded last, and writes it: process `first` into `output` (if it
-    /// recorded, else the one with the most events), others beside it with their number at the end.
+    /// Ends the recording, gives names to what was recorded last, and writes it: process `first` into
+    /// `output` (if it recorded, else the one with the most events), others beside it with their number at
+    /// the end.
     ///
     /// # Errors
     ///
@@ -271,7 +273,8 @@ pub(crate) fn write(process: u32, trace: &Trace, file: PathBuf) -> Result<Record
     })
 }
 
-/// Writes the library where the loader of programs finds it: into our directory, which lasts as long as the recorder.
+/// Writes the library where the loader of programs finds it: into our directory, which lasts as long as the
+/// recorder.
 fn put_library(directory: &Path) -> Result<PathBuf, RecordError> {
     if let Some(value) = std::env::var_os(OTHER_LIBRARY) {
         let path = std::path::absolute(&value).ok().filter(|path| path.is_file());

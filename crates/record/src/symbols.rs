@@ -1,8 +1,8 @@
 //! Addresses to functions, variables and lines, by the files that the program had mapped.
 //!
-//! Names come from the symbol tables (the dynamic one alone in a stripped program), lines from debug information, in the
-//! file itself or installed beside it by its build id. A file that is gone or is no ELF file gives no names; nothing else
-//! goes wrong.
+//! Names come from the symbol tables (the dynamic one alone in a stripped program), lines from debug
+//! information, in the file itself or installed beside it by its build id. A file that is gone or is no ELF
+//! file gives no names; nothing else goes wrong.
 
 use azekura_trace::file::Module;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
@@ -111,7 +111,8 @@ impl Image {
         let bytes = std::fs::read(&path).ok()?;
         let file = object::File::parse(&*bytes).ok()?;
         let segments: Vec<_> = file.segments().collect();
-        // The segment that the mapping shows: mappings begin at page boundaries, segments may begin behind them.
+        // The segment that the mapping shows: mappings begin at page boundaries, segments may begin behind
+        // them.
         let own = segments.iter().find_map(|segment| {
             let (offset, len) = segment.file_range();
             let page_offset = offset & !0xfff;
@@ -173,7 +174,8 @@ fn symbols_of(file: &object::File<'_>) -> Vec<Symbol> {
     file.symbols().chain(file.dynamic_symbols()).filter_map(symbol).collect()
 }
 
-/// Where in the file the functions of this name begin (the symbol, or what it reads demangled); else, up to five names like it.
+/// Where in the file the functions of this name begin (the symbol, or what it reads demangled); else, up to
+/// five names like it.
 pub(crate) fn functions(path: &Path, name: &str) -> io::Result<Result<Vec<u64>, Vec<String>>> {
     let bytes = std::fs::read(path)?;
     let file = object::File::parse(&*bytes).map_err(io::Error::other)?;

@@ -1,11 +1,11 @@
 //! Programs with a planted bottleneck and a known answer: recorded unmodified, and judged.
 //!
-//! Each is a small program of its own in `tests/planted`, compiled here. What they protect with their locks takes its time
-//! asleep, so that the answers do not depend on how many processors there are and who else uses them; only the program
-//! whose bottleneck is the processors computes. On a machine whose processors others keep busy the same programs have
-//! other bottlenecks, in truth: holders lose their processors, and all stand in that queue. So an ordinary test takes the
-//! best of three runs, and does not judge when others used the machine in all of them. How often one run is
-//! right is counted by
+//! Each is a small program of its own in `tests/planted`, compiled here. What they protect with their locks
+//! takes its time asleep, so that the answers do not depend on how many processors there are and who else
+//! uses them; only the program whose bottleneck is the processors computes. On a machine whose processors
+//! others keep busy the same programs have other bottlenecks, in truth: holders lose their processors, and
+//! all stand in that queue. So an ordinary test takes the best of three runs, and does not judge when others
+//! used the machine in all of them. How often one run is right is counted by
 //!
 //! ```sh
 //! AZEKURA_PLANTED_RUNS=100 cargo test --release -p azekura-record --test planted -- --ignored --nocapture
@@ -484,7 +484,8 @@ fn verdicts_are_right_in_99_of_100_runs() {
     assert!(worst >= 0.99, "worst: {worst}");
 }
 
-/// Goal: throughput without a lock, predicted from a recording with it, against the same program really without it.
+/// Goal: throughput without a lock, predicted from a recording with it, against the same program really
+/// without it.
 #[test]
 #[ignore = "a minute and a half, and wants a quiet machine: real programs before and after"]
 fn what_if_predicts_real_programs() {

@@ -1,11 +1,14 @@
-//! What a server can reach at most here: a client that takes as little of the processors as it can, and a server that does nothing.
+//! What a server can reach at most here: a client that takes as little of the processors as it can, and a
+//! server that does nothing.
 //!
-//! `light load ADDRESS --requests 100000 --clients 50 --pipeline 1` sends `SET` with new keys, one pipeline at a time on each connection, and prints how many were answered
-//! in a second. One thread; a connection is registered once, so a request is a read, a write and its share of a look for events. (`redis-benchmark` makes two more system
-//! calls for each request.)
+//! `light load ADDRESS --requests 100000 --clients 50 --pipeline 1` sends `SET` with new keys, one pipeline
+//! at a time on each connection, and prints how many were answered in a second. One thread; a connection is
+//! registered once, so a request is a read, a write and its share of a look for events. (`redis-benchmark`
+//! makes two more system calls for each request.)
 //!
-//! `light nothing ADDRESS` answers `+OK` to whatever arrives, as soon as it arrives: no store, no log, no device. Nobody who answers by the same system calls is faster.
-//! It takes each `*` for a request, so it is for benchmarks whose keys and values have none. It ends when its input does.
+//! `light nothing ADDRESS` answers `+OK` to whatever arrives, as soon as it arrives: no store, no log, no
+//! device. Nobody who answers by the same system calls is faster. It takes each `*` for a request, so it is
+//! for benchmarks whose keys and values have none. It ends when its input does.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Instant;
@@ -76,7 +79,8 @@ impl Load {
             poll.poll(&mut events, None)?;
             for event in &events {
                 let client = &mut clients[event.token().0];
-                // A read that does not fill the buffer has emptied the socket: the next event comes with the next bytes.
+                // A read that does not fill the buffer has emptied the socket: the next event comes with the
+                // next bytes.
                 let count = match client.socket.read(&mut replies) {
                     Ok(0) => return Err("the server ended a connection".into()),
                     Ok(count) => count,
@@ -108,7 +112,8 @@ impl Load {
     }
 }
 
-/// How many replies lie in these bytes, all of which must be `+OK`; only lines' ends are counted, as a reply may come in two reads.
+/// How many replies lie in these bytes, all of which must be `+OK`; only lines' ends are counted, as a reply
+/// may come in two reads.
 fn acknowledged(replies: &[u8]) -> Outcome<usize> {
     if replies.iter().any(|byte| !b"+OK\r\n".contains(byte)) {
         return Err(format!("answered: {}", String::from_utf8_lossy(replies)).into());

@@ -15,7 +15,8 @@ pub(crate) enum Channel {
     Tls(Box<ServerConnection>),
 }
 
-/// A socket by its system calls alone: those of the C library are places where a thread may be cancelled, which takes it longer to say than parts of the call.
+/// A socket by its system calls alone: those of the C library are places where a thread may be cancelled,
+/// which takes it longer to say than parts of the call.
 struct Bare<'s>(&'s TcpStream);
 
 impl Read for Bare<'_> {
@@ -94,7 +95,8 @@ fn receive_tls(
         match reader.fill(&mut tls.reader()) {
             Ok(0) => return Ok(Received::End),
             Ok(count) => return Ok(Received::Bytes(count)),
-            // The end without the farewell of TLS: whole requests are counted by their own lengths, so nothing is cut.
+            // The end without the farewell of TLS: whole requests are counted by their own lengths, so
+            // nothing is cut.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Received::End),
             Err(error) if is_not_yet(&error) => {}
             Err(error) => return Err(error),

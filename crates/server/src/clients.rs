@@ -138,7 +138,8 @@ impl Clients {
         self.by_id.lock().values().cloned().collect()
     }
 
-    /// Ends all: each answers what had arrived, then is closed. After `patience` the rest is cut off; says how many that were.
+    /// Ends all: each answers what had arrived, then is closed. After `patience` the rest is cut off; says
+    /// how many that were.
     pub(crate) fn drain(&self, patience: Duration) -> usize {
         for client in self.list() {
             // What is in the socket's buffer can still be read; then comes its end.

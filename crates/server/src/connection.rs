@@ -1,16 +1,22 @@
 //! One connection: reads requests, runs them, and answers once what they wrote is durable.
 //!
-//! 1. [`Connection::serve`]: reads what has arrived, and runs every whole request in it, in order; their commits are under way together.
-//! 2. [`Connection::wait`] until all of them are durable: most often one flush of the log, shared with other connections.
+//! 1. [`Connection::serve`]: reads what has arrived, and runs every whole request in it, in order; their
+//!    commits are under way together.
+//! 2. [`Connection::wait`] until all of them are durable: most often one flush of the log, shared with other
+//!    connections.
 //! 3. [`Connection::send`]: the replies, as far as the client takes them.
 //!
-//! Only running and waiting may block the thread, and then the thread's reactor goes on with another one (`reactor`).
+//! Only running and waiting may block the thread, and then the thread's reactor goes on with another one
+//! (`reactor`).
 //!
 //! Between 1 and 2 the group that some of its requests joined ends ([`Connection::leave`]; `group`).
 //!
-//! - **REPLY-1** No byte of a reply is sent before everything that was committed for it, or that it has seen, is durable.
-//! - **REPLY-2** Memory is bounded: a request by [`WireLimits`], the replies that wait by a quarter of a MiB and one reply, whose own bound
-//!   is [`max_reply_bytes`](crate::ServerOptions::max_reply_bytes); in a cluster that of each of a flight (`cluster::flight`). While replies wait for the client nothing more is read or run.
+//! - **REPLY-1** No byte of a reply is sent before everything that was committed for it, or that it has seen,
+//!   is durable.
+//! - **REPLY-2** Memory is bounded: a request by [`WireLimits`], the replies that wait by a quarter of a MiB
+//!   and one reply, whose own bound is [`max_reply_bytes`](crate::ServerOptions::max_reply_bytes); in a
+//!   cluster that of each of a flight (`cluster::flight`). While replies wait for the client nothing more is
+//!   read or run.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -145,7 +151,8 @@ impl Connection {
         self.is_over || (!self.has_unsent() && (self.ends || self.has_requests || self.input != Input::None))
     }
 
-    /// Whether what it did is perhaps not durable yet: [`wait`](Self::wait) comes before [`send`](Self::send).
+    /// Whether what it did is perhaps not durable yet: [`wait`](Self::wait) comes before
+    /// [`send`](Self::send).
     pub(crate) const fn must_wait(&self) -> bool {
         self.pending.is_some()
     }
@@ -183,12 +190,14 @@ impl Connection {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let options = &self.shared.options;
         let stuck = self.stuck_since.map(|since| since + options.write_timeout);
-        // An open transaction ends first; then the silence counts, unless it is we who still have to say something.
+        // An open transaction ends first; then the silence counts, unless it is we who still have to say
+        // something.
         let silent = options.idle_timeout.filter(|_| !self.has_unsent()).map(|time| self.heard_at + time);
         [stuck, self.session.deadline().or(silent)].into_iter().flatten().min()
     }
 
-    /// Reads and runs what has arrived, up to a request that [needs the end](Self::needs_the_end) of the group. May block where the store does.
+    /// Reads and runs what has arrived, up to a request that [needs the end](Self::needs_the_end) of the
+    /// group. May block where the store does.
     pub(crate) fn serve(&mut self, group: &mut Group) {
         self.look_at_the_clock();
         self.flush();
@@ -294,7 +303,8 @@ impl Connection {
         }
     }
 
-    /// Ends it with what was sent: a step of it panicked, so nothing that it would say is known to be so (REPLY-1).
+    /// Ends it with what was sent: a step of it panicked, so nothing that it would say is known to be so
+    /// (REPLY-1).
     pub(crate) fn abandon(&mut self) {
         self.out.clear();
         self.sent = 0;

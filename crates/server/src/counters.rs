@@ -1,7 +1,7 @@
 //! What is counted, for `INFO` and `/metrics`.
 //!
-//! What every request counts is spread: each thread adds on lines of its own, so that reactors on several processors do not take a line from each other with
-//! each request.
+//! What every request counts is spread: each thread adds on lines of its own, so that reactors on several
+//! processors do not take a line from each other with each request.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -67,7 +67,8 @@ impl SpreadCount {
     }
 }
 
-/// How often each command was called, by its place in the table of commands; a row for each stripe of threads.
+/// How often each command was called, by its place in the table of commands; a row for each stripe of
+/// threads.
 #[derive(Debug)]
 pub(crate) struct Calls {
     rows: Box<[Box<[AtomicU64]>]>,

@@ -1,15 +1,19 @@
-//! Cursors of `SCAN`: 63-bit numbers that say where a scan goes on, in this run of the server and in every later one.
+//! Cursors of `SCAN`: 63-bit numbers that say where a scan goes on, in this run of the server and in every
+//! later one.
 //!
-//! A cursor is a *position* among the keys: the scan goes on with the first key at or above it. It consists of the number of a
-//! *prefix* and of the next [`TAIL_BYTES`] bytes, so the keys that share a prefix have positions between them as far as they differ
-//! in those bytes. Prefix 0 is empty; the others are rows of two tables, added where a scan needs one, and never changed or removed.
-//! `docs/decisions/021-scan-cursor.md` has the reasons and the alternatives.
+//! A cursor is a *position* among the keys: the scan goes on with the first key at or above it. It consists
+//! of the number of a *prefix* and of the next [`TAIL_BYTES`] bytes, so the keys that share a prefix have
+//! positions between them as far as they differ in those bytes. Prefix 0 is empty; the others are rows of two
+//! tables, added where a scan needs one, and never changed or removed. `docs/decisions/021-scan-cursor.md`
+//! has the reasons and the alternatives.
 //!
-//! - **CURSOR-1** Every key that was present during the whole scan is returned: a cursor lies above the last key that was returned or
-//!   looked at, and not above the next one.
-//! - **CURSOR-2** A cursor means the same position for ever: the row of its prefix was durable before the cursor was given out.
-//! - **CURSOR-3** The prefixes are read and added in transactions of their own, which touch no other table. So they never wait for a
-//!   transaction that waits for them, and an interactive transaction that is rolled back takes none away.
+//! - **CURSOR-1** Every key that was present during the whole scan is returned: a cursor lies above the last
+//!   key that was returned or looked at, and not above the next one.
+//! - **CURSOR-2** A cursor means the same position for ever: the row of its prefix was durable before the
+//!   cursor was given out.
+//! - **CURSOR-3** The prefixes are read and added in transactions of their own, which touch no other table.
+//!   So they never wait for a transaction that waits for them, and an interactive transaction that is rolled
+//!   back takes none away.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -33,7 +37,8 @@ const MAX_NUMBER: u64 = 1 << 30;
 const NUMBERS_PER_NODE: u64 = 1 << 20;
 /// Prefixes that are remembered.
 const KNOWN: usize = 4096;
-/// Keys that a step looks at beyond those it was asked for before it adds a prefix: each prefix serves at least so many keys.
+/// Keys that a step looks at beyond those it was asked for before it adds a prefix: each prefix serves at
+/// least so many keys.
 pub(crate) const WINDOW: usize = 512;
 
 /// See the module's head.
@@ -97,8 +102,9 @@ impl Cursors {
         Ok(None)
     }
 
-    /// The first pair of keys that follow each other here and have a cursor between them: the number of keys before it, and the cursor.
-    /// Where there is none, the pair with the shortest common prefix gets one. `keys` are in order, and at least two.
+    /// The first pair of keys that follow each other here and have a cursor between them: the number of keys
+    /// before it, and the cursor. Where there is none, the pair with the shortest common prefix gets one.
+    /// `keys` are in order, and at least two.
     pub(crate) fn cut(&self, keys: &[Vec<u8>]) -> Result<(usize, u64), Error> {
         let mut shortest: Option<(usize, usize)> = None;
         for (at, pair) in keys.windows(2).enumerate() {

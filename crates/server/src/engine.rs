@@ -1,6 +1,7 @@
 //! Runs commands in transactions: the one place where the door meets the store.
 //!
-//! A node of a cluster would put the way to the owner of a key here; commands and connections would not notice.
+//! A node of a cluster would put the way to the owner of a key here; commands and connections would not
+//! notice.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -165,8 +166,8 @@ impl Engine {
         Ok(value)
     }
 
-    /// As [`run`](Self::run), but only once, and each lock is waited for so long at most; `None`: it met another transaction and was rolled back, so it has to
-    /// be run again.
+    /// As [`run`](Self::run), but only once, and each lock is waited for so long at most; `None`: it met
+    /// another transaction and was rolled back, so it has to be run again.
     pub(crate) fn attempt<T>(
         &self,
         lock_wait: Duration,
@@ -200,7 +201,8 @@ impl Engine {
         self.run(pending, |keys| apply(keys, request))
     }
 
-    /// Walks over all keys in short transactions: nobody waits long for it, and it sees each key that was there all the time.
+    /// Walks over all keys in short transactions: nobody waits long for it, and it sees each key that was
+    /// there all the time.
     pub(crate) fn walk(
         &self,
         pending: &mut Pending,

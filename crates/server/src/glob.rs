@@ -1,4 +1,5 @@
-//! Patterns of `MATCH` and `KEYS`, over bytes: `*`, `?`, `[abc]`, `[a-z]`, `[^a]`, and `\` before a byte that stands for itself.
+//! Patterns of `MATCH` and `KEYS`, over bytes: `*`, `?`, `[abc]`, `[a-z]`, `[^a]`, and `\` before a byte that
+//! stands for itself.
 //!
 //! Time is the product of the two lengths at worst, whatever the pattern.
 
@@ -41,7 +42,8 @@ fn one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     fits.then_some(rest)
 }
 
-/// Whether `byte` is in the class that begins here, and what follows it. A class that is not closed reaches to the end.
+/// Whether `byte` is in the class that begins here, and what follows it. A class that is not closed reaches
+/// to the end.
 fn class(mut rest: &[u8], byte: u8) -> (bool, &[u8]) {
     let is_negated = rest.first() == Some(&b'^');
     if is_negated {

@@ -1,7 +1,8 @@
 //! Groups: one transaction for the small writes of many clients, each of one key.
 //!
-//! What a transaction takes beside the row, to begin, to lock the table, to log its end, is a good tenth of a small write. Requests that a reactor runs in one turn share a
-//! flush anyway, so those that only store one key share the transaction too, each as if it were alone, and are answered when it is durable.
+//! What a transaction takes beside the row, to begin, to lock the table, to log its end, is a good tenth of a
+//! small write. Requests that a reactor runs in one turn share a flush anyway, so those that only store one
+//! key share the transaction too, each as if it were alone, and are answered when it is durable.
 //!
 //! | a group is | means | left by |
 //! |---|---|---|
@@ -9,19 +10,25 @@
 //! | open | its transaction holds the locks of all its members, of whom nobody was answered | [`Group::close`], by its thread: before that runs anything else, and at the end of the turn |
 //! | lost | its transaction is rolled back, and no member is done | [`Group::close`], which says so |
 //!
-//! - **GROUP-1** A member waits for no lock. One that would have to *falls out*: it is undone, the group is closed, and it runs alone. So a group is in no deadlock,
-//!   and nobody in it waits for an interactive transaction of somebody else.
-//! - **GROUP-2** While a group is open its thread runs nothing else on the store: that could wait for the group's locks, which no other thread lets go.
-//! - **GROUP-3** A member that is refused, or falls out, leaves nothing but locks; those before it stay. To undo one waits for nothing either: members store keys and remove none, so
-//!   the group has closed no gap among the keys that an undone insertion would have to pass on (`azekura`: `pass_on_gaps`).
-//! - **GROUP-4** Connections with members in an open group stay with its thread. They are told of its end before anything is done with them, so no reply is
-//!   sent before its commit is durable (REPLY-1), and none at all if the group is lost: whatever becomes of a group becomes of all of it, and nobody was told otherwise.
-//! - **GROUP-5** Who waits for a lock of a group waits for the member that is being run, and the commit: the group takes no more when somebody waits, and so many
-//!   members and bytes at most.
+//! - **GROUP-1** A member waits for no lock. One that would have to *falls out*: it is undone, the group is
+//!   closed, and it runs alone. So a group is in no deadlock, and nobody in it waits for an interactive
+//!   transaction of somebody else.
+//! - **GROUP-2** While a group is open its thread runs nothing else on the store: that could wait for the
+//!   group's locks, which no other thread lets go.
+//! - **GROUP-3** A member that is refused, or falls out, leaves nothing but locks; those before it stay. To
+//!   undo one waits for nothing either: members store keys and remove none, so the group has closed no gap
+//!   among the keys that an undone insertion would have to pass on (`azekura`: `pass_on_gaps`).
+//! - **GROUP-4** Connections with members in an open group stay with its thread. They are told of its end
+//!   before anything is done with them, so no reply is sent before its commit is durable (REPLY-1), and none
+//!   at all if the group is lost: whatever becomes of a group becomes of all of it, and nobody was told
+//!   otherwise.
+//! - **GROUP-5** Who waits for a lock of a group waits for the member that is being run, and the commit: the
+//!   group takes no more when somebody waits, and so many members and bytes at most.
 //!
-//! Why this is serializable: all locks of the members are held until the commit, as if they had been run at that moment, one after the other. Each came before that and is
-//! answered after it. Each takes the time for itself (KEY-2), as it would alone. Who watches a key is told while its lock is held (WATCH-1), and `EXEC` waits for
-//! that lock, if it is not the group's own thread's, which has closed the group before (GROUP-2).
+//! Why this is serializable: all locks of the members are held until the commit, as if they had been run at
+//! that moment, one after the other. Each came before that and is answered after it. Each takes the time for
+//! itself (KEY-2), as it would alone. Who watches a key is told while its lock is held (WATCH-1), and `EXEC`
+//! waits for that lock, if it is not the group's own thread's, which has closed the group before (GROUP-2).
 
 use std::sync::Arc;
 #[cfg(test)]

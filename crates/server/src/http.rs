@@ -1,4 +1,5 @@
-//! The least of HTTP that a scraper and a health check need: one `GET`, one page, and the end of the connection.
+//! The least of HTTP that a scraper and a health check need: one `GET`, one page, and the end of the
+//! connection.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

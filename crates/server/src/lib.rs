@@ -1,7 +1,9 @@
-//! A door for Redis clients to an Azekura store: RESP2 and RESP3, strings in order, transactions that are serializable, answers that are durable.
+//! A door for Redis clients to an Azekura store: RESP2 and RESP3, strings in order, transactions that are
+//! serializable, answers that are durable.
 //!
-//! It is no cache and no copy of Redis: every key is a row of an ordered, crash-safe store that may be larger than memory, and a write is
-//! answered once it survives power loss. What differs from Redis, command by command, is in `docs/server.md`.
+//! It is no cache and no copy of Redis: every key is a row of an ordered, crash-safe store that may be larger
+//! than memory, and a write is answered once it survives power loss. What differs from Redis, command by
+//! command, is in `docs/server.md`.
 //!
 //! ```
 //! use azekura_server::{Server, ServerOptions};

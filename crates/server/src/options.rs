@@ -60,11 +60,14 @@ pub struct ServerOptions {
     pub durability: Durability,
     /// Most connections at once.
     pub max_clients: usize,
-    /// Reactors, at most: each is a thread that serves its share of the connections; as many as there are processors, unless set.
+    /// Reactors, at most: each is a thread that serves its share of the connections; as many as there are
+    /// processors, unless set.
     pub reactors: usize,
-    /// Whether the connections are spread over as many of them as serve the most, which is found out by trial, as unless set; or over all.
+    /// Whether the connections are spread over as many of them as serve the most, which is found out by
+    /// trial, as unless set; or over all.
     pub adapts_reactors: bool,
-    /// Whether writes of one key that arrive together share a transaction, as unless set. Nobody but who measures it needs to know.
+    /// Whether writes of one key that arrive together share a transaction, as unless set. Nobody but who
+    /// measures it needs to know.
     pub groups_writes: bool,
     /// What a connection may send.
     pub wire: WireLimits,
@@ -74,7 +77,8 @@ pub struct ServerOptions {
     pub idle_timeout: Option<Duration>,
     /// A client that takes no bytes for so long is cut off.
     pub write_timeout: Duration,
-    /// An interactive transaction that is open for so long is rolled back: it holds locks that others wait for.
+    /// An interactive transaction that is open for so long is rolled back: it holds locks that others wait
+    /// for.
     pub transaction_timeout: Duration,
     /// How long stopping waits for requests that were accepted.
     pub drain_timeout: Duration,

@@ -1,7 +1,8 @@
 //! The server: listens, gives each connection to a reactor, removes what has ended, and stops in order.
 //!
-//! Stopping: 1. no new connections; 2. every connection answers the requests that had arrived and is closed, open interactive transactions are
-//! rolled back; 3. the store is closed with a last checkpoint. What was answered is durable at every moment, so a kill loses nothing of it.
+//! Stopping: 1. no new connections; 2. every connection answers the requests that had arrived and is closed,
+//! open interactive transactions are rolled back; 3. the store is closed with a last checkpoint. What was
+//! answered is durable at every moment, so a kill loses nothing of it.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -43,7 +44,8 @@ pub(crate) struct Shared {
     pub(crate) cluster: OnceLock<Cluster>,
 }
 
-/// A running server. Dropped without [`stop`](Self::stop) it stops the same way, without telling what went wrong.
+/// A running server. Dropped without [`stop`](Self::stop) it stops the same way, without telling what went
+/// wrong.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -81,7 +83,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`ServerError::PublicWithoutPassword`], [`ServerError::Listen`] and [`ServerError::Tls`] say what to change.
+    /// [`ServerError::PublicWithoutPassword`], [`ServerError::Listen`] and [`ServerError::Tls`] say what to
+    /// change.
     pub fn start(db: Database, options: ServerOptions) -> Result<Self, ServerError> {
         options.validate()?;
         let tls = options.tls.as_ref().map(Tls::load).transpose()?;
@@ -372,13 +375,15 @@ mod tests {
         for client in &mut silent {
             assert_eq!(&set(client).expect("a reply"), b"+OK\r\n");
         }
-        // Who is asked twice with one number in use is at home in between. Of the 16 numbers in a row 14 at least have two homes or more in each row of four.
+        // Who is asked twice with one number in use is at home in between. Of the 16 numbers in a row 14 at
+        // least have two homes or more in each row of four.
         let moved = server.fleet.moved.load(Relaxed);
         assert!(moved >= 14 * 2 * 14, "{moved} moves");
         server.stop().expect("nothing is left");
     }
 
-    /// The committer of a reactor that panics leaves nobody waiting: it ends that one connection, without a reply that may be wrong.
+    /// The committer of a reactor that panics leaves nobody waiting: it ends that one connection, without a
+    /// reply that may be wrong.
     #[test]
     fn a_panic_while_commits_are_waited_for_ends_one_connection_and_no_other() {
         let listen = "127.0.0.1:0".parse().expect("an address");

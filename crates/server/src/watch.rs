@@ -1,13 +1,15 @@
 //! Watched keys: whether one changed between `WATCH` and `EXEC`.
 //!
 //! - **WATCH-1** A writer tells ([`Watches::touch`]) while it holds the key's exclusive lock.
-//! - **WATCH-2** `WATCH` registers, and then takes the key's lock once before it answers: a writer that had told before is over by then, and a writer
-//!   that comes after sees the registration.
-//! - **WATCH-3** `EXEC` holds the locks of its watched keys before it asks: whoever changed one of them before has told.
-//! - **WATCH-4** `FLUSHALL` tells nothing. A key that was present at `WATCH` is absent at `EXEC`, which compares that too, or was
-//!   stored again, and that writer has told. A key that was absent has not changed.
+//! - **WATCH-2** `WATCH` registers, and then takes the key's lock once before it answers: a writer that had
+//!   told before is over by then, and a writer that comes after sees the registration.
+//! - **WATCH-3** `EXEC` holds the locks of its watched keys before it asks: whoever changed one of them
+//!   before has told.
+//! - **WATCH-4** `FLUSHALL` tells nothing. A key that was present at `WATCH` is absent at `EXEC`, which
+//!   compares that too, or was stored again, and that writer has told. A key that was absent has not changed.
 //!
-//! So `EXEC` misses no change. A writer that told and then rolled back makes it answer nil without need; the client tries again.
+//! So `EXEC` misses no change. A writer that told and then rolled back makes it answer nil without need; the
+//! client tries again.
 //!
 //! Model: `tests/loom_watch.rs`.
 

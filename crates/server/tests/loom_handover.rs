@@ -1,5 +1,7 @@
-//! PLACE-1 to PLACE-5, CREW-1 and CREW-2: whatever is posted is found, a reactor that was left is driven by whoever needs it, no event is slept over, no
-//! commit is left without an answer, and no job is lost. That a reactor or a connection is with two threads at once cannot be written down: both are values that are moved.
+//! PLACE-1 to PLACE-5, CREW-1 and CREW-2: whatever is posted is found, a reactor that was left is driven by
+//! whoever needs it, no event is slept over, no commit is left without an answer, and no job is lost. That a
+//! reactor or a connection is with two threads at once cannot be written down: both are values that are
+//! moved.
 //!
 //! A model has no time: a driver that sleeps in its poll and is not woken is a deadlock, and so is found.
 #![cfg(loom)]

@@ -1,6 +1,7 @@
 //! What a probe costs: off, on, and on with each way to know CPU time.
 //!
-//! `cargo bench -p azekura-trace`. A recording measures its own cost per event, too, and its report prints it.
+//! `cargo bench -p azekura-trace`. A recording measures its own cost per event, too, and its report prints
+//! it.
 
 use azekura_trace::{
     CpuTime, HoldMode, Operation, Options, Site, WaitKind, hold, operation, start, stop, wait,
@@ -12,8 +13,8 @@ use std::time::Duration;
 static GET: Operation = Operation::new("get");
 static CACHE: Site = Site::new("cache");
 
-/// A hundred at once: one probe that is off costs less than a measuring loop's step. The difference to nothing, of a hundred
-/// probes, is the cost.
+/// A hundred at once: one probe that is off costs less than a measuring loop's step. The difference to
+/// nothing, of a hundred probes, is the cost.
 fn hundred_off(c: &mut Criterion) {
     c.bench_function("off: a hundred times nothing", |b| {
         b.iter(|| {

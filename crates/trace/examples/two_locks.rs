@@ -1,7 +1,7 @@
 //! Which of two locks is in the way? Records a small store with one lock too many, then without it, and says.
 //!
-//! `cargo run --release -p azekura-trace --example two_locks [DIRECTORY]` also writes the traces, a page and a
-//! Perfetto file there.
+//! `cargo run --release -p azekura-trace --example two_locks [DIRECTORY]` also writes the traces, a page and
+//! a Perfetto file there.
 
 use azekura_trace::report::{Format, ReportOptions, diff, report};
 use azekura_trace::{

@@ -12,12 +12,14 @@
 //! | `Mark` | value given by the program | – |
 //! | `Lost` | events lost just before this one | – |
 //!
-//! Short operations are timed by lot (see `live/stride.rs`): an `Enter` then stands for as many executions as its flags tell,
-//! and one that is [`UNTIMED`] for none. What is waited for inside is recorded in all of them.
+//! Short operations are timed by lot (see `live/stride.rs`): an `Enter` then stands for as many executions as
+//! its flags tell, and one that is [`UNTIMED`] for none. What is waited for inside is recorded in all of
+//! them.
 //!
-//! In the words of the paper's framework (section 3.2): `WaitBegin` is *Request & Wait*, `WaitEnd` is *Accept*,
-//! `Release` and the end of a `Hold` are *Finish*; `Enter` and `Exit` are *Accept* and *Finish* of the thread
-//! that serves the operation. An uncontended acquisition is *Request* and *Accept* at once and is not recorded.
+//! In the words of the paper's framework (section 3.2): `WaitBegin` is *Request & Wait*, `WaitEnd` is
+//! *Accept*, `Release` and the end of a `Hold` are *Finish*; `Enter` and `Exit` are *Accept* and *Finish* of
+//! the thread that serves the operation. An uncontended acquisition is *Request* and *Accept* at once and is
+//! not recorded.
 
 /// What an event tells. The numbers are part of the trace file's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,7 +43,8 @@ pub enum EventKind {
     Mark = 8,
     /// Events were lost between the last event and the next.
     Lost = 9,
-    /// An operation that nothing happened in, told at its end: in rings only, in files it is an `Enter` and an `Exit`.
+    /// An operation that nothing happened in, told at its end: in rings only, in files it is an `Enter` and
+    /// an `Exit`.
     Ran = 10,
 }
 
@@ -71,7 +74,8 @@ pub const SWITCHED: u8 = 1;
 pub const SAMPLED: u8 = 2;
 /// A `Hold` shared with others.
 pub const SHARED: u8 = 4;
-/// An `Enter` of an execution that was not drawn: told only because of the events inside, some time after it began.
+/// An `Enter` of an execution that was not drawn: told only because of the events inside, some time after it
+/// began.
 pub const UNTIMED: u8 = 4;
 /// A `Hold` that followed a wait of its thread for the same object; all those are recorded.
 pub const WAITED: u8 = 8;
@@ -128,8 +132,9 @@ impl Event {
         })
     }
 
-    /// How many holds, or executions, this one stands for: itself, if all its kind are recorded (holds that followed a wait, long
-    /// operations); else one of so many was drawn, and the upper four bits of the flags are the logarithm.
+    /// How many holds, or executions, this one stands for: itself, if all its kind are recorded (holds that
+    /// followed a wait, long operations); else one of so many was drawn, and the upper four bits of the flags
+    /// are the logarithm.
     #[must_use]
     pub const fn stands_for(&self) -> u32 {
         if self.flags & (SAMPLED | WAITED) == SAMPLED { 1 << (self.flags >> 4) } else { 1 }

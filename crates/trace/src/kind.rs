@@ -30,7 +30,8 @@ pub enum WaitKind {
     Idle = 10,
     /// Any other logical resource.
     Other = 11,
-    /// A compare-and-swap failed, because others changed the word meanwhile, and is tried again: nobody holds anything, and the processor is busy.
+    /// A compare-and-swap failed, because others changed the word meanwhile, and is tried again: nobody holds
+    /// anything, and the processor is busy.
     Retry = 12,
 }
 

@@ -29,20 +29,23 @@ pub enum CpuTime {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where to write. `None`: kept in memory, about ten bytes an event; while it is under way, the last two million are kept as they are
-    /// (32 bytes each), to be encoded when nobody's processor is needed for it.
+    /// Where to write. `None`: kept in memory, about ten bytes an event; while it is under way, the last two
+    /// million are kept as they are (32 bytes each), to be encoded when nobody's processor is needed for it.
     pub file: Option<PathBuf>,
-    /// Events that a thread's ring holds, 32 bytes each. A ring that fills up before it is drained loses events.
+    /// Events that a thread's ring holds, 32 bytes each. A ring that fills up before it is drained loses
+    /// events.
     pub ring_events: usize,
     /// How often a background thread drains the rings (sooner when they fill). `None`: no thread, one drain
     /// at the end; each thread then keeps its first `ring_events` events.
     pub drain_every: Option<Duration>,
     /// How CPU time is known.
     pub cpu: CpuTime,
-    /// One of so many holds is recorded (rounded up to a power of two, 32,768 at most); of the first ones, more.
+    /// One of so many holds is recorded (rounded up to a power of two, 32,768 at most); of the first ones,
+    /// more.
     pub hold_sampling: u32,
-    /// Of operations that take less than forty microseconds one of so many executions at most is timed (rounded as above), the
-    /// shorter the fewer; of longer ones, and of the first ones, all. Waits are recorded in all of them. 1: all are timed.
+    /// Of operations that take less than forty microseconds one of so many executions at most is timed
+    /// (rounded as above), the shorter the fewer; of longer ones, and of the first ones, all. Waits are
+    /// recorded in all of them. 1: all are timed.
     pub operation_sampling: u32,
     /// Also record what is mapped where in this process, for names that are addresses.
     pub modules: bool,

@@ -1,8 +1,8 @@
 //! The ring between one recording thread and the collector.
 //!
 //! One producer, one consumer, no lock, no allocation after creation, and the producer never waits: an event
-//! that finds the ring full is lost and counted (hazard T2). A shared ring would cost two to four times as much
-//! per event, because its head would travel between the processors.
+//! that finds the ring full is lost and counted (hazard T2). A shared ring would cost two to four times as
+//! much per event, because its head would travel between the processors.
 //!
 //! | counter | written by | means |
 //! |---|---|---|
@@ -11,10 +11,11 @@
 //! | `lost` | producer | events that found the ring full |
 //! | `closed` | producer, once | no event follows: the thread is gone |
 //!
-//! - **RING-1** `tail <= head <= tail + capacity`; a slot `s` is written only while `s == head < tail + capacity`
-//!   and read only while `tail <= s < head`. So no slot is read while it is written.
-//! - **RING-2** Every event offered is delivered once and in order, or counted in `lost`; a [`EventKind::Lost`]
-//!   event stands in the stream exactly where events are missing, unless the ring never had room again.
+//! - **RING-1** `tail <= head <= tail + capacity`; a slot `s` is written only while `s == head < tail +
+//!   capacity` and read only while `tail <= s < head`. So no slot is read while it is written.
+//! - **RING-2** Every event offered is delivered once and in order, or counted in `lost`; a
+//!   [`EventKind::Lost`] event stands in the stream exactly where events are missing, unless the ring never
+//!   had room again.
 //! - **RING-3** `closed` is stored after the last `head`; who sees `closed` and drains then has everything.
 
 use crate::event::{Event, EventKind};
@@ -176,7 +177,8 @@ impl Consumer {
             self.ring.slot(self.tail).load().into_iter().for_each(&mut each);
             self.tail += 1;
         }
-        // Release: pairs with the Acquire in `Producer::push_slowly`; our reads happen before its next writes.
+        // Release: pairs with the Acquire in `Producer::push_slowly`; our reads happen before its next
+        // writes.
         self.ring.tail.store(self.tail, Release);
         taken
     }

@@ -2,8 +2,8 @@
 //!
 //! Both are meant to be `static`s. Each remembers the source line that created it, as the paper's probes do
 //! (section 3.3: "the position of the structure's creation, file and line"), so two locks of one type stay
-//! apart without anybody inventing names. There is deliberately no `Default`: it would report the library's own
-//! line for every lock.
+//! apart without anybody inventing names. There is deliberately no `Default`: it would report the library's
+//! own line for every lock.
 
 use crate::probes::Registration;
 use std::panic::Location;

@@ -289,7 +289,8 @@ fn the_kernels_records_tell_preempted_from_blocked() {
         .anchor(750, 200)
         .switched()
         .exit(800);
-    // Thread 2, its holder, is off from 150 to 250; its CPU time between its events is taken to be even: 140 in the wait.
+    // Thread 2, its holder, is off from 150 to 250; its CPU time between its events is taken to be even: 140
+    // in the wait.
     let holder = Script::default().anchor(0, 0).enter(0, 2).anchor(250, 150).switched().exit(600);
     let mut trace = trace(1000, &["get", "scan"], &["row"], vec![waiter, holder]);
     let not_asked = analyze(&trace);
@@ -446,7 +447,8 @@ fn in_a_convoy_a_wait_is_shared_out_among_those_who_held() {
 
 #[test]
 fn a_lock_that_only_the_operations_between_wait_for_is_in_the_way_all_the_same() {
-    // Each thread puts (I/O, no lock) and then gets (waits for a lock held by the others): in turns of 300 ns.
+    // Each thread puts (I/O, no lock) and then gets (waits for a lock held by the others): in turns of 300
+    // ns.
     let mut scripts = Vec::new();
     for who in 0..3u64 {
         let mut script = Script::default().anchor(0, 0);

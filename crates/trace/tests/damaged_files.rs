@@ -1,4 +1,5 @@
-//! Trace files that were cut, changed, or are something else: typed errors, never a panic, never a wrong answer.
+//! Trace files that were cut, changed, or are something else: typed errors, never a panic, never a wrong
+//! answer.
 
 #[path = "fuzz/sample.rs"]
 mod sample;

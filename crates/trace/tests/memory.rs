@@ -1,4 +1,5 @@
-//! The analysis of a file takes memory for a window of it, however long the file is. Counted by an allocator, not timed.
+//! The analysis of a file takes memory for a window of it, however long the file is. Counted by an allocator,
+//! not timed.
 #![cfg(all(not(loom), feature = "analyze"))]
 
 mod common;
@@ -45,7 +46,8 @@ fn most_bytes(work: impl FnOnce()) -> usize {
     MOST.load(Relaxed) - before
 }
 
-/// Four threads whose operations wait for one lock instance after another, never twice for the same: so many rounds of 8,000 events.
+/// Four threads whose operations wait for one lock instance after another, never twice for the same: so many
+/// rounds of 8,000 events.
 fn write(path: &Path, rounds: u64) {
     const EXECUTIONS: u64 = 500;
     let mut file = std::fs::File::create(path).expect("created");

@@ -1,4 +1,5 @@
-//! Bottlenecks planted in a simulated machine: the analyzer must name each, and name none where there is none.
+//! Bottlenecks planted in a simulated machine: the analyzer must name each, and name none where there is
+//! none.
 //!
 //! Twelve machines with one known answer each, every one with several seeds; and predictions of "what if this
 //! lock cost nothing" against a second run of the same machine in which it does.
@@ -318,8 +319,9 @@ fn pairs() -> Vec<(&'static str, usize, Vec<Vec<Step>>, u32)> {
     ]
 }
 
-/// The trace with the holds that followed a wait, and of the others only so many, drawn by lot: one of `keep`; no hold at all for 0. (Every sixteenth in turn
-/// would be wrong: two locks taken in turn, and it is always the same one's.)
+/// The trace with the holds that followed a wait, and of the others only so many, drawn by lot: one of
+/// `keep`; no hold at all for 0. (Every sixteenth in turn would be wrong: two locks taken in turn, and it is
+/// always the same one's.)
 fn with_fewer_holds(run: &Run, keep: usize) -> Run {
     let mut trace = run.trace.clone();
     trace.session.hold_sampling = keep.max(1) as u32;

@@ -1,5 +1,5 @@
-//! What comes out: text that says what it must, JSON that parses, a page that needs no network, a Perfetto file
-//! with every slice, a difference that knows noise.
+//! What comes out: text that says what it must, JSON that parses, a page that needs no network, a Perfetto
+//! file with every slice, a difference that knows noise.
 #![cfg(feature = "analyze")]
 
 mod common;

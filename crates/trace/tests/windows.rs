@@ -42,7 +42,8 @@ fn drained(trace: &Trace, drain: u64) -> Vec<u8> {
     encoder.into_bytes()
 }
 
-/// Threads that meet at a lock, inside a wait that stands around it, and at a device, in operations inside operations.
+/// Threads that meet at a lock, inside a wait that stands around it, and at a device, in operations inside
+/// operations.
 fn recorded() -> Trace {
     let lock = Lock { site: 1, object: 7, mode: Mode::Exclusive, kind: WaitKind::Latch, spin: false };
     let part = [Enter(2), Compute(Exponential(10 * US)), WaitBegin(3), lock, Compute(Exponential(8 * US))];

@@ -1,10 +1,11 @@
-//! What the log does on a real directory: nanoseconds per append, durable commits per second by number of blocking
-//! threads, and pipelined.
+//! What the log does on a real directory: nanoseconds per append, durable commits per second by number of
+//! blocking threads, and pipelined.
 //!
-//! `cargo run --release -p azekura-wal --example log_rates -- [directory] [seconds per row] [workers] [streams|auto]`
+//! `cargo run --release -p azekura-wal --example log_rates -- [directory] [seconds per row] [workers]
+//! [streams|auto]`
 //!
-//! The directory should be on the device in question; a scratch directory inside it is used and removed. The first row
-//! is the device itself: one thread that writes 4 KiB synchronously, again and again.
+//! The directory should be on the device in question; a scratch directory inside it is used and removed. The
+//! first row is the device itself: one thread that writes 4 KiB synchronously, again and again.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;

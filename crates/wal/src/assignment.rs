@@ -1,12 +1,13 @@
 //! Which worker's records go to which stream: worker `w` to stream `w` modulo the number of streams in use.
 //!
-//! - **ASSIGN-1** The number in use changes only while the changer leads every stream's gate, so a flush has one assignment from its
-//!   beginning to its end.
-//! - **ASSIGN-2** Before it changes, everything in the buffers is written by the streams it was assigned to, and no record gets in
-//!   meanwhile. So whatever a stream writes afterwards has larger LSNs than any stream has told to be complete (`complete_below`, which
-//!   recovery trusts), and what somebody who still knows the old number looks for is durable.
-//! - **ASSIGN-3** Who has appended a record, or was refused, looks the stream up after that. The changer stores the number before it
-//!   opens the buffers, so by their latches he sees the new one.
+//! - **ASSIGN-1** The number in use changes only while the changer leads every stream's gate, so a flush has
+//!   one assignment from its beginning to its end.
+//! - **ASSIGN-2** Before it changes, everything in the buffers is written by the streams it was assigned to,
+//!   and no record gets in meanwhile. So whatever a stream writes afterwards has larger LSNs than any stream
+//!   has told to be complete (`complete_below`, which recovery trusts), and what somebody who still knows the
+//!   old number looks for is durable.
+//! - **ASSIGN-3** Who has appended a record, or was refused, looks the stream up after that. The changer
+//!   stores the number before it opens the buffers, so by their latches he sees the new one.
 
 use azekura_base::sync::Arc;
 use azekura_base::sync::atomic::{AtomicUsize, Ordering::*};

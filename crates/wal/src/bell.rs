@@ -6,9 +6,9 @@
 //! | resting | sleeps for a bounded time | who requests something |
 //! | asleep | sleeps until rung | who requests something, or appends the first record to an idle worker |
 //!
-//! - **BELL-1** The thread stores "resting" or "asleep", then looks for work once more; the ringer makes its work
-//!   visible, then looks at the bell. Both put a sequentially consistent fence between the two steps, so at least one
-//!   of them sees the other, and no work is slept over.
+//! - **BELL-1** The thread stores "resting" or "asleep", then looks for work once more; the ringer makes its
+//!   work visible, then looks at the bell. Both put a sequentially consistent fence between the two steps, so
+//!   at least one of them sees the other, and no work is slept over.
 //!
 //! Model: `tests/loom_bell.rs`.
 
@@ -49,8 +49,8 @@ impl Bell {
     ///
     /// What the work is about must be visible to who takes a latch that the caller held after making it so.
     pub fn request(&self) {
-        // Acquire: if an older request is still there, the thread has not begun the work; it will see ours, because
-        // it takes the latch of the buffer that we appended to after clearing the flag.
+        // Acquire: if an older request is still there, the thread has not begun the work; it will see ours,
+        // because it takes the latch of the buffer that we appended to after clearing the flag.
         if self.requested.load(Acquire) {
             return;
         }
@@ -62,8 +62,8 @@ impl Bell {
         }
     }
 
-    /// Tells a thread that sleeps without end that it had better rest for a bounded time only. The caller has made
-    /// the reason visible.
+    /// Tells a thread that sleeps without end that it had better rest for a bounded time only. The caller has
+    /// made the reason visible.
     pub fn rouse(&self) {
         // BELL-1: pairs with the fence in `rest`.
         fence(SeqCst);
@@ -89,7 +89,8 @@ impl Bell {
     /// Sleeps until rung, or for `limit`, unless there is a request or `has_work`; for the thread.
     pub fn rest(&self, limit: Option<Duration>, has_work: impl FnOnce() -> bool) {
         let state = if limit.is_some() { RESTING } else { ASLEEP };
-        // A swap, not a store: it reads the last ring, so no ringer can mistake that ring for the newest state.
+        // A swap, not a store: it reads the last ring, so no ringer can mistake that ring for the newest
+        // state.
         self.word.word().swap(state, AcqRel);
         // BELL-1: pairs with the fences in `request` and `rouse`.
         fence(SeqCst);

@@ -1,7 +1,7 @@
 //! The chunk: one checksummed write, and its header (paper section 3.1.2, hazards W5 and W6).
 //!
-//! A chunk starts at a multiple of 4 KiB, is padded with zeroes to one, and is never rewritten in place. Its header,
-//! little-endian:
+//! A chunk starts at a multiple of 4 KiB, is padded with zeroes to one, and is never rewritten in place. Its
+//! header, little-endian:
 //!
 //! | bytes | field |
 //! |---|---|
@@ -24,14 +24,15 @@
 //! | 96..104 | `max_before`: largest LSN in any earlier chunk of this stream and incarnation |
 //! | 104..128 | zero |
 //!
-//! The payload is a row of blocks, one per worker that had something to say: worker, number of records, first LSN,
-//! bytes (four varints), then the [records](crate::record). In version 2, of a log whose records tell
-//! [what they rest on](crate::commit_point), a fifth varint before the bytes is what the worker rested on before the block's first record. Version 3 is version 1, and 4 is
-//! version 2, with [voids](crate::void): before the bytes of records, and behind their length, stand those of the block's voids. The least and the largest
-//! LSN of a chunk are those of its records and voids.
+//! The payload is a row of blocks, one per worker that had something to say: worker, number of records, first
+//! LSN, bytes (four varints), then the [records](crate::record). In version 2, of a log whose records tell
+//! [what they rest on](crate::commit_point), a fifth varint before the bytes is what the worker rested on
+//! before the block's first record. Version 3 is version 1, and 4 is version 2, with [voids](crate::void):
+//! before the bytes of records, and behind their length, stand those of the block's voids. The least and the
+//! largest LSN of a chunk are those of its records and voids.
 //!
-//! - **CHUNK-1** A header counts only at the very place (database, incarnation, stream, segment, offset) that it
-//!   names, so a chunk left in a recycled segment never passes for a new one (W6).
+//! - **CHUNK-1** A header counts only at the very place (database, incarnation, stream, segment, offset) that
+//!   it names, so a chunk left in a recycled segment never passes for a new one (W6).
 //! - **CHUNK-2** Chunk *n + 1* of a stream is written only after the write of chunk *n* returned durable.
 
 use azekura_base::checksum::crc32c;
@@ -55,7 +56,8 @@ pub const VOIDS: u32 = 2;
 pub const NEWEST_VERSION: u32 = FORMAT_VERSION + RESTING + VOIDS;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"AzWL");
-/// Most bytes that a block adds to its records and voids; and the last void, which comes into a buffer that may be full.
+/// Most bytes that a block adds to its records and voids; and the last void, which comes into a buffer that
+/// may be full.
 const MAX_BLOCK_OVERHEAD: usize = 60 + void::MAX_BYTES;
 
 /// Where a chunk is, or claims to be.
@@ -232,7 +234,8 @@ pub struct Block<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The blocks of a payload, or `None` if anything in it, to the last record, is not as the header and the format say.
+/// The blocks of a payload, or `None` if anything in it, to the last record, is not as the header and the
+/// format say.
 #[must_use]
 pub fn parse_payload<'a>(header: &Header, payload: &'a [u8]) -> Option<Vec<Block<'a>>> {
     let mut input = payload;
@@ -263,7 +266,8 @@ impl Block<'_> {
     }
 }
 
-/// Walks a block's records and voids: the last LSN, if they are whole, no LSN is both, and the records are as many as the block says.
+/// Walks a block's records and voids: the last LSN, if they are whole, no LSN is both, and the records are as
+/// many as the block says.
 fn last_lsn(block: &Block<'_>) -> Option<u64> {
     let (mut input, mut cursor, mut count, mut last) = (block.bytes, block.cursor(), 0, None);
     let mut voids = block.voids.clone();

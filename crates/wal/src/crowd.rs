@@ -1,7 +1,8 @@
 //! How many threads commit at the same time.
 //!
-//! A group that is small may be all there is, or what is left of many who miss each other; its size does not tell. So the threads of the last commits are
-//! counted, if they came one after the other and not once in a while.
+//! A group that is small may be all there is, or what is left of many who miss each other; its size does not
+//! tell. So the threads of the last commits are counted, if they came one after the other and not once in a
+//! while.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use azekura_base::sync::time::Instant;
 const LOOKED_AT: u32 = 64;
 /// They must come so densely that one flush lasts as long as from one of them to the next, or half as long.
 const SPARSE: u32 = 2;
-/// So many counts in a row must have been sparse for a crowd to be gone: on a busy machine all of it may be without a processor for a while.
+/// So many counts in a row must have been sparse for a crowd to be gone: on a busy machine all of it may be
+/// without a processor for a while.
 const GONE: u32 = 3;
 
 /// How many threads commit.

@@ -1,7 +1,9 @@
-//! The durable horizon: up to which LSN every log holds everything (paper section 3.1.3, Algorithm 4; hazards W1, W4).
+//! The durable horizon: up to which LSN every log holds everything (paper section 3.1.3, Algorithm 4; hazards
+//! W1, W4).
 //!
-//! The paper's rule is `commitLSN <= min(flushedLSN)` over the workers. A worker with nothing to log would stop that
-//! minimum for ever (W1), so each worker has a **mark**, the least LSN of its that may not be durable yet:
+//! The paper's rule is `commitLSN <= min(flushedLSN)` over the workers. A worker with nothing to log would
+//! stop that minimum for ever (W1), so each worker has a **mark**, the least LSN of its that may not be
+//! durable yet:
 //!
 //! | mark | state of the worker | who may leave it |
 //! |---|---|---|
@@ -10,10 +12,12 @@
 //!
 //! All stores to a mark are made under that worker's buffer latch.
 //!
-//! - **HORIZON-1** A worker's mark is at most its least LSN that is not durable, from before that LSN is drawn. LSNs that it has drawn ahead lie above a record that is
-//!   not durable, and become durable with it, as records or as void (RANGE-1, RANGE-6 in `lsn_range`).
-//! - **HORIZON-2** A reader loads the counter first, then the marks. An LSN below the counter it saw was drawn before,
-//!   so it sees the mark that was stored before the draw, or a later one. An LSN not below is not claimed.
+//! - **HORIZON-1** A worker's mark is at most its least LSN that is not durable, from before that LSN is
+//!   drawn. LSNs that it has drawn ahead lie above a record that is not durable, and become durable with it,
+//!   as records or as void (RANGE-1, RANGE-6 in `lsn_range`).
+//! - **HORIZON-2** A reader loads the counter first, then the marks. An LSN below the counter it saw was
+//!   drawn before, so it sees the mark that was stored before the draw, or a later one. An LSN not below is
+//!   not claimed.
 //!
 //! | appender (idle worker, draws 7) | reader |
 //! |---|---|
@@ -54,34 +58,35 @@ impl DurableHorizon {
         }
     }
 
-    /// The LSN that will be drawn next: above all drawn so far. A record that is appended after this call may have a smaller one, that its worker drew before
-    /// (RANGE-5).
+    /// The LSN that will be drawn next: above all drawn so far. A record that is appended after this call may
+    /// have a smaller one, that its worker drew before (RANGE-5).
     #[must_use]
     pub fn next_lsn(&self) -> Lsn {
         // Acquire: pairs with the draws below this value; see `compute`.
         Lsn(self.next.load(Acquire))
     }
 
-    /// Draws an LSN for `worker`, whose buffer latch the caller holds and whose buffer has room. The flag tells
-    /// whether the worker was idle.
+    /// Draws an LSN for `worker`, whose buffer latch the caller holds and whose buffer has room. The flag
+    /// tells whether the worker was idle.
     pub fn draw(&self, worker: usize) -> (u64, bool) {
         self.draw_range(worker, 1)
     }
 
-    /// Draws `count` LSNs in a row for `worker`, as [`draw`](Self::draw) does, by one write to the counter. Returns the first, which a record gets at once. An idle
-    /// worker's mark is the counter as read before, so below the range.
+    /// Draws `count` LSNs in a row for `worker`, as [`draw`](Self::draw) does, by one write to the counter.
+    /// Returns the first, which a record gets at once. An idle worker's mark is the counter as read before,
+    /// so below the range.
     pub fn draw_range(&self, worker: usize, count: u64) -> (u64, bool) {
         let mark = &self.marks[worker];
         // Relaxed: marks are stored under the latch that we hold.
         let was_idle = mark.load(Relaxed) == IDLE;
         if was_idle {
-            // HORIZON-1: before the draw. Relaxed load: any older value of the counter is a lower bound too. Relaxed
-            // store: published by the Release half of the draw.
+            // HORIZON-1: before the draw. Relaxed load: any older value of the counter is a lower bound too.
+            // Relaxed store: published by the Release half of the draw.
             mark.store(self.next.load(Relaxed), Relaxed);
         }
         // AcqRel: Release publishes our mark to whoever sees this or a later draw in the counter (one release
-        // sequence, as all writers are read-modify-writes); pairs with the Acquire in `compute`. Acquire so that the
-        // next draw by a thread that saw ours is ordered after what we did before.
+        // sequence, as all writers are read-modify-writes); pairs with the Acquire in `compute`. Acquire so
+        // that the next draw by a thread that saw ours is ordered after what we did before.
         let lsn = self.next.fetch_add(count, AcqRel);
         if was_idle {
             // The exact bound: others' LSNs between the read and the draw need not wait for us.
@@ -90,8 +95,8 @@ impl DurableHorizon {
         (lsn, was_idle)
     }
 
-    /// Tells that what `worker` handed to the last flush is durable. The caller holds its buffer latch and knows the
-    /// first LSN still in the buffer.
+    /// Tells that what `worker` handed to the last flush is durable. The caller holds its buffer latch and
+    /// knows the first LSN still in the buffer.
     pub fn settle(&self, worker: usize, first_buffered: Option<u64>) {
         // Release: pairs with the Acquire of the marks in `compute`.
         self.marks[worker].store(first_buffered.unwrap_or(IDLE), Release);
@@ -106,8 +111,9 @@ impl DurableHorizon {
     /// Whether all of a worker's records up to `lsn`, which it drew, are durable.
     #[must_use]
     pub fn is_durable_in(&self, worker: usize, lsn: Lsn) -> bool {
-        // Acquire: as in `compute`. Who knows of the record sees the mark that was stored for it, or a later one. No later one is below the
-        // next LSN of the worker: an idle worker's is the counter as read under the buffer latch, which whoever drew `lsn` held before.
+        // Acquire: as in `compute`. Who knows of the record sees the mark that was stored for it, or a later
+        // one. No later one is below the next LSN of the worker: an idle worker's is the counter as read
+        // under the buffer latch, which whoever drew `lsn` held before.
         self.marks[worker].load(Acquire) > lsn.0
     }
 
@@ -125,7 +131,8 @@ impl DurableHorizon {
     /// The horizon as last computed: one load.
     #[must_use]
     pub fn reached(&self) -> Lsn {
-        // Acquire: pairs with the Release in `compute`, so that the thread also sees what the one who computed it saw.
+        // Acquire: pairs with the Release in `compute`, so that the thread also sees what the one who
+        // computed it saw.
         Lsn(self.reached.load(Acquire))
     }
 

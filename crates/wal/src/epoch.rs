@@ -1,25 +1,31 @@
-//! Epochs: a commit is acknowledged when all of its epoch is durable (Silo, section 4.10; the P-WAL paper's section 6.3).
+//! Epochs: a commit is acknowledged when all of its epoch is durable (Silo, section 4.10; the P-WAL paper's
+//! section 6.3).
 //!
-//! 1. Every `interval` the epoch thread **ends** the epoch: it reads the LSN counter, and that is the epoch's boundary.
+//! 1. Every `interval` the epoch thread **ends** the epoch: it reads the LSN counter, and that is the epoch's
+//!    boundary.
 //! 2. It has every stream flushed up to the boundary, all at the same time.
-//! 3. Once everything below the boundary is durable in every stream, the epoch is **published**: its commits are acknowledged.
+//! 3. Once everything below the boundary is durable in every stream, the epoch is **published**: its commits
+//!    are acknowledged.
 //!
-//! Silo's workers note the epoch number at a commit's serialization point, and its loggers report up to which epoch they have
-//! written. Here "below the boundary" says the same as an epoch number in the record: a commit's LSN is above those of the commits whose locks it got (RANGE-3), so no
-//! epoch depends on a later one. (A worker that has drawn LSNs ahead may still give one below the boundary to a commit; that is of the epoch then, and
-//! published with it.) One recovery reads all logs: it cuts at the first missing LSN, which is above every published boundary.
+//! Silo's workers note the epoch number at a commit's serialization point, and its loggers report up to which
+//! epoch they have written. Here "below the boundary" says the same as an epoch number in the record: a
+//! commit's LSN is above those of the commits whose locks it got (RANGE-3), so no epoch depends on a later
+//! one. (A worker that has drawn LSNs ahead may still give one below the boundary to a commit; that is of the
+//! epoch then, and published with it.) One recovery reads all logs: it cuts at the first missing LSN, which
+//! is above every published boundary.
 //!
 //! | `published` | state | who may leave it |
 //! |---|---|---|
 //! | `boundary - 1` | the ended epochs are durable | who ends the next one, by raising `boundary` |
 //! | less | the last ended epoch is on its way to disk | who finds it durable, by raising `published` |
 //!
-//! - **EPOCH-1** A commit is acknowledged only once `published` has reached its LSN, and `published` moves from one boundary
-//!   to the next: no commit of an epoch before all of that epoch is durable.
-//! - **EPOCH-2** An epoch ends only after the one before is published. So under any load every boundary is reached by
-//!   flushes that began after it: nobody starves.
-//! - **EPOCH-3** Who waits counts itself, puts a fence, and looks at `published`; who publishes raises it, puts a fence, and
-//!   looks at the count. One of them sees the other, so nobody sleeps over a published epoch.
+//! - **EPOCH-1** A commit is acknowledged only once `published` has reached its LSN, and `published` moves
+//!   from one boundary to the next: no commit of an epoch before all of that epoch is durable.
+//! - **EPOCH-2** An epoch ends only after the one before is published. So under any load every boundary is
+//!   reached by flushes that began after it: nobody starves.
+//! - **EPOCH-3** Who waits counts itself, puts a fence, and looks at `published`; who publishes raises it,
+//!   puts a fence, and looks at the count. One of them sees the other, so nobody sleeps over a published
+//!   epoch.
 //!
 //! Model: `tests/loom_epoch.rs`.
 
@@ -64,7 +70,8 @@ impl EpochClock {
         }
     }
 
-    /// Ends the epoch, unless the one before is still on its way to disk (EPOCH-2). Returns whether an ended one is.
+    /// Ends the epoch, unless the one before is still on its way to disk (EPOCH-2). Returns whether an ended
+    /// one is.
     pub fn end(&self, horizon: &DurableHorizon) -> bool {
         // Relaxed: what was published is only compared, nothing is read through it.
         let boundary = self.boundary.load(Relaxed);
@@ -76,17 +83,18 @@ impl EpochClock {
         if next <= boundary {
             return false;
         }
-        // Relaxed: a publisher believes the horizon, not the boundary. It may miss this one; then whoever ended the epoch, who
-        // publishes too after a fence, sees the publisher's marks. Of two that end the epoch one wins; the other's can wait.
+        // Relaxed: a publisher believes the horizon, not the boundary. It may miss this one; then whoever
+        // ended the epoch, who publishes too after a fence, sees the publisher's marks. Of two that end the
+        // epoch one wins; the other's can wait.
         if self.boundary.compare_exchange(boundary, next, Relaxed, Relaxed).is_ok() {
             self.ended.fetch_add(1, Relaxed);
         }
         true
     }
 
-    /// Publishes the ended epoch if `horizon` says that it is durable; wakes who waits. Returns up to where commits are
-    /// acknowledged. Whoever has moved marks, or ended an epoch, puts a fence and then calls this: so the last of them
-    /// publishes.
+    /// Publishes the ended epoch if `horizon` says that it is durable; wakes who waits. Returns up to where
+    /// commits are acknowledged. Whoever has moved marks, or ended an epoch, puts a fence and then calls
+    /// this: so the last of them publishes.
     pub fn publish(&self, horizon: &DurableHorizon) -> Lsn {
         // Relaxed: see `end`.
         let boundary = self.boundary.load(Relaxed);
@@ -127,7 +135,8 @@ impl EpochClock {
         self.ended.load(Relaxed)
     }
 
-    /// Sleeps until an epoch is published, unless `lsn` is acknowledged or the log `has_failed`. May return early.
+    /// Sleeps until an epoch is published, unless `lsn` is acknowledged or the log `has_failed`. May return
+    /// early.
     pub fn wait(&self, lsn: Lsn, has_failed: impl FnOnce() -> bool) {
         self.waiting.fetch_add(1, Relaxed);
         // Acquire: nothing below is done before.

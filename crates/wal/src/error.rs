@@ -54,7 +54,8 @@ pub enum AppendError {
     /// The log failed before, or was closed; reopen the database.
     #[error(transparent)]
     Failed(#[from] LogFailed),
-    /// The disk has no room for the next segment (W11). The log heals by itself: append again when there is room.
+    /// The disk has no room for the next segment (W11). The log heals by itself: append again when there is
+    /// room.
     #[error("no room for the next log segment of {needed} bytes")]
     Full {
         /// Bytes of the segment that could not be made.
@@ -86,7 +87,8 @@ pub enum ReplayError<E> {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// The log is damaged, not merely cut off by a crash: records that were durable are missing or unreadable.
+    /// The log is damaged, not merely cut off by a crash: records that were durable are missing or
+    /// unreadable.
     #[error(
         "log damaged: record {missing} of incarnation {incarnation} is missing although everything up to {durable} \
          was durable; {} is unreadable from byte {offset}", file.display()
@@ -103,7 +105,8 @@ pub enum ReplayError<E> {
         /// The log itself, or the caller's range, proves that everything up to here was on disk.
         durable: Lsn,
     },
-    /// The log is newer than what the caller knows of it: the caller's control file is from an earlier time. Restore files of one moment.
+    /// The log is newer than what the caller knows of it: the caller's control file is from an earlier time.
+    /// Restore files of one moment.
     #[error(
         "the log is of a later time than the control file: {} is of incarnation {found}, and the control file knows \
          none above {newest}", file.display()

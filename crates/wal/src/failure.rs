@@ -1,8 +1,8 @@
 //! The first failure, which is the last (hazard W10).
 //!
-//! After a failed write nobody knows what is on disk, and a second attempt may report success without the data. So the
-//! first error of a log write poisons the log for ever: no append, no commit, no further write; what was durable
-//! before stays so, and reads of the store go on.
+//! After a failed write nobody knows what is on disk, and a second attempt may report success without the
+//! data. So the first error of a log write poisons the log for ever: no append, no commit, no further write;
+//! what was durable before stays so, and reads of the store go on.
 
 use std::sync::OnceLock;
 

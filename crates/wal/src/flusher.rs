@@ -1,10 +1,11 @@
-//! The log's own threads: a flusher per stream, one that prepares segments, one that ends epochs if there are any,
-//! and one that adapts the number of streams if it may.
+//! The log's own threads: a flusher per stream, one that prepares segments, one that ends epochs if there are
+//! any, and one that adapts the number of streams if it may.
 //!
-//! A flusher sleeps while nothing is buffered. It works for tickets and for [`Wal::request_flush`]: greedily, one
-//! flush after the other while there are requests, like any other committer (it shares the gate with blocking ones).
-//! Records that nobody asks for it lets rest, and writes those that are older than `max_delay` (W3). In a serial log it is
-//! Aether's commit thread: nobody else writes for a commit. In a log with epochs it writes when the epoch thread says so.
+//! A flusher sleeps while nothing is buffered. It works for tickets and for [`Wal::request_flush`]: greedily,
+//! one flush after the other while there are requests, like any other committer (it shares the gate with
+//! blocking ones). Records that nobody asks for it lets rest, and writes those that are older than
+//! `max_delay` (W3). In a serial log it is Aether's commit thread: nobody else writes for a commit. In a log
+//! with epochs it writes when the epoch thread says so.
 //!
 //! [`Wal::request_flush`]: crate::Wal::request_flush
 
@@ -49,7 +50,8 @@ pub(crate) fn start(log: &Arc<Log>) -> Result<Vec<JoinHandle<()>>, WalError> {
     Ok(threads)
 }
 
-/// Ends the threads. One of them may be the caller (a task's last ticket may go in a flusher): it is not waited for.
+/// Ends the threads. One of them may be the caller (a task's last ticket may go in a flusher): it is not
+/// waited for.
 pub(crate) fn stop(log: &Log, threads: Vec<JoinHandle<()>>) {
     log.stopping.store(true, azekura_base::sync::atomic::Ordering::Release);
     let epochs = log.epochs.iter().map(|epochs| &epochs.bell);
@@ -94,7 +96,8 @@ fn flush_until_stopped(log: &Log, stream: &Stream) {
     }
 }
 
-/// Ends an epoch every `interval` while there is something to acknowledge, or as soon as somebody asks for it.
+/// Ends an epoch every `interval` while there is something to acknowledge, or as soon as somebody asks for
+/// it.
 fn turn_until_stopped(log: &Log, interval: Duration) {
     let Some(epochs) = &log.epochs else { return };
     // Acquire: pairs with the Release in `stop`.

@@ -1,9 +1,10 @@
 //! Whether the next flush had better wait a moment for those whom the last one has just let go.
 //!
-//! Committers that wait come again in a body: a flush wakes all of its group, and each of them soon has another commit. If the first to
-//! come back begins the next flush at once, it goes with one record, and the others wait for that flush and for their own: groups
-//! split, and each commit takes two flushes. Waiting until the group is complete costs its return, and saves nearly a flush for
-//! each of the others. So it pays as long as they are back sooner than a flush takes; three quarters of one are waited:
+//! Committers that wait come again in a body: a flush wakes all of its group, and each of them soon has
+//! another commit. If the first to come back begins the next flush at once, it goes with one record, and the
+//! others wait for that flush and for their own: groups split, and each commit takes two flushes. Waiting
+//! until the group is complete costs its return, and saves nearly a flush for each of the others. So it pays
+//! as long as they are back sooner than a flush takes; three quarters of one are waited:
 //!
 //! | after the end of a flush | the next committer |
 //! |---|---|
@@ -11,13 +12,16 @@
 //! | some are missing, for less than that | sleeps: the first of them, the **guardian**, with that time limit, and then it leads |
 //! | some are missing for longer | leads, and for a while nobody is waited for |
 //!
-//! A lone committer waits for nobody. Groups that do not come back in time (many threads on few processors, a device quicker than
-//! threads are woken, clients with other things to do) are waited for once in a while only: after each miss in a row twice as rarely.
+//! A lone committer waits for nobody. Groups that do not come back in time (many threads on few processors, a
+//! device quicker than threads are woken, clients with other things to do) are waited for once in a while
+//! only: after each miss in a row twice as rarely.
 //!
-//! All that is only good where committers lead. In a crowd, who leads and is a client at the same time has other things to do when its flush has
-//! ended (wake the others, answer, run the next transaction), while the device is idle; and where a flush is quicker than threads are woken, each
-//! client that comes back would write its record alone. So a crowd leaves the flushes to the log's own **thread**, if it has one, unless it is proven to be better off
-//! without; two committers lead by themselves, unless they are proven to be better off with it ([`manner`](crate::manner)).
+//! All that is only good where committers lead. In a crowd, who leads and is a client at the same time has
+//! other things to do when its flush has ended (wake the others, answer, run the next transaction), while the
+//! device is idle; and where a flush is quicker than threads are woken, each client that comes back would
+//! write its record alone. So a crowd leaves the flushes to the log's own **thread**, if it has one, unless
+//! it is proven to be better off without; two committers lead by themselves, unless they are proven to be
+//! better off with it ([`manner`](crate::manner)).
 
 use std::time::Duration;
 
@@ -28,7 +32,8 @@ use crate::manner::{Judge, Manner};
 
 /// Flushes without waiting after misses in a row, at most.
 const MOST_SKIPPED: u32 = 127;
-/// Committers that leave their flushes to the thread, unless trials say otherwise. Two do them by themselves, unless trials say otherwise; one does always.
+/// Committers that leave their flushes to the thread, unless trials say otherwise. Two do them by themselves,
+/// unless trials say otherwise; one does always.
 const CROWD: u32 = 3;
 
 /// What a committer that finds no flush going on had better do.
@@ -194,7 +199,8 @@ mod tests {
 
     const FLUSH: Duration = Duration::from_micros(100);
 
-    /// A gathering after a flush of `FLUSH`, led by a committer, over which `asleep` others slept; and when it ended.
+    /// A gathering after a flush of `FLUSH`, led by a committer, over which `asleep` others slept; and when
+    /// it ended.
     fn after_a_flush(asleep: u32) -> (Gathering, Instant) {
         let (mut gathering, began) = (Gathering::default(), Instant::now());
         gathering.begin(true, began);
@@ -231,7 +237,8 @@ mod tests {
         assert_eq!(gathering.advise(1, began + FLUSH), Advice::Lead);
     }
 
-    /// A flush over which `asleep` others sleep, and after which nobody else comes back in time; whether they are waited for.
+    /// A flush over which `asleep` others sleep, and after which nobody else comes back in time; whether they
+    /// are waited for.
     fn miss(gathering: &mut Gathering, asleep: u32, now: &mut Instant) -> Advice {
         gathering.begin(true, *now);
         *now += FLUSH;
@@ -263,7 +270,8 @@ mod tests {
         }
     }
 
-    /// So many threads commit in turns, `every` so often, each with a flush of its own; how many of the last flushes were the thread's.
+    /// So many threads commit in turns, `every` so often, each with a flush of its own; how many of the last
+    /// flushes were the thread's.
     fn one_by_one(threads: usize, every: Duration) -> usize {
         let (mut gathering, mut now) = (Gathering::default(), Instant::now());
         let mut of_thread = 0;

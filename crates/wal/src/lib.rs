@@ -1,8 +1,9 @@
 //! The parallel write-ahead log of the Azekura store, after the P-WAL protocol.
 //!
-//! Threads append records to the buffers of *workers*; *streams* write the buffers to files, each flush one checksummed
-//! chunk; a record is durable once every log holds everything before it. Recovery merges the streams by LSN up to the
-//! first gap. It is not a transaction manager: it knows no transactions, pages or undo, only bytes and their order.
+//! Threads append records to the buffers of *workers*; *streams* write the buffers to files, each flush one
+//! checksummed chunk; a record is durable once every log holds everything before it. Recovery merges the
+//! streams by LSN up to the first gap. It is not a transaction manager: it knows no transactions, pages or
+//! undo, only bytes and their order.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -8,10 +8,12 @@
 //!
 //! No lock is held while a task is woken.
 //!
-//! *Who holds up whom.* Whoever only looks (the horizon, what is acknowledged, a ticket's state) never waits. An append waits for appends to its own worker's
-//! buffer, for the moment of a copy, and never for another worker's; so a thread that stops for ever in an append holds up its worker. But it has
-//! drawn an LSN, and nobody's record above is durable before: who waits for durability waits for it. A serial log has one buffer, and all wait for its
-//! latch. Nothing here is called lock-free. Shown by stopping threads at every access: `eval/sim/tests/log.rs`.
+//! *Who holds up whom.* Whoever only looks (the horizon, what is acknowledged, a ticket's state) never waits.
+//! An append waits for appends to its own worker's buffer, for the moment of a copy, and never for another
+//! worker's; so a thread that stops for ever in an append holds up its worker. But it has drawn an LSN, and
+//! nobody's record above is durable before: who waits for durability waits for it. A serial log has one
+//! buffer, and all wait for its latch. Nothing here is called lock-free. Shown by stopping threads at every
+//! access: `eval/sim/tests/log.rs`.
 
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
@@ -49,7 +51,8 @@ pub(crate) struct Log {
     pub(crate) changing: Mutex<()>,
     /// How often it was.
     pub(crate) stream_changes: AtomicU64,
-    /// The device was measured, or an earlier run has found, that more than were in use first are most likely not better.
+    /// The device was measured, or an earlier run has found, that more than were in use first are most likely
+    /// not better.
     pub(crate) doubts_more_streams: bool,
     /// Of the thread that adapts it, if there is one.
     pub(crate) adapter: Bell,
@@ -75,8 +78,8 @@ impl Log {
         &self.streams[self.assignment.stream_of(worker)]
     }
 
-    /// Appends a record that has its place in the [order](crate::lsn_range) of LSNs and rests on the [foreign](LogBuffer::foreign) LSN `rests_on` and all
-    /// before.
+    /// Appends a record that has its place in the [order](crate::lsn_range) of LSNs and rests on the
+    /// [foreign](LogBuffer::foreign) LSN `rests_on` and all before.
     pub(crate) fn append(
         &self,
         worker: WorkerId,
@@ -169,8 +172,8 @@ impl Log {
         }
     }
 
-    /// Whether a commit may be acknowledged: everything up to it is durable, and, with epochs, all of its epoch; or its own log and what it
-    /// rests on (REST-3).
+    /// Whether a commit may be acknowledged: everything up to it is durable, and, with epochs, all of its
+    /// epoch; or its own log and what it rests on (REST-3).
     pub(crate) fn is_acknowledged(&self, commit: CommitPoint) -> bool {
         match &self.epochs {
             None => self.horizon.covers(commit),
@@ -183,9 +186,9 @@ impl Log {
         self.horizon.covers_own(commit)
     }
 
-    /// The same for who asks again and again, and will not sleep over the answer: with background threads, as of the end of the last flush. Whoever ends a
-    /// flush computes the horizon; computing it here as well would have each look of each committer fetch the counter and all marks from
-    /// those who write them.
+    /// The same for who asks again and again, and will not sleep over the answer: with background threads, as
+    /// of the end of the last flush. Whoever ends a flush computes the horizon; computing it here as well
+    /// would have each look of each committer fetch the counter and all marks from those who write them.
     pub(crate) fn is_known_acknowledged(&self, commit: CommitPoint) -> bool {
         if self.epochs.is_none() && self.options.background {
             return self.horizon.reached() >= commit.rests_on() && self.is_in_own(commit);
@@ -193,7 +196,8 @@ impl Log {
         self.is_acknowledged(commit)
     }
 
-    /// Blocks until a commit may be acknowledged, in the protocol's way; of records that were not drawn, those drawn so far.
+    /// Blocks until a commit may be acknowledged, in the protocol's way; of records that were not drawn,
+    /// those drawn so far.
     pub(crate) fn wait_acknowledged(&self, commit: CommitPoint) -> Result<(), LogFailed> {
         if let Some(worker) = commit.own() {
             // Others only as far as the commit rests on them.
@@ -211,8 +215,9 @@ impl Log {
         }
     }
 
-    /// The same for a commit whose flush was asked for before, by somebody who went on meanwhile and so most likely has others under way: the log's thread writes for
-    /// it. Who led a flush here would do nothing else until it has ended.
+    /// The same for a commit whose flush was asked for before, by somebody who went on meanwhile and so most
+    /// likely has others under way: the log's thread writes for it. Who led a flush here would do nothing
+    /// else until it has ended.
     pub(crate) fn wait_requested(&self, commit: CommitPoint) -> Result<(), LogFailed> {
         if !self.options.background || self.epochs.is_some() {
             return self.wait_acknowledged(commit);
@@ -308,12 +313,14 @@ impl Log {
         }
     }
 
-    /// The same for a committer, together with others; or the stream's thread does it, and the committer sleeps meanwhile.
+    /// The same for a committer, together with others; or the stream's thread does it, and the committer
+    /// sleeps meanwhile.
     fn join_flush(&self, stream: &Stream, lsn: u64) {
         // With epochs that thread writes only when the epoch thread says so.
         let has_thread = self.options.background && self.epochs.is_none();
-        // Acquire: pairs with the Release in `flusher::stop`. Who closes the log has stopped the threads, so it sees that and leads; who
-        // does not see it yet and follows is woken by that last flush, or by the log's end.
+        // Acquire: pairs with the Release in `flusher::stop`. Who closes the log has stopped the threads, so
+        // it sees that and leads; who does not see it yet and follows is woken by that last flush, or by the
+        // log's end.
         let thread = (has_thread && !self.stopping.load(Acquire)).then_some(&stream.bell);
         let is_needed = || self.is_needed(stream, lsn);
         let begin = || stream.begin(&self.horizon, &self.buffers);
@@ -351,7 +358,8 @@ impl Log {
         }
     }
 
-    /// Tasks that waited for the stream's workers to have written have only the horizon to wait for now (TICKET-2).
+    /// Tasks that waited for the stream's workers to have written have only the horizon to wait for now
+    /// (TICKET-2).
     pub(crate) fn hand_over_tasks(&self, stream: &Stream) {
         if self.options.protocol == LogProtocol::Rfa {
             fence(SeqCst); // TICKET-1

@@ -31,7 +31,8 @@ impl LogBuffer {
         Self::Worker(buffer.with_ranges(options.lsn_range.into()))
     }
 
-    /// Draws an LSN and copies the record in; see [`WorkerBuffer::append_in_order`], [`SerialBuffer::append`]. In a serial log every record is the newest.
+    /// Draws an LSN and copies the record in; see [`WorkerBuffer::append_in_order`],
+    /// [`SerialBuffer::append`]. In a serial log every record is the newest.
     #[inline]
     pub(crate) fn append(
         &self,

@@ -1,31 +1,42 @@
 //! Ranges of LSNs: one write to the shared counter serves many records of a worker.
 //!
-//! The counter is one line, and every record of every worker wants a number from it. So a worker draws a *range* when a record needs an LSN
-//! and uses it up record by record, all of it under its buffer latch. Numbers drawn ahead are older than what others have logged since. Three things must not come of
-//! that: a page whose LSN goes back (W7), a transaction that is durable without what it saw, and an unused number that holds everybody's horizon down.
+//! The counter is one line, and every record of every worker wants a number from it. So a worker draws a
+//! *range* when a record needs an LSN and uses it up record by record, all of it under its buffer latch.
+//! Numbers drawn ahead are older than what others have logged since. Three things must not come of that: a
+//! page whose LSN goes back (W7), a transaction that is durable without what it saw, and an unused number
+//! that holds everybody's horizon down.
 //!
-//! 1. A record that names what it comes [after](Order::After) takes the next LSN of the open range if that is above its **floor**; see RANGE-3.
-//! 2. Else what is left of the range is [void](crate::void), and a range is drawn anew, all above the counter as it was, and so above every floor.
-//! 3. When the buffer is exchanged for a flush, what is left is void. The batch takes its voids along to disk.
+//! 1. A record that names what it comes [after](Order::After) takes the next LSN of the open range if that is
+//!    above its **floor**; see RANGE-3.
+//! 2. Else what is left of the range is [void](crate::void), and a range is drawn anew, all above the counter
+//!    as it was, and so above every floor.
+//! 3. When the buffer is exchanged for a flush, what is left is void. The batch takes its voids along to
+//!    disk.
 //!
 //! | a drawn LSN is | who may change that |
 //! |---|---|
 //! | open: in the range, above the last record | who appends to the worker's buffer: to used or void; who takes the buffer: to void |
 //! | used by a record, or void | nobody; both become durable with the batch |
 //!
-//! - **RANGE-1** A worker with an open range has a record in its buffer that is below the range: a range is drawn for a record, and its rest does not outlive the
-//!   buffer's exchange. So the worker's mark (HORIZON-1) is below each open LSN, and nothing but records that are not durable holds the horizon, as ever. A worker
-//!   with nothing to log has no range (W1).
-//! - **RANGE-2** LSNs of one worker rise from record to record, and those of a later batch lie above the counter as it was when the earlier one was taken. So BUFFER-2 holds, what a chunk
-//!   says of its stream (`complete_below`) stays true, and a worker may get another stream (ASSIGN-1 to 3).
-//! - **RANGE-3** A record's LSN is above its floor: the LSNs of the pages that it changes, looked at under their latches, and every commit LSN that the lock table has handed to a
-//!   transaction of its worker with locks let go of early (W8). So a page's LSN never goes back; who saw a commit comes after it, also in the log, and what is up to the horizon is closed; and a record never
-//!   rests on one above it (REST-1).
-//! - **RANGE-4** Who has no floor draws [afresh](Order::Newest): a record whose pages' former lives it cannot see, because it takes or frees pages, or makes them from
-//!   nothing. It is above all that was drawn before, their last changes too.
-//! - **RANGE-5** The counter is above every LSN drawn so far, and no bound below those to come. That is one above the durable horizon
-//!   ([`lsn_bound`](azekura_base::DurableLog::lsn_bound)), by RANGE-1; once everything below a counter is durable, that counter is.
-//! - **RANGE-6** Every LSN up to the horizon is a record or a void on disk, so a recovery that counts voids as present finds the cut at the first LSN that is neither (W5).
+//! - **RANGE-1** A worker with an open range has a record in its buffer that is below the range: a range is
+//!   drawn for a record, and its rest does not outlive the buffer's exchange. So the worker's mark
+//!   (HORIZON-1) is below each open LSN, and nothing but records that are not durable holds the horizon, as
+//!   ever. A worker with nothing to log has no range (W1).
+//! - **RANGE-2** LSNs of one worker rise from record to record, and those of a later batch lie above the
+//!   counter as it was when the earlier one was taken. So BUFFER-2 holds, what a chunk says of its stream
+//!   (`complete_below`) stays true, and a worker may get another stream (ASSIGN-1 to 3).
+//! - **RANGE-3** A record's LSN is above its floor: the LSNs of the pages that it changes, looked at under
+//!   their latches, and every commit LSN that the lock table has handed to a transaction of its worker with
+//!   locks let go of early (W8). So a page's LSN never goes back; who saw a commit comes after it, also in
+//!   the log, and what is up to the horizon is closed; and a record never rests on one above it (REST-1).
+//! - **RANGE-4** Who has no floor draws [afresh](Order::Newest): a record whose pages' former lives it cannot
+//!   see, because it takes or frees pages, or makes them from nothing. It is above all that was drawn before,
+//!   their last changes too.
+//! - **RANGE-5** The counter is above every LSN drawn so far, and no bound below those to come. That is one
+//!   above the durable horizon ([`lsn_bound`](azekura_base::DurableLog::lsn_bound)), by RANGE-1; once
+//!   everything below a counter is durable, that counter is.
+//! - **RANGE-6** Every LSN up to the horizon is a record or a void on disk, so a recovery that counts voids
+//!   as present finds the cut at the first LSN that is neither (W5).
 //!
 //! Readers of the counter, by RANGE-5:
 //!
@@ -39,12 +50,14 @@
 //! | a page that was to be formatted and is not | above its former life | the counter |
 //! | an idle worker's first mark | below its own to come | the counter: its own range is drawn after that |
 //!
-//! What is given up: of two commits that neither has to come after the other, and neither is acknowledged, the earlier may be lost and the later kept, if they
-//! are of two workers. Elsewhere the log keeps a beginning of all that was appended; here, of what each worker appended, closed under what depends on what.
+//! What is given up: of two commits that neither has to come after the other, and neither is acknowledged,
+//! the earlier may be lost and the later kept, if they are of two workers. Elsewhere the log keeps a
+//! beginning of all that was appended; here, of what each worker appended, closed under what depends on what.
 //!
-//! *How long a range is.* As many LSNs as the buffer's last filling had records, less those that are in it already; when it has more than that, as many again. Where ranges are broken off
-//! because others change the same pages, no more than the last one served, and twice as many after each that is used up. A void costs a few bytes of log, so
-//! this is about speed only.
+//! *How long a range is.* As many LSNs as the buffer's last filling had records, less those that are in it
+//! already; when it has more than that, as many again. Where ranges are broken off because others change the
+//! same pages, no more than the last one served, and twice as many after each that is used up. A void costs a
+//! few bytes of log, so this is about speed only.
 //!
 //! Model: `tests/loom_range.rs`.
 
@@ -57,7 +70,8 @@ use crate::void::Void;
 pub enum Order {
     /// Above every LSN drawn so far: it draws its own.
     Newest,
-    /// Above this LSN, and above what its worker has been [told](crate::worker_buffer::WorkerBuffer::rest_on) to come after.
+    /// Above this LSN, and above what its worker has been [told](crate::worker_buffer::WorkerBuffer::rest_on)
+    /// to come after.
     After(Lsn),
 }
 
@@ -102,7 +116,8 @@ impl LsnRange {
         Some(self.next - 1)
     }
 
-    /// Ends the range because it has no LSN for a record that comes after something: tells what is void of it.
+    /// Ends the range because it has no LSN for a record that comes after something: tells what is void of
+    /// it.
     pub(crate) fn break_off(&mut self) -> Option<Void> {
         let void = self.close();
         if void.is_some() {

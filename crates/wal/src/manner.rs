@@ -5,10 +5,12 @@
 //! | by the thread | the log's thread, as in a serial log: again at once, with whoever is back | threads take as long to wake as a flush takes, and have other things to do |
 //! | among themselves | a committer, who may wait for the others of the last flush (`gathering`) | a flush takes long: all go with each of them, not with every other |
 //!
-//! Which of the two that is depends on the device, on the processors, and on what clients do between their commits, and differs by up to a
-//! factor of two either way. So it is tried, and what counts is commits per second over a *stretch* of flushes. One of the manners is at **home**: the
-//! other must be plainly better, and it only as good. A crowd's home is the thread, so that nobody is worse off than with a serial log, whose commit thread does the same;
-//! two committers' is themselves, for by the thread each commit waits for one more thread to be woken.
+//! Which of the two that is depends on the device, on the processors, and on what clients do between their
+//! commits, and differs by up to a factor of two either way. So it is tried, and what counts is commits per
+//! second over a *stretch* of flushes. One of the manners is at **home**: the other must be plainly better,
+//! and it only as good. A crowd's home is the thread, so that nobody is worse off than with a serial log,
+//! whose commit thread does the same; two committers' is themselves, for by the thread each commit waits for
+//! one more thread to be woken.
 //!
 //! | state | leaves it when |
 //! |---|---|
@@ -17,11 +19,13 @@
 //! | away | so many stretches are over: tries home for one |
 //! | trying home | that stretch is over: keeps it if it is about as good, else goes back for twice as many stretches |
 //!
-//! On a machine that is busy with other things, rates of stretches differ by more than the manners do. So one good stretch is not enough to leave home, and
-//! one bad stretch is enough to come back, which is looked for often. Rates that have changed for good (another device, another load) make the pauses short again. A stretch in which
-//! nobody committed for a while says nothing and begins anew.
+//! On a machine that is busy with other things, rates of stretches differ by more than the manners do. So one
+//! good stretch is not enough to leave home, and one bad stretch is enough to come back, which is looked for
+//! often. Rates that have changed for good (another device, another load) make the pauses short again. A
+//! stretch in which nobody committed for a while says nothing and begins anew.
 //!
-//! A trial of what is worse costs all who commit meanwhile. So one that is plainly lost is over after a third of a stretch, and the first comes after some stretches at home.
+//! A trial of what is worse costs all who commit meanwhile. So one that is plainly lost is over after a third
+//! of a stretch, and the first comes after some stretches at home.
 
 use std::time::Duration;
 
@@ -175,7 +179,8 @@ impl Judge {
             self.manner = self.manner.other();
             left
         };
-        // Who was away for nothing comes home to a longer pause, so that two manners that are alike do not take turns.
+        // Who was away for nothing comes home to a longer pause, so that two manners that are alike do not
+        // take turns.
         let pause = if left_home_rightly { 1 } else { 2 * self.pauses[self.place()] };
         self.settle(pause, rate);
     }

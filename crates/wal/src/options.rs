@@ -18,12 +18,13 @@ pub const MAX_STREAMS: usize = 64;
 /// How many files are written at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamCount {
-    /// As many as are good. Measured when the log is created (about 50 ms): more than one only where concurrent synchronous writes do
-    /// not slow each other down, see [`parallelism`](crate::parallelism). While the log is written (with `background`), more or fewer are
-    /// tried now and then, more often when the device comes to behave otherwise, and what makes commits quicker is kept.
+    /// As many as are good. Measured when the log is created (about 50 ms): more than one only where
+    /// concurrent synchronous writes do not slow each other down, see [`parallelism`](crate::parallelism).
+    /// While the log is written (with `background`), more or fewer are tried now and then, more often when
+    /// the device comes to behave otherwise, and what makes commits quicker is kept.
     Auto,
-    /// The same, beginning with this many (or with the number of workers, if that is less) instead of measuring: an earlier run's
-    /// finding.
+    /// The same, beginning with this many (or with the number of workers, if that is less) instead of
+    /// measuring: an earlier run's finding.
     AutoFrom(usize),
     /// This many, at least 1, at most the number of workers.
     Fixed(usize),
@@ -31,8 +32,8 @@ pub enum StreamCount {
     UpTo(usize),
 }
 
-/// How records get into buffers, and when a commit counts as durable. Not part of the format: one recovery reads what any of
-/// them wrote, and the next run may choose another.
+/// How records get into buffers, and when a commit counts as durable. Not part of the format: one recovery
+/// reads what any of them wrote, and the next run may choose another.
 ///
 /// | | `PWal` | `Serial` | `Epoch` |
 /// |---|---|---|---|
@@ -42,7 +43,8 @@ pub enum StreamCount {
 /// | when | as soon as the stream is free | as soon as the stream is free | at the end of each [epoch](crate::epoch) |
 /// | acknowledged | once all before it is durable | the same | once all of its epoch is durable |
 ///
-/// `Rfa` is `PWal`, but a commit that [rests on](crate::commit_point) nothing in other workers' logs is acknowledged once its own is durable.
+/// `Rfa` is `PWal`, but a commit that [rests on](crate::commit_point) nothing in other workers' logs is
+/// acknowledged once its own is durable.
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,8 +60,8 @@ pub enum LogProtocol {
     /// The parallel log of the P-WAL paper.
     #[default]
     PWal,
-    /// The same with remote-flush avoidance: a commit waits for its own log, and for another only if it [rests on](crate::commit_point)
-    /// something there.
+    /// The same with remote-flush avoidance: a commit waits for its own log, and for another only if it
+    /// [rests on](crate::commit_point) something there.
     Rfa,
     /// The serial log after Aether (Johnson et al., VLDB 2010), the paper's rival.
     Serial,
@@ -118,8 +120,9 @@ impl std::str::FromStr for LogProtocol {
 pub struct WalOptions {
     /// How records get into buffers and on disk.
     pub protocol: LogProtocol,
-    /// Number of buffers that threads append to; 0 stands for as many as there are [stripes of threads](azekura_base::striped::stripe_count), so that a
-    /// thread that loses its processor while it appends holds up few others. A serial log has one.
+    /// Number of buffers that threads append to; 0 stands for as many as there are [stripes of
+    /// threads](azekura_base::striped::stripe_count), so that a thread that loses its processor while it
+    /// appends holds up few others. A serial log has one.
     pub workers: usize,
     /// Number of files written at the same time. A serial log writes one.
     pub streams: StreamCount,
@@ -127,20 +130,22 @@ pub struct WalOptions {
     pub segment_bytes: u64,
     /// Size of one worker's buffer. A record's body may take up to half of it.
     pub buffer_bytes: usize,
-    /// Whether the log has threads of its own: one flusher per stream and one that prepares segments. Without them
-    /// everything happens inside the callers' calls, in an order that a test can repeat.
+    /// Whether the log has threads of its own: one flusher per stream and one that prepares segments. Without
+    /// them everything happens inside the callers' calls, in an order that a test can repeat.
     pub background: bool,
-    /// Longest time that a record stays in a buffer when nobody asks for a flush (W3), within a factor of two.
-    /// Only with `background`.
+    /// Longest time that a record stays in a buffer when nobody asks for a flush (W3), within a factor of
+    /// two. Only with `background`.
     pub max_delay: Duration,
     /// Ask for direct I/O.
     pub direct: bool,
-    /// Most LSNs that a worker draws at once, see [`lsn_range`](crate::lsn_range): with 1 each record draws its own. A serial log draws for groups.
+    /// Most LSNs that a worker draws at once, see [`lsn_range`](crate::lsn_range): with 1 each record draws
+    /// its own. A serial log draws for groups.
     pub lsn_range: u32,
 }
 
 impl Default for WalOptions {
-    /// P-WAL, as many workers as stripes of threads, streams measured, 16-MiB segments, 1-MiB buffers, threads, 10 ms, direct, ranges of up to 64 LSNs.
+    /// P-WAL, as many workers as stripes of threads, streams measured, 16-MiB segments, 1-MiB buffers,
+    /// threads, 10 ms, direct, ranges of up to 64 LSNs.
     fn default() -> Self {
         Self {
             protocol: LogProtocol::PWal,
@@ -156,7 +161,8 @@ impl Default for WalOptions {
     }
 }
 
-/// Buffers of a log whose number of workers is not set: one for each [stripe of threads](stripe_count), as far as there can be so many.
+/// Buffers of a log whose number of workers is not set: one for each [stripe of threads](stripe_count), as
+/// far as there can be so many.
 #[must_use]
 pub fn usual_workers() -> usize {
     stripe_count().min(MAX_WORKERS)
@@ -171,7 +177,8 @@ impl WalOptions {
         if self.workers > 0 { self.workers } else { usual_workers() }
     }
 
-    /// The most streams to use where their number is not set: as many as there are workers, or, where their number is not set either, processors.
+    /// The most streams to use where their number is not set: as many as there are workers, or, where their
+    /// number is not set either, processors.
     pub(crate) fn most_streams(&self) -> usize {
         let processors = || thread::available_parallelism().map_or(1, usize::from);
         let most = if self.workers > 0 { self.workers } else { processors() };
@@ -232,7 +239,8 @@ impl WalOptions {
 pub struct LogIdentity {
     /// The database; a chunk of another database is never read.
     pub database_id: u64,
-    /// This opening of the database, larger than every one before. Chunks of different openings are never mixed (W5).
+    /// This opening of the database, larger than every one before. Chunks of different openings are never
+    /// mixed (W5).
     pub incarnation: u32,
     /// The first LSN to be drawn; above every LSN that any file of the log has ever held.
     pub first_lsn: Lsn,
@@ -246,7 +254,8 @@ pub struct WorkerId {
 }
 
 impl WorkerId {
-    /// The worker with this number. One beyond the log's worker count stands for the number modulo that count.
+    /// The worker with this number. One beyond the log's worker count stands for the number modulo that
+    /// count.
     #[must_use]
     pub const fn from_index(index: usize) -> Self {
         Self { index: index as u32, may_use_reserve: false }
@@ -258,8 +267,8 @@ impl WorkerId {
         self.index as usize
     }
 
-    /// The same buffer, for records that undo a transaction: they get in where others are refused because the disk is
-    /// full, as long as the reserve lasts (one segment for each stream).
+    /// The same buffer, for records that undo a transaction: they get in where others are refused because the
+    /// disk is full, as long as the reserve lasts (one segment for each stream).
     #[must_use]
     pub const fn with_reserve(self) -> Self {
         Self { may_use_reserve: true, ..self }

@@ -1,8 +1,9 @@
 //! How many streams a device deserves: its *sync parallelism*, measured.
 //!
-//! A commit waits for all streams, so several streams pay only if a synchronous write is not slowed down by another
-//! one at the same time. A device with a power-safe cache has such parallelism (the paper's ioDrive, section 2.2,
-//! Figure 3); one that must be told to empty its cache has little, and one stream that gathers all buffers wins.
+//! A commit waits for all streams, so several streams pay only if a synchronous write is not slowed down by
+//! another one at the same time. A device with a power-safe cache has such parallelism (the paper's ioDrive,
+//! section 2.2, Figure 3); one that must be told to empty its cache has little, and one stream that gathers
+//! all buffers wins.
 
 use std::io;
 use std::path::Path;
@@ -21,8 +22,9 @@ use crate::options::MAX_STREAMS;
 const ROUND: Duration = Duration::from_millis(14);
 /// Each writer's file.
 const FILE_BYTES: u64 = 64 * UNIT_BYTES as u64;
-/// A write may take this much longer beside twice as many others, or they slow each other down. Little: a commit waits longer with more streams though a write takes no longer
-/// (`adapt`), so only where it takes less for half the bytes can they pay.
+/// A write may take this much longer beside twice as many others, or they slow each other down. Little: a
+/// commit waits longer with more streams though a write takes no longer (`adapt`), so only where it takes
+/// less for half the bytes can they pay.
 const UNDISTURBED: f64 = 1.05;
 /// Fewer writes than this in a round say nothing: the device or the machine is too busy with other things.
 const FEWEST_WRITES: usize = 16;
@@ -30,8 +32,9 @@ const FEWEST_WRITES: usize = 16;
 /// The measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// Median microseconds of a synchronous 4-KiB write, by number of concurrent writers. The median, because a rate
-    /// would measure how busy the machine is with other things. Not finite if a round was too short to tell.
+    /// Median microseconds of a synchronous 4-KiB write, by number of concurrent writers. The median, because
+    /// a rate would measure how busy the machine is with other things. Not finite if a round was too short to
+    /// tell.
     pub write_us: Vec<(usize, f64)>,
     /// The number of streams that follows.
     pub streams: usize,
@@ -39,8 +42,8 @@ pub struct Measured {
 
 /// Measures in scratch files in `dir`, and removes them.
 ///
-/// Rounds of 14 ms with 1, 2, 4, … writers, as long as doubling pays and at most `max_streams` are asked for. Blocks;
-/// on most devices there are two rounds.
+/// Rounds of 14 ms with 1, 2, 4, … writers, as long as doubling pays and at most `max_streams` are asked for.
+/// Blocks; on most devices there are two rounds.
 ///
 /// # Errors
 ///

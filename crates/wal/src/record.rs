@@ -8,10 +8,12 @@
 //! | length of the body | varint |
 //! | body | bytes |
 //!
-//! so a worker that appends alone spends two bytes on a small record (the paper's records carry 132, section 5.2.1).
+//! so a worker that appends alone spends two bytes on a small record (the paper's records carry 132, section
+//! 5.2.1).
 //!
-//! Where records tell [what they rest on](crate::commit_point), the first field is twice the skipped LSNs, plus 1 if this record rests on more than the
-//! one before; then by how much follows as a varint. So a record that rests on nothing new costs no byte more.
+//! Where records tell [what they rest on](crate::commit_point), the first field is twice the skipped LSNs,
+//! plus 1 if this record rests on more than the one before; then by how much follows as a varint. So a record
+//! that rests on nothing new costs no byte more.
 
 use azekura_base::varint;
 
@@ -75,8 +77,8 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// Takes the next record off the front of `input`; `None` when it is cut off or a number would overflow. Of the record just taken
-    /// `rests_on` tells from then on.
+    /// Takes the next record off the front of `input`; `None` when it is cut off or a number would overflow.
+    /// Of the record just taken `rests_on` tells from then on.
     pub(crate) fn take<'a>(&mut self, input: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
         let mut skipped = varint::take_u64(input)?;
         if let Some(rests_on) = &mut self.rests_on {

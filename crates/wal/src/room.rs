@@ -5,8 +5,9 @@
 //! | no | nobody was refused since the buffer was taken last | who is refused |
 //! | yes | somebody sleeps, or is about to | who takes the buffer: changes the word, and wakes once the latch is let go |
 //!
-//! - **ROOM-1** The flag lies under the buffer's latch, and the word changes under it. Whoever is refused gets the word's value under the
-//!   same latch, so the next taking changes the word that he sleeps on, and he does not sleep over it.
+//! - **ROOM-1** The flag lies under the buffer's latch, and the word changes under it. Whoever is refused
+//!   gets the word's value under the same latch, so the next taking changes the word that he sleeps on, and
+//!   he does not sleep over it.
 
 use azekura_base::sync::WaitWord;
 use azekura_base::sync::atomic::Ordering::{Relaxed, Release};

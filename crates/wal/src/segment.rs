@@ -10,16 +10,19 @@
 //! | old | chunks of earlier runs, never written again (W5); its largest LSN is bounded by the next one's header, or looked up by the first trim | `trim` |
 //! | spare | nothing that counts any more | renamed to the next sequence number: ready |
 //!
-//! - **SEGMENT-1** A sequence number is never used twice in one incarnation, and a new incarnation uses numbers above
-//!   every file that is there, so stale chunks never fit their new place (CHUNK-1).
-//! - **SEGMENT-2** (W11) Records are admitted to the buffers only while [`SegmentStore::usable_bytes`] covers what the
-//!   buffers can hold, *and* a flush on its way that is not placed yet. So what has an LSN always has a place on disk.
-//! - **SEGMENT-4** A stream keeps as many segments as its log needed at the last few trims of this run, so a log that
-//!   grows and is trimmed in turns neither removes nor makes files. Both delay the log's writes: a file system that is
-//!   mounted with `discard` reports every removed block to the device. Segments of earlier runs do not count as needed:
-//!   otherwise each opening would keep one file more than the one before.
-//! - **SEGMENT-3** Of what is prepared, the last [`Sizes::reserve`] bytes admit only records that undo: a transaction
-//!   that meets a full disk can be rolled back, up to that much log for each stream, and the store goes on.
+//! - **SEGMENT-1** A sequence number is never used twice in one incarnation, and a new incarnation uses
+//!   numbers above every file that is there, so stale chunks never fit their new place (CHUNK-1).
+//! - **SEGMENT-2** (W11) Records are admitted to the buffers only while [`SegmentStore::usable_bytes`] covers
+//!   what the buffers can hold, *and* a flush on its way that is not placed yet. So what has an LSN always
+//!   has a place on disk.
+//! - **SEGMENT-4** A stream keeps as many segments as its log needed at the last few trims of this run, so a
+//!   log that grows and is trimmed in turns neither removes nor makes files. Both delay the log's writes: a
+//!   file system that is mounted with `discard` reports every removed block to the device. Segments of
+//!   earlier runs do not count as needed: otherwise each opening would keep one file more than the one
+//!   before.
+//! - **SEGMENT-3** Of what is prepared, the last [`Sizes::reserve`] bytes admit only records that undo: a
+//!   transaction that meets a full disk can be rolled back, up to that much log for each stream, and the
+//!   store goes on.
 
 use std::collections::VecDeque;
 use std::io;
@@ -77,8 +80,8 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Ready segments wanted at all times: enough for two whole flushes and the reserve, whatever is left of the
-    /// current one.
+    /// Ready segments wanted at all times: enough for two whole flushes and the reserve, whatever is left of
+    /// the current one.
     pub(crate) const fn ready_segments(&self) -> usize {
         (2 * self.flush + self.reserve).div_ceil(self.segment - self.chunk) as usize
     }
@@ -273,17 +276,21 @@ impl SegmentStore {
         self.sizes.is_some_and(|sizes| self.state.lock().ready.len() < sizes.ready_segments())
     }
 
-    /// Bytes that flushes can certainly place when the current segment is written up to `offset`, however they fall.
+    /// Bytes that flushes can certainly place when the current segment is written up to `offset`, however
+    /// they fall.
     pub(crate) fn usable_bytes(&self, offset: u64) -> u64 {
         let Some(sizes) = self.sizes else { return 0 };
-        // A segment's end is left when a chunk of one buffer does not fit, so up to a chunk of each may be wasted.
+        // A segment's end is left when a chunk of one buffer does not fit, so up to a chunk of each may be
+        // wasted.
         let rest = (sizes.segment - offset).saturating_sub(sizes.chunk);
         rest + self.state.lock().ready.len() as u64 * (sizes.segment - sizes.chunk)
     }
 
-    /// Makes one more segment ready if there are fewer than wanted: recycles a spare one, or writes a new one.
+    /// Makes one more segment ready if there are fewer than wanted: recycles a spare one, or writes a new
+    /// one.
     ///
-    /// Blocks for the device: a new segment is written with zeroes and synced. On failure nothing is left behind.
+    /// Blocks for the device: a new segment is written with zeroes and synced. On failure nothing is left
+    /// behind.
     pub(crate) fn prepare_one(&self) -> io::Result<()> {
         let _one_at_a_time = self.preparing.lock();
         let Some(sizes) = self.sizes else { return Ok(()) };
@@ -367,7 +374,8 @@ impl SegmentStore {
 
     /// Lets go of every segment whose records are all below `below`; returns how many.
     ///
-    /// Old segments that nobody has looked at since this opening are read once. One that cannot be read is kept.
+    /// Old segments that nobody has looked at since this opening are read once. One that cannot be read is
+    /// kept.
     pub(crate) fn trim(&self, below: u64) -> Result<u64, WalError> {
         let _one_at_a_time = self.trimming.lock();
         let looked_up = self.look_up_old();
@@ -442,8 +450,8 @@ impl SegmentStore {
     }
 }
 
-/// A segment's first header tells the largest LSN before it, which bounds the segments before it of that incarnation:
-/// only an incarnation's last segment is read to be trimmed.
+/// A segment's first header tells the largest LSN before it, which bounds the segments before it of that
+/// incarnation: only an incarnation's last segment is read to be trimmed.
 fn bound_earlier(old: &mut [Retired], incarnations: &[Option<u32>], first: Option<Header>) {
     let Some(header) = first else { return };
     let earlier = old.iter_mut().zip(incarnations).filter(|(_, i)| **i == Some(header.incarnation));

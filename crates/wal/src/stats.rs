@@ -7,7 +7,8 @@ use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::options::LogProtocol;
 use crate::parallelism::Measured;
 
-/// Numbers since the log was created. Taken one after the other, so they may not fit each other to the last unit.
+/// Numbers since the log was created. Taken one after the other, so they may not fit each other to the last
+/// unit.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct WalStats {
@@ -27,13 +28,15 @@ pub struct WalStats {
     pub records: u64,
     /// Bytes of those records, with their frames.
     pub record_bytes: u64,
-    /// Writes to the shared LSN counter; fewer than records when workers draw [ranges](crate::lsn_range), or a serial log draws for a group at once.
+    /// Writes to the shared LSN counter; fewer than records when workers draw [ranges](crate::lsn_range), or
+    /// a serial log draws for a group at once.
     pub lsn_draws: u64,
     /// LSNs that were drawn and have no record.
     pub void_lsns: u64,
     /// Commit records, in a log that tracks [what they rest on](crate::commit_point); 0 in others.
     pub commits: u64,
-    /// Of these, those that rested on nothing in another log that was not durable: they waited for their own log only.
+    /// Of these, those that rested on nothing in another log that was not durable: they waited for their own
+    /// log only.
     pub commits_alone: u64,
     /// Commits whose committer blocked, and went on while some record with a smaller LSN was not durable.
     pub acknowledged_above_a_hole: u64,

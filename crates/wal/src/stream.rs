@@ -3,7 +3,8 @@
 //! A flush has four steps; the first runs under the gate's mutex, the others by the leader alone:
 //!
 //! 1. **Take** each worker's buffer, giving it an empty one ([`Stream::begin`]).
-//! 2. **Gather** the batches into chunks: as many as fit the chunk and the segment into one, each worker's a block.
+//! 2. **Gather** the batches into chunks: as many as fit the chunk and the segment into one, each worker's a
+//!    block.
 //! 3. **Write** each chunk synchronously, the next only after the one before is durable (CHUNK-2).
 //! 4. **Settle**: marks move, sleepers wake ([`Log::lead`](crate::log::Log)).
 
@@ -107,7 +108,8 @@ impl Stream {
         }
     }
 
-    /// The workers that the stream has now, in order. A flush has the same from its beginning to its end (ASSIGN-1).
+    /// The workers that the stream has now, in order. A flush has the same from its beginning to its end
+    /// (ASSIGN-1).
     pub(crate) fn workers(&self) -> impl Iterator<Item = usize> + use<> {
         self.assignment.workers_of(self.index)
     }
@@ -117,10 +119,12 @@ impl Stream {
         horizon.pending(self.workers())
     }
 
-    /// Takes the buffers; runs under the gate's mutex. Returns the LSN below which everything is taken (GATE-3).
+    /// Takes the buffers; runs under the gate's mutex. Returns the LSN below which everything is taken
+    /// (GATE-3).
     pub(crate) fn begin<'s>(&'s self, horizon: &DurableHorizon, buffers: &[LogBuffer]) -> (u64, Taken<'s>) {
         let writer = self.writer.lock();
-        // SEGMENT-2: this flush is not placed yet, and what comes into the buffers meanwhile needs a place as well.
+        // SEGMENT-2: this flush is not placed yet, and what comes into the buffers meanwhile needs a place as
+        // well.
         let admission = self.sizes.admission(self.store.usable_bytes(self.offset.load(Relaxed)), 2);
         let taken = self.take(writer, horizon, buffers, admission);
         (taken.covers, taken)
@@ -305,7 +309,8 @@ impl Stream {
         self.workers().for_each(|w| buffers[w].admit(admission));
     }
 
-    /// Closes the buffers to all records, until [`open_buffers`](Self::open_buffers). The caller has the writer, and keeps it.
+    /// Closes the buffers to all records, until [`open_buffers`](Self::open_buffers). The caller has the
+    /// writer, and keeps it.
     pub(crate) fn close_buffers(&self, buffers: &[LogBuffer]) {
         self.admit(buffers, Admission::None);
     }

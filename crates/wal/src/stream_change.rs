@@ -1,12 +1,14 @@
 //! Changing the number of streams in use while the log is written.
 //!
-//! 1. Lead every stream's gate, in order: no flush goes on, and none begins (ASSIGN-1). Each is claimed (GATE-7), so it takes one flush of the stream.
+//! 1. Lead every stream's gate, in order: no flush goes on, and none begins (ASSIGN-1). Each is claimed
+//!    (GATE-7), so it takes one flush of the stream.
 //! 2. Close the buffers: an appender waits, as it does for a segment, for a stream's writer, which we hold.
 //! 3. Write what is in the buffers by the streams it belongs to, and settle (ASSIGN-2).
 //! 4. Change the number, unless a stream would then have less prepared than its buffers can hold (SEGMENT-2).
 //! 5. Open the buffers by the new assignment (ASSIGN-3), let the writers and gates go, wake whom it concerns.
 //!
-//! Committers wait for one flush of each stream meanwhile; it is done a few times in a log's life, see [`adapt`](crate::adapt).
+//! Committers wait for one flush of each stream meanwhile; it is done a few times in a log's life, see
+//! [`adapt`](crate::adapt).
 
 use azekura_base::LogFailed;
 

@@ -16,14 +16,14 @@ use crate::wal::Wal;
 
 /// The tasks that wait, by what they wait for.
 ///
-/// - **TICKET-1** A task registers, then looks at the marks; a flusher moves the marks, then looks at the tasks.
-///   Both put a sequentially consistent fence between, so one of them sees the other. The task must look at the
-///   marks themselves: the horizon as last computed is stored by the flusher after its fence, so a task that reads
-///   only that number can miss it while the flusher misses the task.
-/// - **TICKET-2** A task whose commit needs its own worker's log, and others only
-///   [so far](crate::commit_point), waits first for its worker's mark and then for the horizon. The flusher that
-///   moves the mark hands the task over, and computes the horizon after that: another flusher that computed it
-///   before the task was handed over had moved its marks before, and the mutex makes them visible.
+/// - **TICKET-1** A task registers, then looks at the marks; a flusher moves the marks, then looks at the
+///   tasks. Both put a sequentially consistent fence between, so one of them sees the other. The task must
+///   look at the marks themselves: the horizon as last computed is stored by the flusher after its fence, so
+///   a task that reads only that number can miss it while the flusher misses the task.
+/// - **TICKET-2** A task whose commit needs its own worker's log, and others only [so
+///   far](crate::commit_point), waits first for its worker's mark and then for the horizon. The flusher that
+///   moves the mark hands the task over, and computes the horizon after that: another flusher that computed
+///   it before the task was handed over had moved its marks before, and the mutex makes them visible.
 #[derive(Debug, Default)]
 pub struct Wakers {
     waiting: Mutex<Waiting>,
@@ -53,11 +53,11 @@ impl Waiting {
 }
 
 impl Wakers {
-    /// The step of a poll: registers the task, or renews its waker, unless the commit is acknowledged. Returns
-    /// whether it is; after `false` a later flush wakes the task (TICKET-1).
+    /// The step of a poll: registers the task, or renews its waker, unless the commit is acknowledged.
+    /// Returns whether it is; after `false` a later flush wakes the task (TICKET-1).
     ///
-    /// `is_in_own` tells whether the commit's worker, if it names one, has written it. `is_acknowledged` computes
-    /// from the marks; a result that another thread has computed is not enough.
+    /// `is_in_own` tells whether the commit's worker, if it names one, has written it. `is_acknowledged`
+    /// computes from the marks; a result that another thread has computed is not enough.
     pub fn poll(
         &self,
         commit: CommitPoint,
@@ -73,7 +73,8 @@ impl Wakers {
         is_acknowledged()
     }
 
-    /// Registers a task for a commit, or renews its waker. The caller looks at the marks afterwards (TICKET-1).
+    /// Registers a task for a commit, or renews its waker. The caller looks at the marks afterwards
+    /// (TICKET-1).
     fn register(
         &self,
         commit: CommitPoint,
@@ -117,8 +118,9 @@ impl Wakers {
         drop(forgotten); // as above
     }
 
-    /// Has the tasks whose commits lie below this mark of their worker wait for the horizon only (TICKET-2). The caller has moved the mark and put a fence,
-    /// and then puts a fence, computes the horizon and calls [`wake_through`](Self::wake_through).
+    /// Has the tasks whose commits lie below this mark of their worker wait for the horizon only (TICKET-2).
+    /// The caller has moved the mark and put a fence, and then puts a fence, computes the horizon and calls
+    /// [`wake_through`](Self::wake_through).
     pub fn hand_over(&self, worker: usize, mark: u64) {
         // Relaxed: ordered by the fences.
         if self.count.load(Relaxed) == 0 {
@@ -132,8 +134,8 @@ impl Wakers {
         waiting.for_all.extend(written);
     }
 
-    /// Wakes every task that waits for the horizon to reach an LSN up to this one, without a lock in hand. The caller has moved the marks,
-    /// then put a fence, then computed `lsn` (TICKET-1).
+    /// Wakes every task that waits for the horizon to reach an LSN up to this one, without a lock in hand.
+    /// The caller has moved the marks, then put a fence, then computed `lsn` (TICKET-1).
     pub fn wake_through(&self, lsn: Lsn) {
         // Relaxed: ordered by the fences.
         if self.count.load(Relaxed) == 0 {
@@ -205,8 +207,9 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
         &self.wal
     }
 
-    /// Blocks until the record, and every one before it [that matters](crate::commit_point), is durable. The log's threads write; without them, or if nobody was asked for the flush before, the
-    /// caller, as [`Wal::wait_acknowledged`] has it.
+    /// Blocks until the record, and every one before it [that matters](crate::commit_point), is durable. The
+    /// log's threads write; without them, or if nobody was asked for the flush before, the caller, as
+    /// [`Wal::wait_acknowledged`] has it.
     ///
     /// # Errors
     ///
@@ -241,7 +244,8 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
         }
     }
 
-    /// Whether the record, and every one before it [that matters](crate::commit_point), is durable. Never blocks.
+    /// Whether the record, and every one before it [that matters](crate::commit_point), is durable. Never
+    /// blocks.
     ///
     /// # Errors
     ///

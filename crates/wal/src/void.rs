@@ -1,7 +1,8 @@
 //! Void LSNs: those that a worker drew and gave to no record, as its blocks tell them.
 //!
-//! Whoever draws [a range](crate::lsn_range) and does not use it up says so where the records are, so that LSNs stay dense: a missing number
-//! is still proof of a lost record (W5). A block's voids are rows of LSNs, in order, each as two varints:
+//! Whoever draws [a range](crate::lsn_range) and does not use it up says so where the records are, so that
+//! LSNs stay dense: a missing number is still proof of a lost record (W5). A block's voids are rows of LSNs,
+//! in order, each as two varints:
 //!
 //! | field | counted from |
 //! |---|---|

@@ -34,8 +34,8 @@ const CLOSED: &str = "the log was closed";
 
 /// A parallel write-ahead log.
 ///
-/// Records are bodies of bytes that the log does not look into. Dropping it flushes, as [`Wal::close`] does, but
-/// cannot report an error.
+/// Records are bodies of bytes that the log does not look into. Dropping it flushes, as [`Wal::close`] does,
+/// but cannot report an error.
 #[derive(Debug)]
 pub struct Wal {
     log: Arc<Log>,
@@ -46,16 +46,16 @@ pub struct Wal {
 }
 
 impl Wal {
-    /// Creates the log of a new incarnation in `dir`, beside what earlier ones have left there, which is only read
-    /// and, by [`Wal::trim`], let go of.
+    /// Creates the log of a new incarnation in `dir`, beside what earlier ones have left there, which is only
+    /// read and, by [`Wal::trim`], let go of.
     ///
-    /// Makes the directories, one segment per stream, and as many more as it takes before records can be admitted;
-    /// left-over prepared segments are used. Blocks for the device.
+    /// Makes the directories, one segment per stream, and as many more as it takes before records can be
+    /// admitted; left-over prepared segments are used. Blocks for the device.
     ///
     /// # Errors
     ///
-    /// [`WalError::Options`], [`WalError::IncarnationNotNew`], [`WalError::Io`]; records of earlier incarnations are as
-    /// they were.
+    /// [`WalError::Options`], [`WalError::IncarnationNotNew`], [`WalError::Io`]; records of earlier
+    /// incarnations are as they were.
     pub fn create(
         fs: Arc<dyn Fs>,
         dir: &Path,
@@ -122,8 +122,9 @@ impl Wal {
 
     /// Appends a record and returns its LSN, which is above all drawn before.
     ///
-    /// Copies the body into the worker's buffer: no I/O unless the buffer is full, or no segment is ready. Then the
-    /// caller waits for a flush to begin (without background threads: leads one), or makes a segment.
+    /// Copies the body into the worker's buffer: no I/O unless the buffer is full, or no segment is ready.
+    /// Then the caller waits for a flush to begin (without background threads: leads one), or makes a
+    /// segment.
     ///
     /// # Errors
     ///
@@ -132,8 +133,9 @@ impl Wal {
         self.append_in_order(worker, body, Order::Newest, Lsn(0))
     }
 
-    /// The same for a record whose LSN need not be above all drawn before: where it may come after less, many records are served by one
-    /// write to the counter; see [`lsn_range`](crate::lsn_range). It rests on the record with LSN `rests_on`, and so on all before that, in whatever log; see
+    /// The same for a record whose LSN need not be above all drawn before: where it may come after less, many
+    /// records are served by one write to the counter; see [`lsn_range`](crate::lsn_range). It rests on the
+    /// record with LSN `rests_on`, and so on all before that, in whatever log; see
     /// [`foreign`](Self::foreign).
     ///
     /// # Errors
@@ -149,8 +151,9 @@ impl Wal {
         self.log.append(worker, body, order, rests_on).map(|done| done.lsn)
     }
 
-    /// Appends a commit record, as [`append`](Self::append) does; what must be durable before it is acknowledged. It comes after what this worker has appended, and after
-    /// what it was told to [rest on](Self::rest_on).
+    /// Appends a commit record, as [`append`](Self::append) does; what must be durable before it is
+    /// acknowledged. It comes after what this worker has appended, and after what it was told to [rest
+    /// on](Self::rest_on).
     ///
     /// # Errors
     ///
@@ -159,25 +162,27 @@ impl Wal {
         self.log.append_commit(worker, body)
     }
 
-    /// `lsn` if a record that `worker` appends after having seen the one with that LSN [rests on](crate::commit_point) it and must say so;
-    /// 0 if not: it is the worker's own, or durable, or the log does not want to know. A few loads.
+    /// `lsn` if a record that `worker` appends after having seen the one with that LSN [rests
+    /// on](crate::commit_point) it and must say so; 0 if not: it is the worker's own, or durable, or the log
+    /// does not want to know. A few loads.
     #[must_use]
     pub fn foreign(&self, worker: WorkerId, lsn: Lsn) -> Lsn {
         self.log.buffer(worker).foreign(&self.log.horizon, lsn)
     }
 
-    /// Has all that the caller has `worker` append from now on come after the record with this LSN, and [rest on](crate::commit_point) it, if that matters.
+    /// Has all that the caller has `worker` append from now on come after the record with this LSN, and [rest
+    /// on](crate::commit_point) it, if that matters.
     pub fn rest_on(&self, worker: WorkerId, lsn: Lsn) {
         self.log.buffer(worker).rest_on(&self.log.horizon, lsn);
     }
 
-    /// Blocks until a commit may be acknowledged: the record and every one before it is durable, and, in a log
-    /// with epochs, all of its epoch. Of records that were not drawn yet, those drawn so far. A point of
+    /// Blocks until a commit may be acknowledged: the record and every one before it is durable, and, in a
+    /// log with epochs, all of its epoch. Of records that were not drawn yet, those drawn so far. A point of
     /// [`append_commit`](Self::append_commit) may need less.
     ///
-    /// In a P-WAL the caller writes the log itself if nobody else does; in a serial log the commit thread does; with epochs
-    /// the epoch's end is waited for (without background threads: the caller ends it). [`DurableLog::make_durable`], which
-    /// pages wait for, never waits for an epoch.
+    /// In a P-WAL the caller writes the log itself if nobody else does; in a serial log the commit thread
+    /// does; with epochs the epoch's end is waited for (without background threads: the caller ends it).
+    /// [`DurableLog::make_durable`], which pages wait for, never waits for an epoch.
     ///
     /// # Errors
     ///
@@ -186,30 +191,32 @@ impl Wal {
         self.log.wait_acknowledged(commit.into())
     }
 
-    /// The last commit LSN that may be acknowledged by now, as [`Wal::wait_acknowledged`] has it. Never blocks; costs a load per worker, or
-    /// with epochs one.
+    /// The last commit LSN that may be acknowledged by now, as [`Wal::wait_acknowledged`] has it. Never
+    /// blocks; costs a load per worker, or with epochs one.
     #[must_use]
     pub fn acknowledged_lsn(&self) -> Lsn {
         self.log.epochs.as_ref().map_or_else(|| self.log.horizon.compute(), EpochClock::published)
     }
 
-    /// A ticket for a record, and a request to flush it. A thread that would only wait for the ticket at once had
-    /// better call [`Wal::wait_acknowledged`], and so perhaps do the write itself.
+    /// A ticket for a record, and a request to flush it. A thread that would only wait for the ticket at once
+    /// had better call [`Wal::wait_acknowledged`], and so perhaps do the write itself.
     pub fn ticket(self: &Arc<Self>, commit: impl Into<CommitPoint>) -> Ticket {
         machine::adds(&**self); // the count
         Self::ticket_through(Arc::clone(self), commit)
     }
 
-    /// The same, through any reference to the log: [`Wal::ticket`]'s is counted on one line, which all threads then write.
+    /// The same, through any reference to the log: [`Wal::ticket`]'s is counted on one line, which all
+    /// threads then write.
     pub fn ticket_through<W: Deref<Target = Self>>(wal: W, commit: impl Into<CommitPoint>) -> Ticket<W> {
         let commit = commit.into();
         wal.log.request_soon(commit);
         Ticket::new(wal, commit, false)
     }
 
-    /// The same without the request, for one of several tickets that the caller is about to wait for: then the first wait flushes all, most often in
-    /// the caller's own thread, and no other is woken for it. A ticket that is polled makes the request then. A record whose ticket is dropped
-    /// rests as long as one that nobody asks for (`WalOptions::max_delay`).
+    /// The same without the request, for one of several tickets that the caller is about to wait for: then
+    /// the first wait flushes all, most often in the caller's own thread, and no other is woken for it. A
+    /// ticket that is polled makes the request then. A record whose ticket is dropped rests as long as one
+    /// that nobody asks for (`WalOptions::max_delay`).
     pub fn quiet_ticket_through<W: Deref<Target = Self>>(
         wal: W,
         commit: impl Into<CommitPoint>,
@@ -217,7 +224,8 @@ impl Wal {
         Ticket::new(wal, commit.into(), true)
     }
 
-    /// Has everything that is buffered flushed soon, by the background threads; without them, now, by the caller.
+    /// Has everything that is buffered flushed soon, by the background threads; without them, now, by the
+    /// caller.
     pub fn request_flush(&self) {
         if self.log.options.background {
             self.log.request_flush(Lsn::MAX);
@@ -227,8 +235,8 @@ impl Wal {
         }
     }
 
-    /// Blocks until what this worker has appended so far is written: its own log, as the paper's workers do it, whatever
-    /// the others hold. What a commit needs is [`DurableLog::make_durable`].
+    /// Blocks until what this worker has appended so far is written: its own log, as the paper's workers do
+    /// it, whatever the others hold. What a commit needs is [`DurableLog::make_durable`].
     ///
     /// # Errors
     ///
@@ -239,9 +247,10 @@ impl Wal {
         self.log.failure.check()
     }
 
-    /// Uses so many of the log's streams from now on, at least one and at most those there are, until it is called again or, with
-    /// [`StreamCount::Auto`], the log finds another number better. Tells whether that changed anything: not with
-    /// [`StreamCount::Fixed`], nor if there is too little prepared for it. Blocks for a flush of each stream; appenders and committers wait meanwhile.
+    /// Uses so many of the log's streams from now on, at least one and at most those there are, until it is
+    /// called again or, with [`StreamCount::Auto`], the log finds another number better. Tells whether that
+    /// changed anything: not with [`StreamCount::Fixed`], nor if there is too little prepared for it. Blocks
+    /// for a flush of each stream; appenders and committers wait meanwhile.
     ///
     /// # Errors
     ///
@@ -330,8 +339,8 @@ impl Wal {
         stats
     }
 
-    /// Flushes everything, stops the threads, and writes into each stream that all of it was durable. Later appends
-    /// fail; records that another thread appends meanwhile may or may not be flushed.
+    /// Flushes everything, stops the threads, and writes into each stream that all of it was durable. Later
+    /// appends fail; records that another thread appends meanwhile may or may not be flushed.
     ///
     /// # Errors
     ///
@@ -406,7 +415,8 @@ fn count_streams(
     }
 }
 
-/// Whether something speaks against more streams than are used first: an earlier run's finding, which is not measured again, or the measurement.
+/// Whether something speaks against more streams than are used first: an earlier run's finding, which is not
+/// measured again, or the measurement.
 fn doubts_more_than(in_use: usize, measured: Option<&Measured>) -> bool {
     measured.is_none_or(|measured| measured.streams <= in_use)
 }

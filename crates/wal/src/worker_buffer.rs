@@ -1,22 +1,25 @@
 //! A worker's buffer: where records wait for the next flush (paper section 3.1.1).
 //!
-//! The paper gives each buffer to one thread, which needs no latch. Here any number of threads may share a worker, so
-//! a latch is held for the copy, and no longer. A flush exchanges the full buffer for an empty one under the same
-//! latch, so appends go on while the device writes (double buffering).
+//! The paper gives each buffer to one thread, which needs no latch. Here any number of threads may share a
+//! worker, so a latch is held for the copy, and no longer. A flush exchanges the full buffer for an empty one
+//! under the same latch, so appends go on while the device writes (double buffering).
 //!
-//! *How many buffers.* A thread can lose its processor while it holds the latch, and mostly holds a page's as well. All who share its buffer then come to wait behind
-//! it, each with a page of its own in hand, for which others wait. So unless their number is set there are more buffers than processors
-//! ([`WalOptions::workers`](crate::WalOptions)): few meet behind one that is not running. A flush takes the latch of each, also of an idle worker's: who asks for a flush
-//! relies on that ([`Bell::request`](crate::bell::Bell::request)).
+//! *How many buffers.* A thread can lose its processor while it holds the latch, and mostly holds a page's as
+//! well. All who share its buffer then come to wait behind it, each with a page of its own in hand, for which
+//! others wait. So unless their number is set there are more buffers than processors
+//! ([`WalOptions::workers`](crate::WalOptions)): few meet behind one that is not running. A flush takes the
+//! latch of each, also of an idle worker's: who asks for a flush relies on that
+//! ([`Bell::request`](crate::bell::Bell::request)).
 //!
-//! - **BUFFER-1** Room is checked before the LSN is drawn, and the record is in the buffer before the latch is let go:
-//!   a drawn LSN is certainly appended, or told to be void ([`lsn_range`](crate::lsn_range)); LSNs of the log are dense (W5), and those in one buffer rise.
-//! - **BUFFER-2** A record drawn below the counter value that [`WorkerBuffer::take`] returns is in what it took, or
-//!   was taken before.
-//! - **BUFFER-4** (of a worker that [tracks](WorkerBuffer::tracking) what its records rest on) `rests_on` changes under the latch and never falls; each
-//!   record carries its value (REST-2).
-//! - **BUFFER-3** A record gets in only if `admission` lets it: what is in the buffers always fits the prepared
-//!   segments (W11), see `segment`.
+//! - **BUFFER-1** Room is checked before the LSN is drawn, and the record is in the buffer before the latch
+//!   is let go: a drawn LSN is certainly appended, or told to be void ([`lsn_range`](crate::lsn_range)); LSNs
+//!   of the log are dense (W5), and those in one buffer rise.
+//! - **BUFFER-2** A record drawn below the counter value that [`WorkerBuffer::take`] returns is in what it
+//!   took, or was taken before.
+//! - **BUFFER-4** (of a worker that [tracks](WorkerBuffer::tracking) what its records rest on) `rests_on`
+//!   changes under the latch and never falls; each record carries its value (REST-2).
+//! - **BUFFER-3** A record gets in only if `admission` lets it: what is in the buffers always fits the
+//!   prepared segments (W11), see `segment`.
 
 use azekura_base::Lsn;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -127,7 +130,8 @@ struct Front {
     wanted: Wanted,
     range: LsnRange,
     totals: Totals,
-    /// The largest LSN of another worker that anything appended so far may rest on; 0 in a buffer that does not track it.
+    /// The largest LSN of another worker that anything appended so far may rest on; 0 in a buffer that does
+    /// not track it.
     rests_on: u64,
     /// What the batch's last record carries of it.
     told: u64,
@@ -142,7 +146,8 @@ pub struct WorkerBuffer {
     room: Room,
     /// Of a worker whose records tell what they rest on.
     own: Option<OwnLsns>,
-    /// Every record to come is above this LSN (RANGE-3). Only rises; written by those who append for the worker.
+    /// Every record to come is above this LSN (RANGE-3). Only rises; written by those who append for the
+    /// worker.
     floor: AtomicU64,
 }
 
@@ -182,8 +187,8 @@ impl WorkerBuffer {
         Self { own: Some(OwnLsns::new()), ..Self::new(worker, capacity_bytes) }
     }
 
-    /// `lsn` if a record of this worker that is drawn after the one with that LSN would rest on it: another worker drew it, and it is not
-    /// known to be durable everywhere (REST-1). Else 0. Two loads.
+    /// `lsn` if a record of this worker that is drawn after the one with that LSN would rest on it: another
+    /// worker drew it, and it is not known to be durable everywhere (REST-1). Else 0. Two loads.
     pub fn foreign(&self, horizon: &DurableHorizon, lsn: Lsn) -> Lsn {
         match &self.own {
             Some(own) if lsn > horizon.reached() && !own.contains(lsn.0) => lsn,
@@ -193,7 +198,8 @@ impl WorkerBuffer {
 
     /// Has all records that the caller appends from now on come after `lsn`, and rest on it if it is foreign.
     pub fn rest_on(&self, horizon: &DurableHorizon, lsn: Lsn) {
-        // Relaxed, here and in `append_in_order`: who has to come after this LSN appends itself, later, or hands the transaction on.
+        // Relaxed, here and in `append_in_order`: who has to come after this LSN appends itself, later, or
+        // hands the transaction on.
         if self.floor.load(Relaxed) < lsn.0 {
             self.floor.fetch_max(lsn.0, Relaxed);
         }
@@ -208,8 +214,8 @@ impl WorkerBuffer {
         self.front.lock()
     }
 
-    /// Draws an LSN for a record, which needs at least this `admission`, and copies it in. The flag tells whether the
-    /// worker was idle.
+    /// Draws an LSN for a record, which needs at least this `admission`, and copies it in. The flag tells
+    /// whether the worker was idle.
     ///
     /// # Errors
     ///
@@ -224,8 +230,9 @@ impl WorkerBuffer {
         done.map(|done| (done.lsn, done.was_idle))
     }
 
-    /// The same for a record that has its place in the [order](crate::lsn_range) of LSNs, and rests on the [foreign](Self::foreign) record with LSN `rests_on`, and so on all
-    /// before that; 0: on none. It comes after that, too.
+    /// The same for a record that has its place in the [order](crate::lsn_range) of LSNs, and rests on the
+    /// [foreign](Self::foreign) record with LSN `rests_on`, and so on all before that; 0: on none. It comes
+    /// after that, too.
     ///
     /// # Errors
     ///
@@ -260,8 +267,8 @@ impl WorkerBuffer {
         Ok(Appended { lsn: Lsn(lsn), was_idle, rests_on: Lsn(front.rests_on) })
     }
 
-    /// Exchanges what is buffered for `empty`, and returns the LSN counter at that moment (BUFFER-2). Records that
-    /// come later need `admission`.
+    /// Exchanges what is buffered for `empty`, and returns the LSN counter at that moment (BUFFER-2). Records
+    /// that come later need `admission`.
     pub fn take(&self, horizon: &DurableHorizon, empty: &mut Batch, admission: Admission) -> u64 {
         debug_assert_eq!(empty.records, 0);
         let mut front = self.latch();

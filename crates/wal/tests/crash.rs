@@ -1,8 +1,9 @@
-//! Power cut at every I/O in turn: what was acknowledged is there, LSNs are dense, content is equal, and a recovery
-//! that is itself interrupted, again and again, gives the same answer (W5, W6). With every log protocol, every number of
-//! workers and streams up to 16, and another choice after each crash. Where records tell what they rest on, what is found above the first missing LSN
-//! is all that was acknowledged, and closed (REST-4, REST-5), and is found again (REST-7). In every log what is found is closed, also where workers draw LSNs ahead
-//! (RANGE-3).
+//! Power cut at every I/O in turn: what was acknowledged is there, LSNs are dense, content is equal, and a
+//! recovery that is itself interrupted, again and again, gives the same answer (W5, W6). With every log
+//! protocol, every number of workers and streams up to 16, and another choice after each crash. Where records
+//! tell what they rest on, what is found above the first missing LSN is all that was acknowledged, and closed
+//! (REST-4, REST-5), and is found again (REST-7). In every log what is found is closed, also where workers
+//! draw LSNs ahead (RANGE-3).
 //!
 //! `AZEKURA_WAL_CRASH_ROUNDS=50` goes through the matrix so many times (once unless set).
 #![cfg(not(loom))]
@@ -59,7 +60,8 @@ fn run(wal: &Wal, seed: u64, steps: u64, run: &mut Run) {
     for n in 0..steps {
         let body = body(seed as u32, n, random.random_range(12..600));
         let by = worker(random.random_range(0..16));
-        // Some records rest on one or two of the newest: as a page that they change, or as a lock that was let go of.
+        // Some records rest on one or two of the newest: as a page that they change, or as a lock that was
+        // let go of.
         let newest: Vec<u64> = run.drawn.keys().rev().take(12).copied().collect();
         let mut seen = newest;
         seen.retain(|_| random.random_bool(0.04));
@@ -121,7 +123,8 @@ fn run(wal: &Wal, seed: u64, steps: u64, run: &mut Run) {
 struct Met {
     /// Acknowledged commits above the first missing LSN.
     above_a_hole: usize,
-    /// Records that are on disk, or were, and do not count because of what they rest on, or for a hole before them.
+    /// Records that are on disk, or were, and do not count because of what they rest on, or for a hole before
+    /// them.
     void: usize,
     /// Recoveries of a log of which an earlier one had found records above the first missing LSN.
     repeated: usize,
@@ -143,7 +146,8 @@ impl History {
         Self { ranges: Vec::new(), from: 1, expected: Records::new(), met: Met::default() }
     }
 
-    /// Recovers, checks against the run that crashed, and closes its range. Returns the first LSN of the next one.
+    /// Recovers, checks against the run that crashed, and closes its range. Returns the first LSN of the next
+    /// one.
     fn recover(&mut self, fs: &FaultFs, run: &Run, what: &dyn Fn() -> String) -> u64 {
         self.from = self.from.max(run.trimmed_below);
         let (found, records) =
@@ -207,8 +211,8 @@ fn shape(protocol: LogProtocol, workers: usize, streams: usize) -> WalOptions {
     WalOptions { protocol, lsn_range, ..small(workers, streams) }
 }
 
-/// Runs incarnation after incarnation, each with a shape of its own and the power cut at I/O `cuts[i]`, and checks after each.
-/// Returns whether the first cut came before the run was over, and what was met.
+/// Runs incarnation after incarnation, each with a shape of its own and the power cut at I/O `cuts[i]`, and
+/// checks after each. Returns whether the first cut came before the run was over, and what was met.
 fn crash_and_recover(
     shapes: &dyn Fn(usize) -> WalOptions,
     seed: u64,
@@ -292,7 +296,8 @@ fn every_log_of_up_to_sixteen_workers_and_streams_recovers_what_every_other_has_
     assert!(met.voids > 1000, "too little was met: {met:?}");
 }
 
-/// One stream's tail is lost, whichever it is, and all others are on disk: the cut is right before its first record.
+/// One stream's tail is lost, whichever it is, and all others are on disk: the cut is right before its first
+/// record.
 #[test]
 fn w5_the_cut_is_at_the_hole_wherever_it_is() {
     for protocol in protocols() {
@@ -360,7 +365,8 @@ fn threads_lose_nothing_that_was_acknowledged() {
     }
 }
 
-/// Appends to its thread's worker and commits every few records, blocking or by ticket; some rest on what somebody appended last.
+/// Appends to its thread's worker and commits every few records, blocking or by ticket; some rest on what
+/// somebody appended last.
 fn client(wal: &std::sync::Arc<Wal>, tag: u32, newest: &AtomicU64) -> Run {
     let mut run = Run::default();
     let by = wal.worker();

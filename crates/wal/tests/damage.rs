@@ -41,7 +41,8 @@ fn a_damaged_segment_in_the_middle_is_named() {
     fs.corrupt(file, 5 * 4096 + 150, 4, 1).expect("is there");
     match outcome_of(&fs, open_range(1, 1)) {
         Err(ReplayError::Corrupt { file: named, offset, missing, durable, incarnation }) => {
-            // A chunk per record and 16 chunks per segment, so chunk 21 holds record 22; the last one testifies to 99.
+            // A chunk per record and 16 chunks per segment, so chunk 21 holds record 22; the last one
+            // testifies to 99.
             assert_eq!((named.as_path(), offset), (file, 5 * 4096));
             assert_eq!((missing, durable, incarnation), (Lsn(22), Lsn(99), 1));
         }
@@ -51,7 +52,8 @@ fn a_damaged_segment_in_the_middle_is_named() {
     assert_eq!(read(&fs, &[open_range(1, 1)], 33).0.last_lsn, Lsn(100));
 }
 
-/// What nothing in the log testifies to is known from elsewhere: CONTROL and the page file remember how far it was durable.
+/// What nothing in the log testifies to is known from elsewhere: CONTROL and the page file remember how far
+/// it was durable.
 #[test]
 fn a_log_that_ends_below_what_was_durable_is_damaged_however_it_was_shortened() {
     let replay = |fs: &FaultFs, from, durable| {

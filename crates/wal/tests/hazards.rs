@@ -239,7 +239,8 @@ fn everybody_who_waits_hears_of_the_failure(protocol: LogProtocol) {
                 .collect();
             clients.into_iter().map(|c| c.join().expect("no panic")).collect()
         });
-        // When the device fails while segments are made and no record is on its way, nothing is lost and nothing has failed.
+        // When the device fails while segments are made and no record is on its way, nothing is lost and
+        // nothing has failed.
         let failure = wal.failure();
         assert!(heard.iter().flatten().all(|reason| Some(reason) == failure.as_ref()), "one reason for all");
         assert!(failure.is_none() || heard.iter().any(Option::is_some), "a failed write was waited for");

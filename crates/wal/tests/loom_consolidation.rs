@@ -1,5 +1,5 @@
-//! The serial buffer: whatever groups threads form, every record has its own LSN and bytes of its own, a flush reads what was
-//! copied and nothing else, and nobody waits for ever.
+//! The serial buffer: whatever groups threads form, every record has its own LSN and bytes of its own, a
+//! flush reads what was copied and nothing else, and nobody waits for ever.
 #![cfg(loom)]
 
 use azekura_base::Lsn;

@@ -1,5 +1,5 @@
-//! Epochs: no commit is acknowledged before all of its epoch is durable in every stream, none is acknowledged apart from the
-//! others of its epoch, and nobody sleeps over a published one.
+//! Epochs: no commit is acknowledged before all of its epoch is durable in every stream, none is acknowledged
+//! apart from the others of its epoch, and nobody sleeps over a published one.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

@@ -1,5 +1,5 @@
-//! The commit gate: nobody sleeps for ever, nobody is told "durable" too early, and no record is lost or written twice
-//! while buffers are exchanged under the appenders' hands.
+//! The commit gate: nobody sleeps for ever, nobody is told "durable" too early, and no record is lost or
+//! written twice while buffers are exchanged under the appenders' hands.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -337,7 +337,8 @@ fn the_heir_of_a_flush_does_not_leave_it_to_a_thread_that_sleeps_beside_it() {
     });
 }
 
-/// A commit thread that is asked by a flag: it writes while there is something to write, then looks once more.
+/// A commit thread that is asked by a flag: it writes while there is something to write, then looks once
+/// more.
 fn follow(log: &Log, lsn: u64, bell: &azekura_wal::bell::Bell) {
     while !log.horizon.has_reached(Lsn(lsn)) {
         let is_needed = || log.horizon.pending(0..1).is_some_and(|mark| mark <= lsn);
@@ -373,7 +374,8 @@ fn followers_of_a_commit_thread_all_return() {
     });
 }
 
-/// Who waits for a ticket follows, who commits alone leads, and the log's thread writes when asked: all three on one stream.
+/// Who waits for a ticket follows, who commits alone leads, and the log's thread writes when asked: all three
+/// on one stream.
 #[test]
 fn a_ticket_is_waited_for_beside_a_committer_that_leads() {
     model(1, || {

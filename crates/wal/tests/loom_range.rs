@@ -1,5 +1,6 @@
-//! RANGE-1 to RANGE-3 and RANGE-6: whatever meets, what is below the horizon is a record or void on disk, a page's LSN rises, who got a lock comes after the commit
-//! that let go of it, and what a flush does not take lies above what it covers.
+//! RANGE-1 to RANGE-3 and RANGE-6: whatever meets, what is below the horizon is a record or void on disk, a
+//! page's LSN rises, who got a lock comes after the commit that let go of it, and what a flush does not take
+//! lies above what it covers.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -12,7 +13,8 @@ use azekura_wal::options::Admission;
 use azekura_wal::void::VoidCursor;
 use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
 
-/// A log of two workers, of which both draw two LSNs at once; a bit per LSN for a disk; a page, and a lock's slot.
+/// A log of two workers, of which both draw two LSNs at once; a bit per LSN for a disk; a page, and a lock's
+/// slot.
 struct Log {
     horizon: DurableHorizon,
     buffers: [WorkerBuffer; 2],

@@ -1,5 +1,5 @@
-//! REST-1 to REST-3 and TICKET-2: a commit is acknowledged when its own worker's log and what it rests on are on disk, however
-//! appends and flushes of two workers meet; and a task that awaits such a commit is woken.
+//! REST-1 to REST-3 and TICKET-2: a commit is acknowledged when its own worker's log and what it rests on are
+//! on disk, however appends and flushes of two workers meet; and a task that awaits such a commit is woken.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

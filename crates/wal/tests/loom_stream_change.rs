@@ -1,5 +1,6 @@
-//! ASSIGN-1 to 3: while the number of streams in use changes, a committer's record goes to disk in a place where recovery finds it,
-//! an appender that is refused meanwhile goes on, and nobody sleeps for ever. The whole log is the model, on a file system in memory.
+//! ASSIGN-1 to 3: while the number of streams in use changes, a committer's record goes to disk in a place
+//! where recovery finds it, an appender that is refused meanwhile goes on, and nobody sleeps for ever. The
+//! whole log is the model, on a file system in memory.
 #![cfg(loom)]
 
 use std::convert::Infallible;
@@ -43,7 +44,8 @@ fn last_found(fs: &dyn Fs) -> u64 {
     found.expect("a log that nobody damaged").last_lsn.0
 }
 
-/// Logs `records` and waits for each; the power might go right after that. All that is said to be durable then must be there, of others too.
+/// Logs `records` and waits for each; the power might go right after that. All that is said to be durable
+/// then must be there, of others too.
 fn commit(wal: &Wal, fs: &dyn Fs, worker: usize, records: usize) {
     for _ in 0..records {
         let lsn = wal.append(WorkerId::from_index(worker), b"x").expect("appends");
@@ -119,7 +121,8 @@ fn a_resting_record_and_a_change_there_and_back() {
 fn a_record_logged_in_the_midst_of_a_change_is_found() {
     model(2, || {
         let fs: Arc<dyn Fs> = Arc::new(MemFs::new());
-        // Worker 4 moves from the first stream to the second, which is in use already and writes worker 1's record.
+        // Worker 4 moves from the first stream to the second, which is in use already and writes worker 1's
+        // record.
         let wal = create(&fs, 5, 3);
         assert!(wal.use_streams(2).expect("changes"));
         wal.append(WorkerId::from_index(1), b"rests").expect("appends");

@@ -1,4 +1,5 @@
-//! Workers that draw LSNs in ranges: what they do not use is told to recovery, holds nobody up, and never lets a record come before what it has to follow.
+//! Workers that draw LSNs in ranges: what they do not use is told to recovery, holds nobody up, and never
+//! lets a record come before what it has to follow.
 #![cfg(not(loom))]
 
 mod common;
@@ -24,7 +25,8 @@ fn ranged() -> impl Iterator<Item = LogProtocol> {
     protocols().into_iter().filter(|protocol| *protocol != LogProtocol::Serial)
 }
 
-/// Has worker 0 expect batches of eight records, and opens its next range, of which one LSN is used: that one.
+/// Has worker 0 expect batches of eight records, and opens its next range, of which one LSN is used: that
+/// one.
 fn open_a_range(wal: &Wal) -> u64 {
     (0..8).for_each(|n| _ = append(wal, 0, n, AFTER_NOTHING));
     wal.flush(worker(0)).expect("writes");

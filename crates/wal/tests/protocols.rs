@@ -1,5 +1,5 @@
-//! Every log protocol, the same questions: what was acknowledged is found by the replay, LSNs are dense, and what the
-//! protocol promises beyond that.
+//! Every log protocol, the same questions: what was acknowledged is found by the replay, LSNs are dense, and
+//! what the protocol promises beyond that.
 #![cfg(not(loom))]
 
 mod common;
@@ -141,7 +141,8 @@ fn a_lone_committer_writes_by_itself_and_switches_no_thread() {
     });
 }
 
-/// Does `work` two hundred times with a log in which nobody else has a reason to write: no record ever rests for an hour.
+/// Does `work` two hundred times with a log in which nobody else has a reason to write: no record ever rests
+/// for an hour.
 fn assert_one_write_each_and_nobody_woken(work: impl Fn(&Arc<Wal>, u64)) {
     for background in [false, true] {
         let max_delay = Duration::from_secs(3600);

@@ -1,4 +1,5 @@
-//! What counts above the first missing LSN (REST-4, REST-7): records that rest on nothing missing, and only if all of them are still there.
+//! What counts above the first missing LSN (REST-4, REST-7): records that rest on nothing missing, and only
+//! if all of them are still there.
 #![cfg(not(loom))]
 
 mod common;

@@ -1,5 +1,6 @@
-//! The number of streams in use changes while the log is written: LSNs stay dense, nothing durable is lost when the power goes
-//! at any I/O (also inside a change), what is admitted always has a place, and no record is left asleep.
+//! The number of streams in use changes while the log is written: LSNs stay dense, nothing durable is lost
+//! when the power goes at any I/O (also inside a change), what is admitted always has a place, and no record
+//! is left asleep.
 #![cfg(not(loom))]
 
 mod common;
@@ -16,8 +17,8 @@ use common::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// Appends, commits, trims and changes as the seed says, until done or until the power is cut. Returns what was drawn, and the last
-/// LSN that was acknowledged.
+/// Appends, commits, trims and changes as the seed says, until done or until the power is cut. Returns what
+/// was drawn, and the last LSN that was acknowledged.
 fn run(wal: &Wal, seed: u64) -> (Records, u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let (mut drawn, mut acknowledged) = (Records::new(), 0);
@@ -128,7 +129,8 @@ fn a_number_of_streams_that_is_fixed_stays() {
     assert!(!wal.use_streams(3).expect("no failure"));
 }
 
-/// Threads append and wait, also for records that nobody asks for (W3), while another changes the number all the time.
+/// Threads append and wait, also for records that nobody asks for (W3), while another changes the number all
+/// the time.
 #[test]
 fn w2_w3_committers_and_resting_records_get_through_all_changes() {
     let fs = DeviceFs::new(Arc::new(MemFs::new()), DeviceModel::plp());
@@ -204,7 +206,8 @@ fn a_log_left_to_itself_runs_on_whatever_it_tries() {
     assert_eq!(records.len(), 4 * 3000);
 }
 
-/// Appenders that never wait meet every moment of a change: what one stream has told to be complete must stay so (ASSIGN-2).
+/// Appenders that never wait meet every moment of a change: what one stream has told to be complete must stay
+/// so (ASSIGN-2).
 #[test]
 fn no_record_gets_into_a_stream_below_what_it_has_told_to_be_complete() {
     let fs = DeviceFs::new(Arc::new(MemFs::new()), DeviceModel::plp());

@@ -34,7 +34,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Appends `count` records and waits for them in a way of its own. In a log that wants to know, some rest on what somebody appended last.
+/// Appends `count` records and waits for them in a way of its own. In a log that wants to know, some rest on
+/// what somebody appended last.
 fn client(wal: &Arc<Wal>, c: u32, count: u64, newest: &AtomicU64) -> Records {
     let mut model = Records::new();
     let mut in_flight = std::collections::VecDeque::new();

@@ -21,7 +21,8 @@ pub(crate) struct Arguments {
     /// Engines, or `all`
     #[arg(long, value_delimiter = ',', default_value = "all")]
     pub(crate) engines: Vec<String>,
-    /// Commits in flight over all threads, for engines that can commit asynchronously; besides the blocking runs
+    /// Commits in flight over all threads, for engines that can commit asynchronously; besides the blocking
+    /// runs
     #[arg(long, value_delimiter = ',')]
     in_flight: Vec<usize>,
     /// Measured seconds of each run

@@ -1,6 +1,7 @@
 //! `azekura-compare`: Azekura's workloads over other engines, interleaved in one run.
 //!
-//! It is a program of its own in a workspace of its own, because it links C and C++ that the store needs nothing of.
+//! It is a program of its own in a workspace of its own, because it links C and C++ that the store needs
+//! nothing of.
 //!
 //! ```text
 //! azekura-compare --workloads u1,read --threads 1,8 --runs 3 --dir DIR --json results.jsonl

@@ -34,7 +34,8 @@ pub(crate) struct Tpcc {
     /// Numbers of client threads
     #[arg(long, value_delimiter = ',', default_value = "1,8")]
     threads: Vec<usize>,
-    /// Commits in flight over all threads, for engines that can commit asynchronously; besides the blocking runs
+    /// Commits in flight over all threads, for engines that can commit asynchronously; besides the blocking
+    /// runs
     #[arg(long, value_delimiter = ',')]
     in_flight: Vec<usize>,
     /// Engines, or `all`: those whose transactions are not kept apart are left out

@@ -1,10 +1,12 @@
-//! Hierarchical clustering of gene expressions, as Cluster 3.0 does it: correlations of all pairs, then pair by pair, average linkage.
+//! Hierarchical clustering of gene expressions, as Cluster 3.0 does it: correlations of all pairs, then pair
+//! by pair, average linkage.
 //!
-//! Memory: a triangle of distances that is swept for each of the joins, and shrinks with each: the last row takes the place of one that was joined.
-//! Expressions are synthetic: genes follow one of a few random profiles with noise; the published sample is not needed.
+//! Memory: a triangle of distances that is swept for each of the joins, and shrinks with each: the last row
+//! takes the place of one that was joined. Expressions are synthetic: genes follow one of a few random
+//! profiles with noise; the published sample is not needed.
 //!
-//! Verified: every gene is joined once; with average linkage no join is nearer than an earlier one; and the joins between profiles are the last ones, so that
-//! the tree, cut there, gives the profiles back.
+//! Verified: every gene is joined once; with average linkage no join is nearer than an earlier one; and the
+//! joins between profiles are the last ones, so that the tree, cut there, gives the profiles back.
 
 use crate::memory::{Array, Memory, OutOfMemory, padded, with_slack};
 use crate::npb::lcg::Lcg;

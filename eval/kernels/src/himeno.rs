@@ -1,10 +1,13 @@
-//! The Himeno benchmark: Jacobi's method for the pressure of an incompressible flow, 19 points, fourteen arrays of single precision.
+//! The Himeno benchmark: Jacobi's method for the pressure of an incompressible flow, 19 points, fourteen
+//! arrays of single precision.
 //!
-//! As in the benchmark, the grid that is computed on is one smaller in each dimension than the arrays, whose last planes stay zero.
+//! As in the benchmark, the grid that is computed on is one smaller in each dimension than the arrays, whose
+//! last planes stay zero.
 //!
-//! Memory: every iteration sweeps over all arrays, in step; then the new pressure is copied back. The benchmark prints the sum of squared
-//! changes (*gosa*) and publishes none to compare with, nor a number of iterations (it measures a rate). Here the iterations are fixed and gosa is compared with
-//! what double precision gives for the same sweeps.
+//! Memory: every iteration sweeps over all arrays, in step; then the new pressure is copied back. The
+//! benchmark prints the sum of squared changes (*gosa*) and publishes none to compare with, nor a number of
+//! iterations (it measures a rate). Here the iterations are fixed and gosa is compared with what double
+//! precision gives for the same sweeps.
 
 use crate::memory::{Array, Memory, OutOfMemory, padded, with_slack};
 use crate::verdict::{Check, Verdict};
@@ -55,7 +58,8 @@ const GOSA: [f64; 4] = [
     8.396_218_066_157_139e-4,
 ];
 
-/// What single precision gives: the same on every machine, as no operation is reordered; a page that came back wrong shows here.
+/// What single precision gives: the same on every machine, as no operation is reordered; a page that came
+/// back wrong shows here.
 const GOSA_IN_SINGLE: [f64; 4] =
     [0.005187429549353473, 0.0030245624976240754, 0.0016245385251712177, 0.0008426587361653251];
 
@@ -124,7 +128,8 @@ impl<M: Memory> Arrays<M> {
         })
     }
 
-    /// Calls with the plane and the indices of each row that is computed on, without the grid's border of `border` points.
+    /// Calls with the plane and the indices of each row that is computed on, without the grid's border of
+    /// `border` points.
     fn rows(
         dims: [usize; 3],
         used: [usize; 3],
@@ -202,7 +207,8 @@ impl<M: Memory> Arrays<M> {
 mod tests {
     use super::*;
 
-    /// The same sweeps in double precision, where all coefficients are what `fill` sets: six neighbours, one sixth each.
+    /// The same sweeps in double precision, where all coefficients are what `fill` sets: six neighbours, one
+    /// sixth each.
     fn gosa_in_double(grid: Grid) -> f64 {
         let [ni, nj, nk] = grid.used();
         let last = (ni - 1) as f64;

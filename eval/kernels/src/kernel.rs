@@ -9,7 +9,8 @@ use crate::memory::{Memory, OutOfMemory};
 use crate::npb::{Class, cg, ft, is, mg, sp};
 use crate::verdict::Verdict;
 
-/// A program with its size. As text: `himeno.xs` to `himeno.l`; `is`, `ft`, `cg`, `mg`, `sp` with `.s`, `.w` or `.a`; `cluster.` and a number of genes.
+/// A program with its size. As text: `himeno.xs` to `himeno.l`; `is`, `ft`, `cg`, `mg`, `sp` with `.s`, `.w`
+/// or `.a`; `cluster.` and a number of genes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kernel {

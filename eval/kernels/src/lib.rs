@@ -1,5 +1,5 @@
-//! The programs of the far-memory paper (§3.1), written from their specifications to run on any memory: the heap, a region of far memory, or a
-//! memory that records which pages are touched.
+//! The programs of the far-memory paper (§3.1), written from their specifications to run on any memory: the
+//! heap, a region of far memory, or a memory that records which pages are touched.
 //!
 //! It is not a benchmark of the machine: what is timed, and against what, is `azekura-lab`'s business.
 //!

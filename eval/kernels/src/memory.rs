@@ -70,8 +70,8 @@ pub struct Arena<'m> {
 }
 
 impl<'m> Arena<'m> {
-    /// Over bytes that are zero, as those of fresh memory are. They are not filled here, because that would touch every page; with other bytes
-    /// a program's verification fails.
+    /// Over bytes that are zero, as those of fresh memory are. They are not filled here, because that would
+    /// touch every page; with other bytes a program's verification fails.
     #[must_use]
     pub fn of_zeroed(bytes: &'m mut [u8]) -> Self {
         Self { left: bytes }
@@ -119,7 +119,8 @@ pub const fn padded<T: Number>(len: usize) -> usize {
     len.saturating_mul(size_of::<T>()).saturating_add(ALIGN - 1) / ALIGN * ALIGN
 }
 
-/// What a program needs in all, if its arrays take `arrays` bytes: an arena over bytes at any address loses some to alignment.
+/// What a program needs in all, if its arrays take `arrays` bytes: an arena over bytes at any address loses
+/// some to alignment.
 pub(crate) const fn with_slack(arrays: usize) -> usize {
     arrays + ALIGN
 }

@@ -1,9 +1,11 @@
 //! A memory that writes down which pages are touched.
 //!
-//! Accesses are counted in epochs of a fixed length. In each epoch the first read and the first write of a page are written down; the rest of an epoch
-//! would only say that the program still uses what it uses. The same program with the same size gives the same recording on every machine.
+//! Accesses are counted in epochs of a fixed length. In each epoch the first read and the first write of a
+//! page are written down; the rest of an epoch would only say that the program still uses what it uses. The
+//! same program with the same size gives the same recording on every machine.
 //!
-//! A program that repeats itself, as one with hundreds of time steps, would fill any tape: [`Recorder::limited`] ends the recording, not the program.
+//! A program that repeats itself, as one with hundreds of time steps, would fill any tape:
+//! [`Recorder::limited`] ends the recording, not the program.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -43,7 +45,8 @@ struct Tape {
     limit: usize,
     /// The limit was reached: nothing is written down any more.
     full: Cell<bool>,
-    /// Per page: the epoch of its last noted touch, in the upper bits; the lowest says whether a write was noted.
+    /// Per page: the epoch of its last noted touch, in the upper bits; the lowest says whether a write was
+    /// noted.
     noted: RefCell<Vec<Cell<u32>>>,
     recording: RefCell<Recording>,
 }

@@ -19,7 +19,8 @@ pub struct Watch {
 pub struct Busy {
     /// With this program.
     pub own: f64,
-    /// With all others, and with other guests of the host; zero where the system does not tell. Known to a hundredth of a second of a processor.
+    /// With all others, and with other guests of the host; zero where the system does not tell. Known to a
+    /// hundredth of a second of a processor.
     pub others: f64,
 }
 

@@ -1,12 +1,12 @@
 //! What one client thread does during a phase.
 //!
-//! Blocking: take the next transaction, run it, record how long it took, again. The time from the end of one to the end of
-//! the next counts as the latency: one look at the clock per transaction, and the generator's share (tens of
-//! nanoseconds) included.
+//! Blocking: take the next transaction, run it, record how long it took, again. The time from the end of one
+//! to the end of the next counts as the latency: one look at the clock per transaction, and the generator's
+//! share (tens of nanoseconds) included.
 //!
-//! Pipelined: commits are put into a first-in first-out window. Before each new transaction those at its front that are durable
-//! leave it; when it is full, the thread waits for the oldest. The latency is from the beginning of the transaction until it
-//! leaves.
+//! Pipelined: commits are put into a first-in first-out window. Before each new transaction those at its
+//! front that are durable leave it; when it is full, the thread waits for the oldest. The latency is from the
+//! beginning of the transaction until it leaves.
 
 use crate::engine::{Reader, Session, Sink, Ticket, Writer};
 use crate::error::{BenchError, EngineError};
@@ -54,8 +54,8 @@ pub struct Manner {
     pub window: Option<usize>,
 }
 
-/// Does the work of `stream` until `go_on` (asked after each transaction with the operations done so far) says no, or the
-/// stream ends. What is in flight then is waited for, and counts.
+/// Does the work of `stream` until `go_on` (asked after each transaction with the operations done so far)
+/// says no, or the stream ends. What is in flight then is waited for, and counts.
 ///
 /// # Errors
 ///
@@ -119,7 +119,8 @@ struct Seen {
 const LOOK_RECORDS: u64 = 1_000;
 
 impl Client<'_> {
-    /// Hands the stream's records over in one piece, if the engine has a way for that. All of it counts as one transaction.
+    /// Hands the stream's records over in one piece, if the engine has a way for that. All of it counts as
+    /// one transaction.
     fn bulk_load(
         &mut self,
         stream: &mut Stream,

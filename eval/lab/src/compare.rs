@@ -1,8 +1,9 @@
-//! Runs a plan over several engines, interleaved: of each cell first one run of every engine, then the next of
-//! every engine, each time beginning with another one, so that a slow minute of the machine hits all alike.
+//! Runs a plan over several engines, interleaved: of each cell first one run of every engine, then the next
+//! of every engine, each time beginning with another one, so that a slow minute of the machine hits all
+//! alike.
 //!
-//! A store is filled once per workload and engine, and opened anew for every run; only one is open at a time. An
-//! engine that fails is left out of the rest of the workload and reported; the others go on.
+//! A store is filled once per workload and engine, and opened anew for every run; only one is open at a time.
+//! An engine that fails is left out of the rest of the workload and reported; the others go on.
 
 use crate::client::Manner;
 use crate::engine::Engine;

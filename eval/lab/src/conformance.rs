@@ -1,5 +1,5 @@
-//! What every adapter must get right, or its figures mean nothing: the same answers, nothing left of work that failed, no
-//! lost update. Checks for tests; each panics with the engine's name when it fails.
+//! What every adapter must get right, or its figures mean nothing: the same answers, nothing left of work
+//! that failed, no lost update. Checks for tests; each panics with the engine's name when it fails.
 
 use crate::engine::{Engine, EngineSettings, Reader, Sink, Store, Writer};
 use crate::error::EngineError;
@@ -112,7 +112,8 @@ pub fn finds_what_is_there(engine: &dyn Engine, dir: &Path) {
     assert_eq!((found.0, sink.records(), sink.damaged()), (true, 2, 0), "{name}");
 }
 
-/// A removed record is gone for its own transaction, for others, and after closing; one that is stored again is there. `dir` must be empty.
+/// A removed record is gone for its own transaction, for others, and after closing; one that is stored again
+/// is there. `dir` must be empty.
 ///
 /// # Panics
 ///
@@ -206,7 +207,8 @@ fn number<R: Reader + ?Sized>(reader: &mut R) -> Result<u64, EngineError> {
     Ok(seen.mixed() ^ zero.mixed())
 }
 
-/// Commits that nobody waits for become durable, and are there when the store is opened again. `dir` must be empty.
+/// Commits that nobody waits for become durable, and are there when the store is opened again. `dir` must be
+/// empty.
 ///
 /// # Panics
 ///

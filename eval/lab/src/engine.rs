@@ -1,9 +1,9 @@
 //! What an engine must be able to do to be measured.
 //!
-//! An [`Engine`] opens a [`Store`] in a directory; every client thread has a [`Session`] of its own. A session runs
-//! whole transactions: it is handed the work as a closure, begins, lets the closure do its steps, commits, and
-//! runs it again if it lost against another transaction. That shape suits locking, optimistic and single-writer engines
-//! alike, and costs two virtual calls per transaction and one per step.
+//! An [`Engine`] opens a [`Store`] in a directory; every client thread has a [`Session`] of its own. A
+//! session runs whole transactions: it is handed the work as a closure, begins, lets the closure do its
+//! steps, commits, and runs it again if it lost against another transaction. That shape suits locking,
+//! optimistic and single-writer engines alike, and costs two virtual calls per transaction and one per step.
 
 use crate::error::EngineError;
 use azekura_workload::{Value, Workload};
@@ -29,7 +29,8 @@ pub trait Engine: Send + Sync {
     /// The name in reports: lower case, as `rocksdb`.
     fn name(&self) -> &str;
 
-    /// The settings of its own that matter for the figures: version, how commits are made durable, table kind.
+    /// The settings of its own that matter for the figures: version, how commits are made durable, table
+    /// kind.
     fn describe(&self, settings: &EngineSettings) -> BTreeMap<String, String>;
 
     /// Whether [`Session::write_async`] works.
@@ -37,12 +38,14 @@ pub trait Engine: Send + Sync {
         false
     }
 
-    /// Whether transactions that read and then write are kept apart from each other. Without it a workload that depends on it is refused.
+    /// Whether transactions that read and then write are kept apart from each other. Without it a workload
+    /// that depends on it is refused.
     fn isolates(&self) -> bool {
         true
     }
 
-    /// What this engine lacks for `workload`, if anything: it is then left out of it, which is said and no failure.
+    /// What this engine lacks for `workload`, if anything: it is then left out of it, which is said and no
+    /// failure.
     fn lacks(&self, workload: &Workload) -> Option<&'static str> {
         let _ = workload;
         None
@@ -65,12 +68,14 @@ pub trait Store: Send + Sync {
     /// Whatever the engine says.
     fn session(&self) -> Result<Box<dyn Session + '_>, EngineError>;
 
-    /// Bytes of log records since the store was opened, without what pads them to blocks, if the engine can tell.
+    /// Bytes of log records since the store was opened, without what pads them to blocks, if the engine can
+    /// tell.
     fn log_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Commits since the store was opened that had nothing to wait for in other logs than their own, if the engine has several and tells.
+    /// Commits since the store was opened that had nothing to wait for in other logs than their own, if the
+    /// engine has several and tells.
     fn commits_alone(&self) -> Option<u64> {
         None
     }
@@ -90,22 +95,24 @@ pub type WriteWork<'a> = dyn FnMut(&mut dyn Writer) -> Result<(), EngineError> +
 
 /// One thread's use of a store.
 pub trait Session {
-    /// Runs a read-only transaction over the newest committed state. Returns how often it had to be run again.
+    /// Runs a read-only transaction over the newest committed state. Returns how often it had to be run
+    /// again.
     ///
     /// # Errors
     ///
     /// Whatever the engine says, except conflicts, which are retried.
     fn read(&mut self, work: &mut ReadWork<'_>) -> Result<u64, EngineError>;
 
-    /// Runs a transaction and commits it; it is durable (would survive a power cut) when this returns. Returns how often
-    /// it had to be run again.
+    /// Runs a transaction and commits it; it is durable (would survive a power cut) when this returns.
+    /// Returns how often it had to be run again.
     ///
     /// # Errors
     ///
     /// Whatever the engine says, except conflicts, which are retried.
     fn write(&mut self, work: &mut WriteWork<'_>) -> Result<u64, EngineError>;
 
-    /// Runs a transaction and commits it, without waiting until it is durable. Others see its effects at once.
+    /// Runs a transaction and commits it, without waiting until it is durable. Others see its effects at
+    /// once.
     ///
     /// # Errors
     ///
@@ -114,8 +121,9 @@ pub trait Session {
         Err(EngineError::failed("committing asynchronously", "this engine has no asynchronous commit"))
     }
 
-    /// Fills the empty store with all records, which come in ascending order, in a way of its own for that, durably; gives how many
-    /// they were. `None` if it has no such way, or is not to use it: then nothing was taken from `records`.
+    /// Fills the empty store with all records, which come in ascending order, in a way of its own for that,
+    /// durably; gives how many they were. `None` if it has no such way, or is not to use it: then nothing was
+    /// taken from `records`.
     ///
     /// # Errors
     ///
@@ -168,7 +176,8 @@ pub trait Writer: Reader {
     /// Whatever the engine says.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError>;
 
-    /// Looks a key up that is going to be written, as [`Reader::get`]. Engines that lock take the lock at once that the write will need.
+    /// Looks a key up that is going to be written, as [`Reader::get`]. Engines that lock take the lock at
+    /// once that the write will need.
     ///
     /// # Errors
     ///
@@ -194,7 +203,8 @@ pub trait Writer: Reader {
     }
 }
 
-/// Where records that are read go: counted and touched in place, so that no engine must copy; or kept, for who needs them.
+/// Where records that are read go: counted and touched in place, so that no engine must copy; or kept, for
+/// who needs them.
 #[derive(Debug, Clone, Default)]
 pub struct Sink {
     records: u64,
@@ -273,8 +283,8 @@ fn head(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Runs `attempt` until it does not end in a conflict, sleeping a little longer after each. Returns its result and how
-/// often it was run again. For adapters of engines that do not retry by themselves.
+/// Runs `attempt` until it does not end in a conflict, sleeping a little longer after each. Returns its
+/// result and how often it was run again. For adapters of engines that do not retry by themselves.
 ///
 /// # Errors
 ///

@@ -56,7 +56,8 @@ fn field(text: &str, name: &str) -> Option<String> {
         .map(|(_, value)| value.trim().to_owned())
 }
 
-/// The type of the file system that `dir` is on: that of the longest mount point above it (the last, if several).
+/// The type of the file system that `dir` is on: that of the longest mount point above it (the last, if
+/// several).
 fn file_system(mountinfo: &str, dir: &Path) -> Option<String> {
     mountinfo
         .lines()
@@ -85,8 +86,8 @@ pub fn utc_now() -> String {
     utc(seconds)
 }
 
-/// Seconds since 1970 as a UTC date. The Gregorian calendar repeats every 400 years of 146,097 days; counted from a
-/// March, leap days come last in their year.
+/// Seconds since 1970 as a UTC date. The Gregorian calendar repeats every 400 years of 146,097 days; counted
+/// from a March, leap days come last in their year.
 fn utc(seconds: u64) -> String {
     let (days, time) = (seconds / 86_400, seconds % 86_400);
     let since_march_of_0 = days + 719_468;

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-// One seed gives one result: allocated blocks share no cache line with blocks that happened to be allocated before.
+// One seed gives one result: allocated blocks share no cache line with blocks that happened to be allocated
+// before.
 #[cfg(feature = "sim")]
 #[global_allocator]
 static ALLOCATOR: azekura_sim::LineAllocator = azekura_sim::LineAllocator;

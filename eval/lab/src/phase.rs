@@ -1,9 +1,9 @@
 //! One stretch of work by many threads at once.
 //!
-//! All sessions are open before any client starts; all clients start together; when the time is over each ends
-//! the transaction it is in (and waits for its commits in flight), and that work counts. The length of the phase
-//! is from the first start to the last end, so the rate is exactly the work that was done over the time it took: no operation is cut
-//! off, whether it takes a microsecond or, as a scan of a table, a second.
+//! All sessions are open before any client starts; all clients start together; when the time is over each
+//! ends the transaction it is in (and waits for its commits in flight), and that work counts. The length of
+//! the phase is from the first start to the last end, so the rate is exactly the work that was done over the
+//! time it took: no operation is cut off, whether it takes a microsecond or, as a scan of a table, a second.
 
 use crate::client::{self, Manner, Tally};
 use crate::engine::Store;
@@ -54,8 +54,8 @@ struct Shared {
     done: AtomicU64,
 }
 
-/// Runs one client per stream, each in a thread of its own. `watch` is told now and then how long the phase has lasted
-/// and how many operations are done.
+/// Runs one client per stream, each in a thread of its own. `watch` is told now and then how long the phase
+/// has lasted and how many operations are done.
 ///
 /// # Errors
 ///
@@ -121,8 +121,8 @@ impl Drop for Working<'_> {
         if std::thread::panicking() {
             self.0.stop.store(true, Relaxed);
         }
-        // Release: pairs with Acquire in `supervise`; not needed for correctness (join orders everything), but
-        // cheap and plain.
+        // Release: pairs with Acquire in `supervise`; not needed for correctness (join orders everything),
+        // but cheap and plain.
         self.0.working.fetch_sub(1, Release);
     }
 }

@@ -49,7 +49,8 @@ pub struct Plan {
     pub workloads: Vec<Workload>,
     /// Numbers of client threads.
     pub threads: Vec<usize>,
-    /// Numbers of commits in flight, for engines that can pipeline and workloads that write; besides the blocking cells.
+    /// Numbers of commits in flight, for engines that can pipeline and workloads that write; besides the
+    /// blocking cells.
     pub in_flight: Vec<usize>,
     /// Whether the blocking cells are run.
     pub blocking: bool,
@@ -103,8 +104,9 @@ impl Plan {
         }
     }
 
-    /// The numbers of threads that are run for a workload: all, except that scans and loads, whose work grows with
-    /// the threads or waits for nothing, are not run by more threads than there are cores, unless no lower number was asked for.
+    /// The numbers of threads that are run for a workload: all, except that scans and loads, whose work grows
+    /// with the threads or waits for nothing, are not run by more threads than there are cores, unless no
+    /// lower number was asked for.
     pub(crate) fn threads_for(&self, workload: &Workload, cores: usize) -> Vec<usize> {
         let bounded = matches!(workload.family(), Family::Scan | Family::Load);
         let most = self.threads.iter().copied().min().unwrap_or(1).max(cores);

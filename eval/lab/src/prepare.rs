@@ -64,8 +64,8 @@ fn whole_table(session: &mut dyn Session) -> Result<Sink, BenchError> {
     Ok(sink)
 }
 
-/// Writes everything below `dir` to the device, so that nothing of one engine's work is left to be done by the kernel during
-/// another's run.
+/// Writes everything below `dir` to the device, so that nothing of one engine's work is left to be done by
+/// the kernel during another's run.
 ///
 /// # Errors
 ///
@@ -77,7 +77,8 @@ pub fn settle(dir: &Path) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Drops everything below `dir` from the kernel's page cache (the store must be closed), so that the next opening begins cold.
+/// Drops everything below `dir` from the kernel's page cache (the store must be closed), so that the next
+/// opening begins cold.
 ///
 /// # Errors
 ///

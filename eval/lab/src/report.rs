@@ -43,7 +43,8 @@ pub struct Report {
     pub write_p99_us: Option<f64>,
     /// Bytes of log records, without what pads them to blocks, if the engine tells.
     pub log_bytes: Option<u64>,
-    /// Commits that had nothing to wait for in other logs than their own, if the engine tells: `--log p-wal-rfa`.
+    /// Commits that had nothing to wait for in other logs than their own, if the engine tells: `--log
+    /// p-wal-rfa`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commits_alone: Option<u64>,
     /// Bytes that the process had written to files: log with its padding, data, compaction and all.
@@ -163,7 +164,8 @@ fn rounded(value: f64, parts: f64) -> f64 {
     (value * parts).round() / parts
 }
 
-/// Where the median is: of an even number, the lower one of the two in the middle, so that it is a run that was made.
+/// Where the median is: of an even number, the lower one of the two in the middle, so that it is a run that
+/// was made.
 fn median_index(values: &[f64]) -> Option<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));

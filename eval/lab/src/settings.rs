@@ -80,8 +80,8 @@ impl Cell<'_> {
     }
 }
 
-/// A number of 16 hexadecimal digits that is the same for the same settings, in every build and on every machine
-/// (FNV-1a of the sorted lines `name=value`).
+/// A number of 16 hexadecimal digits that is the same for the same settings, in every build and on every
+/// machine (FNV-1a of the sorted lines `name=value`).
 #[must_use]
 pub fn hash(settings: &BTreeMap<String, String>) -> String {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;

@@ -12,9 +12,9 @@ pub fn is_peer(engine: &str) -> bool {
     engine.strip_prefix(OURS).is_none_or(|rest| !rest.is_empty() && !rest.starts_with('-'))
 }
 
-/// One table per workload, in the order of the reports. The last column is a row's rate over that of the best peer
-/// at the same number of threads; a pipelined row is compared with the best blocking or pipelined peer. Where there is no peer, our
-/// engine with other settings takes its place.
+/// One table per workload, in the order of the reports. The last column is a row's rate over that of the best
+/// peer at the same number of threads; a pipelined row is compared with the best blocking or pipelined peer.
+/// Where there is no peer, our engine with other settings takes its place.
 #[must_use]
 pub fn render(reports: &[Report]) -> String {
     let mut text = String::new();

@@ -52,8 +52,8 @@ impl<N, P: Promise> Window<N, P> {
         self.0.push_back((note, promise));
     }
 
-    /// Lets durable commits leave, and waits for the oldest while more than `most` are there. `done` gets each that leaves, and when: one look at
-    /// the clock for all that became durable together.
+    /// Lets durable commits leave, and waits for the oldest while more than `most` are there. `done` gets
+    /// each that leaves, and when: one look at the clock for all that became durable together.
     ///
     /// # Errors
     ///

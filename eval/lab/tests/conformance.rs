@@ -48,7 +48,8 @@ fn what_is_removed_is_gone() {
     each(conformance::removes_what_it_is_told);
 }
 
-/// The five transactions over the engines' bytes; the contest checks the consistency conditions, and an engine that violates one fails.
+/// The five transactions over the engines' bytes; the contest checks the consistency conditions, and an
+/// engine that violates one fails.
 #[test]
 fn tpcc_runs_over_any_engine_and_keeps_its_conditions() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
-//! The adaptive policy needs no tuning (the far-memory paper's open problem, §3.3, §4): on programs of the paper's evaluation, recorded here and replayed,
-//! it never swaps more than Simple, and at most 1.10 times as often as the best of the paper's eight; where there are so few swaps that a lot
-//! decides, in the mean over lots, but for one case at 1.25. Programs that it was not chosen by are here as well.
+//! The adaptive policy needs no tuning (the far-memory paper's open problem, §3.3, §4): on programs of the
+//! paper's evaluation, recorded here and replayed, it never swaps more than Simple, and at most 1.10 times as
+//! often as the best of the paper's eight; where there are so few swaps that a lot decides, in the mean over
+//! lots, but for one case at 1.25. Programs that it was not chosen by are here as well.
 //!
 //! Counts of a replay: the same on every machine. `azekura-lab far-memory` has the larger sizes, and CG.
 
@@ -12,7 +13,8 @@ const PAGE: usize = 4096;
 const EPOCH: u32 = 256;
 const SEED: u64 = 1;
 const SEEDS: [u64; 3] = [1, 2, 3];
-/// A case with fewer swaps is decided by lot, ours and the best's: is.s and cluster.200 with three quarters local.
+/// A case with fewer swaps is decided by lot, ours and the best's: is.s and cluster.200 with three quarters
+/// local.
 const FEW: u64 = 100;
 const MANY_SEEDS: std::ops::RangeInclusive<u64> = 1..=40;
 
@@ -29,7 +31,8 @@ fn swaps(trace: &Trace, policy: Policy, local: u32, seed: u64) -> u64 {
     replay(trace, policy, trace.pages() * local / 100, &costs, seed).swap_ins
 }
 
-/// Swaps of our policy, of Simple, and of the best of the eight, with that one's name, for each share of local memory and each seed.
+/// Swaps of our policy, of Simple, and of the best of the eight, with that one's name, for each share of
+/// local memory and each seed.
 fn each_case(kernel: &str, check: impl Fn(&str, u64, u64, (u64, Policy))) {
     let trace = record(kernel);
     for local in [75, 50, 25] {
@@ -81,7 +84,8 @@ fn where_few_swaps_are_a_matter_of_lot_the_adaptive_policy_is_near_the_best_of_t
     }
 }
 
-/// Nanoseconds, measured on one machine: pages of 64 KiB over its own loopback, where a swap is as quick as three cleared bits.
+/// Nanoseconds, measured on one machine: pages of 64 KiB over its own loopback, where a swap is as quick as
+/// three cleared bits.
 const CHEAP: Costs =
     Costs { access: 32.0, swap_in: 130_000.0, write_back: 40_000.0, fault: 35_000.0, protect: 5_000.0 };
 

@@ -1,6 +1,8 @@
-//! The adaptive policy on programs that it was not chosen by: a merge sort of lines, as GNU sort has it, the decomposition of a matrix and its transposition by
-//! recursion, a search of a graph. It swaps no more than Simple by more than three in a hundred, and at most 1.10 times as often as the best of the paper's eight; but for the sort with half of
-//! its memory local and the transposition, where recursion makes the page that is unused for longest the one needed last, as U-Clock and U-pLRU take it from the start.
+//! The adaptive policy on programs that it was not chosen by: a merge sort of lines, as GNU sort has it, the
+//! decomposition of a matrix and its transposition by recursion, a search of a graph. It swaps no more than
+//! Simple by more than three in a hundred, and at most 1.10 times as often as the best of the paper's eight;
+//! but for the sort with half of its memory local and the transposition, where recursion makes the page that
+//! is unused for longest the one needed last, as U-Clock and U-pLRU take it from the start.
 //!
 //! Counts of a replay: the same on every machine.
 
@@ -21,7 +23,8 @@ fn record(run: impl FnOnce(&mut Recorder)) -> Trace {
     Trace::of_epochs(EPOCH, &recording.touches, &recording.epochs)
 }
 
-/// Our policy's swaps, of Simple's and of the best of the eight's, for each share of local memory; the larger of the seeds.
+/// Our policy's swaps, of Simple's and of the best of the eight's, for each share of local memory; the larger
+/// of the seeds.
 fn ratios(trace: &Trace) -> Vec<(u32, f64, f64)> {
     let costs = Costs::PAPER.scaled((1 << 20) as f64 / PAGE as f64);
     let mut found = Vec::new();
@@ -52,7 +55,8 @@ const LINE: usize = 8;
 /// Of the text, the number that is sorted by.
 const KEY: usize = 2;
 
-/// Lines are read one behind the other, what is kept of them is filled from the end, and halves are sorted and merged through a third array.
+/// Lines are read one behind the other, what is kept of them is filled from the end, and halves are sorted
+/// and merged through a third array.
 struct MergeSort<M: Memory> {
     text: M::Array<u32>,
     lines: M::Array<u32>,

@@ -1,4 +1,5 @@
-//! The adapter for servers gives the answers that the runner relies on; the server is the door, in this process.
+//! The adapter for servers gives the answers that the runner relies on; the server is the door, in this
+//! process.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 

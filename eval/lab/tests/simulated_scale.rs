@@ -1,4 +1,5 @@
-//! The whole store on simulated processors: the same each time, with names for the lines that clients wait for, and without those that were removed.
+//! The whole store on simulated processors: the same each time, with names for the lines that clients wait
+//! for, and without those that were removed.
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -55,8 +56,8 @@ fn clients_do_not_wait_for_each_other_where_states_and_counts_are_kept() {
     }
 }
 
-/// An update reads no counter that others write, and draws from the log's but once in a while: more processors serve more of them. When each drew two numbers, 32
-/// processors served fewer than eight.
+/// An update reads no counter that others write, and draws from the log's but once in a while: more
+/// processors serve more of them. When each drew two numbers, 32 processors served fewer than eight.
 #[test]
 fn updates_do_not_meet_at_the_log_s_counter() {
     let (few, many) = (run(Work::U1, 8), run(Work::U1, 32));

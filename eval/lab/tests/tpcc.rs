@@ -1,4 +1,5 @@
-//! TPC-C must do what its transactions say, keep the consistency conditions, and notice when one does not hold.
+//! TPC-C must do what its transactions say, keep the consistency conditions, and notice when one does not
+//! hold.
 
 use azekura::{Database, Error, Key, Table, Value};
 use azekura_lab::tpcc::schema::{

@@ -1,5 +1,6 @@
-//! The machine as a test tool: schedules at random, all schedules with a few interruptions, threads stopped for ever at each of their accesses. A
-//! schedule that fails is made as small as it goes, and printed as columns.
+//! The machine as a test tool: schedules at random, all schedules with a few interruptions, threads stopped
+//! for ever at each of their accesses. A schedule that fails is made as small as it goes, and printed as
+//! columns.
 //!
 //! ```
 //! # if !cfg!(feature = "sim") { return }
@@ -159,7 +160,8 @@ pub fn at_random(runs: u64, seed: u64, scene: impl Fn() -> Scene) -> Result<(), 
     Ok(())
 }
 
-/// Runs a scene with every schedule of at most `most` interruptions, those with fewer first; says how many that were.
+/// Runs a scene with every schedule of at most `most` interruptions, those with fewer first; says how many
+/// that were.
 ///
 /// # Errors
 ///
@@ -172,7 +174,8 @@ pub fn exhaust(most: usize, scene: impl Fn() -> Scene) -> Result<u64, Box<Failur
     Ok(runs)
 }
 
-/// Every schedule of so many interruptions. What they have in common runs again, to know where the next one may come.
+/// Every schedule of so many interruptions. What they have in common runs again, to know where the next one
+/// may come.
 fn exhaust_exactly(
     interruptions: usize,
     scene: &impl Fn() -> Scene,
@@ -215,8 +218,8 @@ impl Stopped {
     }
 }
 
-/// Stops thread 0 of a scene for ever before its first access, before its second, and so on (hazard G10): the others must end all the same,
-/// and, once it goes on, so must it; the scene's check holds then.
+/// Stops thread 0 of a scene for ever before its first access, before its second, and so on (hazard G10): the
+/// others must end all the same, and, once it goes on, so must it; the scene's check holds then.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
-//! A thread of the machine: a coroutine with a stack of its own, all of them run by one operating-system thread.
+//! A thread of the machine: a coroutine with a stack of its own, all of them run by one operating-system
+//! thread.
 //!
-//! - **FIBER-1** [`YIELDER`] is null, or belongs to the coroutine that runs: who resumes one sets it, and each sets it again when it goes on
-//!   after a switch. A coroutine's yielder lives as long as its stack.
+//! - **FIBER-1** [`YIELDER`] is null, or belongs to the coroutine that runs: who resumes one sets it, and
+//!   each sets it again when it goes on after a switch. A coroutine's yielder lives as long as its stack.
 
 use crate::handle::{end_thread, freed};
 use corosensei::stack::{DefaultStack, Stack};
@@ -22,7 +23,8 @@ pub(crate) struct Fiber {
 }
 
 impl Fiber {
-    /// A thread that will do `body` on a stack of so many bytes, which are touched only as far as they are used.
+    /// A thread that will do `body` on a stack of so many bytes, which are touched only as far as they are
+    /// used.
     pub(crate) fn new(body: impl FnOnce() + 'static, stack_bytes: usize) -> std::io::Result<Self> {
         let memory = DefaultStack::new(stack_bytes)?;
         let stack = memory.limit().get()..memory.base().get();
@@ -34,7 +36,8 @@ impl Fiber {
         Ok(Self { coroutine, stack })
     }
 
-    /// Lets it run until it gives way; whether it has ended. Its stack is freed then, as far as the machine is concerned.
+    /// Lets it run until it gives way; whether it has ended. Its stack is freed then, as far as the machine
+    /// is concerned.
     pub(crate) fn resume(&mut self) -> bool {
         let result = self.coroutine.resume(());
         YIELDER.set(ptr::null());

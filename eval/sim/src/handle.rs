@@ -24,7 +24,8 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
     WORLD.with_borrow_mut(|world| f(world.as_mut().expect("a machine runs")))
 }
 
-/// Ends the running thread: drops its thread-locals, the newest first, as a system does. It may be switched meanwhile, and make new ones.
+/// Ends the running thread: drops its thread-locals, the newest first, as a system does. It may be switched
+/// meanwhile, and make new ones.
 pub(crate) fn end_thread() {
     while let Some(local) = with(World::take_local) {
         drop(local);

@@ -1,9 +1,11 @@
 //! A machine with as many processors as one likes: deterministic simulation of the shipped code.
 //!
-//! Threads of a [`Simulation`] run the real pool, log, locks and trees, compiled with the feature `sim`, through which `azekura_base::sync`
-//! asks before each access to shared memory. They run on one operating-system thread, each on a stack of its own; whose virtual clock is
-//! furthest behind goes next, and each access takes the time that a model of caches says. One seed, one run, to the last byte. It is not a model of the algorithms, and says nothing
-//! of instructions: what lies between two accesses takes a constant time, which calibration finds.
+//! Threads of a [`Simulation`] run the real pool, log, locks and trees, compiled with the feature `sim`,
+//! through which `azekura_base::sync` asks before each access to shared memory. They run on one
+//! operating-system thread, each on a stack of its own; whose virtual clock is furthest behind goes next, and
+//! each access takes the time that a model of caches says. One seed, one run, to the last byte. It is not a
+//! model of the algorithms, and says nothing of instructions: what lies between two accesses takes a constant
+//! time, which calibration finds.
 //!
 //! ```
 //! use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};

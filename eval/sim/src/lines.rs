@@ -1,10 +1,12 @@
 //! Cache lines, numbered as they are first touched: where memory happens to lie says nothing then.
 //!
-//! - **NUMBER-1** What shares a line must not depend on the heap's history: [`LineAllocator`] begins each block with a line of its own.
-//!   Who touches nothing, an empty slice, touches no line: it may begin where its block ends.
-//! - **NUMBER-2** A block that is freed gives its numbers back to the core that freed it, and what that core touches first afterwards takes the last
-//!   of them: blocks are used again where they are still warm, as by an allocator that keeps them per thread. So there are as many numbers as
-//!   lines in use at once. A thread's stack is such a block: whether the next one lies at the same addresses is the system's affair.
+//! - **NUMBER-1** What shares a line must not depend on the heap's history: [`LineAllocator`] begins each
+//!   block with a line of its own. Who touches nothing, an empty slice, touches no line: it may begin where
+//!   its block ends.
+//! - **NUMBER-2** A block that is freed gives its numbers back to the core that freed it, and what that core
+//!   touches first afterwards takes the last of them: blocks are used again where they are still warm, as by
+//!   an allocator that keeps them per thread. So there are as many numbers as lines in use at once. A
+//!   thread's stack is such a block: whether the next one lies at the same addresses is the system's affair.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -41,8 +43,8 @@ impl Hasher for Multiplier {
 /// A map with that hash.
 pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Multiplier>>;
 
-/// Lines that are looked up together: of 4 KiB of addresses. Who touches one of them soon touches another, and 64 times fewer keys fit the
-/// cache of the machine that simulates.
+/// Lines that are looked up together: of 4 KiB of addresses. Who touches one of them soon touches another,
+/// and 64 times fewer keys fit the cache of the machine that simulates.
 const LINES_OF_BLOCK: usize = 64;
 
 /// The numbers of neighbouring lines, each plus one; 0: has none.
@@ -164,8 +166,8 @@ impl LineAllocator {
     }
 }
 
-// SAFETY: every call goes to the system's allocator, with the same widened layout for one block each time: it depends on nothing but
-// the layout that the caller gave, and callers give the same one for a block.
+// SAFETY: every call goes to the system's allocator, with the same widened layout for one block each time: it
+// depends on nothing but the layout that the caller gave, and callers give the same one for a block.
 unsafe impl GlobalAlloc for LineAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's layout has a size; so has the widened one.

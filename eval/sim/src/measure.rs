@@ -30,7 +30,8 @@ impl Default for Counting {
     }
 }
 
-/// Counts the accesses that threads make from one moment of the machine's clock until another, and forgets all others.
+/// Counts the accesses that threads make from one moment of the machine's clock until another, and forgets
+/// all others.
 ///
 /// # Panics
 ///

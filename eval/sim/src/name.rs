@@ -1,8 +1,9 @@
 //! What stands at a place in the source: which field of which module is accessed there.
 //!
-//! The compiler keeps file, line and column of each access. The column is that of the method's name, so what stands before it is what the
-//! access is to: `self.marks[worker].load(…)` in `crates/wal/src/durable_lsn.rs` is `marks[worker]` of `wal::durable_lsn`.
-//! The source must be where it was when the program was built; else a place has only its file and line.
+//! The compiler keeps file, line and column of each access. The column is that of the method's name, so what
+//! stands before it is what the access is to: `self.marks[worker].load(…)` in `crates/wal/src/durable_lsn.rs`
+//! is `marks[worker]` of `wal::durable_lsn`. The source must be where it was when the program was built; else
+//! a place has only its file and line.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

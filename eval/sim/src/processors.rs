@@ -1,4 +1,5 @@
-//! Which thread has which processor: a queue of the ready, and processors that take from it when they have nothing to do.
+//! Which thread has which processor: a queue of the ready, and processors that take from it when they have
+//! nothing to do.
 //!
 //! | thread is | leaves it |
 //! |---|---|
@@ -57,8 +58,8 @@ impl Processors {
         !self.ready.is_empty()
     }
 
-    /// `thread`, which last had the processor `last`, wants one from `at` on. An idle one is there `wake` later; without a `wake` the thread
-    /// was not asleep.
+    /// `thread`, which last had the processor `last`, wants one from `at` on. An idle one is there `wake`
+    /// later; without a `wake` the thread was not asleep.
     pub fn wants(&mut self, thread: ThreadId, last: Option<usize>, at: Time, wake: Option<Time>) -> Wish {
         let idle = || self.on.iter().position(Option::is_none);
         let Some(processor) = last.filter(|&last| self.on[last].is_none()).or_else(idle) else {

@@ -1,7 +1,8 @@
 //! Who goes next, where time does not decide: the same thread, but for interruptions.
 //!
-//! A schedule is its list of interruptions; between them a thread goes on until it sleeps, spins or ends, and then the next one in turn does. So few
-//! numbers say everything, can be left out one by one, and be enumerated.
+//! A schedule is its list of interruptions; between them a thread goes on until it sleeps, spins or ends, and
+//! then the next one in turn does. So few numbers say everything, can be left out one by one, and be
+//! enumerated.
 
 use crate::processors::ThreadId;
 use crate::random::Random;

@@ -106,8 +106,9 @@ pub struct Outcome {
 
 /// A run to be: a machine, and threads.
 ///
-/// All threads run on the calling operating-system thread, each on a stack of its own, in the order of their virtual clocks. Nothing that they do may
-/// block the operating-system thread: what waits must wait through `azekura_base::sync`.
+/// All threads run on the calling operating-system thread, each on a stack of its own, in the order of their
+/// virtual clocks. Nothing that they do may block the operating-system thread: what waits must wait through
+/// `azekura_base::sync`.
 pub struct Simulation {
     profile: Rc<Profile>,
     processors: usize,
@@ -136,7 +137,8 @@ impl std::fmt::Debug for Simulation {
 }
 
 impl Simulation {
-    /// On so many processors of a machine. The seed decides between threads whose clocks are equal, and how long computations are.
+    /// On so many processors of a machine. The seed decides between threads whose clocks are equal, and how
+    /// long computations are.
     #[must_use]
     pub fn new(profile: Rc<Profile>, processors: usize, seed: u64) -> Self {
         Self {
@@ -337,7 +339,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         watch_frees(None);
-        // Their destructors would run in halves of operations, on a machine that is gone; those of their thread-locals too.
+        // Their destructors would run in halves of operations, on a machine that is gone; those of their
+        // thread-locals too.
         self.fibers.drain(..).flatten().for_each(Fiber::abandon);
         if let Some(mut world) = handle::replace(None) {
             handle::keep_last(&mut world);

@@ -21,7 +21,8 @@ pub struct PlaceStalls {
     pub on_hottest_line: Time,
 }
 
-/// A place in words: file, line, and what stands there, if the source is where it was when the program was built.
+/// A place in words: file, line, and what stands there, if the source is where it was when the program was
+/// built.
 #[must_use]
 pub fn name(place: &Location<'_>) -> String {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -1,6 +1,7 @@
 //! What if a line cost nothing: accesses by a name take what they take on a line that the thread alone uses.
 //!
-//! A curve stops at one line, and behind it is another. Without the first the second is known before anybody has removed the first.
+//! A curve stops at one line, and behind it is another. Without the first the second is known before anybody
+//! has removed the first.
 
 use crate::lines::Map;
 use crate::name::Name;

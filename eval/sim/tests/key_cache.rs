@@ -1,5 +1,5 @@
-//! The cache of keyed values on a machine: who stops for ever in a hit, an insertion or a removal holds nobody up (hazard G10), and in random
-//! schedules nobody gets another key's value (CACHE-2).
+//! The cache of keyed values on a machine: who stops for ever in a hit, an insertion or a removal holds
+//! nobody up (hazard G10), and in random schedules nobody gets another key's value (CACHE-2).
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

@@ -1,5 +1,5 @@
-//! The page latch on a machine: who looks or tries never waits, whoever stops (hazard G10), and what an optimistic reader believes is whole in
-//! every schedule that is tried (LATCH-3).
+//! The page latch on a machine: who looks or tries never waits, whoever stops (hazard G10), and what an
+//! optimistic reader believes is whole in every schedule that is tried (LATCH-3).
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -132,7 +132,8 @@ fn latch_3_what_validates_is_whole_in_every_schedule_of_three_interruptions_and_
     at_random(500, 1, || scene(Halves::write, Halves::try_everything))
         .unwrap_or_else(|failure| panic!("{failure}"));
 
-    // A reader that believes without a second look is caught, by as few interruptions as it takes, in two columns.
+    // A reader that believes without a second look is caught, by as few interruptions as it takes, in two
+    // columns.
     let careless: fn(&Halves) = |halves| {
         if halves.latch.optimistic().is_some() {
             assert!(is_whole(halves.look()), "torn");

@@ -1,5 +1,6 @@
-//! The lock table on a machine. No lock is lock-free; what is claimed is that intents on a table disturb nobody but those who lock all of it,
-//! whoever stops for ever (hazard G10). And schedules of grants, upgrades and deadlocks.
+//! The lock table on a machine. No lock is lock-free; what is claimed is that intents on a table disturb
+//! nobody but those who lock all of it, whoever stops for ever (hazard G10). And schedules of grants,
+//! upgrades and deadlocks.
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -79,7 +80,8 @@ fn g10_who_stops_with_an_intent_holds_up_who_locks_the_table_and_with_a_key_who_
     }
 }
 
-/// Threads that add to a number under a lock which they get as `acquire` says, and are told how many gave way.
+/// Threads that add to a number under a lock which they get as `acquire` says, and are told how many gave
+/// way.
 fn adding(threads: u64, acquire: fn(&LockTable, &mut TxnLocks, u64) -> Result<(), LockError>) -> Scene {
     let (table, number, victims) = (table(1), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut scene = Scene::new();

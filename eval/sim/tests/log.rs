@@ -1,6 +1,7 @@
-//! The log on a machine. What is claimed of it (`azekura_wal::log`): an append of one worker never waits for another worker's, and nobody who
-//! looks at the horizon waits at all, whoever stops for ever (hazard G10). Who waits for durability waits for those who have drawn; a
-//! serial log has one buffer, and all wait for its latch. And schedules of appends, flushes and the horizon (HORIZON-1, BUFFER-2).
+//! The log on a machine. What is claimed of it (`azekura_wal::log`): an append of one worker never waits for
+//! another worker's, and nobody who looks at the horizon waits at all, whoever stops for ever (hazard G10).
+//! Who waits for durability waits for those who have drawn; a serial log has one buffer, and all wait for its
+//! latch. And schedules of appends, flushes and the horizon (HORIZON-1, BUFFER-2).
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -188,7 +189,8 @@ fn w1_the_horizon_covers_only_what_was_flushed_in_every_schedule_of_two_interrup
     at_random(500, 1, flushing).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// The whole log: each thread commits twice; a commit that returns is covered by the horizon and every LSN is drawn once.
+/// The whole log: each thread commits twice; a commit that returns is covered by the horizon and every LSN is
+/// drawn once.
 fn committing(protocol: LogProtocol) -> Scene {
     let log = log(protocol);
     let mut scene = Scene::new();

@@ -1,5 +1,6 @@
-//! The page cache on a machine: a thread that stops for ever at any access to shared memory holds nobody up (hazard G10), in every operation
-//! that claims to be lock-free. The locked rival shows that the test can fail.
+//! The page cache on a machine: a thread that stops for ever at any access to shared memory holds nobody up
+//! (hazard G10), in every operation that claims to be lock-free. The locked rival shows that the test can
+//! fail.
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

@@ -1,4 +1,5 @@
-//! Probes on a machine: a recording is of the machine's own time, and who stops for ever while it records holds up nobody who records (hazard G10).
+//! Probes on a machine: a recording is of the machine's own time, and who stops for ever while it records
+//! holds up nobody who records (hazard G10).
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

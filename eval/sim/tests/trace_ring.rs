@@ -1,5 +1,6 @@
-//! The ring of a recording thread on a machine: neither end ever waits for the other (hazard G10), and in every schedule that is tried each
-//! event is delivered once and in order, or counted as lost where it is missing (RING-2).
+//! The ring of a recording thread on a machine: neither end ever waits for the other (hazard G10), and in
+//! every schedule that is tried each event is delivered once and in order, or counted as lost where it is
+//! missing (RING-2).
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 

@@ -1,6 +1,7 @@
-//! The B+tree on a machine. What is claimed of it (`azekura_btree::descent`): a reader holds nothing, so it may stop for ever anywhere and holds
-//! nobody up (hazard G10); a writer that stops holds up those who come to the nodes that it has latched, and nobody else: one leaf for a
-//! change in place, the leaf and its parent for a split. And schedules of splits against readers (HOP-1, HOP-3).
+//! The B+tree on a machine. What is claimed of it (`azekura_btree::descent`): a reader holds nothing, so it
+//! may stop for ever anywhere and holds nobody up (hazard G10); a writer that stops holds up those who come
+//! to the nodes that it has latched, and nobody else: one leaf for a change in place, the leaf and its parent
+//! for a split. And schedules of splits against readers (HOP-1, HOP-3).
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -232,7 +233,8 @@ fn hop_1_readers_find_every_key_in_schedules_of_splits() {
     let small: fn() -> Scene = || scene(SPLIT_FIRST, [READ_FIRST, READ_LAST]);
     let runs = exhaust(1, small).unwrap_or_else(|failure| panic!("{failure}"));
     assert!(runs > 200, "{runs}");
-    // HOP-3: a whole split, or merge, between any two steps of a reader. Undisturbed, threads run in the order 1, 2, 0.
+    // HOP-3: a whole split, or merge, between any two steps of a reader. Undisturbed, threads run in the
+    // order 1, 2, 0.
     for (reader, writer) in [(READ_SPLIT, SPLIT_FIRST), (READ_KEPT, MERGE_AND_REUSE)] {
         let runs =
             exhaust(1, || scene(READ_LAST, [reader, writer])).unwrap_or_else(|failure| panic!("{failure}"));

@@ -1,6 +1,7 @@
 //! Which record is asked for.
 //!
-//! The three request distributions of YCSB (Cooper et al., SoCC 2010, section 4.1). The skew is the usual 0.99.
+//! The three request distributions of YCSB (Cooper et al., SoCC 2010, section 4.1). The skew is the usual
+//! 0.99.
 
 use crate::Population;
 use crate::key::scatter;
@@ -36,15 +37,17 @@ impl Popularity {
     /// Few items very often, and those spread over the whole table: rank *r* is drawn with a weight of
     /// `r^-0.99`, then hashed to an item. As in YCSB, two ranks may meet in one item.
     ///
-    /// When the workload `inserts`, the domain has room for a fifth more items than there are at first, and draws
-    /// of items that are not there yet are repeated: so popular items stay the same while the table grows.
+    /// When the workload `inserts`, the domain has room for a fifth more items than there are at first, and
+    /// draws of items that are not there yet are repeated: so popular items stay the same while the table
+    /// grows.
     #[must_use]
     pub fn scrambled_zipf(records: u64, inserts: bool) -> Self {
         let domain = records.max(1) + if inserts { records / 5 + 1 } else { 0 };
         Self { rule: Rule::ScrambledZipf(zipf(domain)), domain }
     }
 
-    /// The newest item most often: the item that is *r* - 1 places older than the newest has a weight of `r^-0.99`.
+    /// The newest item most often: the item that is *r* - 1 places older than the newest has a weight of
+    /// `r^-0.99`.
     #[must_use]
     pub fn latest(records: u64) -> Self {
         Self { rule: Rule::Latest(zipf(records.max(1))), domain: records.max(1) }

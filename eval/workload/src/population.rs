@@ -1,7 +1,7 @@
 //! Which records exist while several threads insert.
 //!
-//! A reader must not be sent for a record whose insert is still under way, and inserts end in any order. So items
-//! are numbered as they are begun, and the *horizon* is the number below which every one is there.
+//! A reader must not be sent for a record whose insert is still under way, and inserts end in any order. So
+//! items are numbered as they are begun, and the *horizon* is the number below which every one is there.
 
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{

@@ -24,8 +24,8 @@ pub enum Step {
         /// The new value.
         value: Value,
     },
-    /// Add a record that is not there. Once it is committed, tell [`Population::acknowledge`](crate::Population::acknowledge),
-    /// so that it can be asked for.
+    /// Add a record that is not there. Once it is committed, tell
+    /// [`Population::acknowledge`](crate::Population::acknowledge), so that it can be asked for.
     Insert {
         /// Number of the new item.
         item: u64,

@@ -54,7 +54,8 @@ impl Lane {
     }
 }
 
-/// A seeded source of transactions. Endless, except for a load, which ends when its share of the table is written.
+/// A seeded source of transactions. Endless, except for a load, which ends when its share of the table is
+/// written.
 #[derive(Debug)]
 pub struct Stream {
     family: Family,

@@ -1,9 +1,9 @@
 //! Values that are never the same twice, and that show when they are damaged.
 //!
-//! An engine may skip an update that changes nothing (SQLite does, and then commits in no time without touching
-//! the disk), so every update of a benchmark must bring bytes that were not there. A [`Value`] is a number that
-//! no other update of the same run has; its bytes follow from the number alone, so a reader can tell a whole value
-//! from a mixture of two.
+//! An engine may skip an update that changes nothing (SQLite does, and then commits in no time without
+//! touching the disk), so every update of a benchmark must bring bytes that were not there. A [`Value`] is a
+//! number that no other update of the same run has; its bytes follow from the number alone, so a reader can
+//! tell a whole value from a mixture of two.
 
 use crate::key::scatter;
 
@@ -12,8 +12,8 @@ use crate::key::scatter;
 pub struct Value(pub u64);
 
 impl Value {
-    /// Fills `out`: first the number (its low bytes when `out` is shorter than eight), then bytes derived from it,
-    /// which no compressor shortens. About 1 ns per eight bytes.
+    /// Fills `out`: first the number (its low bytes when `out` is shorter than eight), then bytes derived
+    /// from it, which no compressor shortens. About 1 ns per eight bytes.
     pub fn fill(self, out: &mut [u8]) {
         let head = self.0.to_le_bytes();
         let (first, rest) = out.split_at_mut(out.len().min(8));
@@ -25,7 +25,8 @@ impl Value {
         }
     }
 
-    /// Reads the value back from its bytes: `None` when they are not what [`Value::fill`] makes of any number.
+    /// Reads the value back from its bytes: `None` when they are not what [`Value::fill`] makes of any
+    /// number.
     ///
     /// Bytes shorter than eight are always some value's, and give only the low part of its number.
     #[must_use]
@@ -43,7 +44,8 @@ impl Value {
     }
 }
 
-/// The values of one lane: every `step`-th number from a start of its own, so that no two lanes of a run meet.
+/// The values of one lane: every `step`-th number from a start of its own, so that no two lanes of a run
+/// meet.
 #[derive(Debug, Clone)]
 pub(crate) struct FreshValues {
     next: u64,

@@ -49,9 +49,9 @@ const LOAD_GROUP: u64 = 10_000;
 pub const KEY_BYTES: usize = 8;
 
 impl Workload {
-    /// The family with its usual sizes: 65,536 records for U-1 and U-10, a million for the rest, three million for
-    /// the larger-than-cache reads; 100-byte values; loads of 10,000 records per transaction, all else one
-    /// read per transaction.
+    /// The family with its usual sizes: 65,536 records for U-1 and U-10, a million for the rest, three
+    /// million for the larger-than-cache reads; 100-byte values; loads of 10,000 records per transaction, all
+    /// else one read per transaction.
     #[must_use]
     pub const fn new(family: Family) -> Self {
         let (records, group) = match family {
@@ -149,7 +149,8 @@ impl Workload {
         matches!(self.family, Family::Load)
     }
 
-    /// How item numbers become keys: scattered for YCSB (so that inserts fall anywhere), in order for the rest.
+    /// How item numbers become keys: scattered for YCSB (so that inserts fall anywhere), in order for the
+    /// rest.
     #[must_use]
     pub const fn key_order(&self) -> KeyOrder {
         match self.family {
@@ -164,7 +165,8 @@ impl Workload {
         Dataset::new(self.records, self.value_bytes, self.key_order())
     }
 
-    /// A fresh account of which records exist, to be shared by all streams over one stored table, and kept as long as it.
+    /// A fresh account of which records exist, to be shared by all streams over one stored table, and kept as
+    /// long as it.
     #[must_use]
     pub fn population(&self) -> Arc<Population> {
         Arc::new(Population::new(self.records))

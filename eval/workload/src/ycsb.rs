@@ -1,8 +1,8 @@
 //! The six core mixes of YCSB.
 //!
-//! Source: Cooper et al., "Benchmarking Cloud Serving Systems with YCSB" (SoCC 2010), table 2. Two departures: values
-//! are one field of the workload's size (100 bytes unless asked otherwise) instead of ten of 100 bytes, and an
-//! update replaces the whole value.
+//! Source: Cooper et al., "Benchmarking Cloud Serving Systems with YCSB" (SoCC 2010), table 2. Two
+//! departures: values are one field of the workload's size (100 bytes unless asked otherwise) instead of ten
+//! of 100 bytes, and an update replaces the whole value.
 
 /// A mix, by its letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -16,8 +16,8 @@
 //! | `link` | a relative link of a document that leads to no file or heading |
 //! | `size` | a source file over 600 lines |
 //!
-//! Two files hold exceptions. `tools/tidy/exceptions.txt` has lasting ones, each with a reason. `tools/tidy/debt.txt` has
-//! the number of violations that older files are allowed: it may only shrink.
+//! Two files hold exceptions. `tools/tidy/exceptions.txt` has lasting ones, each with a reason.
+//! `tools/tidy/debt.txt` has the number of violations that older files are allowed: it may only shrink.
 
 #![forbid(unsafe_code)]
 

@@ -1,24 +1,29 @@
-//! How long a restart may take, in what it would have to do: read the log, read the pages that the log changes (and write them back), and undo what is open.
+//! How long a restart may take, in what it would have to do: read the log, read the pages that the log
+//! changes (and write them back), and undo what is open.
 //!
-//! A page that a record from the redo LSN on changes is dirty now, or was written after that record, so after that LSN. So the restart reads at most as
-//! many pages as are dirty now and were written since. Writing a page moves it from the one count to the other: the sum grows only with what transactions
-//! change, and the redo LSN follows it as it follows the bytes of the log.
+//! A page that a record from the redo LSN on changes is dirty now, or was written after that record, so after
+//! that LSN. So the restart reads at most as many pages as are dirty now and were written since. Writing a
+//! page moves it from the one count to the other: the sum grows only with what transactions change, and the
+//! redo LSN follows it as it follows the bytes of the log.
 //!
-//! What transactions that have not ended would give to undo cannot be made less by writing pages. It is taken off the time that the rest may take, up to
-//! half of it: beyond that a checkpoint cannot help.
+//! What transactions that have not ended would give to undo cannot be made less by writing pages. It is taken
+//! off the time that the rest may take, up to half of it: beyond that a checkpoint cannot help.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use azekura_base::Lsn;
 
-/// Log that a restart reads and redoes in a second, in bytes, if the pages are there. Measured: 200 to 400 MB for small records, on
-/// two cores of 2023.
+/// Log that a restart reads and redoes in a second, in bytes, if the pages are there. Measured: 200 to 400 MB
+/// for small records, on two cores of 2023.
 const REPLAY_BYTES_PER_S: f64 = (64 << 20) as f64;
-/// Pages that it reads, and writes back, in a second. Measured: 50,000 read by eight threads from a cloud volume of the same year.
+/// Pages that it reads, and writes back, in a second. Measured: 50,000 read by eight threads from a cloud
+/// volume of the same year.
 const PAGES_PER_S: f64 = 20_000.0;
-/// Changes that it undoes in a second, as long as the store has seen nothing else ([`undo_pace`](super::undo_pace)). Measured: 3 million on
-/// a core of 2023 if the pages are there (`lab p-wal --part restart`); 12,000 pages are read by one thread from a cloud volume. So this is for one page read with every ninth change.
+/// Changes that it undoes in a second, as long as the store has seen nothing else
+/// ([`undo_pace`](super::undo_pace)). Measured: 3 million on a core of 2023 if the pages are there (`lab
+/// p-wal --part restart`); 12,000 pages are read by one thread from a cloud volume. So this is for one page
+/// read with every ninth change.
 pub(super) const UNDO_PER_S: f64 = 100_000.0;
 
 /// Work of a restart, or a bound on it.
@@ -65,7 +70,8 @@ impl Past {
     /// Most points kept; when full, every other one goes.
     const MAX: usize = 1024;
 
-    /// Notes the present, and tells the LSN from which on a restart may have to redo the log, if that and all else is to take `time` at the most.
+    /// Notes the present, and tells the LSN from which on a restart may have to redo the log, if that and all
+    /// else is to take `time` at the most.
     pub(super) fn target(&mut self, now: Present, time: Duration) -> Lsn {
         self.note(now);
         let left = (time - now.undo_time.min(time / 2)).as_secs_f64();

@@ -1,13 +1,15 @@
 //! Fuzzy checkpoints: moving the place where a restart begins, while everybody goes on.
 //!
-//! - **CKPT-1** A bound below LSNs to come is read first (`begin`), then the pages' recovery LSNs and the active transactions, then the LSN counter, which is above all
-//!   drawn (`end`). A page that turned dirty unseen has only records from `begin` on, whatever its recovery LSN, which is a bound and may lie below; a
-//!   transaction unseen either gets LSNs from `begin` on, or ended with records below `end`.
-//! - **CKPT-2** Before CONTROL moves, the log is durable below `end` and the page file is synced; so a page that was seen clean is on disk, and a
-//!   transaction that was seen ended cannot lose its end.
+//! - **CKPT-1** A bound below LSNs to come is read first (`begin`), then the pages' recovery LSNs and the
+//!   active transactions, then the LSN counter, which is above all drawn (`end`). A page that turned dirty
+//!   unseen has only records from `begin` on, whatever its recovery LSN, which is a bound and may lie below;
+//!   a transaction unseen either gets LSNs from `begin` on, or ended with records below `end`.
+//! - **CKPT-2** Before CONTROL moves, the log is durable below `end` and the page file is synced; so a page
+//!   that was seen clean is on disk, and a transaction that was seen ended cannot lose its end.
 //!
-//! The checkpointer keeps what a restart would have to do below a bound (`bound`) by writing the pages with the oldest recovery LSNs and
-//! then moving CONTROL, a little at a time. The undo of a transaction that stays open is carried forward (`carry`).
+//! The checkpointer keeps what a restart would have to do below a bound (`bound`) by writing the pages with
+//! the oldest recovery LSNs and then moving CONTROL, a little at a time. The undo of a transaction that stays
+//! open is carried forward (`carry`).
 
 mod bound;
 mod carry;
@@ -102,8 +104,8 @@ impl Shared {
         let _ = self.restart_target(Duration::MAX);
     }
 
-    /// Where a restart may begin, so that it takes `time` at the most; `None` if it would begin there already, or is held back by what is
-    /// open only.
+    /// Where a restart may begin, so that it takes `time` at the most; `None` if it would begin there
+    /// already, or is held back by what is open only.
     fn restart_target(&self, time: Duration) -> Option<Lsn> {
         let next_lsn = self.wal.next_lsn();
         let cache = self.pool.stats();
@@ -121,7 +123,8 @@ impl Shared {
         (!is_there).then_some(target)
     }
 
-    /// Moves the place where a restart would begin if it would take too long. Half of the time is for what happens meanwhile.
+    /// Moves the place where a restart would begin if it would take too long. Half of the time is for what
+    /// happens meanwhile.
     fn keep_restart_short(&self) -> Result<(), Error> {
         self.retry_undone();
         let has_carried = self.carry_open(self.carry_bytes());
@@ -198,8 +201,8 @@ fn run(shared: &Shared, stop: &(Mutex<bool>, Condvar)) {
 }
 
 impl Shared {
-    /// A background activity failed. What matters to callers reaches them through the log's or the pool's own errors; this is for
-    /// [`Stats`](crate::Stats), because no caller waits for it.
+    /// A background activity failed. What matters to callers reaches them through the log's or the pool's own
+    /// errors; this is for [`Stats`](crate::Stats), because no caller waits for it.
     pub(crate) fn note_background_error(&self, error: &Error) {
         self.background_error.lock().get_or_insert_with(|| error.to_string());
     }

@@ -1,7 +1,9 @@
-//! How fast this store undoes: a measured default at first, then what its own restart and rollbacks have shown.
+//! How fast this store undoes: a measured default at first, then what its own restart and rollbacks have
+//! shown.
 //!
-//! A restart that had much to undo tells it best: it reads the pages that are not there, as the next one will. A rollback finds most of its pages in the
-//! cache, so it can tell that this machine, or this load, is slower than was believed, and not that it is faster. Newer rollbacks count more.
+//! A restart that had much to undo tells it best: it reads the pages that are not there, as the next one
+//! will. A rollback finds most of its pages in the cache, so it can tell that this machine, or this load, is
+//! slower than was believed, and not that it is faster. Newer rollbacks count more.
 
 use std::time::Duration;
 

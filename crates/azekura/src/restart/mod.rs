@@ -2,20 +2,24 @@
 //!
 //! 1. CONTROL tells where the log has to be read from, and which incarnations of it count.
 //! 2. Pages torn by the crash are repaired from the double-write area.
-//! 3. One pass over the merged log, from `scan_lsn` to the cut: *analysis* (who was active, what undoes it) and *redo* (every page
-//!    operation from `redo_lsn` on that the page does not show yet, by as many threads as are wanted: `redo`) at once. Undo entries come with their records and compensation
-//!    records take them away again, newest first, so no second look into the log is needed.
-//! 4. A new incarnation goes into CONTROL: what lies above the cut is void for ever (W5); LSNs go on above the largest ever seen.
-//! 5. *Undo* of the losers through the trees; what committed transactions had left to free is freed. All of it is logged in the
-//!    new incarnation, so a crash here repeats only what is not done yet.
+//! 3. One pass over the merged log, from `scan_lsn` to the cut: *analysis* (who was active, what undoes it)
+//!    and *redo* (every page operation from `redo_lsn` on that the page does not show yet, by as many threads
+//!    as are wanted: `redo`) at once. Undo entries come with their records and compensation records take them
+//!    away again, newest first, so no second look into the log is needed.
+//! 4. A new incarnation goes into CONTROL: what lies above the cut is void for ever (W5); LSNs go on above
+//!    the largest ever seen.
+//! 5. *Undo* of the losers through the trees; what committed transactions had left to free is freed. All of
+//!    it is logged in the new incarnation, so a crash here repeats only what is not done yet.
 //! 6. A full checkpoint: the old incarnations are forgotten and their log recycled.
 //!
 //! A crash at any point leaves CONTROL naming everything that the next restart needs.
 //!
-//! - **RESTART-1** A transaction that began below `scan_lsn` has its end in the log that is scanned: a checkpoint moves `scan_lsn` past the
-//!   first LSN of ended transactions only, and makes the log durable beyond their ends first. Of such a transaction the scan may meet
-//!   any tail (also compensations of what it has not met); it is redone like everything else, and never undone. Of a transaction that
-//!   has not ended, the scan meets either all records or a copy of its undo log that stands for those it does not meet (CARRY-2).
+//! - **RESTART-1** A transaction that began below `scan_lsn` has its end in the log that is scanned: a
+//!   checkpoint moves `scan_lsn` past the first LSN of ended transactions only, and makes the log durable
+//!   beyond their ends first. Of such a transaction the scan may meet any tail (also compensations of what it
+//!   has not met); it is redone like everything else, and never undone. Of a transaction that has not ended,
+//!   the scan meets either all records or a copy of its undo log that stands for those it does not meet
+//!   (CARRY-2).
 
 mod analysis;
 mod redo;
@@ -44,7 +48,8 @@ use analysis::Analysis;
 use redo::Redo;
 
 const LOCK_NAME: &str = "LOCK";
-/// There from before the first file of a new store until its CONTROL is complete: what it stands beside may be thrown away.
+/// There from before the first file of a new store until its CONTROL is complete: what it stands beside may
+/// be thrown away.
 const CREATING_NAME: &str = "CREATING";
 const WAL_DIR: &str = "wal";
 /// LSNs that a restart leaves out after a crash ([`LsnGap`]): more than any store draws in one life.
@@ -71,7 +76,8 @@ pub struct RecoveryReport {
     /// Time to read the log and to redo it; in JSON milliseconds.
     #[serde(rename = "replay_ms", serialize_with = "as_millis")]
     pub replay_time: Duration,
-    /// Time to undo what had not committed, and to free what committed transactions had left to free; in JSON milliseconds.
+    /// Time to undo what had not committed, and to free what committed transactions had left to free; in JSON
+    /// milliseconds.
     #[serde(rename = "undo_ms", serialize_with = "as_millis")]
     pub undo_time: Duration,
     /// Time of the whole opening; in JSON milliseconds.
@@ -80,7 +86,8 @@ pub struct RecoveryReport {
 }
 
 impl RecoveryReport {
-    /// What this work is counted as where [`recovery_time`](Builder::recovery_time) is kept: by the rates told there, not by a clock.
+    /// What this work is counted as where [`recovery_time`](Builder::recovery_time) is kept: by the rates
+    /// told there, not by a clock.
     #[must_use]
     pub fn counted_time(&self) -> Duration {
         let work = Work { log_bytes: self.log_bytes, pages: self.pages_read, undo_entries: self.undone };
@@ -277,8 +284,8 @@ impl<'a> Restart<'a> {
         Ok(replayed)
     }
 
-    /// Voids what lies above the cut and begins a log above everything ever seen (W5), after a crash with a gap between: a page that has an LSN
-    /// in the gap was written after the files that the restart read.
+    /// Voids what lies above the cut and begins a log above everything ever seen (W5), after a crash with a
+    /// gap between: a page that has an LSN in the gap was written after the files that the restart read.
     fn new_incarnation(&mut self, replayed: &Replayed) -> Result<Arc<Wal>, Error> {
         let mut control = self.control.current().clone();
         let end = replayed.end().max(Lsn(control.scan_lsn.0 - 1));
@@ -296,7 +303,8 @@ impl<'a> Restart<'a> {
             last.last_lsn = Some(replayed.last_lsn.max(Lsn(last.first_lsn.0 - 1)));
             last.tails.clone_from(&replayed.tails); // REST-7
         }
-        // A range that ends before its first record holds nothing; so recoveries that crash early leave no trace.
+        // A range that ends before its first record holds nothing; so recoveries that crash early leave no
+        // trace.
         control.ranges.retain(|r| r.end().is_none_or(|end| end >= r.first_lsn && end >= control.scan_lsn));
         control.ranges.push(LogRange::open(incarnation, first_lsn));
         control.durable_lsn = replayed.last_lsn.max(control.durable_lsn);
@@ -404,7 +412,8 @@ fn bad_record(dir: &Path, lsn: Lsn, reason: &dyn std::fmt::Display) -> Error {
     Error::Corrupt { path: dir.to_path_buf(), offset: 0, reason: format!("log record {lsn}: {reason}") }
 }
 
-/// The log as pool and trees see it during a restart: what is being replayed is durable; then the new log takes over.
+/// The log as pool and trees see it during a restart: what is being replayed is durable; then the new log
+/// takes over.
 #[derive(Debug)]
 pub(crate) struct RestartLog {
     wal: std::sync::OnceLock<Arc<Wal>>,

@@ -1,14 +1,16 @@
 //! Redo of the merged log: in place, or by several threads, each with its share of the pages.
 //!
-//! What a record does to different pages needs no order ([`PageChange`]), and a page is always in the same share. So each thread
-//! redoes its changes in the order in which they come, that of the log, and nobody waits for anybody else. The replaying thread
-//! copies changes into the batch of their share and hands it over when it is full; a share holds up to [`QUEUED`] of them, so
-//! memory is bounded and the reader never runs far ahead.
+//! What a record does to different pages needs no order ([`PageChange`]), and a page is always in the same
+//! share. So each thread redoes its changes in the order in which they come, that of the log, and nobody
+//! waits for anybody else. The replaying thread copies changes into the batch of their share and hands it
+//! over when it is full; a share holds up to [`QUEUED`] of them, so memory is bounded and the reader never
+//! runs far ahead.
 //!
 //! - **REDO-1** The changes of one page are redone in LSN order: one share, one queue, one thread.
-//! - **REDO-2** When [`Redo::finish`] returns `Ok`, everything handed over is on its pages: it closes the queues and joins the threads.
-//! - **REDO-3** An error of a share is the error of the restart: a thread that fails drops its queue, so the next hand-over, or
-//!   `finish` at last, finds it and returns what the thread returned.
+//! - **REDO-2** When [`Redo::finish`] returns `Ok`, everything handed over is on its pages: it closes the
+//!   queues and joins the threads.
+//! - **REDO-3** An error of a share is the error of the restart: a thread that fails drops its queue, so the
+//!   next hand-over, or `finish` at last, finds it and returns what the thread returned.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -105,7 +107,8 @@ pub(super) struct Redo<'scope, 'env> {
 }
 
 impl<'scope, 'env> Redo<'scope, 'env> {
-    /// Starts `threads` of them, or as many as the system gives; with one, or none, the caller's thread does the work.
+    /// Starts `threads` of them, or as many as the system gives; with one, or none, the caller's thread does
+    /// the work.
     pub(super) fn start(scope: &'scope Scope<'scope, 'env>, env: &'env Env, threads: usize) -> Self {
         let count = if threads > 1 { threads } else { 0 };
         let shares = (0..count).map_while(|number| Share::start(scope, env, number).ok()).collect();

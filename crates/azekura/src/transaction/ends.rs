@@ -41,7 +41,8 @@ impl Transaction {
         self.settle(before, result)
     }
 
-    /// The end of a call that began with so many entries in the undo log: those that it left are undone if it failed (TXN-3).
+    /// The end of a call that began with so many entries in the undo log: those that it left are undone if it
+    /// failed (TXN-3).
     pub(super) fn settle<T>(&self, before: usize, result: Result<T, Error>) -> Result<T, Error> {
         let Ok(mut state) = self.state() else { return result };
         let Err(error) = result else {
@@ -109,7 +110,8 @@ impl Transaction {
         })
     }
 
-    /// Appends the commit record and releases the locks; gives what must be durable for the answer to be true.
+    /// Appends the commit record and releases the locks; gives what must be durable for the answer to be
+    /// true.
     pub(super) fn commit_record(&self) -> Result<CommitPoint, Error> {
         self.db.lifetime.check_process()?;
         self.check_time()?;
@@ -170,7 +172,8 @@ impl Transaction {
         Ok(commit)
     }
 
-    /// Before inserted keys vanish: locks the gap above each one whose own gap this transaction has read (see `locking`).
+    /// Before inserted keys vanish: locks the gap above each one whose own gap this transaction has read (see
+    /// `locking`).
     pub(super) fn pass_on_gaps(&self, state: &mut State, undo_len: usize) -> Result<(), Error> {
         if self.db.options.left_out == Some(LockPart::UndoneNext) {
             return Ok(());
@@ -227,8 +230,9 @@ impl State {
         db.undo_pace.rolled_back((before - self.undo_len()) as u64, began.elapsed());
         self.note_undo(db);
         undone?;
-        // A table may have been made or dropped in what was undone: look it up again when it is used again. A cached tree that this
-        // transaction has dropped is forgotten at commit, so only what it still drops counts.
+        // A table may have been made or dropped in what was undone: look it up again when it is used again. A
+        // cached tree that this transaction has dropped is forgotten at commit, so only what it still drops
+        // counts.
         for slot in &mut self.slots {
             slot.tree = None;
         }

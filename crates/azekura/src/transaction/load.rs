@@ -8,14 +8,17 @@ use super::{OpenTree, Transaction};
 use crate::Error;
 use crate::database::Shared;
 
-/// Writes the next row's key and value, as stored, into the two buffers, which are empty; `false` after the last row.
+/// Writes the next row's key and value, as stored, into the two buffers, which are empty; `false` after the
+/// last row.
 type NextRow<'a> = &'a mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool, Error>;
 
-/// Checkpoints tried before a load gives up: each but the first only if somebody changed pages of an old log record meanwhile.
+/// Checkpoints tried before a load gives up: each but the first only if somebody changed pages of an old log
+/// record meanwhile.
 const MOST_CHECKPOINTS: usize = 8;
 
 impl Transaction {
-    /// Fills an empty table; gives the number of rows. See [`OpenTable::bulk_load`](crate::OpenTable::bulk_load).
+    /// Fills an empty table; gives the number of rows. See
+    /// [`OpenTable::bulk_load`](crate::OpenTable::bulk_load).
     pub(crate) fn bulk_load(&self, open: &OpenTree, next: NextRow<'_>) -> Result<u64, Error> {
         let _load = crate::probe::bulk_load();
         let before = self.state()?.undo_len();
@@ -121,7 +124,8 @@ impl Load<'_> {
         self.step(|ctx, load| pages.switch(&load.tx.db.env, ctx).map_err(Error::from))
     }
 
-    /// Runs a step, unless whoever gave the last row changed something in this very transaction: the load's undo must stay in one piece.
+    /// Runs a step, unless whoever gave the last row changed something in this very transaction: the load's
+    /// undo must stay in one piece.
     fn step<T>(
         &mut self,
         step: impl FnOnce(&mut WriteCtx<'_>, &mut Self) -> Result<T, Error>,
@@ -165,7 +169,8 @@ impl<'t> Past<'t> {
         Self { db, has_tried: false }
     }
 
-    /// One checkpoint is worth it: pages are written once then and not twice. Where others free pages all the time, another would not help for long.
+    /// One checkpoint is worth it: pages are written once then and not twice. Where others free pages all the
+    /// time, another would not help for long.
     fn is_past(&mut self, lsn: Lsn) -> bool {
         let is_past = self.db.redo_lsn() > lsn;
         if is_past || std::mem::replace(&mut self.has_tried, true) {

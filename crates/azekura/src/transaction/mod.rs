@@ -6,8 +6,10 @@
 //! | over | committed or undone, locks gone; each call fails with [`Error::Aborted`] | drop |
 //! | parked | the undo itself failed; its locks stay | room for the log, or reopening: see `parked` |
 //!
-//! - **TXN-1** A change is made only while its record lock, and where a key appears or disappears its gap locks, are held.
-//! - **TXN-2** Locks are released only after the commit record, or the end of the undo, is in the log buffer (W9).
+//! - **TXN-1** A change is made only while its record lock, and where a key appears or disappears its gap
+//!   locks, are held.
+//! - **TXN-2** Locks are released only after the commit record, or the end of the undo, is in the log buffer
+//!   (W9).
 //! - **TXN-3** A failed call leaves the transaction as it was before the call, or over.
 //! - **TXN-4** A transaction is in the active list from before its first record until after its last one.
 
@@ -67,8 +69,9 @@ pub struct Savepoint {
 /// A serializable transaction; made by [`Database::begin`](crate::Database::begin) or
 /// [`Database::transact`](crate::Database::transact).
 ///
-/// Any number run at once, on any threads; one transaction can move between threads but is used by one at a time. Dropped without `commit`
-/// it is rolled back. A deadlock ends with [`Error::Deadlock`] in one of the transactions in it, which is then rolled back already.
+/// Any number run at once, on any threads; one transaction can move between threads but is used by one at a
+/// time. Dropped without `commit` it is rolled back. A deadlock ends with [`Error::Deadlock`] in one of the
+/// transactions in it, which is then rolled back already.
 pub struct Transaction {
     db: Use,
     id: TxnId,
@@ -107,8 +110,9 @@ impl Transaction {
         self.durability = durability;
     }
 
-    /// Bounds each later wait of this transaction for a lock, for a caller that can wait without a thread meanwhile; `None`: as long as it takes. A
-    /// transaction that does not get its lock in time is rolled back ([`Error::LockTimeout`]), and can be run again.
+    /// Bounds each later wait of this transaction for a lock, for a caller that can wait without a thread
+    /// meanwhile; `None`: as long as it takes. A transaction that does not get its lock in time is rolled
+    /// back ([`Error::LockTimeout`]), and can be run again.
     ///
     /// # Errors
     ///
@@ -118,8 +122,9 @@ impl Transaction {
         Ok(())
     }
 
-    /// Whether later calls wait for locks that other transactions hold, as they do unless this is said. If not, such a call ends with
-    /// [`Error::WouldWait`], leaves the transaction as it was before, and keeps the locks that it got: for one who has other things to do, or to finish first.
+    /// Whether later calls wait for locks that other transactions hold, as they do unless this is said. If
+    /// not, such a call ends with [`Error::WouldWait`], leaves the transaction as it was before, and keeps
+    /// the locks that it got: for one who has other things to do, or to finish first.
     ///
     /// A transaction that does not wait is in no deadlock. Devices and the log are waited for all the same.
     ///
@@ -131,19 +136,20 @@ impl Transaction {
         Ok(())
     }
 
-    /// Whether another transaction waits for a lock of this one, or has waited since this one began: time to commit, for one that could go on. It may
-    /// say so without reason. Costs a few loads.
+    /// Whether another transaction waits for a lock of this one, or has waited since this one began: time to
+    /// commit, for one that could go on. It may say so without reason. Costs a few loads.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         self.state().is_ok_and(|state| self.db.locks.is_awaited(&state.locks))
     }
 
-    /// Opens a table for reading and writing. A table that does not exist is made by the first insert into it; until then
-    /// reading it finds nothing.
+    /// Opens a table for reading and writing. A table that does not exist is made by the first insert into
+    /// it; until then reading it finds nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a name that is empty or longer than [`MAX_TABLE_NAME`](crate::MAX_TABLE_NAME) bytes.
+    /// [`Error::Invalid`] for a name that is empty or longer than [`MAX_TABLE_NAME`](crate::MAX_TABLE_NAME)
+    /// bytes.
     pub fn table<K: Key + ?Sized, V: Value + ?Sized>(
         &self,
         table: &Table<K, V>,
@@ -165,12 +171,13 @@ impl Transaction {
 
     /// Undoes every change made since `savepoint`. Locks stay.
     ///
-    /// May wait: where a row goes that the transaction inserted itself and then scanned up to, the gap that it read reaches to the
-    /// next row now, and has to be locked.
+    /// May wait: where a row goes that the transaction inserted itself and then scanned up to, the gap that
+    /// it read reaches to the next row now, and has to be locked.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a savepoint of another transaction, or one that a rollback went past; conflict errors.
+    /// [`Error::Invalid`] for a savepoint of another transaction, or one that a rollback went past; conflict
+    /// errors.
     pub fn rollback_to(&self, savepoint: Savepoint) -> Result<(), Error> {
         self.check_time()?;
         if savepoint.txn != self.id || savepoint.undo_len > self.state()?.undo_len() {
@@ -179,13 +186,15 @@ impl Transaction {
         self.return_to(savepoint.undo_len).map_err(|error| self.fail(error))
     }
 
-    /// Ends the transaction and makes it last. Returns when it is durable, or at once with [`Durability::Relaxed`].
+    /// Ends the transaction and makes it last. Returns when it is durable, or at once with
+    /// [`Durability::Relaxed`].
     ///
     /// A transaction that only read waits too, if it saw something that is not durable yet.
     ///
     /// # Errors
     ///
-    /// [`Error::Log`] when the log failed: whether the transaction is durable is then known only after reopening.
+    /// [`Error::Log`] when the log failed: whether the transaction is durable is then known only after
+    /// reopening.
     pub fn commit(self) -> Result<(), Error> {
         let _commit = probe::commit();
         let relaxed = self.durability == Durability::Relaxed;
@@ -206,12 +215,13 @@ impl Transaction {
         Ok(CommitTicket::new(&self.db, commit))
     }
 
-    /// As [`commit_async`](Self::commit_async), for one of several commits that the caller waits for together: nobody is asked to write the log
-    /// yet. The first [`wait`](CommitTicket::wait) writes it for all of them, most often in the caller's own thread, where `commit_async` has
-    /// the log's thread woken at once.
+    /// As [`commit_async`](Self::commit_async), for one of several commits that the caller waits for
+    /// together: nobody is asked to write the log yet. The first [`wait`](CommitTicket::wait) writes it for
+    /// all of them, most often in the caller's own thread, where `commit_async` has the log's thread woken at
+    /// once.
     ///
-    /// A ticket that nobody waits for or polls becomes durable with the next flush, or in some 10 ms (without background threads: with the next
-    /// flush only).
+    /// A ticket that nobody waits for or polls becomes durable with the next flush, or in some 10 ms (without
+    /// background threads: with the next flush only).
     ///
     /// ```
     /// # use azekura::{Database, Error, Table};
@@ -242,8 +252,9 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// An error of the log or of a page on the way. The rows that were changed then stay locked until the undo can go on: once there is
-    /// room again if the disk was full ([`Error::LogFull`]), or when the store is opened anew.
+    /// An error of the log or of a page on the way. The rows that were changed then stay locked until the
+    /// undo can go on: once there is room again if the disk was full ([`Error::LogFull`]), or when the store
+    /// is opened anew.
     pub fn abort(self) -> Result<(), Error> {
         self.roll_back()
     }
@@ -255,7 +266,8 @@ impl Transaction {
         }
     }
 
-    /// Rolls the transaction back if its time is over. Called at the begin of calls, where nothing is half done.
+    /// Rolls the transaction back if its time is over. Called at the begin of calls, where nothing is half
+    /// done.
     pub(super) fn check_time(&self) -> Result<(), Error> {
         let (Some(began), Some(limit)) = (self.began, self.db.options.transaction_timeout) else {
             return Ok(());

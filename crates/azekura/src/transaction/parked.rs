@@ -1,11 +1,12 @@
-//! Rollbacks that could not be finished yet: most often because the disk was too full for the log of the undo.
+//! Rollbacks that could not be finished yet: most often because the disk was too full for the log of the
+//! undo.
 //!
-//! - **PARKED-1** What such a transaction changed is still in the pages, and nobody may see it: its locks stay. It stays in the active
-//!   list as well, so that the log which a restart needs for its undo stays too.
+//! - **PARKED-1** What such a transaction changed is still in the pages, and nobody may see it: its locks
+//!   stay. It stays in the active list as well, so that the log which a restart needs for its undo stays too.
 //!
-//! A parked rollback goes on where it stopped: before the next checkpoint and, in stores without background threads, before the
-//! next transaction; else at the next restart. Once the log has failed only the restart is left: then nobody may wait for a lock any
-//! more, because it may be one of these.
+//! A parked rollback goes on where it stopped: before the next checkpoint and, in stores without background
+//! threads, before the next transaction; else at the next restart. Once the log has failed only the restart
+//! is left: then nobody may wait for a lock any more, because it may be one of these.
 
 use azekura_base::TxnId;
 use azekura_base::sync::Mutex;

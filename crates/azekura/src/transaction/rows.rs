@@ -24,7 +24,8 @@ impl Transaction {
         })
     }
 
-    /// As [`read`](Self::read), with the lock that a write takes (TXN-1). Where there is no table yet there is nothing to lock.
+    /// As [`read`](Self::read), with the lock that a write takes (TXN-1). Where there is no table yet there
+    /// is nothing to lock.
     pub(crate) fn read_for_update<T>(
         &self,
         open: &OpenTree,
@@ -182,7 +183,8 @@ impl Transaction {
         })
     }
 
-    /// Runs one attempt of an operation on a tree with the locks it may ask for; gives what it wants if it was blocked.
+    /// Runs one attempt of an operation on a tree with the locks it may ask for; gives what it wants if it
+    /// was blocked.
     pub(crate) fn with_locks<T>(
         &self,
         state: &mut State,
@@ -209,8 +211,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// The next rows of `bounds` from one end, locked, `max` at most; says whether they are the last. `scan` is where the rows
-    /// before them ended, or `None` for a beginning.
+    /// The next rows of `bounds` from one end, locked, `max` at most; says whether they are the last. `scan`
+    /// is where the rows before them ended, or `None` for a beginning.
     pub(crate) fn scan(
         &self,
         open: &OpenTree,
@@ -234,8 +236,9 @@ impl Transaction {
         Ok(scan.is_done())
     }
 
-    /// Counts `more` record locks in a table; once there are many, tries to lock the whole table in `mode`, which needs no waiting if
-    /// nobody is in the way. A scan or load of a large table so costs one lock, and memory for a few thousand.
+    /// Counts `more` record locks in a table; once there are many, tries to lock the whole table in `mode`,
+    /// which needs no waiting if nobody is in the way. A scan or load of a large table so costs one lock, and
+    /// memory for a few thousand.
     fn escalate(&self, tree: Tree, more: usize, mode: TableMode) -> Result<(), Error> {
         let mut state = self.state()?;
         if state.table_mode(tree.id).is_some_and(|m| m.covers(mode)) {

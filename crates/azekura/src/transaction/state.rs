@@ -1,7 +1,7 @@
 //! What a transaction knows while it runs; the memory of finished ones goes to the next.
 //!
-//! - **STATE-1** A state in the pool holds no lock and is in no list: it is memory, and names of tables used before with the tree
-//!   that each had, to be believed only as `catalog` says.
+//! - **STATE-1** A state in the pool holds no lock and is in no list: it is memory, and names of tables used
+//!   before with the tree that each had, to be believed only as `catalog` says.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -168,8 +168,8 @@ impl State {
         *listed.get_or_insert_with(|| db.active.insert(id, undo, *worker, || db.wal.lsn_bound()))
     }
 
-    /// Notes that a lock was granted which a commit with this LSN had let go of early: an answer waits for it (W8), and so does whatever the
-    /// transaction logs from now on (REST-1).
+    /// Notes that a lock was granted which a commit with this LSN had let go of early: an answer waits for it
+    /// (W8), and so does whatever the transaction logs from now on (REST-1).
     pub(super) fn depend_on(&mut self, db: &Shared, lsn: Lsn) {
         if lsn > self.depends_on {
             self.depends_on = lsn;

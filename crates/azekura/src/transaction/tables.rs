@@ -30,7 +30,8 @@ impl Transaction {
         Ok(OpenTree { slot, name: Arc::clone(&state.slots[slot].name) })
     }
 
-    /// The tree of a table, locked in `mode` at least; `None` if there is no such table (which stays so: its row is locked).
+    /// The tree of a table, locked in `mode` at least; `None` if there is no such table (which stays so: its
+    /// row is locked).
     pub(super) fn resolve(&self, open: &OpenTree, mode: TableMode) -> Result<Option<Tree>, Error> {
         self.check_time()?;
         let (known, hint, is_dropped) = {
@@ -93,7 +94,8 @@ impl Transaction {
             return Ok(tree);
         }
         let id = self.db.catalog.new_id();
-        // Exclusive from the start: nobody else can see the table yet, and its keys need no locks of their own.
+        // Exclusive from the start: nobody else can see the table yet, and its keys need no locks of their
+        // own.
         self.lock_table(CATALOG, TableMode::IX)?;
         let tree = self.statement(|tx, state| {
             tx.db.locks.lock_table(&mut state.locks, id, TableMode::X).map_err(|e| tx.lock_failed(e))?;
@@ -142,7 +144,8 @@ impl Transaction {
         Ok(self.resolve(&open, TableMode::IS)?.is_some())
     }
 
-    /// Removes a table and everything in it; says whether there was one. Its pages are freed after the commit.
+    /// Removes a table and everything in it; says whether there was one. Its pages are freed after the
+    /// commit.
     ///
     /// Waits for every other transaction that uses the table.
     ///

@@ -188,8 +188,9 @@ pub struct Outcome {
     pub error: Option<Error>,
 }
 
-/// Runs the workload from the content `start` until its end or the first error. Each transaction runs on a thread
-/// of its own, one after another, so that the records spread over all log workers and the run is still the same each time.
+/// Runs the workload from the content `start` until its end or the first error. Each transaction runs on a
+/// thread of its own, one after another, so that the records spread over all log workers and the run is still
+/// the same each time.
 pub fn run(db: &Database, start: Model, txns: &[Txn]) -> Outcome {
     let mut outcome = Outcome { states: vec![start], acknowledged: 0, error: None };
     for txn in txns {
@@ -203,7 +204,8 @@ pub fn run(db: &Database, start: Model, txns: &[Txn]) -> Outcome {
             outcome.states.push(model);
         }
         match result {
-            // A commit that changed nothing has nothing to make durable: relaxed ones before it may still be lost.
+            // A commit that changed nothing has nothing to make durable: relaxed ones before it may still be
+            // lost.
             Ok(()) if txn.end == End::Commit && changed => outcome.acknowledged = outcome.states.len() - 1,
             Ok(()) => {}
             Err((error, _)) => {
@@ -260,8 +262,8 @@ pub fn content(db: &Database) -> Result<Model, Error> {
     Ok(model)
 }
 
-/// The state that the store has now, as an index into `outcome.states`; panics with `context` if it has none that it may have,
-/// or if `check` finds anything.
+/// The state that the store has now, as an index into `outcome.states`; panics with `context` if it has none
+/// that it may have, or if `check` finds anything.
 pub fn assert_recovered(db: &Database, outcome: &Outcome, context: &str) -> usize {
     let found = content(db).unwrap_or_else(|e| panic!("{context}: reading everything: {e}"));
     let allowed = outcome.acknowledged..outcome.states.len();
@@ -313,7 +315,8 @@ pub struct LogShape {
 pub const PROTOCOLS: [LogProtocol; 3] =
     [LogProtocol::PWal, LogProtocol::Serial, LogProtocol::Epoch { interval: Duration::from_micros(500) }];
 
-/// The one of which not the first commits but those that rest on nothing missing survive: for tests that can tell that.
+/// The one of which not the first commits but those that rest on nothing missing survive: for tests that can
+/// tell that.
 pub const RFA: LogProtocol = LogProtocol::Rfa;
 
 impl LogShape {

@@ -1,5 +1,5 @@
-//! Entry: a store whose CONTROL has changed bytes. It opens with the content it had, or there is a typed error; with
-//! checksums made good again it may open as anything, but not panic.
+//! Entry: a store whose CONTROL has changed bytes. It opens with the content it had, or there is a typed
+//! error; with checksums made good again it may open as anything, but not panic.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -17,8 +17,8 @@ const ROWS: u64 = 60;
 const SLOT_BYTES: usize = 16 << 10;
 const HEAD_BYTES: usize = 24;
 
-/// The first byte: which store (bit 0: closed, or as after a crash), whether to make checksums good again (bit 1), and
-/// whether CONTROL is cut off (bit 2). Then patches: slot and offset (2 bytes), length, bytes.
+/// The first byte: which store (bit 0: closed, or as after a crash), whether to make checksums good again
+/// (bit 1), and whether CONTROL is cut off (bit 2). Then patches: slot and offset (2 bytes), length, bytes.
 pub(crate) fn control_file(data: &[u8]) {
     let (&mode, patches) = data.split_first().unwrap_or((&0, &[]));
     let mut files = stores()[usize::from(mode & 1)].clone();

@@ -1,8 +1,8 @@
 //! Random clients on a few keys, and the history of what each of them saw.
 //!
-//! A key's list is its value in `live`. *Append* writes it back longer; *remove* deletes the row and keeps the list, longer
-//! by a tombstone, in `removed`, which is never scanned and from where the next append goes on. So every read yields the whole
-//! list, and only scans meet removed keys as absent.
+//! A key's list is its value in `live`. *Append* writes it back longer; *remove* deletes the row and keeps
+//! the list, longer by a tombstone, in `removed`, which is never scanned and from where the next append goes
+//! on. So every read yields the whole list, and only scans meet removed keys as absent.
 
 use std::thread;
 use std::time::Duration;
@@ -167,8 +167,8 @@ pub(crate) enum Act {
     Abort,
 }
 
-/// Plays the acts of up to three clients in just this order, on one thread; an act that has to wait for another client
-/// ends its client's transaction. Gives the verdict and the number of these.
+/// Plays the acts of up to three clients in just this order, on one thread; an act that has to wait for
+/// another client ends its client's transaction. Gives the verdict and the number of these.
 pub(crate) fn stage(acts: &[(usize, Act)], left_out: Option<LockPart>) -> (Report, usize) {
     const SHAPE: Shape = Shape {
         threads: 0,
@@ -235,8 +235,8 @@ pub(crate) fn stage(acts: &[(usize, Act)], left_out: Option<LockPart>) -> (Repor
     (check(&recorder.finish(), Level::StrictSerializable), conflicts)
 }
 
-/// The last transaction: then no write stays unobserved. Once is enough, for nobody is in its way; in a store that is broken
-/// on purpose, somebody's locks may be left, and then no attempt would succeed.
+/// The last transaction: then no write stays unobserved. Once is enough, for nobody is in its way; in a store
+/// that is broken on purpose, somebody's locks may be left, and then no attempt would succeed.
 fn read_everything(db: &Database, recorder: &Recorder, shape: Shape) -> Result<Vec<Op>, Error> {
     let tx = db.begin()?;
     let mut session = Session::new(&tx, recorder, shape.padding)?;

@@ -30,8 +30,8 @@ type Body = fn(&Transaction) -> Result<(), Error>;
 /// Name, what T1 writes, how T2 looks, the rows there must be.
 type Case<'a> = (&'a str, Body, Body, &'a Rows);
 
-/// T1 does `write` and commits without waiting; T2 does `look`, if there is one, and waits for its commit; the power goes.
-/// Gives the rows found after the restart.
+/// T1 does `write` and commits without waiting; T2 does `look`, if there is one, and waits for its commit;
+/// the power goes. Gives the rows found after the restart.
 fn rows_after(write: Body, look: Option<Body>, seed: u64) -> Rows {
     let fs = FaultFs::new();
     let db = options(&fs).open("db").expect("opens");

@@ -1,6 +1,7 @@
 //! Two threads, one interleaving at a time: what the second may not do while the first is not over.
 //!
-//! No clock decides: the first waits until the second has told that its lock timed out, and lets go only then.
+//! No clock decides: the first waits until the second has told that its lock timed out, and lets go only
+//! then.
 
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
@@ -28,8 +29,8 @@ fn rows(tx: &Transaction, from: u64, to: u64) -> Vec<u64> {
     table.range(from..to).map(|row| row.expect("a row").0).collect()
 }
 
-/// While a transaction that did `first` is open, another one does `second`, and runs into the lock timeout or not; the first
-/// sees the same before and after; in the end the second succeeds.
+/// While a transaction that did `first` is open, another one does `second`, and runs into the lock timeout or
+/// not; the first sees the same before and after; in the end the second succeeds.
 fn meet(
     name: &str,
     first: impl Fn(&Transaction) -> Vec<u64>,

@@ -6,7 +6,8 @@ use super::{HEADER_BYTES, PageType, PageWord, PageWords, TOLD_BYTES, TYPE_AT};
 use crate::sync::machine;
 use crate::{Lsn, PageId};
 
-/// A page's bytes as changed by the one thread that has the page to itself (exclusive latch, or a private page).
+/// A page's bytes as changed by the one thread that has the page to itself (exclusive latch, or a private
+/// page).
 ///
 /// Two writers would not be undefined behaviour, only nonsense; the latch's guard is what hands these out.
 #[derive(Debug)]
@@ -112,7 +113,8 @@ impl<'a> PageMut<'a> {
     #[track_caller]
     pub fn move_words(&mut self, from: usize, to: usize, count: usize) {
         self.told(8 * to, 8 * count);
-        // Eight at a time: a loop over atomics is not unrolled by itself, and half of an insertion is this one.
+        // Eight at a time: a loop over atomics is not unrolled by itself, and half of an insertion is this
+        // one.
         const AT_ONCE: usize = 8;
         let words = self.0.atomics();
         // One check of bounds for all words.

@@ -24,7 +24,8 @@ impl<'a> PageWords<'a> {
         self.0
     }
 
-    /// As [`image::is_intact`](super::image::is_intact), for words that nobody changes meanwhile; if somebody does, the answer means nothing.
+    /// As [`image::is_intact`](super::image::is_intact), for words that nobody changes meanwhile; if somebody
+    /// does, the answer means nothing.
     #[must_use]
     pub fn is_intact(self, page_id: PageId) -> bool {
         const WORDS: usize = 64;
@@ -54,8 +55,8 @@ impl<'a> PageWords<'a> {
         self.0.is_empty()
     }
 
-    /// Tells a simulated machine, if there is one, that `len` bytes at `at` are looked at. (Words say nothing by themselves: too many are
-    /// looked at one after the other in one line.)
+    /// Tells a simulated machine, if there is one, that `len` bytes at `at` are looked at. (Words say nothing
+    /// by themselves: too many are looked at one after the other in one line.)
     #[inline]
     #[track_caller]
     pub fn told(self, at: usize, len: usize) {
@@ -123,7 +124,8 @@ impl<'a> PageWords<'a> {
         }
     }
 
-    /// Copies the words from `index` on over `out`, whose length is a multiple of 8; words beyond the page are zero.
+    /// Copies the words from `index` on over `out`, whose length is a multiple of 8; words beyond the page
+    /// are zero.
     #[inline]
     pub fn read_words(self, index: usize, out: &mut [u8]) {
         let (chunks, _) = out.as_chunks_mut::<8>();
@@ -171,7 +173,8 @@ impl<'a> PageWords<'a> {
             }
             done += 8;
         }
-        // What is left of both, less than a word, in front of zeros; one load each, where there is a word to load.
+        // What is left of both, less than a word, in front of zeros; one load each, where there is a word to
+        // load.
         let tail = common - done;
         if tail == 0 {
             return len.cmp(&key.len());

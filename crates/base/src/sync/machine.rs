@@ -1,7 +1,8 @@
 //! A simulated machine, as the door sees it: what is asked before an access to memory that threads share.
 //!
-//! One operating-system thread runs all threads of a simulated machine, in turn; while it does, [`Enter`] keeps the machine in a
-//! thread-local of that thread, and the door's types (feature `sim`) ask it. Without the feature nobody asks, and a machine sees nothing.
+//! One operating-system thread runs all threads of a simulated machine, in turn; while it does, [`Enter`]
+//! keeps the machine in a thread-local of that thread, and the door's types (feature `sim`) ask it. Without
+//! the feature nobody asks, and a machine sees nothing.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -19,16 +20,17 @@ pub enum Access {
     Store,
     /// Reads and writes it in one step: compare-and-swap, exchange.
     Swap,
-    /// Reads and writes it in one step which cannot fail: some machines have no such instruction and try a compare-and-swap until it
-    /// succeeds.
+    /// Reads and writes it in one step which cannot fail: some machines have no such instruction and try a
+    /// compare-and-swap until it succeeds.
     Add,
 }
 
-/// What the door asks. A call may switch to another thread of the machine before it returns (but for [`Machine::unpark`], and reading the clock);
-/// what the caller does right after it, up to the
-/// next call, is one step that no other thread sees in halves.
+/// What the door asks. A call may switch to another thread of the machine before it returns (but for
+/// [`Machine::unpark`], and reading the clock); what the caller does right after it, up to the next call, is
+/// one step that no other thread sees in halves.
 pub trait Machine {
-    /// The calling thread is about to do `access` to `bytes` at `address`, at this place in the source; to none, nothing is done.
+    /// The calling thread is about to do `access` to `bytes` at `address`, at this place in the source; to
+    /// none, nothing is done.
     fn access(&self, address: usize, bytes: usize, access: Access, place: &'static Location<'static>);
     /// A fence that makes earlier stores visible before later loads.
     fn full_fence(&self);
@@ -40,10 +42,11 @@ pub trait Machine {
     fn sleep(&self, time: Duration);
     /// Time since the machine was started.
     fn now(&self) -> Duration;
-    /// Sleeps until woken at `address`, or timed out. Never switches before the thread counts as asleep: a condition that was looked at
-    /// in the same step still holds.
+    /// Sleeps until woken at `address`, or timed out. Never switches before the thread counts as asleep: a
+    /// condition that was looked at in the same step still holds.
     fn park(&self, address: usize, timeout: Option<Duration>);
-    /// Wakes as many sleepers at `address`, the longest asleep first, and says how many there were. Switches to no other thread.
+    /// Wakes as many sleepers at `address`, the longest asleep first, and says how many there were. Switches
+    /// to no other thread.
     fn unpark(&self, address: usize, at_most: usize) -> usize;
     /// Takes the time of plain work.
     fn work(&self, work: Work);
@@ -93,7 +96,8 @@ pub fn current() -> Option<&'static dyn Machine> {
 pub struct Enter(PhantomData<*const ()>);
 
 impl Enter {
-    /// Enters `machine`. (A machine is a few words that live as long as the program: it is the inside that comes and goes.)
+    /// Enters `machine`. (A machine is a few words that live as long as the program: it is the inside that
+    /// comes and goes.)
     ///
     /// # Panics
     ///
@@ -111,7 +115,8 @@ impl Drop for Enter {
     }
 }
 
-/// Runs `f` as if the calling thread belonged to no machine: what a process does once is not to count in whichever run comes first. `f` must wait for nobody.
+/// Runs `f` as if the calling thread belonged to no machine: what a process does once is not to count in
+/// whichever run comes first. `f` must wait for nobody.
 pub fn outside<R>(f: impl FnOnce() -> R) -> R {
     struct Back(Option<&'static dyn Machine>);
     impl Drop for Back {
@@ -126,14 +131,16 @@ pub fn outside<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Tells the machine, if there is one, that plain data is read that other threads write too, under a lock or latch.
+/// Tells the machine, if there is one, that plain data is read that other threads write too, under a lock or
+/// latch.
 #[inline]
 #[track_caller]
 pub fn reads<T: ?Sized>(data: &T) {
     tell(std::ptr::from_ref(data).cast::<()>().addr(), size_of_val(data), Access::Load);
 }
 
-/// Tells the machine, if there is one, that plain data is written that other threads use too, under a lock or latch.
+/// Tells the machine, if there is one, that plain data is written that other threads use too, under a lock or
+/// latch.
 #[inline]
 #[track_caller]
 pub fn writes<T: ?Sized>(data: &T) {
@@ -147,14 +154,16 @@ pub fn simulated() -> Option<&'static dyn Machine> {
     if cfg!(feature = "sim") { current() } else { None }
 }
 
-/// A number for what lies at `address`, to spread things by: of its cache line, the same in each run of a machine.
+/// A number for what lies at `address`, to spread things by: of its cache line, the same in each run of a
+/// machine.
 #[inline]
 #[must_use]
 pub fn line_of(address: usize) -> usize {
     simulated().map_or(address >> 6, |machine| machine.line(address))
 }
 
-/// Tells the machine, if there is one, of an atomic addition to data whose type does not ask by itself: the count of an `Arc`.
+/// Tells the machine, if there is one, of an atomic addition to data whose type does not ask by itself: the
+/// count of an `Arc`.
 #[inline]
 #[track_caller]
 pub fn adds<T: ?Sized>(data: &T) {

@@ -1,10 +1,11 @@
 //! The one door to atomics, mutexes, parking, clocks of waits, and thread-locals.
 //!
 //! Shipped code gets std's atomics and parking_lot's mutex; under `--cfg loom` the same names are loom's, so
-//! that a model runs the shipped algorithm and not a copy of it. With the feature `sim` they are std's with a question before
-//! each access: does this thread belong to a simulated [`machine`]? If so, that machine decides when the access happens and what it
-//! costs (`azekura-sim`); if not, nothing is different. Nothing else in the workspace may import
-//! atomics from std (statistics dealt out per thread excepted, with a reason beside them).
+//! that a model runs the shipped algorithm and not a copy of it. With the feature `sim` they are std's with a
+//! question before each access: does this thread belong to a simulated [`machine`]? If so, that machine
+//! decides when the access happens and what it costs (`azekura-sim`); if not, nothing is different. Nothing
+//! else in the workspace may import atomics from std (statistics dealt out per thread excepted, with a reason
+//! beside them).
 
 pub mod machine;
 #[cfg(loom)]
@@ -23,7 +24,8 @@ pub use self::real::*;
 #[cfg(all(not(loom), feature = "sim"))]
 pub use self::simulated::*;
 
-/// A number by chance, not for secrets: each call another one. On a simulated machine it comes from the run's seed.
+/// A number by chance, not for secrets: each call another one. On a simulated machine it comes from the run's
+/// seed.
 #[must_use]
 pub fn random() -> u64 {
     use std::hash::BuildHasher;
@@ -33,7 +35,8 @@ pub fn random() -> u64 {
     }
 }
 
-/// Processor time that all threads of this process have had; of a simulated machine's threads, if the calling one is such. A model has no time. Costs a system call.
+/// Processor time that all threads of this process have had; of a simulated machine's threads, if the calling
+/// one is such. A model has no time. Costs a system call.
 #[must_use]
 pub fn processor_time() -> std::time::Duration {
     machine::simulated().map_or_else(|| clock::read(clock::PROCESS), |machine| machine.processor_time(None))
@@ -71,7 +74,8 @@ mod clock {
     }
 }
 
-/// A thread-local. On a simulated machine each of its threads has one; else it is std's `thread_local!`, with the same words.
+/// A thread-local. On a simulated machine each of its threads has one; else it is std's `thread_local!`, with
+/// the same words.
 #[cfg(not(all(not(loom), feature = "sim")))]
 #[macro_export]
 macro_rules! per_thread {
@@ -83,7 +87,8 @@ macro_rules! per_thread {
     };
 }
 
-/// A thread-local. On a simulated machine each of its threads has one; else it is std's `thread_local!`, with the same words.
+/// A thread-local. On a simulated machine each of its threads has one; else it is std's `thread_local!`, with
+/// the same words.
 #[cfg(all(not(loom), feature = "sim"))]
 #[macro_export]
 macro_rules! per_thread {

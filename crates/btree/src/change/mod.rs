@@ -1,9 +1,10 @@
 //! Page operations: the smallest changes of a page, the only way in which pages change.
 //!
-//! [`check`] says whether an operation can be done and changes nothing; [`apply`] does it. A mini-transaction checks
-//! its operations before it appends them to the log and applies them after; redo does both with the operations that
-//! it reads back. So *do* and *redo* are one function, and a page is what its operations made it, byte for byte
-//! (checksum apart). What an operation does depends on the page's bytes and on the operation, on nothing else.
+//! [`check`] says whether an operation can be done and changes nothing; [`apply`] does it. A mini-transaction
+//! checks its operations before it appends them to the log and applies them after; redo does both with the
+//! operations that it reads back. So *do* and *redo* are one function, and a page is what its operations made
+//! it, byte for byte (checksum apart). What an operation does depends on the page's bytes and on the
+//! operation, on nothing else.
 
 mod codec;
 
@@ -96,8 +97,8 @@ pub struct ApplyError {
 }
 
 impl<'a> PageOp<'a> {
-    /// The operation that makes any page a copy of `page`, identity and LSN apart. Only the bytes before and behind
-    /// the page's hole are kept: for a node those between slots and heap, else the zeroes at its end.
+    /// The operation that makes any page a copy of `page`, identity and LSN apart. Only the bytes before and
+    /// behind the page's hole are kept: for a node those between slots and heap, else the zeroes at its end.
     #[must_use]
     pub fn image_of(page: PageWords<'_>, buffer: &'a mut Vec<u8>) -> Self {
         let node = Node::new(page);

@@ -1,15 +1,17 @@
 //! One level of a tree that is built from below: the entries of the node that is being filled.
 //!
-//! A node's prefix follows from both of its fences, and its upper fence from the entry after its last: so entries are kept aside until it is
-//! known where the node ends. That is before the newest entry but one, when the newest would make the node too full: the further a node
-//! reaches, the shorter its prefix and the longer its entries, so once a cut is too late all later ones are. One entry always fits (an
-//! eighth of a page for key, value and each fence).
+//! A node's prefix follows from both of its fences, and its upper fence from the entry after its last: so
+//! entries are kept aside until it is known where the node ends. That is before the newest entry but one,
+//! when the newest would make the node too full: the further a node reaches, the shorter its prefix and the
+//! longer its entries, so once a cut is too late all later ones are. One entry always fits (an eighth of a
+//! page for key, value and each fence).
 
 use azekura_base::TreeId;
 
 use crate::node::{Cell, CorruptNode, NodeSpec, Scratch, common_prefix, entry_bytes, separator};
 
-/// How full a node becomes: 15/16 of what it can hold. The rest is for what comes later, which would have to split the node.
+/// How full a node becomes: 15/16 of what it can hold. The rest is for what comes later, which would have to
+/// split the node.
 const FULL: (usize, usize) = (15, 16);
 
 /// A node whose entries are all known, and its lower fence.
@@ -52,7 +54,8 @@ pub(super) struct Filler {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
     lower: Vec<u8>,
-    /// The node made of all entries but the last, if there are two or more, fits a page. This is its upper fence,
+    /// The node made of all entries but the last, if there are two or more, fits a page. This is its upper
+    /// fence,
     fence: Vec<u8>,
     /// its prefix,
     prefix_len: usize,
@@ -75,7 +78,8 @@ impl Filler {
         }
     }
 
-    /// Takes an entry whose key is above all before it; gives the node that is complete by it, if one is. `page` gives memory to build in.
+    /// Takes an entry whose key is above all before it; gives the node that is complete by it, if one is.
+    /// `page` gives memory to build in.
     pub(super) fn push(
         &mut self,
         key: &[u8],
@@ -102,7 +106,8 @@ impl Filler {
         Ok(closed)
     }
 
-    /// Moves the cut between the last entry and `key`, which comes next, unless the node before it would be too full.
+    /// Moves the cut between the last entry and `key`, which comes next, unless the node before it would be
+    /// too full.
     fn cut_before(&mut self, key: &[u8]) -> bool {
         let Some((&last, before)) = self.entries.split_last() else { return true };
         let fence = if self.level == 0 { separator(self.key(last), key) } else { key };
@@ -140,7 +145,8 @@ impl Filler {
         Cell { flags: entry.flags, value: &self.bytes[at..at + usize::from(entry.value_len)] }
     }
 
-    /// Makes a node of the first `end` entries; the others are those of the next one, which begins at `fence`.
+    /// Makes a node of the first `end` entries; the others are those of the next one, which begins at
+    /// `fence`.
     fn close(&mut self, end: usize, fence: Vec<u8>, mut page: Scratch) -> Result<Built, CorruptNode> {
         page.format(self.spec(&fence))?;
         for &entry in &self.entries[..end] {
@@ -154,8 +160,8 @@ impl Filler {
         Ok(Built { level: self.level, lower, page })
     }
 
-    /// No entry comes after those that there are: gives the last nodes of the level, one or two of them. The last one has no upper
-    /// fence, and so no prefix: what filled one node may need two then.
+    /// No entry comes after those that there are: gives the last nodes of the level, one or two of them. The
+    /// last one has no upper fence, and so no prefix: what filled one node may need two then.
     pub(super) fn finish(&mut self, mut page: impl FnMut() -> Scratch) -> Result<Vec<Built>, CorruptNode> {
         let mut built = Vec::new();
         let mut used: usize = self.entries.iter().map(|entry| entry.bytes(0)).sum();
@@ -194,7 +200,8 @@ mod tests {
     const PAGE: usize = 4096;
     const TREE: TreeId = TreeId(5);
 
-    /// Fills one level; every node must be sound, and together they hold the entries. Gives how full each node is.
+    /// Fills one level; every node must be sound, and together they hold the entries. Gives how full each
+    /// node is.
     fn fill(level: u8, rows: &[(Vec<u8>, Vec<u8>)]) -> Vec<f64> {
         let mut filler = Filler::new(PAGE, TREE, level);
         let mut built = Vec::new();

@@ -1,23 +1,33 @@
 //! Filling an empty tree from below, with records in key order, none of which is logged.
 //!
-//! 1. Records make leaves, full leaves make entries of the level above, and so on: each level has one node that is being filled (`filler`).
-//! 2. Complete nodes wait until there are enough for a *run* of pages. Taking the run is one log record, whose inverse frees it again.
-//! 3. Their bytes go into the cache, with that record's LSN as their page LSN, and from there to the page file (`writers`), as dirty pages
-//!    always do. The log has nothing of them.
+//! 1. Records make leaves, full leaves make entries of the level above, and so on: each level has one node
+//!    that is being filled (`filler`).
+//! 2. Complete nodes wait until there are enough for a *run* of pages. Taking the run is one log record,
+//!    whose inverse frees it again.
+//! 3. Their bytes go into the cache, with that record's LSN as their page LSN, and from there to the page
+//!    file (`writers`), as dirty pages always do. The log has nothing of them.
 //! 4. When the records end, the levels do. All pages are made durable.
-//! 5. One record writes the last node over the root page. Its inverse empties the tree, and takes the place of those of step 2.
+//! 5. One record writes the last node over the root page. Its inverse empties the tree, and takes the place
+//!    of those of step 2.
 //!
-//! Until step 5 nothing refers to the pages. So a crash before leaves an empty tree and pages that undo frees; a crash after finds them on disk.
+//! Until step 5 nothing refers to the pages. So a crash before leaves an empty tree and pages that undo
+//! frees; a crash after finds them on disk.
 //!
-//! - **LOAD-1** The root refers to loaded pages only when all of them are durable: step 4 before the record of step 5 is appended.
-//! - **LOAD-2** When that record is appended, a restart would redo nothing of a loaded page's former life. It redoes whole pages unread
-//!   ([`PageChange::redo`](crate::PageChange::redo)), since what made a page newer is in the log behind; here it is not. A page's last record before
-//!   it is taken again is the one that freed it: so `redo_lsn` has to be above [`LoadedPages::last_freed`]. The caller takes a checkpoint if it is not.
-//! - **LOAD-3** A page is written without a copy in the double-write area (*fresh*) only if LOAD-2 holds already: then no restart reads the
-//!   page before the switch, so it may be torn. Otherwise redo of its former life might read it.
-//! - **LOAD-4** No batch is on its way to the disk when the pages are freed again: a late writer could tear a page in its next life.
+//! - **LOAD-1** The root refers to loaded pages only when all of them are durable: step 4 before the record
+//!   of step 5 is appended.
+//! - **LOAD-2** When that record is appended, a restart would redo nothing of a loaded page's former life. It
+//!   redoes whole pages unread ([`PageChange::redo`](crate::PageChange::redo)), since what made a page newer
+//!   is in the log behind; here it is not. A page's last record before it is taken again is the one that
+//!   freed it: so `redo_lsn` has to be above [`LoadedPages::last_freed`]. The caller takes a checkpoint if it
+//!   is not.
+//! - **LOAD-3** A page is written without a copy in the double-write area (*fresh*) only if LOAD-2 holds
+//!   already: then no restart reads the page before the switch, so it may be torn. Otherwise redo of its
+//!   former life might read it.
+//! - **LOAD-4** No batch is on its way to the disk when the pages are freed again: a late writer could tear a
+//!   page in its next life.
 //!
-//! The invariant that the log goes ahead of the page holds here too: a page is written when the record that took it is durable.
+//! The invariant that the log goes ahead of the page holds here too: a page is written when the record that
+//! took it is durable.
 
 mod filler;
 mod writers;
@@ -49,8 +59,8 @@ pub struct LoadOptions {
     pub threads: bool,
 }
 
-/// A load on its way; see the module's head. Dropped before [`complete`](Self::complete) it leaves the tree empty; the pages are
-/// freed when the caller rolls back.
+/// A load on its way; see the module's head. Dropped before [`complete`](Self::complete) it leaves the tree
+/// empty; the pages are freed when the caller rolls back.
 pub struct Loader<'e> {
     env: &'e Env,
     tree: Tree,
@@ -92,7 +102,8 @@ pub struct LoadedPages {
 pub type IsPast<'a> = &'a mut dyn FnMut(Lsn) -> bool;
 
 impl<'e> Loader<'e> {
-    /// Begins to load `tree`, which must have no records. The caller has the tree to itself, to the transaction's end.
+    /// Begins to load `tree`, which must have no records. The caller has the tree to itself, to the
+    /// transaction's end.
     ///
     /// What is left of a tree whose records were all removed is freed.
     ///
@@ -125,12 +136,14 @@ impl<'e> Loader<'e> {
         })
     }
 
-    /// Takes the next record. Every 256 pages, or fewer in a small cache, it takes a run, and may wait for a batch that is being written.
+    /// Takes the next record. Every 256 pages, or fewer in a small cache, it takes a run, and may wait for a
+    /// batch that is being written.
     ///
     /// # Errors
     ///
-    /// [`TreeError::NotAscending`], [`TreeError::KeyTooLong`], [`TreeError::ValueTooLong`], [`TreeError::SpaceFull`], or what pool, log and page store
-    /// say. The load is over then; the caller drops it, and rolls back what it left in the undo log.
+    /// [`TreeError::NotAscending`], [`TreeError::KeyTooLong`], [`TreeError::ValueTooLong`],
+    /// [`TreeError::SpaceFull`], or what pool, log and page store say. The load is over then; the caller
+    /// drops it, and rolls back what it left in the undo log.
     pub fn push(
         &mut self,
         ctx: &mut WriteCtx<'_>,
@@ -274,7 +287,8 @@ impl LoadedPages {
         self.last_freed
     }
 
-    /// Makes the tree what was loaded, by one record. Nothing else was written to the undo log since the load began.
+    /// Makes the tree what was loaded, by one record. Nothing else was written to the undo log since the load
+    /// began.
     ///
     /// # Errors
     ///

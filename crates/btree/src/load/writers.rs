@@ -26,7 +26,8 @@ impl Writers {
         Self { pool, aside, running: VecDeque::new() }
     }
 
-    /// Has these pages written, and waits for the oldest batch if too many are on their way. An error may be that of an earlier batch.
+    /// Has these pages written, and waits for the oldest batch if too many are on their way. An error may be
+    /// that of an earlier batch.
     pub(super) fn write(&mut self, pages: Vec<PageId>, are_fresh: bool) -> Written {
         if !self.aside {
             return self.pool.flush_pages(&pages, are_fresh);
@@ -62,7 +63,8 @@ fn finished(thread: JoinHandle<Written>) -> Written {
 
 impl Drop for Writers {
     fn drop(&mut self) {
-        // After an error: the pages are about to be freed, and their next owner must not meet a late writer of fresh pages.
+        // After an error: the pages are about to be freed, and their next owner must not meet a late writer
+        // of fresh pages.
         while let Some(thread) = self.running.pop_front() {
             let _ = thread.join();
         }

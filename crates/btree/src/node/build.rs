@@ -124,7 +124,8 @@ impl Scratch {
         Ok(())
     }
 
-    /// Appends an entry as it is in slot `old` of the page `from`, its cell word by word: `new` is `old` without what its key shares with the new node's prefix.
+    /// Appends an entry as it is in slot `old` of the page `from`, its cell word by word: `new` is `old`
+    /// without what its key shares with the new node's prefix.
     fn push_cell(&mut self, from: PageWords<'_>, old: Slot, new: Slot) -> Result<(), CorruptNode> {
         let node = self.node();
         let (count, words) = (node.count(), old.cell_words());
@@ -214,7 +215,8 @@ fn bytes_of(
     })
 }
 
-/// Bytes that entries would use and could use in one node made of `left` and `right`, neighbours in this order.
+/// Bytes that entries would use and could use in one node made of `left` and `right`, neighbours in this
+/// order.
 #[must_use]
 pub fn merged_fit(left: Node<'_>, right: Node<'_>) -> Option<(usize, usize)> {
     let (mut lower, mut upper) = (Vec::new(), Vec::new());
@@ -248,7 +250,8 @@ mod tests {
         let mut keys: Vec<Vec<u8>> = (0..80)
             .map(|_| {
                 let len = lens.start + next() % lens.len();
-                // Few different bytes, zeros among them, so that keys begin alike and end in what padding looks like.
+                // Few different bytes, zeros among them, so that keys begin alike and end in what padding
+                // looks like.
                 prefix.iter().copied().chain((0..len).map(|_| [0, 0, b'a', b'b'][next() % 4])).collect()
             })
             .collect();

@@ -1,9 +1,9 @@
 //! Changing one node in place: the steps that a page operation is made of.
 //!
-//! Each change has a `check_*` that says whether it can be done, and never changes anything, and the change itself,
-//! which cannot fail after that. Cells are taken from the bottom of the heap; what a change leaves unused counts as
-//! garbage until a compaction. When and how a node is compacted depends on its bytes alone, so that doing and
-//! redoing give the same page.
+//! Each change has a `check_*` that says whether it can be done, and never changes anything, and the change
+//! itself, which cannot fail after that. Cells are taken from the bottom of the heap; what a change leaves
+//! unused counts as garbage until a compaction. When and how a node is compacted depends on its bytes alone,
+//! so that doing and redoing give the same page.
 
 use azekura_base::page::PageMut;
 
@@ -130,7 +130,8 @@ pub(crate) fn remove(page: &mut PageMut<'_>, slot: usize) {
     page.set_u16(COUNT_AT, (count - 1) as u16);
 }
 
-/// Gives slot `slot` another value: in place if it is no longer than the old one in words, else in a new cell.
+/// Gives slot `slot` another value: in place if it is no longer than the old one in words, else in a new
+/// cell.
 pub(crate) fn replace(page: &mut PageMut<'_>, slot: usize, cell: Cell<'_>) {
     let node = Node::new(page.words());
     let old = node.slot(slot);

@@ -1,6 +1,7 @@
 //! One node of a tree inside one page: layout, and reading it even while it changes.
 //!
-//! All numbers little-endian. Offsets inside the page count 8-byte *words*, so that they fit 16 bits at 64 KiB.
+//! All numbers little-endian. Offsets inside the page count 8-byte *words*, so that they fit 16 bits at 64
+//! KiB.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -17,16 +18,17 @@
 //! | heap start .. | cells, each a whole number of words |
 //! | .. end | upper fence, lower fence, each padded to words |
 //!
-//! A slot is `head` (the first 8 bytes of the suffix, big-endian, zero-padded) and one word of
-//! `cell offset: u16, suffix length: u16, value length: u16, flags: u16`. The *suffix* is the key without the
-//! node's prefix; only what exceeds the head is in the cell: `[suffix bytes 8.., padded][value, padded]`. So a
-//! key of up to 8 bytes beyond the prefix needs no bytes outside its slot, and most comparisons touch only slots.
+//! A slot is `head` (the first 8 bytes of the suffix, big-endian, zero-padded) and one word of `cell offset:
+//! u16, suffix length: u16, value length: u16, flags: u16`. The *suffix* is the key without the node's
+//! prefix; only what exceeds the head is in the cell: `[suffix bytes 8.., padded][value, padded]`. So a key
+//! of up to 8 bytes beyond the prefix needs no bytes outside its slot, and most comparisons touch only slots.
 //!
-//! An inner node's slot is (lowest key of the child, child page id); the key of slot 0 is the node's lower fence.
+//! An inner node's slot is (lowest key of the child, child page id); the key of slot 0 is the node's lower
+//! fence.
 //!
-//! Readers may look at a page while it changes. Everything here is total on garbage: counts are clamped to what
-//! fits the page, offsets beyond it read as zero bytes, loops are bounded by the clamped counts. What comes out
-//! means something only after the latch validated.
+//! Readers may look at a page while it changes. Everything here is total on garbage: counts are clamped to
+//! what fits the page, offsets beyond it read as zero bytes, loops are bounded by the clamped counts. What
+//! comes out means something only after the latch validated.
 
 mod build;
 mod edit;
@@ -63,8 +65,8 @@ pub(crate) const TREE_AT: usize = 36;
 
 /// Longest key in bytes: an eighth of the page (1 KiB at 8 KiB pages).
 ///
-/// With [`max_inline_value`] it guarantees that a node that cannot take one more entry has at least two, and that
-/// after a split at the best point the entry fits its half (argued in `node::split`).
+/// With [`max_inline_value`] it guarantees that a node that cannot take one more entry has at least two, and
+/// that after a split at the best point the entry fits its half (argued in `node::split`).
 #[must_use]
 pub const fn max_key(page_size: usize) -> usize {
     page_size / 8
@@ -158,7 +160,8 @@ impl Slot {
             | (self.flags as u64) << 48
     }
 
-    /// The slot of the same entry in a node whose prefix is so many bytes longer, if its cell stays as it is: if its key ends in the slot, or no byte of it goes.
+    /// The slot of the same entry in a node whose prefix is so many bytes longer, if its cell stays as it is:
+    /// if its key ends in the slot, or no byte of it goes.
     pub(crate) const fn with_longer_prefix(self, longer: usize) -> Option<Self> {
         let len = self.suffix_len as usize;
         if longer == 0 {

@@ -1,9 +1,9 @@
 //! Finding a key among the slots of one node.
 //!
 //! Two steps: a binary search over the heads alone, which touches only the slot array and has no branch that
-//! depends on the outcome of a comparison; then, only among slots whose head equals the key's, a binary search that
-//! compares lengths and the bytes in the cells. On a page that changes underneath, both end after as many steps as
-//! the clamped slot count allows.
+//! depends on the outcome of a comparison; then, only among slots whose head equals the key's, a binary
+//! search that compares lengths and the bytes in the cells. On a page that changes underneath, both end after
+//! as many steps as the clamped slot count allows.
 
 use std::cmp::Ordering as Cmp;
 
@@ -31,8 +31,8 @@ impl Position {
 }
 
 impl Node<'_> {
-    /// Finds `key`, which shares the node's prefix if the node covers it; otherwise (a torn read, or a fence in the
-    /// place of a key) the answer is still a slot number of the node.
+    /// Finds `key`, which shares the node's prefix if the node covers it; otherwise (a torn read, or a fence
+    /// in the place of a key) the answer is still a slot number of the node.
     #[inline]
     #[must_use]
     pub fn search(self, key: &[u8]) -> Position {
@@ -41,8 +41,8 @@ impl Node<'_> {
         // A key shorter than the prefix: the node does not cover it. Any answer serves.
         let Some(suffix) = key.get(self.prefix_len()..) else { return Position::Absent(0) };
         let head = head_of(suffix);
-        // A root has no bounds, so no prefix, and the longer its keys are the more of them begin alike, all but the least. In other nodes this would cost a look at
-        // two lines more.
+        // A root has no bounds, so no prefix, and the longer its keys are the more of them begin alike, all
+        // but the least. In other nodes this would cost a look at two lines more.
         let may_begin_alike = suffix.len() > 8 && suffix.len() == key.len() && count > 2;
         if may_begin_alike && self.head(1) == head && self.head(count - 1) == head {
             let first = usize::from(self.head(0) != head);
@@ -60,7 +60,8 @@ impl Node<'_> {
         self.search_equal_heads(first, end, suffix)
     }
 
-    /// The first slot in `lo..hi` whose head does not satisfy `before`; `before` holds for a leading run only.
+    /// The first slot in `lo..hi` whose head does not satisfy `before`; `before` holds for a leading run
+    /// only.
     #[inline]
     fn first_head(self, lo: usize, hi: usize, before: impl Fn(u64) -> bool) -> usize {
         let (mut base, mut len) = (lo, hi - lo);
@@ -87,7 +88,8 @@ impl Node<'_> {
         Position::Absent(lo)
     }
 
-    /// Compares slot `i` with `suffix`, whose bytes from the eighth on begin with `second`; their heads are equal.
+    /// Compares slot `i` with `suffix`, whose bytes from the eighth on begin with `second`; their heads are
+    /// equal.
     #[inline]
     fn compare_beyond_head(self, i: usize, suffix: &[u8], second: u64) -> Cmp {
         let slot = self.slot(i);
@@ -119,7 +121,8 @@ impl Node<'_> {
         }
     }
 
-    /// The slot of an inner node whose child holds the keys just below `key`: the last one with a smaller key.
+    /// The slot of an inner node whose child holds the keys just below `key`: the last one with a smaller
+    /// key.
     #[must_use]
     pub fn slot_before(self, key: &[u8]) -> usize {
         self.search(key).slot().saturating_sub(1)

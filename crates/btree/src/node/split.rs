@@ -1,13 +1,14 @@
 //! Where to split a full node.
 //!
-//! The choice counts the entry that waits to be inserted as if it were there. Let C be the node's capacity, M the
-//! largest entry (slot, key and value of an eighth of a page each, padding), F the fences. The entries and the new
-//! one take at most C + M; cut at the entry boundary nearest to the middle, a half has at most (C + 2M) / 2 bytes,
-//! and that plus its fences fits a page: (P - 48 - F)/2 + M + F/2 + P/8 <= P - 48 with M <= P/4 + 32, for P >= 4096.
-//! Prefixes only get longer, so nothing grows by the split itself.
+//! The choice counts the entry that waits to be inserted as if it were there. Let C be the node's capacity, M
+//! the largest entry (slot, key and value of an eighth of a page each, padding), F the fences. The entries
+//! and the new one take at most C + M; cut at the entry boundary nearest to the middle, a half has at most (C
+//! + 2M) / 2 bytes, and that plus its fences fits a page: (P - 48 - F)/2 + M + F/2 + P/8 <= P - 48 with M <=
+//! P/4 + 32, for P >= 4096. Prefixes only get longer, so nothing grows by the split itself.
 //!
-//! Around the middle the cut with the shortest separator wins (suffix truncation). A node without an upper bound
-//! whose new entry goes to its very end is cut there, so that keys that arrive in order leave full nodes behind.
+//! Around the middle the cut with the shortest separator wins (suffix truncation). A node without an upper
+//! bound whose new entry goes to its very end is cut there, so that keys that arrive in order leave full
+//! nodes behind.
 
 use super::{Node, Position, common_prefix, entry_bytes, words_for};
 
@@ -40,8 +41,8 @@ pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Opt
     if node.is_last() && position == Position::Absent(count) && count > 1 {
         let at = if is_leaf { count } else { count - 1 };
         let separator = cutter.separator_at(at);
-        // A leaf that keeps everything must have room for the fence that it gets. An inner node gives up an entry with
-        // the very key that becomes the fence.
+        // A leaf that keeps everything must have room for the fence that it gets. An inner node gives up an
+        // entry with the very key that becomes the fence.
         if !is_leaf || 8 * words_for(separator.len()) <= node.free() {
             return Some(SplitPoint { at, separator });
         }
@@ -81,7 +82,8 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// The separator for a cut before slot `at`. A waiting key that goes exactly there goes to the right half.
+    /// The separator for a cut before slot `at`. A waiting key that goes exactly there goes to the right
+    /// half.
     fn separator_at(&self, at: usize) -> Vec<u8> {
         if !self.is_leaf {
             return self.node.key(at);

@@ -1,12 +1,15 @@
 //! Read-ahead: a scan that comes to a leaf which is not in the pool has the next ones brought in with it.
 //!
-//! 1. The parent of the absent leaf names its siblings. Take those from the leaf on in the scan's direction, as far as the range goes.
-//! 2. As many as the scan has earned: none besides the leaf at its first miss, then twice as many each time, up to what the pool takes
-//!    at once ([`BufferPool::read_ahead_pages`]). So a short scan reads nothing in vain, and a long one reads less often.
-//! 3. Validate the parent; what it said counts for nothing if it has changed. The pool reads siblings that lie side by side by one call.
+//! 1. The parent of the absent leaf names its siblings. Take those from the leaf on in the scan's direction,
+//!    as far as the range goes.
+//! 2. As many as the scan has earned: none besides the leaf at its first miss, then twice as many each time,
+//!    up to what the pool takes at once ([`BufferPool::read_ahead_pages`]). So a short scan reads nothing in
+//!    vain, and a long one reads less often.
+//! 3. Validate the parent; what it said counts for nothing if it has changed. The pool reads siblings that
+//!    lie side by side by one call.
 //!
-//! It ends at the parent's last child: the next parent's first leaf is the next miss. A page that is no leaf of the tree any more when it is read does no
-//! harm: it is in the pool, and nobody looks at it.
+//! It ends at the parent's last child: the next parent's first leaf is the next miss. A page that is no leaf
+//! of the tree any more when it is read does no harm: it is in the pool, and nobody looks at it.
 
 use azekura_base::PageId;
 use azekura_buffer::{BufferPool, OptimisticPage};

@@ -101,7 +101,8 @@ impl LeafBatch {
         }
     }
 
-    /// Appends the first `max` bytes of the value of record `i` to `out`: of a large one at most what its first page has, and only that is read.
+    /// Appends the first `max` bytes of the value of record `i` to `out`: of a large one at most what its
+    /// first page has, and only that is read.
     ///
     /// # Errors
     ///

@@ -1,16 +1,16 @@
 //! Cursors: runs of records in key order, one leaf at a time, in both directions.
 //!
-//! A batch is copied out of one leaf, locked, and then the leaf is validated; so a batch is what the leaf held at one
-//! moment at which all of its locks were held. Nothing stays latched or pinned between batches: what has been
-//! consumed narrows the range, and the next batch descends to what is left of it.
+//! A batch is copied out of one leaf, locked, and then the leaf is validated; so a batch is what the leaf
+//! held at one moment at which all of its locks were held. Nothing stays latched or pinned between batches:
+//! what has been consumed narrows the range, and the next batch descends to what is left of it.
 //!
 //! Which gaps are locked, so that nobody can insert into what was scanned:
 //!
-//! - *Forward*: every record with the gap below it, and where the leaf or the range ends, the gap below the next key, even
-//!   if that is in a later leaf. It is locked before this leaf is validated: later it would be too late for a key
-//!   that is inserted at this leaf's end in between.
-//! - *Backward*: first the gap below the first key above the range, then every record with the gap below it. The
-//!   gap of a leaf's first key reaches into the leaf before, so nothing is left open between two batches.
+//! - *Forward*: every record with the gap below it, and where the leaf or the range ends, the gap below the
+//!   next key, even if that is in a later leaf. It is locked before this leaf is validated: later it would be
+//!   too late for a key that is inserted at this leaf's end in between.
+//! - *Backward*: first the gap below the first key above the range, then every record with the gap below it.
+//!   The gap of a leaf's first key reaches into the leaf before, so nothing is left open between two batches.
 
 mod ahead;
 mod batch;
@@ -97,7 +97,8 @@ impl Scan {
         self.is_done
     }
 
-    /// Fills `batch` with the next records in ascending order, at most `limit`; an empty batch means that there are no more.
+    /// Fills `batch` with the next records in ascending order, at most `limit`; an empty batch means that
+    /// there are no more.
     ///
     /// Each key is offered to [`KeyLocks::try_scan`], and the key after the last one of a leaf to
     /// [`KeyLocks::try_gap`]. On [`Outcome::Blocked`] nothing was consumed but leaves without records.
@@ -194,8 +195,8 @@ impl Scan {
         Attempt::Part(Part { is_cut, is_last, fence })
     }
 
-    /// Why what was read of `leaf` does not count, if it does not: the leaf has changed, or it is none that the tree
-    /// should lead to. (With fences that lie a scan could leave out records, or go round for ever.)
+    /// Why what was read of `leaf` does not count, if it does not: the leaf has changed, or it is none that
+    /// the tree should lead to. (With fences that lie a scan could leave out records, or go round for ever.)
     fn distrust<'e>(&self, leaf: &Leaf<'e>, is_right_leaf: bool) -> Option<Stop<'e>> {
         match (leaf.is_valid(), is_right_leaf) {
             (false, _) => Some(Stop::Changed),
@@ -207,8 +208,8 @@ impl Scan {
         }
     }
 
-    /// Fills `batch` with the next records in descending order, at most `limit`; an empty batch means that there are no
-    /// more.
+    /// Fills `batch` with the next records in descending order, at most `limit`; an empty batch means that
+    /// there are no more.
     ///
     /// Before the first batch the key above the range is offered to [`KeyLocks::try_gap`]; each key then to
     /// [`KeyLocks::try_scan`].

@@ -6,8 +6,9 @@
 //! | 24..32 | zero |
 //! | 32.. | bits, lowest first; bit 0 is the map itself |
 //!
-//! A page that was never written is the map of a group in which nothing is used but the map itself. A bit is set or
-//! cleared only from its opposite: a page that is given out or freed twice is found on the spot, not later.
+//! A page that was never written is the map of a group in which nothing is used but the map itself. A bit is
+//! set or cleared only from its opposite: a page that is given out or freed twice is found on the spot, not
+//! later.
 
 use azekura_base::page::{PageMut, PageType};
 use azekura_base::{PageId, PageWords};
@@ -93,7 +94,8 @@ fn for_each_word(first: u32, count: u32, mut each: impl FnMut(usize, u64)) {
     }
 }
 
-/// The first run of `want` free bits at or above `from` and below `end`, or, failing that, the longest run there.
+/// The first run of `want` free bits at or above `from` and below `end`, or, failing that, the longest run
+/// there.
 #[must_use]
 pub(super) fn find_run(page: PageWords<'_>, from: u32, end: u32, want: u32) -> Option<(u32, u32)> {
     let mut best: Option<(u32, u32)> = None;

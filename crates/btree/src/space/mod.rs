@@ -1,11 +1,12 @@
 //! Which pages of the file are in use.
 //!
-//! Page `g * G` is the map of the pages `g * G .. (g + 1) * G`. Taking and freeing pages are operations of the very
-//! record that needs them, so no crash leaves a page taken that nothing refers to (large values, whose pages come in
-//! several records, carry undo entries for them). The map is latched last, behind all pages of trees; the file grows
-//! by itself when a page beyond its end is written.
+//! Page `g * G` is the map of the pages `g * G .. (g + 1) * G`. Taking and freeing pages are operations of
+//! the very record that needs them, so no crash leaves a page taken that nothing refers to (large values,
+//! whose pages come in several records, carry undo entries for them). The map is latched last, behind all
+//! pages of trees; the file grows by itself when a page beyond its end is written.
 //!
-//! In memory there is only a hint: no free page lies below it, unless in a hole too small for a run that was wanted.
+//! In memory there is only a hint: no free page lies below it, unless in a hole too small for a run that was
+//! wanted.
 
 mod map;
 
@@ -50,7 +51,8 @@ impl Space {
         Self { page_size, max_pages, hint: AtomicU64::new(0), last_freed: AtomicU64::new(0) }
     }
 
-    /// Finds up to `want` free pages in one run (at least one) and latches their map. Latch pages of trees before.
+    /// Finds up to `want` free pages in one run (at least one) and latches their map. Latch pages of trees
+    /// before.
     pub(crate) fn find<'p>(&self, pool: &'p BufferPool, want: u32) -> Result<Found<'p>, TreeError> {
         let group = group_pages(self.page_size);
         // Relaxed, here and below: a hint; the latched map decides.
@@ -74,14 +76,16 @@ impl Space {
         Err(TreeError::SpaceFull { pages: self.max_pages })
     }
 
-    /// Moves the hint from `from` behind the run, unless the run left a hole behind or a page was freed meanwhile.
+    /// Moves the hint from `from` behind the run, unless the run left a hole behind or a page was freed
+    /// meanwhile.
     fn advance(&self, from: u64, first: u64, count: u64, want: u32) {
         if want == 1 || first == from {
             let _ = self.hint.compare_exchange(from, first + count, Relaxed, Relaxed);
         }
     }
 
-    /// Latches the map of the run `first ..` and gives the operation that frees it. Latch pages of trees before.
+    /// Latches the map of the run `first ..` and gives the operation that frees it. Latch pages of trees
+    /// before.
     pub(crate) fn freeing<'p>(
         &self,
         pool: &'p BufferPool,
@@ -99,7 +103,8 @@ impl Space {
         self.last_freed.fetch_max(lsn.0, Relaxed);
     }
 
-    /// No record with a larger LSN has freed a page of a map that the caller has latched, or had latched before.
+    /// No record with a larger LSN has freed a page of a map that the caller has latched, or had latched
+    /// before.
     pub(crate) fn last_freed(&self) -> Lsn {
         Lsn(self.last_freed.load(Relaxed))
     }

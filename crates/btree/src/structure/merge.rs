@@ -1,7 +1,7 @@
 //! Tidying up: merges of neighbours and shrinking of the root.
 //!
-//! This is upkeep. A tree that was never tidied is larger than it could be and just as right, so failing to get a frame or
-//! log space for it is not the caller's failure: the next removal tries again.
+//! This is upkeep. A tree that was never tidied is larger than it could be and just as right, so failing to
+//! get a frame or log space for it is not the caller's failure: the next removal tries again.
 
 use azekura_buffer::ExclusiveGuard;
 use azekura_wal::WorkerId;
@@ -15,8 +15,8 @@ use crate::node::{CorruptNode, Node, NodeSpec, Scratch, merged_fit};
 use crate::record::Head;
 use crate::tree::Tree;
 
-/// Merges the leaf that covers `key` with a neighbour below the same parent, if it is underfull and both fit one page
-/// with room to spare; then likewise upwards; a root with one child takes its place.
+/// Merges the leaf that covers `key` with a neighbour below the same parent, if it is underfull and both fit
+/// one page with room to spare; then likewise upwards; a root with one child takes its place.
 ///
 /// # Errors
 ///
@@ -85,8 +85,8 @@ fn latch_neighbours<'e>(
     if slot + 1 < above.count() {
         return Ok(Neighbours { left: node, right: latch(slot + 1)?, right_slot: slot + 1 });
     }
-    // Latches go from left to right, so the node is let go first. Its parent stays latched: it cannot be split or merged
-    // meanwhile, though its records may change.
+    // Latches go from left to right, so the node is let go first. Its parent stays latched: it cannot be
+    // split or merged meanwhile, though its records may change.
     drop(node);
     Ok(Neighbours { left: latch(slot - 1)?, right: latch(slot)?, right_slot: slot })
 }

@@ -1,9 +1,9 @@
 //! Splits, merges, growth and shrinking of the root: one log record each, belonging to nobody (W13).
 //!
-//! A structure change moves records and changes no record; so it is never undone, and whoever needed it starts its
-//! own operation over. All pages that it touches are latched exclusively while its one record is appended and
-//! applied. Order of latches: parent, then children from left to right, then the space map; a new page is in
-//! nobody's way.
+//! A structure change moves records and changes no record; so it is never undone, and whoever needed it
+//! starts its own operation over. All pages that it touches are latched exclusively while its one record is
+//! appended and applied. Order of latches: parent, then children from left to right, then the space map; a
+//! new page is in nobody's way.
 //!
 //! | change | pages in its record |
 //! |---|---|
@@ -14,7 +14,8 @@
 //!
 //! A node whose parent lacks room for one more separator has its parent split first, by a change of its own.
 //!
-//! A leaf is split when it lacks room, or when writers of different records fight for its latch ([`crate::heat`]).
+//! A leaf is split when it lacks room, or when writers of different records fight for its latch
+//! ([`crate::heat`]).
 
 mod merge;
 mod split;

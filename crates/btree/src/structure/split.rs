@@ -18,7 +18,8 @@ use crate::tree::Tree;
 /// Bytes of a child's page id in an inner node.
 const CHILD_BYTES: usize = 8;
 
-/// Splits the leaf that covers `key`, unless it has room by now for a value of `value_len` bytes under that key.
+/// Splits the leaf that covers `key`, unless it has room by now for a value of `value_len` bytes under that
+/// key.
 ///
 /// Afterwards the leaf may lack room again: someone else may have been faster. The caller starts over.
 pub(crate) fn make_room(
@@ -31,7 +32,8 @@ pub(crate) fn make_room(
     split_at(env, tree, worker, Wanted { key, level: 0, what: What::Value(value_len) })
 }
 
-/// Splits the leaf that covers `key` though it may have room, if it has more than one record: its writers get leaves of their own ([`crate::heat`]).
+/// Splits the leaf that covers `key` though it may have room, if it has more than one record: its writers get
+/// leaves of their own ([`crate::heat`]).
 ///
 /// This is upkeep: a tree where it fails is as right as before.
 ///

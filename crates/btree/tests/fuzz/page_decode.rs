@@ -1,4 +1,5 @@
-//! Entry: a page of rubbish. Everything that reads a node, and every page operation, ends in an answer or a typed error.
+//! Entry: a page of rubbish. Everything that reads a node, and every page operation, ends in an answer or a
+//! typed error.
 
 use azekura_base::{PageId, TreeId};
 use azekura_btree::node::{
@@ -10,7 +11,8 @@ const SIZE: usize = 4096;
 const PAGE: PageId = PageId(5);
 const TREE: TreeId = TreeId(3);
 
-/// What comes first says which page is the base (empty, leaf, inner); then come patches of it (offset, length, bytes).
+/// What comes first says which page is the base (empty, leaf, inner); then come patches of it (offset,
+/// length, bytes).
 pub(crate) fn page_decode(data: &[u8]) {
     let (&base, patches) = data.split_first().unwrap_or((&0, &[]));
     let mut scratch = match base % 3 {
@@ -115,7 +117,8 @@ fn operations<'a>(data: &'a [u8], key: &'a [u8]) -> [PageOp<'a>; 11] {
     ]
 }
 
-/// An operation that is refused changes nothing; one that was checked is done, and the page can be read after it.
+/// An operation that is refused changes nothing; one that was checked is done, and the page can be read after
+/// it.
 fn try_operation(before: &Scratch, op: &PageOp<'_>) {
     let mut page = copy_of(before);
     let checked = change::check(op, before.page(), PAGE);

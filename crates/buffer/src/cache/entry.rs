@@ -13,9 +13,10 @@ pub(super) struct Entry<K, V> {
     witness: loom::cell::UnsafeCell<()>,
 }
 
-// SAFETY: CACHE-1: it is written only by the owner of an evicted frame, of which there is one (FRAME-2), while nobody has a pin; the
-// orderings of the pin word make that writer's work visible to who pins, and readers' work to the next owner. Entries are put in by one
-// thread and dropped by another (Send), and read by several at once (Sync).
+// SAFETY: CACHE-1: it is written only by the owner of an evicted frame, of which there is one (FRAME-2),
+// while nobody has a pin; the orderings of the pin word make that writer's work visible to who pins, and
+// readers' work to the next owner. Entries are put in by one thread and dropped by another (Send), and read
+// by several at once (Sync).
 unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Entry<K, V> {}
 
 impl<K, V> Entry<K, V> {

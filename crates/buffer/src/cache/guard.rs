@@ -6,8 +6,8 @@ use std::ops::Deref;
 use super::Cache;
 use crate::frame::FrameId;
 
-/// A borrowed value: it stays, unchanged, until this is dropped, even if its key is removed or gets another value. An entry that is borrowed is not
-/// evicted, so do not keep many.
+/// A borrowed value: it stays, unchanged, until this is dropped, even if its key is removed or gets another
+/// value. An entry that is borrowed is not evicted, so do not keep many.
 #[must_use]
 pub struct Ref<'c, K, V, S> {
     cache: &'c Cache<K, V, S>,

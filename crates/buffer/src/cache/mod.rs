@@ -1,11 +1,13 @@
-//! A cache for keyed values of any type, over the frames, the page table and the policies of the pool (the paper's remark in §3: its
-//! method serves caches in general).
+//! A cache for keyed values of any type, over the frames, the page table and the policies of the pool (the
+//! paper's remark in §3: its method serves caches in general).
 //!
-//! **A hit takes no lock**: look the key's hash up, pin the entry by one CAS, compare the key, count the use (nothing, once it is hot), and unpin by one
-//! subtraction. Values stay where they are: what a hit gives is a borrowed value, neither cloned nor counted, and it stays until the
-//! borrow ends, whatever is inserted and evicted meanwhile.
+//! **A hit takes no lock**: look the key's hash up, pin the entry by one CAS, compare the key, count the use
+//! (nothing, once it is hot), and unpin by one subtraction. Values stay where they are: what a hit gives is a
+//! borrowed value, neither cloned nor counted, and it stays until the borrow ends, whatever is inserted and
+//! evicted meanwhile.
 //!
-//! What is evicted is chosen as in the pool: two rings with a sketch by default, so scans and one-time keys pass through.
+//! What is evicted is chosen as in the pool: two rings with a sketch by default, so scans and one-time keys
+//! pass through.
 //!
 //! ```
 //! use azekura_buffer::cache::{Cache, Full};
@@ -29,12 +31,15 @@
 //! | pinned or unpinned | none: removed, replaced, or lost its insertion | there | who holds a borrow; the sweep, once they are gone |
 //! | leaving | as before, or none | there | nobody |
 //!
-//! - **CACHE-1** An entry is put in and taken out only by the owner of its evicted frame (FRAME-2), and read only under a pin.
-//! - **CACHE-2** A hit is believed only if its frame had the mapping in this generation (`buffer` says so), or has it now. So a value whose
-//!   insertion lost to another is seen by nobody.
-//! - **CACHE-3** Keys are compared. Two keys with one hash (39 bits) cannot be there together: the later one replaces the earlier.
+//! - **CACHE-1** An entry is put in and taken out only by the owner of its evicted frame (FRAME-2), and read
+//!   only under a pin.
+//! - **CACHE-2** A hit is believed only if its frame had the mapping in this generation (`buffer` says so),
+//!   or has it now. So a value whose insertion lost to another is seen by nobody.
+//! - **CACHE-3** Keys are compared. Two keys with one hash (39 bits) cannot be there together: the later one
+//!   replaces the earlier.
 //!
-//! Linearization: a hit at its look at the table; an insertion when its word is finished there; a removal when it takes the word out.
+//! Linearization: a hit at its look at the table; an insertion when its word is finished there; a removal
+//! when it takes the word out.
 
 mod entry;
 mod guard;
@@ -157,7 +162,8 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         self.frames.len()
     }
 
-    /// Entries that are there now, about: those removed while they are borrowed count until the sweep comes to them.
+    /// Entries that are there now, about: those removed while they are borrowed count until the sweep comes
+    /// to them.
     #[must_use]
     pub fn len(&self) -> usize {
         (self.len.sum() as i64).max(0) as usize
@@ -179,8 +185,8 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         PageId(self.hasher.hash_one(key) & (MAX_PAGE_ID - 1))
     }
 
-    /// The value of a key, borrowed. Never waits: one CAS, one subtraction when the borrow ends; less than that is written
-    /// on a hot entry by nobody.
+    /// The value of a key, borrowed. Never waits: one CAS, one subtraction when the borrow ends; less than
+    /// that is written on a hot entry by nobody.
     pub fn get<Q>(&self, key: &Q) -> Option<Ref<'_, K, V, S>>
     where
         K: Borrow<Q>,
@@ -210,8 +216,8 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         Ok(ours)
     }
 
-    /// The value of a key, borrowed; made by `make` if it is not there. Several threads that miss on one key may each make one: the
-    /// first to insert wins, and all get that one.
+    /// The value of a key, borrowed; made by `make` if it is not there. Several threads that miss on one key
+    /// may each make one: the first to insert wins, and all get that one.
     ///
     /// # Errors
     ///
@@ -298,7 +304,8 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         }
     }
 
-    /// Puts an entry into a frame, pinned, without a mapping; with it comes what was in the frame, to be dropped when ours is in place.
+    /// Puts an entry into a frame, pinned, without a mapping; with it comes what was in the frame, to be
+    /// dropped when ours is in place.
     fn place(&self, id: PageId, key: K, value: V) -> Result<(Ref<'_, K, V, S>, Option<(K, V)>), Full<K, V>> {
         let Some((owner, left)) = self.victim() else {
             return Err(Full { key, value, entries: self.frames.len() });
@@ -341,7 +348,8 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         }
     }
 
-    /// Sees an entry out of a leaving frame; the caller is in. The last one out owns the frame, and has its entry.
+    /// Sees an entry out of a leaving frame; the caller is in. The last one out owns the frame, and has its
+    /// entry.
     fn see_out(&self, id: FrameId) -> Option<(Evicted, Option<(K, V)>)> {
         let frame = &self.frames[id.0 as usize];
         sync_point!("sees an entry out");
@@ -363,7 +371,8 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         }
     }
 
-    /// Takes a mapping away that is in the way of ours. Should another insertion have put the same one there since, it comes before ours.
+    /// Takes a mapping away that is in the way of ours. Should another insertion have put the same one there
+    /// since, it comes before ours.
     fn detach(&self, id: PageId, frame_id: FrameId) {
         let frame = &self.frames[frame_id.0 as usize];
         // Pinned, or seen out, so that the word names this entry and no later one.

@@ -1,4 +1,5 @@
-//! G10 for the cache: a thread that stops for ever between any two steps holds nobody up; and what must hold when it goes on.
+//! G10 for the cache: a thread that stops for ever between any two steps holds nobody up; and what must hold
+//! when it goes on.
 #![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use std::sync::Arc;

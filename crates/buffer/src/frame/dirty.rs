@@ -1,14 +1,18 @@
-//! A frame's page against its image on disk: dirty, being written, and from which LSN on a restart needs the log. The protocol of writing is `write_back`'s.
+//! A frame's page against its image on disk: dirty, being written, and from which LSN on a restart needs the
+//! log. The protocol of writing is `write_back`'s.
 //!
-//! Recovery LSNs: a page turning dirty and clean, against the checkpoint's look at all frames. No change of the page that is in no image on disk has
-//! a smaller LSN than `recovery_lsn`; 0: there is none. It is written by a changer, if it was 0, latched exclusively; else by the page's writer.
+//! Recovery LSNs: a page turning dirty and clean, against the checkpoint's look at all frames. No change of
+//! the page that is in no image on disk has a smaller LSN than `recovery_lsn`; 0: there is none. It is
+//! written by a changer, if it was 0, latched exclusively; else by the page's writer.
 //!
-//! - **RECOVERY-1** The checkpoint reads the log's bound C below LSNs to come, then looks at the frames. A change with an LSN below C drew it before
-//!   that read, and its page's `recovery_lsn` was stored before the draw. The fences of [`Frame::set_dirty`] and [`look_fence`] order
-//!   the store before the look through whatever the log reads for the bound.
-//! - **RECOVERY-2** The writer reads that bound with the latch shared, as it takes the image, and the page's LSN: all changes below the larger of the one and what follows the
-//!   other are in the image, for a page's LSNs rise (W7). Only when the image is on disk does `recovery_lsn` move up to it, never because a write failed. So whatever a look
-//!   finds covers each change that is in no image on disk when the look ends.
+//! - **RECOVERY-1** The checkpoint reads the log's bound C below LSNs to come, then looks at the frames. A
+//!   change with an LSN below C drew it before that read, and its page's `recovery_lsn` was stored before the
+//!   draw. The fences of [`Frame::set_dirty`] and [`look_fence`] order the store before the look through
+//!   whatever the log reads for the bound.
+//! - **RECOVERY-2** The writer reads that bound with the latch shared, as it takes the image, and the page's
+//!   LSN: all changes below the larger of the one and what follows the other are in the image, for a page's
+//!   LSNs rise (W7). Only when the image is on disk does `recovery_lsn` move up to it, never because a write
+//!   failed. So whatever a look finds covers each change that is in no image on disk when the look ends.
 
 use azekura_base::Lsn;
 use azekura_base::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
@@ -17,8 +21,9 @@ use super::{DIRTY, Frame, WRITING};
 use crate::count::{shared_rmw, shared_store};
 
 impl Frame {
-    /// Before a change's LSN is drawn: the page is dirty from `next_lsn` on at the earliest. Latched exclusively and pinned.
-    /// `mark` is called if it was clean, to note it among the dirty ones (DIRTY-1). Says whether it was clean.
+    /// Before a change's LSN is drawn: the page is dirty from `next_lsn` on at the earliest. Latched
+    /// exclusively and pinned. `mark` is called if it was clean, to note it among the dirty ones (DIRTY-1).
+    /// Says whether it was clean.
     pub(crate) fn set_dirty(&self, next_lsn: Lsn, mark: impl FnOnce()) -> bool {
         let was_clean = self.recovery_lsn.load(Relaxed) == 0;
         if was_clean {
@@ -34,7 +39,8 @@ impl Frame {
         was_clean
     }
 
-    /// Becomes the one writer of the page's image, and pins; `false` if the page is clean or somebody else writes it.
+    /// Becomes the one writer of the page's image, and pins; `false` if the page is clean or somebody else
+    /// writes it.
     pub(crate) fn claim_writing(&self) -> bool {
         let mut seen = self.pin.load(Relaxed);
         while seen & (DIRTY | WRITING) == DIRTY {
@@ -63,7 +69,8 @@ impl Frame {
         self.pin.load(Acquire) & WRITING != 0
     }
 
-    /// The image is on disk. Changes that are not in it have `next_lsn` at least (RECOVERY-2). The caller is the writer.
+    /// The image is on disk. Changes that are not in it have `next_lsn` at least (RECOVERY-2). The caller is
+    /// the writer.
     pub(crate) fn image_written(&self, next_lsn: Lsn) {
         debug_assert_ne!(self.recovery_lsn.load(Relaxed), 0, "an image of a clean page"); // changers leave what is not 0
         // Release: the image was there before the look that finds this.
@@ -78,9 +85,11 @@ impl Frame {
         self.pin.fetch_and(!DIRTY, Release);
     }
 
-    /// The least LSN that a restart needs to make this page what it is; `None` for a clean one. To be called after [`look_fence`].
+    /// The least LSN that a restart needs to make this page what it is; `None` for a clean one. To be called
+    /// after [`look_fence`].
     pub(crate) fn least_recovery_lsn(&self) -> Option<Lsn> {
-        // Acquire: pairs with the Release in `image_written` and `now_clean`; who syncs after this look makes those images durable.
+        // Acquire: pairs with the Release in `image_written` and `now_clean`; who syncs after this look makes
+        // those images durable.
         Some(Lsn(self.recovery_lsn.load(Acquire))).filter(|&lsn| lsn != Lsn(0))
     }
 }

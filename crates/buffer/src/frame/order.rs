@@ -2,8 +2,8 @@
 
 use super::FrameId;
 
-/// The `nth` of so many frames, in the order in which they are first given out and the clock comes to them: first one of each cache line, then the
-/// others. So neighbours were given out half a pool apart.
+/// The `nth` of so many frames, in the order in which they are first given out and the clock comes to them:
+/// first one of each cache line, then the others. So neighbours were given out half a pool apart.
 pub(crate) const fn nth_frame(nth: usize, frames: usize) -> FrameId {
     let lines = frames.div_ceil(2);
     FrameId(if nth < lines { 2 * nth } else { 2 * (nth - lines) + 1 } as u32)

@@ -1,5 +1,5 @@
-//! GCLOCK's reference count, which says how many turns of the hand a page stays. Relaxed throughout: a guide for the sweep; a lost step costs nothing
-//! but a little fairness.
+//! GCLOCK's reference count, which says how many turns of the hand a page stays. Relaxed throughout: a guide
+//! for the sweep; a lost step costs nothing but a little fairness.
 
 use azekura_base::sync::atomic::Ordering::Relaxed;
 
@@ -23,8 +23,8 @@ impl Frame {
         }
     }
 
-    /// Counts a use by a reader that wants to write nothing (G8): no further than [`WARM_REF_COUNT`], so that a page that is read all
-    /// the time is written to once per turn of the hand at most.
+    /// Counts a use by a reader that wants to write nothing (G8): no further than [`WARM_REF_COUNT`], so that
+    /// a page that is read all the time is written to once per turn of the hand at most.
     #[inline]
     pub(crate) fn note_peek(&self) {
         let count = self.ref_count.load(Relaxed);

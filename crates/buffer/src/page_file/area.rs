@@ -1,6 +1,7 @@
 //! `Area`: the bytes of the double-write area.
 //!
-//! A head of 4096 bytes, then the slots. Numbers are little-endian, CRC is CRC-32C; what is not named is zero.
+//! A head of 4096 bytes, then the slots. Numbers are little-endian, CRC is CRC-32C; what is not named is
+//! zero.
 //!
 //! | bytes of the head | field |
 //! |---|---|
@@ -10,8 +11,8 @@
 //! | 16..20 | number of slots |
 //! | 20..24 | pages that fit a slot, *n* |
 //!
-//! Slot *s* begins at 4096 + *s* × (4096 + *n* × page size): a slot head of 4096 bytes, then the pages, in the order in
-//! which the head lists them.
+//! Slot *s* begins at 4096 + *s* × (4096 + *n* × page size): a slot head of 4096 bytes, then the pages, in
+//! the order in which the head lists them.
 //!
 //! | bytes of a slot head | field |
 //! |---|---|
@@ -21,8 +22,9 @@
 //! | 16..24 | sequence number of the batch |
 //! | 32 + 16·*i* .. | page id (8 bytes), checksum of page *i* (4), zero (4) |
 //!
-//! A slot whose head does not fit its CRC holds nothing. A page in it counts if it is intact and has the id *and the
-//! checksum* that the head lists: a write that was cut off can leave the new head before pages of the batch before.
+//! A slot whose head does not fit its CRC holds nothing. A page in it counts if it is intact and has the id
+//! *and the checksum* that the head lists: a write that was cut off can leave the new head before pages of
+//! the batch before.
 
 use azekura_base::page::MIN_PAGE_SIZE;
 use azekura_base::{PageBuf, PageId, checksum};
@@ -42,8 +44,8 @@ const MAX_PAGES_PER_SLOT: u32 = ((HEAD_BYTES - ENTRIES_AT) / ENTRY_BYTES) as u32
 /// How many batches, and how large ones, can be on their way at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AreaShape {
-    /// Batches that may be written before the page file has to be synced; also how many threads may write at once.
-    /// 1 to 1024.
+    /// Batches that may be written before the page file has to be synced; also how many threads may write at
+    /// once. 1 to 1024.
     pub slots: u32,
     /// Largest batch; larger ones are split. 1 to 254.
     pub pages_per_slot: u32,

@@ -6,10 +6,10 @@
 //! | idle, its batch not covered | its copies may be needed | the sync that covers its batch |
 //! | owned | being written, or its pages are | its owner, when the pages are in their places |
 //!
-//! Batches are numbered when their pages are in their places (*finished*). A sync *covers* the batches that were
-//! finished when it began. There is one sync at a time, for two reasons: those who come meanwhile share the next one, and
-//! the kernel reports a lost write to one of several callers only, so that a second one could believe what the first
-//! knows to be wrong.
+//! Batches are numbered when their pages are in their places (*finished*). A sync *covers* the batches that
+//! were finished when it began. There is one sync at a time, for two reasons: those who come meanwhile share
+//! the next one, and the kernel reports a lost write to one of several callers only, so that a second one
+//! could believe what the first knows to be wrong.
 //!
 //! The mutex is held for a few instructions and never during I/O.
 
@@ -68,7 +68,8 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// The ledger of a store just opened. What earlier processes wrote counts as batch 1, finished and not covered.
+    /// The ledger of a store just opened. What earlier processes wrote counts as batch 1, finished and not
+    /// covered.
     pub(super) fn new(slots: usize) -> Self {
         let slots = (0..slots).map(|_| Slot::Idle { batch: 1, buffer: PageBuf::zeroed(0) }).collect();
         let state = State {

@@ -1,9 +1,10 @@
 //! Repair: what happens after opening, before the first write.
 //!
 //! 1. Read every slot; of each page, find the newest copy that counts (DW-4, DW-5).
-//! 2. Read the page's place. Damaged: write the copy there. Intact: the image is older than the copy, and the log brings
-//!    it forward; or the copy's; or newer, and then a sync had covered it before its slot was used again. Write the
-//!    very same bytes once more: a failed sync of an earlier process may have lost them behind the page cache.
+//! 2. Read the page's place. Damaged: write the copy there. Intact: the image is older than the copy, and the
+//!    log brings it forward; or the copy's; or newer, and then a sync had covered it before its slot was used
+//!    again. Write the very same bytes once more: a failed sync of an earlier process may have lost them
+//!    behind the page cache.
 //! 3. Sync the page file. Only now may slots be written (DW-6).
 
 use std::collections::BTreeMap;
@@ -35,18 +36,18 @@ struct Copies {
 }
 
 impl PageFile {
-    /// Puts the newest copy of a page from the double-write area into each place whose bytes are torn, and returns these
-    /// pages, in order. Call it after opening, before reading: until then a torn page reads as
+    /// Puts the newest copy of a page from the double-write area into each place whose bytes are torn, and
+    /// returns these pages, in order. Call it after opening, before reading: until then a torn page reads as
     /// [`StoreError::Corrupt`].
     ///
-    /// Reads the area, and the place of each page in it (with the usual area, some 512 pages at most), writes up to as
-    /// many, and syncs. The first call that succeeds does it; later ones return nothing. A damaged page without a copy
-    /// stays as it is.
+    /// Reads the area, and the place of each page in it (with the usual area, some 512 pages at most), writes
+    /// up to as many, and syncs. The first call that succeeds does it; later ones return nothing. A damaged
+    /// page without a copy stays as it is.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]. After a failed read, call again; after a failed write or sync, reopen. After a crash in the
-    /// middle, the next repair finds what this one found.
+    /// [`StoreError::Io`]. After a failed read, call again; after a failed write or sync, reopen. After a
+    /// crash in the middle, the next repair finds what this one found.
     pub fn repair(&self) -> Result<Vec<PageId>, StoreError> {
         if self.ledger.is_repaired() {
             return Ok(Vec::new());

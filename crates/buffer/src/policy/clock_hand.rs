@@ -1,7 +1,8 @@
-//! The hand of the clock: one shared counter, or one striped over cache lines (paper §3.1.3 and contribution (a)).
+//! The hand of the clock: one shared counter, or one striped over cache lines (paper §3.1.3 and contribution
+//! (a)).
 //!
-//! The hand counts frames passed since the beginning and is never reduced itself; positions are always taken modulo the capacity, on both sides
-//! of every comparison (G1).
+//! The hand counts frames passed since the beginning and is never reduced itself; positions are always taken
+//! modulo the capacity, on both sides of every comparison (G1).
 
 use azekura_base::CachePadded;
 use azekura_base::striped::thread_stripe;

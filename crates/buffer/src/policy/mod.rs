@@ -20,8 +20,8 @@ pub use clock_hand::HandKind;
 pub enum Policy {
     /// Nb-GCLOCK as the paper has it: one ring of all frames.
     NbGclock(HandKind),
-    /// A small probation ring before the GCLOCK ring, and a sketch of what came back: for larger pools, and where scans pass
-    /// through. 20 bytes more per frame.
+    /// A small probation ring before the GCLOCK ring, and a sketch of what came back: for larger pools, and
+    /// where scans pass through. 20 bytes more per frame.
     #[default]
     TwoRings,
 }
@@ -97,7 +97,8 @@ impl Replacement {
         }
     }
 
-    /// Dirty frames in about the order in which the sweep comes to them, after some `looks` at clean ones at most.
+    /// Dirty frames in about the order in which the sweep comes to them, after some `looks` at clean ones at
+    /// most.
     pub(crate) fn dirty_ahead<'a>(
         &'a self,
         dirty: &'a DirtyMap,

@@ -3,14 +3,15 @@
 //! 1. Start where the hand is, modulo the capacity (G1).
 //! 2. A frame that is evicted (another thread is filling it) or pinned is passed, not waited for (G9).
 //! 3. A frame with uses left loses one and is passed.
-//! 4. A cold, dirty frame is passed and remembered; the cleaner is asked to hurry. Only when a whole round brought nothing clean does the caller
-//!    write one (G3).
+//! 4. A cold, dirty frame is passed and remembered; the cleaner is asked to hurry. Only when a whole round
+//!    brought nothing clean does the caller write one (G3).
 //! 5. A cold, clean frame is taken by one CAS; if the CAS fails somebody came first: go on.
 //! 6. The hand moves past what was looked at.
-//! 7. A round that found nothing to take, to write or to cool ends the sweep: everything is pinned or in other hands (G6).
+//! 7. A round that found nothing to take, to write or to cool ends the sweep: everything is pinned or in
+//!    other hands (G6).
 //!
-//! After `MAX_ROUNDS` rounds the sweep gives up (G6): counts are bounded by `MAX_REF_COUNT`, so by then every frame that was not pinned, dirty or
-//! in other hands has been met cold.
+//! After `MAX_ROUNDS` rounds the sweep gives up (G6): counts are bounded by `MAX_REF_COUNT`, so by then every
+//! frame that was not pinned, dirty or in other hands has been met cold.
 
 use crate::frame::{Frame, nth_frame};
 

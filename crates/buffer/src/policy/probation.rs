@@ -1,8 +1,8 @@
 //! Whose turn it is in the probation ring: its slots, and the hand that goes round them.
 //!
-//! **Quick slots.** Most turns go round the first [`QUICK`] slots, so that new pages are copied over memory that is still in the processor's caches; the
-//! other slots get one turn in so many. Pages read ahead are to stay until their scan comes to them: for two rounds after a read-ahead every slot has
-//! the same turns.
+//! **Quick slots.** Most turns go round the first [`QUICK`] slots, so that new pages are copied over memory
+//! that is still in the processor's caches; the other slots get one turn in so many. Pages read ahead are to
+//! stay until their scan comes to them: for two rounds after a read-ahead every slot has the same turns.
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -11,9 +11,11 @@ use crate::count::shared_store;
 
 /// One frame in so many is in probation.
 const SHARE: usize = 100;
-/// Slots that most turns go round: half a megabyte of 8-KiB pages. Hit ratios are the same with a third or three times as many.
+/// Slots that most turns go round: half a megabyte of 8-KiB pages. Hit ratios are the same with a third or
+/// three times as many.
 pub(super) const QUICK: usize = 64;
-/// Turns are dealt out to threads in batches: an eighth of the ring at most, so that slots have their turns at about equal distances.
+/// Turns are dealt out to threads in batches: an eighth of the ring at most, so that slots have their turns
+/// at about equal distances.
 const BATCH_SHARE: u64 = 8;
 const MAX_BATCH: u64 = 8;
 

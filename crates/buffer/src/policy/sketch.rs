@@ -1,17 +1,21 @@
-//! How often a page was loaded of late: a count-min sketch of four-bit counts (the idea of W-TinyLFU, Einziger et al. 2017, taken off the path of hits).
+//! How often a page was loaded of late: a count-min sketch of four-bit counts (the idea of W-TinyLFU,
+//! Einziger et al. 2017, taken off the path of hits).
 //!
-//! It is written when a page leaves and read when a page has to prove itself, so a hit touches nothing of it. 32 counts per frame, 16 bytes. Each
-//! page has two counts, in one cache line, because a miss that waited for two more lines would cost a sixth more; adding raises only the lesser
-//! (conservative update), so that two pages must share both to be taken for each other.
+//! It is written when a page leaves and read when a page has to prove itself, so a hit touches nothing of it.
+//! 32 counts per frame, 16 bytes. Each page has two counts, in one cache line, because a miss that waited for
+//! two more lines would cost a sixth more; adding raises only the lesser (conservative update), so that two
+//! pages must share both to be taken for each other.
 //!
-//! Aging has no stop-the-world halving: every fifth miss halves one count, the next in turn, so a count halves every 160 × frames misses; ten times as
-//! often in a surge. (Simulated, the paper's workload at 4,096, 8,192, 16,384 and 32,768 frames, hits in percent, and at 32,768 with the flat reading:
-//! 64 counts, one a miss: 30.09, 33.15, 36.42, 39.93, 5.64; 32, one a miss: 29.68, 32.81, 36.12, 39.67, 5.13; 32, one in five: 30.09, 33.07, 36.36, 39.89,
-//! 5.42; 24, one in six: 29.96, 33.01, 36.29, 39.80, 5.20; 16, one in six: 29.58, 32.70, 36.03, 39.55, 4.82. Half as many counts cost little when they
-//! age more slowly: pages that share one forget each other later, but what came back is known for longer.)
+//! Aging has no stop-the-world halving: every fifth miss halves one count, the next in turn, so a count
+//! halves every 160 × frames misses; ten times as often in a surge. (Simulated, the paper's workload at
+//! 4,096, 8,192, 16,384 and 32,768 frames, hits in percent, and at 32,768 with the flat reading: 64 counts,
+//! one a miss: 30.09, 33.15, 36.42, 39.93, 5.64; 32, one a miss: 29.68, 32.81, 36.12, 39.67, 5.13; 32, one in
+//! five: 30.09, 33.07, 36.36, 39.89, 5.42; 24, one in six: 29.96, 33.01, 36.29, 39.80, 5.20; 16, one in six:
+//! 29.58, 32.70, 36.03, 39.55, 4.82. Half as many counts cost little when they age more slowly: pages that
+//! share one forget each other later, but what came back is known for longer.)
 //!
-//! Relaxed loads and stores throughout, two counts to a byte: an addition may be lost between two threads. It is a hint, and a lost
-//! one is as good as one that came a little later.
+//! Relaxed loads and stores throughout, two counts to a byte: an addition may be lost between two threads. It
+//! is a hint, and a lost one is as good as one that came a little later.
 
 // std's own atomics: no protocol rests on the counts, so no model needs to see them.
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};

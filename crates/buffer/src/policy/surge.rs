@@ -1,20 +1,24 @@
 //! Whether the hot set has jumped: told from how many pages are used while in probation.
 //!
-//! As long as the hot pages are in the main ring, few of those in probation are used: they are there because they are not hot. When the hot set jumps, its
-//! hottest pages are used in probation at once, some ten times as many as before. No hit is counted for that: the sweep sees the uses of each
-//! candidate anyway.
+//! As long as the hot pages are in the main ring, few of those in probation are used: they are there because
+//! they are not hot. When the hot set jumps, its hottest pages are used in probation at once, some ten times
+//! as many as before. No hit is counted for that: the sweep sees the uses of each candidate anyway.
 //!
-//! The level is the number of such candidates, each counting half as much after [`Surge::half_life`] turns of the probation hand. Above
-//! [`THRESHOLD`] a surge is on, for a fifth of the frames in turns if the level is half as high again, and for less if it is less above. (Tuned on the
-//! paper's workload, standing still and jumping every 500,000 references: from 27.7 to 31.7 % of hits where it jumps, unchanged where it stands still.)
+//! The level is the number of such candidates, each counting half as much after [`Surge::half_life`] turns of
+//! the probation hand. Above [`THRESHOLD`] a surge is on, for a fifth of the frames in turns if the level is
+//! half as high again, and for less if it is less above. (Tuned on the paper's workload, standing still and
+//! jumping every 500,000 references: from 27.7 to 31.7 % of hits where it jumps, unchanged where it stands
+//! still.)
 //!
-//! *False alarms.* Where the hot set stands still the level is 3 to 4, and by chance 9 now and then. A surge replaces pages of the main ring nearly as often as it
-//! misses; one of a fifth of the frames cost 0.15 to 0.4 points of hits over the next millions of references, and whether it came hung on the order of a
-//! few misses: so many threads had another ratio than one. Now an alarm that is false is short, as the level is hardly above the threshold, and one that is
-//! true goes on: the level is ten times as high. (With a threshold of 12 jumps are noticed too late: 31.4 % of hits.)
+//! *False alarms.* Where the hot set stands still the level is 3 to 4, and by chance 9 now and then. A surge
+//! replaces pages of the main ring nearly as often as it misses; one of a fifth of the frames cost 0.15 to
+//! 0.4 points of hits over the next millions of references, and whether it came hung on the order of a few
+//! misses: so many threads had another ratio than one. Now an alarm that is false is short, as the level is
+//! hardly above the threshold, and one that is true goes on: the level is ten times as high. (With a
+//! threshold of 12 jumps are noticed too late: 31.4 % of hits.)
 //!
-//! A workload that uses most pages several times in a row has its level above the threshold all the time. Then the two rings are what 2Q is, with
-//! the sketch forgetting fast.
+//! A workload that uses most pages several times in a row has its level above the threshold all the time.
+//! Then the two rings are what 2Q is, with the sketch forgetting fast.
 
 use azekura_base::CachePadded;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,11 +30,12 @@ const THRESHOLD: u64 = 9 * ONE;
 const ONE: u64 = 256;
 const LEVEL_BITS: u32 = 16;
 
-/// The level, and until when a surge is on. Relaxed throughout, and updates may be lost between threads: a guess either way.
+/// The level, and until when a surge is on. Relaxed throughout, and updates may be lost between threads: a
+/// guess either way.
 #[derive(Debug)]
 pub(crate) struct Surge {
-    /// Turn of the last use, and the level then. On a line of its own: it is written for every candidate that was used, and what lies about it is read
-    /// by every miss.
+    /// Turn of the last use, and the level then. On a line of its own: it is written for every candidate that
+    /// was used, and what lies about it is read by every miss.
     seen: CachePadded<AtomicU64>,
     /// Turn of the probation hand at which it ends; 0 if none is on.
     until: AtomicU64,
@@ -112,7 +117,8 @@ mod tests {
         assert!(!surge.is_on(|| turn + 10_001), "what was is forgotten");
     }
 
-    /// The share of turns in a surge, with uses by chance: as many as there are where nothing jumps, then ten times as many.
+    /// The share of turns in a surge, with uses by chance: as many as there are where nothing jumps, then ten
+    /// times as many.
     #[test]
     fn uses_by_chance_are_hardly_a_surge_and_ten_times_as_many_are() {
         let surge = Surge::new(6400);

@@ -1,8 +1,11 @@
-//! Turns of a hand, dealt out in small batches, so that threads seldom write the same word: each stripe of threads uses up one batch and takes the next.
+//! Turns of a hand, dealt out in small batches, so that threads seldom write the same word: each stripe of
+//! threads uses up one batch and takes the next.
 //!
-//! A stripe's word packs its next turn and how many turns of its batch are left. Taking one is a load and a store of the thread's own line; every so many
-//! turns there is an addition to the shared hand. What a turn is about is a place to look at, and whether it is free to take is decided there; so no harm
-//! is done if two threads of one stripe have the same turn, if what is left of a batch is skipped, or if a thread that slept for long sets its stripe back.
+//! A stripe's word packs its next turn and how many turns of its batch are left. Taking one is a load and a
+//! store of the thread's own line; every so many turns there is an addition to the shared hand. What a turn
+//! is about is a place to look at, and whether it is free to take is decided there; so no harm is done if two
+//! threads of one stripe have the same turn, if what is left of a batch is skipped, or if a thread that slept
+//! for long sets its stripe back.
 //!
 //! In one thread the turns are 0, 1, 2, …, as if there were no batches.
 
@@ -12,7 +15,8 @@ use azekura_base::CachePadded;
 use azekura_base::striped::thread_stripe;
 #[cfg(not(loom))]
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-// No protocol rests on the turns, so no model needs to switch threads at them; what two with the same turn do, they show.
+// No protocol rests on the turns, so no model needs to switch threads at them; what two with the same turn
+// do, they show.
 #[cfg(loom)]
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -20,7 +24,8 @@ use crate::count::shared_rmw;
 
 /// One in models, where threads have other stripes in each run.
 const STRIPES: usize = if cfg!(loom) { 1 } else { 32 };
-/// Of a stripe's word, for what is left. The other 48 bits are for the turn: nine years at a million a second.
+/// Of a stripe's word, for what is left. The other 48 bits are for the turn: nine years at a million a
+/// second.
 const LEFT_BITS: u32 = 16;
 
 /// The hand. Relaxed throughout: a turn is a number and nothing else.
@@ -100,9 +105,10 @@ impl Turns {
         batch.next
     }
 
-    /// Looks at turns until one is it, or `look` gives up, `most` of them. The one that is it stays the stripe's next until it is
-    /// [taken](Self::take). If none is, the stripe goes on behind those that were looked at: were it to stay, it would come back to an old turn each
-    /// time and skip one further on, of the same place each time.
+    /// Looks at turns until one is it, or `look` gives up, `most` of them. The one that is it stays the
+    /// stripe's next until it is [taken](Self::take). If none is, the stripe goes on behind those that were
+    /// looked at: were it to stay, it would come back to an old turn each time and skip one further on, of
+    /// the same place each time.
     pub(crate) fn find<T>(
         &self,
         most: u64,

@@ -1,30 +1,39 @@
 //! Two rings: the hit ratio of S3-FIFO and W-TinyLFU with nothing on the path of hits but GCLOCK's count.
 //!
-//! New pages enter a small **probation** ring (1 % of the frames, a FIFO; S3-FIFO, SOSP 2023, and 2Q, VLDB 1994). Pages used again there move to the
-//! **main** ring, which is GCLOCK as before. So the one-time pages of scans and of the tail pass through a few frames and leave the rest alone.
+//! New pages enter a small **probation** ring (1 % of the frames, a FIFO; S3-FIFO, SOSP 2023, and 2Q, VLDB
+//! 1994). Pages used again there move to the **main** ring, which is GCLOCK as before. So the one-time pages
+//! of scans and of the tail pass through a few frames and leave the rest alone.
 //!
 //! A miss:
-//! 1. Take the next probation slot, by its hand (see `probation`). The page there is the *candidate*. Age the sketch, once for each miss.
-//! 2. The main hand looks for its next victim, the *bar*: cold, clean, unpinned. Warm pages it passes cool, as in GCLOCK. Unless the bar is
-//!    taken the hand stays before it, so that the next candidate meets it too (that of the same stripe of threads: each has its own bar).
-//! 3. The candidate was used twice in probation, or left, came back and was used more often of late than the bar left (see `sketch`)? Then the bar is
-//!    evicted, and the two frames swap slots: the candidate goes on in main, and the freed frame takes the new page in probation.
+//! 1. Take the next probation slot, by its hand (see `probation`). The page there is the *candidate*. Age the
+//!    sketch, once for each miss.
+//! 2. The main hand looks for its next victim, the *bar*: cold, clean, unpinned. Warm pages it passes cool,
+//!    as in GCLOCK. Unless the bar is taken the hand stays before it, so that the next candidate meets it too
+//!    (that of the same stripe of threads: each has its own bar).
+//! 3. The candidate was used twice in probation, or left, came back and was used more often of late than the
+//!    bar left (see `sketch`)? Then the bar is evicted, and the two frames swap slots: the candidate goes on
+//!    in main, and the freed frame takes the new page in probation.
 //! 4. Else the candidate is evicted, and its frame takes the new page where it is. No slot is written.
-//! 5. A pinned candidate is passed; a dirty one too, and the cleaner called. After [`MAX_PASSED`] of them the bar is evicted, and swapped for the last dirty
-//!    one, so that probation keeps moving.
-//! 6. No bar, no candidate, and nothing dirty? Turns come in batches, so those that one thread gets need not lead to every slot. So each frame is looked at
-//!    once, and the first that is clean and unpinned is evicted, warm or not; its frame takes the new page where it is.
+//! 5. A pinned candidate is passed; a dirty one too, and the cleaner called. After [`MAX_PASSED`] of them the
+//!    bar is evicted, and swapped for the last dirty one, so that probation keeps moving.
+//! 6. No bar, no candidate, and nothing dirty? Turns come in batches, so those that one thread gets need not
+//!    lead to every slot. So each frame is looked at once, and the first that is clean and unpinned is
+//!    evicted, warm or not; its frame takes the new page where it is.
 //!
-//! **A hot set that jumps** (see `surge`). While more pages than usual are used in probation, the main ring and the sketch speak of yesterday: the sketch
-//! ages faster, warm pages of main lose half of their uses at a time, and a candidate that came back as often as half of what the bar has is enough.
+//! **A hot set that jumps** (see `surge`). While more pages than usual are used in probation, the main ring
+//! and the sketch speak of yesterday: the sketch ages faster, warm pages of main lose half of their uses at a
+//! time, and a candidate that came back as often as half of what the bar has is enough.
 //!
-//! The rings are one array of frame numbers, probation first. Its slots are hints for where to look: that a frame is free to take is decided by its pin
-//! word alone, as in `nb_gclock`. What must hold is that no frame is lost from them:
+//! The rings are one array of frame numbers, probation first. Its slots are hints for where to look: that a
+//! frame is free to take is decided by its pin word alone, as in `nb_gclock`. What must hold is that no frame
+//! is lost from them:
 //!
 //! - **RING-1** A main slot that names an evicted frame is written only by that frame's owner.
-//! - **RING-2** When no swap is under way the slots are a permutation of the frames. Proof: a swap owns the bar's frame *v* and has seen main slot *q* name
-//!   it after that, so *q* stays (RING-1). Its CAS puts *v* into probation slot *p* for the candidate *f*, and its store puts *f* into *q*. Had *p* been
-//!   changed in between, even to *f* again, one of the two still trades its place with the other. If the CAS fails nothing was written.
+//! - **RING-2** When no swap is under way the slots are a permutation of the frames. Proof: a swap owns the
+//!   bar's frame *v* and has seen main slot *q* name it after that, so *q* stays (RING-1). Its CAS puts *v*
+//!   into probation slot *p* for the candidate *f*, and its store puts *f* into *q*. Had *p* been changed in
+//!   between, even to *f* again, one of the two still trades its place with the other. If the CAS fails
+//!   nothing was written.
 //!
 //! | swap, owner of v | another |
 //! |---|---|
@@ -32,10 +41,12 @@
 //! | *f is in no slot, v in two* | meets v, evicted: passes it |
 //! | store slot q: v → f | |
 //!
-//! A thread that stops for ever between the two keeps one frame from the hands (and one more, which it owns); nobody waits for it (G10), and step 6 finds it.
+//! A thread that stops for ever between the two keeps one frame from the hands (and one more, which it owns);
+//! nobody waits for it (G10), and step 6 finds it.
 //!
-//! Weak case: a hot set that jumps to pages never seen before is believed only after some of its pages were used within probation, and the others came back.
-//! A pool of less than some hundred frames has a probation ring too short to see a second use.
+//! Weak case: a hot set that jumps to pages never seen before is believed only after some of its pages were
+//! used within probation, and the others came back. A pool of less than some hundred frames has a probation
+//! ring too short to see a second use.
 
 use std::ops::ControlFlow::{Break, Continue};
 
@@ -53,7 +64,8 @@ use super::{MAX_ROUNDS, Sweep};
 /// Turns of the main hand are dealt out to threads in batches: a 64th of the ring at most.
 const MAIN_BATCH_SHARE: u64 = 64;
 const MAX_MAIN_BATCH: u64 = 16;
-/// Counts of the sketch that a miss ages, and in a surge; in parts of [`PER_COUNT`](super::sketch::PER_COUNT).
+/// Counts of the sketch that a miss ages, and in a surge; in parts of
+/// [`PER_COUNT`](super::sketch::PER_COUNT).
 const AGED: u64 = 1;
 const AGED_IN_SURGE: u64 = 10;
 /// Pinned or dirty candidates passed by one sweep.
@@ -246,7 +258,8 @@ impl TwoRings {
     /// Swaps the slots of step 3, if they are still what they were. The caller owns the victim.
     pub(crate) fn swap(&self, swap: Swap, owner: &Evicted) {
         let Swap { probation_slot, candidate, main_slot } = swap;
-        // Relaxed: whoever evicts this frame later has acquired what its owner did (the pin word), and looks again here.
+        // Relaxed: whoever evicts this frame later has acquired what its owner did (the pin word), and looks
+        // again here.
         if self.frame_at(main_slot) != owner.frame {
             return; // it moved between our look and our eviction of it
         }
@@ -259,7 +272,8 @@ impl TwoRings {
         }
     }
 
-    /// The frames in the order in which the sweep will look at them: candidates, then the main ring; some `looks` of them.
+    /// The frames in the order in which the sweep will look at them: candidates, then the main ring; some
+    /// `looks` of them.
     pub(crate) fn ahead(&self, looks: usize) -> impl Iterator<Item = FrameId> {
         let (turn, hand) = (self.probation.hand().hand(), self.main_hand.hand());
         let first = self.probation.slots();
@@ -278,7 +292,8 @@ impl TwoRings {
     }
 }
 
-/// Step 6. So a sweep says that there is nothing only if each frame was pinned or in other hands when it was looked at, or if another sweep was faster.
+/// Step 6. So a sweep says that there is nothing only if each frame was pinned or in other hands when it was
+/// looked at, or if another sweep was faster.
 fn anyone(frames: &[Frame]) -> Option<FrameId> {
     (0..frames.len() as u32).map(FrameId).find(|id| frames[id.0 as usize].try_evict())
 }

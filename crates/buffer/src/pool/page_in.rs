@@ -1,5 +1,5 @@
-//! How a page comes into a frame that was given to it: a buffer is filled and installed (step 4 of a miss), by the first to come or by each who waited long
-//! enough.
+//! How a page comes into a frame that was given to it: a buffer is filled and installed (step 4 of a miss),
+//! by the first to come or by each who waited long enough.
 
 use azekura_base::sync::atomic::{Ordering::Release, fence};
 use azekura_base::{Backoff, PageId, PageWords};
@@ -14,15 +14,15 @@ use crate::stall::sync_point;
 
 static PAGE_IN: Site = Site::new("page being read by another");
 
-/// A pinned frame, and the right and the buffer to read its page, if the frame was given to the page just now. The buffer is let go before the
-/// pin.
+/// A pinned frame, and the right and the buffer to read its page, if the frame was given to the page just
+/// now. The buffer is let go before the pin.
 pub(crate) struct Fixed<'p> {
     pub(crate) filling: Option<Filling<'p>>,
     pub(crate) guard: PageGuard<'p>,
 }
 
-/// A buffer on its way into a frame that the caller has pinned. Dropped before it is installed, it is spare again and the next one may
-/// read, even if the store panicked (G9).
+/// A buffer on its way into a frame that the caller has pinned. Dropped before it is installed, it is spare
+/// again and the next one may read, even if the store panicked (G9).
 pub(crate) struct Filling<'p> {
     pool: &'p BufferPool,
     frame: &'p Frame,
@@ -85,8 +85,8 @@ impl BufferPool {
         mut filling: Filling<'_>,
         fill: impl Fn(&Self, u32) -> Result<(), FixError>,
     ) -> Result<(), FixError> {
-        // The buffer held another page: who sees the stores that follow sees the version moved (FRAME-7). Pairs with the
-        // Acquire fence of `HybridLatch::validate`.
+        // The buffer held another page: who sees the stores that follow sees the version moved (FRAME-7).
+        // Pairs with the Acquire fence of `HybridLatch::validate`.
         fence(Release);
         sync_point!("has a buffer to fill");
         let filled = fill(self, filling.buffer);
@@ -98,8 +98,8 @@ impl BufferPool {
         if frame.buffer() == NO_BUFFER { filled } else { Ok(()) }
     }
 
-    /// A buffer of our own to read into; `None` when the content came meanwhile. The first to come reads at once; the others give it a
-    /// while, and read too when it fails or takes too long.
+    /// A buffer of our own to read into; `None` when the content came meanwhile. The first to come reads at
+    /// once; the others give it a while, and read too when it fails or takes too long.
     #[cold]
     fn turn_to_read<'p>(&'p self, frame: &'p Frame) -> Option<Filling<'p>> {
         if let Some(filling) = self.claim_reading(frame) {

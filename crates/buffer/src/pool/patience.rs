@@ -1,8 +1,10 @@
-//! How long a thread waits for another's read of a page before it reads the page for itself: eight times as long as a read takes here, as a rule.
+//! How long a thread waits for another's read of a page before it reads the page for itself: eight times as
+//! long as a read takes here, as a rule.
 //!
-//! Too short, and a slow device gets reads twice; too long, and a thread that is stopped in the middle of a read, or waits for a processor there, holds up
-//! for as long who wants its page. So reads are timed: those of one page in [`SAMPLED`], by its id, as a look at the clock costs a tenth of a page
-//! that is copied in memory.
+//! Too short, and a slow device gets reads twice; too long, and a thread that is stopped in the middle of a
+//! read, or waits for a processor there, holds up for as long who wants its page. So reads are timed: those
+//! of one page in [`SAMPLED`], by its id, as a look at the clock costs a tenth of a page that is copied in
+//! memory.
 
 use azekura_base::PageId;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,7 +16,8 @@ use super::NAP;
 const SAMPLED: u64 = 32;
 /// Times the time of a read.
 const READS: u64 = 8;
-/// Naps at least, so that a read by who was only about to be done is seldom made again; and at most, however slow the device.
+/// Naps at least, so that a read by who was only about to be done is seldom made again; and at most, however
+/// slow the device.
 const NAPS: (u64, u64) = (4, 4_000);
 /// Taken for the time of a read before one was timed.
 const UNKNOWN_NS: u64 = 250_000;

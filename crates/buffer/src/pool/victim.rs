@@ -1,4 +1,5 @@
-//! How a frame is had for a page that comes: the free one, or a victim whose page is seen out (steps 1 and 2 of a miss).
+//! How a frame is had for a page that comes: the free one, or a victim whose page is seen out (steps 1 and 2
+//! of a miss).
 
 use std::cell::RefCell;
 
@@ -26,13 +27,15 @@ pub(super) struct Vacant {
 }
 
 impl BufferPool {
-    /// Sees the page of a leaving frame out; the caller is in. Gives the frame, and the page's buffer, to the last one.
+    /// Sees the page of a leaving frame out; the caller is in. Gives the frame, and the page's buffer, to the
+    /// last one.
     pub(super) fn see_out(&self, id: FrameId) -> Option<Vacant> {
         let frame = &self.frames[id.0 as usize];
         let page_id = frame.page_id(); // FRAME-1: stays while we are in
         sync_point!("sees a page out");
-        // The stamp first, then the look: while the page is still mapped to this frame, no other frame can have had a newer version of it written. If
-        // one was written before the stamp was read (Acquire, with the store's own Release), the mapping is seen gone.
+        // The stamp first, then the look: while the page is still mapped to this frame, no other frame can
+        // have had a newer version of it written. If one was written before the stamp was read (Acquire, with
+        // the store's own Release), the mapping is seen gone.
         let stamp = self.store.stamp(page_id).filter(|_| self.frame_of(page_id) == Some(id));
         frame.close();
         sync_point!("closed a leaving frame");
@@ -107,12 +110,14 @@ impl BufferPool {
         Err(FixError::PoolExhausted { page_id, pinned: pinned_seen, frames: self.frames.len() })
     }
 
-    /// Sweeps before a fix gives up (G6): about 50 ms of naps; less often in a large pool, where one sweep takes long enough.
+    /// Sweeps before a fix gives up (G6): about 50 ms of naps; less often in a large pool, where one sweep
+    /// takes long enough.
     fn victim_tries(&self) -> usize {
         (FRAMES_LOOKED_AT / self.frames.len()).clamp(MIN_VICTIM_TRIES, MAX_VICTIM_TRIES)
     }
 
-    /// Spare buffers are all with threads that are stopped, it seems: a page leaves, its buffer is had, and its frame is free.
+    /// Spare buffers are all with threads that are stopped, it seems: a page leaves, its buffer is had, and
+    /// its frame is free.
     pub(super) fn buffer_of_a_victim(&self) -> Option<u32> {
         match self.policy.sweep(&self.frames, &mut 0) {
             Sweep::Victim { frame, swap } => {

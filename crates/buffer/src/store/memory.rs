@@ -74,7 +74,8 @@ impl MemStore {
         self.state.lock().failing_reads.insert(id);
     }
 
-    /// Lets the next batch with this page in it fail with EIO when it comes to this page, having written those before.
+    /// Lets the next batch with this page in it fail with EIO when it comes to this page, having written
+    /// those before.
     pub fn fail_next_write(&self, id: PageId) {
         self.state.lock().failing_writes.insert(id);
     }
@@ -84,7 +85,8 @@ impl MemStore {
         self.state.lock().failing_sync = true;
     }
 
-    /// Calls `hook` at the start of every access from now on, with no lock held: it may block, and so stall the access.
+    /// Calls `hook` at the start of every access from now on, with no lock held: it may block, and so stall
+    /// the access.
     pub fn set_hook(&self, hook: impl Fn(Access) + Send + Sync + 'static) {
         self.state.lock().hook = Some(Arc::new(hook));
     }

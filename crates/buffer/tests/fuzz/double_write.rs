@@ -1,5 +1,5 @@
-//! Entry: a page file and its double-write area with changed bytes. After the repair a page is one of the images that
-//! were written, or zeroes, or an error that names it.
+//! Entry: a page file and its double-write area with changed bytes. After the repair a page is one of the
+//! images that were written, or zeroes, or an error that names it.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -17,8 +17,8 @@ const SHAPE: AreaShape = AreaShape { slots: 2, pages_per_slot: 4 };
 const DIR: &str = "db";
 const HEAD_BYTES: usize = 4096;
 
-/// The first byte's lowest bit: make the checksums of heads good again. Then patches: file, offset (3 bytes), length,
-/// bytes; the page file is cut off in its middle if the first byte's second bit is set.
+/// The first byte's lowest bit: make the checksums of heads good again. Then patches: file, offset (3 bytes),
+/// length, bytes; the page file is cut off in its middle if the first byte's second bit is set.
 pub(crate) fn double_write(data: &[u8]) {
     let (&mode, mut patches) = data.split_first().unwrap_or((&0, &[]));
     let mut files = sound_files().clone();

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// Checks `run` in every schedule with up to `switches` forced switches (LOOM_MAX_PREEMPTIONS asks for others).
+/// Checks `run` in every schedule with up to `switches` forced switches (LOOM_MAX_PREEMPTIONS asks for
+/// others).
 pub fn model(name: &str, switches: usize, at_least: usize, run: impl Fn() + Sync + Send + 'static) {
     let schedules = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&schedules);

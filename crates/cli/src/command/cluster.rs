@@ -1,7 +1,8 @@
 //! `cluster`: nodes on this machine, for development: started, looked at, and stopped by one command.
 //!
-//! What lies in the directory: `cluster.toml`, the list of members; `cluster.key`, which only its owner can read; for each node `node-N.db`, its store,
-//! `node-N.log`, what it says, and `node-N.pid`, the process while it runs.
+//! What lies in the directory: `cluster.toml`, the list of members; `cluster.key`, which only its owner can
+//! read; for each node `node-N.db`, its store, `node-N.log`, what it says, and `node-N.pid`, the process
+//! while it runs.
 
 mod ask;
 mod balance;
@@ -66,10 +67,12 @@ enum Action {
         /// Nodes of a new cluster [unless given: 3]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
         nodes: Option<u16>,
-        /// Keys at which the shares of the second node, the third and so on begin, when the cluster is new [unless given: letters and digits evenly]
+        /// Keys at which the shares of the second node, the third and so on begin, when the cluster is new
+        /// [unless given: letters and digits evenly]
         #[arg(long, value_name = "KEY", value_delimiter = ',')]
         split_at: Option<Vec<String>>,
-        /// The store of this node is lost for good: go on with an empty one. Those of its keys that no other node has are empty from then on
+        /// The store of this node is lost for good: go on with an empty one. Those of its keys that no other
+        /// node has are empty from then on
         #[arg(long, value_name = "N")]
         accept_loss: Option<u16>,
     },
@@ -107,7 +110,8 @@ enum Action {
         #[arg(long, value_name = "N")]
         without: Option<u16>,
     },
-    /// Take a node out: its leaves go to the others while clients go on, and then it is stopped. Its store can be deleted afterwards
+    /// Take a node out: its leaves go to the others while clients go on, and then it is stopped. Its store
+    /// can be deleted afterwards
     #[command(after_help = LEAVE_EXAMPLE)]
     Leave {
         #[command(flatten)]

@@ -26,9 +26,10 @@ Exit code 1 when anything was lost or wrong; the store is then kept.";
 
 /// Run a bank on every core, kill it again and again, and audit it
 ///
-/// A child process transfers money between accounts from many threads, and tells its parent each transfer that it
-/// was told is durable. The parent kills it at random moments, recovers the store, and verifies that every
-/// transfer told durable is there, every other one wholly or not at all, and the total unchanged. Under a minute.
+/// A child process transfers money between accounts from many threads, and tells its parent each transfer
+/// that it was told is durable. The parent kills it at random moments, recovers the store, and verifies that
+/// every transfer told durable is there, every other one wholly or not at all, and the total unchanged. Under
+/// a minute.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Demo {
@@ -60,8 +61,8 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Record operations and waits of the child into this file; each round's child begins it anew. A recording cut
-    /// short by the kill can be reported on all the same
+    /// Record operations and waits of the child into this file; each round's child begins it anew. A
+    /// recording cut short by the kill can be reported on all the same
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 }

@@ -48,7 +48,8 @@ pub(crate) struct Far {
     #[arg(long, value_name = "N", default_value = "1")]
     copies: usize,
 
-    /// Keep each page in a file here, too (a directory will do); each process has its own, which loses its name at once and goes with it
+    /// Keep each page in a file here, too (a directory will do); each process has its own, which loses its
+    /// name at once and goes with it
     #[arg(long, value_name = "FILE")]
     spill: Option<PathBuf>,
 
@@ -68,7 +69,8 @@ pub(crate) struct Far {
     #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = bytes)]
     space: usize,
 
-    /// Who leaves when a page comes; `adaptive` measures what swaps and looking at use cost here, and needs no tuning
+    /// Who leaves when a page comes; `adaptive` measures what swaps and looking at use cost here, and needs
+    /// no tuning
     #[arg(long, value_name = "NAME", default_value_t)]
     policy: Policy,
 

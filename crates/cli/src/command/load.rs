@@ -1,10 +1,11 @@
 //! `load`: rows from a file into a table.
 //!
-//! Rows go in as upserts, in transactions of some thousands, so that a load that was interrupted is resumed by running
-//! it again. A transaction is durable or absent; the next one is read while the last one is on its way to the disk.
+//! Rows go in as upserts, in transactions of some thousands, so that a load that was interrupted is resumed
+//! by running it again. A transaction is durable or absent; the next one is read while the last one is on its
+//! way to the disk.
 //!
-//! Into an empty table, more rows than a transaction takes go in by a bulk load as far as they come in key order (`sorted`): one transaction, of
-//! which an interruption leaves nothing.
+//! Into an empty table, more rows than a transaction takes go in by a bulk load as far as they come in key
+//! order (`sorted`): one transaction, of which an interruption leaves nothing.
 
 mod sorted;
 
@@ -213,8 +214,8 @@ impl<'a> Loading<'a> {
         Ok(self.db.transact(|tx| Ok(tx.table(&self.table)?.first()?.is_none()))?)
     }
 
-    /// Loads what was read and what follows it, as far as it is in order; says whether rows are left. At a malformed row those before
-    /// it stay, durably.
+    /// Loads what was read and what follows it, as far as it is in order; says whether rows are left. At a
+    /// malformed row those before it stay, durably.
     fn bulk_load(&mut self) -> Result<bool> {
         let mut rows = Sorted::new(std::mem::take(&mut self.read), &mut *self.rows, self.db.max_key_bytes());
         let (bar, started) = (&self.bar, self.started);
@@ -254,7 +255,8 @@ impl<'a> Loading<'a> {
         Err(anyhow!("line {}: {error}", batch[refused].line))
     }
 
-    /// Inserts all rows in one transaction; `Err` within tells which row the store refuses, and nothing was inserted.
+    /// Inserts all rows in one transaction; `Err` within tells which row the store refuses, and nothing was
+    /// inserted.
     fn insert(&mut self, batch: &[NumberedRow]) -> Result<Result<(), (usize, Error)>> {
         if batch.is_empty() {
             return Ok(Ok(()));

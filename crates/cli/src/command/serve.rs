@@ -44,7 +44,8 @@ pub(crate) struct Serve {
     #[arg(value_name = "DB")]
     path: PathBuf,
 
-    /// Where clients connect; port 0 is any free one [unless given: 127.0.0.1:6379, or what the list of members says]
+    /// Where clients connect; port 0 is any free one [unless given: 127.0.0.1:6379, or what the list of
+    /// members says]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
 
@@ -60,7 +61,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
 
-    /// Answer writes at once; a crash may lose the last few milliseconds of them, whole transactions from the end
+    /// Answer writes at once; a crash may lose the last few milliseconds of them, whole transactions from the
+    /// end
     #[arg(long)]
     relaxed: bool,
 
@@ -68,7 +70,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_clients: usize,
 
-    /// Threads that read, run and answer requests; those that wait are others [unless given: up to one for each core, as many as serve the most]
+    /// Threads that read, run and answer requests; those that wait are others [unless given: up to one for
+    /// each core, as many as serve the most]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     reactors: Option<u16>,
 
@@ -96,7 +99,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", requires = "cluster", value_parser = clap::value_parser!(u16))]
     node: Option<u16>,
 
-    /// The node's store is new, and what its old one had is lost for good: serve without it, those of its keys that no other node has being empty from now on
+    /// The node's store is new, and what its old one had is lost for good: serve without it, those of its
+    /// keys that no other node has being empty from now on
     #[arg(long, requires = "cluster")]
     accept_loss: bool,
 

@@ -3,9 +3,10 @@
 //! - AUDIT-1 every transfer that was told durable is there, as it was told;
 //! - AUDIT-2 every transfer that an earlier audit saw is still there;
 //! - AUDIT-3 what is there besides was in flight when the child was killed;
-//! - AUDIT-4 each worker's transfers are there from its first one to some last one, without holes: a crash cuts the
-//!   history at one point;
-//! - AUDIT-5 every balance is the initial one plus and minus its transfers: each transfer is there wholly or not at all;
+//! - AUDIT-4 each worker's transfers are there from its first one to some last one, without holes: a crash
+//!   cuts the history at one point;
+//! - AUDIT-5 every balance is the initial one plus and minus its transfers: each transfer is there wholly or
+//!   not at all;
 //! - AUDIT-6 the total is unchanged.
 
 use std::collections::HashMap;

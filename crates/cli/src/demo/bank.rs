@@ -1,7 +1,8 @@
 //! The bank of the demo: accounts, and a row for each transfer, as text that `azekura scan` shows.
 //!
-//! A transfer moves money and writes its own row in one transaction. So the transfers' table tells what every balance
-//! must be: BANK-1 balance = initial + sum of the transfers to it - sum of those from it, at any committed moment.
+//! A transfer moves money and writes its own row in one transaction. So the transfers' table tells what every
+//! balance must be: BANK-1 balance = initial + sum of the transfers to it - sum of those from it, at any
+//! committed moment.
 
 use std::str::FromStr;
 
@@ -56,7 +57,8 @@ impl Transfer {
         Self { id, from, to, amount: random.random_range(1..=100) }
     }
 
-    /// Moves the money, or as much as there is of it, and writes the transfer's row; gives back what was done.
+    /// Moves the money, or as much as there is of it, and writes the transfer's row; gives back what was
+    /// done.
     pub(super) fn carry_out(mut self, tx: &Transaction) -> Result<Self, Error> {
         let accounts = tx.table(&ACCOUNTS)?;
         let (from, to) = (account_key(self.from), account_key(self.to));

@@ -1,7 +1,7 @@
 //! The child: transfers from many threads until it is killed.
 //!
-//! Even workers wait for each commit; odd ones keep many commits in flight and look at their tickets. A transfer is told
-//! to the parent only after `transact` returned or its ticket said durable.
+//! Even workers wait for each commit; odd ones keep many commits in flight and look at their tickets. A
+//! transfer is told to the parent only after `transact` returned or its ticket said durable.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};

@@ -1,10 +1,10 @@
 //! The demo: a bank on every core, killed at random moments, and audited after each.
 //!
 //! 1. The parent makes a store of accounts and closes it.
-//! 2. It starts itself again as a *child*, which transfers money from many threads and tells the parent, through a pipe, each
-//!    transfer that it was told is durable.
-//! 3. It kills the child with SIGKILL at a random moment and reads the pipe to its end. After every second kill another
-//!    child is started and killed while it recovers.
+//! 2. It starts itself again as a *child*, which transfers money from many threads and tells the parent,
+//!    through a pipe, each transfer that it was told is durable.
+//! 3. It kills the child with SIGKILL at a random moment and reads the pipe to its end. After every second
+//!    kill another child is started and killed while it recovers.
 //! 4. It opens the store, which recovers it, and audits it. Then the next round begins, on the same store.
 //!
 //! | module | noun |

@@ -5,8 +5,8 @@
 //! | `ready` | the store is open (and recovered) |
 //! | `told RUN WORKER SEQUENCE FROM TO AMOUNT LATENCY_US WAY ATTEMPTS` | the child was told that this transfer is durable |
 //!
-//! A line without its newline was cut by the kill: it was not told. Whole lines are never interleaved (the child
-//! writes them under one lock), so any other line is an error.
+//! A line without its newline was cut by the kill: it was not told. Whole lines are never interleaved (the
+//! child writes them under one lock), so any other line is an error.
 
 use std::io::{self, BufRead, Write};
 

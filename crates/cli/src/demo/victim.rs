@@ -58,8 +58,8 @@ impl Victim {
         Ok(Self { child, ready, listener })
     }
 
-    /// Lets it work for `span` from the moment it has the store open, then kills it; gives back what it told, and how
-    /// long it really worked.
+    /// Lets it work for `span` from the moment it has the store open, then kills it; gives back what it told,
+    /// and how long it really worked.
     pub(super) fn kill_after_work_of(self, span: Duration) -> Result<(Vec<Told>, Duration)> {
         match self.ready.recv_timeout(OPENS_WITHIN) {
             Ok(ready) => {
@@ -80,7 +80,8 @@ impl Victim {
         self.kill()
     }
 
-    /// Kills it with SIGKILL, and then reads the pipe to its end: what the child wrote before its death counts.
+    /// Kills it with SIGKILL, and then reads the pipe to its end: what the child wrote before its death
+    /// counts.
     fn kill(mut self) -> Result<Vec<Told>> {
         if let Some(status) = self.child.try_wait()? {
             bail!("the child ended by itself ({status}) before it was killed");

@@ -1,5 +1,5 @@
-//! Comma-separated values with a header line. The key is one field; the value is the whole record as a JSON object,
-//! its fields in the header's order, so that it can be read without the header.
+//! Comma-separated values with a header line. The key is one field; the value is the whole record as a JSON
+//! object, its fields in the header's order, so that it can be read without the header.
 
 use std::io::{self, BufRead};
 

@@ -7,8 +7,8 @@
 //! | other control characters, bytes that are not UTF-8 | `\xHH` for each byte |
 //! | everything else | as it is |
 //!
-//! Reading takes exactly these (`\xHH` for any byte); any other backslash is an error, so that a file that was never
-//! written with escapes is not changed silently.
+//! Reading takes exactly these (`\xHH` for any byte); any other backslash is an error, so that a file that
+//! was never written with escapes is not changed silently.
 
 /// A backslash that starts none of the escapes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

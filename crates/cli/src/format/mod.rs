@@ -1,7 +1,7 @@
 //! Rows as text: what `load` reads, and the one of them that `scan` and `dump` write.
 //!
-//! Each format has a pure function from one record to one [`Row`], and a reader that applies it to a stream and counts
-//! lines. Reading holds one record in memory, never the file.
+//! Each format has a pure function from one record to one [`Row`], and a reader that applies it to a stream
+//! and counts lines. Reading holds one record in memory, never the file.
 
 pub mod csv;
 pub mod escape;
@@ -145,7 +145,8 @@ pub trait ReadRows {
 /// How to read; the key field of CSV and JSON lines.
 #[derive(Clone, Debug, Default)]
 pub struct ReadOptions {
-    /// Name (for CSV also number, from 1) of the key field. CSV takes the first unless set; JSON lines needs it.
+    /// Name (for CSV also number, from 1) of the key field. CSV takes the first unless set; JSON lines needs
+    /// it.
     pub key_field: Option<String>,
     /// TSV only: takes backslashes as they are.
     pub raw: bool,

@@ -1,4 +1,5 @@
-//! Tab-separated lines: the first column is the key, the rest of the line the value; escapes as in [`escape`].
+//! Tab-separated lines: the first column is the key, the rest of the line the value; escapes as in
+//! [`escape`].
 
 use std::io::{self, BufRead, Write};
 

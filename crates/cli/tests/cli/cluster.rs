@@ -1,4 +1,5 @@
-//! `azekura cluster`: real processes, one of which is killed. What was answered is found again, from every node.
+//! `azekura cluster`: real processes, one of which is killed. What was answered is found again, from every
+//! node.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -134,7 +135,8 @@ fn a_cluster_is_started_looked_at_changed_and_stopped_by_commands() {
     let joined = cluster.run("join", &[]);
     let address = addresses(&joined).pop().unwrap();
     cluster.run("split", &["zebra"]);
-    // On a busy machine the receiver may take longer than a leaf is kept from writers: then it is given up, and asked for again.
+    // On a busy machine the receiver may take longer than a leaf is kept from writers: then it is given up,
+    // and asked for again.
     let dir = scratch.path("try");
     let move_it = ["cluster", "move", "--dir", dir.to_str().unwrap(), "zebra", "2"];
     assert!((0..100).any(|_| Run::of(&move_it).code == 0), "{:?}", Run::of(&move_it));

@@ -1,4 +1,5 @@
-//! Programs in far memory, as far as they are refused or described; what they do there is tested with the library (`azekura-far-preload`).
+//! Programs in far memory, as far as they are refused or described; what they do there is tested with the
+//! library (`azekura-far-preload`).
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};

@@ -108,7 +108,8 @@ fn a_file_that_cannot_be_read_is_refused_before_a_store_is_made() {
     assert!(!scratch.path("db").exists());
 }
 
-/// So many rows of ascending keys, from a number on; more than a transaction of `load` takes go in by a bulk load.
+/// So many rows of ascending keys, from a number on; more than a transaction of `load` takes go in by a bulk
+/// load.
 fn ascending(from: u32, count: u32) -> Vec<(Vec<u8>, Vec<u8>)> {
     (from..from + count).map(|n| (format!("k{n:07}").into_bytes(), format!("v{n}").into_bytes())).collect()
 }

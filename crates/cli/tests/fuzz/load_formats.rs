@@ -1,4 +1,5 @@
-//! Entry: files of rubbish for `load`. Rows or a fault with its line; what `dump` writes of the rows reads back the same.
+//! Entry: files of rubbish for `load`. Rows or a fault with its line; what `dump` writes of the rows reads
+//! back the same.
 
 use azekura_cli::format::{ReadError, ReadRows, Row, csv, escape, jsonl, tsv};
 

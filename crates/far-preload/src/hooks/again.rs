@@ -1,5 +1,6 @@
-//! System calls that can be asked again (F1): where the kernel does not wait for far memory it says `EFAULT`, we touch what is far and ask
-//! anew. Only for calls that have done nothing when they say so; `transfer` and `message` have the others.
+//! System calls that can be asked again (F1): where the kernel does not wait for far memory it says `EFAULT`,
+//! we touch what is far and ask anew. Only for calls that have done nothing when they say so; `transfer` and
+//! `message` have the others.
 
 use super::{errno, fail};
 use crate::next::Next;
@@ -49,7 +50,8 @@ impl Given {
     /// It is what the caller's caller gave for this call.
     unsafe fn touch(self) {
         match self {
-            // SAFETY: the caller's. A byte that is read and written back is as it was, and nobody else may use a buffer that a call fills.
+            // SAFETY: the caller's. A byte that is read and written back is as it was, and nobody else may
+            // use a buffer that a call fills.
             Self::Writes(at, bytes) => steps(at, bytes).for_each(|at| unsafe {
                 let byte = ptr::with_exposed_provenance_mut::<u8>(at);
                 byte.write_volatile(byte.read_volatile());

@@ -1,7 +1,9 @@
-//! `malloc` and its like: large blocks are far memory, the rest is the next allocator's: that which the program brought, or the C library's.
+//! `malloc` and its like: large blocks are far memory, the rest is the next allocator's: that which the
+//! program brought, or the C library's.
 //!
-//! A block's address does not say whose it is: an allocator that the program brought maps far memory and has its small blocks there. So the heap
-//! is asked ([`Owner`]), and what is not its own goes to the next allocator with all that it was called for.
+//! A block's address does not say whose it is: an allocator that the program brought maps far memory and has
+//! its small blocks there. So the heap is asked ([`Owner`]), and what is not its own goes to the next
+//! allocator with all that it was called for.
 
 use super::{fail, thread};
 use crate::heap::Owner;
@@ -18,7 +20,8 @@ unsafe extern "C" {
     fn __libc_free(old: *mut c_void);
 }
 
-// The program may have brought another allocator (jemalloc, say), whose blocks the C library must not see, nor it the C library's.
+// The program may have brought another allocator (jemalloc, say), whose blocks the C library must not see,
+// nor it the C library's.
 static MALLOC: Next<unsafe extern "C" fn(usize) -> *mut c_void> = Next::new(c"malloc");
 static CALLOC: Next<unsafe extern "C" fn(usize, usize) -> *mut c_void> = Next::new(c"calloc");
 static REALLOC: Next<unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void> = Next::new(c"realloc");
@@ -29,10 +32,12 @@ static POSIX_MEMALIGN: Next<unsafe extern "C" fn(*mut *mut c_void, usize, usize)
     Next::new(c"posix_memalign");
 static USABLE: Next<unsafe extern "C" fn(*mut c_void) -> usize> = Next::new(c"malloc_usable_size");
 
-/// Whether the four that the search for functions may need itself are found: 0 no, 1 they are being looked for, 2 yes.
+/// Whether the four that the search for functions may need itself are found: 0 no, 1 they are being looked
+/// for, 2 yes.
 static FOUND: AtomicU8 = AtomicU8::new(0);
 
-/// Whether to ask the next allocator. While it is being looked for, the search's own blocks are the C library's.
+/// Whether to ask the next allocator. While it is being looked for, the search's own blocks are the C
+/// library's.
 #[inline]
 fn has_next() -> bool {
     // Relaxed: `Next` finds the same whoever looks.

@@ -1,11 +1,13 @@
 //! Ordinary memory through which a transfer goes when the kernel does not wait for far memory (F1).
 //!
-//! To touch the buffer and ask again is not enough for such calls: the page can leave again between the touch and the call, and what a
-//! socket or an eventfd gave out before the kernel found the page away is gone. So the kernel is given a *bounce*, and the program's own
-//! loads and stores, which do wait for pages, carry the bytes between it and far memory.
+//! To touch the buffer and ask again is not enough for such calls: the page can leave again between the touch
+//! and the call, and what a socket or an eventfd gave out before the kernel found the page away is gone. So
+//! the kernel is given a *bounce*, and the program's own loads and stores, which do wait for pages, carry the
+//! bytes between it and far memory.
 //!
-//! Bounces are taken from a few that stay, without a lock, since `read` and `write` may be called by signal handlers; when all are taken, from
-//! the system. A thread that is cancelled in the middle of a call keeps its bounce for good.
+//! Bounces are taken from a few that stay, without a lock, since `read` and `write` may be called by signal
+//! handlers; when all are taken, from the system. A thread that is cancelled in the middle of a call keeps
+//! its bounce for good.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -26,8 +28,8 @@ struct Slot {
 static SLOTS: [Slot; KEPT] =
     [const { Slot { taken: AtomicBool::new(false), at: AtomicPtr::new(ptr::null_mut()) } }; KEPT];
 
-/// Memory of one transfer, aligned to a page of the system. To be given back; it has no destructor, as a cancelled thread unwinds through
-/// its owner.
+/// Memory of one transfer, aligned to a page of the system. To be given back; it has no destructor, as a
+/// cancelled thread unwinds through its owner.
 pub(super) struct Bounce {
     at: *mut u8,
     slot: Option<usize>,
@@ -37,7 +39,8 @@ impl Bounce {
     /// `None` if the system has no memory.
     pub(super) fn take() -> Option<Self> {
         for (index, slot) in SLOTS.iter().enumerate() {
-            // Acquire: pairs with Release in `give_back`: the last owner's accesses come before ours, and its mapping is seen.
+            // Acquire: pairs with Release in `give_back`: the last owner's accesses come before ours, and its
+            // mapping is seen.
             if slot.taken.load(Relaxed) || slot.taken.swap(true, Acquire) {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! Directories: the C library reads their entries into a buffer of its own, in the kernel's way, not by our hooks. So that buffer is ordinary memory, whatever
-//! allocator the program brought (F1).
+//! Directories: the C library reads their entries into a buffer of its own, in the kernel's way, not by our
+//! hooks. So that buffer is ordinary memory, whatever allocator the program brought (F1).
 
 use super::thread::with_ordinary_memory;
 use crate::next::Next;

@@ -1,4 +1,5 @@
-//! `mmap` and its like: large private anonymous memory is far; files, shared memory, stacks and fixed places are the kernel's.
+//! `mmap` and its like: large private anonymous memory is far; files, shared memory, stacks and fixed places
+//! are the kernel's.
 
 use super::fail;
 use crate::heap::{Cut, Heap};
@@ -91,7 +92,8 @@ pub(super) unsafe extern "C" fn munmap(at: *mut c_void, bytes: usize) -> c_int {
     by_parts(at, bytes, Heap::unmap, kernel).unwrap_or_else(|| kernel(at, bytes))
 }
 
-/// Has the far part of a range done by the heap, and what lies before and behind it by the kernel; `None` if there is no far part.
+/// Has the far part of a range done by the heap, and what lies before and behind it by the kernel; `None` if
+/// there is no far part.
 fn by_parts(
     at: *mut c_void,
     bytes: usize,

@@ -1,6 +1,7 @@
 //! Messages of sockets to and from far memory where the kernel does not wait for pages (F1).
 //!
-//! A message is one: it goes through one bounce, and what is longer than that is no message but a stream, of which a part is as good.
+//! A message is one: it goes through one bounce, and what is longer than that is no message but a stream, of
+//! which a part is as good.
 
 use super::bounce::{BOUNCE, Bounce, Parts};
 use super::transfer::{bounced_in, bounced_out, one, unserved_parts};
@@ -75,7 +76,8 @@ pub(super) unsafe extern "C" fn recvfrom(
     from: *mut sockaddr,
     length: *mut socklen_t,
 ) -> ssize_t {
-    // SAFETY: passed on; the sender's address is the C library's to write into what the caller gave, or ours to copy.
+    // SAFETY: passed on; the sender's address is the C library's to write into what the caller gave, or ours
+    // to copy.
     unsafe {
         let far_name = is_unserved(from as usize, 1) || is_unserved(length as usize, 1);
         if !far_name && !is_unserved(at as usize, bytes) {
@@ -179,7 +181,8 @@ pub(super) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags
     }
 }
 
-/// A message of ordinary memory in the place of the program's: name and control here, all parts in the bounce.
+/// A message of ordinary memory in the place of the program's: name and control here, all parts in the
+/// bounce.
 struct Stand {
     message: msghdr,
     part: iovec,
@@ -188,8 +191,8 @@ struct Stand {
 }
 
 impl Stand {
-    /// Lays it out like the program's; false if that has more than any message may have. The pointers in it are to itself, so it must not move
-    /// afterwards.
+    /// Lays it out like the program's; false if that has more than any message may have. The pointers in it
+    /// are to itself, so it must not move afterwards.
     ///
     /// # Safety
     ///
@@ -258,7 +261,8 @@ impl Stand {
     }
 }
 
-/// Has a message's parts stood for by a bounce while `call` runs with the stand, the parts, and the bytes that went to the stand.
+/// Has a message's parts stood for by a bounce while `call` runs with the stand, the parts, and the bytes
+/// that went to the stand.
 ///
 /// # Safety
 ///
@@ -351,7 +355,8 @@ unsafe fn in_turn(
 
 /// # Safety
 ///
-/// As the C library's. The timeout, which the kernel looks at between messages only, is not looked at for messages in far memory.
+/// As the C library's. The timeout, which the kernel looks at between messages only, is not looked at for
+/// messages in far memory.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn recvmmsg(
     fd: c_int,

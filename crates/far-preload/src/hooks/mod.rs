@@ -15,8 +15,8 @@ pub(crate) use thread::{Blocks, blocks};
 
 use std::ffi::c_int;
 
-/// Finds the C library's functions behind ours, before `main`: our own threads call some of them, and the search takes the loader's lock, which a
-/// thread that waits for a page may hold (FAR-1).
+/// Finds the C library's functions behind ours, before `main`: our own threads call some of them, and the
+/// search takes the loader's lock, which a thread that waits for a page may hold (FAR-1).
 pub(crate) fn settle() {
     again::settle();
     block::settle();

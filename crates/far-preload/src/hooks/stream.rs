@@ -1,13 +1,16 @@
-//! Streams of the C library enter the kernel by a way of their own (F1). Each kind of stream has a table of functions, two of which speak with the
-//! kernel: `_IO_file_read` and `_IO_file_write`. Where the kernel does not wait for far memory, ours stand in the tables in their place, and
-//! what is far goes by way of a bounce.
+//! Streams of the C library enter the kernel by a way of their own (F1). Each kind of stream has a table of
+//! functions, two of which speak with the kernel: `_IO_file_read` and `_IO_file_write`. Where the kernel does
+//! not wait for far memory, ours stand in the tables in their place, and what is far goes by way of a bounce.
 //!
-//! So it does not matter whose memory it is: a large block that `fwrite`, `printf` or `fread` hands on past the stream's buffer; a buffer that the program
-//! chose (`setvbuf`); or the stream's own, which the C library takes from the program's allocator. That one may be far, too, and it was touched a moment
-//! ago, so a call fails only if the page has left since: redis with jemalloc, under load, then said "Bad address" and saved nothing.
+//! So it does not matter whose memory it is: a large block that `fwrite`, `printf` or `fread` hands on past
+//! the stream's buffer; a buffer that the program chose (`setvbuf`); or the stream's own, which the C library
+//! takes from the program's allocator. That one may be far, too, and it was touched a moment ago, so a call
+//! fails only if the page has left since: redis with jemalloc, under load, then said "Bad address" and saved
+//! nothing.
 //!
-//! The tables are constant once the program is loaded, so they are made writable for a moment, before `main`. That they are what we
-//! take them for is seen from what stands in them: the addresses of the two functions, by which the C library exports them since 1997.
+//! The tables are constant once the program is loaded, so they are made writable for a moment, before `main`.
+//! That they are what we take them for is seen from what stands in them: the addresses of the two functions,
+//! by which the C library exports them since 1997.
 
 use super::bounce::Parts;
 use super::transfer::{bounced_in, bounced_out, one};
@@ -50,7 +53,8 @@ unsafe extern "C" fn write(stream: *mut FILE, at: *const c_void, bytes: ssize_t)
         if is_unserved(at as usize, length) {
             let put = |from: *mut u8, n: usize, _| WRITE.get()(stream, from.cast(), n.cast_signed());
             let written = bounced_out(Parts(&one(at, length)), || true, put);
-            // Without memory for a bounce the C library's own may still find the page there, and marks the stream if it does not.
+            // Without memory for a bounce the C library's own may still find the page there, and marks the
+            // stream if it does not.
             if written >= 0 {
                 return written;
             }
@@ -104,7 +108,8 @@ pub(crate) fn take_over() -> Result<(), UnknownStreams> {
     if found.contains(&0) {
         return Err(UnknownStreams);
     }
-    // Release: pairs with Acquire above, though whoever comes later is of the same thread, or of one that began after.
+    // Release: pairs with Acquire above, though whoever comes later is of the same thread, or of one that
+    // began after.
     DONE.store(true, Release);
     Ok(())
 }

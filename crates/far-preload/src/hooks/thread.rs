@@ -1,8 +1,10 @@
 //! Our own threads, and their memory.
 //!
-//! What the C library does for a thread (its destructors' list, say) asks the program's allocator for memory. That may be one whose state is far
-//! memory (jemalloc maps its state by `mmap`), or whose locks a thread holds that waits for a page: one of ours would wait for itself (FAR-1). So the
-//! few blocks of our threads come from the C library's own heap, whatever allocator the program brought; what others gave them they leave alone.
+//! What the C library does for a thread (its destructors' list, say) asks the program's allocator for memory.
+//! That may be one whose state is far memory (jemalloc maps its state by `mmap`), or whose locks a thread
+//! holds that waits for a page: one of ours would wait for itself (FAR-1). So the few blocks of our threads
+//! come from the C library's own heap, whatever allocator the program brought; what others gave them they
+//! leave alone.
 
 use crate::next::Next;
 use std::cell::Cell;
@@ -24,7 +26,8 @@ type Create =
     unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
 
 static CREATE: Next<Create> = Next::new(c"pthread_create");
-/// Blocks of our threads, and of calls that are to have ordinary memory. Nobody touches far memory under this lock.
+/// Blocks of our threads, and of calls that are to have ordinary memory. Nobody touches far memory under this
+/// lock.
 static BLOCKS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
 /// The lock on these blocks: who forks has it, so that the child finds it free.
@@ -40,7 +43,8 @@ pub(super) fn is_ours() -> bool {
     IS_OURS.get()
 }
 
-/// Calls with what is allocated meanwhile ordinary memory, from the C library's own heap; to be given back likewise.
+/// Calls with what is allocated meanwhile ordinary memory, from the C library's own heap; to be given back
+/// likewise.
 pub(super) fn with_ordinary_memory<R>(call: impl FnOnce() -> R) -> R {
     let before = IS_OURS.replace(true);
     let result = call();

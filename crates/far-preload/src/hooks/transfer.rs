@@ -1,7 +1,9 @@
-//! `read`, `write` and their like on far memory where the kernel does not wait for pages (F1): by way of a bounce.
+//! `read`, `write` and their like on far memory where the kernel does not wait for pages (F1): by way of a
+//! bounce.
 //!
-//! A transfer that is longer than a bounce goes in several calls where it must do all that it can (writing; reading files). What a pipe or
-//! a socket gives comes from one call, as more calls could wait for what the program did not ask for; it may be short, as it always may.
+//! A transfer that is longer than a bounce goes in several calls where it must do all that it can (writing;
+//! reading files). What a pipe or a socket gives comes from one call, as more calls could wait for what the
+//! program did not ask for; it may be short, as it always may.
 
 use super::bounce::{BOUNCE, Bounce, Parts};
 use super::{errno, fail};
@@ -55,7 +57,8 @@ pub(super) unsafe fn bounced_in(
     })
 }
 
-/// Writes the parts by calls that each write at most so many bytes of the bounce, having written so many before.
+/// Writes the parts by calls that each write at most so many bytes of the bounce, having written so many
+/// before.
 ///
 /// # Safety
 ///

@@ -1,4 +1,5 @@
-//! Child processes made by `fork` (those of `vfork` and `posix_spawn` have their parent's memory until they start a program, and need nothing).
+//! Child processes made by `fork` (those of `vfork` and `posix_spawn` have their parent's memory until they
+//! start a program, and need nothing).
 //!
 //! | the parent | the child |
 //! |---|---|
@@ -6,7 +7,8 @@
 //! | has not | has none, and sets it up when it asks for its first large block |
 //! | has, and a copy cannot be had | is told so and ended, with code 71, when it touches far memory; never reads anything else there |
 //!
-//! The handlers of `fork` run in the thread that forks, so what it takes in the first it gives back in the second or third.
+//! The handlers of `fork` run in the thread that forks, so what it takes in the first it gives back in the
+//! second or third.
 
 use super::{CODE, HEAP, LAUNCH, PLACE, THRESHOLD, UNSERVED_RANGES, VOICE, install, open, say};
 use crate::heap::{FrozenHeap, Heap};
@@ -75,7 +77,8 @@ extern "C" fn in_parent() {
 extern "C" fn in_child() {
     let voice = VOICE.swap(2, Relaxed);
     if voice != 2 {
-        // SAFETY: ours; who waits for the end of standard error is not to wait for a child that closed its own.
+        // SAFETY: ours; who waits for the end of standard error is not to wait for a child that closed its
+        // own.
         unsafe { libc::close(voice) };
     }
     let frozen = frozen();

@@ -1,8 +1,10 @@
-//! Static arrays: the zeroed data (`.bss`) of the program, where it is large. That of libraries stays ordinary memory: an allocator's state may lie there,
-//! which our own threads would touch (FAR-1); and so does the program's if it has an allocator in itself.
+//! Static arrays: the zeroed data (`.bss`) of the program, where it is large. That of libraries stays
+//! ordinary memory: an allocator's state may lie there, which our own threads would touch (FAR-1); and so
+//! does the program's if it has an allocator in itself.
 //!
-//! The linker puts what the C library shares with the program (`environ`, `stdout`) at the beginning of the program's `.bss`; our own threads may come
-//! to read that, so a little at the beginning stays ordinary memory (FAR-1).
+//! The linker puts what the C library shares with the program (`environ`, `stdout`) at the beginning of the
+//! program's `.bss`; our own threads may come to read that, so a little at the beginning stays ordinary
+//! memory (FAR-1).
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;

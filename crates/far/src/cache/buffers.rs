@@ -1,6 +1,7 @@
 //! Memory of images on their way: to a server, or to somebody who waits.
 //!
-//! A buffer is its taker's until it is given back, but for the time of an order, when it is the keeper's (KEEPER-1).
+//! A buffer is its taker's until it is given back, but for the time of an order, when it is the keeper's
+//! (KEEPER-1).
 
 /// Of a buffer that an image is to come into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +20,8 @@ pub(super) struct Buffers {
     free: Vec<u32>,
 }
 
-// SAFETY: the memory is reached through `&mut self`, and by the keeper that has an order for a buffer (KEEPER-1).
+// SAFETY: the memory is reached through `&mut self`, and by the keeper that has an order for a buffer
+// (KEEPER-1).
 unsafe impl Send for Buffers {}
 
 impl Buffers {
@@ -56,7 +58,8 @@ impl Buffers {
 
     pub(super) fn fill(&mut self, buffer: u32, image: &[u8]) {
         assert_eq!(image.len(), self.page_bytes);
-        // SAFETY: as long as a page, ours (it was taken, and no order for it is open), and not the image's memory.
+        // SAFETY: as long as a page, ours (it was taken, and no order for it is open), and not the image's
+        // memory.
         unsafe { std::ptr::copy_nonoverlapping(image.as_ptr(), self.at(buffer), self.page_bytes) }
     }
 
@@ -82,7 +85,8 @@ impl Buffers {
 
 impl Drop for Buffers {
     fn drop(&mut self) {
-        // SAFETY: made from a box; no order is open any more: keepers hold the cache's `Shared`, whose part this is, while they work.
+        // SAFETY: made from a box; no order is open any more: keepers hold the cache's `Shared`, whose part
+        // this is, while they work.
         drop(unsafe { Box::from_raw(self.memory) });
     }
 }

@@ -1,8 +1,10 @@
-//! A cache on memory servers: images of pages that may be forgotten at any time, because they are somewhere else, too.
+//! A cache on memory servers: images of pages that may be forgotten at any time, because they are somewhere
+//! else, too.
 //!
-//! It is the second tier of a store's page cache: pages that leave that one are offered here, and asked for here before the disk is. What is in it is
-//! known to this process only (page, slot, digest of the image), so nothing of an earlier life, of another store or of another
-//! client is ever believed; and an image comes back only if it is, to the bit, the one that was offered last.
+//! It is the second tier of a store's page cache: pages that leave that one are offered here, and asked for
+//! here before the disk is. What is in it is known to this process only (page, slot, digest of the image), so
+//! nothing of an earlier life, of another store or of another client is ever believed; and an image comes
+//! back only if it is, to the bit, the one that was offered last.
 //!
 //! | module | noun |
 //! |---|---|
@@ -12,8 +14,9 @@
 //!
 //! # A stale image is never given
 //!
-//! An image is offered by the thread that evicts a page, which may be slow: meanwhile the page can be read from disk again, changed and written. So an
-//! offer carries a *stamp* taken while nobody could change the page, and writing a page moves its stamp:
+//! An image is offered by the thread that evicts a page, which may be slow: meanwhile the page can be read
+//! from disk again, changed and written. So an offer carries a *stamp* taken while nobody could change the
+//! page, and writing a page moves its stamp:
 //!
 //! | evictor of version 1 | another thread |
 //! |---|---|
@@ -22,14 +25,16 @@
 //! | | reads it from disk, makes version 2, writes it: `forget` moves the stamp |
 //! | offers version 1: the stamp has moved, refused | |
 //!
-//! - **CACHE-1** An image is taken only if its page was not written since the stamp was: both happen under one mutex.
+//! - **CACHE-1** An image is taken only if its page was not written since the stamp was: both happen under
+//!   one mutex.
 //! - **CACHE-2** `forget` returns only when no later `get` gives an image that was offered before it.
 //!
 //! # Cost and failure
 //!
-//! An offer copies the image, takes its digest (1 us for 8 KiB) and a short mutex; it never waits for a server, and is dropped if too many are on their
-//! way. A `get` that hits waits for one round trip. A server that is lost, slow, full or lying is a miss: whoever waits for it waits for
-//! the stall time once. It is asked again in the background.
+//! An offer copies the image, takes its digest (1 us for 8 KiB) and a short mutex; it never waits for a
+//! server, and is dropped if too many are on their way. A `get` that hits waits for one round trip. A server
+//! that is lost, slow, full or lying is a miss: whoever waits for it waits for the stall time once. It is
+//! asked again in the background.
 
 mod buffers;
 mod care;
@@ -51,10 +56,11 @@ use std::time::Duration;
 
 /// Images that may be on their way at once.
 const BUFFERS: u32 = 64;
-/// Of these, so many may be of offers, all servers having the same share: gets are waited for, and a server that stalls must not use up what
-/// the others need.
+/// Of these, so many may be of offers, all servers having the same share: gets are waited for, and a server
+/// that stalls must not use up what the others need.
 const OFFERS: u32 = BUFFERS / 2;
-/// Pages share stamps; a page that is written refuses offers of those it shares with, which costs a miss some day.
+/// Pages share stamps; a page that is written refuses offers of those it shares with, which costs a miss some
+/// day.
 const STAMPS: usize = 4096;
 
 /// How a cache is set up.
@@ -181,7 +187,8 @@ impl FarCacheBuilder {
         stall(stall: Duration) -> stall = stall;
     }
 
-    /// Makes it. Servers that can be reached are there when it returns; the others are asked in the background.
+    /// Makes it. Servers that can be reached are there when it returns; the others are asked in the
+    /// background.
     ///
     /// # Errors
     ///
@@ -240,16 +247,17 @@ impl FarCache {
         FarCacheBuilder::default()
     }
 
-    /// Where the page stands now; for a later [`offer`](Self::offer). To be taken while nobody can have read the page from disk to change it: after
-    /// it was, whoever evicts the page must find it still mapped.
+    /// Where the page stands now; for a later [`offer`](Self::offer). To be taken while nobody can have read
+    /// the page from disk to change it: after it was, whoever evicts the page must find it still mapped.
     #[must_use]
     pub fn stamp(&self, page: u64) -> u64 {
-        // Acquire: pairs with Release in `forget`; what came before the writing of the page (its unmapping by us) is seen by who reads a stamp that
-        // has moved.
+        // Acquire: pairs with Release in `forget`; what came before the writing of the page (its unmapping by
+        // us) is seen by who reads a stamp that has moved.
         self.shared.stamp(page).load(Acquire)
     }
 
-    /// Takes the image of a page that leaves, if the page was not written since the stamp was taken. Does not wait for a server.
+    /// Takes the image of a page that leaves, if the page was not written since the stamp was taken. Does not
+    /// wait for a server.
     ///
     /// # Panics
     ///

@@ -1,4 +1,5 @@
-//! Which page's image is in which slot of which server, and whose slot is taken when another comes: second chance in the order of slots.
+//! Which page's image is in which slot of which server, and whose slot is taken when another comes: second
+//! chance in the order of slots.
 //!
 //! | state | image is | leaves it by |
 //! |---|---|---|
@@ -6,7 +7,8 @@
 //! | `Filling` | on its way to the server | the server's answer → `Full`; refused, or the page was written meanwhile → `Free` |
 //! | `Full` | at the server | the page is written, or another takes the slot → `Free` |
 //!
-//! A slot that is being read keeps its image until the readers have theirs: what would free it dooms it, and the last reader frees it.
+//! A slot that is being read keeps its image until the readers have theirs: what would free it dooms it, and
+//! the last reader frees it.
 //!
 //! - **SLOT-1** A page has at most one slot that is not doomed, and `by_page` names it.
 //! - **SLOT-2** The server is told to put into a slot only when no order for that slot is open.
@@ -101,7 +103,8 @@ impl Slots {
         self.free[server] = free;
     }
 
-    /// Whether the page's image with this digest is there, or on its way; then it is as if it had been offered again.
+    /// Whether the page's image with this digest is there, or on its way; then it is as if it had been
+    /// offered again.
     pub(super) fn has(&mut self, page: u64, digest: Digest) -> bool {
         let Some(&slot) = self.by_page.get(&page) else { return false };
         let slot = &mut self.slots[slot as usize];
@@ -109,8 +112,8 @@ impl Slots {
         slot.digest == digest
     }
 
-    /// A slot at one of these servers for the page's image, whose order is about to be given; `None` if all are busy. An older image of the page is
-    /// forgotten either way: it would be found instead of this one.
+    /// A slot at one of these servers for the page's image, whose order is about to be given; `None` if all
+    /// are busy. An older image of the page is forgotten either way: it would be found instead of this one.
     pub(super) fn begin_put(
         &mut self,
         page: u64,
@@ -132,7 +135,8 @@ impl Slots {
         self.doom(at);
     }
 
-    /// The server has the image, or does not take it. A server without room keeps the slot from being tried again and again.
+    /// The server has the image, or does not take it. A server without room keeps the slot from being tried
+    /// again and again.
     pub(super) fn end_put(&mut self, at: u32, taken: bool) {
         let slot = &mut self.slots[at as usize];
         if slot.state != State::Filling {
@@ -231,7 +235,8 @@ impl Slots {
     }
 }
 
-/// An offer that finds nothing among so many slots is dropped: the hand has cleared their bits, and the next one does.
+/// An offer that finds nothing among so many slots is dropped: the hand has cleared their bits, and the next
+/// one does.
 const LOOKED_AT: usize = 1024;
 
 #[cfg(test)]

@@ -7,9 +7,10 @@
 //!
 //! Orders come and go in *runs*: of one verb, for pages that follow one another; their frames lie anywhere.
 //!
-//! - **KEEPER-1** From `submit` until the order comes back (`finished` or `lost`), the frame is the keeper's: nobody else writes it, and
-//!   for a `Get` nobody reads it.
-//! - **KEEPER-2** Every order comes back exactly once. `lost` is called at most once, and after it no order of this keeper is touched.
+//! - **KEEPER-1** From `submit` until the order comes back (`finished` or `lost`), the frame is the keeper's:
+//!   nobody else writes it, and for a `Get` nobody reads it.
+//! - **KEEPER-2** Every order comes back exactly once. `lost` is called at most once, and after it no order
+//!   of this keeper is touched.
 //! - **KEEPER-3** A `Get` that comes back well has in its frame bytes with the order's digest.
 
 mod connection;
@@ -59,7 +60,8 @@ impl Order {
 
 /// Hears of what keepers did. Called by their threads, which hold no lock then.
 pub(crate) trait Sink: Send + Sync {
-    /// A run came back, or a part of one; with a text if its pages were refused and the keeper is otherwise well.
+    /// A run came back, or a part of one; with a text if its pages were refused and the keeper is otherwise
+    /// well.
     fn finished(&self, keeper: usize, run: Vec<Order>, refused: Option<String>);
     /// It is reached by another way than before; nothing was lost.
     fn resumed(&self, _keeper: usize) {}
@@ -77,8 +79,8 @@ pub(crate) trait Keeper: Send + Sync {
     fn is_closed(&self) -> bool;
     /// For messages.
     fn name(&self) -> &str;
-    /// Another one, for a child process of ours made by `fork`, that begins with the same pages: called in the child, while the parent waits. Neither
-    /// sees what the other puts.
+    /// Another one, for a child process of ours made by `fork`, that begins with the same pages: called in
+    /// the child, while the parent waits. Neither sees what the other puts.
     fn for_child(&self, _sink: Weak<dyn Sink>) -> Result<Arc<dyn Keeper>, String> {
         Err("it has no children".into())
     }

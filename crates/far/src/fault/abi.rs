@@ -1,6 +1,7 @@
 //! userfaultfd as `linux/userfaultfd.h` has it: numbers and structures, and calls that give `io::Result`.
 //!
-//! Not the crate `userfaultfd`, which has neither `UFFDIO_MOVE` nor `UFFD_USER_MODE_ONLY` with write protection.
+//! Not the crate `userfaultfd`, which has neither `UFFDIO_MOVE` nor `UFFD_USER_MODE_ONLY` with write
+//! protection.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -124,8 +125,8 @@ impl Userfault {
     }
 
     fn call<T>(&self, request: u64, argument: &mut T) -> io::Result<()> {
-        // SAFETY: `argument` has the layout that goes with `request`; the kernel writes no further. What the call does to the
-        // address space is its caller's concern.
+        // SAFETY: `argument` has the layout that goes with `request`; the kernel writes no further. What the
+        // call does to the address space is its caller's concern.
         let done = unsafe { libc::ioctl(self.fd(), request as _, std::ptr::from_mut(argument)) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }

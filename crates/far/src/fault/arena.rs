@@ -1,7 +1,8 @@
 //! Address space that is ours: mappings that go away when dropped, and a descriptor to wake a thread by.
 //!
-//! These calls go to the kernel directly: in a program with the preload library the C library's names are that library's, which would take
-//! our own region for the program's and come back here under the pager's lock.
+//! These calls go to the kernel directly: in a program with the preload library the C library's names are
+//! that library's, which would take our own region for the program's and come back here under the pager's
+//! lock.
 
 use std::io;
 use std::ops::Range;
@@ -124,7 +125,8 @@ pub(crate) fn advise(at: *mut u8, bytes: usize, advice: i32) -> io::Result<()> {
     }
 }
 
-/// The first addresses of those of the system's pages in a range that no memory stands behind, or memory that was swapped out; and their length.
+/// The first addresses of those of the system's pages in a range that no memory stands behind, or memory that
+/// was swapped out; and their length.
 pub(super) fn missing(at: *mut u8, bytes: usize) -> io::Result<(Vec<usize>, usize)> {
     // SAFETY: no memory is passed.
     let piece = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(io::Error::other)?;

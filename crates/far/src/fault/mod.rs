@@ -1,16 +1,21 @@
-//! How a page of ordinary memory is made to be away, to come, and to tell when it is touched: one trait, two ways.
+//! How a page of ordinary memory is made to be away, to come, and to tell when it is touched: one trait, two
+//! ways.
 //!
 //! | module | mechanism | needs | access told by |
 //! |---|---|---|---|
 //! | `userfault` | userfaultfd; pages move by `UFFDIO_MOVE`, or are copied where the kernel has none | Linux 6.8, or 5.7 | the kernel: system calls wait for pages as programs do |
 //! | `sigsegv`, `requests` | memory protection and SIGSEGV, as in the paper (§2.2) | nothing | a signal handler: system calls give `EFAULT` (F1) |
 //!
-//! `places` is where pages lie: a region of our own, and memory of the program that was there before. Both have the pages' bytes come and go through *frames*: page-sized pieces of an arena that the program never sees.
+//! `places` is where pages lie: a region of our own, and memory of the program that was there before. Both
+//! have the pages' bytes come and go through *frames*: page-sized pieces of an arena that the program never
+//! sees.
 //!
-//! - **FAULT-1** Between `map_out` and `map_in` no access of the program to the page succeeds; `map_out` takes it away at one instant, after which
-//!   the frame has its last bytes (F3). Pages of a run may come and go one after the other.
+//! - **FAULT-1** Between `map_out` and `map_in` no access of the program to the page succeeds; `map_out`
+//!   takes it away at one instant, after which the frame has its last bytes (F3). Pages of a run may come and
+//!   go one after the other.
 //! - **FAULT-2** `map_in` shows a page whole or not at all.
-//! - **FAULT-3** After `arm_write` the next write is told before it happens; so is the next access after `arm_access`.
+//! - **FAULT-3** After `arm_write` the next write is told before it happens; so is the next access after
+//!   `arm_access`.
 
 pub(crate) mod abi;
 pub(crate) mod arena;
@@ -31,8 +36,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Mechanism {
-    /// The first of the others that this machine and user can have, in the order in which they stand here (without
-    /// [`Sigsegv`](Self::Sigsegv) being last for nothing).
+    /// The first of the others that this machine and user can have, in the order in which they stand here
+    /// (without [`Sigsegv`](Self::Sigsegv) being last for nothing).
     #[default]
     Auto,
     /// userfaultfd with all rights (root, `CAP_SYS_PTRACE`, or `vm.unprivileged_userfaultfd`), pages moved.
@@ -149,21 +154,23 @@ pub(crate) trait Backend: Send + Sync {
     fn map_out(&self, run: Run) -> io::Result<()>;
     /// Lets the program do so with mapped pages.
     fn open(&self, pages: Range<u32>, allow: Allow) -> io::Result<()>;
-    /// A mapped page was touched and yet told: makes whole what somebody took out of it past us. Returns whether its bytes changed by that.
+    /// A mapped page was touched and yet told: makes whole what somebody took out of it past us. Returns
+    /// whether its bytes changed by that.
     fn mend(&self, _page: u32) -> io::Result<bool> {
         Ok(false)
     }
-    /// The next access to each page is told. Returns whether the pages' bytes are now in the frames, from where `map_in` brings them back.
+    /// The next access to each page is told. Returns whether the pages' bytes are now in the frames, from
+    /// where `map_in` brings them back.
     fn arm_access(&self, run: Run) -> io::Result<bool>;
     /// The pages are empty.
     fn discard(&self, pages: Range<u32>) -> io::Result<()>;
-    /// The system makes these pages, which are empty, when they are touched, and tells nobody; whoever waits for one goes on. Returns whether it does: if not,
-    /// all is as it was.
+    /// The system makes these pages, which are empty, when they are touched, and tells nobody; whoever waits
+    /// for one goes on. Returns whether it does: if not, all is as it was.
     fn leave(&self, _pages: Range<u32>) -> bool {
         false
     }
-    /// Touches of pages that were left to the system are told again, and then it is looked which of them are there, be it in part only, and may be written. What is not known to be
-    /// away counts as there.
+    /// Touches of pages that were left to the system are told again, and then it is looked which of them are
+    /// there, be it in part only, and may be written. What is not known to be away counts as there.
     fn take_back(&self, pages: Range<u32>) -> io::Result<Vec<bool>> {
         Ok(pages.map(|_| true).collect())
     }
@@ -175,14 +182,16 @@ pub(crate) trait Backend: Send + Sync {
     fn next_fault(&self, within: Option<Duration>) -> io::Result<Event>;
     /// Ends `next_fault` for good.
     fn stop(&self);
-    /// A child process is about to be made by `fork`: it gets a copy of the region and the frames. Nobody calls anything else until `after_fork`.
+    /// A child process is about to be made by `fork`: it gets a copy of the region and the frames. Nobody
+    /// calls anything else until `after_fork`.
     fn before_fork(&self) -> io::Result<()> {
         Ok(())
     }
     /// In the parent: children that come about in other ways get no copy.
     fn after_fork(&self) {}
-    /// In the child: a backend for the copy. Pages that were mapped are, and are writable; frames have what they had. After an error the region cannot
-    /// be touched (it never reads as zeros where the parent had something else).
+    /// In the child: a backend for the copy. Pages that were mapped are, and are writable; frames have what
+    /// they had. After an error the region cannot be touched (it never reads as zeros where the parent had
+    /// something else).
     fn for_child(&self) -> io::Result<Arc<dyn Backend>> {
         let why = format!("{} does not give it to them", self.mechanism());
         Err(io::Error::new(io::ErrorKind::Unsupported, why))

@@ -1,4 +1,5 @@
-//! Where pages lie: first those of the region, then those of memory that the program had already (static arrays), place by place.
+//! Where pages lie: first those of the region, then those of memory that the program had already (static
+//! arrays), place by place.
 
 use super::arena::Mapping;
 use std::io;

@@ -1,7 +1,7 @@
 //! The fault table: how a signal handler hands a fault to the pager and sleeps until it is answered.
 //!
-//! All that a handler does here is async-signal-safe: atomics, a futex, a yield. The table is fixed, so nothing is allocated; a handler that finds
-//! it full tries again until a request is free.
+//! All that a handler does here is async-signal-safe: atomics, a futex, a yield. The table is fixed, so
+//! nothing is allocated; a handler that finds it full tries again until a request is free.
 //!
 //! | word | state | who may leave it |
 //! |---|---|---|
@@ -12,11 +12,13 @@
 //! | 4 | done | the handler that posted it, to 0 |
 //!
 //! - **REQUEST-1** Address, access and region of a request change only in state 1.
-//! - **REQUEST-2** A handler leaves only after state 4, which the pager sets after the page was made accessible, or never will need to be.
-//! - **REQUEST-3** No posted request is slept over: a handler posts and then rings; a pager that was rung silences the bell and then looks at
-//!   all requests, and waits only when it found none.
-//! - **REQUEST-4** One thread at a time finishes for a region: they hold the pager's mutex. So what one of them finds taken, nobody else leaves; without
-//!   that a late answer could mark a request that is free by then as done, and nobody would ever free it.
+//! - **REQUEST-2** A handler leaves only after state 4, which the pager sets after the page was made
+//!   accessible, or never will need to be.
+//! - **REQUEST-3** No posted request is slept over: a handler posts and then rings; a pager that was rung
+//!   silences the bell and then looks at all requests, and waits only when it found none.
+//! - **REQUEST-4** One thread at a time finishes for a region: they hold the pager's mutex. So what one of
+//!   them finds taken, nobody else leaves; without that a late answer could mark a request that is free by
+//!   then as done, and nobody would ever free it.
 //!
 //! `tests/loom_requests.rs` runs handlers and a pager in every interleaving.
 
@@ -97,8 +99,8 @@ impl<const N: usize> Requests<N> {
 
     fn claim(&self) -> &Request {
         loop {
-            // Acquire: pairs with Release at the end of `post`, so that what the last handler wrote into the request does not come after what we
-            // write. Relaxed on failure: nothing of the request is read.
+            // Acquire: pairs with Release at the end of `post`, so that what the last handler wrote into the
+            // request does not come after what we write. Relaxed on failure: nothing of the request is read.
             let free =
                 |r: &&Request| r.state.word().compare_exchange(FREE, CLAIMED, Acquire, Relaxed).is_ok();
             if let Some(request) = self.0.iter().find(free) {
@@ -111,20 +113,23 @@ impl<const N: usize> Requests<N> {
     /// The pager's side: a posted fault of its region, if there is one. One thread takes for a region.
     pub(crate) fn take(&self, region: usize) -> Option<(usize, Access)> {
         self.0.iter().find_map(|request| {
-            // Acquire: pairs with Release in `post`, so the region is that of this posting, and so are address and access.
+            // Acquire: pairs with Release in `post`, so the region is that of this posting, and so are
+            // address and access.
             if request.state.word().load(Acquire) != POSTED || request.region.load(Relaxed) != region {
                 return None;
             }
             let access = if request.wrote.load(Relaxed) { Access::Write } else { Access::Read };
             let address = request.address.load(Relaxed);
-            // Only this thread leaves POSTED for this region, so a store is enough. Release: pairs with Acquire in `finish`, which another thread
-            // of the pager may call: it then sees this posting's region and address.
+            // Only this thread leaves POSTED for this region, so a store is enough. Release: pairs with
+            // Acquire in `finish`, which another thread of the pager may call: it then sees this posting's
+            // region and address.
             request.state.word().store(TAKEN, Release);
             Some((address, access))
         })
     }
 
-    /// The pager's side: answers the faults of its region that were taken and whose address is meant. One thread at a time (REQUEST-4).
+    /// The pager's side: answers the faults of its region that were taken and whose address is meant. One
+    /// thread at a time (REQUEST-4).
     pub(crate) fn finish(&self, region: usize, is_meant: impl Fn(usize) -> bool) {
         for request in &self.0 {
             // Acquire: pairs with Release in `take`.

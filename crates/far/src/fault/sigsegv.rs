@@ -1,17 +1,21 @@
-//! Pages by memory protection and SIGSEGV, as in the paper (§2.2): no access means away or armed, read only means unmodified.
+//! Pages by memory protection and SIGSEGV, as in the paper (§2.2): no access means away or armed, read only
+//! means unmodified.
 //!
-//! The region is a memory file mapped twice: as the program sees it, with changing protection, and for us, always writable. A page
-//! is filled under our view and shown when it is whole (FAULT-2, F3); the program's view is closed before ours is read (FAULT-1).
+//! The region is a memory file mapped twice: as the program sees it, with changing protection, and for us,
+//! always writable. A page is filled under our view and shown when it is whole (FAULT-2, F3); the program's
+//! view is closed before ours is read (FAULT-1).
 //!
 //! # The handler
 //!
-//! The handler (F2) makes no decision. It posts the fault in a fixed table (`requests`), rings a bell and sleeps; the pager's thread does the rest. All
-//! it calls is async-signal-safe: atomics, `write`, `futex`. Read or write is what the processor says (bit 1 of the page fault's error
-//! code). An address outside all regions goes to the handler that was there before.
+//! The handler (F2) makes no decision. It posts the fault in a fixed table (`requests`), rings a bell and
+//! sleeps; the pager's thread does the rest. All it calls is async-signal-safe: atomics, `write`, `futex`.
+//! Read or write is what the processor says (bit 1 of the page fault's error code). An address outside all
+//! regions goes to the handler that was there before.
 //!
 //! # What it cannot do
 //!
-//! A system call on a page that is away gives `EFAULT` (F1). Child processes have nothing where the region was.
+//! A system call on a page that is away gives `EFAULT` (F1). Child processes have nothing where the region
+//! was.
 
 use super::arena::{Bell, Mapping, ring};
 use super::requests::Requests;
@@ -51,7 +55,8 @@ static PLACES: [Place; REGIONS] =
         REGIONS];
 /// Who takes and gives back places, and installs the handler.
 static REGISTRY: Mutex<()> = Mutex::new(());
-/// This is a child made by fork: nobody answers here, and the regions are not mapped. Children that share our memory (vfork) are not told.
+/// This is a child made by fork: nobody answers here, and the regions are not mapped. Children that share our
+/// memory (vfork) are not told.
 static FORKED: AtomicBool = AtomicBool::new(false);
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
@@ -99,7 +104,8 @@ impl SigsegvBackend {
 
     fn protect(&self, pages: Range<u32>, protection: i32) -> io::Result<()> {
         let at = self.seen.at().wrapping_add(self.bytes(pages.start));
-        // SAFETY: pages of our mapping; that the program can no longer touch them without a fault is what is wanted.
+        // SAFETY: pages of our mapping; that the program can no longer touch them without a fault is what is
+        // wanted.
         let done =
             unsafe { super::arena::sys_mprotect(at.cast(), self.bytes(pages.end - pages.start), protection) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -211,7 +217,8 @@ impl Backend for SigsegvBackend {
 impl Drop for SigsegvBackend {
     fn drop(&mut self) {
         let _one = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
-        // Release: pairs with Acquire in `place_of`: what follows the region's end is not seen as the region's.
+        // Release: pairs with Acquire in `place_of`: what follows the region's end is not seen as the
+        // region's.
         PLACES[self.region].base.store(0, Release);
     }
 }
@@ -292,7 +299,8 @@ unsafe fn was_write(context: *mut c_void) -> bool {
     unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize] & 2 != 0 }
 }
 
-/// Where the error code is not known here, every access counts as a write: more is written back, nothing is lost.
+/// Where the error code is not known here, every access counts as a write: more is written back, nothing is
+/// lost.
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn was_write(_context: *mut c_void) -> bool {
     true

@@ -1,10 +1,11 @@
 //! Pages by userfaultfd: moved (`UFFDIO_MOVE`) where the kernel can, copied where it cannot.
 //!
-//! A page leaves by `UFFDIO_MOVE` into a frame: at one instant the program no longer has it and the frame does (FAULT-1). It comes back
-//! the same way. Moving costs page table entries, not bytes; a 2 MiB page stays a huge page. Its touch is told by moving it to
-//! a frame and waiting for the fault.
+//! A page leaves by `UFFDIO_MOVE` into a frame: at one instant the program no longer has it and the frame
+//! does (FAULT-1). It comes back the same way. Moving costs page table entries, not bytes; a 2 MiB page stays
+//! a huge page. Its touch is told by moving it to a frame and waiting for the fault.
 //!
-//! `UFFDIO_MOVE` knows no write protection. Between it and `UFFDIO_WRITEPROTECT` another thread can write unseen:
+//! `UFFDIO_MOVE` knows no write protection. Between it and `UFFDIO_WRITEPROTECT` another thread can write
+//! unseen:
 //!
 //! | pager | thread A | thread B |
 //! |---|---|---|
@@ -13,18 +14,23 @@
 //! | WRITEPROTECT, wake | goes on | |
 //! | evicts: "never written", drops it | | its write is lost |
 //!
-//! So here a page that looks unwritten is not believed (`tells_every_write` is false): its digest is taken when it leaves and compared with that
-//! of when it came. Copied pages are protected in the same instant (`UFFDIO_COPY_MODE_WP`) and are believed.
+//! So here a page that looks unwritten is not believed (`tells_every_write` is false): its digest is taken
+//! when it leaves and compared with that of when it came. Copied pages are protected in the same instant
+//! (`UFFDIO_COPY_MODE_WP`) and are believed.
 //!
-//! A system call that a program makes past us can take memory out of a page that is here (`madvise` of 4 KiB). Such holes move as holes and are zeros
-//! in a frame; where a page is copied or touched they are filled first, as a fault in a page that is here is answered by nobody.
+//! A system call that a program makes past us can take memory out of a page that is here (`madvise` of 4
+//! KiB). Such holes move as holes and are zeros in a frame; where a page is copied or touched they are filled
+//! first, as a fault in a page that is here is answered by nobody.
 //!
-//! A move that fails tells how much it has moved, and Linux 6.18 tells too little now and then: once it had to try again inside, it takes what it moves then for not
-//! moved, tries once more, and finds its own work in the way (`EEXIST`). Believed, this is a page half of which is overwritten with zeros. So a piece that is
-//! already at its place, and not where it came from, was moved ([`moved_pieces`]): what we move into has nothing before.
+//! A move that fails tells how much it has moved, and Linux 6.18 tells too little now and then: once it had
+//! to try again inside, it takes what it moves then for not moved, tries once more, and finds its own work in
+//! the way (`EEXIST`). Believed, this is a page half of which is overwritten with zeros. So a piece that is
+//! already at its place, and not where it came from, was moved ([`moved_pieces`]): what we move into has
+//! nothing before.
 //!
-//! A write fault on a range where huge pages are allowed makes the kernel clear 2 MiB before it asks us, and a fault leaves an empty page table that
-//! makes a later move split a huge page. So the region is `MADV_NOHUGEPAGE`, and what is there of page tables is dropped before a page of 2 MiB comes.
+//! A write fault on a range where huge pages are allowed makes the kernel clear 2 MiB before it asks us, and
+//! a fault leaves an empty page table that makes a later move split a huge page. So the region is
+//! `MADV_NOHUGEPAGE`, and what is there of page tables is dropped before a page of 2 MiB comes.
 
 use super::abi::{self, Userfault};
 use super::arena::{Bell, Mapping, advise, missing};
@@ -81,12 +87,14 @@ impl UserfaultBackend {
         frames: Mapping,
         page_bytes: usize,
     ) -> io::Result<Self> {
-        // A child that nobody told of would read zeros where its parent has pages: it has nothing there instead.
+        // A child that nobody told of would read zeros where its parent has pages: it has nothing there
+        // instead.
         region.advise(libc::MADV_DONTFORK)?;
         frames.advise(libc::MADV_DONTFORK)?;
         region.each(|place| uffd.register(place.at() as usize, place.bytes(), REGISTERED))?;
         if mechanism.moves() {
-            // Pages may only be moved into memory of the same userfaultfd. Its own missing pages come from the system.
+            // Pages may only be moved into memory of the same userfaultfd. Its own missing pages come from
+            // the system.
             uffd.register(frames.at() as usize, frames.bytes(), abi::REGISTER_WP)?;
         }
         let (bell, stopped, forked) = (Bell::new()?, AtomicBool::new(false), AtomicBool::new(false));
@@ -172,7 +180,8 @@ impl UserfaultBackend {
         Ok(())
     }
 
-    /// Holes in a part of a page that is in the region are zeros, as they were meant to be by whoever made them. Returns whether there were any.
+    /// Holes in a part of a page that is in the region are zeros, as they were meant to be by whoever made
+    /// them. Returns whether there were any.
     fn fill(&self, at: *mut u8, bytes: usize) -> io::Result<bool> {
         let (pieces, length) = missing(at, bytes)?;
         let mut filled = false;
@@ -193,24 +202,27 @@ impl UserfaultBackend {
         Ok(filled)
     }
 
-    /// Copies out of the region what cannot be moved, from byte `done` on: nobody writes it meanwhile, nobody reads it afterwards.
+    /// Copies out of the region what cannot be moved, from byte `done` on: nobody writes it meanwhile, nobody
+    /// reads it afterwards.
     fn copy_out(&self, run: Run, done: usize) -> io::Result<()> {
         let (from, to, left) = (
             self.page(run.page).wrapping_add(done),
             self.frame(run.frame).wrapping_add(done),
             self.bytes(run.len) - done,
         );
-        // This thread may be the one that answers faults: it must not wait for one. Before the protection, which holds for what is there.
+        // This thread may be the one that answers faults: it must not wait for one. Before the protection,
+        // which holds for what is there.
         self.fill(from, left)?;
         self.uffd.write_protect(from as usize, left, abi::WP_PROTECT)?;
-        // SAFETY: both lie in our mappings and are not the same. The pages are present (they are resident, and have no holes), so reading them does not
-        // fault, and protected, so nobody writes it.
+        // SAFETY: both lie in our mappings and are not the same. The pages are present (they are resident,
+        // and have no holes), so reading them does not fault, and protected, so nobody writes it.
         unsafe { std::ptr::copy_nonoverlapping(from, to, left) };
         advise(from, left, libc::MADV_DONTNEED)
     }
 }
 
-/// How many bytes at the beginning of a range were moved there: what is there, and no longer where it came from.
+/// How many bytes at the beginning of a range were moved there: what is there, and no longer where it came
+/// from.
 fn moved_pieces(to: *mut u8, from: *mut u8, bytes: usize) -> io::Result<usize> {
     let (not_there, piece) = missing(to, bytes)?;
     let (gone, _) = missing(from, bytes)?;
@@ -311,7 +323,8 @@ impl Backend for UserfaultBackend {
 
     fn leave(&self, pages: Range<u32>) -> bool {
         let mut pieces = self.region.pieces(pages.clone());
-        // The system would make small pages where ours are huge, and half of it may fail where it lies in two pieces.
+        // The system would make small pages where ours are huge, and half of it may fail where it lies in two
+        // pieces.
         let fits = self.page_bytes < HUGE && pieces.next() == Some(pages.clone());
         fits && self
             .uffd
@@ -322,7 +335,8 @@ impl Backend for UserfaultBackend {
     fn take_back(&self, pages: Range<u32>) -> io::Result<Vec<bool>> {
         let (at, bytes) = (self.page(pages.start) as usize, self.bytes(pages.end - pages.start));
         self.uffd.register(at, bytes, REGISTERED)?;
-        // Where the system does not say what is there, all counts as there: what is not has a hole, which is filled (`mend`).
+        // Where the system does not say what is there, all counts as there: what is not has a hole, which is
+        // filled (`mend`).
         let pieces = adopt::there(at..at + bytes).unwrap_or_default();
         let piece = bytes / pieces.len().max(1);
         let is_there = |page: &[bool]| page.contains(&true);
@@ -379,7 +393,8 @@ impl Backend for UserfaultBackend {
     }
 
     fn after_fork(&self) {
-        // Should it fail, a child that nobody is told of (`clone`) may read zeros; there is none unless the program goes out of its way.
+        // Should it fail, a child that nobody is told of (`clone`) may read zeros; there is none unless the
+        // program goes out of its way.
         let _ = self.region.advise(libc::MADV_DONTFORK);
         let _ = self.frames.advise(libc::MADV_DONTFORK);
     }
@@ -457,7 +472,8 @@ mod tests {
         }
     }
 
-    /// The system takes hold of pages at any time, to age or to migrate them; here others make it, and moves have to be tried again.
+    /// The system takes hold of pages at any time, to age or to migrate them; here others make it, and moves
+    /// have to be tried again.
     #[test]
     fn pages_move_whole_while_the_system_holds_some_of_them() {
         const PAGE: usize = 1 << 20;

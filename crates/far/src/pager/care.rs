@@ -1,6 +1,7 @@
 //! What is done by the clock: the policy's timer, and lost servers that are asked again.
 //!
-//! A server that comes back is empty: it is a new session, and pages go there again. What has too few copies is copied.
+//! A server that comes back is empty: it is a new session, and pages go there again. What has too few copies
+//! is copied.
 
 use super::Pager;
 use crate::client::{Connection, Manner};

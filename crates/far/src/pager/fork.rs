@@ -69,7 +69,8 @@ impl Frozen<'_> {
     ///
     /// # Safety
     ///
-    /// Called in the child. The pager that was frozen is not used there any more, and neither it nor anything of it is dropped.
+    /// Called in the child. The pager that was frozen is not used there any more, and neither it nor anything
+    /// of it is dropped.
     pub(crate) unsafe fn in_child(self) -> Result<Arc<Pager>, ForkError> {
         let Self { pager, core, heard, mut told } = self;
         drop(heard);

@@ -1,6 +1,8 @@
-//! Which frames hold memory: a frame that a page left behind is filled again before memory is asked of the system.
+//! Which frames hold memory: a frame that a page left behind is filled again before memory is asked of the
+//! system.
 //!
-//! Those of a run lie side by side wherever that can be: then it comes and goes by one call of the system. Nothing but speed rests on that.
+//! Those of a run lie side by side wherever that can be: then it comes and goes by one call of the system.
+//! Nothing but speed rests on that.
 
 /// Free frames of one kind, a bit each.
 #[derive(Debug)]

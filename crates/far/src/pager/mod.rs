@@ -1,8 +1,9 @@
 //! The pager: answers faults, sends pages away, has them brought back.
 //!
-//! One mutex guards what is known of all pages. Who takes it: the fault thread, which answers the program's faults; the keepers' threads, when a page has
-//! come or gone; a thread that looks after timers and lost servers; and the program's, when it gives memory back. None of them touches the
-//! region while it holds it, so none can wait for itself.
+//! One mutex guards what is known of all pages. Who takes it: the fault thread, which answers the program's
+//! faults; the keepers' threads, when a page has come or gone; a thread that looks after timers and lost
+//! servers; and the program's, when it gives memory back. None of them touches the region while it holds it,
+//! so none can wait for itself.
 //!
 //! | module | noun |
 //! |---|---|
@@ -13,16 +14,20 @@
 //! | `fork` | the pager of a child process |
 //! | `care` | timers, lost servers that come back |
 //!
-//! - **PAGER-1** Local pages (`Open`, `Coming`, `Staged`, `Resident`, `Armed`) are never more than `limit`; pages that leave never more than `slack`; both
-//!   together are the program's budget.
-//! - **PAGER-2** A page's bytes are in exactly one place that may change, the region; before they are dropped from there or from a frame, a
-//!   keeper holds bytes with their digest, or they are zeros.
-//! - **PAGER-3** A page whose every holder is lost is `Lost`, and stops the program when it is touched. It never reads as anything else.
-//! - **PAGER-4** A fault that waits for room is answered when a page has left or arrived, and while it waits one is leaving or arriving.
-//! - **PAGER-5** Once `thin_pages` is 0 with all servers there, it stays 0 until a server is lost: no frame with a page's bytes is given up while fewer servers have
-//!   the page than should, and another could. So what has been whole survives the loss of any one server, whenever that comes.
-//! - **PAGER-6** A thread of ours that panics, or a page that is lost and touched, ends the process at once; nobody is left waiting. (So the kernel's poison
-//!   for lost pages, `UFFDIO_POISON`, has no use here: a signal without a message would come in the place of a message.)
+//! - **PAGER-1** Local pages (`Open`, `Coming`, `Staged`, `Resident`, `Armed`) are never more than `limit`;
+//!   pages that leave never more than `slack`; both together are the program's budget.
+//! - **PAGER-2** A page's bytes are in exactly one place that may change, the region; before they are dropped
+//!   from there or from a frame, a keeper holds bytes with their digest, or they are zeros.
+//! - **PAGER-3** A page whose every holder is lost is `Lost`, and stops the program when it is touched. It
+//!   never reads as anything else.
+//! - **PAGER-4** A fault that waits for room is answered when a page has left or arrived, and while it waits
+//!   one is leaving or arriving.
+//! - **PAGER-5** Once `thin_pages` is 0 with all servers there, it stays 0 until a server is lost: no frame
+//!   with a page's bytes is given up while fewer servers have the page than should, and another could. So
+//!   what has been whole survives the loss of any one server, whenever that comes.
+//! - **PAGER-6** A thread of ours that panics, or a page that is lost and touched, ends the process at once;
+//!   nobody is left waiting. (So the kernel's poison for lost pages, `UFFDIO_POISON`, has no use here: a
+//!   signal without a message would come in the place of a message.)
 
 mod care;
 mod core;
@@ -112,7 +117,8 @@ impl Pager {
         }
     }
 
-    /// Measures what a fault costs beside its answer, for policies that weigh it. Nobody uses the region yet; some hundred microseconds.
+    /// Measures what a fault costs beside its answer, for policies that weigh it. Nobody uses the region yet;
+    /// some hundred microseconds.
     pub(crate) fn calibrate(&self) {
         const LAPS: usize = 9;
         let first = self.backend.base();

@@ -72,7 +72,8 @@ impl Guess {
         Self { from, ..self }
     }
 
-    /// The pages, in the order in which they are expected: where a stream in strides is thick, first what follows the page that was touched.
+    /// The pages, in the order in which they are expected: where a stream in strides is thick, first what
+    /// follows the page that was touched.
     pub(super) fn pages(self) -> impl Iterator<Item = i64> {
         let of = move |step: i64| {
             (0..=i64::from(self.thick)).map(move |more| self.from + self.stride * step + more)
@@ -88,7 +89,8 @@ impl Prefetch {
         Self { streams: [nothing; STREAMS], clock: 0, depth: 2, run, most }
     }
 
-    /// A page was missed, or found where it had been fetched to, or touched for the first time. `is_passed`: a stream goes over it and nobody hears of that.
+    /// A page was missed, or found where it had been fetched to, or touched for the first time. `is_passed`:
+    /// a stream goes over it and nobody hears of that.
     pub(super) fn touched(&mut self, page: u32, is_passed: impl Fn(u32) -> bool) -> Option<Guess> {
         self.clock += 1;
         let page = i64::from(page);
@@ -122,7 +124,8 @@ impl Prefetch {
         Some(stream)
     }
 
-    /// Pages that come with each of a stream's: twice as many as are here before this one. A stride is met three times by then, seldom by chance.
+    /// Pages that come with each of a stream's: twice as many as are here before this one. A stride is met
+    /// three times by then, seldom by chance.
     fn thickness(&self, page: i64, stride: i64, is_passed: impl Fn(u32) -> bool) -> u32 {
         #[expect(clippy::cast_possible_truncation, reason = "no more than a run")]
         let most = (stride.abs() - 1).min(i64::from(self.run) - 1).min(i64::from(self.share())) as u32;
@@ -133,7 +136,8 @@ impl Prefetch {
         (2 * before).min(most)
     }
 
-    /// A page that no stream was to be at: perhaps the first of one, or the second of one in strides. What the page before may have begun stays known.
+    /// A page that no stream was to be at: perhaps the first of one, or the second of one in strides. What
+    /// the page before may have begun stays known.
     fn begin(&mut self, page: i64) {
         let is_near = |s: &&mut Stream| s.confirmed == 0 && s.last != page && (s.last - page).abs() <= REACH;
         let near = self.streams.iter_mut().filter(is_near).max_by_key(|s| s.used);

@@ -19,7 +19,8 @@ use std::time::Duration;
 
 /// Local memory below this many pages makes no sense: an instruction can touch several at once.
 const LEAST_PAGES: usize = 8;
-/// A run lies in one of the region's pieces of so many bytes (`pager::core::runs`): with larger ones sweeps are no faster.
+/// A run lies in one of the region's pieces of so many bytes (`pager::core::runs`): with larger ones sweeps
+/// are no faster.
 const BLOCK: usize = 1 << 20;
 /// A run is at most such a part of what may be local.
 const PARTS: usize = 8;
@@ -81,8 +82,9 @@ impl FarMemoryBuilder {
         /// How much may be local, with what is on its way out [unless set: 64 MiB].
         local(bytes: usize) -> local = bytes;
 
-        /// The unit of demand, a power of two from 4 KiB to 2 MiB [unless set: [`FarMemory::PAGE`]]. Pages that are used one after the other come and go many at a time; large ones make
-        /// sweeps no faster, and touches by lot slower. With 2 MiB they are the system's huge pages.
+        /// The unit of demand, a power of two from 4 KiB to 2 MiB [unless set: [`FarMemory::PAGE`]]. Pages
+        /// that are used one after the other come and go many at a time; large ones make sweeps no faster,
+        /// and touches by lot slower. With 2 MiB they are the system's huge pages.
         page(bytes: usize) -> page = bytes;
     }
 
@@ -103,11 +105,12 @@ impl FarMemoryBuilder {
         /// So many servers have each page that is away [unless set: 1].
         copies(copies: usize) -> copies = copies;
 
-        /// A local file has each page that is away, too. It must not be there; it has no name while it is used.
+        /// A local file has each page that is away, too. It must not be there; it has no name while it is
+        /// used.
         spill(path: impl Into<PathBuf>) -> spill = Some(path.into());
 
-        /// So many bytes are promised by each server from the start [unless set: its share of the whole]. With less, a server may have no room when a
-        /// page comes; then another is asked.
+        /// So many bytes are promised by each server from the start [unless set: its share of the whole].
+        /// With less, a server may have no room when a page comes; then another is asked.
         reserve(bytes: u64) -> reserve = Some(bytes);
 
         /// The key that the servers know.
@@ -130,13 +133,14 @@ impl FarMemoryBuilder {
         self
     }
 
-    /// Memory that the program has already, such as static arrays, becomes far memory, too, in its place and with its bytes: the whole pages of
-    /// this range of addresses. By userfaultfd only; other mechanisms leave it as it is (see [`FarMemory::adopted`]).
+    /// Memory that the program has already, such as static arrays, becomes far memory, too, in its place and
+    /// with its bytes: the whole pages of this range of addresses. By userfaultfd only; other mechanisms
+    /// leave it as it is (see [`FarMemory::adopted`]).
     ///
     /// # Safety
     ///
-    /// The range is private anonymous memory that can be read and written, nobody else uses it during [`build`](Self::build), and it is not
-    /// unmapped as long as the far memory lives, nor used afterwards.
+    /// The range is private anonymous memory that can be read and written, nobody else uses it during
+    /// [`build`](Self::build), and it is not unmapped as long as the far memory lives, nor used afterwards.
     #[must_use]
     pub unsafe fn adopt(mut self, addresses: Range<usize>) -> Self {
         self.adopted.push(addresses);
@@ -191,7 +195,8 @@ impl FarMemoryBuilder {
             let pages = u32::try_from(more).ok().and_then(|more| region_pages.checked_add(more));
             pages.ok_or(FarError::Size { bytes: self.bytes, page_bytes: self.page })
         };
-        // What is not adopted in the end makes the region smaller: then frames for all of it are more than enough.
+        // What is not adopted in the end makes the region smaller: then frames for all of it are more than
+        // enough.
         let frames = Budget::of(local, with(ranges)?, self.page).pages() + SPARE_FRAMES;
         let backend = self.choose(region_pages as usize * self.page, frames, ranges)?;
         let adopted = if backend.mechanism() == Mechanism::Sigsegv { Vec::new() } else { ranges.to_vec() };
@@ -216,7 +221,8 @@ impl FarMemoryBuilder {
             on_loss: self.on_loss,
         };
         let pager = Pager::new(Arc::clone(&backend), plan);
-        // Threads inherit it: a signal handler of the program that touched far memory in one of ours would wait for itself.
+        // Threads inherit it: a signal handler of the program that touched far memory in one of ours would
+        // wait for itself.
         let _quiet = SignalsBlocked::new();
         let (keepers, servers) = self.keepers(&pager, pages)?;
         pager.start(keepers, servers).map_err(FarError::Threads)?;

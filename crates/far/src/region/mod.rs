@@ -23,18 +23,20 @@ use std::sync::Arc;
 ///
 /// # Cost
 ///
-/// A touch of a local page costs what it costs in any memory. A page that is away is fetched: the touching thread sleeps for a transfer of one
-/// page. Pages that are touched in sequence or by strides are fetched ahead of need, and what leaves is sent in the background.
+/// A touch of a local page costs what it costs in any memory. A page that is away is fetched: the touching
+/// thread sleeps for a transfer of one page. Pages that are touched in sequence or by strides are fetched
+/// ahead of need, and what leaves is sent in the background.
 ///
 /// # When a server is lost
 ///
-/// With [`copies`](FarMemoryBuilder::copies) or a [`spill`](FarMemoryBuilder::spill) file the program goes on. Otherwise it is ended, with a message that
-/// says why, as soon as it touches a page that nobody has any more. It never reads anything but what it wrote.
+/// With [`copies`](FarMemoryBuilder::copies) or a [`spill`](FarMemoryBuilder::spill) file the program goes
+/// on. Otherwise it is ended, with a message that says why, as soon as it touches a page that nobody has any
+/// more. It never reads anything but what it wrote.
 ///
 /// # System calls and child processes
 ///
-/// See [`Mechanism`] for system calls on pages that are away. A child process has no far memory, the addresses are not mapped there, unless
-/// [`freeze`](Self::freeze) was called around its making.
+/// See [`Mechanism`] for system calls on pages that are away. A child process has no far memory, the
+/// addresses are not mapped there, unless [`freeze`](Self::freeze) was called around its making.
 pub struct FarMemory {
     pager: Arc<Pager>,
     backend: Arc<dyn Backend>,
@@ -71,7 +73,8 @@ impl FarMemory {
         self.pager.stats()
     }
 
-    /// Gives the whole pages within a range of bytes back: they are zeros from now on, and cost nothing anywhere.
+    /// Gives the whole pages within a range of bytes back: they are zeros from now on, and cost nothing
+    /// anywhere.
     ///
     /// # Panics
     ///
@@ -99,7 +102,8 @@ impl FarMemory {
 
     /// Stands still, so that this thread can `fork`: the child process gets a copy of the far memory.
     ///
-    /// Meanwhile other threads wait if they touch a page that is away. The servers need room for what both processes have there.
+    /// Meanwhile other threads wait if they touch a page that is away. The servers need room for what both
+    /// processes have there.
     ///
     /// # Errors
     ///
@@ -116,7 +120,8 @@ impl FarMemory {
     }
 }
 
-/// Far memory that stands still while its process forks. The thread that has it calls one of the two, as soon as it can.
+/// Far memory that stands still while its process forks. The thread that has it calls one of the two, as soon
+/// as it can.
 #[must_use = "pages neither come nor go until it is used"]
 pub struct Frozen<'a> {
     frozen: pager::Frozen<'a>,
@@ -126,7 +131,8 @@ pub struct Frozen<'a> {
 }
 
 impl Frozen<'_> {
-    /// Goes on in the parent, once the child has begun or come to nothing: no longer than it takes to connect to the servers.
+    /// Goes on in the parent, once the child has begun or come to nothing: no longer than it takes to connect
+    /// to the servers.
     pub fn in_parent(self) {
         self.frozen.in_parent();
     }
@@ -139,7 +145,8 @@ impl Frozen<'_> {
     ///
     /// # Safety
     ///
-    /// Called in the child, where this thread is the only one. The far memory that was frozen is neither used nor dropped there any more.
+    /// Called in the child, where this thread is the only one. The far memory that was frozen is neither used
+    /// nor dropped there any more.
     pub unsafe fn in_child(self) -> Result<FarMemory, ForkError> {
         let _quiet = SignalsBlocked::new();
         // SAFETY: the caller's.
@@ -171,7 +178,8 @@ impl Deref for FarMemory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: mapped as long as `self` lives; every bit pattern is a byte; PAGER-2: bytes change by the program's writes only.
+        // SAFETY: mapped as long as `self` lives; every bit pattern is a byte; PAGER-2: bytes change by the
+        // program's writes only.
         unsafe { std::slice::from_raw_parts(self.backend.base(), self.bytes) }
     }
 }
@@ -204,7 +212,8 @@ struct SignalsBlocked(libc::sigset_t);
 
 impl SignalsBlocked {
     fn new() -> Self {
-        // SAFETY: both sets are ours; SIGSEGV and the like are still delivered when an instruction causes them.
+        // SAFETY: both sets are ours; SIGSEGV and the like are still delivered when an instruction causes
+        // them.
         unsafe {
             let mut all: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();

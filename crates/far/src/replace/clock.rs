@@ -1,10 +1,11 @@
 //! U-Clock (paper §2.3): FIFO with a second chance, by pseudo reference bits.
 //!
-//! The search for a victim goes through the pages in the order in which they came: a page whose bit is 1 is cleared and goes to the end, the first
-//! whose bit is 0 leaves.
+//! The search for a victim goes through the pages in the order in which they came: a page whose bit is 1 is
+//! cleared and goes to the end, the first whose bit is 0 leaves.
 //!
-//! Cost: constant per page passed; each clearing is a change of protection and a fault at the next touch. A sweep touches each page after it was cleared,
-//! so that every bit is set again: FIFO's victims at a higher price (the paper: Himeno).
+//! Cost: constant per page passed; each clearing is a change of protection and a fault at the next touch. A
+//! sweep touches each page after it was cleared, so that every bit is set again: FIFO's victims at a higher
+//! price (the paper: Himeno).
 
 use super::list::PageList;
 use super::{Access, AccessBits, PageNo, Replacement, Shape};
@@ -31,7 +32,8 @@ impl Replacement for UClock {
     fn referenced(&mut self, _: PageNo, _: Access, _: &mut dyn AccessBits) {}
 
     fn victim(&mut self, _: Option<PageNo>, bits: &mut dyn AccessBits) -> PageNo {
-        // One round clears every bit, unless the program sets them as fast: then the page where the round began has had its chance.
+        // One round clears every bit, unless the program sets them as fast: then the page where the round
+        // began has had its chance.
         for _ in 0..self.circle.len() {
             let page = self.circle.head().expect("the circle has a length");
             if !bits.is_referenced(page) {

@@ -1,7 +1,7 @@
 //! FIFO (paper §2.1): the page that came in first leaves first.
 //!
-//! Cost: constant, no access bits. Weak at a cyclic sweep over a little more than the memory, where each page leaves just before it is used;
-//! the paper calls it steady but below Simple.
+//! Cost: constant, no access bits. Weak at a cyclic sweep over a little more than the memory, where each page
+//! leaves just before it is used; the paper calls it steady but below Simple.
 
 use super::list::PageList;
 use super::{Access, AccessBits, PageNo, Replacement, Shape};

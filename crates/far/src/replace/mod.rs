@@ -1,8 +1,9 @@
 //! Who leaves when a page comes: the replacement policies of user-level remote memory paging.
 //!
-//! The far-memory paper (Saito, Midorikawa, Kai, §2) compares eight of them; each is one file here, and each file says where in the paper
-//! it is, what it costs, and where it is weak. Nothing in this module touches memory, time or a network: a region with real paging and
-//! the [`replay`] of recorded traces drive the same code.
+//! The far-memory paper (Saito, Midorikawa, Kai, §2) compares eight of them; each is one file here, and each
+//! file says where in the paper it is, what it costs, and where it is weak. Nothing in this module touches
+//! memory, time or a network: a region with real paging and the [`replay`] of recorded traces drive the same
+//! code.
 //!
 //! | module | policy | looks at |
 //! |---|---|---|
@@ -19,18 +20,23 @@
 //!
 //! # What a region promises
 //!
-//! 1. A page that is away is touched: if no frame is free, `victim`, and `page_out` once that page has left; then `page_in`.
-//! 2. The touch that brings a page in counts as its first: its reference bit is set in `page_in`, its modified bit too if it was a write.
-//! 3. A policy may clear a resident page's reference bit. The next touch sets it again, and is told by `referenced`.
-//!    (It is told, too, of a page that came in as one of several that had a bit together, which was clear.)
+//! 1. A page that is away is touched: if no frame is free, `victim`, and `page_out` once that page has left;
+//!    then `page_in`.
+//! 2. The touch that brings a page in counts as its first: its reference bit is set in `page_in`, its
+//!    modified bit too if it was a write.
+//! 3. A policy may clear a resident page's reference bit. The next touch sets it again, and is told by
+//!    `referenced`. (It is told, too, of a page that came in as one of several that had a bit together, which
+//!    was clear.)
 //! 4. A resident page may leave without having been a victim (its memory was given back): `page_out` alone.
-//! 5. A victim that cannot leave now (it is on its way, or pinned): `victim` is called again, and another page is offered as soon as there
-//!    is one.
+//! 5. A victim that cannot leave now (it is on its way, or pinned): `victim` is called again, and another
+//!    page is offered as soon as there is one.
 //!
 //! # What a policy promises
 //!
-//! - **REPLACE-1** `victim` returns a resident page: one whose `page_in` was called, and `page_out` not since.
-//! - **REPLACE-2** Nothing is allocated after the policy was made: it may run inside a program's fault on its own heap.
+//! - **REPLACE-1** `victim` returns a resident page: one whose `page_in` was called, and `page_out` not
+//!   since.
+//! - **REPLACE-2** Nothing is allocated after the policy was made: it may run inside a program's fault on its
+//!   own heap.
 //! - **REPLACE-3** The same calls give the same victims (random policies are seeded).
 
 pub mod adaptive;
@@ -91,15 +97,18 @@ pub enum Access {
     Write,
 }
 
-/// The pseudo access bits of a region's resident pages (paper §2.2): what a user-level pager has instead of the processor's.
+/// The pseudo access bits of a region's resident pages (paper §2.2): what a user-level pager has instead of
+/// the processor's.
 pub trait AccessBits {
-    /// Whether the page was touched since it came in, or since the bit was cleared. Costs nothing: the region knows it.
+    /// Whether the page was touched since it came in, or since the bit was cleared. Costs nothing: the region
+    /// knows it.
     fn is_referenced(&self, page: PageNo) -> bool;
 
     /// Whether the page was written since it came in, or since its last write-back. Costs nothing.
     fn is_modified(&self, page: PageNo) -> bool;
 
-    /// Makes the next touch of the page known. Costs a change of its protection now, and a fault at that touch.
+    /// Makes the next touch of the page known. Costs a change of its protection now, and a fault at that
+    /// touch.
     fn clear_referenced(&mut self, page: PageNo);
 
     /// What paging has cost so far. Costs nothing to speak of.
@@ -111,11 +120,12 @@ pub trait Replacement: Send {
     /// The page became resident, by a touch of this kind; its bits are set accordingly.
     fn page_in(&mut self, page: PageNo, access: Access, bits: &mut dyn AccessBits);
 
-    /// A resident page was touched for the first time since its reference bit was cleared; the bit is set again.
+    /// A resident page was touched for the first time since its reference bit was cleared; the bit is set
+    /// again.
     fn referenced(&mut self, page: PageNo, access: Access, bits: &mut dyn AccessBits);
 
-    /// The resident page that leaves now. `incoming` is the page that wants its frame, if one does already (write-back ahead of need knows
-    /// none yet).
+    /// The resident page that leaves now. `incoming` is the page that wants its frame, if one does already
+    /// (write-back ahead of need knows none yet).
     ///
     /// # Panics
     ///

@@ -7,12 +7,14 @@
 //! | 3 | yes | no |
 //! | 4 | yes | yes |
 //!
-//! The reference bits of all resident pages are cleared now and then (§2.2): after so many swaps (U-NRUs) or after so long (U-NRUt).
+//! The reference bits of all resident pages are cleared now and then (§2.2): after so many swaps (U-NRUs) or
+//! after so long (U-NRUt).
 //!
-//! Cost: a look at every resident page for a victim; at each clearing a change of protection for every page that was referenced, and a
-//! fault when it is touched again. Weak: the interval must fit the program (Fig. 6: SP.C took 15.55 times Simple's time when cleared each 10
-//! swaps, Cluster 3.0 took 3.8 times when cleared each second). With an interval too long all pages are of classes 3 and 4; too short, of 1 and 2: then
-//! this is Random among clean pages.
+//! Cost: a look at every resident page for a victim; at each clearing a change of protection for every page
+//! that was referenced, and a fault when it is touched again. Weak: the interval must fit the program (Fig.
+//! 6: SP.C took 15.55 times Simple's time when cleared each 10 swaps, Cluster 3.0 took 3.8 times when cleared
+//! each second). With an interval too long all pages are of classes 3 and 4; too short, of 1 and 2: then this
+//! is Random among clean pages.
 
 use std::time::Duration;
 

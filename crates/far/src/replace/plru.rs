@@ -1,11 +1,13 @@
 //! U-pLRU (paper §2.3): the two lists of Linux 2.6.11, by pseudo reference bits.
 //!
-//! A page comes in at the end of the inactive list. The search for a victim looks at the head of the inactive list: a page whose bit is 1 goes to
-//! the end of the active list, the first whose bit is 0 leaves. When the inactive list is empty, all of the active list moves there and
-//! its bits are cleared. (The paper does not say where a page comes in, nor how many move; these are its words at their plainest.)
+//! A page comes in at the end of the inactive list. The search for a victim looks at the head of the inactive
+//! list: a page whose bit is 1 goes to the end of the active list, the first whose bit is 0 leaves. When the
+//! inactive list is empty, all of the active list moves there and its bits are cleared. (The paper does not
+//! say where a page comes in, nor how many move; these are its words at their plainest.)
 //!
-//! Cost: as U-Clock, in bursts. Weak: one step between active and not; just after a move all pages look alike, and a sweep then takes them in their old order
-//! (the paper: worse than Simple at Himeno, IS and CG, "room for improvement").
+//! Cost: as U-Clock, in bursts. Weak: one step between active and not; just after a move all pages look
+//! alike, and a sweep then takes them in their old order (the paper: worse than Simple at Himeno, IS and CG,
+//! "room for improvement").
 
 use super::list::PageList;
 use super::{Access, AccessBits, PageNo, Replacement, Shape};

@@ -8,13 +8,15 @@ use super::{
     Adaptive, Clearing, Fifo, Random, Replacement, Shape, Simple, SwapInHistory, UClock, UNru, UPlru,
 };
 
-/// Which replacement policy. As text: the name, and for the two U-NRU `:` and their interval (`u-nru-s:50`, `u-nru-t:100ms`).
+/// Which replacement policy. As text: the name, and for the two U-NRU `:` and their interval (`u-nru-s:50`,
+/// `u-nru-t:100ms`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Policy {
     /// The next resident page by address (§2.1).
     Simple,
-    /// Simple, but not the page that followed last time (§2.1). It touches no protection, so it costs nothing where a swap is quick.
+    /// Simple, but not the page that followed last time (§2.1). It touches no protection, so it costs nothing
+    /// where a swap is quick.
     SwapInHistory,
     /// Any resident page (§2.1).
     Random,
@@ -26,8 +28,8 @@ pub enum Policy {
     UNru(Clearing),
     /// Two lists (§2.3).
     UPlru,
-    /// Ours: the page predicted to be used again last, by what each page's own past says, as long as looking at use pays by costs it measures; otherwise
-    /// as Swap-in history. It needs no tuning. The default.
+    /// Ours: the page predicted to be used again last, by what each page's own past says, as long as looking
+    /// at use pays by costs it measures; otherwise as Swap-in history. It needs no tuning. The default.
     #[default]
     Adaptive,
 }

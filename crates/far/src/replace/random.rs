@@ -1,7 +1,7 @@
 //! Random (paper §2.1): any resident page, by lot.
 //!
-//! Cost: constant, no access bits. Good where use has no pattern, or one that the others fall for (the paper: Cluster 3.0, CG). Weak
-//! where some pages are used again soon (the paper: MG).
+//! Cost: constant, no access bits. Good where use has no pattern, or one that the others fall for (the paper:
+//! Cluster 3.0, CG). Weak where some pages are used again soon (the paper: MG).
 
 use super::rng::Lots;
 use super::{Access, AccessBits, PageNo, Replacement, Shape};

@@ -319,7 +319,8 @@ fn swap_in_history_spares_the_page_that_followed_last_time() {
 #[test]
 fn fifo_does_not_look_at_use_and_u_clock_does() {
     assert_eq!(victims(Policy::Fifo, 3, &[1, 2, 3, 1, 4, 1, 5]), [1, 2, 3]);
-    // The first search clears 1, 2, 3 and takes 1. Then 2 is used, so 3 leaves before it, then 2's second use saves it again.
+    // The first search clears 1, 2, 3 and takes 1. Then 2 is used, so 3 leaves before it, then 2's second use
+    // saves it again.
     assert_eq!(victims(Policy::UClock, 3, &[1, 2, 3, 4, 2, 5, 2, 6]), [1, 3, 4]);
 }
 
@@ -331,7 +332,8 @@ fn u_nru_takes_the_lowest_class() {
     assert_eq!(victims(policy, 4, &[-1, -2, 3, 4, -5]).len(), 1);
     let left = victims(policy, 3, &[-1, -2, 3, -4, -5]);
     assert_eq!(left[0], 3, "class 3 before class 4");
-    // All cleared at 5's coming. 1, 2, 4 were written: of those left, one is touched; the other (class 2) leaves before 5 (class 4).
+    // All cleared at 5's coming. 1, 2, 4 were written: of those left, one is touched; the other (class 2)
+    // leaves before 5 (class 4).
     let mut pair = Pair::new(policy, 8, 3, 1);
     for (page, access) in
         [(1, Access::Write), (2, Access::Read), (3, Access::Write), (4, Access::Read), (5, Access::Write)]
@@ -349,7 +351,8 @@ fn u_nru_takes_the_lowest_class() {
 
 #[test]
 fn u_plru_gives_an_active_page_a_round_of_the_inactive_list() {
-    // 1, 2, 3 come in referenced; the search for 4 moves them to the active list, back, and clears them: 1 leaves. 2 is used, so the next search
-    // moves it away and takes 3; the one after that finds only 4 and 5 referenced, and the list turns round: 2 leaves last.
+    // 1, 2, 3 come in referenced; the search for 4 moves them to the active list, back, and clears them: 1
+    // leaves. 2 is used, so the next search moves it away and takes 3; the one after that finds only 4 and 5
+    // referenced, and the list turns round: 2 leaves last.
     assert_eq!(victims(Policy::UPlru, 3, &[1, 2, 3, 4, 2, 5, 2, 6]), [1, 3, 2]);
 }

@@ -1,4 +1,5 @@
-//! Lots for the policies that draw: a small generator of the `rand` crate, seeded; it allocates nothing (REPLACE-2).
+//! Lots for the policies that draw: a small generator of the `rand` crate, seeded; it allocates nothing
+//! (REPLACE-2).
 
 use super::PageNo;
 use rand::rngs::Xoshiro256PlusPlus;

@@ -1,7 +1,9 @@
-//! Simple (paper §2.1): from the first page of the address space on, the first resident page found; the next search starts behind it.
+//! Simple (paper §2.1): from the first page of the address space on, the first resident page found; the next
+//! search starts behind it.
 //!
-//! Cost: a search of one bit per page, 64 at a time; no access bits. Good at sweeps. Weak when the hand runs just ahead of a sweep: then
-//! each victim is the page that is needed next. Weak at random access, like everything that does not look at use.
+//! Cost: a search of one bit per page, 64 at a time; no access bits. Good at sweeps. Weak when the hand runs
+//! just ahead of a sweep: then each victim is the page that is needed next. Weak at random access, like
+//! everything that does not look at use.
 
 use super::set::PageSet;
 use super::{Access, AccessBits, PageNo, Replacement, Shape};

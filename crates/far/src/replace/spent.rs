@@ -1,4 +1,5 @@
-//! What paging has cost so far, by the region's own clock: so a policy can weigh what it does, and yet has no clock.
+//! What paging has cost so far, by the region's own clock: so a policy can weigh what it does, and yet has no
+//! clock.
 
 /// Sums since the region was made, in nanoseconds of virtual or of real time. None of them ever falls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -11,7 +12,8 @@ pub struct Spent {
     pub bits_ns: f64,
     /// What is left: the program's own work.
     pub program_ns: f64,
-    /// No sum: what a swap takes now; a middle of the latest, so that one which was in the way of something else says nothing.
+    /// No sum: what a swap takes now; a middle of the latest, so that one which was in the way of something
+    /// else says nothing.
     pub swap_price_ns: f64,
     /// No sum: what clearing one bit costs, with the fault that sets it again, as far as is known now.
     pub bit_ns: f64,

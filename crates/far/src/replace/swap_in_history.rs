@@ -1,10 +1,11 @@
 //! Swap-in history (paper §2.1 and its reference 4): Simple, but not the page that followed last time.
 //!
-//! Each page remembers which page was swapped in right after it. When it is swapped in again, that one is assumed to be wanted next, and is no
-//! victim this time.
+//! Each page remembers which page was swapped in right after it. When it is swapped in again, that one is
+//! assumed to be wanted next, and is no victim this time.
 //!
-//! Cost: Simple's, and one page number for each page that ever came, and its neighbours. No access bits. The paper's steadiest: never behind Simple in its seven programs. Weak where the
-//! order of swaps does not come again, and, like Simple, blind to use without swaps.
+//! Cost: Simple's, and one page number for each page that ever came, and its neighbours. No access bits. The
+//! paper's steadiest: never behind Simple in its seven programs. Weak where the order of swaps does not come
+//! again, and, like Simple, blind to use without swaps.
 
 use super::set::PageSet;
 use super::{Access, AccessBits, PageNo, Replacement, Shape};

@@ -1,11 +1,13 @@
 //! The pages of one session, and the shelf where another may find them to begin with.
 //!
-//! A child process made by `fork` begins with its parent's pages. Its session gets a copy of the parent's *book*, in which both have the same
-//! pages; a page is never changed, only another put in its place, so neither sees what the other writes. What that costs is the copy of
-//! the book, a few tens of bytes for each page.
+//! A child process made by `fork` begins with its parent's pages. Its session gets a copy of the parent's
+//! *book*, in which both have the same pages; a page is never changed, only another put in its place, so
+//! neither sees what the other writes. What that costs is the copy of the book, a few tens of bytes for each
+//! page.
 //!
 //! - **BOOK-1** A session's book is changed by that session's thread only; others read it, under its lock.
-//! - **BOOK-2** A book is found by a name of 128 random bits that its session alone was told, so no client can name another's (F6).
+//! - **BOOK-2** A book is found by a name of 128 random bits that its session alone was told, so no client
+//!   can name another's (F6).
 
 use crate::digest::Digest;
 use crate::wire::auth::nonce;

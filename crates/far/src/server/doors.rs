@@ -1,7 +1,8 @@
 //! Where a session is found again whose connection broke.
 //!
-//! A session has one thread from its beginning to its end. When its stream breaks, the thread waits at its door; a client that comes with another stream
-//! and shows that it knows the session's name leaves the stream there.
+//! A session has one thread from its beginning to its end. When its stream breaks, the thread waits at its
+//! door; a client that comes with another stream and shows that it knows the session's name leaves the stream
+//! there.
 //!
 //! | state | the session's thread | leaves it by |
 //! |---|---|---|
@@ -10,11 +11,15 @@
 //! | gone | ends, and gives the room back | – |
 //!
 //! - **DOOR-1** Only its own thread serves a session, one stream at a time; newcomers only leave theirs.
-//! - **DOOR-2** A stream is left by those alone who showed the session's name in that stream's own handshake (F6).
-//! - **DOOR-3** Who waits gives way to who needs the room, the longest first: a client that has ended without a word must not cost others theirs.
-//! - **DOOR-4** A stream that was taken at a door is served, or closed: by then its client knows that there is no session to go on with.
+//! - **DOOR-2** A stream is left by those alone who showed the session's name in that stream's own handshake
+//!   (F6).
+//! - **DOOR-3** Who waits gives way to who needs the room, the longest first: a client that has ended without
+//!   a word must not cost others theirs.
+//! - **DOOR-4** A stream that was taken at a door is served, or closed: by then its client knows that there
+//!   is no session to go on with.
 //!
-//! Locks: that of all doors before that of one. `tests/loom_doors.rs` runs a session, newcomers and who needs room in every interleaving.
+//! Locks: that of all doors before that of one. `tests/loom_doors.rs` runs a session, newcomers and who needs
+//! room in every interleaving.
 
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_base::sync::time::Instant;
@@ -105,8 +110,8 @@ impl<V: Visitor> Doors<V> {
         self.all.lock().values().filter(|door| door.inner.lock().waiting.is_some()).count()
     }
 
-    /// Leaves a newcomer at the door whose name it shows (`proves`). Returns the connection that is to be ended for it, if the session does not wait;
-    /// gives the newcomer back if there is no such session.
+    /// Leaves a newcomer at the door whose name it shows (`proves`). Returns the connection that is to be
+    /// ended for it, if the session does not wait; gives the newcomer back if there is no such session.
     pub(crate) fn leave(&self, proves: impl Fn(u128) -> bool, newcomer: V) -> Result<Option<u64>, V> {
         let all = self.all.lock();
         let Some((_, door)) = all.iter().find(|(name, _)| proves(**name)) else {

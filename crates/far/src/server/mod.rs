@@ -1,8 +1,10 @@
 //! A memory server: holds pages for clients that it knows, each client's apart from the others'.
 //!
-//! Every client has one session, and one thread. Its pages live in a book of its own, so no request of one client can name, read or
-//! change another's page (F6); they are given back when the session ends: by the client's word, or when its connection broke and it did not come back
-//! within a time. What all share is one number, the bytes that are promised or held. A child process made by `fork` begins with the pages of its parent's session, whose secret name it knows.
+//! Every client has one session, and one thread. Its pages live in a book of its own, so no request of one
+//! client can name, read or change another's page (F6); they are given back when the session ends: by the
+//! client's word, or when its connection broke and it did not come back within a time. What all share is one
+//! number, the bytes that are promised or held. A child process made by `fork` begins with the pages of its
+//! parent's session, whose secret name it knows.
 //!
 //! | module | noun |
 //! |---|---|
@@ -177,8 +179,9 @@ impl ServerBuilder {
         /// At most so many sessions at once [unless set: 1024]; each costs a thread.
         max_sessions(sessions: usize) -> max_sessions = sessions;
 
-        /// The pages of a client whose connection broke are kept so long for it to come back [unless set: 10 s], if nobody else needs the room. A client
-        /// tries for as long as it waits for an answer ([`stall`](crate::FarMemoryBuilder::stall)).
+        /// The pages of a client whose connection broke are kept so long for it to come back [unless set: 10
+        /// s], if nobody else needs the room. A client tries for as long as it waits for an answer
+        /// ([`stall`](crate::FarMemoryBuilder::stall)).
         linger(linger: Duration) -> linger = linger;
 
         /// Only clients with this key are served.
@@ -257,13 +260,14 @@ impl Server {
         }
     }
 
-    /// Serves one client over a stream that is there already, on this thread; returns when the session has ended. [`shutdown`](Self::shutdown) does
-    /// not end it, but the stream's other end does.
+    /// Serves one client over a stream that is there already, on this thread; returns when the session has
+    /// ended. [`shutdown`](Self::shutdown) does not end it, but the stream's other end does.
     pub fn serve(&self, stream: UnixStream) {
         session::run(&self.shared, stream);
     }
 
-    /// Ends all sessions and waits for their threads. Clients see a lost server: they have second copies, or must stop.
+    /// Ends all sessions and waits for their threads. Clients see a lost server: they have second copies, or
+    /// must stop.
     pub fn shutdown(&mut self) {
         // Relaxed: a flag for itself; the streams' ends make their threads look.
         self.shared.ends.store(true, Relaxed);
@@ -332,7 +336,8 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: TcpStream) {
     threads.extend(started);
 }
 
-/// A client whose machine has gone without a word is noticed within a minute or so; one that only stands still is not taken for such.
+/// A client whose machine has gone without a word is noticed within a minute or so; one that only stands
+/// still is not taken for such.
 fn keep_alive(stream: &TcpStream) {
     // Should it fail, room is given back later, or when others need it.
     let _ = sockopt::set_socket_keepalive(stream, true)

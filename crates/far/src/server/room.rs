@@ -1,7 +1,7 @@
 //! The bytes that all sessions together may hold.
 //!
-//! A session reserves when it opens; what it holds beyond that is taken from what nobody has reserved. So a client that was promised its
-//! room finds it.
+//! A session reserves when it opens; what it holds beyond that is taken from what nobody has reserved. So a
+//! client that was promised its room finds it.
 //!
 //! - **ROOM-1** `promised` is the sum over sessions of max(reserved, held), and never above the capacity.
 

@@ -196,7 +196,8 @@ fn begin<'a>(shared: &'a Shared, wanted: &Open) -> Result<(Share<'a>, Book<'a>),
     let quota = shared.setting.quota_bytes;
     let mut share = with_room(shared, || shared.room.reserve(wanted.reserve_bytes, quota))
         .map_err(|left| format!("{} bytes wanted, {left} can be had here", wanted.reserve_bytes))?;
-    // Each page that two sessions have in common counts for both: either may write it, and then finds the room.
+    // Each page that two sessions have in common counts for both: either may write it, and then finds the
+    // room.
     let begins_with = book.len() as u64 * u64::from(wanted.page_bytes);
     with_room(shared, || share.take(begins_with))
         .map_err(|left| format!("{begins_with} bytes of another session wanted, {left} can be had here"))?;

@@ -7,11 +7,13 @@
 //! | 3 | client | HMAC-SHA256(key, "azekura far client" ‖ 1 ‖ 2), or zeros without a key |
 //! | 4 | server | 1 for yes and the same of "azekura far server", or zeros |
 //!
-//! Who goes on with a session shows that it knows the session's name likewise: by HMAC-SHA256(name, "azekura far session" ‖ 1 ‖ 2), never the name again.
+//! Who goes on with a session shows that it knows the session's name likewise: by HMAC-SHA256(name, "azekura
+//! far session" ‖ 1 ‖ 2), never the name again.
 //!
-//! Every message has a fixed size, so nothing a stranger sends is parsed for a length. Labels differ, so a proof cannot be
-//! reflected; nonces are 256 random bits, so it cannot be replayed. What follows is neither encrypted nor signed frame by frame: on a network
-//! where others can write into a TCP stream, put it through a tunnel.
+//! Every message has a fixed size, so nothing a stranger sends is parsed for a length. Labels differ, so a
+//! proof cannot be reflected; nonces are 256 random bits, so it cannot be replayed. What follows is neither
+//! encrypted nor signed frame by frame: on a network where others can write into a TCP stream, put it through
+//! a tunnel.
 
 use super::VERSION;
 pub use azekura_auth::AuthKey;
@@ -22,7 +24,8 @@ use std::io::{self, Read, Write};
 const MAGIC: [u8; 8] = *b"AZKFAR\r\n";
 const HELLO: usize = 48;
 
-/// A handshake that ended well: what both sides drew for it, so that a proof that is shown in it is good for no other.
+/// A handshake that ended well: what both sides drew for it, so that a proof that is shown in it is good for
+/// no other.
 #[derive(Clone, Copy, Debug)]
 pub struct Meeting {
     hello: [u8; HELLO],

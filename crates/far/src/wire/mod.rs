@@ -1,6 +1,7 @@
 //! What clients and memory servers say to each other, over any byte stream.
 //!
-//! 1. [`auth`]: a handshake of fixed-size messages. Until it ends well, nothing that a stranger sent is looked at but those.
+//! 1. [`auth`]: a handshake of fixed-size messages. Until it ends well, nothing that a stranger sent is
+//!    looked at but those.
 //! 2. Frames: a header of 48 bytes, then `length` bytes of payload.
 //!
 //! | bytes | field |
@@ -15,8 +16,9 @@
 //! | 40..44 | how many pages beyond that one are meant |
 //! | 44..48 | CRC-32C of bytes 0..44 |
 //!
-//! Numbers are little-endian. Requests may be sent without waiting; a server answers them in order. `Put` and `Get` may mean a *run*: pages that follow one another, at most
-//! [`MAX_PAYLOAD`] of bytes together; one request and one answer for all of them.
+//! Numbers are little-endian. Requests may be sent without waiting; a server answers them in order. `Put` and
+//! `Get` may mean a *run*: pages that follow one another, at most [`MAX_PAYLOAD`] of bytes together; one
+//! request and one answer for all of them.
 //!
 //! | request | payload | answer |
 //! |---|---|---|
@@ -260,7 +262,8 @@ pub struct Open {
     pub page_bytes: u32,
     /// Bytes that must be there for this session from now on.
     pub reserve_bytes: u64,
-    /// The session whose pages this one begins with, by the name it was given; 0 for none. A child process begins so.
+    /// The session whose pages this one begins with, by the name it was given; 0 for none. A child process
+    /// begins so.
     pub like: u128,
 }
 

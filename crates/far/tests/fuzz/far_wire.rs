@@ -1,5 +1,6 @@
-//! Entry: what a stranger or a broken peer sends to a memory server, and what one sends back. Frames or a refusal, never a panic; a server
-//! answers only frames, and nothing of a session is left when its connection has ended.
+//! Entry: what a stranger or a broken peer sends to a memory server, and what one sends back. Frames or a
+//! refusal, never a panic; a server answers only frames, and nothing of a session is left when its connection
+//! has ended.
 
 use azekura_far::wire::auth::{AuthKey, admit, introduce};
 use azekura_far::wire::{HEADER, Header, Open, Opened, VERSION};
@@ -10,8 +11,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
-/// Bit 0 of the first byte makes each frame's checksums good again, so that what lies behind them is reached; bit 1 sends the frames to a server, bit
-/// 2 speaks the handshake. The rest is what is sent.
+/// Bit 0 of the first byte makes each frame's checksums good again, so that what lies behind them is reached;
+/// bit 1 sends the frames to a server, bit 2 speaks the handshake. The rest is what is sent.
 pub(crate) fn far_wire(data: &[u8]) {
     let (&how, bytes) = data.split_first().unwrap_or((&0, &[]));
     let bytes = if how & 1 != 0 { mended(bytes) } else { bytes.to_vec() };
@@ -26,7 +27,8 @@ pub(crate) fn far_wire(data: &[u8]) {
     }
 }
 
-/// Reads frames as both sides do; what is read is written again to the same bytes. Returns how many there are.
+/// Reads frames as both sides do; what is read is written again to the same bytes. Returns how many there
+/// are.
 fn frames(mut bytes: &[u8]) -> usize {
     for count in 0.. {
         let Some((head, rest)) = bytes.split_first_chunk::<HEADER>() else { return count };
@@ -93,8 +95,8 @@ fn handshake(bytes: &[u8]) {
     let _ = introduce(&mut Stranger(bytes), None);
 }
 
-/// A client that has been let in says this; how many answers it gets. One session at a time: what another one is promised would be taken for what
-/// this one left behind.
+/// A client that has been let in says this; how many answers it gets. One session at a time: what another one
+/// is promised would be taken for what this one left behind.
 fn session(bytes: &[u8]) -> usize {
     static SERVER: OnceLock<Mutex<Server>> = OnceLock::new();
     let listen =

@@ -1,10 +1,12 @@
 //! The initial build (section 3.2): from sorted rows to every PE's leaves and index pages.
 //!
-//! 1. The rows are sorted by key and cut into leaves, filled to a given part; the leaves are spread evenly over the PEs, neighbours together.
+//! 1. The rows are sorted by key and cut into leaves, filled to a given part; the leaves are spread evenly
+//!    over the PEs, neighbours together.
 //! 2. One B-tree is built over them, bottom up: the SIB.
-//! 3. Its index pages go to every PE, from the root, left to right (*left-recursively*); each PE numbers them as they come: the CWB.
-//! 4. In the same order, each PE drops the pages that no leaf of its own is below, and all tell each other the numbers of what they kept, for the
-//!    pointer pages: the Fat-Btree.
+//! 3. Its index pages go to every PE, from the root, left to right (*left-recursively*); each PE numbers them
+//!    as they come: the CWB.
+//! 4. In the same order, each PE drops the pages that no leaf of its own is below, and all tell each other
+//!    the numbers of what they kept, for the pointer pages: the Fat-Btree.
 //!
 //! The steps are the same for the three placements; they differ in who keeps what.
 
@@ -48,8 +50,8 @@ struct Page {
     below: std::ops::Range<usize>,
 }
 
-/// Builds a tree over leaves, given by their first keys in order; the first leaf takes what comes before its own as well. Every PE gets a part, in
-/// the order of their numbers.
+/// Builds a tree over leaves, given by their first keys in order; the first leaf takes what comes before its
+/// own as well. Every PE gets a part, in the order of their numbers.
 ///
 /// # Panics
 ///
@@ -162,7 +164,8 @@ fn numbers(
     numbers
 }
 
-/// The PEs whose leaves are below a page. Leaves are spread in order, so those between the first and the last one's.
+/// The PEs whose leaves are below a page. Leaves are spread in order, so those between the first and the last
+/// one's.
 fn owners(
     depth: usize,
     place: usize,

@@ -1,7 +1,7 @@
 //! Learning facts; splitting pages that are full.
 //!
-//! A change is made at once, before anybody else looks: a local descent from the root never meets one half done, and right links serve those
-//! who were sent to a page from another PE.
+//! A change is made at once, before anybody else looks: a local descent from the root never meets one half
+//! done, and right links serve those who were sent to a page from another PE.
 
 use crate::id::{LogicalPageId, PageNo, Pointer};
 use crate::index::{Index, IndexPage, PageCopy, PointerEntry};
@@ -86,7 +86,8 @@ impl Index {
         self.entries_mut(parent).replace(&range, 0, &id);
     }
 
-    /// Splits the last page of a path if it is too full, and those above it as they fill up; lets it go if it is not kept any more.
+    /// Splits the last page of a path if it is too full, and those above it as they fill up; lets it go if it
+    /// is not kept any more.
     fn fit(&mut self, mut path: Vec<PageNo>) {
         let Some(page) = path.last().copied() else { return };
         if self.is_unneeded(page) {
@@ -128,7 +129,8 @@ impl Index {
         let id = self.split_pointer(parent, &middle, right_page);
         self.entries_mut(parent).replace(&range, 0, &id);
         if level == 1 {
-            // One half may be without leaves of this PE now. A pointer takes its place, so the parent does not shrink.
+            // One half may be without leaves of this PE now. A pointer takes its place, so the parent does
+            // not shrink.
             for half in [Target::At(middle), self.before(&range.low)] {
                 let path = self.path(&half);
                 if path.last().is_some_and(|page| self.is_unneeded(*page)) {
@@ -142,7 +144,8 @@ impl Index {
         Target::Before(Some(low.to_vec()))
     }
 
-    /// The pointer to the right half, when its left half's is an entry that lists copies: the copies will split it, too.
+    /// The pointer to the right half, when its left half's is an entry that lists copies: the copies will
+    /// split it, too.
     fn split_pointer(&mut self, parent: PageNo, middle: &[u8], right: PageNo) -> LogicalPageId {
         let id = self.pages[&parent].entries.find(&Target::At(middle.to_vec())).value;
         let Some(entry) = self.pointers.get_mut(id) else { return LogicalPageId::page(self.me, right) };

@@ -1,8 +1,9 @@
 //! The index pages of one PE: what it knows of the way to each leaf.
 //!
-//! The leaves are the truth; everything here is *soft state*, made again from the leaves' fences and from what was given away. An index that is
-//! behind leads to a leaf that was right at some version, and from there right links and newer facts lead on. So copies at different PEs need not
-//! agree, nor have the same shape, and no copy is ever waited for (hazards B2, B4).
+//! The leaves are the truth; everything here is *soft state*, made again from the leaves' fences and from
+//! what was given away. An index that is behind leads to a leaf that was right at some version, and from
+//! there right links and newer facts lead on. So copies at different PEs need not agree, nor have the same
+//! shape, and no copy is ever waited for (hazards B2, B4).
 //!
 //! | page | entries |
 //! |---|---|
@@ -10,9 +11,10 @@
 //! | above | a page of this PE, directly; or an entry of a pointer page, if copies elsewhere have to be known |
 //!
 //! - **INDEX-1** The root covers all keys and never moves; an inner entry covers what its local page covers.
-//! - **INDEX-2** (I2) Each fact in it was true at its version; of two about a key the newer one is kept (RANGES-2).
-//! - **INDEX-3** Fat-Btree: below an entry is a local page exactly if a leaf of this PE is (section 2). When the last one leaves, the page goes;
-//!   when one arrives, the path to it comes first (hazard B6).
+//! - **INDEX-2** (I2) Each fact in it was true at its version; of two about a key the newer one is kept
+//!   (RANGES-2).
+//! - **INDEX-3** Fat-Btree: below an entry is a local page exactly if a leaf of this PE is (section 2). When
+//!   the last one leaves, the page goes; when one arrives, the path to it comes first (hazard B6).
 
 mod build;
 mod change;
@@ -164,7 +166,8 @@ impl Index {
         }
     }
 
-    /// One step down, or to the right, from a page of this PE; `None` if the page is not there or begins behind the target.
+    /// One step down, or to the right, from a page of this PE; `None` if the page is not there or begins
+    /// behind the target.
     pub(crate) fn step(&self, page: PageNo, target: &Target, choice: Choice) -> Option<Step> {
         let index_page =
             self.pages.get(&page).filter(|page| !target.is_left_of(&page.entries.range().low))?;
@@ -205,7 +208,8 @@ impl Index {
         self.pages[&page].entries.iter().filter_map(fact).collect()
     }
 
-    /// The PEs that keep a copy of the index page above the leaf of `target`, as far as is known: those whose leaves are below it.
+    /// The PEs that keep a copy of the index page above the leaf of `target`, as far as is known: those whose
+    /// leaves are below it.
     pub(crate) fn sharers(&self, target: &Target) -> BTreeSet<PeId> {
         self.around(target).into_iter().map(|fact| fact.pe).filter(|pe| *pe != self.me).collect()
     }

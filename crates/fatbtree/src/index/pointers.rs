@@ -1,4 +1,5 @@
-//! Pointer pages (section 3.1, figure 2): for index pages that have copies, or are elsewhere only, where those are.
+//! Pointer pages (section 3.1, figure 2): for index pages that have copies, or are elsewhere only, where
+//! those are.
 
 use serde::{Deserialize, Serialize};
 

@@ -10,7 +10,8 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> MembershipError {
     |source| MembershipError::File { path: path.to_owned(), source }
 }
 
-/// Where a node learns who else there is. A file, or a service such as etcd: it may change while nodes run, and be away for a time.
+/// Where a node learns who else there is. A file, or a service such as etcd: it may change while nodes run,
+/// and be away for a time.
 pub trait Meta {
     /// Who belongs to the cluster now.
     ///
@@ -19,7 +20,8 @@ pub trait Meta {
     /// [`MembershipError`]; a node that runs goes on with what it knows.
     fn members(&self) -> Result<Membership, MembershipError>;
 
-    /// Puts a newer list in the place of the one that it was made from ([`with`](Membership::with), [`without`](Membership::without)), at once and for all.
+    /// Puts a newer list in the place of the one that it was made from ([`with`](Membership::with),
+    /// [`without`](Membership::without)), at once and for all.
     ///
     /// # Errors
     ///
@@ -83,7 +85,8 @@ impl Membership {
         Ok(members)
     }
 
-    /// Into a file, in the place of what it held: whole or not at all, and for good when this returns. Paths below its directory are written relative to that.
+    /// Into a file, in the place of what it held: whole or not at all, and for good when this returns. Paths
+    /// below its directory are written relative to that.
     ///
     /// # Errors
     ///

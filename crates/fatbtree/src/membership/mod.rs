@@ -1,6 +1,7 @@
 //! Who belongs to a cluster, and where each node is: a file that every node has, or a service that knows.
 //!
-//! Nothing depends on it for where *keys* are: that is what leaves say. It says whom to ask, and how the keys were shared when the cluster began.
+//! Nothing depends on it for where *keys* are: that is what leaves say. It says whom to ask, and how the keys
+//! were shared when the cluster began.
 //!
 //! ```
 //! use azekura_fatbtree::Membership;
@@ -75,7 +76,8 @@ pub struct Member {
     /// When the cluster began its keys began here; `None`: it came later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// It has left the cluster. It stays on the list for its number, and for what was its when the cluster began.
+    /// It has left the cluster. It stays on the list for its number, and for what was its when the cluster
+    /// began.
     #[serde(default, skip_serializing_if = "is_false")]
     pub left: bool,
 }
@@ -106,7 +108,8 @@ const fn first() -> u64 {
 pub struct ListMark {
     /// Its version.
     pub version: u64,
-    /// Tells lists of one version apart, unless chance is against it (CRC-32C); 0: what is in it is not known.
+    /// Tells lists of one version apart, unless chance is against it (CRC-32C); 0: what is in it is not
+    /// known.
     pub digest: u32,
 }
 
@@ -242,7 +245,8 @@ impl Membership {
         self.version
     }
 
-    /// Its version, with what tells it from another list of that version. Where each node has the key file says nothing.
+    /// Its version, with what tells it from another list of that version. Where each node has the key file
+    /// says nothing.
     #[must_use]
     pub fn mark(&self) -> ListMark {
         let text = self.to_text(Path::new(""));
@@ -311,7 +315,8 @@ impl Membership {
     }
 }
 
-/// Keys at which the shares of `nodes` nodes begin, so that keys of letters and digits are spread evenly by their first byte.
+/// Keys at which the shares of `nodes` nodes begin, so that keys of letters and digits are spread evenly by
+/// their first byte.
 #[must_use]
 pub fn even_shares(nodes: u16) -> Vec<String> {
     const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";

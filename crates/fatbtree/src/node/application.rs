@@ -66,7 +66,8 @@ pub trait Application {
     /// Runs it on the rows of this node, in a transaction of its own.
     fn run(&self, asked: Asked) -> Task<'_, Result<Ran, RunError>>;
 
-    /// Makes ready for a transaction that stays open over several requests ([`Work::Step`](crate::Work::Step)). Nothing happens before its first step.
+    /// Makes ready for a transaction that stays open over several requests
+    /// ([`Work::Step`](crate::Work::Step)). Nothing happens before its first step.
     ///
     /// # Errors
     ///

@@ -1,15 +1,17 @@
 //! The paper's protocols (section 3.4): locks hand over hand on the way down, and on all copies for a split.
 //!
-//! **Search and update**: IS (IX for an update) on the root; then, page by page, the lock on the child, at whichever PE it is, before the parent's
-//! is released. S (X) on the leaf.
+//! **Search and update**: IS (IX for an update) on the root; then, page by page, the lock on the child, at
+//! whichever PE it is, before the parent's is released. S (X) on the leaf.
 //!
-//! **Split, B-OPT**: the leaf is released. From the root down: SIX on all copies of a page, in the order of their PEs; when a page has room for
-//! one more entry, all above it is released. Then X on all copies of what is held, X on the leaf, the change, at all copies.
+//! **Split, B-OPT**: the leaf is released. From the root down: SIX on all copies of a page, in the order of
+//! their PEs; when a page has room for one more entry, all above it is released. Then X on all copies of what
+//! is held, X on the leaf, the change, at all copies.
 //!
 //! **Split, INC-OPT**: X at once, on the lowest index page; from the root only if that is full.
 //!
-//! Locks are taken downwards, and for one page in the order of PEs, so nobody waits in a circle (hazard B3). They are held across messages: a node
-//! that is gone stops everybody, which is why this is for figures and not offered to users.
+//! Locks are taken downwards, and for one page in the order of PEs, so nobody waits in a circle (hazard B3).
+//! They are held across messages: a node that is gone stops everybody, which is why this is for figures and
+//! not offered to users.
 
 use std::rc::Rc;
 
@@ -162,7 +164,8 @@ impl Node {
         (copies.to_vec(), is_full)
     }
 
-    /// Splits a leaf that is locked, if it is still too full. Returns what the index pages above have to know.
+    /// Splits a leaf that is locked, if it is still too full. Returns what the index pages above have to
+    /// know.
     async fn split_locked(&self, page: PageNo) -> Option<Vec<Fact>> {
         let old = self.leaf(page)?;
         let weight = self.store.weigh(old.range.clone()).await.ok()?;
@@ -211,7 +214,8 @@ impl Node {
         self.release(id, PageCopy { pe: self.me, page });
     }
 
-    /// Locks a page wherever it is, or raises the lock that the request has on it. Tells whether the page is full.
+    /// Locks a page wherever it is, or raises the lock that the request has on it. Tells whether the page is
+    /// full.
     async fn acquire(&self, id: RequestId, at: PageCopy, mode: LockMode) -> bool {
         if at.pe == self.me {
             return self.acquire_here(id, at.page, mode).await;

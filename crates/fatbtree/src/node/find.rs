@@ -1,11 +1,12 @@
 //! A request that is looking for its leaf.
 //!
-//! 1. It was sent to a leaf: there, and along right links inside this PE, until a leaf covers the target. Then the work is done.
+//! 1. It was sent to a leaf: there, and along right links inside this PE, until a leaf covers the target.
+//!    Then the work is done.
 //! 2. Else down from the index page it was sent to, or from the root.
 //! 3. No leaf here: if it came here and its source has not decided yet, wait for that.
 //! 4. Else, if the leaves in key order have one, there: an index can be behind, and only PE 0 has one in SIB.
-//! 5. Else send it on by the newest fact that is known, to its owner or to a copy of an index page. If no fact is newer than the one that sent
-//!    it here (NODE-3), tell the origin.
+//! 5. Else send it on by the newest fact that is known, to its owner or to a copy of an index page. If no
+//!    fact is newer than the one that sent it here (NODE-3), tell the origin.
 //!
 //! Who sent a request by what was not true any more is told what is.
 
@@ -90,7 +91,8 @@ impl Node {
         route
     }
 
-    /// From a leaf, by right links, to the leaf of the target, if that is at this PE and this way leads to it.
+    /// From a leaf, by right links, to the leaf of the target, if that is at this PE and this way leads to
+    /// it.
     async fn reach_leaf(&self, find: &Find, page: PageNo) -> Option<PageNo> {
         let target = &find.target;
         let access = if find.work.is_write() { Access::Change } else { Access::Read };
@@ -107,8 +109,8 @@ impl Node {
         None
     }
 
-    /// Further keys of a transaction whose leaf has come, but is not owned yet: waits before any lock is held (NODE-2). Who has been told that a leaf
-    /// was moved finds its keys at the receiver.
+    /// Further keys of a transaction whose leaf has come, but is not owned yet: waits before any lock is held
+    /// (NODE-2). Who has been told that a leaf was moved finds its keys at the receiver.
     async fn wait_for_others(&self, work: &Work) {
         let (Work::Run { others, .. } | Work::Step { others, .. }) = work else { return };
         for key in others {

@@ -62,8 +62,8 @@ impl Node {
         }
     }
 
-    /// Up to `limit` rows of a range, from its end backwards if `reverse`. Each leaf is read at one moment; a scan over several is not one moment,
-    /// but a key that is there all the time comes once, and in order.
+    /// Up to `limit` rows of a range, from its end backwards if `reverse`. Each leaf is read at one moment; a
+    /// scan over several is not one moment, but a key that is there all the time comes once, and in order.
     ///
     /// # Errors
     ///
@@ -153,8 +153,8 @@ impl Node {
         }
     }
 
-    /// Whether a transaction goes on whose step was refused because its keys are not at its home: it does unless one of its leaves has gone there, which
-    /// has ended it. `first` is a key that it has touched.
+    /// Whether a transaction goes on whose step was refused because its keys are not at its home: it does
+    /// unless one of its leaves has gone there, which has ended it. `first` is a key that it has touched.
     ///
     /// # Errors
     ///
@@ -193,8 +193,8 @@ impl Node {
         reply.flatten()
     }
 
-    /// The connection to a node has ended. What was sent there will not be answered, or its answer has to be asked for: nobody waits for it until
-    /// the time is up.
+    /// The connection to a node has ended. What was sent there will not be answered, or its answer has to be
+    /// asked for: nobody waits for it until the time is up.
     pub fn lost_touch(&self, pe: PeId) {
         for waiting in self.state.borrow().waiting.values().filter(|waiting| waiting.sent_to == Some(pe)) {
             waiting.slot.put(None);
@@ -244,7 +244,8 @@ impl Node {
     }
 }
 
-/// What a scan still has to read after a leaf: all beyond the last row if the leaf has more, else all beyond the leaf.
+/// What a scan still has to read after a leaf: all beyond the last row if the leaf has more, else all beyond
+/// the leaf.
 fn rest_of(rest: KeyRange, reverse: bool, last: Option<&Row>, leaf: &KeyRange) -> Option<KeyRange> {
     match (reverse, last) {
         (false, Some((key, _))) => {

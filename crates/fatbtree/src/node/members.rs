@@ -1,12 +1,15 @@
 //! Who belongs to the cluster, as far as this node knows.
 //!
-//! - **MEMBERS-1** Who has left has left for good, whatever a list of members says: its number is not given again. It comes back, if at all, as a new
-//!   node. So *left* is a set that only grows, and may be told in any order, twice, and by anybody.
-//! - **MEMBERS-2** The list of members has a version. A node goes by the newest that it has been given, remembers its version for good, and refuses an
-//!   older one. Nodes tell each other their versions, so that each learns that there is a newer one; it has to be given the list itself. A list that says it is a version
-//!   which this node, or another that it has heard, knows with other contents is refused ([`ListMark`]): by nodes that meet, too, and by who is to keep a farewell.
-//! - **MEMBERS-3** Who may have to be sent on by what this node knows: the list's nodes, and all whose stores it remembers (`met`), also such as are on a newer
-//!   list only.
+//! - **MEMBERS-1** Who has left has left for good, whatever a list of members says: its number is not given
+//!   again. It comes back, if at all, as a new node. So *left* is a set that only grows, and may be told in
+//!   any order, twice, and by anybody.
+//! - **MEMBERS-2** The list of members has a version. A node goes by the newest that it has been given,
+//!   remembers its version for good, and refuses an older one. Nodes tell each other their versions, so that
+//!   each learns that there is a newer one; it has to be given the list itself. A list that says it is a
+//!   version which this node, or another that it has heard, knows with other contents is refused
+//!   ([`ListMark`]): by nodes that meet, too, and by who is to keep a farewell.
+//! - **MEMBERS-3** Who may have to be sent on by what this node knows: the list's nodes, and all whose stores
+//!   it remembers (`met`), also such as are on a newer list only.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -74,7 +77,8 @@ impl Members {
 }
 
 impl Node {
-    /// Takes a new node into the cluster. It gets keys when leaves are moved to it. Without effect if it has left.
+    /// Takes a new node into the cluster. It gets keys when leaves are moved to it. Without effect if it has
+    /// left.
     pub fn join(&self, pe: PeId) {
         let is_new = {
             let mut known = self.members.known.borrow_mut();
@@ -219,7 +223,8 @@ impl Node {
                 self.settle(id).await;
             }
             self.hear_anew();
-            // Who left is told of by whoever knows it: it may be stopped before it has heard of all who wait for it.
+            // Who left is told of by whoever knows it: it may be stopped before it has heard of all who wait
+            // for it.
             let others = self.others().into_iter().filter(|other| *other != from);
             others.for_each(|other| self.send(other, &Message::Left { pe }));
         }

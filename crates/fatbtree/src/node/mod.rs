@@ -24,13 +24,15 @@
 //! | writes a row | IX |
 //! | splits, merges, moves | X |
 //!
-//! - **NODE-1** A leaf answers only under a lock, after its fences were compared with the target *under that lock*. That is the
-//!   linearization point; index pages decide about the number of hops only.
-//! - **NODE-2** Nobody who holds a lock waits for a lock of another node. A merge locks two leaves, and a transaction of several keys all of theirs,
-//!   from left to right (a leaf's first key never changes while it has its number); all else locks one. A
-//!   move waits for another node under a lock, but not for a lock of that node, and not longer than `move_timeout`. So there is no circle (B3).
-//! - **NODE-3** A request that is sent on because its receiver owns the leaf carries the version of that fact. A receiver that does not own
-//!   it knows a newer fact (I3) or says so; so versions grow along the way, and it ends.
+//! - **NODE-1** A leaf answers only under a lock, after its fences were compared with the target *under that
+//!   lock*. That is the linearization point; index pages decide about the number of hops only.
+//! - **NODE-2** Nobody who holds a lock waits for a lock of another node. A merge locks two leaves, and a
+//!   transaction of several keys all of theirs, from left to right (a leaf's first key never changes while it
+//!   has its number); all else locks one. A move waits for another node under a lock, but not for a lock of
+//!   that node, and not longer than `move_timeout`. So there is no circle (B3).
+//! - **NODE-3** A request that is sent on because its receiver owns the leaf carries the version of that
+//!   fact. A receiver that does not own it knows a newer fact (I3) or says so; so versions grow along the
+//!   way, and it ends.
 //! - **NODE-4** The store is changed first, then memory, both under the leaf's lock.
 
 mod application;
@@ -90,7 +92,8 @@ pub struct Parts {
     pub application: Rc<dyn Application>,
     /// How the cluster began.
     pub founding: Founding,
-    /// Who belongs to it now, as the list of members says: without those that have left, with those that came later and had no keys when it began.
+    /// Who belongs to it now, as the list of members says: without those that have left, with those that came
+    /// later and had no keys when it began.
     pub members: Vec<PeId>,
     /// Settings.
     pub options: Options,
@@ -167,8 +170,8 @@ impl fmt::Debug for Node {
 }
 
 impl Node {
-    /// Starts a node on its store: makes the index from its leaves, finishes what moves were under way, tells the others
-    /// what it has and asks what they have.
+    /// Starts a node on its store: makes the index from its leaves, finishes what moves were under way, tells
+    /// the others what it has and asks what they have.
     ///
     /// # Errors
     ///
@@ -258,7 +261,8 @@ impl Node {
         let mut wrong = self.state.borrow().index.verify(&self.leaves());
         // LEAVE-1.
         let state = self.state.borrow();
-        // A store without its keys keeps nothing but the founding shares; it is told the rest before it settles (LEAVE-5).
+        // A store without its keys keeps nothing but the founding shares; it is told the rest before it
+        // settles (LEAVE-5).
         let is_kept = |fact: &Fact| self.is_settled() || fact.version > 1;
         let leads_astray = facts(&state.given)
             .filter(|fact| is_kept(fact) && !self.has_left(self.me) && self.has_left(fact.pe));
@@ -290,7 +294,8 @@ impl Node {
         self.counts.set(counts);
     }
 
-    /// Keeps a fact in the index, where the placement has a place for it. One about this node is old: it has its leaves there.
+    /// Keeps a fact in the index, where the placement has a place for it. One about this node is old: it has
+    /// its leaves there.
     fn learn(&self, fact: &Fact) {
         if fact.pe == self.me {
             return;
@@ -308,7 +313,8 @@ impl Node {
         facts.iter().for_each(|fact| self.learn(fact));
     }
 
-    /// Tells the holders of the index page above these leaves, once: a message that is lost costs hops, nothing else.
+    /// Tells the holders of the index page above these leaves, once: a message that is lost costs hops,
+    /// nothing else.
     fn tell(&self, facts: &[Fact]) {
         let Some(first) = facts.first() else { return };
         let target = Target::At(first.range.low.clone());
@@ -336,7 +342,8 @@ impl Node {
         self.state.borrow().leaves.get(&page).cloned()
     }
 
-    /// The store failed in a change of structure: memory and store may differ now, so nothing is answered any more.
+    /// The store failed in a change of structure: memory and store may differ now, so nothing is answered any
+    /// more.
     fn fail(&self, error: &StoreError) {
         self.refuse(error.to_string());
     }

@@ -1,6 +1,7 @@
 //! Whether this node's store is the one that the others know, and how a new one comes to its keys.
 //!
-//! A store that was lost must not pass for one that never had a row. So each has a *name*, drawn when it was made, and others remember it:
+//! A store that was lost must not pass for one that never had a row. So each has a *name*, drawn when it was
+//! made, and others remember it:
 //!
 //! | the store | others | this node |
 //! |---|---|---|
@@ -9,15 +10,18 @@
 //! | new, and its loss was accepted | as if it was unknown; the old name is forgotten | owns, empty, what nobody else has |
 //! | settled, and they know its name | go on | goes on |
 //!
-//! - **STORE-1** A store has settled only after every other member has remembered its name for good. So any one of them notices another store in its place.
+//! - **STORE-1** A store has settled only after every other member has remembered its name for good. So any
+//!   one of them notices another store in its place.
 //! - **STORE-2** A node answers for no key, takes no leaf and decides no move before its store has settled.
-//! - **STORE-3** What a new store owns are the keys of which the newest fact that any other node knows, its own leaves, what it gave away, or the founding
-//!   shares, says that they are this PE's. Others' facts of one key only ever get newer, so it does not matter that they are asked one after
-//!   the other. No leaf is owned twice: who owns a key, or gave it away, knows a newer fact than any that led there (I2, I3).
-//! - **STORE-4** Its leaves are newer than anything that anybody knows: old facts about the lost store lead nobody astray.
+//! - **STORE-3** What a new store owns are the keys of which the newest fact that any other node knows, its
+//!   own leaves, what it gave away, or the founding shares, says that they are this PE's. Others' facts of
+//!   one key only ever get newer, so it does not matter that they are asked one after the other. No leaf is
+//!   owned twice: who owns a key, or gave it away, knows a newer fact than any that led there (I2, I3).
+//! - **STORE-4** Its leaves are newer than anything that anybody knows: old facts about the lost store lead
+//!   nobody astray.
 //!
-//! A leaf that the lost store was about to give away, and that its receiver keeps, is the receiver's, unless somebody knows something newer of its keys:
-//! nobody else has the rows.
+//! A leaf that the lost store was about to give away, and that its receiver keeps, is the receiver's, unless
+//! somebody knows something newer of its keys: nobody else has the rows.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -127,7 +131,8 @@ impl Node {
         ))
     }
 
-    /// Whether another node comes with the store that this one knows it to have. Remembers one that it did not know, if it has had its keys.
+    /// Whether another node comes with the store that this one knows it to have. Remembers one that it did
+    /// not know, if it has had its keys.
     pub async fn admits(&self, pe: PeId, shown: Credentials) -> bool {
         let known = self.state.borrow().met.get(&pe).copied();
         match known {
@@ -189,7 +194,8 @@ impl Node {
         }
     }
 
-    /// One of those who are heard has left: what others have told before may lead to it, and what they know now does not (LEAVE-5).
+    /// One of those who are heard has left: what others have told before may lead to it, and what they know
+    /// now does not (LEAVE-5).
     pub(super) fn hear_anew(&self) {
         if !self.is_settled() {
             let mut heard = self.standing.heard.borrow_mut();
@@ -200,7 +206,8 @@ impl Node {
         self.standing.bell.ring();
     }
 
-    /// The hearing that is going on: an answer to an earlier one, or to an earlier start, may be older than what it has to be newer than (LEAVE-5).
+    /// The hearing that is going on: an answer to an earlier one, or to an earlier start, may be older than
+    /// what it has to be newer than (LEAVE-5).
     fn hearing(&self) -> (u64, u64) {
         (self.state.borrow().incarnation, self.standing.heard.borrow().number)
     }
@@ -228,7 +235,8 @@ impl Node {
         let state = self.state.borrow();
         let mut known: Vec<_> = state.leaves.values().map(|leaf| leaf.fact(self.me)).collect();
         known.extend(facts(&state.given).filter(|fact| fact.pe != self.me));
-        // What reaches beyond the key too: a leaf may have been merged into one before it since the last question.
+        // What reaches beyond the key too: a leaf may have been merged into one before it since the last
+        // question.
         known.retain(|fact| fact.range.high.as_ref().is_none_or(|high| *high > from));
         known.sort_unstable_by(|one, two| one.range.low.cmp(&two.range.low));
         let rest = known.get(FACTS_PER_PAGE).map(|fact| fact.range.low.clone()).filter(|low| *low > from);
@@ -324,8 +332,8 @@ impl Node {
         self.others().into_iter().for_each(|pe| self.tell_own(pe));
     }
 
-    /// From what was heard: this node's leaves, who has the others' keys as far as that has changed since the founding, and moves of the lost store
-    /// whose leaves are with their receivers.
+    /// From what was heard: this node's leaves, who has the others' keys as far as that has changed since the
+    /// founding, and moves of the lost store whose leaves are with their receivers.
     fn inheritance(&self) -> (Vec<LeafHead>, Vec<Fact>, Vec<(MoveId, PeId)>) {
         let mut heard = self.standing.heard.borrow_mut();
         let Heard { known, staged, newest, .. } = &mut *heard;

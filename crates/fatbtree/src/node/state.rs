@@ -155,7 +155,8 @@ impl State {
         self.loads.remove(&page);
     }
 
-    /// The leaf of the target at this PE, whatever the index knows. It keeps the single index's other PEs from needing one, and finds neighbours.
+    /// The leaf of the target at this PE, whatever the index knows. It keeps the single index's other PEs
+    /// from needing one, and finds neighbours.
     pub(super) fn own_leaf(&self, target: &Target) -> Option<&LeafHead> {
         let (_, page) = match target {
             Target::At(key) => self.by_low.range::<Key, _>(..=key).next_back(),
@@ -166,7 +167,8 @@ impl State {
         self.leaves.get(page).filter(|leaf| target.is_in(&leaf.range))
     }
 
-    /// Remembers whom keys were given. What was this PE's own once is no news for its index: it has its leaves there.
+    /// Remembers whom keys were given. What was this PE's own once is no news for its index: it has its
+    /// leaves there.
     pub(super) fn give(&mut self, me: PeId, fact: &Fact) {
         self.given.learn(&fact.range, fact.version, &PageCopy { pe: fact.pe, page: fact.page });
         if fact.pe != me {
@@ -174,14 +176,16 @@ impl State {
         }
     }
 
-    /// What the store has to keep of who was given keys, and for which range, once these are given: all the pieces that change, and what lies between them.
+    /// What the store has to keep of who was given keys, and for which range, once these are given: all the
+    /// pieces that change, and what lies between them.
     pub(super) fn giving(&self, facts_new: &[Fact]) -> (KeyRange, Vec<Fact>) {
         let mut given = self.given.clone();
         for fact in facts_new {
             given.learn(&fact.range, fact.version, &PageCopy { pe: fact.pe, page: fact.page });
         }
         let changed = hull(facts_new);
-        // The pieces that touch the range, whole: where pieces were cut or joined, their neighbours changed as well.
+        // The pieces that touch the range, whole: where pieces were cut or joined, their neighbours changed
+        // as well.
         let touches = |range: &KeyRange| {
             range.overlaps(&changed)
                 || range.high.as_ref() == Some(&changed.low)

@@ -1,4 +1,5 @@
-//! Splits and merges of leaves: one transaction of this PE's store, then it is done for correctness; others are told, once, without waiting.
+//! Splits and merges of leaves: one transaction of this PE's store, then it is done for correctness; others
+//! are told, once, without waiting.
 
 use crate::error::StoreError;
 use crate::id::PageNo;
@@ -12,7 +13,8 @@ use crate::page_service::Access;
 use crate::store::Change;
 
 impl Node {
-    /// After a write that brought so many more rows and bytes: splits a leaf that is too full, merges one that is too empty.
+    /// After a write that brought so many more rows and bytes: splits a leaf that is too full, merges one
+    /// that is too empty.
     pub(super) async fn keep_balance(&self, page: PageNo, rows: isize, bytes: usize) {
         if rows == 0 && bytes == 0 {
             return;
@@ -30,7 +32,8 @@ impl Node {
         }
     }
 
-    /// What a leaf holds after a change. An estimate: what is decided on it is counted again under the leaf's lock.
+    /// What a leaf holds after a change. An estimate: what is decided on it is counted again under the leaf's
+    /// lock.
     pub(super) async fn recount(&self, page: PageNo, rows: isize, bytes: usize) -> Option<Load> {
         let known = self.state.borrow().loads.get(&page).copied();
         let load = match known {
@@ -51,7 +54,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`MoveError::NotHere`] if the leaf does not cover the key any more, [`MoveError::CannotSplit`] if nothing would be left of it.
+    /// [`MoveError::NotHere`] if the leaf does not cover the key any more, [`MoveError::CannotSplit`] if
+    /// nothing would be left of it.
     pub async fn split_leaf(&self, page: PageNo, middle: Key) -> Result<(), MoveError> {
         if self.options.protocol != Protocol::Lazy {
             return Err(MoveError::Protocol);

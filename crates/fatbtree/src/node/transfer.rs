@@ -8,10 +8,11 @@
 //! | 4 | | one transaction: it owns the leaf; says `Installed` | receiver serves | decided: asks, or is told |
 //! | 5 | forgets `decided`, keeps `given` | | | |
 //!
-//! - **MOVE-1** Step 3 is the decision, and only the source makes it, only for a move that it has not given up. A move that it knows nothing of was
-//!   given up: it says so to who asks (presumed abort).
+//! - **MOVE-1** Step 3 is the decision, and only the source makes it, only for a move that it has not given
+//!   up. A move that it knows nothing of was given up: it says so to who asks (presumed abort).
 //! - **MOVE-2** While a leaf is staged its receiver answers for none of its keys: it waits for the decision.
-//! - **MOVE-3** Whoever asks the source afterwards is sent on by `given`, which has a version of its own (I3).
+//! - **MOVE-3** Whoever asks the source afterwards is sent on by `given`, which has a version of its own
+//!   (I3).
 
 use std::fmt;
 
@@ -67,7 +68,8 @@ pub enum MoveError {
     Store(String),
 }
 
-/// Most bytes of rows that are moved at once: with their lengths, and what is known of their surroundings, they fit into a frame.
+/// Most bytes of rows that are moved at once: with their lengths, and what is known of their surroundings,
+/// they fit into a frame.
 const MOST_BYTES: usize = frame::MAX_BYTES / 4 * 3;
 
 /// Stands for the table of who was given what; no leaf has this number.
@@ -90,7 +92,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`MoveError`]; the leaf has not moved, except perhaps after [`MoveError::Store`], after which the node takes no more requests.
+    /// [`MoveError`]; the leaf has not moved, except perhaps after [`MoveError::Store`], after which the node
+    /// takes no more requests.
     pub async fn move_leaf(&self, page: PageNo, to: PeId) -> Result<(), MoveError> {
         if self.options.protocol != Protocol::Lazy {
             return Err(MoveError::Protocol);
@@ -153,7 +156,8 @@ impl Node {
     ) -> Result<(), MoveError> {
         let moved = LeafHead { page, right: None, version: head.version + 1, range: head.range.clone() };
         let fact = moved.fact(to);
-        // One decision at a time: each rewrites what is kept of its neighbours, too. Nothing else is waited for under this lock but the store.
+        // One decision at a time: each rewrites what is kept of its neighbours, too. Nothing else is waited
+        // for under this lock but the store.
         let _decisions = self.locks.lock(DECISIONS, LockMode::X).await;
         let given = self.state.borrow().giving(std::slice::from_ref(&fact));
         let change = Change {
@@ -279,7 +283,8 @@ impl Node {
         if from != id.source || !self.is_settled() {
             return;
         }
-        // Out of the way of a second `Install` while the store works; `is_staged` must stay true for searches.
+        // Out of the way of a second `Install` while the store works; `is_staged` must stay true for
+        // searches.
         let page = self.state.borrow().staged.get(&id).map(|staged| staged.head.page);
         if let Some(page) = page {
             let _held = self.locks.lock(page, LockMode::X).await;

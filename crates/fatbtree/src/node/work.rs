@@ -1,7 +1,7 @@
 //! What is done at a leaf, under its lock.
 //!
-//! A transaction of several keys locks all their leaves, from left to right (NODE-2). The first key of a leaf never changes while the leaf has its
-//! number, so everybody means the same by that.
+//! A transaction of several keys locks all their leaves, from left to right (NODE-2). The first key of a leaf
+//! never changes while the leaf has its number, so everybody means the same by that.
 
 use crate::id::PageNo;
 use crate::key::{Key, Target};
@@ -32,7 +32,8 @@ impl From<Result<Answer, Refusal>> for Worked {
 }
 
 impl Node {
-    /// Does the work at a leaf and answers, unless the leaf does not cover the target any more when its lock is there.
+    /// Does the work at a leaf and answers, unless the leaf does not cover the target any more when its lock
+    /// is there.
     pub(super) async fn work_at(&self, find: &Find, page: PageNo) -> bool {
         if matches!(find.work, Work::Split | Work::Move { .. }) {
             return self.change_leaf(find, page).await;
@@ -45,7 +46,8 @@ impl Node {
         let Some(leaf) = self.leaf(page).filter(|leaf| find.target.is_in(&leaf.range)) else { return false };
         self.pages.fix(page, Access::Again).await;
         let Worked { result, rows, bytes, durable, touched } = self.work(find, &leaf).await;
-        // A split or a move of what is not durable yet has a later place in the same log, so it does not last without it.
+        // A split or a move of what is not durable yet has a later place in the same log, so it does not last
+        // without it.
         drop(held);
         let result = self.lasting(result, durable).await;
         self.count(|counts| counts.worked += 1);

@@ -136,7 +136,8 @@ impl Cluster {
         *self.0.make_application.borrow_mut() = make;
     }
 
-    /// Gives the PEs what was built for them: to be called before they are started for the first time, and after the rows were put on their disks.
+    /// Gives the PEs what was built for them: to be called before they are started for the first time, and
+    /// after the rows were put on their disks.
     pub fn give(&self, parts: Vec<Built>) {
         for (pe, part) in (0..).map(PeId).zip(parts) {
             self.disk(pe).build([], part.heads.clone());
@@ -172,7 +173,8 @@ impl Cluster {
         self.0.disks.keys().copied().find(was_never)
     }
 
-    /// Puts a PE on the list, starts it, and gives all that run the new list. It has its keys, none, once all have told it what they know.
+    /// Puts a PE on the list, starts it, and gives all that run the new list. It has its keys, none, once all
+    /// have told it what they know.
     ///
     /// # Errors
     ///
@@ -304,8 +306,8 @@ impl Cluster {
         }
     }
 
-    /// I1, looked up on the disks: where the live leaves do not partition the keys, and where a node's index is not what it must be. A leaf that came
-    /// is live if its source has decided so.
+    /// I1, looked up on the disks: where the live leaves do not partition the keys, and where a node's index
+    /// is not what it must be. A leaf that came is live if its source has decided so.
     #[must_use]
     pub fn verify(&self) -> Vec<String> {
         let (mut live, mut staged, mut decided): (Vec<LeafHead>, Vec<_>, Vec<_>) = Default::default();

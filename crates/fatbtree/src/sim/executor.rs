@@ -1,4 +1,5 @@
-//! Tasks in virtual time, one at a time. What is ready runs first come, first served; when nothing is, the clock goes on to the next timer.
+//! Tasks in virtual time, one at a time. What is ready runs first come, first served; when nothing is, the
+//! clock goes on to the next timer.
 //!
 //! Tasks belong to groups; a group that ends takes its tasks along at once, as a crash does.
 
@@ -128,7 +129,8 @@ impl Executor {
         Rc::new(Spawner { executor: self.clone(), group })
     }
 
-    /// Begins a task; not in a group that has ended: who still holds something of it cannot bring it back to life.
+    /// Begins a task; not in a group that has ended: who still holds something of it cannot bring it back to
+    /// life.
     pub fn spawn_in(&self, group: Group, task: Task<'static, ()>) {
         if self.0.ended.borrow().contains(&group) {
             return;

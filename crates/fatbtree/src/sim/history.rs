@@ -1,8 +1,9 @@
 //! What clients saw of single keys, and whether one order of all operations explains it (linearizability).
 //!
-//! Every write of a history has a value of its own, so an order of a key's writes tells what each read must see. The check is the search of Wing
-//! and Gong ("Testing and verifying concurrent objects", 1993) with Lowe's memory of states that were tried ("Testing for linearizability",
-//! 2017). A write whose outcome is not known may take effect at any time after it began, or never.
+//! Every write of a history has a value of its own, so an order of a key's writes tells what each read must
+//! see. The check is the search of Wing and Gong ("Testing and verifying concurrent objects", 1993) with
+//! Lowe's memory of states that were tried ("Testing for linearizability", 2017). A write whose outcome is
+//! not known may take effect at any time after it began, or never.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;

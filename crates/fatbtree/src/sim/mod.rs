@@ -1,8 +1,10 @@
-//! A cluster in one thread and in virtual time, determined by a seed: the same nodes, on a net, a clock and disks that are events.
+//! A cluster in one thread and in virtual time, determined by a seed: the same nodes, on a net, a clock and
+//! disks that are events.
 //!
-//! It is an event loop of our own and not `turmoil`, because a node asks for so little: frames, time, chance, tasks. An event is a frame, so delay,
-//! loss and reordering are per frame, harsher than TCP; time has no grain, where tokio's timers have a millisecond, which is longer than everything
-//! the paper measures but a disk access; and a run costs what its events cost.
+//! It is an event loop of our own and not `turmoil`, because a node asks for so little: frames, time, chance,
+//! tasks. An event is a frame, so delay, loss and reordering are per frame, harsher than TCP; time has no
+//! grain, where tokio's timers have a millisecond, which is longer than everything the paper measures but a
+//! disk access; and a run costs what its events cost.
 //!
 //! | module | noun |
 //! |---|---|

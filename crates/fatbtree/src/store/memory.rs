@@ -1,4 +1,5 @@
-//! A store in memory, for simulations: it outlives its node, so a crash of the node is a restart on what was there.
+//! A store in memory, for simulations: it outlives its node, so a crash of the node is a restart on what was
+//! there.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +37,8 @@ struct Content {
 }
 
 impl Disk {
-    /// What it holds of leaves and moves, for checkers: live leaves, leaves that came, moves that were decided.
+    /// What it holds of leaves and moves, for checkers: live leaves, leaves that came, moves that were
+    /// decided.
     #[must_use]
     pub fn structure(&self) -> (Vec<LeafHead>, Vec<Staged>, Vec<(MoveId, PeId)>) {
         let content = self.0.borrow();

@@ -1,7 +1,7 @@
 //! What a PE keeps for good: its rows, and the heads of its leaves.
 //!
-//! Rows of all leaves lie side by side in key order, so a split and a merge change heads only. A change of structure is one transaction, so after
-//! a crash it is wholly there or not at all.
+//! Rows of all leaves lie side by side in key order, so a split and a merge change heads only. A change of
+//! structure is one transaction, so after a crash it is wholly there or not at all.
 
 mod database;
 mod memory;
@@ -17,8 +17,8 @@ pub use memory::{Disk, MemoryStore};
 
 /// What a store does for its node. Each method is atomic, and durable when its task ends.
 pub trait LeafStore {
-    /// Opens it, and counts one more start. A new one has a name of its own, and no leaves: its node asks the others what its keys are, and then
-    /// [settles](Change::settles).
+    /// Opens it, and counts one more start. A new one has a name of its own, and no leaves: its node asks the
+    /// others what its keys are, and then [settles](Change::settles).
     fn recover(&self, founding: Founding) -> Task<'_, Result<Recovered, StoreError>>;
 
     /// The value of a key.

@@ -1,7 +1,7 @@
 //! The committer: one thread that waits for the log, for everybody.
 //!
-//! What was committed while it waited for a flush is the next batch: so any number of commits wait with one thread, and no worker of the node stands
-//! still for a flush.
+//! What was committed while it waited for a flush is the next batch: so any number of commits wait with one
+//! thread, and no worker of the node stands still for a flush.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -21,7 +21,8 @@ struct Guest {
 }
 
 impl Guests {
-    /// Shows a member in, in place of who came before (LISTEN-2). The number is its name, the receiver ends when it must go.
+    /// Shows a member in, in place of who came before (LISTEN-2). The number is its name, the receiver ends
+    /// when it must go.
     pub(super) fn admit(&self, pe: PeId) -> (u64, oneshot::Receiver<()>) {
         let (stay, gone) = oneshot::channel();
         let number = self.next.get();

@@ -1,4 +1,5 @@
-//! The handshake between nodes: who each is, of which cluster and version, and that both know one key, which neither says.
+//! The handshake between nodes: who each is, of which cluster and version, and that both know one key, which
+//! neither says.
 //!
 //! | | who | bytes |
 //! |---|---|---|
@@ -7,9 +8,10 @@
 //! | 3 | caller | HMAC-SHA256(key, "azekura node calls" ‖ 1 ‖ 2) |
 //! | 4 | called | 1 for yes and the same of "azekura node answers"; 2 and the same of "azekura node refuses" if it knows another store of the caller; or zeros: both close |
 //!
-//! Every message has a fixed size: nothing that a stranger sends is read for a length. What a node is not told before it has shown the key: anything
-//! but the other's cluster, PE, epoch and store. What follows are [frames](crate::frame), from the caller only, neither encrypted nor signed one by one: on a network
-//! where others can write into a TCP stream, use a tunnel.
+//! Every message has a fixed size: nothing that a stranger sends is read for a length. What a node is not
+//! told before it has shown the key: anything but the other's cluster, PE, epoch and store. What follows are
+//! [frames](crate::frame), from the caller only, neither encrypted nor signed one by one: on a network where
+//! others can write into a TCP stream, use a tunnel.
 
 use std::io;
 
@@ -113,8 +115,8 @@ pub enum HandshakeError {
 const YES: u8 = 1;
 const OTHER_STORE: u8 = 2;
 
-/// The caller's side: shows the node at the other end, which should be `to`, who this one is. What the other one shows of its store has to be
-/// judged before anything is said.
+/// The caller's side: shows the node at the other end, which should be `to`, who this one is. What the other
+/// one shows of its store has to be judged before anything is said.
 ///
 /// # Errors
 ///
@@ -157,7 +159,8 @@ pub async fn call(
     }
 }
 
-/// The called side: who calls, if it is a member that knows the key, and comes with a store that `admits` it with.
+/// The called side: who calls, if it is a member that knows the key, and comes with a store that `admits` it
+/// with.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! The first message of either side of a handshake, byte by byte ([`handshake`](super::handshake) has the table).
+//! The first message of either side of a handshake, byte by byte ([`handshake`](super::handshake) has the
+//! table).
 
 use std::io;
 

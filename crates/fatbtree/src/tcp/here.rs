@@ -88,7 +88,8 @@ impl Here {
         }
     }
 
-    /// Runs a task beside the others, from now on; the future waits for what comes of it, `None` if it panicked.
+    /// Runs a task beside the others, from now on; the future waits for what comes of it, `None` if it
+    /// panicked.
     pub fn beside<T: 'static>(
         self: &Rc<Self>,
         job: impl FnOnce(Rc<Self>) -> Task<'static, T>,
@@ -97,7 +98,8 @@ impl Here {
         Box::pin(async move { task.await.ok() })
     }
 
-    /// Goes by this list: learns of nodes that have come, and where nodes are now. Nobody is forgotten: that a node has left is said by that node.
+    /// Goes by this list: learns of nodes that have come, and where nodes are now. Nobody is forgotten: that
+    /// a node has left is said by that node.
     ///
     /// # Errors
     ///
@@ -113,7 +115,8 @@ impl Here {
         Ok(())
     }
 
-    /// Has the node leave the cluster; ends when all others know that it has, or have not said so for a time: then it can be stopped.
+    /// Has the node leave the cluster; ends when all others know that it has, or have not said so for a time:
+    /// then it can be stopped.
     ///
     /// # Errors
     ///
@@ -127,7 +130,8 @@ impl Here {
         Ok(())
     }
 
-    /// Reads the list anew whenever another node goes by a newer one, for ever. A list that cannot be read, or is no newer, is left.
+    /// Reads the list anew whenever another node goes by a newer one, for ever. A list that cannot be read,
+    /// or is no newer, is left.
     pub async fn follow(self: Rc<Self>, meta: Arc<dyn Meta + Send + Sync>) {
         loop {
             let news = self.node.newer_list();
@@ -168,8 +172,8 @@ impl NodeHandle {
         (Self { jobs }, queue)
     }
 
-    /// Runs `job` beside the others of the node, and waits for what comes of it. Blocks the calling thread; says so first
-    /// (`azekura_base::blocking` at the caller).
+    /// Runs `job` beside the others of the node, and waits for what comes of it. Blocks the calling thread;
+    /// says so first (`azekura_base::blocking` at the caller).
     ///
     /// # Errors
     ///

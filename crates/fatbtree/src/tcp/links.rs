@@ -6,14 +6,18 @@
 //! | `Up` | the other node has taken the handshake | go |
 //! | `Down` | it failed; calls are made after pauses that grow | are dropped |
 //!
-//! - **LINK-1** What waits is bounded in bytes; beyond that frames are dropped, as a net may do. Nobody waits to send.
-//! - **LINK-2** When a connection ends, what waited for it goes too: nothing is sent that was asked for long ago.
-//! - **LINK-3** A connection on which nothing is taken for [`SILENCE`] is given up by the kernel (`TCP_USER_TIMEOUT`), and idle ones are probed; so a cut
-//!   cable ends a connection just as a killed process does.
-//! - **LINK-4** A node that comes in is there, so it is called at once, and what there is to say to it waits for that call: answers to what it
-//!   asks first. Each coming pays for one call.
-//! - **LINK-5** No frame is lost without a word: with it ends the connection over which the other node speaks here, so that it does not wait for an
-//!   answer that will not come. It reads again, and tells of a write that its outcome is not known.
+//! - **LINK-1** What waits is bounded in bytes; beyond that frames are dropped, as a net may do. Nobody waits
+//!   to send.
+//! - **LINK-2** When a connection ends, what waited for it goes too: nothing is sent that was asked for long
+//!   ago.
+//! - **LINK-3** A connection on which nothing is taken for [`SILENCE`] is given up by the kernel
+//!   (`TCP_USER_TIMEOUT`), and idle ones are probed; so a cut cable ends a connection just as a killed
+//!   process does.
+//! - **LINK-4** A node that comes in is there, so it is called at once, and what there is to say to it waits
+//!   for that call: answers to what it asks first. Each coming pays for one call.
+//! - **LINK-5** No frame is lost without a word: with it ends the connection over which the other node speaks
+//!   here, so that it does not wait for an answer that will not come. It reads again, and tells of a write
+//!   that its outcome is not known.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -126,8 +130,8 @@ impl Links {
         Self { me, key, rng, guests, links: RefCell::default() }
     }
 
-    /// Begins to call another node for `node`, or calls it somewhere else from the next time on. `node` is told each time that it has been reached
-    /// again, and each time that it has been lost.
+    /// Begins to call another node for `node`, or calls it somewhere else from the next time on. `node` is
+    /// told each time that it has been reached again, and each time that it has been lost.
     pub(super) fn add(self: &Rc<Self>, pe: PeId, address: SocketAddr, node: Weak<Node>) {
         if let Some(link) = self.links.borrow().get(&pe) {
             link.address.set(address);

@@ -1,7 +1,9 @@
 //! Connections of other nodes: each is shown in by the handshake, and then only frames come.
 //!
-//! - **LISTEN-1** Of strangers, connections that have not shown the key, there is a bounded number, each for a bounded time, and nothing of theirs is kept.
-//! - **LISTEN-2** A member has one connection: a newer one ends the older, whose other end may be gone without having said so.
+//! - **LISTEN-1** Of strangers, connections that have not shown the key, there is a bounded number, each for
+//!   a bounded time, and nothing of theirs is kept.
+//! - **LISTEN-2** A member has one connection: a newer one ends the older, whose other end may be gone
+//!   without having said so.
 //! - **LISTEN-3** Memory for a frame grows with what has arrived of it, never with what its head says.
 //! - **LISTEN-4** A frame that is refused ends its connection and changes nothing.
 

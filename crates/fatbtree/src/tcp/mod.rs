@@ -11,9 +11,10 @@
 //! | `here` | a node among the tasks of its thread, and a handle for other threads |
 //! | `running` | the thread, and what the node is made of there |
 //!
-//! All of the node runs on one thread and never waits there. What may wait for the device or another transaction, a transaction's work, runs on a thread
-//! of a bounded pool; what waits for the log's flush, which may be milliseconds, waits with the [`Committer`], and keeps neither a thread nor a
-//! leaf's lock meanwhile.
+//! All of the node runs on one thread and never waits there. What may wait for the device or another
+//! transaction, a transaction's work, runs on a thread of a bounded pool; what waits for the log's flush,
+//! which may be milliseconds, waits with the [`Committer`], and keeps neither a thread nor a leaf's lock
+//! meanwhile.
 
 mod committer;
 mod guests;

@@ -85,8 +85,9 @@ impl Tools {
         tokio::task::spawn_blocking(job).await.ok()
     }
 
-    /// As [`run`](Self::run), for the steps and ends of transactions that stay open. There is a thread for each of these, whatever the others wait for: so
-    /// who waits for such a transaction never has the thread that would end it (hazard B5).
+    /// As [`run`](Self::run), for the steps and ends of transactions that stay open. There is a thread for
+    /// each of these, whatever the others wait for: so who waits for such a transaction never has the thread
+    /// that would end it (hazard B5).
     pub async fn run_apart<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         self.apart.spawn_blocking(job).await.ok()
     }
@@ -181,7 +182,8 @@ impl NodeThread {
         self.handle.clone().expect("until it is dropped")
     }
 
-    /// Stops the node in the middle of whatever it does, as a crash would, and waits for its thread. What was acknowledged is durable.
+    /// Stops the node in the middle of whatever it does, as a crash would, and waits for its thread. What was
+    /// acknowledged is durable.
     pub fn stop(mut self) {
         self.end();
     }

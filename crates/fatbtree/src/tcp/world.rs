@@ -55,8 +55,9 @@ impl Spawn for LocalTasks {
     }
 }
 
-/// Threads for what waits for the device or for another transaction (hazard B5). Each job goes on without a place in the queue of
-/// the others, so a bounded number of threads is enough: a job waits only for jobs that have a thread.
+/// Threads for what waits for the device or for another transaction (hazard B5). Each job goes on without a
+/// place in the queue of the others, so a bounded number of threads is enough: a job waits only for jobs that
+/// have a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Threads;
 

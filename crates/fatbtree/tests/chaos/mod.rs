@@ -1,4 +1,5 @@
-//! What happens to a simulated cluster while its clients are at work, and what must be right when it has ended.
+//! What happens to a simulated cluster while its clients are at work, and what must be right when it has
+//! ended.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Debug;

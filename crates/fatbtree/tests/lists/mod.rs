@@ -10,7 +10,8 @@ use azekura_fatbtree::{
     Application, Asked, Key, OpenTransaction, Ran, RunError, Stepped, Target, Task, World,
 };
 
-/// Lists of numbers, on a node's store, with a lock for each key. Who opens transactions here holds their locks until the end, and keeps their changes to itself.
+/// Lists of numbers, on a node's store, with a lock for each key. Who opens transactions here holds their
+/// locks until the end, and keeps their changes to itself.
 pub(crate) struct Lists {
     world: World,
     store: Rc<dyn LeafStore>,

@@ -392,7 +392,8 @@ impl Protocol {
         let Some(search) = state.search else { return };
         let Search { key, at, page, floor } = search;
         let pe = &state.pes[at as usize];
-        // Where it was sent, if that page is there and does not begin behind the key; else by this PE's own index.
+        // Where it was sent, if that page is there and does not begin behind the key; else by this PE's own
+        // index.
         let sent = page.and_then(|page| pe.leaf(page)).filter(|leaf| leaf.low <= key);
         let own = Some(pe.routes[key as usize]).filter(|route| route.pe == at);
         let found = sent.or_else(|| own.and_then(|route| pe.leaf(route.page)).filter(|leaf| leaf.low <= key));

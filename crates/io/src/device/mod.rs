@@ -6,7 +6,8 @@
 //! | [`state`] | `DeviceState`: when a command will be done; pure, for simulators as well |
 //! | here | `Device`: a state with a clock, shared by threads; `DeviceFs` and its files |
 //!
-//! The bytes go where the file system below puts them (usually memory). Only then does the caller wait, in real time, for the device:
+//! The bytes go where the file system below puts them (usually memory). Only then does the caller wait, in
+//! real time, for the device:
 //!
 //! | call | charged |
 //! |---|---|
@@ -18,8 +19,9 @@
 //! | [`File::discard`] | a write without bytes |
 //! | names ([`Fs::sync_dir`]) | a flush |
 //!
-//! Waits are exact to some microseconds: a thread sleeps, with its timer slack at one nanosecond (which stays so), and spins through the
-//! last stretch. Whoever has fewer processors than threads waits longer than the model says.
+//! Waits are exact to some microseconds: a thread sleeps, with its timer slack at one nanosecond (which stays
+//! so), and spins through the last stretch. Whoever has fewer processors than threads waits longer than the
+//! model says.
 
 pub mod model;
 pub mod state;
@@ -60,8 +62,8 @@ impl Device {
         Arc::new(Self::switched_on(model, false))
     }
 
-    /// The same. Waits on a simulated machine end with a spin, as on a real one, instead of taking no processor at all: for whoever compares
-    /// the two.
+    /// The same. Waits on a simulated machine end with a spin, as on a real one, instead of taking no
+    /// processor at all: for whoever compares the two.
     #[must_use]
     pub fn spinning(model: DeviceModel) -> Arc<Self> {
         Arc::new(Self::switched_on(model, true))
@@ -259,7 +261,8 @@ struct DeviceFile {
     device: Arc<Device>,
     /// Asked for direct I/O: its writes go to the device at once, whatever the file system below does.
     direct: bool,
-    /// Bytes written to a buffered file since it was synced. Relaxed: an account, which nothing else depends on.
+    /// Bytes written to a buffered file since it was synced. Relaxed: an account, which nothing else depends
+    /// on.
     owed: AtomicU64,
 }
 

@@ -1,4 +1,5 @@
-//! `DeviceModel`: what a storage device charges for its commands, in numbers; and the devices that the labs use.
+//! `DeviceModel`: what a storage device charges for its commands, in numbers; and the devices that the labs
+//! use.
 //!
 //! | number | what it stands for |
 //! |---|---|
@@ -51,9 +52,9 @@ impl DeviceModel {
     /// The ioDrive of the P-WAL paper (160 GB, SLC, PCI Express 2.0, 2017), as far as its text tells.
     ///
     /// - All together 806 MiB/s: the most that Fig. 3 reached (§5.3.3, 64 KiB by 16 writers; 801 with 8 KiB).
-    /// - A write of 8 KiB takes some 80 µs alone. Fig. 3's curve is not in the text; this follows from §5.3.1: the
-    ///   serial log did a tenth of 1.82 M transactions per second in groups of 16, that is 11,400 writes per second one
-    ///   after the other.
+    /// - A write of 8 KiB takes some 80 µs alone. Fig. 3's curve is not in the text; this follows from
+    ///   §5.3.1: the serial log did a tenth of 1.82 M transactions per second in groups of 16, that is 11,400
+    ///   writes per second one after the other.
     /// - 16 at once: the curve rises up to 16 writers (§2.2, R1).
     /// - No flush: the driver writes past volatile caches. Jitter of 10 % is assumed.
     #[must_use]
@@ -73,7 +74,8 @@ impl DeviceModel {
         }
     }
 
-    /// The same with twice the bandwidth: no drive that was measured, but what shows whether a log at the ioDrive's limit has more in it.
+    /// The same with twice the bandwidth: no drive that was measured, but what shows whether a log at the
+    /// ioDrive's limit has more in it.
     #[must_use]
     pub const fn iodrive_2x() -> Self {
         let bytes_per_s = 2 * Self::iodrive().bytes_per_s;
@@ -82,9 +84,10 @@ impl DeviceModel {
 
     /// A cloud volume behind virtio-blk: FLUSH instead of FUA, and concurrent FLUSHes merged.
     ///
-    /// Fitted to measurements (medians) of such a volume on 2026-11-20: a direct write of 4 KiB 47 µs, FLUSH some 60 µs more, eight
-    /// writers without flush 67 k/s (so three at once), one write of 1 MiB with flush 534 µs, at most 1.75 GiB/s.
-    /// Synchronous 4-KiB writers, measured: 1: 111 µs, 2: 151, 4: 203, 8: 234, 16: 334. Jitter of 20 % is assumed.
+    /// Fitted to measurements (medians) of such a volume on 2026-11-20: a direct write of 4 KiB 47 µs, FLUSH
+    /// some 60 µs more, eight writers without flush 67 k/s (so three at once), one write of 1 MiB with flush
+    /// 534 µs, at most 1.75 GiB/s. Synchronous 4-KiB writers, measured: 1: 111 µs, 2: 151, 4: 203, 8: 234,
+    /// 16: 334. Jitter of 20 % is assumed.
     #[must_use]
     pub const fn cloud() -> Self {
         Self {
@@ -104,8 +107,9 @@ impl DeviceModel {
 
     /// A consumer's NVMe drive with a volatile cache: fast to take bytes, slow to make them safe.
     ///
-    /// `fsync` after 16 KiB on a Samsung 990 Pro: some 890 µs (M. Callaghan, "SSDs, power loss protection and fsync latency",
-    /// January 2026). The rest is of the order that such drives' data sheets give, and assumed: 20 µs, 8 at once, 3 GiB/s.
+    /// `fsync` after 16 KiB on a Samsung 990 Pro: some 890 µs (M. Callaghan, "SSDs, power loss protection and
+    /// fsync latency", January 2026). The rest is of the order that such drives' data sheets give, and
+    /// assumed: 20 µs, 8 at once, 3 GiB/s.
     #[must_use]
     pub const fn ssd() -> Self {
         Self {
@@ -125,8 +129,8 @@ impl DeviceModel {
 
     /// A data-centre NVMe drive with capacitors: its cache is safe, a flush is free.
     ///
-    /// A synced write of 16 KiB on such drives (Samsung PM9A3): from 12 µs up (Callaghan, as above); 8 at once and 4 GiB/s are of the
-    /// order of its data sheet, and assumed.
+    /// A synced write of 16 KiB on such drives (Samsung PM9A3): from 12 µs up (Callaghan, as above); 8 at
+    /// once and 4 GiB/s are of the order of its data sheet, and assumed.
     #[must_use]
     pub const fn plp() -> Self {
         Self {

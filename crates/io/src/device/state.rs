@@ -1,10 +1,13 @@
-//! `DeviceState`: when a command that comes now will be done. Pure: it takes times and gives times, and has no clock.
+//! `DeviceState`: when a command that comes now will be done. Pure: it takes times and gives times, and has
+//! no clock.
 //!
-//! A command waits for a channel, occupies it for its own time and its bytes', and is done no earlier than the shared
-//! bus has carried its bytes. A flush waits for a slot; while it waits, others join it if the model merges.
+//! A command waits for a channel, occupies it for its own time and its bytes', and is done no earlier than
+//! the shared bus has carried its bytes. A flush waits for a slot; while it waits, others join it if the
+//! model merges.
 //!
-//! Times are nanoseconds since the device was switched on. Commands are served in the order of the calls; a time that lies before an
-//! earlier call's is taken as it is (the device may look idle to it), so callers had better come in order.
+//! Times are nanoseconds since the device was switched on. Commands are served in the order of the calls; a
+//! time that lies before an earlier call's is taken as it is (the device may look idle to it), so callers had
+//! better come in order.
 
 use super::model::{DeviceModel, transfer_ns};
 
@@ -64,7 +67,8 @@ impl DeviceState {
         self.counts
     }
 
-    /// Changes the costs of what comes from now on: the device drifts. What is under way ends as it would have.
+    /// Changes the costs of what comes from now on: the device drifts. What is under way ends as it would
+    /// have.
     pub fn change(&mut self, model: DeviceModel) {
         let free = self.channels.iter().copied().min().unwrap_or(0);
         self.channels.resize(model.channels.max(1) as usize, free);

@@ -1,16 +1,16 @@
 //! `Inode`: the contents of one file on a disk that forgets: what is durable, and what was written since.
 //!
-//! Steps of a write: (1) the volatile image takes it, and every read sees it; (2) it joins the list of unsynced
-//! changes; (3) a sync *promotes* it: into the durable image, off the list. A crash starts from the durable image
-//! and lets what it likes of the list happen.
+//! Steps of a write: (1) the volatile image takes it, and every read sees it; (2) it joins the list of
+//! unsynced changes; (3) a sync *promotes* it: into the durable image, off the list. A crash starts from the
+//! durable image and lets what it likes of the list happen.
 //!
 //! - **INODE-1** The volatile image is the durable one with the unsynced changes made in their order.
-//! - **INODE-2** No unsynced change is older than a durable byte it covers: promotion takes the promoted range out
-//!   of what stays on the list, so that the newer bytes win.
-//! - **INODE-3** A sector holds what the cache held at *some* moment: if a crash keeps one write to a sector, it has
-//!   every earlier one to that sector too (writes smaller than a sector share one).
-//! - **INODE-4** A change of length is promoted with whatever is promoted next: lengths are the file system's own
-//!   business, and its journal keeps them in order.
+//! - **INODE-2** No unsynced change is older than a durable byte it covers: promotion takes the promoted
+//!   range out of what stays on the list, so that the newer bytes win.
+//! - **INODE-3** A sector holds what the cache held at *some* moment: if a crash keeps one write to a sector,
+//!   it has every earlier one to that sector too (writes smaller than a sector share one).
+//! - **INODE-4** A change of length is promoted with whatever is promoted next: lengths are the file system's
+//!   own business, and its journal keeps them in order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -204,7 +204,8 @@ impl Inode {
         image
     }
 
-    /// INODE-3: for each sector that some write covers only in part, keeps everything up to the last that is kept.
+    /// INODE-3: for each sector that some write covers only in part, keeps everything up to the last that is
+    /// kept.
     ///
     /// By I/O and not by place on the list: the pieces of a write that promotion has cut up share its fate.
     fn complete_shared_sectors(&self, fates: &mut [Fate]) {

@@ -1,14 +1,15 @@
 //! `FaultFs`: files on a disk that forgets, fails, fills up and loses power, as a test tells it.
 //!
-//! What the disk promises is exactly the table at the head of [`fs`](crate::fs), and not a byte more. In detail:
+//! What the disk promises is exactly the table at the head of [`fs`](crate::fs), and not a byte more. In
+//! detail:
 //!
-//! - A write is in the cache until its file is synced. A crash keeps any subset of its 512-byte sectors, in any
-//!   order among writes; a sector itself is never torn.
+//! - A write is in the cache until its file is synced. A crash keeps any subset of its 512-byte sectors, in
+//!   any order among writes; a sector itself is never torn.
 //! - `write_at_sync` makes its own range durable, and changes of length made before; no other bytes.
-//! - A created, renamed or removed name is in the cache until its directory is synced. A crash keeps any subset of
-//!   these changes; those that share a name keep their order, and a rename is never torn.
-//! - A failed `sync` is a sync that never happens again: what it should have written is readable until the crash,
-//!   counts as clean, and no later sync writes it. A crash may keep it all the same.
+//! - A created, renamed or removed name is in the cache until its directory is synced. A crash keeps any
+//!   subset of these changes; those that share a name keep their order, and a rename is never torn.
+//! - A failed `sync` is a sync that never happens again: what it should have written is readable until the
+//!   crash, counts as clean, and no later sync writes it. A crash may keep it all the same.
 //! - A failed write leaves any subset of its sectors; on a full disk, a prefix.
 //!
 //! | module | noun |
@@ -19,8 +20,8 @@
 //! | `survival` | what a crash keeps, by seed |
 //! | `sectors`, `choice` | subsets of a write's sectors; random decisions |
 //!
-//! One mutex guards names and meter; each file has its own, taken after it. So the order of I/Os is one order for all
-//! threads, and a crash is a moment in it.
+//! One mutex guards names and meter; each file has its own, taken after it. So the order of I/Os is one order
+//! for all threads, and a crash is a moment in it.
 
 mod choice;
 mod file;
@@ -102,7 +103,8 @@ impl FaultFs {
         Self::with_alignment(1)
     }
 
-    /// An empty disk on which files opened with `direct` have this alignment (512, say), and refuse other accesses.
+    /// An empty disk on which files opened with `direct` have this alignment (512, say), and refuse other
+    /// accesses.
     ///
     /// # Panics
     ///
@@ -118,11 +120,11 @@ impl FaultFs {
         Self { disk: Arc::new(Disk { alignment, state }), locks: Locks::default() }
     }
 
-    /// The disk after a power loss at this moment: a disk of its own, everything on it durable, nothing locked,
-    /// counters at zero, no failure planned. `self` stays as it is.
+    /// The disk after a power loss at this moment: a disk of its own, everything on it durable, nothing
+    /// locked, counters at zero, no failure planned. `self` stays as it is.
     ///
-    /// The seed decides what of the unsynced changes survives: now and then all or nothing, else everything up to a
-    /// moment, or a subset, whole or torn. The same history and the same seed give the same disk.
+    /// The seed decides what of the unsynced changes survives: now and then all or nothing, else everything
+    /// up to a moment, or a subset, whole or torn. The same history and the same seed give the same disk.
     ///
     /// Costs what is unsynced, not what the disk holds: contents are shared until written.
     #[must_use]
@@ -148,8 +150,8 @@ impl FaultFs {
         Self::with_names(self.disk.alignment, state.names.after_crash(&mut survival))
     }
 
-    /// The disk and the cache after every process was killed at this moment: a copy with nothing locked, counters at
-    /// zero and no failure planned, in which unsynced changes are readable and still unsynced.
+    /// The disk and the cache after every process was killed at this moment: a copy with nothing locked,
+    /// counters at zero and no failure planned, in which unsynced changes are readable and still unsynced.
     ///
     /// A restart after `kill -9` reads what a power loss could yet take away; test both one after the other.
     ///
@@ -166,8 +168,9 @@ impl FaultFs {
 
 /// Telling the disk to misbehave.
 impl FaultFs {
-    /// Cuts the power during the `n`-th I/O from now: it fails, [`FaultFs::crash`] decides how much of it happened, and
-    /// every later call fails too, reads included ([`is_power_cut`](crate::is_power_cut)). 0: now.
+    /// Cuts the power during the `n`-th I/O from now: it fails, [`FaultFs::crash`] decides how much of it
+    /// happened, and every later call fails too, reads included ([`is_power_cut`](crate::is_power_cut)). 0:
+    /// now.
     pub fn cut_power_at(&self, n: u64) {
         self.disk.state.lock().meter.cut_at(n);
     }
@@ -193,8 +196,8 @@ impl FaultFs {
         self.disk.state.lock().meter.fail_from(n, kind);
     }
 
-    /// Fills the disk up: from the `n`-th I/O on, those that need space (a new name, a longer file, a write into a
-    /// hole) fail with ENOSPC; overwriting, syncing and removing go on. Removing frees nothing.
+    /// Fills the disk up: from the `n`-th I/O on, those that need space (a new name, a longer file, a write
+    /// into a hole) fail with ENOSPC; overwriting, syncing and removing go on. Removing frees nothing.
     pub fn full_from(&self, n: u64) {
         self.disk.state.lock().meter.full_from(n);
     }
@@ -204,7 +207,8 @@ impl FaultFs {
         self.disk.state.lock().meter.fail_read_at(n);
     }
 
-    /// Takes back every planned failure. What a failed sync forgot stays forgotten; power that is off stays off.
+    /// Takes back every planned failure. What a failed sync forgot stays forgotten; power that is off stays
+    /// off.
     pub fn heal(&self) {
         self.disk.state.lock().meter.heal();
     }
@@ -218,7 +222,8 @@ impl FaultFs {
         self.damage(path, offset, 1, |byte| byte ^ 1u8.rotate_left(bit))
     }
 
-    /// Changes each of `len` bytes at `offset` into another, random by `seed`, on the disk and in the cache, uncounted.
+    /// Changes each of `len` bytes at `offset` into another, random by `seed`, on the disk and in the cache,
+    /// uncounted.
     ///
     /// # Errors
     ///
@@ -270,7 +275,8 @@ impl FaultFs {
         self.disk.state.lock().meter.last().cloned().collect()
     }
 
-    /// What I/O number `number` was, in words, for a message; "unknown" for one that is to come or was forgotten.
+    /// What I/O number `number` was, in words, for a message; "unknown" for one that is to come or was
+    /// forgotten.
     #[must_use]
     pub fn describe_io(&self, number: u64) -> String {
         let state = self.disk.state.lock();
@@ -291,8 +297,8 @@ impl FaultFs {
         self.look(path, Inode::volatile_image)
     }
 
-    /// The bytes of the file at `path` that need no more sync; what a crash leaves if it loses all it may. The name
-    /// may be lost all the same.
+    /// The bytes of the file at `path` that need no more sync; what a crash leaves if it loses all it may.
+    /// The name may be lost all the same.
     #[must_use]
     pub fn durable_contents(&self, path: &Path) -> Option<Vec<u8>> {
         self.look(path, Inode::durable_image)

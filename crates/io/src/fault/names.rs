@@ -1,8 +1,8 @@
 //! `Names`: the directories of a disk that forgets: which names are durable, and which changes are not yet.
 //!
 //! - **NAMES-1** A rename is one change of two names: a crash keeps both or neither.
-//! - **NAMES-2** Changes that share a name keep their order: whoever makes a change durable makes the earlier ones
-//!   to its names durable with it. Changes that share none survive independently.
+//! - **NAMES-2** Changes that share a name keep their order: whoever makes a change durable makes the earlier
+//!   ones to its names durable with it. Changes that share none survive independently.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

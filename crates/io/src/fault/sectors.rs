@@ -42,8 +42,8 @@ impl Sectors {
         sectors
     }
 
-    /// A torn write: a random subset, or one of the shapes that programs fall for (all but one sector, only the
-    /// first, only the last).
+    /// A torn write: a random subset, or one of the shapes that programs fall for (all but one sector, only
+    /// the first, only the last).
     pub(crate) fn torn(bytes: &Range<u64>, choice: &mut Choice) -> Self {
         let mut sectors = Self::uniform(bytes, false);
         let shape = choice.below(8);

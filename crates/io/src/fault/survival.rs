@@ -1,7 +1,7 @@
 //! `Survival`: what of the unsynced changes a power loss keeps, decided by a seed.
 //!
-//! One crash has one temper for bytes and one for names, so that over many seeds the clean cases (nothing kept,
-//! everything kept, everything up to a moment) are as common as the wild ones.
+//! One crash has one temper for bytes and one for names, so that over many seeds the clean cases (nothing
+//! kept, everything kept, everything up to a moment) are as common as the wild ones.
 
 use std::ops::Range;
 

@@ -10,8 +10,8 @@ use azekura_base::page::PageWord;
 /// Most runs that one call may name (POSIX lets a system refuse more than 16; Linux and the BSDs take 1024).
 const MOST_RUNS: usize = 1024;
 
-/// Fills `out` from `offset` on, as far as the file goes; gives the number of bytes. A direct file's read stops within a block of `alignment`
-/// only where the file ends.
+/// Fills `out` from `offset` on, as far as the file goes; gives the number of bytes. A direct file's read
+/// stops within a block of `alignment` only where the file ends.
 pub(super) fn read(file: &File, offset: u64, out: &[&[PageWord]], alignment: usize) -> io::Result<usize> {
     let (wanted, mut done) = (out.iter().map(|words| size_of_val(*words)).sum(), 0);
     while done < wanted {
@@ -56,9 +56,10 @@ fn without(words: &[PageWord], skipped: usize) -> libc::iovec {
 
 fn read_once(file: &File, offset: u64, runs: &[libc::iovec]) -> io::Result<usize> {
     let offset = offset.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: each run lies within words that `read` borrows; they are atomics, so they may be written through a shared borrow, and
-    // whoever reads them at the same time loads whole words in an order that is told to no one, as of any other thread's relaxed
-    // stores. Any bytes are a value of theirs. There are no more runs than an `i32` holds.
+    // SAFETY: each run lies within words that `read` borrows; they are atomics, so they may be written
+    // through a shared borrow, and whoever reads them at the same time loads whole words in an order that is
+    // told to no one, as of any other thread's relaxed stores. Any bytes are a value of theirs. There are no
+    // more runs than an `i32` holds.
     let read = unsafe { libc::preadv(file.as_raw_fd(), runs.as_ptr(), runs.len() as i32, offset) };
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }

@@ -1,7 +1,8 @@
-//! `SubmitFs`: the operating system's files, whose synchronous writes are handed to the kernel in a chosen way.
+//! `SubmitFs`: the operating system's files, whose synchronous writes are handed to the kernel in a chosen
+//! way.
 //!
-//! The P-WAL paper compares `write` with the batch interface of its device (OpenNVM, the variants P-WAL++ and Aether++). That is
-//! gone; what has come since:
+//! The P-WAL paper compares `write` with the batch interface of its device (OpenNVM, the variants P-WAL++ and
+//! Aether++). That is gone; what has come since:
 //!
 //! | way | what it is | where it is not |
 //! |---|---|---|
@@ -9,8 +10,8 @@
 //! | [`Way::Ring`] | io_uring with a registered buffer, `RWF_DSYNC` | kernels and containers that refuse it; writes above 256 KiB go by `pwritev2` |
 //! | [`SubmitFs::atomic`] | `RWF_ATOMIC` besides, in either way: torn writes cannot happen | files whose `statx` tells no atomic units; writes that are not a power of two within them, at a multiple of their size |
 //!
-//! What cannot be had is fallen back from, write by write or for good, and told by [`SubmitFs::report`]; a write is never less
-//! durable for it. Everything else is as [`OsFs`] does it.
+//! What cannot be had is fallen back from, write by write or for good, and told by [`SubmitFs::report`]; a
+//! write is never less durable for it. Everything else is as [`OsFs`] does it.
 
 mod ring;
 
@@ -141,7 +142,8 @@ impl SubmitFs {
         fs
     }
 
-    /// Asks for atomic writes besides, for files opened from now on. Other handles of the same file system are left as they are.
+    /// Asks for atomic writes besides, for files opened from now on. Other handles of the same file system
+    /// are left as they are.
     #[must_use]
     pub fn atomic(self, yes: bool) -> Self {
         Self { shared: Arc::new(Shared { way: self.shared.way, atomic: yes, ..Shared::default() }) }

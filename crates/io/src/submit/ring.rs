@@ -1,8 +1,9 @@
 //! `Ring`: an io_uring of one entry and one registered buffer, for one synchronous write at a time.
 //!
-//! - **RING-1** The kernel is given only the ring's own buffer, which stays where it is as long as the ring does.
-//! - **RING-2** A write is submitted only when none is under way, and awaited before [`Ring::write`] returns. If it cannot be awaited, the
-//!   ring, buffer and all, is given up and never freed.
+//! - **RING-1** The kernel is given only the ring's own buffer, which stays where it is as long as the ring
+//!   does.
+//! - **RING-2** A write is submitted only when none is under way, and awaited before [`Ring::write`] returns.
+//!   If it cannot be awaited, the ring, buffer and all, is given up and never freed.
 #![allow(unsafe_code, reason = "io_uring reads memory that the compiler does not know it reads")]
 
 use std::io;
@@ -37,18 +38,20 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// ENOSYS or EPERM where the kernel has no rings for us, ENOMEM or EPERM where it does not register the buffer.
+    /// ENOSYS or EPERM where the kernel has no rings for us, ENOMEM or EPERM where it does not register the
+    /// buffer.
     pub(super) fn new() -> io::Result<Self> {
         let ring = IoUring::new(1)?;
         let mut buffer = PageBuf::zeroed(BUFFER_BYTES);
         let whole = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        // SAFETY: RING-1: the memory is the buffer's own, and it is freed only after the ring, which is declared before it.
+        // SAFETY: RING-1: the memory is the buffer's own, and it is freed only after the ring, which is
+        // declared before it.
         unsafe { ring.submitter().register_buffers(&[whole])? };
         Ok(Self { ring, buffer })
     }
 
-    /// Writes the first bytes of `bytes`, as many as the buffer holds, at `offset` with these flags of `pwritev2`; blocks
-    /// until it is done. Returns how many were written, or the kernel's error.
+    /// Writes the first bytes of `bytes`, as many as the buffer holds, at `offset` with these flags of
+    /// `pwritev2`; blocks until it is done. Returns how many were written, or the kernel's error.
     ///
     /// # Errors
     ///
@@ -67,7 +70,8 @@ impl Ring {
             .offset(offset)
             .rw_flags(flags)
             .build();
-        // SAFETY: RING-1 for the buffer, and RING-2 keeps it unchanged until the write has ended; the descriptor is borrowed until then.
+        // SAFETY: RING-1 for the buffer, and RING-2 keeps it unchanged until the write has ended; the
+        // descriptor is borrowed until then.
         if unsafe { self.ring.submission().push(&entry) }.is_err() {
             return Err(self.give_up(io::Error::other("a ring without writes is full")));
         }

@@ -34,7 +34,8 @@ pub trait StateCell: Send + Sync {
     fn update<R>(&self, change: impl FnMut(&mut State) -> (R, Movement)) -> R;
 }
 
-/// The state guarded by a mutex, as InnoDB 5.0 had it (Fig. 9a): two turns of the mutex for each hold of the latch.
+/// The state guarded by a mutex, as InnoDB 5.0 had it (Fig. 9a): two turns of the mutex for each hold of the
+/// latch.
 #[derive(Debug)]
 pub struct Guarded {
     mutex: SyncMutex<()>,
@@ -63,8 +64,9 @@ impl StateCell for Guarded {
 
 /// The state in one word, changed by compare-and-swap (Fig. 9b): no mutex.
 ///
-/// Where many change it, a compare-and-swap fails when another was faster, and is tried again: time that is spent on a processor, in no lock. A tracer is
-/// told of it as a wait of the kind [`WaitKind::Retry`], from the first failure to the success.
+/// Where many change it, a compare-and-swap fails when another was faster, and is tried again: time that is
+/// spent on a processor, in no lock. A tracer is told of it as a wait of the kind [`WaitKind::Retry`], from
+/// the first failure to the success.
 #[derive(Debug)]
 pub struct OneWord {
     word: AtomicU64,
@@ -104,8 +106,8 @@ impl StateCell for OneWord {
     }
 }
 
-/// As [`Guarded`], and the mutex also guards an account of who is in and since when, as in InnoDB's debug build
-/// (`rw_lock_debug_t`): the mutex is held for longer.
+/// As [`Guarded`], and the mutex also guards an account of who is in and since when, as in InnoDB's debug
+/// build (`rw_lock_debug_t`): the mutex is held for longer.
 #[derive(Debug)]
 pub struct Accounted {
     mutex: SyncMutex<Account>,

@@ -1,9 +1,9 @@
 //! The reader–writer latch of InnoDB 5.0, with its state guarded by a mutex or in one word.
 //!
-//! From T. Horikawa's study of lock contention by event tracing (IPSJ TOD 2010): the latch's own mutex was what kept MySQL from
-//! scaling, and a word changed by compare-and-swap in its place was the cure (section 5.1, Figs 7 to 9). Both are
-//! here, behind [`StateCell`]; everything else (who may enter, spinning, sleeping, waking) is the same code for both.
-//! The store itself uses [`HybridLatch`](crate::HybridLatch).
+//! From T. Horikawa's study of lock contention by event tracing (IPSJ TOD 2010): the latch's own mutex was
+//! what kept MySQL from scaling, and a word changed by compare-and-swap in its place was the cure (section
+//! 5.1, Figs 7 to 9). Both are here, behind [`StateCell`]; everything else (who may enter, spinning,
+//! sleeping, waking) is the same code for both. The store itself uses [`HybridLatch`](crate::HybridLatch).
 //!
 //! To enter:
 //! 1. Change the state to one with us in it. That is all when nobody is in the way.
@@ -12,10 +12,11 @@
 //!
 //! A writer that finds readers claims the next turn in step 1: no reader comes in any more.
 //!
-//! - **RW-1** While the state says that a writer holds, there are no readers, and only that writer uses the value
-//!   exclusively; while it counts readers, nobody uses the value exclusively.
-//! - **RW-2** Who sleeps has read the bucket's count before it noted itself in a state that kept it out; who clears the
-//!   note moves the count afterwards (PARK-1). The note is cleared whenever the latch becomes free.
+//! - **RW-1** While the state says that a writer holds, there are no readers, and only that writer uses the
+//!   value exclusively; while it counts readers, nobody uses the value exclusively.
+//! - **RW-2** Who sleeps has read the bucket's count before it noted itself in a state that kept it out; who
+//!   clears the note moves the count afterwards (PARK-1). The note is cleared whenever the latch becomes
+//!   free.
 
 mod cell;
 mod state;
@@ -62,7 +63,8 @@ pub struct RwLatch<S, T> {
 unsafe impl<S: StateCell, T: Send + Sync> Sync for RwLatch<S, T> {}
 
 impl<S: StateCell, T> RwLatch<S, T> {
-    /// A latch around `value` that nobody holds. Waits are traced under `site`, those for the mutex or the word inside under `inside`.
+    /// A latch around `value` that nobody holds. Waits are traced under `site`, those for the mutex or the
+    /// word inside under `inside`.
     #[must_use]
     pub fn new(site: &'static Site, inside: &'static Site, value: T) -> Self {
         Self {
@@ -99,7 +101,8 @@ impl<S: StateCell, T> RwLatch<S, T> {
     pub fn exclusive(&self) -> ExclusiveGuard<'_, S, T> {
         let me = thread_tag();
         let mut has_claimed = false;
-        // The claim counts only when the change that made it was the last one; so it is taken from the result.
+        // The claim counts only when the change that made it was the last one; so it is taken from the
+        // result.
         let enter = |has_claimed: bool| {
             move |state: &mut State| {
                 let turn = state.enter_exclusive(has_claimed, me);
@@ -261,7 +264,8 @@ mod tests {
     static MUTEX: Site = Site::new("mutex of test latch");
 
     fn shared_together_exclusive_alone<S: StateCell>() {
-        // Two halves that a writer changes one after the other: a reader beside a writer would see them differ.
+        // Two halves that a writer changes one after the other: a reader beside a writer would see them
+        // differ.
         let latch = RwLatch::<S, _>::new(&SITE, &MUTEX, (0u64, 0u64));
         std::thread::scope(|s| {
             for thread in 0..8u64 {

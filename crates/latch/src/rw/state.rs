@@ -1,5 +1,5 @@
-//! The state of a reader–writer latch and its transitions: what InnoDB 5.0 keeps in seven members (Fig. 7 of the
-//! paper) and the paper packs into one word (Fig. 8).
+//! The state of a reader–writer latch and its transitions: what InnoDB 5.0 keeps in seven members (Fig. 7 of
+//! the paper) and the paper packs into one word (Fig. 8).
 //!
 //! | bits | member there | meaning |
 //! |---|---|---|
@@ -101,7 +101,8 @@ impl State {
         enters
     }
 
-    /// Enters exclusively or claims the next turn: `rw_lock_x_lock_low`. `claimed`: the next turn is ours already.
+    /// Enters exclusively or claims the next turn: `rw_lock_x_lock_low`. `claimed`: the next turn is ours
+    /// already.
     pub fn enter_exclusive(&mut self, claimed: bool, me: ThreadTag) -> Turn {
         if self.writer != Writer::None && !claimed {
             return Turn::Another;

@@ -1,7 +1,7 @@
 //! Condition variables, semaphores, barriers, joins: waiting for somebody to have done something.
 //!
-//! Never contention: a thread without work waits as long as one likes. The mutex of a condition variable is taken again
-//! inside the C library; a wait for it there counts as part of this one.
+//! Never contention: a thread without work waits as long as one likes. The mutex of a condition variable is
+//! taken again inside the C library; a wait for it there counts as part of this one.
 
 use super::{address, begun, ended, hook};
 use crate::held;

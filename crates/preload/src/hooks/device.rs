@@ -1,7 +1,7 @@
 //! Files: syncs always, reads and writes when the thread left its processor in them.
 //!
-//! Most reads and writes find their bytes in the kernel's cache and return at once; what they cost is CPU time. Those that
-//! waited are told by what they waited for: a file or device, or a socket or pipe.
+//! Most reads and writes find their bytes in the kernel's cache and return at once; what they cost is CPU
+//! time. Those that waited are told by what they waited for: a file or device, or a socket or pipe.
 
 use super::{begun, ended, hook};
 use crate::next::Next;
@@ -76,7 +76,8 @@ fn kind_of(file: c_int) -> WaitKind {
     }
 }
 
-/// Hooks a function that moves bytes through a descriptor, its first argument; told as `$what`, with the registers that hold where it was called from.
+/// Hooks a function that moves bytes through a descriptor, its first argument; told as `$what`, with the
+/// registers that hold where it was called from.
 macro_rules! transfer {
     ($name:ident => $hook:ident, $next:ident = $symbol:literal as $what:literal, $intel:literal, $arm:literal; $($argument:ident: $type:ty),*) => {
         static $next: Next<unsafe extern "C-unwind" fn(c_int, $($type),*) -> ssize_t> = Next::new($symbol);

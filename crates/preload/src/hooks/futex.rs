@@ -1,10 +1,10 @@
-//! `syscall(SYS_futex, …)`: how runtimes and programs with locks of their own go to sleep (InnoDB, Rust's std,
-//! parking_lot).
+//! `syscall(SYS_futex, …)`: how runtimes and programs with locks of their own go to sleep (InnoDB, Rust's
+//! std, parking_lot).
 //!
-//! The kernel is only told an address and a value, not what they are for. By the value that the word is expected to
-//! have, a wait is taken to be for a lock if the word says "taken and waited for" in one of the usual ways: 2, or
-//! the highest bit set (all bits set is a parked thread). Everything else counts as waiting for work. This is a guess, and
-//! reports call such a lock `futex`.
+//! The kernel is only told an address and a value, not what they are for. By the value that the word is
+//! expected to have, a wait is taken to be for a lock if the word says "taken and waited for" in one of the
+//! usual ways: 2, or the highest bit set (all bits set is a parked thread). Everything else counts as waiting
+//! for work. This is a guess, and reports call such a lock `futex`.
 
 use super::{address, begun, ended};
 use crate::next::Next;
@@ -16,8 +16,8 @@ type Syscall = unsafe extern "C" fn(c_long, c_long, c_long, c_long, c_long, c_lo
 
 static NEXT: Next<Syscall> = Next::new(c"syscall");
 
-// A futex call keeps its arguments in their order, the call site in the place of the number; all other calls go on as
-// they came. The seventh argument stays where it is, on the stack.
+// A futex call keeps its arguments in their order, the call site in the place of the number; all other calls
+// go on as they came. The seventh argument stays where it is, on the stack.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -61,8 +61,8 @@ unsafe extern "C" fn other(
     e: c_long,
     f: c_long,
 ) -> c_long {
-    // SAFETY: the caller's arguments; those that the call does not have are whatever lay in their places, and are not
-    // looked at, as in the C library's own function.
+    // SAFETY: the caller's arguments; those that the call does not have are whatever lay in their places, and
+    // are not looked at, as in the C library's own function.
     unsafe { NEXT.get()(number, a, b, c, d, e, f) }
 }
 

@@ -1,7 +1,7 @@
 //! The hooks: each has the name of a function of the C library, and that function behind it.
 //!
-//! A hook begins with two instructions that hand its return address, the call site, to its Rust part as one more
-//! argument; the Rust part then returns to the caller by itself.
+//! A hook begins with two instructions that hand its return address, the call site, to its Rust part as one
+//! more argument; the Rust part then returns to the caller by itself.
 
 mod condvar;
 mod device;
@@ -18,7 +18,8 @@ use crate::sites::SITES;
 use azekura_trace::{WaitGuard, WaitKind};
 use std::mem::ManuallyDrop;
 
-/// `hook!(NAME => FUNCTION, x86-64 register, Arm register)`: the registers are those of the argument after the last.
+/// `hook!(NAME => FUNCTION, x86-64 register, Arm register)`: the registers are those of the argument after
+/// the last.
 macro_rules! hook {
     ($name:ident => $function:path, $intel:literal, $arm:literal) => {
         #[cfg(target_arch = "x86_64")]

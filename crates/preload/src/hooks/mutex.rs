@@ -36,7 +36,8 @@ hook!(pthread_mutex_init => init, "rdx", "x2");
 hook!(pthread_spin_lock => spin_lock, "rsi", "x1");
 hook!(pthread_spin_unlock => spin_unlock, "rsi", "x1");
 
-/// Tries; if somebody else has it, waits by `wait` and records that. What the try answers otherwise is the answer.
+/// Tries; if somebody else has it, waits by `wait` and records that. What the try answers otherwise is the
+/// answer.
 fn taken_or(
     what: &'static str,
     from: usize,
@@ -60,8 +61,8 @@ fn taken_or(
 }
 
 unsafe extern "C-unwind" fn lock(mutex: Mutex, from: usize) -> c_int {
-    // SAFETY: here and below, the caller's arguments, passed on to the function it meant to call, or to the one that
-    // only tries.
+    // SAFETY: here and below, the caller's arguments, passed on to the function it meant to call, or to the
+    // one that only tries.
     unsafe {
         if !is_on() {
             return LOCK.get()(mutex);

@@ -48,8 +48,8 @@ fn taken_or(from: usize, lock: Lock, mode: HoldMode, tried: c_int, wait: impl Fn
 }
 
 unsafe extern "C-unwind" fn read(lock: Lock, from: usize) -> c_int {
-    // SAFETY: here and below, the caller's arguments, passed on to the function it meant to call, or to the one that
-    // only tries.
+    // SAFETY: here and below, the caller's arguments, passed on to the function it meant to call, or to the
+    // one that only tries.
     unsafe {
         if !is_on() {
             return READ.get()(lock);

@@ -1,12 +1,13 @@
 //! A process that runs already, recorded from outside: futex waits, switches, CPU time.
 //!
-//! Seen are waits in the kernel only: no hold, so the use of a lock is inferred from the waits. Who is waited for is the thread that
-//! woke the waiter, or another, at the end of the wait: a lock that is waited for is let go with a wake-up.
-//! A lock is named by its variable; else by where it is waited for, which is the nearest address on the waiter's stack that
-//! follows a call instruction, outside of the C library: mostly right, but a guess, for a stale word may lie there.
+//! Seen are waits in the kernel only: no hold, so the use of a lock is inferred from the waits. Who is waited
+//! for is the thread that woke the waiter, or another, at the end of the wait: a lock that is waited for is
+//! let go with a wake-up. A lock is named by its variable; else by where it is waited for, which is the
+//! nearest address on the waiter's stack that follows a call instruction, outside of the C library: mostly
+//! right, but a guess, for a stale word may lie there.
 //!
-//! CPU time of a thread is what its clock says at the begin and the end; between them it grew while the kernel had the
-//! thread on a processor.
+//! CPU time of a thread is what its clock says at the begin and the end; between them it grew while the
+//! kernel had the thread on a processor.
 
 use super::futexes::{Begun, Seen, Watch, What};
 use super::merge::{CpuBetween, add_off};
@@ -26,7 +27,8 @@ use std::time::Duration;
 ///
 /// # Errors
 ///
-/// [`RecordError::NoProcess`], [`RecordError::NotPermitted`], [`RecordError::Kernel`], [`RecordError::NothingRecorded`].
+/// [`RecordError::NoProcess`], [`RecordError::NotPermitted`], [`RecordError::Kernel`],
+/// [`RecordError::NothingRecorded`].
 pub fn attach(process: u32, mut goes_on: impl FnMut() -> bool) -> Result<Trace, RecordError> {
     raise_open_files();
     let maps = std::fs::read_to_string(format!("/proc/{process}/maps"))
@@ -308,7 +310,8 @@ impl<'m> Callers<'m> {
     }
 }
 
-/// Whether the bytes end with a call: `E8` and four bytes, or `FF /2` in its usual lengths; on Arm, `BL` or `BLR`.
+/// Whether the bytes end with a call: `E8` and four bytes, or `FF /2` in its usual lengths; on Arm, `BL` or
+/// `BLR`.
 fn follows_call(before: &[u8]) -> bool {
     if cfg!(target_arch = "aarch64") {
         let Some(&[a, b, c, d]) = before.last_chunk::<4>() else { return false };

@@ -22,10 +22,11 @@ pub struct Function {
 }
 
 impl Function {
-    /// Finds `asked`, a symbol or a demangled name, in the program, or in another file: `name@/path/to/library.so`.
+    /// Finds `asked`, a symbol or a demangled name, in the program, or in another file:
+    /// `name@/path/to/library.so`.
     ///
-    /// Offsets are those of the file, so it does not matter where, or whether yet, the file is loaded. Functions that the
-    /// compiler made part of their callers are not there.
+    /// Offsets are those of the file, so it does not matter where, or whether yet, the file is loaded.
+    /// Functions that the compiler made part of their callers are not there.
     ///
     /// # Errors
     ///

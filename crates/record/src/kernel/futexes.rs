@@ -149,7 +149,8 @@ impl Sink for Records {
 }
 
 impl Records {
-    /// From what follows thread and time: raw data, registers, stack. `None` if the call neither waits nor wakes.
+    /// From what follows thread and time: raw data, registers, stack. `None` if the call neither waits nor
+    /// wakes.
     fn entered(&self, bytes: &[u8]) -> Option<What> {
         let raw_len = u32_at(bytes, 0) as usize;
         let raw = bytes.get(4..4 + raw_len)?;
@@ -179,8 +180,8 @@ impl Records {
     }
 }
 
-/// Whether a futex call waits for a lock (a guess by the value that the word is to have, as in the library for programs:
-/// "taken and waited for" is 2, or has the highest bit set); `None`: it does not wait.
+/// Whether a futex call waits for a lock (a guess by the value that the word is to have, as in the library
+/// for programs: "taken and waited for" is 2, or has the highest bit set); `None`: it does not wait.
 fn is_lock(operation: u32, value: u32) -> Option<bool> {
     const COMMAND: u32 = 0x7f;
     const WAIT: u32 = 0;

@@ -7,8 +7,8 @@ use azekura_trace::file::{CpuSource, Name, OffCpu, Switches, ThreadTrace, Trace}
 use std::collections::{BTreeMap, HashMap};
 
 impl Watched {
-    /// Adds what was seen of the threads in `trace`: when they were off their processors, and the functions' calls as
-    /// operations.
+    /// Adds what was seen of the threads in `trace`: when they were off their processors, and the functions'
+    /// calls as operations.
     pub fn add_to(&self, trace: &mut Trace, functions: &[Function]) {
         let first = trace.operations.keys().next_back().copied().unwrap_or(0);
         let mut operations = BTreeMap::new();
@@ -85,7 +85,8 @@ impl Clock {
     }
 }
 
-/// Puts the calls between the thread's events; what follows a switch gets an anchor with the CPU time that the records tell.
+/// Puts the calls between the thread's events; what follows a switch gets an anchor with the CPU time that
+/// the records tell.
 fn add_calls(
     thread: &mut ThreadTrace,
     calls: &[Call],
@@ -200,7 +201,8 @@ mod tests {
     use azekura_trace::analyze::{Analysis, AnalyzeOptions};
     use azekura_trace::file::{ClockSample, Ending, SessionInfo, TimeSource};
 
-    /// One thread, number 77, in operation 1 from 0 to 1000 ns; ticks are half nanoseconds, and the clock began at 5000.
+    /// One thread, number 77, in operation 1 from 0 to 1000 ns; ticks are half nanoseconds, and the clock
+    /// began at 5000.
     fn trace() -> Trace {
         let sample =
             |ns: u64| ClockSample { ticks: 100 + 2 * ns, monotonic_ns: 5_000 + ns, process_cpu_ns: 0 };

@@ -1,4 +1,5 @@
-//! What only the kernel sees, by `perf_event_open`: context switches, calls of functions, futexes of a running process.
+//! What only the kernel sees, by `perf_event_open`: context switches, calls of functions, futexes of a
+//! running process.
 //!
 //! | what | mechanism | needs |
 //! |---|---|---|
@@ -6,10 +7,12 @@
 //! | `functions`: operations by function symbols | uprobes at entry and return | root or CAP_PERFMON |
 //! | [`attach`]: waits of a process that runs already | tracepoints of the futex calls | root or CAP_PERFMON |
 //!
-//! All of it is on `CLOCK_MONOTONIC`, to which the recorder's own clock is calibrated (hazard T3). A switch with a record costs
-//! 1 microsecond more, a probed call about 6 (two traps). Records that found no room are counted (hazard T2).
+//! All of it is on `CLOCK_MONOTONIC`, to which the recorder's own clock is calibrated (hazard T3). A switch
+//! with a record costs 1 microsecond more, a probed call about 6 (two traps). Records that found no room are
+//! counted (hazard T2).
 //!
-//! Rings are drained by a thread that is started before the events are opened, so that it does not inherit them.
+//! Rings are drained by a thread that is started before the events are opened, so that it does not inherit
+//! them.
 
 mod attach;
 mod drain;

@@ -24,7 +24,8 @@ pub struct Seen {
 }
 
 impl Kernel {
-    /// Watches switches and the calls of `functions`; switches alone, or nothing, if the kernel does not permit more.
+    /// Watches switches and the calls of `functions`; switches alone, or nothing, if the kernel does not
+    /// permit more.
     #[must_use]
     pub fn watch(target: Target, functions: Vec<Function>) -> Self {
         let mut kernel = Self::default();

@@ -12,7 +12,8 @@ use std::io;
 const SWITCH_RING: usize = 256 << 10;
 const FUNCTION_RING: usize = 128 << 10;
 const LEAST_RING: usize = 8 << 10;
-/// The event that is there for its switches only; functions have the numbers below, returns those plus [`RETURNS`].
+/// The event that is there for its switches only; functions have the numbers below, returns those plus
+/// [`RETURNS`].
 const SWITCHES: u32 = u32::MAX;
 const RETURNS: u32 = 1 << 16;
 
@@ -72,8 +73,9 @@ impl Watch {
         self.open(SWITCHES, &builder, SWITCH_RING).map_err(|source| refused("its switches", source))
     }
 
-    /// In all processes that run the file: such an event cannot be inherited, because the kernel would look for the file's name
-    /// again, in the memory of whoever starts a thread. Threads that are not in the trace are passed over later.
+    /// In all processes that run the file: such an event cannot be inherited, because the kernel would look
+    /// for the file's name again, in the memory of whoever starts a thread. Threads that are not in the trace
+    /// are passed over later.
     fn open_function(&self, cpu: usize, number: u32, function: &Function) -> Result<(), RecordError> {
         for &offset in &function.offsets {
             for returns in [false, true] {

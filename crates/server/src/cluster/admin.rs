@@ -14,7 +14,8 @@ use crate::resp::{Reply, Request};
 const MAP_LEAVES: usize = 1000;
 
 impl Cluster {
-    /// `AZ.CLUSTER MAP [FROM key] [LIMIT n] | STATUS | MEMBERS | SPLIT key | MOVE key node | RELOAD | LEAVE [VERSION n]`
+    /// `AZ.CLUSTER MAP [FROM key] [LIMIT n] | STATUS | MEMBERS | SPLIT key | MOVE key node | RELOAD | LEAVE
+    /// [VERSION n]`
     pub(crate) fn administer(&self, request: Request<'_>) -> Result<Reply, CommandError> {
         let word = request.arg(1).to_ascii_uppercase();
         match (word.as_slice(), request.len()) {
@@ -38,7 +39,8 @@ impl Cluster {
         }
     }
 
-    /// `MAP`: for each leaf in key order its first key, the key it ends before (nil: the last leaf), its node, its number there, its version.
+    /// `MAP`: for each leaf in key order its first key, the key it ends before (nil: the last leaf), its
+    /// node, its number there, its version.
     fn map(&self, request: Request<'_>) -> Result<Reply, CommandError> {
         let (mut from, mut limit) = (Key::new(), MAP_LEAVES);
         let mut options = request.from(2);
@@ -107,7 +109,8 @@ impl Cluster {
         Ok(Reply::OK)
     }
 
-    /// `LEAVE`: this node leaves the cluster; answered when that is so and all others know it. Refused if the list of members is not the version that is named.
+    /// `LEAVE`: this node leaves the cluster; answered when that is so and all others know it. Refused if the
+    /// list of members is not the version that is named.
     fn leave(&self, version: Option<i64>) -> Result<Reply, CommandError> {
         let left = self.at_node(move |here| {
             Box::pin(async move {

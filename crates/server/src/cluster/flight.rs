@@ -1,12 +1,12 @@
 //! Requests of one connection that are under way together.
 //!
 //! - **FLIGHT-1** Answers come in the order of the requests.
-//! - **FLIGHT-2** Of two requests that name the same key, one of which may change something, the later begins when the earlier is answered. Others
-//!   may take effect in any order, at several nodes at once.
+//! - **FLIGHT-2** Of two requests that name the same key, one of which may change something, the later begins
+//!   when the earlier is answered. Others may take effect in any order, at several nodes at once.
 //! - **FLIGHT-3** A flight is bounded: [`MOST_REQUESTS`] requests and about [`MOST_BYTES`] of them.
 //!
-//! So a flight goes in *waves*: a request is in the first that comes after those of all earlier ones that it must not overtake. The thread of
-//! the connection waits for all of them at once.
+//! So a flight goes in *waves*: a request is in the first that comes after those of all earlier ones that it
+//! must not overtake. The thread of the connection waits for all of them at once.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -103,7 +103,8 @@ fn waves(errands: &[Errand]) -> Vec<usize> {
 }
 
 impl Cluster {
-    /// Has all requests of a flight done; each one's place in the table of commands, and its reply, in their order. Blocks the thread.
+    /// Has all requests of a flight done; each one's place in the table of commands, and its reply, in their
+    /// order. Blocks the thread.
     pub(crate) fn fly(
         &self,
         flight: &mut Flight,

@@ -9,7 +9,8 @@
 //!
 //! Requests that a client has sent without waiting go together as far as they may (`flight`).
 //!
-//! The thread of the connection blocks until the answer is there, within the node's request timeout; its reactor goes on with another (`reactor`).
+//! The thread of the connection blocks until the answer is there, within the node's request timeout; its
+//! reactor goes on with another (`reactor`).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,7 +43,8 @@ impl Cluster {
         Legs::alone(self).walk(shared, spec, request)
     }
 
-    /// Runs what `MULTI` has queued, as one transaction at the node that has all keys, the watched ones too. `None`: one of those has changed.
+    /// Runs what `MULTI` has queued, as one transaction at the node that has all keys, the watched ones too.
+    /// `None`: one of those has changed.
     pub(crate) fn run_queue<'a>(
         &self,
         queue: impl Iterator<Item = &'a (&'static Spec, OwnedRequest)>,

@@ -1,9 +1,11 @@
-//! Interactive transactions (`AZ.BEGIN`) in a cluster: each takes place at one node, its home, which owns the first key that it asks for.
+//! Interactive transactions (`AZ.BEGIN`) in a cluster: each takes place at one node, its home, which owns the
+//! first key that it asks for.
 //!
-//! Each request is a step of it there, under the leaf locks of its keys; a walk is one for each leaf. A key of another node is refused with `CROSSNODE`, and
-//! the transaction goes on; unless the key has gone there since the transaction touched its leaf, which has ended it: `RETRY`.
-//! How it waits and ends at home: `azekura_fatbtree`'s `node::open`. Nothing of it is kept here but its name, so a door that dies leaves a transaction
-//! that ends when its time is over.
+//! Each request is a step of it there, under the leaf locks of its keys; a walk is one for each leaf. A key
+//! of another node is refused with `CROSSNODE`, and the transaction goes on; unless the key has gone there
+//! since the transaction touched its leaf, which has ended it: `RETRY`. How it waits and ends at home:
+//! `azekura_fatbtree`'s `node::open`. Nothing of it is kept here but its name, so a door that dies leaves a
+//! transaction that ends when its time is over.
 
 use azekura::{CommitTicket, Durability, ErrorKind, Transaction};
 use azekura_fatbtree::tcp::{NodeHandle, Tools};
@@ -169,7 +171,8 @@ impl Interactive {
         }
     }
 
-    /// The keys of a step are not at its home: because they are not, or because a leaf of the transaction has gone, and so it is over. Blocks.
+    /// The keys of a step are not at its home: because they are not, or because a leaf of the transaction has
+    /// gone, and so it is over. Blocks.
     fn elsewhere(&mut self, cluster: &Cluster) -> StepError {
         let (Some(id), Some((home, first))) = (self.id, self.home.clone()) else {
             return StepError::Refused(CommandError::CrossNode);
@@ -217,7 +220,8 @@ impl Interactive {
         }
     }
 
-    /// Rolls it back. Blocks, until that is done or cannot be done by us: then its home does it when its time is over.
+    /// Rolls it back. Blocks, until that is done or cannot be done by us: then its home does it when its time
+    /// is over.
     pub(crate) fn abort(mut self, cluster: &Cluster) {
         if let Some((target, work)) = self.end(false) {
             let _ = cluster.call(target, work);
@@ -340,7 +344,8 @@ enum Todo {
     Walk(Walk),
 }
 
-/// Does it; what is said of it, and how many rows the leaf has more, about. After an error of the store the transaction is over.
+/// Does it; what is said of it, and how many rows the leaf has more, about. After an error of the store the
+/// transaction is over.
 fn run(keys: &Keyspace<'_>, todo: &Todo, asked: &Asked) -> Result<(Said, isize), Failure> {
     match todo {
         Todo::Command(protocol, (spec, request)) => {

@@ -1,4 +1,5 @@
-//! This server as a node of a cluster: it takes any key's request, and has it done at the node that owns the key.
+//! This server as a node of a cluster: it takes any key's request, and has it done at the node that owns the
+//! key.
 //!
 //! | module | noun |
 //! |---|---|
@@ -11,12 +12,15 @@
 //! | `admin` | `AZ.CLUSTER` |
 //! | `wire` | what gateway and owner say to each other |
 //!
-//! Everything goes through the node, keys of its own too: the leaf's lock is what keeps a write from a leaf that is on its way to another node.
+//! Everything goes through the node, keys of its own too: the leaf's lock is what keeps a write from a leaf
+//! that is on its way to another node.
 //!
-//! - **DOOR-1** A reply that tells of a write is sent after that is durable at the owner; so is what a read has seen.
-//! - **DOOR-2** A request is one transaction at one node, or is refused with `CROSSNODE`; those that are not (a walk over several leaves, `MGET` and `DEL` of
-//!   keys at several nodes) are told in `docs/cluster.md`.
-//! - **DOOR-3** An answer that does not come in time is an error that tells whether something may have happened: `UNAVAIL` no, `UNKNOWN` perhaps.
+//! - **DOOR-1** A reply that tells of a write is sent after that is durable at the owner; so is what a read
+//!   has seen.
+//! - **DOOR-2** A request is one transaction at one node, or is refused with `CROSSNODE`; those that are not
+//!   (a walk over several leaves, `MGET` and `DEL` of keys at several nodes) are told in `docs/cluster.md`.
+//! - **DOOR-3** An answer that does not come in time is an error that tells whether something may have
+//!   happened: `UNAVAIL` no, `UNKNOWN` perhaps.
 
 mod admin;
 mod flight;
@@ -45,7 +49,8 @@ pub(crate) use interactive::{Interactive, StepError};
 pub(crate) use watched::Watched;
 pub(crate) use wire::Bytes;
 
-/// Longest value in a cluster: a leaf must fit into a frame between nodes, also when one value has made it too large.
+/// Longest value in a cluster: a leaf must fit into a frame between nodes, also when one value has made it
+/// too large.
 const MAX_VALUE_BYTES: usize = 4 << 20;
 
 /// As a node of which cluster a server serves.

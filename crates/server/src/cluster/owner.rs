@@ -1,9 +1,12 @@
-//! What is done at the owner of the keys: commands as one transaction of its store, while the leaves of their keys are locked.
+//! What is done at the owner of the keys: commands as one transaction of its store, while the leaves of their
+//! keys are locked.
 //!
-//! It runs on a thread of the node's pool, as it may wait for the device or for another transaction; the wait for the log's flush is the committer's.
+//! It runs on a thread of the node's pool, as it may wait for the device or for another transaction; the wait
+//! for the log's flush is the committer's.
 //!
-//! - **OWNER-1** The lock of another transaction is waited for [`LOCK_WAIT`] with a thread; then the thread goes back, and the work is done again after a pause
-//!   without one. So clients whose transactions stay open can take no threads from others (hazard B5).
+//! - **OWNER-1** The lock of another transaction is waited for [`LOCK_WAIT`] with a thread; then the thread
+//!   goes back, and the work is done again after a pause without one. So clients whose transactions stay open
+//!   can take no threads from others (hazard B5).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -114,7 +117,8 @@ fn work(shared: &Shared, asked: &Asked) -> Result<Option<Done>, RunError> {
     Ok(Some(Done { answer, rows, more_bytes, ticket: pending.into_ticket() }))
 }
 
-/// Rows that a command may have brought, or taken. An estimate is enough: a leaf is counted before it is split or merged.
+/// Rows that a command may have brought, or taken. An estimate is enough: a leaf is counted before it is
+/// split or merged.
 pub(super) fn more_rows(spec: &Spec) -> isize {
     match spec.name {
         "del" | "unlink" | "getdel" => -1,

@@ -1,10 +1,12 @@
 //! Walks over ranges of keys, leaf by leaf and node by node, in order and in both directions.
 //!
-//! Each step is one transaction in one leaf; a walk over several is not one moment. A key that is there all the time is met exactly once, and keys come
-//! in order: a step says where it stopped, or else which leaf it saw the whole of, and the next goes on from there.
+//! Each step is one transaction in one leaf; a walk over several is not one moment. A key that is there all
+//! the time is met exactly once, and keys come in order: a step says where it stopped, or else which leaf it
+//! saw the whole of, and the next goes on from there.
 //!
-//! Inside an interactive transaction each step is one of its own, at its home: then all that the walk has seen stays as it was until the transaction ends,
-//! under the store's locks and OPEN-1 (`azekura_fatbtree`'s `node::open`). A walk that comes to the leaf of another node is refused.
+//! Inside an interactive transaction each step is one of its own, at its home: then all that the walk has
+//! seen stays as it was until the transaction ends, under the store's locks and OPEN-1 (`azekura_fatbtree`'s
+//! `node::open`). A walk that comes to the leaf of another node is refused.
 
 use std::cell::RefCell;
 use std::ops::Bound;
@@ -232,7 +234,8 @@ fn successor(key: &[u8]) -> Key {
     next
 }
 
-/// What is left of a range after a step that stopped at a key, or saw all of it that is in the leaf. `None`: nothing.
+/// What is left of a range after a step that stopped at a key, or saw all of it that is in the leaf. `None`:
+/// nothing.
 fn rest_of(
     range: KeyRange,
     is_backward: bool,

@@ -1,7 +1,9 @@
-//! Watched keys in a cluster: what they were when they were watched, compared in the transaction that `EXEC` runs.
+//! Watched keys in a cluster: what they were when they were watched, compared in the transaction that `EXEC`
+//! runs.
 //!
-//! Nobody keeps anything for a client that watches: a leaf may move meanwhile, its node may start anew. A key that was changed, and back to the same
-//! value and end, passes for unchanged; what the client has read is true all the same, so the transaction is serializable.
+//! Nobody keeps anything for a client that watches: a leaf may move meanwhile, its node may start anew. A key
+//! that was changed, and back to the same value and end, passes for unchanged; what the client has read is
+//! true all the same, so the transaction is serializable.
 
 use azekura_fatbtree::{Key, Target, Work};
 use sha2::{Digest, Sha256};
@@ -31,7 +33,8 @@ pub(super) fn look(keys: &Keyspace<'_>, key: &[u8]) -> Result<Fingerprint, Failu
     keys.look(key, fingerprint_of)
 }
 
-/// Whether all are as they were. Takes the locks of writes first if any will follow: two that both read and then write get into a deadlock.
+/// Whether all are as they were. Takes the locks of writes first if any will follow: two that both read and
+/// then write get into a deadlock.
 pub(super) fn are_unchanged(
     keys: &Keyspace<'_>,
     watched: &[(Bytes, Fingerprint)],

@@ -1,4 +1,5 @@
-//! What the node that was asked sends to the owner of the keys, and what comes back: inside the nodes' own frames, so whole and from a member.
+//! What the node that was asked sends to the owner of the keys, and what comes back: inside the nodes' own
+//! frames, so whole and from a member.
 
 use std::ops::Bound;
 
@@ -42,7 +43,8 @@ impl<'de> Deserialize<'de> for Bytes {
 /// What the owner has to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Call {
-    /// Commands, each with its arguments, in one transaction; the answer is [`Replies`], or none if a watched key has changed.
+    /// Commands, each with its arguments, in one transaction; the answer is [`Replies`], or none if a watched
+    /// key has changed.
     Commands {
         /// In which version replies are wanted.
         is_resp3: bool,

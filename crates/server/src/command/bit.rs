@@ -63,8 +63,8 @@ struct Span {
 }
 
 impl Span {
-    /// `[start [end [BYTE | BIT]]]` from argument number `at` on. The first wrong argument decides the error, and the two commands
-    /// look at the unit at different times: `unit_first` is `BITPOS`.
+    /// `[start [end [BYTE | BIT]]]` from argument number `at` on. The first wrong argument decides the error,
+    /// and the two commands look at the unit at different times: `unit_first` is `BITPOS`.
     fn parse(request: Request<'_>, at: usize, unit_first: bool) -> Result<Self, CommandError> {
         let mut span = Self::default();
         let given = request.len() - at;

@@ -81,7 +81,8 @@ pub(super) fn copy(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     Ok(Reply::flag(true))
 }
 
-/// `OBJECT ENCODING | REFCOUNT | IDLETIME key`: what clients of Redis ask before they choose what to do with a value.
+/// `OBJECT ENCODING | REFCOUNT | IDLETIME key`: what clients of Redis ask before they choose what to do with
+/// a value.
 pub(super) fn object(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let word = request.arg(1).to_ascii_uppercase();
     if word == b"HELP" {
@@ -230,8 +231,8 @@ pub(super) fn scan(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     Ok(Reply::Array(vec![Reply::text(next.to_string()), Reply::Array(found)]))
 }
 
-/// Ends a step of a scan that stopped at a key: the keys that it has to return too, and the cursor of the next step (CURSOR-1).
-/// `next_keys` gives the keys after one, so many at most.
+/// Ends a step of a scan that stopped at a key: the keys that it has to return too, and the cursor of the
+/// next step (CURSOR-1). `next_keys` gives the keys after one, so many at most.
 pub(crate) fn end_of_scan(
     cursors: &Cursors,
     stopped_at: Option<Vec<u8>>,

@@ -1,5 +1,5 @@
-//! Numbers with a fraction as Redis calculates with them on x86: 80-bit floating point, written with at most 17 digits
-//! after the point.
+//! Numbers with a fraction as Redis calculates with them on x86: 80-bit floating point, written with at most
+//! 17 digits after the point.
 
 use rustc_apfloat::ieee::X87DoubleExtended;
 use rustc_apfloat::{Float, Round};
@@ -20,8 +20,8 @@ pub(super) struct LongDouble(X87DoubleExtended);
 impl LongDouble {
     pub(super) const ZERO: Self = Self(X87DoubleExtended::ZERO);
 
-    /// Reads all of `text` as `strtold` does: decimal or hexadecimal, with or without fraction and exponent, `inf`,
-    /// `infinity`. `None`: not a number, or too large or too small for one.
+    /// Reads all of `text` as `strtold` does: decimal or hexadecimal, with or without fraction and exponent,
+    /// `inf`, `infinity`. `None`: not a number, or too large or too small for one.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         if text.len() >= MAX_TEXT_BYTES {
             return None;

@@ -1,7 +1,8 @@
 //! Commands: what each is called, what it takes, and what it does.
 //!
-//! What a data command does is a function from the keys inside a transaction and a request to a reply. It knows no socket, no connection and
-//! no retry: it may be run again, inside `MULTI`, inside an interactive transaction, or on another node.
+//! What a data command does is a function from the keys inside a transaction and a request to a reply. It
+//! knows no socket, no connection and no retry: it may be run again, inside `MULTI`, inside an interactive
+//! transaction, or on another node.
 
 mod arguments;
 mod bit;
@@ -38,7 +39,8 @@ pub(crate) struct Spec {
     pub(crate) arity: i16,
     pub(crate) keys: KeyPositions,
     pub(crate) is_write: bool,
-    /// All it does to the store is to store its one key, or to leave it as it is: it may join a [group](crate::group).
+    /// All it does to the store is to store its one key, or to leave it as it is: it may join a
+    /// [group](crate::group).
     pub(crate) stores_one: bool,
     pub(crate) group: &'static str,
     pub(crate) summary: &'static str,
@@ -151,7 +153,8 @@ pub(crate) fn find(name: &[u8]) -> Option<(usize, &'static Spec)> {
     Some((at, &TABLE[at]))
 }
 
-/// As [`find`], with a guess where in the table it is: a comparison instead of a hash where the guess is right.
+/// As [`find`], with a guess where in the table it is: a comparison instead of a hash where the guess is
+/// right.
 pub(crate) fn find_near(name: &[u8], guess: usize) -> Option<(usize, &'static Spec)> {
     match TABLE.get(guess) {
         Some(spec) if spec.name.as_bytes().eq_ignore_ascii_case(name) => Some((guess, spec)),

@@ -16,7 +16,8 @@ fn due(tx: &Transaction, now_ms: u64) -> Result<Vec<(u64, Vec<u8>)>, Error> {
 
 /// Removes the records of `due` that are still as it says, and the rows; says how many records.
 ///
-/// The rows were read by a transaction before this one, which holds none of its locks: a key's lock comes before its row's (KEY-4).
+/// The rows were read by a transaction before this one, which holds none of its locks: a key's lock comes
+/// before its row's (KEY-4).
 fn remove_due(tx: &Transaction, due: &[(u64, Vec<u8>)]) -> Result<usize, Error> {
     let (keys, rows) = (tx.table(&KEYS)?, tx.table(&EXPIRY)?);
     let mut removed = 0;

@@ -1,11 +1,12 @@
 //! The keys as commands see them: strings that may end, over one transaction.
 //!
-//! Two tables of the store hold them. `redis.keys` has a record per key; `redis.expiry` has a row `(end in ms, key)` for each key that
-//! ends, so that what has ended is found in order.
+//! Two tables of the store hold them. `redis.keys` has a record per key; `redis.expiry` has a row `(end in
+//! ms, key)` for each key that ends, so that what has ended is found in order.
 //!
-//! - **KEY-1** A record with an end has its row in `redis.expiry`, and no row is there without its record: both change in one transaction.
-//! - **KEY-2** A record whose end has come is absent for every command, whether or not it was removed already. A transaction takes the
-//!   time once, so that nothing ends in its midst.
+//! - **KEY-1** A record with an end has its row in `redis.expiry`, and no row is there without its record:
+//!   both change in one transaction.
+//! - **KEY-2** A record whose end has come is absent for every command, whether or not it was removed
+//!   already. A transaction takes the time once, so that nothing ends in its midst.
 //! - **KEY-3** Each change of a key tells [`Watches`] while the key's lock is held.
 //! - **KEY-4** The key's lock is taken before that of its row in `redis.expiry`.
 
@@ -94,7 +95,8 @@ pub(crate) struct Walked {
 pub(crate) enum Walk {
     Forward,
     Backward,
-    /// What is lent as a value is a part of it at most: of a large one a single page is read, which says when it ends.
+    /// What is lent as a value is a part of it at most: of a large one a single page is read, which says when
+    /// it ends.
     KeysForward,
 }
 
@@ -299,8 +301,8 @@ impl<'tx> Keyspace<'tx> {
         Ok(())
     }
 
-    /// Lends the live records of `range` to `each`, in key order or backwards, until it breaks off. At most `max_looked` records
-    /// are looked at, those that have ended too.
+    /// Lends the live records of `range` to `each`, in key order or backwards, until it breaks off. At most
+    /// `max_looked` records are looked at, those that have ended too.
     pub(crate) fn walk(
         &self,
         range: &KeyRange,
@@ -375,13 +377,14 @@ impl<'tx> Keyspace<'tx> {
     }
 }
 
-/// Longest key: its row in `redis.expiry` has 8 bytes more than the key, so that every key that can be stored can expire.
+/// Longest key: its row in `redis.expiry` has 8 bytes more than the key, so that every key that can be stored
+/// can expire.
 pub(crate) fn max_key_bytes(db: &azekura::Database) -> usize {
     db.max_key_bytes().saturating_sub(size_of::<u64>())
 }
 
-/// Makes the tables if they are not there. The store would make them with the first row, and keep everybody waiting until that
-/// transaction ends, which may be an interactive one.
+/// Makes the tables if they are not there. The store would make them with the first row, and keep everybody
+/// waiting until that transaction ends, which may be an interactive one.
 pub(crate) fn make_tables(tx: &Transaction) -> Result<(), Error> {
     if !tx.table_exists(KEYS_TABLE)? {
         let keys = tx.table(&KEYS)?;

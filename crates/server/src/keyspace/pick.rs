@@ -5,10 +5,12 @@ use std::ops::{Bound, ControlFlow};
 use super::{KeyRange, Keyspace, Walk};
 use crate::error::Failure;
 
-/// A key that is there. `choose` picks one of so many; `end_of` finds the first key that a walk over a range meets.
+/// A key that is there. `choose` picks one of so many; `end_of` finds the first key that a walk over a range
+/// meets.
 ///
-/// Takes the way from the first byte on which keys differ to a key, and at each byte any of those between the least and the greatest. So each
-/// key can come, but those with few neighbours come more often. Costs two or three looks for each byte at which it chooses.
+/// Takes the way from the first byte on which keys differ to a key, and at each byte any of those between the
+/// least and the greatest. So each key can come, but those with few neighbours come more often. Costs two or
+/// three looks for each byte at which it chooses.
 pub(crate) fn any_key<E>(
     mut end_of: impl FnMut(&KeyRange, Walk) -> Result<Option<Vec<u8>>, E>,
     mut choose: impl FnMut(usize) -> usize,

@@ -1,4 +1,5 @@
-//! Records that come and go whole, with a leaf of a cluster that moves: their rows in `redis.expiry` go along (KEY-1).
+//! Records that come and go whole, with a leaf of a cluster that moves: their rows in `redis.expiry` go along
+//! (KEY-1).
 
 use azekura::{Error, Transaction};
 

@@ -1,8 +1,10 @@
-//! How long the commits of a reactor take, and so whether its thread keeps the reactor while it waits for them.
+//! How long the commits of a reactor take, and so whether its thread keeps the reactor while it waits for
+//! them.
 //!
-//! To give a reactor to another thread takes a wake-up, two switches between threads, and caches that begin anew; and the two threads
-//! go on taking turns as long as commits come. Where the device is quicker than that, the thread that has run a batch had better write the log itself and
-//! answer, as a server with one thread does; where it is slower, the reactor goes on with another thread meanwhile.
+//! To give a reactor to another thread takes a wake-up, two switches between threads, and caches that begin
+//! anew; and the two threads go on taking turns as long as commits come. Where the device is quicker than
+//! that, the thread that has run a batch had better write the log itself and answer, as a server with one
+//! thread does; where it is slower, the reactor goes on with another thread meanwhile.
 //!
 //! | the last wait took | expected is |
 //! |---|---|
@@ -10,14 +12,16 @@
 //! | longer than expected | what it took, but three times what was expected at most: one slow flush among quick ones is forgiven, two or three in a row are not |
 //! | less | an eighth less of the difference |
 //!
-//! Every device has a slow flush now and then, and every machine a moment in which others run. Who gave the reactor away for long after each of them would hardly ever keep it.
+//! Every device has a slow flush now and then, and every machine a moment in which others run. Who gave the
+//! reactor away for long after each of them would hardly ever keep it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Waits that are expected to end sooner are waited for with the reactor in hand.
 const SHORT: Duration = Duration::from_micros(120);
-/// So many times what a flush takes may be spent on gathering for it: then no more than a ninth of the time is the device's.
+/// So many times what a flush takes may be spent on gathering for it: then no more than a ninth of the time
+/// is the device's.
 const GATHERED: u64 = 8;
 /// And no longer: who came first waits for it.
 const LONGEST_GATHERING: Duration = Duration::from_millis(1);

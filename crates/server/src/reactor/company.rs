@@ -1,4 +1,5 @@
-//! A thread's open group, and the connections that stay with the thread until it has ended (`group`, GROUP-4).
+//! A thread's open group, and the connections that stay with the thread until it has ended (`group`,
+//! GROUP-4).
 //!
 //! | | the group | its connections |
 //! |---|---|---|
@@ -6,8 +7,10 @@
 //! | in company | is open, or lost | those that were served are kept |
 //! | ended | is closed, and how it ended is known | are to be told, before another group is opened |
 //!
-//! - **COMPANY-1** A connection is kept only while the group is open, or its end not told: it is told, and goes on its way.
-//! - **COMPANY-2** The reactor is lent when the group is closed: to commit may block for the log, or for pages that are freed.
+//! - **COMPANY-1** A connection is kept only while the group is open, or its end not told: it is told, and
+//!   goes on its way.
+//! - **COMPANY-2** The reactor is lent when the group is closed: to commit may block for the log, or for
+//!   pages that are freed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -41,7 +44,8 @@ impl Company {
         }
     }
 
-    /// Ends the group; those that were kept, and `last`, are told of the end, and those that were kept given to `each`.
+    /// Ends the group; those that were kept, and `last`, are told of the end, and those that were kept given
+    /// to `each`.
     pub(super) fn part(&mut self, last: Option<&mut Connection>, mut each: impl FnMut(Box<Connection>)) {
         self.close();
         let Some(ended) = self.ended.take() else {

@@ -6,8 +6,10 @@
 //! | `FULL` | a job lies in it | its thread |
 //! | `END` | its thread is to end | – |
 //!
-//! - **CREW-1** A bunk is among the idle ones exactly while its thread rests and was given nothing: who takes it from there gives it a job, or ends it, at once.
-//! - **CREW-2** So a thread that is tired of resting looks, under the crew's mutex, whether its bunk is still there: if not, a job is on its way.
+//! - **CREW-1** A bunk is among the idle ones exactly while its thread rests and was given nothing: who takes
+//!   it from there gives it a job, or ends it, at once.
+//! - **CREW-2** So a thread that is tired of resting looks, under the crew's mutex, whether its bunk is still
+//!   there: if not, a job is on its way.
 //!
 //! Model: `tests/loom_handover.rs`.
 
@@ -114,7 +116,8 @@ impl<J> Crew<J> {
         }
     }
 
-    /// The next job of the thread with this bunk; `None`: end, since the crew does or nobody needed it for `patience`.
+    /// The next job of the thread with this bunk; `None`: end, since the crew does or nobody needed it for
+    /// `patience`.
     pub(crate) fn rest(&self, bunk: &Arc<Bunk<J>>, patience: Option<Duration>) -> Option<J> {
         if let Some(job) = bunk.look().ok()? {
             return Some(job);

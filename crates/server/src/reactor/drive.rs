@@ -59,7 +59,8 @@ impl Drop for Discharged<'_> {
     }
 }
 
-/// Serves those that are queued, waits for the commits of a batch, or for events. `None`: the reactor was given away.
+/// Serves those that are queued, waits for the commits of a batch, or for events. `None`: the reactor was
+/// given away.
 pub(super) fn turn(
     fleet: &Arc<Fleet>,
     mut reactor: Box<Reactor>,
@@ -94,8 +95,8 @@ pub(super) fn turn(
     commit(fleet, number, Some(reactor), batch)
 }
 
-/// Waits for commits and answers, batch after batch (PLACE-5), as the committer of a reactor, which it may have itself. `None`: the reactor is
-/// another thread's.
+/// Waits for commits and answers, batch after batch (PLACE-5), as the committer of a reactor, which it may
+/// have itself. `None`: the reactor is another thread's.
 #[expect(clippy::vec_box, reason = "connections move between slots, threads and here as boxes")]
 fn commit(
     fleet: &Arc<Fleet>,
@@ -117,7 +118,8 @@ fn commit(
     reactor
 }
 
-/// Waits until all of a batch is durable: with the reactor in hand if that is expected to be quick, or else with the reactor lent (REACT-2).
+/// Waits until all of a batch is durable: with the reactor in hand if that is expected to be quick, or else
+/// with the reactor lent (REACT-2).
 fn wait_for(
     fleet: &Fleet,
     reactor: Option<Box<Reactor>>,
@@ -138,8 +140,8 @@ fn wait_for(
     kept.or_else(|| take_back(fleet))
 }
 
-/// A step of a connection outside its requests. A panic in it ends the connection, and nothing else: a thread that unwound from here would
-/// take the reactor, or the others' commits, with it.
+/// A step of a connection outside its requests. A panic in it ends the connection, and nothing else: a thread
+/// that unwound from here would take the reactor, or the others' commits, with it.
 pub(super) fn guarded(connection: &mut Connection, step: impl FnOnce(&mut Connection)) {
     if catch_unwind(AssertUnwindSafe(|| step(connection))).is_err() {
         connection.abandon();
@@ -152,7 +154,8 @@ pub(super) fn discard(connection: Box<Connection>) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(connection)));
 }
 
-/// Serves one connection, as often as the group has to be closed for it to go on. `None`: the reactor was given away, and the connection is on its way to it.
+/// Serves one connection, as often as the group has to be closed for it to go on. `None`: the reactor was
+/// given away, and the connection is on its way to it.
 fn serve_in(
     fleet: &Arc<Fleet>,
     mut reactor: Box<Reactor>,
@@ -190,7 +193,8 @@ fn serve_in(
 /// A part of serving a connection.
 type Step = fn(&mut Connection, &mut Group);
 
-/// Serves one connection, and ends the group if it needs that; `None` if it has ended. A panic ends it too, and those in its group.
+/// Serves one connection, and ends the group if it needs that; `None` if it has ended. A panic ends it too,
+/// and those in its group.
 fn serve(mut connection: Box<Connection>, step: Step, company: &mut Company) -> Parcel {
     let group = &mut company.group;
     let served = catch_unwind(AssertUnwindSafe(|| {
@@ -207,7 +211,8 @@ fn serve(mut connection: Box<Connection>, step: Step, company: &mut Company) -> 
     served
 }
 
-/// Ends what was begun with connections whose reactor went to another thread meanwhile: the one that was served last, and those in its group.
+/// Ends what was begun with connections whose reactor went to another thread meanwhile: the one that was
+/// served last, and those in its group.
 fn finish(
     fleet: &Arc<Fleet>,
     number: usize,

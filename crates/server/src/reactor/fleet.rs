@@ -115,7 +115,8 @@ impl Fleet {
             Posted::Quiet => {}
             Posted::Wake => self.wake(number),
             Posted::Take(reactor) => {
-                // No thread to be had: it lies where its own thread will find it, or the next one that comes by.
+                // No thread to be had: it lies where its own thread will find it, or the next one that comes
+                // by.
                 if let Err(reactor) = self.employ(reactor.taken_over()) {
                     self.seats[number].place.put(reactor);
                 }
@@ -146,7 +147,8 @@ impl Fleet {
         let _ = self.seats[number].waker.wake();
     }
 
-    /// Ends all threads that do not block, and drops what connections are left; whether none is left within `patience`.
+    /// Ends all threads that do not block, and drops what connections are left; whether none is left within
+    /// `patience`.
     pub(crate) fn stop(&self, patience: Duration) -> bool {
         self.is_stopping.store(true, Relaxed);
         for (number, seat) in self.seats.iter().enumerate() {

@@ -1,16 +1,21 @@
 //! Reactors: each waits for the events of its connections and serves them, on whichever thread has it.
 //!
-//! A thread that has a reactor takes the connections for which something arrived, one after another: it reads, runs every whole request, and answers.
-//! Those whose replies have to wait for the log are put together; when nothing else is there to be done the thread waits for the newest commit
-//! among them, which is one flush for all, and answers them. Most often it writes that flush itself, and no other thread is woken for it. Where the device is
-//! quick (`commit_time`) it keeps its reactor meanwhile. Where it is slow the reactor goes to another thread, and what is run there is the next batch of
-//! the same *committer*: so a reactor needs two threads for any number of commits, one that runs requests and one that waits for the log.
+//! A thread that has a reactor takes the connections for which something arrived, one after another: it
+//! reads, runs every whole request, and answers. Those whose replies have to wait for the log are put
+//! together; when nothing else is there to be done the thread waits for the newest commit among them, which
+//! is one flush for all, and answers them. Most often it writes that flush itself, and no other thread is
+//! woken for it. Where the device is quick (`commit_time`) it keeps its reactor meanwhile. Where it is slow
+//! the reactor goes to another thread, and what is run there is the next batch of the same *committer*: so a
+//! reactor needs two threads for any number of commits, one that runs requests and one that waits for the
+//! log.
 //!
-//! A request may *block*: on the lock of a transaction that stays open between requests, on a page that is read from the device, on
-//! the log. The store announces that ([`azekura_base::blocking`]), and the thread then hands its reactor to a spare thread, keeps the connections that it is
-//! working on, and gives these back when it is done. So a request that waits for an interactive transaction's lock never keeps the request that
-//! would let it go from running, reads of pages for many connections overlap on the device, and while one thread waits for a flush another
-//! runs the next batch. Threads that do not block are one for each reactor.
+//! A request may *block*: on the lock of a transaction that stays open between requests, on a page that is
+//! read from the device, on the log. The store announces that ([`azekura_base::blocking`]), and the thread
+//! then hands its reactor to a spare thread, keeps the connections that it is working on, and gives these
+//! back when it is done. So a request that waits for an interactive transaction's lock never keeps the
+//! request that would let it go from running, reads of pages for many connections overlap on the device, and
+//! while one thread waits for a flush another runs the next batch. Threads that do not block are one for each
+//! reactor.
 //!
 //! | a connection is | in its slot | who may use it |
 //! |---|---|---|
@@ -18,18 +23,25 @@
 //! | being served, or waiting for its commit | `Slot::Away` | the thread that took it out |
 //! | gone | `Slot::Free` | – |
 //!
-//! - **REACT-1** A reactor is a value that one thread has, or that lies in its [`Place`](place::Place) (PLACE-1); a connection is a value too, in a slot or with one thread.
-//! - **REACT-2** While a thread runs anything that may block, its reactor is *lent* to the hook of that thread: the hook gives it away, or leaves it
-//!   in its place if it has no other connection, and afterwards the thread looks what is left of it. But for waits for commits that are expected
-//!   to be short: those wait for the log alone, which no connection of this reactor can hold up.
-//! - **REACT-3** Who gives a reactor away gives all of it but the connections it works on: those queued, and those that wait for their commits, go along.
-//!   Connections with requests in the open group of the thread (`group`) are among those it works on: they wait with it for the group's end.
-//! - **REACT-4** An event for a connection that is away is noted (PLACE-4); the connection is looked at when it is back.
-//! - **REACT-5** A connection belongs to one of the reactors in use, by its number (`spread` says how many are). One that is elsewhere, since another number was in use, goes there when
-//!   its reactor next looks: out of the slot, out of the poll, into the other one's post. What has arrived for it is told again by the other's poll.
+//! - **REACT-1** A reactor is a value that one thread has, or that lies in its [`Place`](place::Place)
+//!   (PLACE-1); a connection is a value too, in a slot or with one thread.
+//! - **REACT-2** While a thread runs anything that may block, its reactor is *lent* to the hook of that
+//!   thread: the hook gives it away, or leaves it in its place if it has no other connection, and afterwards
+//!   the thread looks what is left of it. But for waits for commits that are expected to be short: those wait
+//!   for the log alone, which no connection of this reactor can hold up.
+//! - **REACT-3** Who gives a reactor away gives all of it but the connections it works on: those queued, and
+//!   those that wait for their commits, go along. Connections with requests in the open group of the thread
+//!   (`group`) are among those it works on: they wait with it for the group's end.
+//! - **REACT-4** An event for a connection that is away is noted (PLACE-4); the connection is looked at when
+//!   it is back.
+//! - **REACT-5** A connection belongs to one of the reactors in use, by its number (`spread` says how many
+//!   are). One that is elsewhere, since another number was in use, goes there when its reactor next looks:
+//!   out of the slot, out of the poll, into the other one's post. What has arrived for it is told again by
+//!   the other's poll.
 //!
-//! Threads: one for each reactor and one for its commits where the device is slow, one for each connection that blocks otherwise, and spare ones that end after a while. Should the system give no more threads,
-//! a reactor stays with its thread until that goes on.
+//! Threads: one for each reactor and one for its commits where the device is slow, one for each connection
+//! that blocks otherwise, and spare ones that end after a while. Should the system give no more threads, a
+//! reactor stays with its thread until that goes on.
 
 mod commit_time;
 mod company;
@@ -149,7 +161,8 @@ impl Reactor {
         }
     }
 
-    /// This reactor, taken out of its place by another thread than the one that left it: what was posted there comes along (PLACE-2).
+    /// This reactor, taken out of its place by another thread than the one that left it: what was posted
+    /// there comes along (PLACE-2).
     fn taken_over(mut self: Box<Self>) -> Box<Self> {
         self.collect();
         self
@@ -200,7 +213,8 @@ impl Reactor {
         }
     }
 
-    /// Gives a connection to the reactor that it belongs to. What has arrived for it is told there as soon as it is registered.
+    /// Gives a connection to the reactor that it belongs to. What has arrived for it is told there as soon as
+    /// it is registered.
     fn send_home(&mut self, token: usize, mut connection: Box<Connection>) {
         let socket = connection.socket().as_raw_fd();
         // Of a socket that is gone there are no more events either way.
@@ -212,8 +226,9 @@ impl Reactor {
         self.fleet.admit(connection);
     }
 
-    /// Looks for what may share the flush of those that wait, and tells whether there is some, to be run first: as long as clients send while others of theirs are run, but
-    /// no longer than it pays. A connection comes once at most: then it waits too.
+    /// Looks for what may share the flush of those that wait, and tells whether there is some, to be run
+    /// first: as long as clients send while others of theirs are run, but no longer than it pays. A
+    /// connection comes once at most: then it waits too.
     fn gathers(&mut self) -> bool {
         let since = *self.gathers_since.get_or_insert_with(Instant::now);
         if since.elapsed() < self.seat().commit_time.worth_gathering() {
@@ -226,7 +241,8 @@ impl Reactor {
         false
     }
 
-    /// Leaves the connections that wait for their commits to the committer; `false`: there is none, so the caller is it.
+    /// Leaves the connections that wait for their commits to the committer; `false`: there is none, so the
+    /// caller is it.
     fn queue_commits(&mut self) -> bool {
         let mut waiting = std::mem::take(&mut self.waiting);
         let is_queued = self.seat().place.queue_commits(&mut waiting);
@@ -234,7 +250,8 @@ impl Reactor {
         is_queued
     }
 
-    /// What became of a connection that this thread took out and served: it waits for its commit, or is answered.
+    /// What became of a connection that this thread took out and served: it waits for its commit, or is
+    /// answered.
     fn served(&mut self, token: Option<usize>, mut served: Parcel) {
         self.uncounted += served.as_mut().map_or(0, |connection| connection.take_ran());
         match served {

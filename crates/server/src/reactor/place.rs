@@ -1,4 +1,5 @@
-//! The place of a reactor: where it lies while its thread blocks, where what other threads have for it is put, and who waits for its commits.
+//! The place of a reactor: where it lies while its thread blocks, where what other threads have for it is
+//! put, and who waits for its commits.
 //!
 //! | the reactor is | in `left` | who may change that |
 //! |---|---|---|
@@ -7,13 +8,17 @@
 //! | closed | no, for ever | – |
 //!
 //! - **PLACE-1** A reactor is a value: one thread has it, or `left` does. Nobody copies it.
-//! - **PLACE-2** It is left only while nothing is posted, and who posts to one that is left gets it, with what was posted: its first step is to collect.
-//! - **PLACE-3** Who posts something that needs the driver gets [`Posted::Wake`], unless a wake-up is on its way that the driver has not taken up yet.
-//! - **PLACE-4** An event that comes for something another thread has is *missed*: the driver looks into the post and, if it is not there, notes
-//!   its token, under one lock. So either the driver finds it, or its return finds the note and wakes the driver.
-//! - **PLACE-5** One thread at most, the *committer*, waits for commits of the reactor's connections. What is to be waited for while there is one is
-//!   queued for it; it stops being the committer only under the lock under which it sees that nothing is queued. So nothing queued is forgotten, and
-//!   a batch is as large as what came during one flush.
+//! - **PLACE-2** It is left only while nothing is posted, and who posts to one that is left gets it, with
+//!   what was posted: its first step is to collect.
+//! - **PLACE-3** Who posts something that needs the driver gets [`Posted::Wake`], unless a wake-up is on its
+//!   way that the driver has not taken up yet.
+//! - **PLACE-4** An event that comes for something another thread has is *missed*: the driver looks into the
+//!   post and, if it is not there, notes its token, under one lock. So either the driver finds it, or its
+//!   return finds the note and wakes the driver.
+//! - **PLACE-5** One thread at most, the *committer*, waits for commits of the reactor's connections. What is
+//!   to be waited for while there is one is queued for it; it stops being the committer only under the lock
+//!   under which it sees that nothing is queued. So nothing queued is forgotten, and a batch is as large as
+//!   what came during one flush.
 //!
 //! Nothing else is locked or called under the one mutex. Model: `tests/loom_handover.rs`.
 
@@ -127,7 +132,8 @@ impl<R, C, W> Place<R, C, W> {
         if is_ready && !std::mem::replace(&mut desk.is_called, true) { Posted::Wake } else { Posted::Quiet }
     }
 
-    /// Appends what was posted to `found`, for the driver, and notes those of `missed` that are not among it (PLACE-4).
+    /// Appends what was posted to `found`, for the driver, and notes those of `missed` that are not among it
+    /// (PLACE-4).
     pub(crate) fn collect(&self, missed: &[usize], found: &mut Vec<Arrival<C>>) {
         let mut desk = self.desk.lock();
         desk.is_called = false;
@@ -153,7 +159,8 @@ impl<R, C, W> Place<R, C, W> {
         false
     }
 
-    /// Swaps what is queued into `batch`, which is empty, for the committer; if that is nothing, the caller is the committer no more.
+    /// Swaps what is queued into `batch`, which is empty, for the committer; if that is nothing, the caller
+    /// is the committer no more.
     pub(crate) fn next_commits(&self, batch: &mut Vec<W>) {
         let mut desk = self.desk.lock();
         std::mem::swap(&mut desk.to_commit, batch);

@@ -1,4 +1,5 @@
-//! The connections of a reactor, by the tokens that their events are told by, and those of them that have something to do, in the order in which they are served.
+//! The connections of a reactor, by the tokens that their events are told by, and those of them that have
+//! something to do, in the order in which they are served.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -84,7 +85,8 @@ impl Slots {
         }
     }
 
-    /// Takes out a connection that is here, has nothing to do and is none of those wanted; its slot is as one that is away.
+    /// Takes out a connection that is here, has nothing to do and is none of those wanted; its slot is as one
+    /// that is away.
     pub(super) fn take_unwanted(
         &mut self,
         token: usize,
@@ -96,8 +98,8 @@ impl Slots {
         }
     }
 
-    /// An event came: something has arrived, or its end has, or there is room for replies. Whether it is the first that the connection misses because it is away
-    /// (REACT-4).
+    /// An event came: something has arrived, or its end has, or there is room for replies. Whether it is the
+    /// first that the connection misses because it is away (REACT-4).
     pub(super) fn hear(&mut self, token: usize, has_input: bool, is_last: bool) -> bool {
         match self.slots.get_mut(token) {
             Some(Slot::Here { connection, is_queued }) => {

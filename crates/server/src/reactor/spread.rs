@@ -1,19 +1,26 @@
 //! Over how many reactors the connections are spread: over as few as serve the most.
 //!
-//! One reactor for all makes the largest turns: one look for events, one flush of the log for all who write, caches that stay warm. A second one brings a second processor, and
-//! costs smaller turns, flushes that wait for each other, and that processor's time, which the clients may need if they run on the same machine. Which is more depends on the
-//! load, on the device, and on who else is there. So it is tried, and what counts is requests per second over a *stretch*.
+//! One reactor for all makes the largest turns: one look for events, one flush of the log for all who write,
+//! caches that stay warm. A second one brings a second processor, and costs smaller turns, flushes that wait
+//! for each other, and that processor's time, which the clients may need if they run on the same machine.
+//! Which is more depends on the load, on the device, and on who else is there. So it is tried, and what
+//! counts is requests per second over a *stretch*.
 //!
 //! | state | leaves it when |
 //! |---|---|
 //! | settled with `n` | the pause is over: tries `2 n`, or `n / 2`, by turns |
 //! | trying | that stretch is over: goes back, and if it was better, tries again after one stretch; what is better some times in a row is kept, else the pause doubles |
 //!
-//! - **SPREAD-1** More reactors must bring a quarter more requests per second each time they are doubled, fewer may cost a tenth: so a load that one can serve is gathered there.
-//! - **SPREAD-2** A trial is kept only if it was won [`WINS`] times in a row, each time beside a new stretch of what there was: noise does not spread a load.
-//! - **SPREAD-3** A trial that was lost, or whose clients paused, leaves what there was before it, and the next one is of the other direction.
-//! - **SPREAD-4** Each loss doubles the pause, up to a bound: trials that bring nothing become rare. A win, and rates that have changed for good, make it short again.
-//! - **SPREAD-5** A stretch in which the clients paused says nothing, and is begun anew; after a change none begins before connections have had the time to move.
+//! - **SPREAD-1** More reactors must bring a quarter more requests per second each time they are doubled,
+//!   fewer may cost a tenth: so a load that one can serve is gathered there.
+//! - **SPREAD-2** A trial is kept only if it was won [`WINS`] times in a row, each time beside a new stretch
+//!   of what there was: noise does not spread a load.
+//! - **SPREAD-3** A trial that was lost, or whose clients paused, leaves what there was before it, and the
+//!   next one is of the other direction.
+//! - **SPREAD-4** Each loss doubles the pause, up to a bound: trials that bring nothing become rare. A win,
+//!   and rates that have changed for good, make it short again.
+//! - **SPREAD-5** A stretch in which the clients paused says nothing, and is begun anew; after a change none
+//!   begins before connections have had the time to move.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +33,8 @@ const REQUESTS: u64 = 1000;
 const GAP: Duration = Duration::from_millis(200);
 /// After a change connections have to move, and turns to find their size, before a stretch begins.
 const SETTLING: Duration = Duration::from_millis(5);
-/// How many times the rate of the others more reactors must have, and fewer: a processor more must bring at least a quarter.
+/// How many times the rate of the others more reactors must have, and fewer: a processor more must bring at
+/// least a quarter.
 const MORE: f64 = 1.25;
 const FEWER: f64 = 0.9;
 /// Trials in a row that must have been won.
@@ -170,7 +178,8 @@ impl Spread {
 mod tests {
     use super::*;
 
-    /// A load that so many requests a second of are served, by the number of reactors; what was in use for how many of its milliseconds.
+    /// A load that so many requests a second of are served, by the number of reactors; what was in use for
+    /// how many of its milliseconds.
     fn run(spread: &mut Spread, at: &mut (Instant, u64), ms: u64, rate: impl Fn(usize) -> u64) -> Vec<usize> {
         let mut used = vec![0; 17];
         for _ in 0..ms {

@@ -1,4 +1,5 @@
-//! A reactor driven by the test's own thread, so that each step comes when it is to come; the sockets are real.
+//! A reactor driven by the test's own thread, so that each step comes when it is to come; the sockets are
+//! real.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -220,8 +221,8 @@ fn a_panic_in_a_group_ends_its_connections_without_a_reply_that_is_wrong_and_no_
     assert_eq!(bench.value("c"), Some(b"\x001".to_vec()));
 }
 
-/// A client that takes its replies slowly gets the rest as soon as it has taken what there was room for, also if it did that while its connection was away: the
-/// event that there is room comes once.
+/// A client that takes its replies slowly gets the rest as soon as it has taken what there was room for, also
+/// if it did that while its connection was away: the event that there is room comes once.
 #[test]
 fn replies_that_waited_for_room_go_on_though_the_room_came_while_their_connection_was_away() {
     const BYTES: usize = 12 << 20;

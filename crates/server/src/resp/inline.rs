@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use super::ProtocolError;
 
-/// Splits `line` into words at blanks, appending their bytes to `words`. `"…"` knows `\n \r \t \b \a \\ \" \xHH`, `'…'` only `\'`.
+/// Splits `line` into words at blanks, appending their bytes to `words`. `"…"` knows `\n \r \t \b \a \\ \"
+/// \xHH`, `'…'` only `\'`.
 pub(super) fn split(
     line: &[u8],
     words: &mut Vec<u8>,

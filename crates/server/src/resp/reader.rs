@@ -1,8 +1,9 @@
 //! Requests: arrays of bulk strings, read as their bytes come in.
 //!
-//! This is not a general RESP decoder on purpose. A request never nests, so reading one needs no recursion; every announced length is
-//! held against a limit before a byte of it is kept, memory grows with what has arrived and never with what was announced, and a
-//! request that comes in pieces is not read again from its beginning.
+//! This is not a general RESP decoder on purpose. A request never nests, so reading one needs no recursion;
+//! every announced length is held against a limit before a byte of it is kept, memory grows with what has
+//! arrived and never with what was announced, and a request that comes in pieces is not read again from its
+//! beginning.
 //!
 //! | state | means | next |
 //! |---|---|---|
@@ -289,7 +290,8 @@ impl RequestReader {
         Ok(true)
     }
 
-    /// The number of a whole length line with few digits, as most have, behind its first byte; `None`: look at the line in the general way.
+    /// The number of a whole length line with few digits, as most have, behind its first byte; `None`: look
+    /// at the line in the general way.
     fn short_length(&mut self) -> Option<usize> {
         // Behind the first byte: digits, and CR LF.
         let line: &[u8; 1 + SHORT_DIGITS + 2] = self.bytes[self.at..self.end].first_chunk()?;

@@ -10,7 +10,8 @@ use crate::error::CommandError;
 use crate::resp::{Reply, Request};
 
 impl Session {
-    /// `CLIENT ID | GETNAME | SETNAME name | SETINFO attribute value | INFO | LIST | KILL … | UNBLOCK id | GETREDIR | NO-EVICT … | NO-TOUCH …`
+    /// `CLIENT ID | GETNAME | SETNAME name | SETINFO attribute value | INFO | LIST | KILL … | UNBLOCK id |
+    /// GETREDIR | NO-EVICT … | NO-TOUCH …`
     pub(super) fn client_command(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
         let id = i64::try_from(self.client.id).unwrap_or(i64::MAX);
         let word = request.arg(1).to_ascii_uppercase();
@@ -59,7 +60,8 @@ impl Session {
         Ok(Reply::text(lines.collect::<String>()))
     }
 
-    /// `CLIENT KILL address`, `CLIENT KILL [ID id…] [ADDR address] [LADDR address] [TYPE type] [USER name] [MAXAGE seconds] [SKIPME yes | no]`
+    /// `CLIENT KILL address`, `CLIENT KILL [ID id…] [ADDR address] [LADDR address] [TYPE type] [USER name]
+    /// [MAXAGE seconds] [SKIPME yes | no]`
     fn kill(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
         let is_old_form = request.len() == 3;
         let wanted = if is_old_form {

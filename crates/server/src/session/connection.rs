@@ -94,7 +94,8 @@ impl Session {
     }
 
     fn log_in(&mut self, user: &[u8], given: &[u8]) -> Result<(), CommandError> {
-        // Both are compared, whatever the result of the one is. Without a password the default user logs in with any.
+        // Both are compared, whatever the result of the one is. Without a password the default user logs in
+        // with any.
         let is_it = self.shared.options.password.as_ref().is_none_or(|password| password.is(given));
         if is_it && user == b"default" {
             self.is_authenticated = true;

@@ -48,7 +48,8 @@ fn list(request: Request<'_>) -> Result<Reply, CommandError> {
     }
 }
 
-/// The categories of access control that Redis puts such a command into, as far as they follow from the table.
+/// The categories of access control that Redis puts such a command into, as far as they follow from the
+/// table.
 fn categories(spec: &Spec) -> Vec<&'static str> {
     let group = match spec.group {
         "generic" => Some("keyspace"),
@@ -61,7 +62,8 @@ fn categories(spec: &Spec) -> Vec<&'static str> {
     group.into_iter().chain(is_data.then_some(access)).collect()
 }
 
-/// Name, arity, flags, positions of keys, categories, then what Redis 7 has and we leave empty: tips, key specifications, subcommands.
+/// Name, arity, flags, positions of keys, categories, then what Redis 7 has and we leave empty: tips, key
+/// specifications, subcommands.
 fn entry(spec: &Spec) -> Reply {
     let mut flags = vec![Reply::Simple(if spec.is_write { "write" } else { "readonly" })];
     if matches!(spec.run, Run::Session(command) if !command.is_plain()) {

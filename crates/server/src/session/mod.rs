@@ -1,4 +1,5 @@
-//! A client's session: who it is, what it queued, watches or has open, and which way each of its requests takes.
+//! A client's session: who it is, what it queued, watches or has open, and which way each of its requests
+//! takes.
 //!
 //! | state | means | left by |
 //! |---|---|---|
@@ -111,8 +112,9 @@ impl Session {
         }
     }
 
-    /// Does what a request asks and appends the reply to `out`. It may be sent once `pending` is durable, and the group closed if it joined that. In a cluster a request may
-    /// be kept back to go with those after it: [`land`](Self::land) comes before the replies are sent, or anything else is appended to them.
+    /// Does what a request asks and appends the reply to `out`. It may be sent once `pending` is durable, and
+    /// the group closed if it joined that. In a cluster a request may be kept back to go with those after it:
+    /// [`land`](Self::land) comes before the replies are sent, or anything else is appended to them.
     pub(crate) fn execute(
         &mut self,
         request: Request<'_>,

@@ -1,7 +1,8 @@
 //! Transactions of several commands: queued (`MULTI`) or interactive (`AZ.BEGIN`).
 //!
-//! `EXEC` runs the queue as one serializable transaction, again after a deadlock; a command that is refused leaves the others' effects, as
-//! in Redis. Interactive transactions hold their locks between requests, so they have a time limit, and after a conflict the client begins again.
+//! `EXEC` runs the queue as one serializable transaction, again after a deadlock; a command that is refused
+//! leaves the others' effects, as in Redis. Interactive transactions hold their locks between requests, so
+//! they have a time limit, and after a conflict the client begins again.
 
 use std::time::Instant;
 
@@ -312,8 +313,8 @@ impl Session {
     }
 }
 
-/// Whether no watched key has changed. Takes their locks first (WATCH-3), those of writes if any will follow: two that both
-/// read and then write get into a deadlock.
+/// Whether no watched key has changed. Takes their locks first (WATCH-3), those of writes if any will follow:
+/// two that both read and then write get into a deadlock.
 fn still_as_watched(keys: &Keyspace<'_>, watched: &WatchSet, writes: bool) -> Result<bool, Failure> {
     for (key, was_there) in watched.keys() {
         let is_there = if writes { keys.lock(key)? } else { keys.exists(key)? };

@@ -1,4 +1,5 @@
-//! `AZ.BEGIN` through any node: the transaction takes place at the node of its first key, and ends there whatever becomes of its client (hazard B5).
+//! `AZ.BEGIN` through any node: the transaction takes place at the node of its first key, and ends there
+//! whatever becomes of its client (hazard B5).
 
 use std::time::Duration;
 
@@ -139,7 +140,8 @@ fn a_leaf_moves_though_open_transactions_have_touched_it_and_these_are_rolled_ba
         assert!(!client.ask(request).starts_with('-'));
     }
     assert_eq!(nodes.client(2).ask("AZ.CLUSTER MOVE i 2"), "OK");
-    // A key that is at another node now, since its leaf was moved there: not a key of another node, as another transaction's would be.
+    // A key that is at another node now, since its leaf was moved there: not a key of another node, as
+    // another transaction's would be.
     let reply = client.ask("GET i");
     assert!(reply.starts_with("-RETRY") && reply.contains("moved to another node"), "{reply}");
     assert!(client.ask("AZ.COMMIT").starts_with("-RETRY"));
@@ -186,7 +188,8 @@ fn walks_are_part_of_the_transaction_as_far_as_its_node_has_the_range() {
         let reply = client.ask(request);
         assert!(reply.starts_with(wanted), "{request}: {reply}");
     }
-    // A key that would come into a range that it has looked at waits for its end, also where the leaf is empty.
+    // A key that would come into a range that it has looked at waits for its end, also where the leaf is
+    // empty.
     other.send(&["SET", "n", "1"]);
     assert_eq!(client.ask("AZ.COUNT [h (p"), ":2");
     assert_eq!(client.ask("AZ.COMMIT"), "OK");

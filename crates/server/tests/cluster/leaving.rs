@@ -33,7 +33,8 @@ fn a_node_leaves_while_clients_write_and_nothing_is_lost() {
         }
         let stale = nodes.client(1).ask("AZ.CLUSTER LEAVE VERSION 7");
         assert!(stale.starts_with("-ERR wrong version: this node goes by version 1"), "{stale}");
-        // A receiver that is busy may take longer than a leaf is kept from writers: then it stays a member, and is told again.
+        // A receiver that is busy may take longer than a leaf is kept from writers: then it stays a member,
+        // and is told again.
         let mut client = nodes.client(1);
         let is_left = (0..20).any(|_| client.ask("AZ.CLUSTER LEAVE") == "OK");
         assert!(is_left, "{}", client.ask("AZ.CLUSTER LEAVE"));

@@ -1,4 +1,5 @@
-//! Strangers, wrong keys, other versions and rubbish at the nodes' own door: a clear refusal, nothing else disturbed.
+//! Strangers, wrong keys, other versions and rubbish at the nodes' own door: a clear refusal, nothing else
+//! disturbed.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,5 @@
-//! One order explains what clients of all nodes saw by single requests, `MULTI`, `WATCH` and interactive transactions with walks, while leaves split and move.
+//! One order explains what clients of all nodes saw by single requests, `MULTI`, `WATCH` and interactive
+//! transactions with walks, while leaves split and move.
 
 use std::thread;
 

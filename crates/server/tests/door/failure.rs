@@ -17,7 +17,8 @@ fn a_write_that_is_not_known_to_last_is_never_answered_with_ok() {
     let mut client = door.client();
     assert_eq!(client.ask("SET a 1"), "OK");
     disk.fail_from(0, FailKind::Io);
-    // One error for the whole pipeline, and the end; or, if the log was found to have failed before, one for each request.
+    // One error for the whole pipeline, and the end; or, if the log was found to have failed before, one for
+    // each request.
     client.send_raw(&encoded(&["SET", "a", "2"]).repeat(5)).unwrap();
     let reply = client.reply();
     assert!(reply.starts_with("-UNAVAIL"), "{reply}");

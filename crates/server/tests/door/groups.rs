@@ -1,4 +1,5 @@
-//! Writes that share a transaction: each is answered as if it were alone, and keeps nobody waiting who has nothing to do with it.
+//! Writes that share a transaction: each is answered as if it were alone, and keeps nobody waiting who has
+//! nothing to do with it.
 
 use std::sync::Arc;
 
@@ -202,7 +203,8 @@ fn a_write_that_falls_out_half_done_leaves_nothing() {
     }
 }
 
-/// GROUP-1: a transaction that held the locks of some and waited for others would be in a circle with one that does it the other way round.
+/// GROUP-1: a transaction that held the locks of some and waited for others would be in a circle with one
+/// that does it the other way round.
 #[test]
 fn a_group_is_in_no_deadlock() {
     let door = door();

@@ -144,7 +144,8 @@ fn many_connections_share_few_threads_and_each_gets_its_own_answers() {
 
 #[test]
 fn commits_are_answered_in_order_whether_their_thread_keeps_the_reactor_meanwhile_or_gives_it_away() {
-    // By turns the device takes no time, so the thread comes to keep its reactor, and a millisecond and more, so it gives it away.
+    // By turns the device takes no time, so the thread comes to keep its reactor, and a millisecond and more,
+    // so it gives it away.
     let device = Device::new(DeviceModel::free());
     let disk = DeviceFs::on(Arc::new(MemFs::new()), Arc::clone(&device));
     let db = Database::builder().file_system(Arc::new(disk)).cache_bytes(32 << 20).wal_streams(1).open("/db");

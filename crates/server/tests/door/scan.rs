@@ -1,4 +1,5 @@
-//! Scans whose cursors wait for long: beside other scans, across a restart, over keys with long common beginnings.
+//! Scans whose cursors wait for long: beside other scans, across a restart, over keys with long common
+//! beginnings.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +68,8 @@ fn a_cursor_is_good_after_100_000_steps_of_others_and_a_restart() {
     assert_eq!(found, keys, "each once, in order");
 }
 
-/// Keys come and go at random; those that stay are returned once. Every cursor that was ever given out is used again, at any time.
+/// Keys come and go at random; those that stay are returned once. Every cursor that was ever given out is
+/// used again, at any time.
 #[test]
 fn every_cursor_of_the_past_leads_to_all_keys_above_it() {
     let seed = seed("SCAN_SEED");

@@ -64,7 +64,8 @@ fn list(reply: &str) -> Vec<u64> {
     }
 }
 
-/// One to six requests that are sent together, each a transaction of its own: appends next to each other may share the store's.
+/// One to six requests that are sent together, each a transaction of its own: appends next to each other may
+/// share the store's.
 fn singles(client: &mut Client, recorder: &Recorder, rng: &mut StdRng) {
     let steps: Vec<(u64, Option<u64>)> = (0..rng.random_range(1..7))
         .map(|_| (rng.random_range(0..4), rng.random_bool(0.7).then(|| recorder.value())))

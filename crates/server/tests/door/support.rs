@@ -47,7 +47,8 @@ impl Door {
     }
 }
 
-/// A client with its own reading of replies: text as it is, numbers as `:1`, nothing as `nil`, errors as `-CODE …`, arrays as `[a b]`.
+/// A client with its own reading of replies: text as it is, numbers as `:1`, nothing as `nil`, errors as
+/// `-CODE …`, arrays as `[a b]`.
 pub(crate) struct Client {
     pub(crate) stream: BufReader<TcpStream>,
 }
@@ -140,8 +141,8 @@ pub(crate) fn seed(variable: &str) -> u64 {
     seed
 }
 
-/// Two interactive transactions have a key each and want that of the other: one is ended, and its later commands, on the key `later`, do not run alone; the other
-/// goes on and commits.
+/// Two interactive transactions have a key each and want that of the other: one is ended, and its later
+/// commands, on the key `later`, do not run alone; the other goes on and commits.
 pub(crate) fn deadlock((mut a, of_a): (Client, &str), (mut b, of_b): (Client, &str), later: &str) {
     for (client, key) in [(&mut a, of_a), (&mut b, of_b)] {
         assert_eq!(client.ask("AZ.BEGIN"), "OK");

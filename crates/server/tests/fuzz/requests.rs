@@ -1,5 +1,5 @@
-//! Entry: what a connection sends. Requests or a refusal, the same however the bytes come in pieces, and no more memory than
-//! a few times what came.
+//! Entry: what a connection sends. Requests or a refusal, the same however the bytes come in pieces, and no
+//! more memory than a few times what came.
 
 use azekura_server::{ProtocolError, RequestReader, WireLimits};
 

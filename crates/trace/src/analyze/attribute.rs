@@ -1,7 +1,7 @@
 //! Where the time of each operation went (Tables 2 and 3 of the paper), and at which site (Figures 5 and 6).
 //!
-//! For one execution: `elapsed = cpu + lock wait + I/O wait + idle + other - cpu while waiting`. *Other* is time
-//! off the processor that no probe explains: preempted, or blocked where there is no probe. CPU time and
+//! For one execution: `elapsed = cpu + lock wait + I/O wait + idle + other - cpu while waiting`. *Other* is
+//! time off the processor that no probe explains: preempted, or blocked where there is no probe. CPU time and
 //! waits overlap where a thread spins (hazard T5); `cpu while waiting` is that overlap.
 //!
 //! A wait inside a wait (hazard T4) is told twice as gross time, once for each site, but its net time goes to
@@ -10,8 +10,9 @@
 //! Operations inside operations: each row has the whole of its executions, inner operations included. The
 //! total has outermost executions only. An operation inside itself counts its executions but its time once.
 //!
-//! Of short operations some executions were drawn by lot to be timed ([`Event::executions`](crate::event::Event::executions)). What
-//! such a one does *between* its waits counts as often as it stands for; waits are there of all executions and count once.
+//! Of short operations some executions were drawn by lot to be timed
+//! ([`Event::executions`](crate::event::Event::executions)). What such a one does *between* its waits counts
+//! as often as it stands for; waits are there of all executions and count once.
 
 use super::bounded::Bounded;
 use super::pair::{ThreadSpans, WaitSpan};

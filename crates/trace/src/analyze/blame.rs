@@ -1,16 +1,16 @@
 //! Who was waited for: operation × site × the holder's operation, and what the holder did meanwhile.
 //!
-//! The holder of a wait is the thread that the lock itself named ([`wait_for`](crate::wait_for)). Otherwise the
-//! wait is shared out among those whose recorded holds ([`hold`](crate::hold)) of the same object lie in it: in
-//! a convoy one waits for several in turn, and between two of them, and at the end, for the next one to wake up
-//! (*handover*). In a recording with holds drawn by lot a longer gap may be a hold that was not drawn: it is waited for
-//! somebody unknown. Otherwise it is the thread that let the object go nearest to the
+//! The holder of a wait is the thread that the lock itself named ([`wait_for`](crate::wait_for)). Otherwise
+//! the wait is shared out among those whose recorded holds ([`hold`](crate::hold)) of the same object lie in
+//! it: in a convoy one waits for several in turn, and between two of them, and at the end, for the next one
+//! to wake up (*handover*). In a recording with holds drawn by lot a longer gap may be a hold that was not
+//! drawn: it is waited for somebody unknown. Otherwise it is the thread that let the object go nearest to the
 //! wait's end ([`released`](crate::released)). What is left is waited for somebody unknown. A wait counts at
 //! the one who let go.
 //!
 //! While it was waited for, a holder ran, or waited itself (then the blame belongs further down: the site it
-//! waited at is told), or was off its processor. On few processors the last is often the largest part: not the
-//! lock is slow, its holder was preempted.
+//! waited at is told), or was off its processor. On few processors the last is often the largest part: not
+//! the lock is slow, its holder was preempted.
 
 use super::nearby::partition_point_from;
 use super::pair::{HoldSpan, ThreadSpans, WaitSpan};
@@ -68,8 +68,8 @@ impl BlameSums {
 /// Sums while they grow.
 pub(crate) type Blame = QuickMap<BlameKey, BlameSums>;
 
-/// Adds a window's waits for locks, and those for I/O that another thread does. Of a wait that began in the window before, who held
-/// then is not known any more.
+/// Adds a window's waits for locks, and those for I/O that another thread does. Of a wait that began in the
+/// window before, who held then is not known any more.
 pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blame) {
     let holders = Holders::new(threads);
     let outermost: Vec<Vec<&WaitSpan>> = threads.iter().map(outermost_waits).collect();
@@ -111,8 +111,8 @@ pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blam
     }
 }
 
-/// Whether others are to blame for a wait: for a lock always; for I/O if it names a thread, as a commit names the one whose
-/// flush it waits for.
+/// Whether others are to blame for a wait: for a lock always; for I/O if it names a thread, as a commit names
+/// the one whose flush it waits for.
 fn is_for_somebody(wait: &WaitSpan) -> bool {
     match wait.kind.class() {
         WaitClass::Lock => true,

@@ -1,4 +1,5 @@
-//! Sums by lock instance, of so many instances at most: a store has more rows to lock than an analysis has memory.
+//! Sums by lock instance, of so many instances at most: a store has more rows to lock than an analysis has
+//! memory.
 
 use super::quick::QuickMap;
 use std::collections::BTreeMap;
@@ -22,7 +23,8 @@ impl Size for (u64, u64) {
     }
 }
 
-/// Sums by instance. After [`Bounded::prune`] there are twice [`KEPT`] at most; what is let go is counted by site.
+/// Sums by instance. After [`Bounded::prune`] there are twice [`KEPT`] at most; what is let go is counted by
+/// site.
 #[derive(Debug, Default)]
 pub(crate) struct Bounded<V> {
     map: QuickMap<Instance, V>,

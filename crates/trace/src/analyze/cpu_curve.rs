@@ -1,8 +1,8 @@
 //! A thread's CPU time at every one of its events, from its anchors.
 //!
-//! A *segment* is a stretch of events without a switch between them; the thread runs all through it, so its CPU
-//! time is the clock plus a constant, and one anchor anywhere in it gives the constant. A segment without an
-//! anchor (the thread left its CPU again before it could afford one) gets its constant by interpolation:
+//! A *segment* is a stretch of events without a switch between them; the thread runs all through it, so its
+//! CPU time is the clock plus a constant, and one anchor anywhere in it gives the constant. A segment without
+//! an anchor (the thread left its CPU again before it could afford one) gets its constant by interpolation:
 //! what its neighbours leave unexplained is spread evenly over the gaps between.
 
 use super::nearby::partition_point_from;
@@ -12,7 +12,8 @@ use crate::file::Calibration;
 /// CPU time over time; empty when CPU time was not recorded.
 #[derive(Debug, Default)]
 pub(crate) struct CpuCurve {
-    /// (time, CPU time), ns, one per event, both never falling; before them the last one of the window before.
+    /// (time, CPU time), ns, one per event, both never falling; before them the last one of the window
+    /// before.
     points: Vec<(u64, u64)>,
     /// Points before that of the first event.
     shift: usize,
@@ -80,7 +81,8 @@ impl CpuCurve {
         self.points.get(i + self.shift).map_or(0, |p| p.1)
     }
 
-    /// CPU time at an instant between events; 0 growth outside of them. `near` is where the last one was looked for.
+    /// CPU time at an instant between events; 0 growth outside of them. `near` is where the last one was
+    /// looked for.
     pub(crate) fn at(&self, ns: u64, near: &mut usize) -> u64 {
         let after = partition_point_from(&self.points, near, |p| p.0 <= ns);
         let (Some(&before), Some(&after)) =
@@ -101,7 +103,8 @@ impl CpuCurve {
     }
 }
 
-/// Whether a segment begins with the event. After a loss nobody knows whether a switch was among what was lost.
+/// Whether a segment begins with the event. After a loss nobody knows whether a switch was among what was
+/// lost.
 fn breaks(event: &Event) -> bool {
     event.is_switched() || event.kind == EventKind::Lost
 }

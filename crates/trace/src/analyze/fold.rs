@@ -1,8 +1,9 @@
 //! All windows of a recording, added up one after another.
 //!
-//! A short recording is one window. A long one comes in pieces of time, so that no more of it than one window is in memory; what is
-//! under way at a window's end is carried into the next. Told apart from the whole at once it loses little: who held a lock
-//! in the window before is not known to whom waits for it beyond the border, one wait of each thread in a million events.
+//! A short recording is one window. A long one comes in pieces of time, so that no more of it than one window
+//! is in memory; what is under way at a window's end is carried into the next. Told apart from the whole at
+//! once it loses little: who held a lock in the window before is not known to whom waits for it beyond the
+//! border, one wait of each thread in a million events.
 
 use super::Names;
 use super::attribute::{Attribution, ThreadAccount};

@@ -53,8 +53,8 @@ pub(crate) use attribute::{SLICES, Sums};
 /// What to look at.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AnalyzeOptions {
-    /// The operation whose waits are told per execution and whose throughput is predicted. `None`: the outermost
-    /// one with the most time that is not idle.
+    /// The operation whose waits are told per execution and whose throughput is predicted. `None`: the
+    /// outermost one with the most time that is not idle.
     pub operation: Option<String>,
     /// Executions per second of that operation without a recording: gives the measured slowdown (Table 4).
     pub baseline_per_second: Option<f64>,
@@ -109,7 +109,8 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// Analyzes a trace in memory. One pass over the events of each thread; memory about three times the events'.
+    /// Analyzes a trace in memory. One pass over the events of each thread; memory about three times the
+    /// events'.
     ///
     /// # Errors
     ///
@@ -128,12 +129,13 @@ impl Analysis {
         Ok(Work { trace, names, count, totals, duration, chosen, calibration }.analysis(options))
     }
 
-    /// Analyzes a trace file. One of few events as [`Analysis::new`]; one of more in windows of `window_events` or a little more, so
-    /// that memory does not grow with it: the few that are kept of very many lock instances, and quantiles of very many
-    /// executions, are then near and not exact, and who held a lock is not known beyond the border of a window.
+    /// Analyzes a trace file. One of few events as [`Analysis::new`]; one of more in windows of
+    /// `window_events` or a little more, so that memory does not grow with it: the few that are kept of very
+    /// many lock instances, and quantiles of very many executions, are then near and not exact, and who held
+    /// a lock is not known beyond the border of a window.
     ///
-    /// Some hundred bytes for each event of a window; twice the file's reading. (A file whose writer did not keep to the order of
-    /// time, of the first version of this recorder, is read as a whole.)
+    /// Some hundred bytes for each event of a window; twice the file's reading. (A file whose writer did not
+    /// keep to the order of time, of the first version of this recorder, is read as a whole.)
     ///
     /// # Errors
     ///
@@ -187,7 +189,8 @@ impl Analysis {
     }
 }
 
-/// The machine's CPU time is counted in steps of 10 ms on each processor: it tells nothing about less than this.
+/// The machine's CPU time is counted in steps of 10 ms on each processor: it tells nothing about less than
+/// this.
 const MACHINE_CLOCK_TELLS_NS: u64 = 100_000_000;
 
 /// Everything the rows are made of.
@@ -272,7 +275,8 @@ impl Work<'_> {
         }
     }
 
-    /// CPU time of the whole machine during the recording, if it is known; never less than that of the process.
+    /// CPU time of the whole machine during the recording, if it is known; never less than that of the
+    /// process.
     pub(crate) fn machine_cpu_ns(&self) -> Option<u64> {
         let process = self.trace.end.process_cpu_ns.saturating_sub(self.trace.begin.process_cpu_ns);
         let (first, last) = self.trace.machine_cpu_ns?;

@@ -1,7 +1,8 @@
-//! Binary search that begins where the last one ended: instants that are asked for in turn lie close to each other, and a thread's
-//! events of a window are many megabytes, all over which a plain search would step.
+//! Binary search that begins where the last one ended: instants that are asked for in turn lie close to each
+//! other, and a thread's events of a window are many megabytes, all over which a plain search would step.
 
-/// As [`slice::partition_point`], from `hint`, which is set to the result. As quick as the logarithm of the distance.
+/// As [`slice::partition_point`], from `hint`, which is set to the result. As quick as the logarithm of the
+/// distance.
 pub(crate) fn partition_point_from<T>(
     items: &[T],
     hint: &mut usize,

@@ -1,11 +1,11 @@
 //! From one thread's events to spans: operations, waits, holds, each with begin, end and CPU time.
 //!
-//! Enter meets its exit and a wait's begin its end on a stack. What has no partner makes no span: an operation
-//! that was open when the recording began, one that is open at its end (listed as [`OpenSpan`]), and, after
-//! lost events (hazard T2), all that was open when they were lost. Each is counted.
+//! Enter meets its exit and a wait's begin its end on a stack. What has no partner makes no span: an
+//! operation that was open when the recording began, one that is open at its end (listed as [`OpenSpan`]),
+//! and, after lost events (hazard T2), all that was open when they were lost. Each is counted.
 //!
-//! A long recording comes in windows of time: what is open at a window's end is [`Carried`] into the next, where it
-//! stands before all else.
+//! A long recording comes in windows of time: what is open at a window's end is [`Carried`] into the next,
+//! where it stands before all else.
 
 use super::cpu_curve::{CpuCarried, CpuCurve};
 use super::off_curve::OffCurve;
@@ -110,7 +110,8 @@ impl ThreadSpans {
 /// What a thread takes from one window of a recording into the next.
 #[derive(Debug, Default)]
 pub(crate) struct Carried {
-    /// Open operations, outermost first, each with the CPU time at its beginning. Their parents are their numbers here.
+    /// Open operations, outermost first, each with the CPU time at its beginning. Their parents are their
+    /// numbers here.
     ops: Vec<(OpSpan, u64)>,
     /// Open waits, likewise.
     waits: Vec<(WaitSpan, u64)>,

@@ -1,4 +1,5 @@
-//! How values spread, in memory that does not grow with their number: exact as long as they are few, to one part in 128 then.
+//! How values spread, in memory that does not grow with their number: exact as long as they are few, to one
+//! part in 128 then.
 
 /// Values that are kept as they are.
 const EXACT: usize = 1 << 16;

@@ -1,21 +1,21 @@
 //! Lock instances as stations of a closed network: how long each serves, and how threads queue at them.
 //!
-//! An instance is in use for the part *U* of the time. Recorded holds tell *U*: those that followed a wait are all there, of
-//! the others each stands for as many as it was drawn from. It is never less than the part *B* of the time in which somebody
-//! waits for it, for then it is held, or on its way from one to the next. Where no hold was recorded, *U* is taken as the square
-//! root of *B*: in a queue of random arrivals and random services somebody is served with probability *U* and somebody
-//! waits with *U* squared. (Where all times are fixed, fewer wait and the lock looks too free; recorded holds do not have
-//! that fault.)
+//! An instance is in use for the part *U* of the time. Recorded holds tell *U*: those that followed a wait
+//! are all there, of the others each stands for as many as it was drawn from. It is never less than the part
+//! *B* of the time in which somebody waits for it, for then it is held, or on its way from one to the next.
+//! Where no hold was recorded, *U* is taken as the square root of *B*: in a queue of random arrivals and
+//! random services somebody is served with probability *U* and somebody waits with *U* squared. (Where all
+//! times are fixed, fewer wait and the lock looks too free; recorded holds do not have that fault.)
 //!
-//! **Handing over.** A lock that sleepers wait for is free, and nobody can use it, from its holder's letting go until the next
-//! one has woken up. So an instance serves its threads more slowly *in a row* than *alone*, by the median of that time
-//! per hold. The recording shows it at the locks that have queues now; a lock that has none yet is taken to need the same
-//! when it gets one, because it is a matter of the machine and not of the lock; but never more than its mean hold: while a
-//! sleeper wakes up, those who run take a lock that is held for less than that again and again. The **ceiling** is what it
-//! allows in a row.
+//! **Handing over.** A lock that sleepers wait for is free, and nobody can use it, from its holder's letting
+//! go until the next one has woken up. So an instance serves its threads more slowly *in a row* than *alone*,
+//! by the median of that time per hold. The recording shows it at the locks that have queues now; a lock that
+//! has none yet is taken to need the same when it gets one, because it is a matter of the machine and not of
+//! the lock; but never more than its mean hold: while a sleeper wakes up, those who run take a lock that is
+//! held for less than that again and again. The **ceiling** is what it allows in a row.
 //!
-//! Queues are told by mean value analysis, with one station per instance whose service takes `alone` if one thread is there and
-//! `in_a_row` if there are more.
+//! Queues are told by mean value analysis, with one station per instance whose service takes `alone` if one
+//! thread is there and `in_a_row` if there are more.
 
 use super::attribute::net_times;
 use super::bounded::{Bounded, Instance, Size};
@@ -68,11 +68,12 @@ impl Station {
     }
 }
 
-/// Throughput of `customers` threads that think for `delay` seconds and then pass all stations: the recursion for one class,
-/// over the number of threads. Exact for services of random length.
+/// Throughput of `customers` threads that think for `delay` seconds and then pass all stations: the recursion
+/// for one class, over the number of threads. Exact for services of random length.
 ///
 /// At a station whose service takes `s1` alone and `s2` in a row, a thread that finds `j` others stays for
-/// `(j + 1) * s2`, but for `s1` if it finds none; the recursion needs the probability that nobody is there beside the mean.
+/// `(j + 1) * s2`, but for `s1` if it finds none; the recursion needs the probability that nobody is there
+/// beside the mean.
 pub(crate) fn mean_value_analysis(customers: u64, delay: f64, stations: &[&Station]) -> f64 {
     // (mean number of threads there, probability of none)
     let mut queues = vec![(0.0, 1.0); stations.len()];
@@ -242,8 +243,8 @@ impl Size for Waited {
 }
 
 impl Waited {
-    /// Adds a window's waits: the union of intervals. (Of a wait that began in the window before, what lies before the last
-    /// counted instant is taken as counted.)
+    /// Adds a window's waits: the union of intervals. (Of a wait that began in the window before, what lies
+    /// before the last counted instant is taken as counted.)
     fn add(&mut self, mut spans: Vec<(u64, u64)>) {
         spans.sort_unstable();
         for (begin, end) in spans {
@@ -316,8 +317,8 @@ impl Gaps {
         self.seen += 1;
     }
 
-    /// The median, if there are enough. Not the mean: a thread that comes just then may take the lock before the one that
-    /// wakes up, and its hold need not be recorded.
+    /// The median, if there are enough. Not the mean: a thread that comes just then may take the lock before
+    /// the one that wakes up, and its hold need not be recorded.
     fn usual(&self) -> Option<f64> {
         let mut kept = self.kept.clone();
         kept.sort_unstable();
@@ -337,8 +338,8 @@ fn waits_in_holds(thread: &ThreadSpans) -> impl Iterator<Item = (&HoldSpan, Vec<
     })
 }
 
-/// Which waits prove that somebody held what they waited for. A wait with waits inside (hazard T4) does not: between
-/// them it does work of its own, and a rw_lock would seem in use whenever its mutex is.
+/// Which waits prove that somebody held what they waited for. A wait with waits inside (hazard T4) does not:
+/// between them it does work of its own, and a rw_lock would seem in use whenever its mutex is.
 fn proofs(waits: &[WaitSpan]) -> impl Iterator<Item = (&WaitSpan, u64)> {
     let mut is_outer = vec![false; waits.len()];
     waits.iter().filter_map(|w| w.parent).for_each(|parent| is_outer[parent as usize] = true);
@@ -381,8 +382,8 @@ mod tests {
         assert!(mean_value_analysis(3, 0.0, &[]).is_infinite());
     }
 
-    /// Against the stationary distribution, computed state by state: with k of n threads at the station, it serves at rate
-    /// 1/s1 (k = 1) or 1/s2, and each of the others comes at rate 1/z.
+    /// Against the stationary distribution, computed state by state: with k of n threads at the station, it
+    /// serves at rate 1/s1 (k = 1) or 1/s2, and each of the others comes at rate 1/z.
     #[test]
     fn a_station_that_serves_more_slowly_in_a_row_is_exact() {
         let (s1, s2, z) = (0.004, 0.007, 0.030);
@@ -426,7 +427,8 @@ mod tests {
             cpu: 0,
             inside: (0, 0),
         };
-        // Two threads take turns: a millisecond under the log's lock, handed over in 60 µs, and 300 times the counter's for 20 ns.
+        // Two threads take turns: a millisecond under the log's lock, handed over in 60 µs, and 300 times the
+        // counter's for 20 ns.
         let mut threads = [ThreadSpans::default(), ThreadSpans::default()];
         for turn in 0..40_u64 {
             let begin = turn * 1_060_000;

@@ -1,4 +1,5 @@
-//! What each thread did when, in cells of equal time: small enough for a page, whatever the recording's length.
+//! What each thread did when, in cells of equal time: small enough for a page, whatever the recording's
+//! length.
 
 use super::pair::ThreadSpans;
 use crate::WaitClass;

@@ -1,7 +1,7 @@
 //! One sentence: what is in the way.
 //!
-//! A lock is accused only if the prediction says that throughput would rise noticeably without it; that is the
-//! difference between a long bar and a bottleneck. Otherwise the processors, the devices, or nothing.
+//! A lock is accused only if the prediction says that throughput would rise noticeably without it; that is
+//! the difference between a long bar and a bottleneck. Otherwise the processors, the devices, or nothing.
 
 use super::{Analysis, OperationRow};
 use crate::WaitKind;
@@ -62,13 +62,15 @@ impl Verdict {
         let own = analysis.cpu_utilisation.unwrap_or(0.0);
         let utilisation = analysis.machine_utilisation.unwrap_or(0.0).max(own);
         let is_busy = utilisation >= BUSY;
-        // Who stands in the queue for busy processors longer than for locks would only stand there longer without them.
+        // Who stands in the queue for busy processors longer than for locks would only stand there longer
+        // without them.
         let queues_more = is_busy && row.other_ns.is_some_and(|ns| ns > row.lock_wait_ns);
         if let Some(lock) = Self::lock(analysis).filter(|_| !queues_more) {
             return lock;
         }
         let share = |ns: u64| ns as f64 / row.elapsed_ns.max(1) as f64;
-        // Where others keep the processors busy, that matters only to an operation that stands in the queue for them.
+        // Where others keep the processors busy, that matters only to an operation that stands in the queue
+        // for them.
         let queues = row.other_ns.is_none_or(|ns| share(ns) >= QUEUES);
         if own >= BUSY || (is_busy && queues) {
             return Self::Cpu { utilisation, own };

@@ -1,21 +1,20 @@
 //! What would be if a lock cost nothing, and what the locks allow at most.
 //!
 //! The unit of work is one execution of the chosen operation; the recording gives its throughput *X*, the
-//! threads *N* that execute it, the cycle *N/X* of such a thread, and per execution the wait *W* at each lock and
-//! the CPU time *D* of these threads. Both are taken over all they do, not over the chosen operation alone: a
-//! thread that waits in the operations between cannot begin the next one.
+//! threads *N* that execute it, the cycle *N/X* of such a thread, and per execution the wait *W* at each lock
+//! and the CPU time *D* of these threads. Both are taken over all they do, not over the chosen operation
+//! alone: a thread that waits in the operations between cannot begin the next one.
 //!
 //! A lock instance in use sets a **ceiling**: see `stations`.
 //!
-//! **If a lock cost nothing**, its wait goes away and its hold goes on beside others. Locks under which it was waited for
-//! are held for so much less. The threads then meet at
-//! the remaining locks; how they queue there is told by mean value analysis of the closed network (one queue
-//! per lock instance in use, all else a delay). The answer is bounded by the ceilings of the other locks and by the
-//! processors, *m/D'*, where *D'* is *D* without what is burnt spinning at the lock and *m* what other threads
-//! leave of the processors.
+//! **If a lock cost nothing**, its wait goes away and its hold goes on beside others. Locks under which it
+//! was waited for are held for so much less. The threads then meet at the remaining locks; how they queue
+//! there is told by mean value analysis of the closed network (one queue per lock instance in use, all else a
+//! delay). The answer is bounded by the ceilings of the other locks and by the processors, *m/D'*, where *D'*
+//! is *D* without what is burnt spinning at the lock and *m* what other threads leave of the processors.
 //!
-//! Departures: service times are taken as exponential, though most are shorter tailed; so between the knee and
-//! saturation of the next lock the prediction is low by up to a few per cent.
+//! Departures: service times are taken as exponential, though most are shorter tailed; so between the knee
+//! and saturation of the next lock the prediction is low by up to a few per cent.
 
 use super::attribute::net_times;
 use super::pair::{ThreadSpans, WaitSpan};

@@ -100,7 +100,8 @@ fn encode_one(event: &Event, before: &mut Before, room: &mut [u8; ROOM]) -> usiz
 /// Takes what [`encode`] appended; `Err` says what is wrong.
 pub(super) fn decode(input: &mut &[u8], events: &mut Vec<Event>) -> Result<(), &'static str> {
     let count = take_u64(input).ok_or("the number of events is cut off")?;
-    // An event takes three bytes at least: a false count cannot make us allocate more than the input deserves.
+    // An event takes three bytes at least: a false count cannot make us allocate more than the input
+    // deserves.
     if count > input.len() as u64 / 3 {
         return Err("more events than bytes for them");
     }

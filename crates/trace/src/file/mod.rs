@@ -19,12 +19,14 @@
 //! | 10 switches | [`Switches`]: whether the kernel's records of switches are there; at most once |
 //! | 11 off | a thread's tag and its [`OffCpu`]s, delta-coded; after the thread |
 //!
-//! From version 2 on, events come in *rounds*: in a round each thread has one block of events at most, and what is in a later round
-//! happened later, but for what a ring's owner wrote while the others were drained. So a file can be read window by window.
+//! From version 2 on, events come in *rounds*: in a round each thread has one block of events at most, and
+//! what is in a later round happened later, but for what a ring's owner wrote while the others were drained.
+//! So a file can be read window by window.
 //!
-//! Integers in payloads are LEB128 ([`azekura_base::varint`]), those of heads little endian. There is no index:
-//! a file whose writer was killed is read up to its last whole block, and [`Ending::CutShort`] says so. Blocks of
-//! unknown kind are passed over. All other deviations are a typed [`ReadError`](crate::ReadError).
+//! Integers in payloads are LEB128 ([`azekura_base::varint`]), those of heads little endian. There is no
+//! index: a file whose writer was killed is read up to its last whole block, and [`Ending::CutShort`] says
+//! so. Blocks of unknown kind are passed over. All other deviations are a typed
+//! [`ReadError`](crate::ReadError).
 
 mod codec;
 mod outline;
@@ -91,7 +93,8 @@ pub enum CpuSource {
     Rseq = 1,
     /// The thread clock is read at every event, at 200 ns each.
     ThreadClock = 2,
-    /// By the kernel's records of switches, between two readings of the thread clock: of a process recorded from outside.
+    /// By the kernel's records of switches, between two readings of the thread clock: of a process recorded
+    /// from outside.
     Switches = 3,
 }
 
@@ -153,7 +156,8 @@ pub struct Module {
     pub path: String,
 }
 
-/// A stretch of time in which a thread was off its processor, as the kernel recorded it; ns since the recording began.
+/// A stretch of time in which a thread was off its processor, as the kernel recorded it; ns since the
+/// recording began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OffCpu {
     /// When it left.
@@ -197,7 +201,8 @@ pub struct ThreadTrace {
     pub lost: u64,
     /// In the order in which the thread recorded them.
     pub events: Vec<Event>,
-    /// When it was off its processor, in order of time; empty unless [`Trace::switches`] says that it was recorded.
+    /// When it was off its processor, in order of time; empty unless [`Trace::switches`] says that it was
+    /// recorded.
     pub off: Vec<OffCpu>,
 }
 
@@ -230,7 +235,8 @@ pub struct Trace {
     pub threads: Vec<ThreadTrace>,
     /// What was mapped where, if it was asked for ([`Options::modules`](crate::Options::modules)).
     pub modules: Vec<Module>,
-    /// CPU time of the whole machine since its start, ns, at the first and last time it was read; `None`: unknown.
+    /// CPU time of the whole machine since its start, ns, at the first and last time it was read; `None`:
+    /// unknown.
     pub machine_cpu_ns: Option<(u64, u64)>,
     /// Whether the kernel's records of switches are here.
     pub switches: Switches,

@@ -1,4 +1,5 @@
-//! A trace file in pieces: first all but its events, then these, window by window, so that memory does not grow with the file.
+//! A trace file in pieces: first all but its events, then these, window by window, so that memory does not
+//! grow with the file.
 
 use super::read::{HEAD, Parts, PassedOver, check_block_head, check_head, check_payload, number, small};
 use super::{Trace, block, codec};

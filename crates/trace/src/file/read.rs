@@ -46,7 +46,8 @@ impl Trace {
 /// Bytes before the first block.
 pub(super) const HEAD: usize = 16;
 
-/// Checks magic and version; answers where the blocks begin, and the version. Needs no more than the first [`HEAD`] bytes.
+/// Checks magic and version; answers where the blocks begin, and the version. Needs no more than the first
+/// [`HEAD`] bytes.
 pub(super) fn check_head(bytes: &[u8]) -> Result<(usize, u32), ReadError> {
     const LEN: usize = HEAD;
     let found = &bytes[..bytes.len().min(MAGIC.len())];

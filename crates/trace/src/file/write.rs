@@ -131,7 +131,8 @@ impl Encoder {
         self.block(block::MACHINE, |out| put_u64(out, cpu_ns));
     }
 
-    /// Whether the kernel's records of switches are part of the recording; nothing is written if nobody asked for them.
+    /// Whether the kernel's records of switches are part of the recording; nothing is written if nobody asked
+    /// for them.
     pub fn switches(&mut self, switches: &Switches) {
         let (status, lost, reason) = match switches {
             Switches::NotAsked => return,

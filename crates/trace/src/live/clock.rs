@@ -2,8 +2,8 @@
 //!
 //! Where the processor's time-stamp counter runs at a constant rate in all states (CPUID's "invariant TSC",
 //! which the kernel shows as `constant_tsc` and `nonstop_tsc`), a tick is one `rdtsc`, 8 ns, comparable
-//! between processors. Elsewhere a tick is a nanosecond of `CLOCK_MONOTONIC`. Samples of both, taken at start and
-//! stop, let the analyzer turn ticks into nanoseconds.
+//! between processors. Elsewhere a tick is a nanosecond of `CLOCK_MONOTONIC`. Samples of both, taken at start
+//! and stop, let the analyzer turn ticks into nanoseconds.
 
 use crate::file::{ClockSample, TimeSource};
 use azekura_base::sync::machine::simulated;
@@ -110,7 +110,8 @@ pub(super) fn thread_id() -> u32 {
     }
 }
 
-/// What the system calls the calling thread. A simulated machine's threads have no names: the one that carries them has.
+/// What the system calls the calling thread. A simulated machine's threads have no names: the one that
+/// carries them has.
 pub(super) fn thread_name() -> String {
     match simulated() {
         Some(_) => String::new(),

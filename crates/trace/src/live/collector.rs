@@ -1,4 +1,5 @@
-//! The collector: takes events out of the rings, and encodes and writes them, or keeps them to be encoded at the end.
+//! The collector: takes events out of the rings, and encodes and writes them, or keeps them to be encoded at
+//! the end.
 
 use super::fork_mutex::ForkMutex;
 use super::kept::{self, Kept};
@@ -99,8 +100,8 @@ struct Open {
 }
 
 impl Open {
-    /// The thread's CPU time now, as if it had recorded an anchor: what it did since its last event is then known in
-    /// sum. `None` when the thread is gone or CPU time is not recorded.
+    /// The thread's CPU time now, as if it had recorded an anchor: what it did since its last event is then
+    /// known in sum. `None` when the thread is gone or CPU time is not recorded.
     fn last_anchor(&self, time: TimeSource) -> Option<Event> {
         if self.cpu == CpuSource::None || self.last == 0 {
             return None;
@@ -229,7 +230,8 @@ impl Collector {
             *failed = file.write_all(self.encoder.as_bytes()).err();
         }
         if failed.is_some() {
-            // Each time, for it may have been suspended, and resumed. Only our own recording: a later one cannot begin before `stop` took this one away.
+            // Each time, for it may have been suspended, and resumed. Only our own recording: a later one
+            // cannot begin before `stop` took this one away.
             let _ = SESSION.compare_exchange(self.session, 0, Relaxed, Relaxed);
         }
         self.encoder.clear();

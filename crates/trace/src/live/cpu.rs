@@ -1,17 +1,18 @@
 //! Has this thread left its CPU since the last event? One load (hazards T1, T5).
 //!
-//! The kernel clears a thread's `rseq_cs` pointer whenever the thread returns to user mode after a preemption or
-//! a blocking call, unless it stands inside the critical section which the pointer describes. We keep the
+//! The kernel clears a thread's `rseq_cs` pointer whenever the thread returns to user mode after a preemption
+//! or a blocking call, unless it stands inside the critical section which the pointer describes. We keep the
 //! pointer at the description of a section that nobody is ever inside of. While it is still there, the thread
-//! ran without a break, so its CPU time went forward as its clock did; when it is gone, the thread's CPU clock
-//! is read once (200 ns, an *anchor*) and the pointer put back. So CPU time is known at every event at the
-//! price of one load.
+//! ran without a break, so its CPU time went forward as its clock did; when it is gone, the thread's CPU
+//! clock is read once (200 ns, an *anchor*) and the pointer put back. So CPU time is known at every event at
+//! the price of one load.
 //!
-//! Others that use restartable sequences overwrite the pointer: we then take an anchor too many, never one too
-//! few. Kernels differ and change: [`rseq_works`] tries it, and the thread clock stands in.
+//! Others that use restartable sequences overwrite the pointer: we then take an anchor too many, never one
+//! too few. Kernels differ and change: [`rseq_works`] tries it, and the thread clock stands in.
 //!
 //! - **RSEQ-1** The descriptor and its landing signature are statics: they outlive every thread.
-//! - **RSEQ-2** The word is thread-local; only its own thread, and the kernel on that thread's behalf, touch it.
+//! - **RSEQ-2** The word is thread-local; only its own thread, and the kernel on that thread's behalf, touch
+//!   it.
 //! - **RSEQ-3** The word is used only where the thread library says it registered the area with the kernel.
 
 use super::clock;

@@ -1,9 +1,12 @@
-//! What all threads of a recording have drawn so far: with many of them, each need draw fewer of its first ones.
+//! What all threads of a recording have drawn so far: with many of them, each need draw fewer of its first
+//! ones.
 //!
-//! A thread cannot tell by itself whether a recording has enough of an operation or of holds. Here each adds what it drew, as long as
-//! there are few, and looks up how many there are. So a recording of thirty threads costs little more at its start than one of a single thread.
+//! A thread cannot tell by itself whether a recording has enough of an operation or of holds. Here each adds
+//! what it drew, as long as there are few, and looks up how many there are. So a recording of thirty threads
+//! costs little more at its start than one of a single thread.
 //!
-//! Relaxed everywhere: estimates that only steer how many are drawn. Each drawn one says what it stands for, so sums stay right.
+//! Relaxed everywhere: estimates that only steer how many are drawn. Each drawn one says what it stands for,
+//! so sums stay right.
 
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

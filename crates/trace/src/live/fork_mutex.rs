@@ -1,8 +1,8 @@
 //! A mutex that the child of a fork can make new.
 //!
-//! A fork copies memory and one thread. A mutex that another thread held stays locked in the child for ever, and what it
-//! guards may be half changed. (std's mutex and not the workspace's: that one parks in a table of the process, whose
-//! locks would be copied as well.)
+//! A fork copies memory and one thread. A mutex that another thread held stays locked in the child for ever,
+//! and what it guards may be half changed. (std's mutex and not the workspace's: that one parks in a table of
+//! the process, whose locks would be copied as well.)
 
 use azekura_base::sync::machine::simulated;
 use azekura_base::sync::thread;

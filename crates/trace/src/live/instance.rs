@@ -5,8 +5,8 @@ use azekura_base::sync::machine::simulated;
 /// Bits of an address within its cache line.
 const WITHIN: usize = (1 << 6) - 1;
 
-/// The number of an object, which is an address as a rule. On a simulated machine its line's number stands in for it, so that recordings are the same
-/// wherever the system has put the memory.
+/// The number of an object, which is an address as a rule. On a simulated machine its line's number stands in
+/// for it, so that recordings are the same wherever the system has put the memory.
 #[inline]
 pub(super) fn number(object: usize) -> u64 {
     match simulated() {

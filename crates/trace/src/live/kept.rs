@@ -1,8 +1,9 @@
 //! Events that the collector took out of the rings and has not encoded yet.
 //!
-//! A recording that stays in memory is encoded when it is over: then the program has the processors for itself while it is recorded. Only
-//! what would be more than [`MOST`] events is encoded meanwhile. What goes to a file is encoded at each turn, for a third of the bytes
-//! costs the processors less to write than all of them.
+//! A recording that stays in memory is encoded when it is over: then the program has the processors for
+//! itself while it is recorded. Only what would be more than [`MOST`] events is encoded meanwhile. What goes
+//! to a file is encoded at each turn, for a third of the bytes costs the processors less to write than all of
+//! them.
 
 use crate::event::{Event, EventKind};
 use crate::file::Encoder;

@@ -7,9 +7,10 @@
 //! | up to 16,384 | up to 131,072 | 64 |
 //! | further | further | as many as asked for (256) |
 //!
-//! whichever row is the lower, but never more than asked for. A short recording so has enough of them to tell how much a lock is used, a long one costs
-//! no more. Within a row every hold is drawn with the same probability, whatever the program's own period. A drawn hold
-//! carries the logarithm of what it stands for, so sums over drawn holds are right on the average.
+//! whichever row is the lower, but never more than asked for. A short recording so has enough of them to tell
+//! how much a lock is used, a long one costs no more. Within a row every hold is drawn with the same
+//! probability, whatever the program's own period. A drawn hold carries the logarithm of what it stands for,
+//! so sums over drawn holds are right on the average.
 
 use super::drawn::Drawn;
 use crate::event::SAMPLED;
@@ -72,8 +73,8 @@ impl Lot {
         flags
     }
 
-    /// Goes on to the row that all threads together have come to. Only what is drawn hereafter is drawn by it, so no hold's
-    /// probability depends on what the lot will say.
+    /// Goes on to the row that all threads together have come to. Only what is drawn hereafter is drawn by
+    /// it, so no hold's probability depends on what the lot will say.
     fn keep_up(&mut self) {
         let holds = self.of_all.holds.get();
         let row = OF_ALL.partition_point(|&begin| begin <= holds) - 1;
@@ -115,7 +116,8 @@ impl Lot {
     }
 }
 
-/// A well-mixed number that is not zero: neighbouring threads must not draw alike (the finalizer of SplitMix64).
+/// A well-mixed number that is not zero: neighbouring threads must not draw alike (the finalizer of
+/// SplitMix64).
 pub(super) fn mixed(seed: u32) -> u64 {
     let mut z = (u64::from(seed) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,10 +1,11 @@
-//! What the kernel tells about the machine and this process in /proc: read at the start and end, never by a probe.
+//! What the kernel tells about the machine and this process in /proc: read at the start and end, never by a
+//! probe.
 
 use crate::file::Module;
 use azekura_base::sync::machine::simulated;
 
-/// CPU time that the whole machine has used since its start; `None` when the kernel does not tell. Counted by the kernel
-/// in steps of its user clock, 10 ms.
+/// CPU time that the whole machine has used since its start; `None` when the kernel does not tell. Counted by
+/// the kernel in steps of its user clock, 10 ms.
 pub(super) fn cpu_ns() -> Option<u64> {
     if simulated().is_some() {
         return Some(super::clock::process_cpu_ns()); // it runs nothing else
@@ -12,7 +13,8 @@ pub(super) fn cpu_ns() -> Option<u64> {
     parse_stat(&std::fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// Nanoseconds of user, nice, system, irq, softirq and steal of the first line; the unit is 1/100 s on every Linux ABI.
+/// Nanoseconds of user, nice, system, irq, softirq and steal of the first line; the unit is 1/100 s on every
+/// Linux ABI.
 fn parse_stat(stat: &str) -> Option<u64> {
     const TICK_NS: u64 = 10_000_000;
     let first = stat.lines().next()?.strip_prefix("cpu ")?;

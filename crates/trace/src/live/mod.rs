@@ -3,10 +3,12 @@
 //! Off, a probe is one relaxed load and a branch; the guard remembers that it is not to end anything. On, it
 //! finds the thread's recorder through a thread-local pointer without destructor, and writes 32 bytes.
 //!
-//! - **PROBE-1** [`RECORDER`] is null or points at a `Recorder` that this thread made and nobody else knows; it is
-//!   freed only by this thread, in [`renew`] or in [`Owner`]'s destructor, and the pointer is nulled before.
+//! - **PROBE-1** [`RECORDER`] is null or points at a `Recorder` that this thread made and nobody else knows;
+//!   it is freed only by this thread, in [`renew`] or in [`Owner`]'s destructor, and the pointer is nulled
+//!   before.
 //! - **PROBE-2** No code of the program runs while a reference to the recorder exists (no callback, no
-//!   allocation, no destructor of others), so there is never a second one. Probes are not for signal handlers.
+//!   allocation, no destructor of others), so there is never a second one. Probes are not for signal
+//!   handlers.
 
 mod clock;
 mod collector;
@@ -44,8 +46,9 @@ azekura_base::per_thread! { static RECORDER: Cell<*mut Recorder> = const { Cell:
 azekura_base::per_thread! { static STATE: Cell<State> = const { Cell::new(State::Open) }; }
 azekura_base::per_thread! { static OWNER: Owner = const { Owner }; }
 azekura_base::per_thread! { static TAG: Cell<u32> = const { Cell::new(0) }; }
-// Before the recorder: most holds are only counted, and here that costs least. Holds up to and with the next one that the
-// recorder looks at; 0 before the first. What is left of an earlier recording counts on in the next: the lot has no memory.
+// Before the recorder: most holds are only counted, and here that costs least. Holds up to and with the next
+// one that the recorder looks at; 0 before the first. What is left of an earlier recording counts on in the
+// next: the lot has no memory.
 azekura_base::per_thread! { static HOLDS_LEFT: Cell<u32> = const { Cell::new(0) }; }
 // Not 0: the thread waited, so the recorder looks at the very next hold, and so many would have been left.
 azekura_base::per_thread! { static HOLDS_KEPT: Cell<u32> = const { Cell::new(0) }; }
@@ -107,8 +110,8 @@ fn with_recorder<R>(session: u32, f: impl FnOnce(&mut Recorder) -> R) -> Option<
     Some(f(unsafe { &mut *recorder }))
 }
 
-/// Runs `f` with this thread's recorder of `session`, if it has one yet: for ends, which are told whether or not the recording is
-/// suspended by then (SESSION-2).
+/// Runs `f` with this thread's recorder of `session`, if it has one yet: for ends, which are told whether or
+/// not the recording is suspended by then (SESSION-2).
 #[inline]
 fn with_recorder_of<R>(session: u32, f: impl FnOnce(&mut Recorder) -> R) -> Option<R> {
     // SAFETY: PROBE-1, PROBE-2: as in `with_recorder`.
@@ -148,9 +151,10 @@ pub struct OperationGuard {
 
 /// Begins an operation on this thread, inside the one it is in, if any.
 ///
-/// Off: one relaxed load. On: a nanosecond, and as much at the end; of operations under forty microseconds some are drawn by
-/// lot to be timed ([`Options::operation_sampling`](crate::Options::operation_sampling)), of longer ones all, which costs about
-/// twenty. Never blocks; the thread's first event in a recording allocates its ring.
+/// Off: one relaxed load. On: a nanosecond, and as much at the end; of operations under forty microseconds
+/// some are drawn by lot to be timed ([`Options::operation_sampling`](crate::Options::operation_sampling)),
+/// of longer ones all, which costs about twenty. Never blocks; the thread's first event in a recording
+/// allocates its ring.
 #[inline]
 pub fn operation(operation: &'static Operation) -> OperationGuard {
     match SESSION.load(Relaxed) {
@@ -219,8 +223,8 @@ pub struct WaitGuard {
 
 /// Begins a contended wait for `object`, an instance of `site`; the guard's drop ends it.
 ///
-/// To be called only when the resource could not be had at once: an uncontended acquisition is not a wait, and
-/// recording it would accuse the innocent (hazard T1). Waits may stand inside waits (hazard T4). Costs as
+/// To be called only when the resource could not be had at once: an uncontended acquisition is not a wait,
+/// and recording it would accuse the innocent (hazard T1). Waits may stand inside waits (hazard T4). Costs as
 /// [`operation`].
 #[inline]
 pub fn wait(site: &'static Site, object: usize, kind: WaitKind) -> WaitGuard {
@@ -297,9 +301,9 @@ struct Held {
 
 /// Begins to hold `object`; to be dropped just after it was let go.
 ///
-/// Recorded are a few holds drawn by lot ([`Options::hold_sampling`](crate::Options::hold_sampling); from them
-/// comes the ceiling that the lock sets to throughput), and those that followed a wait (they name the holder
-/// whom the next one waits for). The others cost about a nanosecond and read no clock.
+/// Recorded are a few holds drawn by lot ([`Options::hold_sampling`](crate::Options::hold_sampling); from
+/// them comes the ceiling that the lock sets to throughput), and those that followed a wait (they name the
+/// holder whom the next one waits for). The others cost about a nanosecond and read no clock.
 #[inline]
 pub fn hold(site: &'static Site, object: usize, mode: HoldMode) -> HoldGuard {
     let session = SESSION.load(Relaxed);
@@ -343,7 +347,8 @@ fn begin_hold(session: u32, site: &'static Site, object: u64, mode: HoldMode) ->
     HoldGuard { held: held.map(|held| Held { site, object, ..held }), here: PhantomData }
 }
 
-/// The hold that begins, of no object yet, if it is recorded. `is_of` tells whether the thread's last wait was for this object.
+/// The hold that begins, of no object yet, if it is recorded. `is_of` tells whether the thread's last wait
+/// was for this object.
 fn drawn(session: u32, mode: HoldMode, is_of: impl FnOnce((u32, u64)) -> bool) -> Option<Held> {
     let begun = with_recorder(session, |r| {
         let waited = is_of(std::mem::take(&mut r.waited));
@@ -387,10 +392,11 @@ pub struct Watch {
     here: PhantomData<*const ()>,
 }
 
-/// Watches a call that seldom waits: afterwards [`Watch::waited`] tells whether the thread left its CPU in it.
+/// Watches a call that seldom waits: afterwards [`Watch::waited`] tells whether the thread left its CPU in
+/// it.
 ///
-/// About ten nanoseconds and no event, unless there was a wait. Between the two there must be no other probe of this
-/// thread. Works where the kernel gives the sign of a switch; elsewhere nothing is recorded.
+/// About ten nanoseconds and no event, unless there was a wait. Between the two there must be no other probe
+/// of this thread. Works where the kernel gives the sign of a switch; elsewhere nothing is recorded.
 #[inline]
 #[must_use]
 pub fn watch() -> Watch {
@@ -466,7 +472,8 @@ pub fn thread_tag() -> ThreadTag {
     }
 }
 
-/// On a simulated machine it is the machine's number of the thread: what is drawn by lot goes by it, and is to be the same in each run.
+/// On a simulated machine it is the machine's number of the thread: what is drawn by lot goes by it, and is
+/// to be the same in each run.
 #[cold]
 fn draw_tag() -> u32 {
     static TAGS: AtomicU32 = AtomicU32::new(0);

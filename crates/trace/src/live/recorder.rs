@@ -1,16 +1,16 @@
 //! What one thread needs to record: its ring, its clock, its operation, and its way to know its CPU time.
 //!
-//! The hot path of an event: read the clock, see that the thread has not left its CPU, write 32 bytes. All else
-//! is in [`Recorder::record_switched`].
+//! The hot path of an event: read the clock, see that the thread has not left its CPU, write 32 bytes. All
+//! else is in [`Recorder::record_switched`].
 //!
-//! **Anchors.** A *segment* is a stretch of a thread's events without a switch between them; the first carries
-//! [`SWITCHED`]. One anchor anywhere in a segment tells the CPU time of all its events. So the 200 ns of an
-//! anchor need not be paid where they hurt: the end of a wait begins a critical section, and there we only note
-//! that an anchor is owed ([`When::Later`]) and take it at the next event that is outside. If the thread leaves
-//! its CPU before that, the segment stays without an anchor and the analyzer interpolates.
+//! **Anchors.** A *segment* is a stretch of a thread's events without a switch between them; the first
+//! carries [`SWITCHED`]. One anchor anywhere in a segment tells the CPU time of all its events. So the 200 ns
+//! of an anchor need not be paid where they hurt: the end of a wait begins a critical section, and there we
+//! only note that an anchor is owed ([`When::Later`]) and take it at the next event that is outside. If the
+//! thread leaves its CPU before that, the segment stays without an anchor and the analyzer interpolates.
 //!
-//! **Operations.** Most executions of short operations write nothing: see [`Strides`] for which are timed, and [`Stack`] for
-//! why those of them in which nothing happens are one event.
+//! **Operations.** Most executions of short operations write nothing: see [`Strides`] for which are timed,
+//! and [`Stack`] for why those of them in which nothing happens are one event.
 
 use super::clock;
 use super::cpu::SwitchWord;
@@ -117,8 +117,8 @@ impl Recorder {
         self.stack.innermost()
     }
 
-    /// Begins an operation if it is none that is to be timed; answers its depth, to be handed to [`Recorder::leave`]. `None`: it is
-    /// [`Recorder::enter`]'s business.
+    /// Begins an operation if it is none that is to be timed; answers its depth, to be handed to
+    /// [`Recorder::leave`]. `None`: it is [`Recorder::enter`]'s business.
     #[inline]
     pub(super) fn enter_silently(&mut self, operation: u16) -> Option<usize> {
         let depth = self.stack.depth();
@@ -225,7 +225,8 @@ impl Recorder {
     #[inline(never)]
     fn tell_all(&mut self) {
         while let Some(level) = self.stack.tell() {
-            // One that was not drawn: at the last instant that is known. A switch since is the next event's to tell.
+            // One that was not drawn: at the last instant that is known. A switch since is the next event's
+            // to tell.
             let (ticks, flags) =
                 if level.begin > 0 { (level.begin, level.flags) } else { (self.last, UNTIMED) };
             self.push(Event { flags, operation: level.operation, ..Event::new(ticks, EventKind::Enter) });
@@ -301,8 +302,8 @@ impl Recorder {
         }
     }
 
-    /// This instant, so that [`Recorder::has_left`] can tell whether the thread left its CPU since; `None` where
-    /// the kernel gives no sign.
+    /// This instant, so that [`Recorder::has_left`] can tell whether the thread left its CPU since; `None`
+    /// where the kernel gives no sign.
     #[inline]
     pub(super) fn watch(&mut self) -> Option<u64> {
         if !self.switch.is_rseq() {
@@ -400,8 +401,8 @@ impl Recorder {
         self.lot.until()
     }
 
-    /// A hold begins, of an object that this thread waited for or not, with so many left of [`Recorder::holds_left`] (0: none was
-    /// counted yet): if it is recorded, since when, and its flags.
+    /// A hold begins, of an object that this thread waited for or not, with so many left of
+    /// [`Recorder::holds_left`] (0: none was counted yet): if it is recorded, since when, and its flags.
     pub(super) fn begin_hold(&mut self, left: u32, waited: bool) -> Option<(u64, u8)> {
         if left > 0 {
             self.lot.wind_to(left);

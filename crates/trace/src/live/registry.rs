@@ -1,7 +1,7 @@
 //! Which sites and operations were recorded: a list that only grows, without lock or allocation.
 //!
-//! A definition gets its id when it is first recorded, by CAS from 0, and the winner pushes it onto a list that
-//! runs through the definitions themselves (they are statics). The collector reads the list; it may meet
+//! A definition gets its id when it is first recorded, by CAS from 0, and the winner pushes it onto a list
+//! that runs through the definitions themselves (they are statics). The collector reads the list; it may meet
 //! an id in an event a moment before its definition, never the other way round for longer than one drain.
 
 use crate::site::Definition;
@@ -99,8 +99,8 @@ impl Registry {
         let mut found = Vec::new();
         let mut at = newest;
         while at != *seen {
-            // SAFETY: only `register` stores pointers here, all from `&'static Definition`, and `seen` lies on
-            // the list or is null, so the walk meets it before it meets null.
+            // SAFETY: only `register` stores pointers here, all from `&'static Definition`, and `seen` lies
+            // on the list or is null, so the walk meets it before it meets null.
             let definition: &'static Definition = unsafe { &*at };
             found.push((definition.registration.id.load(Relaxed), definition));
             at = definition.registration.next.load(Relaxed).cast_const();

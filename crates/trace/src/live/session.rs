@@ -6,15 +6,18 @@
 //! | n | the n-th recording of this process is under way |
 //!
 //! A thread joins a recording at its first event: it makes a ring and puts the ring's other end into
-//! [`JOINING`](super::collector::JOINING). The collector takes it from there, drains all rings every few milliseconds, encodes, writes.
-//! After `SESSION` became 0 it drains once more; an event that a thread was just writing may miss that last
-//! drain. Rings live as long as their two ends, so nothing dangles whoever leaves first.
+//! [`JOINING`](super::collector::JOINING). The collector takes it from there, drains all rings every few
+//! milliseconds, encodes, writes. After `SESSION` became 0 it drains once more; an event that a thread was
+//! just writing may miss that last drain. Rings live as long as their two ends, so nothing dangles whoever
+//! leaves first.
 //!
-//! - **SESSION-1** `SESSION` and the collector's [`Bell`] are written under [`ACTIVE`]'s lock, the bell for the last time by who took the recording out of
-//!   there. Except that the collector itself ends a recording that it cannot write, by a compare-and-swap from that recording's number to 0, each time that
-//!   it was to write, so that resuming it is undone.
-//! - **SESSION-2** What was begun in a recording is told to its end though `SESSION` says 0 by then: a suspended recording has no
-//!   operation, wait or hold that never ended. After [`stop`] nobody takes it out of the ring, which is as if it was not told.
+//! - **SESSION-1** `SESSION` and the collector's [`Bell`] are written under [`ACTIVE`]'s lock, the bell for
+//!   the last time by who took the recording out of there. Except that the collector itself ends a recording
+//!   that it cannot write, by a compare-and-swap from that recording's number to 0, each time that it was to
+//!   write, so that resuming it is undone.
+//! - **SESSION-2** What was begun in a recording is told to its end though `SESSION` says 0 by then: a
+//!   suspended recording has no operation, wait or hold that never ended. After [`stop`] nobody takes it out
+//!   of the ring, which is as if it was not told.
 
 use super::collector::{Bell, Collector, JOINING, Joining, Task, collect};
 use super::drawn::Drawn;
@@ -34,8 +37,8 @@ use azekura_base::sync::machine::simulated;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The recording under way, 0 for none. Written by [`start`] and [`stop`], read by every probe: on a line of its
-/// own. Relaxed everywhere: what a thread needs to join it takes from [`ACTIVE`]'s mutex.
+/// The recording under way, 0 for none. Written by [`start`] and [`stop`], read by every probe: on a line of
+/// its own. Relaxed everywhere: what a thread needs to join it takes from [`ACTIVE`]'s mutex.
 pub(super) static SESSION: CachePadded<AtomicU32> = CachePadded::new(AtomicU32::new(0));
 
 /// The recording under way. Held for moments, except by [`start`] and [`stop`] themselves.
@@ -122,12 +125,14 @@ pub struct Suspension {
     session: u32,
 }
 
-/// Suspends the recording under way: until the guard is dropped probes cost what they cost when nobody records, and the collector sleeps.
-/// `None`: no recording is under way, it is suspended already, or its file could not be written (which [`stop`] tells).
+/// Suspends the recording under way: until the guard is dropped probes cost what they cost when nobody
+/// records, and the collector sleeps. `None`: no recording is under way, it is suspended already, or its file
+/// could not be written (which [`stop`] tells).
 ///
-/// To measure what recording costs, by turns of some milliseconds, without the start of a recording in each. What was begun before is
-/// told to its end; what begins meanwhile is not recorded at all. Reports do not know of it: to them the threads did nothing that has a
-/// name, and rates per second are those of the whole time. Blocks while another thread starts or stops a recording.
+/// To measure what recording costs, by turns of some milliseconds, without the start of a recording in each.
+/// What was begun before is told to its end; what begins meanwhile is not recorded at all. Reports do not
+/// know of it: to them the threads did nothing that has a name, and rates per second are those of the whole
+/// time. Blocks while another thread starts or stops a recording.
 #[must_use]
 pub fn suspend() -> Option<Suspension> {
     let active = ACTIVE.lock();
@@ -152,7 +157,8 @@ impl Drop for Suspension {
 fn session_info(options: &Options) -> Result<SessionInfo, StartError> {
     let time = clock::time_source();
     let first = clock::sample(time);
-    // Sleeps a millisecond, which also gives the clock a first rate. A simulated machine's kernel has no such sign.
+    // Sleeps a millisecond, which also gives the clock a first rate. A simulated machine's kernel has no such
+    // sign.
     let works = simulated().is_none() && cpu::rseq_works();
     let second = clock::sample(time);
     let cpu = match options.cpu {
@@ -237,8 +243,8 @@ fn spawn(collector: Box<Collector>, pause: Duration, begins: Option<fn()>) -> Re
     Ok(Collecting::Thread { bell, thread })
 }
 
-/// Runs `f` with all signals blocked; a thread that it starts inherits that, so that no handler of the program ever
-/// runs there. For threads that serve the recording.
+/// Runs `f` with all signals blocked; a thread that it starts inherits that, so that no handler of the
+/// program ever runs there. For threads that serve the recording.
 pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: both sets are initialised by the calls before they are read; the mask is put back as it was.
@@ -254,13 +260,14 @@ pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// To be called in the child of a fork, by its only thread: forgets the parent's recording, whose collector does not
-/// exist here. A new one may then be started.
+/// To be called in the child of a fork, by its only thread: forgets the parent's recording, whose collector
+/// does not exist here. A new one may then be started.
 ///
 /// The parent's file and rings are left alone; what they hold in memory is leaked.
 pub fn forget_after_fork() {
     SESSION.store(0, Relaxed);
-    // SAFETY: the caller is the only thread of its process and holds no guard of these, which only this crate can make.
+    // SAFETY: the caller is the only thread of its process and holds no guard of these, which only this crate
+    // can make.
     unsafe {
         JOINING.renew(Vec::new());
         ACTIVE.renew(None);

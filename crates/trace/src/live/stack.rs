@@ -6,10 +6,11 @@
 //! | at `told`, if it has a begin | held back | nothing yet: if nothing happens inside, one event will do for all of it |
 //! | above | not drawn (see `stride`) | nothing, and nothing will be, unless something happens inside |
 //!
-//! - **STACK-1** Before any other event is pushed all levels are told, from the outermost in. So in the ring every event stands
-//!   inside the `Enter`s of all operations that it happened in.
-//! - **STACK-2** Before a hold or a release only the level that is held back is told: they carry the operation that they happened in, and
-//!   most happen in operations that are not drawn. Events stay in the order of their times.
+//! - **STACK-1** Before any other event is pushed all levels are told, from the outermost in. So in the ring
+//!   every event stands inside the `Enter`s of all operations that it happened in.
+//! - **STACK-2** Before a hold or a release only the level that is held back is told: they carry the
+//!   operation that they happened in, and most happen in operations that are not drawn. Events stay in the
+//!   order of their times.
 
 /// Levels that are kept. What is begun deeper counts as part of the level above.
 const DEPTH: usize = 64;
@@ -26,8 +27,8 @@ pub(super) struct Level {
 
 /// A thread's operations.
 ///
-/// Most are entered and left without the ring ever hearing of them: that way is a handful of instructions, and only the slow ways keep
-/// the rest in order.
+/// Most are entered and left without the ring ever hearing of them: that way is a handful of instructions,
+/// and only the slow ways keep the rest in order.
 #[derive(Debug)]
 pub(super) struct Stack {
     /// From the outermost in, behind a zero: so the innermost one, or none, is always at `depth`.
@@ -199,7 +200,8 @@ mod tests {
         assert_eq!((stack.depth(), usize::from(stack.innermost())), (DEPTH, DEPTH));
     }
 
-    /// Each level in each of its states, under every way out: what a later operation at the same depth finds is fresh.
+    /// Each level in each of its states, under every way out: what a later operation at the same depth finds
+    /// is fresh.
     #[test]
     fn what_was_left_tells_nothing_of_what_comes_after_it_at_the_same_depth() {
         for states in 0..27_u32 {

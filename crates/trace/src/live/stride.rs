@@ -1,9 +1,9 @@
 //! Which executions of an operation are timed: all of a long one, of a short one a few by lot.
 //!
-//! Two readings of the clock and an event are nothing to an operation of a millisecond and a tenth of one of 200 ns. So each
-//! thread keeps, for each operation, how long it takes, and times one of each *stride* of executions: as many as keep the
-//! cost of timing below a sixth of a per cent of the time spent in it. Which one of the stride is drawn by lot, whatever the
-//! program's own period. It stands for all of the stride.
+//! Two readings of the clock and an event are nothing to an operation of a millisecond and a tenth of one of
+//! 200 ns. So each thread keeps, for each operation, how long it takes, and times one of each *stride* of
+//! executions: as many as keep the cost of timing below a sixth of a per cent of the time spent in it. Which
+//! one of the stride is drawn by lot, whatever the program's own period. It stands for all of the stride.
 //!
 //! | executions of one thread | or of all of them | stride at most |
 //! |---|---|---|
@@ -12,10 +12,11 @@
 //! | up to 8,192 | up to 65,536 | 64 |
 //! | further | further | as asked for (256) |
 //!
-//! whichever row is the lower, and never more than asked for. A thread's first eight are all timed: it must learn how long the operation takes.
+//! whichever row is the lower, and never more than asked for. A thread's first eight are all timed: it must
+//! learn how long the operation takes.
 //!
-//! Contended waits are recorded in every execution: their sums are exact. From those that were drawn comes what an execution
-//! does *between* its waits.
+//! Contended waits are recorded in every execution: their sums are exact. From those that were drawn comes
+//! what an execution does *between* its waits.
 
 use super::drawn::{ACCOUNTS, Drawn};
 use crate::event::SAMPLED;
@@ -26,16 +27,17 @@ pub(super) const LONG_NS: u64 = 40_000;
 
 /// A thread times so many of its first executions.
 const FIRST: u32 = 8;
-/// Up to so many executions of one thread a row of the table goes, and its stride's logarithm; of all threads, [`ALL`] times as many.
+/// Up to so many executions of one thread a row of the table goes, and its stride's logarithm; of all
+/// threads, [`ALL`] times as many.
 const ROWS: [(u32, u32); 3] = [(128, 0), (1_024, 3), (8_192, 6)];
 const ALL: u32 = 8;
 
-/// One thread's accounts. Where two operations share one ([`ACCOUNTS`]), a stride goes over both, and which of them is drawn
-/// tells how often each ran.
+/// One thread's accounts. Where two operations share one ([`ACCOUNTS`]), a stride goes over both, and which
+/// of them is drawn tells how often each ran.
 #[derive(Debug)]
 pub(super) struct Strides {
-    /// By account: executions up to and with the next one that is drawn. Apart from the rest of the account: it is all that most
-    /// executions touch.
+    /// By account: executions up to and with the next one that is drawn. Apart from the rest of the account:
+    /// it is all that most executions touch.
     until: [u32; ACCOUNTS],
     accounts: Box<[Account; ACCOUNTS]>,
     /// The logarithm of the longest stride.
@@ -73,7 +75,8 @@ impl Strides {
         }
     }
 
-    /// Counts one more execution of the operation, if it is none that is to be timed; else it is left for [`Strides::is_drawn`].
+    /// Counts one more execution of the operation, if it is none that is to be timed; else it is left for
+    /// [`Strides::is_drawn`].
     #[inline]
     pub(super) fn passes_over(&mut self, operation: u16) -> bool {
         let until = &mut self.until[usize::from(operation) % ACCOUNTS];

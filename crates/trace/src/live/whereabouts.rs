@@ -1,12 +1,16 @@
-//! What each thread is doing, for others to see: the operation it is in, and one that it has begun and not recorded yet.
+//! What each thread is doing, for others to see: the operation it is in, and one that it has begun and not
+//! recorded yet.
 //!
-//! A thread that waits for another notes the operation that one is in (who made whom wait); the collector, at the end, tells
-//! what threads were still doing. Each thread has a line of its own in a fixed table, by its number, and writes it with plain stores.
+//! A thread that waits for another notes the operation that one is in (who made whom wait); the collector, at
+//! the end, tells what threads were still doing. Each thread has a line of its own in a fixed table, by its
+//! number, and writes it with plain stores.
 //!
-//! - **WHERE-1** A line is written by the threads whose numbers share it, and says whose it is. Who finds another's number
-//!   there knows nothing. So with more than [`LINES`] threads some are not seen, and none is taken for another.
-//! - **WHERE-2** `now` is written before `since`; a reader that finds `now` unchanged around `since` may still pair them
-//!   wrongly when the thread began the same operation anew meanwhile: then the time is off by one execution. Relaxed: hints.
+//! - **WHERE-1** A line is written by the threads whose numbers share it, and says whose it is. Who finds
+//!   another's number there knows nothing. So with more than [`LINES`] threads some are not seen, and none is
+//!   taken for another.
+//! - **WHERE-2** `now` is written before `since`; a reader that finds `now` unchanged around `since` may
+//!   still pair them wrongly when the thread began the same operation anew meanwhile: then the time is off by
+//!   one execution. Relaxed: hints.
 
 use crate::ThreadTag;
 use azekura_base::CachePadded;

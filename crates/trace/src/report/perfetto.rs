@@ -1,7 +1,7 @@
 //! The trace as a Perfetto file: a track per thread, operations and waits as nested slices.
 //!
-//! Written by hand (the messages' numbers are Perfetto's published schema): one packet per slice begin and end,
-//! names spelled out. About 60 bytes an event, so this is an export and not our format.
+//! Written by hand (the messages' numbers are Perfetto's published schema): one packet per slice begin and
+//! end, names spelled out. About 60 bytes an event, so this is an export and not our format.
 
 use super::ReportError;
 use crate::WaitKind;
@@ -55,7 +55,8 @@ pub(super) fn encode(trace: &Trace) -> Vec<u8> {
     export.out
 }
 
-/// The same of a trace file, window by window. (Perfetto puts the packets of a track in order of time; ours come so.)
+/// The same of a trace file, window by window. (Perfetto puts the packets of a track in order of time; ours
+/// come so.)
 pub(super) fn write_file(path: &Path, out: &mut dyn Write) -> Result<(), ReportError> {
     /// Events at a time.
     const WINDOW: usize = 1 << 16;

@@ -81,8 +81,8 @@ pub(crate) fn name(name: &str, line: u32) -> Name {
     Name { name: name.into(), file: "crates/store/src/cache.rs".into(), line }
 }
 
-/// A trace of these threads that lasted `duration` ns. Operations and sites are numbered from 1; the line of a
-/// name is ten times its number.
+/// A trace of these threads that lasted `duration` ns. Operations and sites are numbered from 1; the line of
+/// a name is ten times its number.
 pub(crate) fn trace(duration: u64, operations: &[&str], sites: &[&str], threads: Vec<Script>) -> Trace {
     let thread = |(i, script): (usize, Script)| ThreadTrace {
         tag: i as u32 + 1,

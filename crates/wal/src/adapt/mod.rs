@@ -1,34 +1,43 @@
 //! The number of streams in use follows the device by itself.
 //!
-//! More streams write more at a time, but a commit waits for all of them. With `n` greedy streams whose flushes take `t` a
-//! commit waits for the longest rest of `n` flushes under way, on average `n / (n + 1)` of `t`, and then for its own: for
-//! `(1 + n / (n + 1)) t` in all. How `t` changes with `n` is the device's matter: half of it where flushes are parallel and large,
-//! thrice where they slow each other down; and processors that have other things to do add to it. So it is tried, and what counts is how
-//! long records waited to be durable. That is not timed record by record: by Little's law it is the number of records that wait, looked at
-//! every now and then, over the rate at which they become durable. So the few that wait very long count as they should.
+//! More streams write more at a time, but a commit waits for all of them. With `n` greedy streams whose
+//! flushes take `t` a commit waits for the longest rest of `n` flushes under way, on average `n / (n + 1)` of
+//! `t`, and then for its own: for `(1 + n / (n + 1)) t` in all. How `t` changes with `n` is the device's
+//! matter: half of it where flushes are parallel and large, thrice where they slow each other down; and
+//! processors that have other things to do add to it. So it is tried, and what counts is how long records
+//! waited to be durable. That is not timed record by record: by Little's law it is the number of records that
+//! wait, looked at every now and then, over the rate at which they become durable. So the few that wait very
+//! long count as they should.
 //!
 //! | state | leaves it when |
 //! |---|---|
 //! | settled with `n` | the pause is over and groups are large enough: tries `2 n`, or `n / 2`, in turns |
 //! | trying | there were enough looks: keeps more if they were plainly better three times, each time beside fewer, and fewer unless they are worse |
 //!
-//! More streams cannot bring anything where a stream has nothing to write part of the time: then processors, or clients that are yet to come back, are what
-//! commits wait for. So more are tried only while the streams in use are **busy** writing. That spares fast devices the trials.
+//! More streams cannot bring anything where a stream has nothing to write part of the time: then processors,
+//! or clients that are yet to come back, are what commits wait for. So more are tried only while the streams
+//! in use are **busy** writing. That spares fast devices the trials.
 //!
-//! A flush has two ends that a thread waits for: the device's, and that of its wait for a processor when the device has woken it. Where many more threads run than
-//! there are processors the second takes longer than the first, and two streams have two threads that wait. How long it is the policy's own thread sees by itself: it
-//! sleeps for a set time between its looks, and what it wakes up **late**, a flush's thread did too. So much of each flush does not count as busy. And where the process leaves
-//! next to nothing of its processors **idle**, a commit costs what it computes: two streams have more threads to wake, and smaller writes, for the same records.
+//! A flush has two ends that a thread waits for: the device's, and that of its wait for a processor when the
+//! device has woken it. Where many more threads run than there are processors the second takes longer than
+//! the first, and two streams have two threads that wait. How long it is the policy's own thread sees by
+//! itself: it sleeps for a set time between its looks, and what it wakes up **late**, a flush's thread did
+//! too. So much of each flush does not count as busy. And where the process leaves next to nothing of its
+//! processors **idle**, a commit costs what it computes: two streams have more threads to wake, and smaller
+//! writes, for the same records.
 //!
-//! A trial costs all who commit meanwhile where more streams are worse. So where the device's flushes were measured to slow each other down, or an earlier run has settled
-//! for a number, more are tried late, and not often: the [doubtful](StreamPolicy::doubting) pause. And in a long pause there are fewer looks, each of which wakes a processor.
+//! A trial costs all who commit meanwhile where more streams are worse. So where the device's flushes were
+//! measured to slow each other down, or an earlier run has settled for a number, more are tried late, and not
+//! often: the [doubtful](StreamPolicy::doubting) pause. And in a long pause there are fewer looks, each of
+//! which wakes a processor.
 //!
-//! A trial that brought nothing doubles the pause before the next; when records come to wait much longer, or shorter, than they did
-//! (the device has drifted, or the load), the pause is an eighth of what it was. Where other programs and the host's other guests come and go, costs differ by half from one stretch to the next: one trial in
-//! three was won by chance, and more streams kept for nothing.
+//! A trial that brought nothing doubles the pause before the next; when records come to wait much longer, or
+//! shorter, than they did (the device has drifted, or the load), the pause is an eighth of what it was. Where
+//! other programs and the host's other guests come and go, costs differ by half from one stretch to the next:
+//! one trial in three was won by chance, and more streams kept for nothing.
 //!
-//! The flush policy needs no adapting: greedy means that a lone committer's record is written at once, and that many
-//! committers' records share a write as long as the write before it.
+//! The flush policy needs no adapting: greedy means that a lone committer's record is written at once, and
+//! that many committers' records share a write as long as the write before it.
 
 mod seen;
 
@@ -50,7 +59,8 @@ const LEAST_GROUP: f64 = 64.0;
 const BUSY: f64 = 0.5;
 /// Processors that the process must leave idle on average before more streams are tried.
 const IDLE: f64 = 0.2;
-/// What a trial of more must bring, and what one of fewer may cost: fewer streams write fewer and fuller chunks, and wake fewer threads.
+/// What a trial of more must bring, and what one of fewer may cost: fewer streams write fewer and fuller
+/// chunks, and wake fewer threads.
 const BETTER: f64 = 0.92;
 const NO_WORSE: f64 = 1.03;
 /// Trials of more in a row that must be won.
@@ -207,7 +217,8 @@ mod tests {
 
     use super::*;
 
-    /// A log in virtual time: committers that wait, `streams` that flush greedily. What it did in 10 ms; records wait as the head says.
+    /// A log in virtual time: committers that wait, `streams` that flush greedily. What it did in 10 ms;
+    /// records wait as the head says.
     fn simulate(
         device: &mut DeviceState,
         now: &mut u64,

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// A sleep may take so much longer than asked though a processor is free: timers are rounded up, and a sleeping processor wakes up.
+/// A sleep may take so much longer than asked though a processor is free: timers are rounded up, and a
+/// sleeping processor wakes up.
 const TIMER: Duration = Duration::from_micros(150);
 
 /// What the log did between two looks.
@@ -85,7 +86,8 @@ impl Seen {
         self.waiting_ns as f64 / self.records.max(1) as f64
     }
 
-    /// Part of the time that each of so many streams wrote, on average, without the waits of its flushes for a processor.
+    /// Part of the time that each of so many streams wrote, on average, without the waits of its flushes for
+    /// a processor.
     pub(super) fn busy(self, streams: usize) -> f64 {
         let late_ns = self.late_ns as f64 / self.looks.max(1) as f64;
         let busy_ns = (self.busy_ns as f64 - late_ns * self.flushes as f64).max(0.0);

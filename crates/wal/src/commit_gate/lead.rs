@@ -1,14 +1,16 @@
 //! The right to write a stream: how it is claimed, and what its end does.
 //!
-//! Who must lead, to change what the stream writes, **claims** the next flush. Else a flusher with a request after every flush would be back
-//! before the claimant has woken up, again and again.
+//! Who must lead, to change what the stream writes, **claims** the next flush. Else a flusher with a request
+//! after every flush would be back before the claimant has woken up, again and again.
 //!
-//! - **GATE-7** While a claim stands nobody else begins a flush: who comes sleeps over the claimant's, which writes all that was buffered
-//!   before it began. The end of a flush wakes a claimant in the heir's place, and that is GATE-2's thread on its way.
+//! - **GATE-7** While a claim stands nobody else begins a flush: who comes sleeps over the claimant's, which
+//!   writes all that was buffered before it began. The end of a flush wakes a claimant in the heir's place,
+//!   and that is GATE-2's thread on its way.
 //!
-//! - **GATE-8** The claimant takes what is buffered after it has begun to lead, so its flush may hold records of followers that wait for the next
-//!   one. A flusher that they have asked finds it needless while the claimant still leads, and has nobody to wake; so the end of a claimed flush
-//!   lets all followers look again.
+//! - **GATE-8** The claimant takes what is buffered after it has begun to lead, so its flush may hold records
+//!   of followers that wait for the next one. A flusher that they have asked finds it needless while the
+//!   claimant still leads, and has nobody to wake; so the end of a claimed flush lets all followers look
+//!   again.
 
 use azekura_base::blocking;
 use azekura_base::sync::atomic::Ordering::*;
@@ -28,8 +30,8 @@ pub struct Lead<'g> {
 }
 
 impl Lead<'_> {
-    /// Ends the flush: wakes the heir first, so that the device is not idle, then the group. Call it after the marks
-    /// have moved. Returns the number of threads that the group had.
+    /// Ends the flush: wakes the heir first, so that the device is not idle, then the group. Call it after
+    /// the marks have moved. Returns the number of threads that the group had.
     pub fn finish(self) -> u32 {
         let gate = self.gate;
         let number = self.number;
@@ -46,8 +48,8 @@ impl Drop for Lead<'_> {
 }
 
 impl CommitGate {
-    /// Leads the next flush, as soon as the one going on has ended, if there is one; nobody comes between (GATE-7). It covers nobody who comes later,
-    /// and must write all that is buffered.
+    /// Leads the next flush, as soon as the one going on has ended, if there is one; nobody comes between
+    /// (GATE-7). It covers nobody who comes later, and must write all that is buffered.
     pub fn claim(&self) -> Lead<'_> {
         let mut state = self.lock();
         while state.flushing {

@@ -1,13 +1,13 @@
 //! The gate before a stream: who writes it next, and who sleeps until when.
 //!
-//! Greedy group commit without timers or counts: whoever needs a flush and finds none going on leads one, which takes
-//! everything buffered so far; whoever comes meanwhile sleeps until the flush that covers its record has ended. A
-//! lone committer so does one device write and no thread switch; many committers make groups as large as what arrives
-//! during one device write.
+//! Greedy group commit without timers or counts: whoever needs a flush and finds none going on leads one,
+//! which takes everything buffered so far; whoever comes meanwhile sleeps until the flush that covers its
+//! record has ended. A lone committer so does one device write and no thread switch; many committers make
+//! groups as large as what arrives during one device write.
 //!
-//! Flushes of a stream are numbered. Threads that the running flush *n* covers sleep on one wait word, those that
-//! need flush *n + 1* on the other, so that the end of *n* wakes its group with one system call and nobody else,
-//! except one **heir** of the other word, which goes on at once with *n + 1*.
+//! Flushes of a stream are numbered. Threads that the running flush *n* covers sleep on one wait word, those
+//! that need flush *n + 1* on the other, so that the end of *n* wakes its group with one system call and
+//! nobody else, except one **heir** of the other word, which goes on at once with *n + 1*.
 //!
 //! | state | who may leave it |
 //! |---|---|
@@ -15,28 +15,32 @@
 //! | flushing *n* | its leader only |
 //!
 //! - **GATE-1** At most one thread leads. A [`Lead`] is the proof.
-//! - **GATE-2** If threads sleep, then a flush is going on, or a thread is on its way to the gate's mutex that will
-//!   lead, or find the flush needless and *pass the wake-up on*. So no wake-up is lost.
-//! - **GATE-3** What a flush takes is settled while the mutex is held, so a thread that arrives knows exactly which
-//!   flush covers it.
+//! - **GATE-2** If threads sleep, then a flush is going on, or a thread is on its way to the gate's mutex
+//!   that will lead, or find the flush needless and *pass the wake-up on*. So no wake-up is lost.
+//! - **GATE-3** What a flush takes is settled while the mutex is held, so a thread that arrives knows exactly
+//!   which flush covers it.
 //!
-//! Committers that wait **join**: the first that is back from a flush may wait a little for those that were woken with it, see
-//! `gathering`. It sleeps among them with a time limit, as their guardian; the last to come leads.
+//! Committers that wait **join**: the first that is back from a flush may wait a little for those that were
+//! woken with it, see `gathering`. It sleeps among them with a time limit, as their guardian; the last to
+//! come leads.
 //!
-//! - **GATE-5** While threads sleep with no flush going on, waiting for others to come, one of them is the guardian. So somebody leads
-//!   at the time limit at the latest. Whoever leads sooner, a committer or not, takes the guardian's duty from it.
+//! - **GATE-5** While threads sleep with no flush going on, waiting for others to come, one of them is the
+//!   guardian. So somebody leads at the time limit at the latest. Whoever leads sooner, a committer or not,
+//!   takes the guardian's duty from it.
 //!
-//! An heir need not win: a running thread may take the lead before it has woken up. That is not unfair, because
-//! every flush takes everything that was buffered before it; the heir's record goes along, and it sleeps on.
+//! An heir need not win: a running thread may take the lead before it has woken up. That is not unfair,
+//! because every flush takes everything that was buffered before it; the heir's record goes along, and it
+//! sleeps on.
 //!
-//! Threads that must not write, because a commit thread does it for all (Aether's flush pipelining), **follow**: they sleep on
-//! words of their own until the flush that covers them has ended. So do committers that had better not write themselves, when there is a
-//! thread to do it (`gathering` says when). Both kinds may be there at the same time: a flush wakes all that it covers, whoever leads it.
+//! Threads that must not write, because a commit thread does it for all (Aether's flush pipelining),
+//! **follow**: they sleep on words of their own until the flush that covers them has ended. So do committers
+//! that had better not write themselves, when there is a thread to do it (`gathering` says when). Both kinds
+//! may be there at the same time: a flush wakes all that it covers, whoever leads it.
 //!
-//! - **GATE-4** A follower first registers, then asks for the flush. So a thread that leads comes after it, or finds the
-//!   flush needless and wakes it.
-//! - **GATE-6** Who has slept as one that may lead never follows. It may be the heir, and the thread that it would ask may sleep here
-//!   as well, for the heir's flush.
+//! - **GATE-4** A follower first registers, then asks for the flush. So a thread that leads comes after it,
+//!   or finds the flush needless and wakes it.
+//! - **GATE-6** Who has slept as one that may lead never follows. It may be the heir, and the thread that it
+//!   would ask may sleep here as well, for the heir's flush.
 //!
 //! Who must lead **claims** the next flush: `lead`, GATE-7 and GATE-8.
 //!
@@ -66,16 +70,19 @@ struct State {
     flushing: bool,
     /// Of the flush going on, or of the last one.
     number: u64,
-    /// The flush going on holds every record of the stream with an LSN below this that was not durable before.
+    /// The flush going on holds every record of the stream with an LSN below this that was not durable
+    /// before.
     covers: u64,
     /// Who leads the flush going on: for whom the others wait.
     leader: ThreadTag,
     /// Registered sleepers per wait word.
     waiting: [u32; 2],
-    /// Registered followers per word of theirs; a flush wakes all of its group, so too many counted cost a system call only.
+    /// Registered followers per word of theirs; a flush wakes all of its group, so too many counted cost a
+    /// system call only.
     following: [u32; 2],
     gathering: Gathering,
-    /// A sleeper for the next flush sleeps with a time limit (GATE-5). Set and cleared by it, cleared by who leads.
+    /// A sleeper for the next flush sleeps with a time limit (GATE-5). Set and cleared by it, cleared by who
+    /// leads.
     has_guardian: bool,
     /// Threads that claim the next flush (GATE-7).
     claims: u32,
@@ -217,9 +224,9 @@ impl CommitGate {
 
     /// Asks for a flush of everything up to `lsn`: leads it, or sleeps until one that covers `lsn` has ended.
     ///
-    /// Both functions run under the gate's mutex. `is_needed` tells whether the stream still holds records up to
-    /// `lsn` that are not durable; `begin` takes what is buffered and returns the LSN below which the flush then
-    /// holds everything.
+    /// Both functions run under the gate's mutex. `is_needed` tells whether the stream still holds records up
+    /// to `lsn` that are not durable; `begin` takes what is buffered and returns the LSN below which the
+    /// flush then holds everything.
     pub fn enter<T>(
         &self,
         lsn: u64,
@@ -243,8 +250,8 @@ impl CommitGate {
         }
     }
 
-    /// The same for a committer: it may wait a moment for those of the last flush that are on their way to the next, or, if there
-    /// is a `thread` that writes when asked, leave the flush to it.
+    /// The same for a committer: it may wait a moment for those of the last flush that are on their way to
+    /// the next, or, if there is a `thread` that writes when asked, leave the flush to it.
     pub fn join<T>(
         &self,
         lsn: u64,
@@ -302,7 +309,8 @@ impl CommitGate {
         Turn::Lead(Lead { gate: self, number }, taken)
     }
 
-    /// Sleeps until a flush that covers `lsn` has ended, without ever leading one; `request` has one led. May return early.
+    /// Sleeps until a flush that covers `lsn` has ended, without ever leading one; `request` has one led. May
+    /// return early.
     ///
     /// `is_needed` runs under the gate's mutex, `request` outside it.
     pub fn follow(&self, lsn: u64, is_needed: impl FnOnce() -> bool, request: impl FnOnce()) {
@@ -330,7 +338,8 @@ impl CommitGate {
         word.wait(expected, None);
     }
 
-    /// Sleeps until flush `target` has ended (`None`), or until the caller is the heir, or its time is over, and it must look again.
+    /// Sleeps until flush `target` has ended (`None`), or until the caller is the heir, or its time is over,
+    /// and it must look again.
     fn sleep<'g>(
         &'g self,
         mut state: TracedGuard<'g, State>,
@@ -366,8 +375,8 @@ impl CommitGate {
         Some(state)
     }
 
-    /// Wakes another sleeper in the place of the caller, who came to lead and need not (GATE-2), and the followers, who wait
-    /// for a flush that may not come (GATE-4).
+    /// Wakes another sleeper in the place of the caller, who came to lead and need not (GATE-2), and the
+    /// followers, who wait for a flush that may not come (GATE-4).
     fn pass_on(&self, mut state: TracedGuard<'_, State>) {
         let next = parity(state.number + 1);
         let wake = !state.flushing && state.waiting[next] > 0;

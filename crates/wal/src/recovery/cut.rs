@@ -1,16 +1,18 @@
 //! The cut: where the log ends, and whether it may end there (hazards W5 and W6).
 //!
-//! A crash tears what was not durable: the log ends at the first missing LSN, and that is normal. But every chunk's
-//! header tells the durable horizon of the whole log at the time of its writing. If any header of the incarnation
-//! claims more than what was found, records that were on disk, perhaps acknowledged, have been lost since: the log is
-//! damaged, and going on would silently drop commits.
+//! A crash tears what was not durable: the log ends at the first missing LSN, and that is normal. But every
+//! chunk's header tells the durable horizon of the whole log at the time of its writing. If any header of the
+//! incarnation claims more than what was found, records that were on disk, perhaps acknowledged, have been
+//! lost since: the log is damaged, and going on would silently drop commits.
 //!
-//! In a log whose records tell [what they rest on](crate::commit_point), more may have been acknowledged than the horizon had reached. There a chunk
-//! that cannot be read before one that can is damage too, wherever it is: it was durable before the next was written (CHUNK-2). And
-//! what an earlier recovery found above the cut must be found again.
+//! In a log whose records tell [what they rest on](crate::commit_point), more may have been acknowledged than
+//! the horizon had reached. There a chunk that cannot be read before one that can is damage too, wherever it
+//! is: it was durable before the next was written (CHUNK-2). And what an earlier recovery found above the cut
+//! must be found again.
 //!
-//! The loss of chunks that no later chunk testifies to, that is, of each stream's last ones, shows only where the caller knows how far the log was
-//! durable: CONTROL and the page file keep that. A closed log ends with a chunk that testifies to everything.
+//! The loss of chunks that no later chunk testifies to, that is, of each stream's last ones, shows only where
+//! the caller knows how far the log was durable: CONTROL and the page file keep that. A closed log ends with
+//! a chunk that testifies to everything.
 
 use azekura_base::Lsn;
 
@@ -29,7 +31,8 @@ pub(crate) struct Damage {
     pub(crate) durable: Lsn,
 }
 
-/// Judges a log whose dense part ends before `missing`. The caller knows that all up to `known` was durable; `lost` is a record above that an earlier recovery found and this one did not.
+/// Judges a log whose dense part ends before `missing`. The caller knows that all up to `known` was durable;
+/// `lost` is a record above that an earlier recovery found and this one did not.
 pub(crate) fn judge(
     survey: &Survey,
     range: &LogRange,

@@ -1,9 +1,10 @@
 //! The k-way merge by LSN (paper section 4.2, Figure 5), reading no further than it must.
 //!
-//! Records of one worker are in order; the workers of all streams are merged. Each chunk says below which LSN its
-//! stream is complete (the stream's **frontier**), so the next LSN is either at the head of some worker's queue, or in
-//! a stream whose frontier is not above it, or nowhere: then the log ends there (section 4.3, W5). [Voids](crate::void) are kept beside the
-//! queues, by their first LSN, until the merge has passed them. Memory holds a few chunks per stream.
+//! Records of one worker are in order; the workers of all streams are merged. Each chunk says below which LSN
+//! its stream is complete (the stream's **frontier**), so the next LSN is either at the head of some worker's
+//! queue, or in a stream whose frontier is not above it, or nowhere: then the log ends there (section 4.3,
+//! W5). [Voids](crate::void) are kept beside the queues, by their first LSN, until the merge has passed them.
+//! Memory holds a few chunks per stream.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -121,7 +122,8 @@ impl<'f> Merge<'f> {
         }
     }
 
-    /// What is at this LSN; `None` if no stream has a record or a void there. Ask for rising LSNs only: what is below is dropped.
+    /// What is at this LSN; `None` if no stream has a record or a void there. Ask for rising LSNs only: what
+    /// is below is dropped.
     pub(crate) fn find(&mut self, lsn: u64) -> Result<Option<Present>, (PathBuf, io::Error)> {
         loop {
             if let Some(record) = self.take_head(lsn) {
@@ -185,7 +187,8 @@ impl<'f> Merge<'f> {
         None
     }
 
-    /// Reads one more chunk of the stream with the lowest frontier; `false` if no stream can hold `lsn` any more.
+    /// Reads one more chunk of the stream with the lowest frontier; `false` if no stream can hold `lsn` any
+    /// more.
     fn read_on(&mut self, lsn: u64) -> Result<bool, (PathBuf, io::Error)> {
         let open = self.sources.iter_mut().filter(|s| !s.scan.has_ended());
         let Some(source) = open.min_by_key(|s| s.frontier).filter(|s| s.frontier <= lsn) else {

@@ -1,13 +1,14 @@
 //! Reading the log back after a crash (paper section 4; hazards W5 and W6).
 //!
 //! 1. **Survey**: which segments belong to which incarnation and stream, and what the newest headers testify.
-//! 2. For each incarnation that counts, oldest first: **scan** its streams and **merge** them by LSN, from the wanted
-//!    LSN to the first that is missing.
-//! 3. **Cut** there; of a log whose records tell [what they rest on](crate::commit_point), each worker's row of records that rest on nothing above the
-//!    cut counts too. Judge whether a log that was not damaged may end there.
+//! 2. For each incarnation that counts, oldest first: **scan** its streams and **merge** them by LSN, from
+//!    the wanted LSN to the first that is missing.
+//! 3. **Cut** there; of a log whose records tell [what they rest on](crate::commit_point), each worker's row
+//!    of records that rest on nothing above the cut counts too. Judge whether a log that was not damaged may
+//!    end there.
 //!
-//! Nothing is written, so a crash in the middle of it changes nothing. Numbers of workers and streams are read from
-//! the chunks; they may have changed from run to run.
+//! Nothing is written, so a crash in the middle of it changes nothing. Numbers of workers and streams are
+//! read from the chunks; they may have changed from run to run.
 //!
 //! | module | noun |
 //! |---|---|
@@ -42,15 +43,16 @@ pub struct LogRange {
     pub incarnation: u32,
     /// Its first LSN.
     pub first_lsn: Lsn,
-    /// The last LSN, of a record or void, before the first missing one, the cut that an earlier recovery found; below `first_lsn` if there is none. `None` for the last
-    /// range only: up to the first missing LSN, which this recovery finds.
+    /// The last LSN, of a record or void, before the first missing one, the cut that an earlier recovery
+    /// found; below `first_lsn` if there is none. `None` for the last range only: up to the first missing
+    /// LSN, which this recovery finds.
     pub last_lsn: Option<Lsn>,
     /// What counts above `last_lsn`, in order of workers.
     pub tails: Vec<Tail>,
 }
 
-/// Records of one worker that count though an LSN before them is missing, because they [rest on](crate::commit_point) nothing that is missing: all of that
-/// worker's up to `last_lsn`.
+/// Records of one worker that count though an LSN before them is missing, because they [rest
+/// on](crate::commit_point) nothing that is missing: all of that worker's up to `last_lsn`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
     /// The worker.
@@ -77,7 +79,8 @@ impl LogRange {
 /// What a replay found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// The cut: the last LSN of the last range, a record's or a void one, before the first missing one. If there is none from the first LSN asked for, the one before that.
+    /// The cut: the last LSN of the last range, a record's or a void one, before the first missing one. If
+    /// there is none from the first LSN asked for, the one before that.
     pub last_lsn: Lsn,
     /// What counts of the last range above `last_lsn`. All else above is void.
     pub tails: Vec<Tail>,
@@ -102,13 +105,14 @@ pub type Each<'a, E> = dyn FnMut(Lsn, &[u8]) -> Result<(), E> + 'a;
 
 /// Hands every record of the ranges with an LSN of at least `from` to `each`, in order of LSNs.
 ///
-/// Inside a range LSNs are dense, but for [voids](crate::void) and what [`Tail`]s hold. Costs one pass over the segments that can hold such records, and one over the last
-/// segment of each stream; memory for a few chunks per stream. A directory that does not exist is an empty log.
+/// Inside a range LSNs are dense, but for [voids](crate::void) and what [`Tail`]s hold. Costs one pass over
+/// the segments that can hold such records, and one over the last segment of each stream; memory for a few
+/// chunks per stream. A directory that does not exist is an empty log.
 ///
 /// # Errors
 ///
-/// - [`ReplayError::Corrupt`]: records that were durable are missing, see `cut`. Bytes that are merely torn are not an
-///   error: the log ends before them.
+/// - [`ReplayError::Corrupt`]: records that were durable are missing, see `cut`. Bytes that are merely torn
+///   are not an error: the log ends before them.
 /// - [`ReplayError::Apply`]: what `each` returned. [`ReplayError::Io`], [`ReplayError::Ranges`].
 pub fn replay<E>(
     fs: &dyn Fs,
@@ -121,12 +125,13 @@ pub fn replay<E>(
     replay_durable(fs, dir, database_id, ranges, from, None, each)
 }
 
-/// As [`replay`], for a caller that knows from elsewhere up to which LSN the log was `durable`, and that no incarnation is newer than the last range.
+/// As [`replay`], for a caller that knows from elsewhere up to which LSN the log was `durable`, and that no
+/// incarnation is newer than the last range.
 ///
 /// # Errors
 ///
-/// As [`replay`]. [`ReplayError::Corrupt`] also if the log ends below `durable`; [`ReplayError::StaleRanges`] if the directory holds a log of a
-/// later incarnation than the last range.
+/// As [`replay`]. [`ReplayError::Corrupt`] also if the log ends below `durable`; [`ReplayError::StaleRanges`]
+/// if the directory holds a log of a later incarnation than the last range.
 pub fn replay_durable<E>(
     fs: &dyn Fs,
     dir: &Path,
@@ -184,7 +189,8 @@ struct RangeReplay<'r, 'f, 'e, E> {
 }
 
 impl<E> RangeReplay<'_, '_, '_, E> {
-    /// Hands over the records from `start` on; returns the first LSN that is neither a record nor void, or the first beyond the range's dense part.
+    /// Hands over the records from `start` on; returns the first LSN that is neither a record nor void, or
+    /// the first beyond the range's dense part.
     fn dense_part(&mut self, start: u64) -> Result<u64, ReplayError<E>> {
         let mut next = start;
         while self.range.last_lsn.is_none_or(|last| next <= last.0) {
@@ -208,7 +214,8 @@ impl<E> RangeReplay<'_, '_, '_, E> {
         Ok(())
     }
 
-    /// Hands over what counts from the first missing LSN on. Returns the end of a tail that should have been there and is not, the least if there are several.
+    /// Hands over what counts from the first missing LSN on. Returns the end of a tail that should have been
+    /// there and is not, the least if there are several.
     fn tails(&mut self, missing: u64) -> Result<Option<u64>, ReplayError<E>> {
         match self.range.last_lsn {
             None => self.find_tails(missing).map(|()| None),

@@ -1,8 +1,8 @@
 //! Reading one stream's chunks in order, and sweeping a segment for every header that is valid there.
 //!
-//! A stream of one incarnation ends where the chunk that should come next is not there: not at the place where the
-//! last one ended, and not at the start of the next segment. Why it ends there (nothing was written, a torn write,
-//! damage) is for [`cut`](super::cut) to judge.
+//! A stream of one incarnation ends where the chunk that should come next is not there: not at the place
+//! where the last one ended, and not at the start of the next segment. Why it ends there (nothing was
+//! written, a torn write, damage) is for [`cut`](super::cut) to judge.
 
 use std::io;
 use std::ops::Range;
@@ -52,7 +52,8 @@ impl<'f> Window<'f> {
     }
 }
 
-/// Visits every header in the segment that is valid at its place, whatever comes between; payloads are not checked.
+/// Visits every header in the segment that is valid at its place, whatever comes between; payloads are not
+/// checked.
 pub(crate) fn sweep(file: &dyn File, start: Place, visit: &mut dyn FnMut(&Header)) -> io::Result<()> {
     let len = file.len()?;
     let mut window = Window::new(file);
@@ -174,7 +175,8 @@ impl<'f> StreamScan<'f> {
         if let Some(chunk) = self.chunk_here()? {
             return Ok(Some(chunk));
         }
-        // The segment is at its end, or the log is: only the very next chunk at the next segment's start tells.
+        // The segment is at its end, or the log is: only the very next chunk at the next segment's start
+        // tells.
         if self.at + 1 < self.segments.len() {
             let here = (self.at, self.offset, self.file.take());
             (self.at, self.offset) = (self.at + 1, 0);

@@ -1,5 +1,5 @@
-//! Recovery by sorting, which the paper names as the naive way (section 4): read everything, sort by LSN, then hand over. Kept to be
-//! measured beside the merge; the store never uses it.
+//! Recovery by sorting, which the paper names as the naive way (section 4): read everything, sort by LSN,
+//! then hand over. Kept to be measured beside the merge; the store never uses it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ enum What {
     VoidTo(u64),
 }
 
-/// Hands every record of one range to `each`, in order of LSNs up to the first missing one, as [`replay`](super::replay)
-/// does; but reads all of them first, in `O(n log n)` time and memory for the whole log, does not judge the log's end, and finds
-/// no [`Tail`](super::Tail)s.
+/// Hands every record of one range to `each`, in order of LSNs up to the first missing one, as
+/// [`replay`](super::replay) does; but reads all of them first, in `O(n log n)` time and memory for the whole
+/// log, does not judge the log's end, and finds no [`Tail`](super::Tail)s.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! What is in the log's directory: for each incarnation and stream its segments, and what their headers testify.
+//! What is in the log's directory: for each incarnation and stream its segments, and what their headers
+//! testify.
 
 use std::collections::BTreeMap;
 use std::io;

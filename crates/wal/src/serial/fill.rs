@@ -1,8 +1,10 @@
 //! One half of the serial buffer: bytes that many threads copy in at once, each into a range of its own.
 //!
-//! - **FILL-1** Ranges are reserved under the buffer's latch, so no two overlap; only who reserved a range writes it.
-//! - **FILL-2** Whoever has copied adds the length to `filled` (Release), once. The half is read only by the leader of the
-//!   flush that took it, after `filled` (Acquire) has become what was reserved; then no writer is left.
+//! - **FILL-1** Ranges are reserved under the buffer's latch, so no two overlap; only who reserved a range
+//!   writes it.
+//! - **FILL-2** Whoever has copied adds the length to `filled` (Release), once. The half is read only by the
+//!   leader of the flush that took it, after `filled` (Acquire) has become what was reserved; then no writer
+//!   is left.
 //! - **FILL-3** The half is used again only after that flush has read it, with `filled` back at 0.
 
 use std::cell::UnsafeCell;
@@ -28,7 +30,8 @@ pub(super) struct Half {
     witnesses: Box<[loom::cell::UnsafeCell<()>]>,
 }
 
-// SAFETY: only `bytes` is not `Sync` by itself. FILL-1 gives each byte one writer, FILL-2 orders the writers before the reader.
+// SAFETY: only `bytes` is not `Sync` by itself. FILL-1 gives each byte one writer, FILL-2 orders the writers
+// before the reader.
 unsafe impl Sync for Half {}
 
 impl Half {
@@ -56,8 +59,9 @@ impl Half {
             machine::writes(range); // the leader reads them
             #[cfg(loom)]
             self.witnesses[at..at + part.len()].iter().for_each(|byte| byte.with_mut(|_| ()));
-            // SAFETY: `range` is as long as `part`, and its cells may be written through a shared reference; FILL-1 says
-            // that nobody else uses them now. `part` cannot overlap cells that nobody has a reference to.
+            // SAFETY: `range` is as long as `part`, and its cells may be written through a shared reference;
+            // FILL-1 says that nobody else uses them now. `part` cannot overlap cells that nobody has a
+            // reference to.
             unsafe {
                 std::ptr::copy_nonoverlapping(part.as_ptr(), range.as_ptr().cast_mut().cast(), part.len());
             }
@@ -91,8 +95,8 @@ impl Half {
                 backoff.pause();
                 continue;
             }
-            // Relaxed: the value is looked at again. An adder before this changes the word and lets the exchange fail;
-            // one after it sees the flag, and wakes.
+            // Relaxed: the value is looked at again. An adder before this changes the word and lets the
+            // exchange fail; one after it sees the flag, and wakes.
             let flagged = self.filled.word().compare_exchange(seen, seen | ASLEEP, Relaxed, Relaxed);
             if flagged.is_ok() {
                 let _wait = azekura_trace::wait(&FILL_WAIT, std::ptr::from_ref(self).addr(), WaitKind::Log);
@@ -119,7 +123,8 @@ impl Half {
         let range = &self.bytes[..len];
         #[cfg(loom)]
         self.witnesses[..len].iter().for_each(|byte| byte.with(|_| ()));
-        // SAFETY: `range` is `len` initialized bytes, and FILL-2 and FILL-3 say that nobody writes them while we read.
+        // SAFETY: `range` is `len` initialized bytes, and FILL-2 and FILL-3 say that nobody writes them while
+        // we read.
         read(unsafe { std::slice::from_raw_parts(range.as_ptr().cast(), len) })
     }
 }

@@ -1,15 +1,18 @@
-//! The buffer of the serial log, after Aether (Johnson et al., VLDB 2010, section 5; the P-WAL paper's rival): one for all
-//! threads, with insertion by a consolidation array (`slot`) and copies outside the latch.
+//! The buffer of the serial log, after Aether (Johnson et al., VLDB 2010, section 5; the P-WAL paper's
+//! rival): one for all threads, with insertion by a consolidation array (`slot`) and copies outside the
+//! latch.
 //!
-//! 1. A thread that finds the latch free reserves LSN and bytes for its record, lets the latch go, and copies.
-//! 2. One that finds it taken joins a group in the array; the group's leader reserves for all at once, by one draw on the
-//!    LSN counter, and all copy at the same time.
-//! 3. Who has copied adds the length to what the half has been filled with; of a group the last member does it for all.
-//! 4. A flush takes the half under the latch and gives the other one to the inserters; then it waits, without the latch,
-//!    until what was reserved in it is filled (a few copies at most).
+//! 1. A thread that finds the latch free reserves LSN and bytes for its record, lets the latch go, and
+//!    copies.
+//! 2. One that finds it taken joins a group in the array; the group's leader reserves for all at once, by one
+//!    draw on the LSN counter, and all copy at the same time.
+//! 3. Who has copied adds the length to what the half has been filled with; of a group the last member does
+//!    it for all.
+//! 4. A flush takes the half under the latch and gives the other one to the inserters; then it waits, without
+//!    the latch, until what was reserved in it is filled (a few copies at most).
 //!
-//! Aether's circular buffer releases insertions in order, and an inserter may wait for its predecessors' copies; two halves
-//! need no order, because a half is written as a whole.
+//! Aether's circular buffer releases insertions in order, and an inserter may wait for its predecessors'
+//! copies; two halves need no order, because a half is written as a whole.
 //!
 //! | half | who may use its bytes |
 //! |---|---|
@@ -17,11 +20,12 @@
 //! | taken, being filled | inserters that had reserved before |
 //! | taken, filled | the flush that took it |
 //!
-//! - **SERIAL-1** LSNs and bytes are reserved together under the latch: in the order of bytes LSNs are dense and rise, so
-//!   frames have no gaps, and what was reserved is certainly copied (as BUFFER-1).
-//! - **SERIAL-2** A record drawn below the counter value that [`SerialBuffer::take`] returns is in what it took, or was
-//!   taken before (as BUFFER-2).
-//! - **SERIAL-3** One flush at a time takes and reads a half (GATE-1), so the half that comes to the front was read before.
+//! - **SERIAL-1** LSNs and bytes are reserved together under the latch: in the order of bytes LSNs are dense
+//!   and rise, so frames have no gaps, and what was reserved is certainly copied (as BUFFER-1).
+//! - **SERIAL-2** A record drawn below the counter value that [`SerialBuffer::take`] returns is in what it
+//!   took, or was taken before (as BUFFER-2).
+//! - **SERIAL-3** One flush at a time takes and reads a half (GATE-1), so the half that comes to the front
+//!   was read before.
 
 mod fill;
 mod slot;
@@ -126,8 +130,8 @@ impl SerialBuffer {
         self.front.lock()
     }
 
-    /// Draws an LSN for a record, which needs at least this `admission`, and copies it in. The flag tells whether the
-    /// log may have been idle.
+    /// Draws an LSN for a record, which needs at least this `admission`, and copies it in. The flag tells
+    /// whether the log may have been idle.
     ///
     /// # Errors
     ///
@@ -166,7 +170,8 @@ impl SerialBuffer {
         let (space, was_idle) = self.reserve(&mut front, horizon, 1, len, admission)?;
         drop(front);
         let half = &self.halves[space.half];
-        // SAFETY: FILL-1: these bytes were reserved for this record, and it is told below that they are filled.
+        // SAFETY: FILL-1: these bytes were reserved for this record, and it is told below that they are
+        // filled.
         unsafe { half.copy_in(space.offset, parts) };
         half.add_filled(len);
         Ok((Lsn(space.first_lsn), was_idle))
@@ -191,8 +196,8 @@ impl SerialBuffer {
         let verdict = member.verdict();
         let result = verdict.map(|space| {
             let half = &self.halves[space.half];
-            // SAFETY: FILL-1: the group's bytes were reserved for it, SLOT-2 gives this part of them to this member, and
-            // the last member tells that they are filled after all have copied.
+            // SAFETY: FILL-1: the group's bytes were reserved for it, SLOT-2 gives this part of them to this
+            // member, and the last member tells that they are filled after all have copied.
             unsafe { half.copy_in(space.offset + member.offset as usize, parts) };
             (Lsn(space.first_lsn + u64::from(member.index)), was_idle)
         });
@@ -235,8 +240,9 @@ impl SerialBuffer {
         Ok((space, was_idle))
     }
 
-    /// Takes the half in front, gives the inserters the other one, and returns the LSN counter at that moment (SERIAL-2).
-    /// Records that come later need `admission`. The bytes may still be on their way: [`SerialBuffer::with_bytes`].
+    /// Takes the half in front, gives the inserters the other one, and returns the LSN counter at that moment
+    /// (SERIAL-2). Records that come later need `admission`. The bytes may still be on their way:
+    /// [`SerialBuffer::with_bytes`].
     pub fn take(&self, horizon: &DurableHorizon, taken: &mut Batch, admission: Admission) -> u64 {
         debug_assert_eq!(taken.records, 0);
         let mut front = self.latch();
@@ -257,13 +263,15 @@ impl SerialBuffer {
         next
     }
 
-    /// Lends the bytes that `taken`, the last batch taken, stands for; waits until all of them are copied in. For the leader
-    /// of the flush that took them, before the next one takes.
+    /// Lends the bytes that `taken`, the last batch taken, stands for; waits until all of them are copied in.
+    /// For the leader of the flush that took them, before the next one takes.
     pub fn with_bytes<T>(&self, taken: &Batch, read: impl FnOnce(&[u8]) -> T) -> T {
-        // The latch orders us after the take; the half in front does not change before the next one (SERIAL-3).
+        // The latch orders us after the take; the half in front does not change before the next one
+        // (SERIAL-3).
         let half = &self.halves[self.latch().half ^ 1];
         half.wait_filled(taken.elsewhere);
-        // SAFETY: FILL-2: this is the leader's thread, and all that was reserved in the half it took is filled.
+        // SAFETY: FILL-2: this is the leader's thread, and all that was reserved in the half it took is
+        // filled.
         unsafe { half.with_bytes(taken.elsewhere, read) }
     }
 

@@ -1,7 +1,8 @@
-//! The consolidation array (Aether, section 5.2): threads that find the log buffer taken join into groups, and only the
-//! first of each group asks for the buffer, once, for all.
+//! The consolidation array (Aether, section 5.2): threads that find the log buffer taken join into groups,
+//! and only the first of each group asks for the buffer, once, for all.
 //!
-//! 1. **Join**: find an open slot and add one record of so many bytes, by one exchange. Whoever adds the first leads.
+//! 1. **Join**: find an open slot and add one record of so many bytes, by one exchange. Whoever adds the
+//!    first leads.
 //! 2. **Close**: the leader takes the buffer's latch, then the slot's content: later comers go elsewhere.
 //! 3. **Announce**: the leader reserves LSNs and bytes for the group, lets the latch go, and says where.
 //! 4. **Copy**: each member copies into its own part of the group's range, all at the same time.
@@ -15,13 +16,16 @@
 //! | `CLOSED` | placed or refused | members copy and leave | the last member, to open and empty |
 //!
 //! - **SLOT-1** A group has one leader: the slot is open and empty again only after every member has left.
-//! - **SLOT-2** A member's place in its group is fixed by its exchange. Places do not overlap, and together are what the
-//!   leader finds when it closes.
-//! - **SLOT-3** Nobody joins between closing and opening, so the leader reserves for exactly those who wait for it.
-//! - **SLOT-4** Verdict and numbers change only between closing and the last leave, so a member reads those of its group.
+//! - **SLOT-2** A member's place in its group is fixed by its exchange. Places do not overlap, and together
+//!   are what the leader finds when it closes.
+//! - **SLOT-3** Nobody joins between closing and opening, so the leader reserves for exactly those who wait
+//!   for it.
+//! - **SLOT-4** Verdict and numbers change only between closing and the last leave, so a member reads those
+//!   of its group.
 //!
-//! Aether swaps a closed slot for a fresh one from a pool, so that the next group can form at once. Here a thread that meets
-//! a closed slot tries the next one: as good for a few slots, and nothing has to be given back.
+//! Aether swaps a closed slot for a fresh one from a pool, so that the next group can form at once. Here a
+//! thread that meets a closed slot tries the next one: as good for a few slots, and nothing has to be given
+//! back.
 //!
 //! Model: `tests/loom_consolidation.rs`.
 
@@ -119,8 +123,8 @@ impl Slot {
                 return None;
             }
             let joined = Group { records: group.records + 1, bytes: group.bytes + len };
-            // Acquire: pairs with the Release in `open`; the last group's verdict is gone (SLOT-4). Relaxed on failure: looked
-            // at again.
+            // Acquire: pairs with the Release in `open`; the last group's verdict is gone (SLOT-4). Relaxed
+            // on failure: looked at again.
             match self.word.compare_exchange_weak(seen, joined.pack(), Acquire, Relaxed) {
                 Ok(_) => return Some(Member { slot: self, index: group.records, offset: group.bytes }),
                 Err(now) => seen = now,
@@ -204,10 +208,11 @@ impl Member<'_> {
         }
     }
 
-    /// Leaves, after the copy. Runs `last` with the group's bytes if nobody else is left, then opens the slot.
+    /// Leaves, after the copy. Runs `last` with the group's bytes if nobody else is left, then opens the
+    /// slot.
     pub(super) fn leave(self, last: impl FnOnce(usize)) {
-        // AcqRel: Release so that the last one has all copies behind it (FILL-2), and no member reads the numbers after they
-        // change (SLOT-4); Acquire for the last one.
+        // AcqRel: Release so that the last one has all copies behind it (FILL-2), and no member reads the
+        // numbers after they change (SLOT-4); Acquire for the last one.
         if self.slot.members.fetch_sub(1, AcqRel) > 1 {
             return;
         }

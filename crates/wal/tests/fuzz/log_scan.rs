@@ -1,5 +1,6 @@
-//! Entry: a small real log with changed bytes. A replay hands over records as they were written, up to a cut, or says
-//! what is wrong; with checksums made good again it may hand over anything, but in order and without a panic.
+//! Entry: a small real log with changed bytes. A replay hands over records as they were written, up to a cut,
+//! or says what is wrong; with checksums made good again it may hand over anything, but in order and without
+//! a panic.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -15,7 +16,8 @@ const DATABASE: u64 = 7;
 const RECORDS: usize = 40;
 const DIR: &str = "/db/wal";
 
-/// The first byte's lowest bit: make checksums good again. Then patches: file, offset (3 bytes), length, bytes.
+/// The first byte's lowest bit: make checksums good again. Then patches: file, offset (3 bytes), length,
+/// bytes.
 pub(crate) fn log_scan(data: &[u8]) {
     let (&mode, mut patches) = data.split_first().unwrap_or((&0, &[]));
     let mut files = sound_log().files.clone();
@@ -81,8 +83,8 @@ fn body(n: usize) -> Vec<u8> {
     vec![n as u8; 20 + n]
 }
 
-/// Makes the checksum of every header good, and those of the payloads that lie in the file. Headers lie at multiples of
-/// a unit; what is none stays none (its magic is wrong).
+/// Makes the checksum of every header good, and those of the payloads that lie in the file. Headers lie at
+/// multiples of a unit; what is none stays none (its magic is wrong).
 fn reseal(bytes: &mut [u8]) {
     for at in (0..bytes.len()).step_by(UNIT_BYTES) {
         let rest = &mut bytes[at..];

@@ -1,5 +1,5 @@
-//! The rows: what is measured, and what is aimed at. The goals are those of the issue that the page cache was built for; where they name a
-//! rival, they are held against that rival in the same run.
+//! The rows: what is measured, and what is aimed at. The goals are those of the issue that the page cache was
+//! built for; where they name a rival, they are held against that rival in the same run.
 
 use std::path::Path;
 use std::time::Duration;

@@ -15,12 +15,14 @@ use azekura_lab::lab::nb_gclock::device::PAGE_BYTES;
 
 const FILE: &str = "cache-rows-disk";
 const CHUNK_PAGES: usize = 64;
-/// Threads that scan, each a part of the file: more than there are processors, because each waits for the device or copies, not both.
+/// Threads that scan, each a part of the file: more than there are processors, because each waits for the
+/// device or copies, not both.
 pub(super) const SCANS: usize = 8;
 /// Pages that each reads at once: all together fewer than a pool of 32,768 frames has in probation.
 pub(super) const AHEAD: usize = 32;
 
-/// A file of pages on the device, read past the system's cache where that can be had. Its name is gone at once.
+/// A file of pages on the device, read past the system's cache where that can be had. Its name is gone at
+/// once.
 #[derive(Clone, Debug)]
 pub(super) struct Disk {
     file: Arc<dyn File>,
@@ -198,7 +200,8 @@ fn per_second((done, seconds): (u64, f64)) -> f64 {
     done as f64 / seconds
 }
 
-/// Runs `work` on so many threads until the time is over; the sum of what they did, and the seconds that it took.
+/// Runs `work` on so many threads until the time is over; the sum of what they did, and the seconds that it
+/// took.
 fn during(threads: usize, time: Duration, work: impl Fn(usize, &AtomicBool) -> u64 + Sync) -> (u64, f64) {
     let (is_over, start, done) = (AtomicBool::new(false), Barrier::new(threads + 1), AtomicU64::new(0));
     let began = std::thread::scope(|s| {

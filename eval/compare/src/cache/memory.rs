@@ -15,7 +15,8 @@ pub(super) fn metadata_per_frame(frames: usize) -> f64 {
     pool.expect("a pool of the lab's size").stats().metadata_bytes as f64 / frames as f64
 }
 
-/// Of a cache that is full, as the allocator has it: bytes per page of those `capacity`. `None` where the allocator does not tell.
+/// Of a cache that is full, as the allocator has it: bytes per page of those `capacity`. `None` where the
+/// allocator does not tell.
 pub(super) fn besides_pages(capacity: usize, build: impl FnOnce() -> Box<dyn PageCache>) -> Option<f64> {
     let before = allocated()?;
     let cache = build();

@@ -1,7 +1,9 @@
-//! `cache`: page caches and general caches side by side, row by row of the goals that the buffer pool is built for.
+//! `cache`: page caches and general caches side by side, row by row of the goals that the buffer pool is
+//! built for.
 //!
-//! A row that is a rate gives each cache's median and the spread over the runs, which are interleaved; hit ratios are exact: one thread, one trace.
-//! Below stands each goal: what must be, what should be (*moonshot*), what was measured.
+//! A row that is a rate gives each cache's median and the spread over the runs, which are interleaved; hit
+//! ratios are exact: one thread, one trace. Below stands each goal: what must be, what should be
+//! (*moonshot*), what was measured.
 //!
 //! | module | noun |
 //! |---|---|

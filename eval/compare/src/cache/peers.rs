@@ -1,7 +1,8 @@
 //! The caches: each behind the trait of the lab, with values of one 8-KiB page.
 //!
-//! A hit looks the page up, reads the word that says which page it is, and lets go. A miss reads the page from the device and puts it in.
-//! Peers hold `Arc<Page>`, which their hits clone; ours lends the page. All that take a hasher get the same.
+//! A hit looks the page up, reads the word that says which page it is, and lets go. A miss reads the page
+//! from the device and puts it in. Peers hold `Arc<Page>`, which their hits clone; ours lends the page. All
+//! that take a hasher get the same.
 
 use std::sync::Arc;
 
@@ -197,7 +198,8 @@ impl PageCache for General {
     }
 }
 
-/// A peer: look up, else load and put in. One indirect call each; it costs what the trait object of the others costs.
+/// A peer: look up, else load and put in. One indirect call each; it costs what the trait object of the
+/// others costs.
 struct GetAndPut {
     get: Box<dyn Fn(u64) -> Option<u64> + Send + Sync>,
     put: Box<dyn Fn(u64, Arc<Page>) + Send + Sync>,

@@ -13,7 +13,8 @@ pub(super) struct Row {
     pub(super) unit: &'static str,
     pub(super) results: Vec<Measured>,
     pub(super) goals: Vec<Goal>,
-    /// Our threads got less than nine tenths of the processors they could have used: somebody else was busy, and rates mean little.
+    /// Our threads got less than nine tenths of the processors they could have used: somebody else was busy,
+    /// and rates mean little.
     pub(super) is_disturbed: bool,
 }
 

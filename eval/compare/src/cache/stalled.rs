@@ -1,10 +1,11 @@
 //! One thread is stopped where it happens to be; what do the others get done meanwhile?
 //!
-//! A signal stops it: its handler waits until it is told to go on, as a thread would that lost its processor for long. So it stops at any
-//! instruction: in the table, in a sweep, while it reads a page in or writes one back, and under whatever lock it has. SIGSTOP would
-//! stop the whole process.
+//! A signal stops it: its handler waits until it is told to go on, as a thread would that lost its processor
+//! for long. So it stops at any instruction: in the table, in a sweep, while it reads a page in or writes one
+//! back, and under whatever lock it has. SIGSTOP would stop the whole process.
 //!
-//! Each stop is set beside one of the same length in which the same thread rests between two visits and holds nothing.
+//! Each stop is set beside one of the same length in which the same thread rests between two visits and holds
+//! nothing.
 
 use std::io::{PipeWriter, Write};
 use std::os::fd::{AsRawFd, IntoRawFd};
@@ -23,7 +24,8 @@ pub(super) const PAGES: u64 = 40_000;
 pub(super) const FRAMES: usize = 4_096;
 /// How long a thread stays stopped.
 const STOP: Duration = Duration::from_millis(4);
-/// How much longer, if one of the others has not finished a visit by then: it may only have waited for a processor.
+/// How much longer, if one of the others has not finished a visit by then: it may only have waited for a
+/// processor.
 const BENEFIT_OF_DOUBT: Duration = Duration::from_millis(200);
 
 /// Whether the thread is in the handler, or rests.
@@ -37,7 +39,8 @@ extern "C" fn stop(_signal: libc::c_int) {
     let errno = unsafe { *libc::__errno_location() };
     IS_STOPPED.store(true, SeqCst);
     let mut byte = 0u8;
-    // SAFETY: reads one byte into a variable of ours. The descriptor is open as long as any thread may be stopped: it is never closed.
+    // SAFETY: reads one byte into a variable of ours. The descriptor is open as long as any thread may be
+    // stopped: it is never closed.
     while unsafe { libc::read(GATE.load(SeqCst), (&raw mut byte).cast(), 1) } < 0 {}
     IS_STOPPED.store(false, SeqCst);
     // SAFETY: as above.
@@ -57,7 +60,8 @@ fn gate() -> Result<&'static Mutex<PipeWriter>> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = stop as extern "C" fn(libc::c_int) as libc::sighandler_t;
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: `action` is a valid `sigaction`, whose handler only calls what is async-signal-safe; nothing else here uses SIGUSR2.
+    // SAFETY: `action` is a valid `sigaction`, whose handler only calls what is async-signal-safe; nothing
+    // else here uses SIGUSR2.
     let result = unsafe { libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()) };
     ensure!(result == 0, "install a signal handler: {}", std::io::Error::last_os_error());
     Ok(WRITER.get_or_init(|| Mutex::new(writer)))
@@ -66,7 +70,8 @@ fn gate() -> Result<&'static Mutex<PipeWriter>> {
 /// What the others did.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stalled {
-    /// Stops during which one of the others at least did not finish a single visit, however long they took, in % of all stops.
+    /// Stops during which one of the others at least did not finish a single visit, however long they took,
+    /// in % of all stops.
     pub(super) stopped: f64,
     /// The others' visits per second over those while the thread rests.
     pub(super) kept: f64,
@@ -113,7 +118,8 @@ pub(super) fn run(cache: &dyn PageCache, stops: usize) -> Result<Stalled> {
             // Somewhere in one of the visits that follow, never at the same distance.
             std::thread::sleep(Duration::from_micros(100 + turn * 37 % 400));
             let one = scene.one.load(SeqCst);
-            // SAFETY: the thread has rested, so this is its name; it runs until `is_over` is set; the signal has a handler.
+            // SAFETY: the thread has rested, so this is its name; it runs until `is_over` is set; the signal
+            // has a handler.
             let result = unsafe { libc::pthread_kill(one as libc::pthread_t, libc::SIGUSR2) };
             assert_eq!(result, 0, "a thread that runs can be signalled");
             await_stop(true);

@@ -1,7 +1,7 @@
 //! Azekura and its peers, each peer behind a feature of its own.
 //!
-//! All commit durably: when a write returns, it has been synced to the device. Beyond that each has its usual settings, no
-//! compression (the values do not compress), and the cache it is told.
+//! All commit durably: when a write returns, it has been synced to the device. Beyond that each has its usual
+//! settings, no compression (the values do not compress), and the cache it is told.
 
 #[cfg(feature = "fjall")]
 pub mod fjall;
@@ -48,7 +48,8 @@ pub(crate) fn all() -> Vec<Box<dyn Engine>> {
     ]
 }
 
-/// These, and ours with other logs: the serial one, and the parallel one whose commits wait for another only if they rest on something there.
+/// These, and ours with other logs: the serial one, and the parallel one whose commits wait for another only
+/// if they rest on something there.
 #[must_use]
 pub(crate) fn with_logs() -> Vec<Box<dyn Engine>> {
     let logs = [LogProtocol::Serial, LogProtocol::Rfa];

@@ -1,15 +1,19 @@
-//! RocksDB, in three forms. All write the log with `sync` at each commit, use a Bloom filter and no compression.
+//! RocksDB, in three forms. All write the log with `sync` at each commit, use a Bloom filter and no
+//! compression.
 //!
-//! - `rocksdb`: a write batch per transaction, usual settings. No isolation between transactions that read and write.
+//! - `rocksdb`: a write batch per transaction, usual settings. No isolation between transactions that read
+//!   and write.
 //! - `rocksdb-tuned`: the same with pipelined writes and recycled logs.
-//! - `rocksdb-txn`: pessimistic transactions with deadlock detection, tuned likewise; reads inside of writing transactions lock
-//!   their key, as a serializable engine must. Scans lock nothing.
+//! - `rocksdb-txn`: pessimistic transactions with deadlock detection, tuned likewise; reads inside of writing
+//!   transactions lock their key, as a serializable engine must. Scans lock nothing.
 //!
-//! Reads outside of writing transactions take the newest committed state; those of a group are not one snapshot.
+//! Reads outside of writing transactions take the newest committed state; those of a group are not one
+//! snapshot.
 //!
-//! - **ROCKS-1** Handles are freed once, by the `Drop` of the value that owns them; sessions borrow the store.
-//! - **ROCKS-2** A database and its options may be used by any thread at once; a batch, transaction or iterator by one, and
-//!   those stay inside of one session.
+//! - **ROCKS-1** Handles are freed once, by the `Drop` of the value that owns them; sessions borrow the
+//!   store.
+//! - **ROCKS-2** A database and its options may be used by any thread at once; a batch, transaction or
+//!   iterator by one, and those stay inside of one session.
 //! - **ROCKS-3** Bytes that a slice or an iterator shows are valid until it is freed or moved.
 
 use super::described;
@@ -74,7 +78,8 @@ impl Engine for RocksDb {
     fn open(&self, dir: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
         let name = CString::new(dir.as_os_str().as_bytes()).map_err(|e| EngineError::failed("opening", e))?;
         let options = self.options(settings);
-        // SAFETY: the options and the name live through the calls, which copy what they keep; the options are freed once.
+        // SAFETY: the options and the name live through the calls, which copy what they keep; the options are
+        // freed once.
         let opened = unsafe {
             let opened = if self.transactional {
                 let transactions = rocksdb_transactiondb_options_create();
@@ -95,8 +100,8 @@ impl Engine for RocksDb {
 impl RocksDb {
     fn options(&self, settings: &EngineSettings) -> *mut Options {
         let cache_bytes = usize::try_from(settings.cache_bytes).unwrap_or(usize::MAX);
-        // SAFETY: each handle is made here and freed once: the cache and the table options are shared by counting, the
-        // filter belongs to the table options.
+        // SAFETY: each handle is made here and freed once: the cache and the table options are shared by
+        // counting, the filter belongs to the table options.
         unsafe {
             let options = rocksdb_options_create();
             rocksdb_options_set_create_if_missing(options, 1);

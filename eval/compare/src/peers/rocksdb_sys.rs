@@ -1,7 +1,7 @@
 //! The part of RocksDB's C interface that the adapter uses, declared by hand from `rocksdb/c.h`.
 //!
-//! The `rocksdb` crate compiles RocksDB's own source, which takes very long, or wants a library of just its version; the C
-//! interface has been stable for these functions, so any recent system library will do.
+//! The `rocksdb` crate compiles RocksDB's own source, which takes very long, or wants a library of just its
+//! version; the C interface has been stable for these functions, so any recent system library will do.
 
 use std::ffi::{c_char, c_int, c_uchar, c_void};
 

@@ -1,7 +1,7 @@
 //! SQLite: a `WITHOUT ROWID` table in WAL mode with `synchronous=FULL` (one sync per commit).
 //!
-//! One connection per session, each with the whole cache setting (which flatters it with many threads). Writers
-//! queue on a mutex here: SQLite itself would make them poll.
+//! One connection per session, each with the whole cache setting (which flatters it with many threads).
+//! Writers queue on a mutex here: SQLite itself would make them poll.
 
 use super::{described, failed};
 use azekura_lab::engine::{ReadWork, WriteWork};
@@ -82,7 +82,8 @@ struct SqliteSession<'s> {
 
 impl Session for SqliteSession<'_> {
     fn read(&mut self, work: &mut ReadWork<'_>) -> Result<u64, EngineError> {
-        // Each statement is a read transaction of its own; more than one operation per transaction is rare here.
+        // Each statement is a read transaction of its own; more than one operation per transaction is rare
+        // here.
         work(&mut Steps(&self.connection))?;
         Ok(0)
     }

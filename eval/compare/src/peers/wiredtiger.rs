@@ -1,9 +1,12 @@
-//! WiredTiger: B-tree table, snapshot isolation, log synced at each commit, one session and cursor per thread.
+//! WiredTiger: B-tree table, snapshot isolation, log synced at each commit, one session and cursor per
+//! thread.
 //!
 //! A point read outside of a transaction is one of its own; reads of a group are not one snapshot.
 //!
-//! - **WT-1** A connection outlives its sessions (sessions borrow the store), a session its cursor (closing it closes them).
-//! - **WT-2** A session and its cursor are used by the thread that opened them only: [`Session`] is not `Send`.
+//! - **WT-1** A connection outlives its sessions (sessions borrow the store), a session its cursor (closing
+//!   it closes them).
+//! - **WT-2** A session and its cursor are used by the thread that opened them only: [`Session`] is not
+//!   `Send`.
 //! - **WT-3** Bytes that a cursor shows are valid until the next call with it; they are taken in before that.
 
 use super::described;
@@ -98,7 +101,8 @@ impl Engine for WiredTiger {
         let home = CString::new(dir.as_os_str().as_bytes()).map_err(invalid)?;
         let config = CString::new(config(settings)).map_err(invalid)?;
         let mut connection = ptr::null_mut();
-        // SAFETY: both texts end in a zero and live through the call; the connection is written when it returns 0.
+        // SAFETY: both texts end in a zero and live through the call; the connection is written when it
+        // returns 0.
         check("opening", unsafe { azb_wt_open(home.as_ptr(), config.as_ptr(), &raw mut connection) })?;
         let store = Box::new(WtStore { connection });
         // SAFETY: the connection is open.
@@ -121,8 +125,8 @@ struct WtStore {
     connection: *mut Connection,
 }
 
-// SAFETY: a WiredTiger connection may be used by any number of threads at once; sessions, which may not, stay with their
-// thread (WT-2).
+// SAFETY: a WiredTiger connection may be used by any number of threads at once; sessions, which may not, stay
+// with their thread (WT-2).
 unsafe impl Send for WtStore {}
 // SAFETY: as above.
 unsafe impl Sync for WtStore {}

@@ -1,6 +1,8 @@
-//! CG: the smallest eigenvalue of a random sparse matrix by inverse power iteration, each step solved by 25 steps of conjugate gradient.
+//! CG: the smallest eigenvalue of a random sparse matrix by inverse power iteration, each step solved by 25
+//! steps of conjugate gradient.
 //!
-//! Memory: the matrix (values and columns) swept once per step, a vector read at random places, four vectors swept.
+//! Memory: the matrix (values and columns) swept once per step, a vector read at random places, four vectors
+//! swept.
 
 use super::{Class, lcg::Lcg};
 use crate::memory::{Array, Memory, OutOfMemory, padded, with_slack};
@@ -78,7 +80,8 @@ struct Matrix<M: Memory> {
 }
 
 impl<M: Memory> Matrix<M> {
-    /// The weighted sum of outer products of random sparse vectors, `sum of w^i v_i v_i^T`, and the shifted diagonal.
+    /// The weighted sum of outer products of random sparse vectors, `sum of w^i v_i v_i^T`, and the shifted
+    /// diagonal.
     fn random(size: &Size, memory: &mut M) -> Result<Self, OutOfMemory> {
         let generators = Generators::new(size, memory)?;
         let mut values = memory.array::<f64>(size.products())?;

@@ -1,6 +1,8 @@
-//! FT: a partial differential equation in three dimensions by Fourier transform: once there, and for each time step back.
+//! FT: a partial differential equation in three dimensions by Fourier transform: once there, and for each
+//! time step back.
 //!
-//! Memory: three grids of complex numbers or their factors, swept along each dimension in turn; two of the three sweeps stride over it.
+//! Memory: three grids of complex numbers or their factors, swept along each dimension in turn; two of the
+//! three sweeps stride over it.
 
 use std::f64::consts::PI;
 

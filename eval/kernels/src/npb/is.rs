@@ -1,6 +1,7 @@
 //! IS: ten rankings of integer keys by counting, five ranks checked in each, and the keys sorted at the end.
 //!
-//! Memory: the keys in order, a counter per key value hit at random, and the keys again where they are sorted to.
+//! Memory: the keys in order, a counter per key value hit at random, and the keys again where they are sorted
+//! to.
 
 use super::{Class, lcg::Lcg};
 use crate::memory::{Array, Memory, OutOfMemory, padded, with_slack};
@@ -11,7 +12,8 @@ const ITERATIONS: usize = 10;
 struct Size {
     keys: usize,
     max_key: usize,
-    /// Keys whose rank is checked, their rank, and how it moves with the iteration: the two keys that each iteration overwrites shift it.
+    /// Keys whose rank is checked, their rank, and how it moves with the iteration: the two keys that each
+    /// iteration overwrites shift it.
     probes: [(usize, usize, fn(usize) -> isize); 5],
 }
 

@@ -1,6 +1,7 @@
 //! MG: V-cycles of multigrid for Poisson's equation on a periodic cube.
 //!
-//! Memory: right side, solution and residual at every level; the finest level is nearly all of it and swept several times per cycle.
+//! Memory: right side, solution and residual at every level; the finest level is nearly all of it and swept
+//! several times per cycle.
 
 use super::{Class, lcg::Lcg};
 use crate::memory::{Array, Memory, OutOfMemory, padded, with_slack};
@@ -86,7 +87,8 @@ fn cycle<A: Array<f64>>(charges: &Cube<A>, solution: &mut [Cube<A>], residual: &
     }
 }
 
-/// Plus one where the ten largest of as many random numbers as points would be, minus one at the ten smallest.
+/// Plus one where the ten largest of as many random numbers as points would be, minus one at the ten
+/// smallest.
 fn place_charges<A: Array<f64>>(cube: &mut Cube<A>) {
     let mut lcg = Lcg::default();
     let (mut largest, mut smallest): (Vec<(f64, usize)>, Vec<(f64, usize)>) = Default::default();
@@ -157,7 +159,8 @@ impl<A: Array<f64>> Cube<A> {
     fn around(&self, at: usize, weights: &Weights) -> f64 {
         let (row, plane) = (self.side, self.side * self.side);
         let get = |at: usize| self.cells.get(at);
-        // Of the three neighbours along x at each of the nine places across: the middle one, and the sum of the outer two.
+        // Of the three neighbours along x at each of the nine places across: the middle one, and the sum of
+        // the outer two.
         let middle = |at: usize| get(at);
         let outer = |at: usize| get(at - 1) + get(at + 1);
         let faces = [at - row, at + row, at - plane, at + plane];

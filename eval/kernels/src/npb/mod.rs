@@ -1,4 +1,5 @@
-//! Some of the NAS Parallel Benchmarks, from their specification (NAS Technical Report RNR-94-007 and NPB 2.3's classes), serial.
+//! Some of the NAS Parallel Benchmarks, from their specification (NAS Technical Report RNR-94-007 and NPB
+//! 2.3's classes), serial.
 //!
 //! | module | program |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! Azekura itself, over one table of byte keys and byte values.
 //!
-//! Reads are transactions of their own that lock what they read, as every transaction of the store does; nothing is relaxed
-//! for the benchmark. Commits that do not wait use the store's commit tickets.
+//! Reads are transactions of their own that lock what they read, as every transaction of the store does;
+//! nothing is relaxed for the benchmark. Commits that do not wait use the store's commit tickets.
 
 use crate::engine::{
     Engine, EngineSettings, ReadWork, Reader, Record, Session, Sink, Store, Ticket, WriteWork, Writer,
@@ -191,7 +191,8 @@ struct AzekuraSession<'s> {
 }
 
 impl AzekuraSession<'_> {
-    /// Begins a transaction, does its steps and ends it with `commit`, until no other transaction was in its way.
+    /// Begins a transaction, does its steps and ends it with `commit`, until no other transaction was in its
+    /// way.
     fn transact<T>(
         &self,
         mut work: impl FnMut(&mut Steps<'_>) -> Result<(), EngineError>,

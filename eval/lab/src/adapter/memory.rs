@@ -1,7 +1,8 @@
-//! A `BTreeMap` behind a lock: the reference that the runner is tested with, and the price of the runner itself.
+//! A `BTreeMap` behind a lock: the reference that the runner is tested with, and the price of the runner
+//! itself.
 //!
-//! Nothing is ever on disk, so its figures say only what measuring costs. Commits become durable in order when
-//! somebody waits for one, as if that waiter wrote the log of all before it.
+//! Nothing is ever on disk, so its figures say only what measuring costs. Commits become durable in order
+//! when somebody waits for one, as if that waiter wrote the log of all before it.
 
 use crate::engine::{
     Engine, EngineSettings, ReadWork, Reader, Session, Sink, Store, Ticket, WriteWork, Writer,

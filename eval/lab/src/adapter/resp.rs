@@ -1,11 +1,13 @@
 //! A server that speaks RESP, over its socket: this project's door, Redis, and what is like them.
 //!
-//! A transaction of one write is one command (`SET`, or `MSET` of several); one that reads before it writes is the clients' usual way: `WATCH`, `GET`,
-//! `MULTI` … `EXEC`, again if another was faster. Scans in key order need `AZ.RANGE`; elsewhere only a whole table can be read, in any order. What is
-//! durable when a server answers is the server's setting, which is in the report.
+//! A transaction of one write is one command (`SET`, or `MSET` of several); one that reads before it writes
+//! is the clients' usual way: `WATCH`, `GET`, `MULTI` … `EXEC`, again if another was faster. Scans in key
+//! order need `AZ.RANGE`; elsewhere only a whole table can be read, in any order. What is durable when a
+//! server answers is the server's setting, which is in the report.
 //!
-//! A cluster of this project's has a door at each node; sessions are dealt out to those that are given. It has no transactions over several nodes, so
-//! several writes without a read (loads) are `SET`s there, sent together, and other workloads with several keys a transaction are left out.
+//! A cluster of this project's has a door at each node; sessions are dealt out to those that are given. It
+//! has no transactions over several nodes, so several writes without a read (loads) are `SET`s there, sent
+//! together, and other workloads with several keys a transaction are left out.
 
 use crate::engine::{
     Engine, EngineSettings, ReadWork, Reader, Session, Sink, Store, WriteWork, Writer, retry_conflicts,
@@ -25,7 +27,8 @@ const SCAN_ROWS: u64 = 1000;
 /// Left in a store's directory once the server's keys are that store's.
 const MARK: &str = "filled";
 
-/// A server at an address, or a cluster at several. Its keys are the measured store, so it must have none when the first one is opened; it has none when the engine is dropped.
+/// A server at an address, or a cluster at several. Its keys are the measured store, so it must have none
+/// when the first one is opened; it has none when the engine is dropped.
 #[derive(Debug)]
 pub struct RespEngine {
     doors: Doors,

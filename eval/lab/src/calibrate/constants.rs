@@ -1,6 +1,7 @@
 //! What things cost on this machine, by small measurements.
 //!
-//! Each is done in many short stretches, of which the fastest fifth counts: whoever else uses the machine can only make a stretch slower.
+//! Each is done in many short stretches, of which the fastest fifth counts: whoever else uses the machine can
+//! only make a stretch slower.
 
 use azekura_base::page::PageWord;
 use azekura_io::{Fs, OpenOptions, OsFs};
@@ -98,7 +99,8 @@ pub(super) fn copy_byte() -> f64 {
     })
 }
 
-/// One circle through so many lines, in an order that no prefetcher guesses (Sattolo's shuffle): each says where the next is.
+/// One circle through so many lines, in an order that no prefetcher guesses (Sattolo's shuffle): each says
+/// where the next is.
 pub(super) fn circle(count: usize) -> Box<[Line]> {
     let lines = lines(count);
     let mut random = azekura_sim::Random::new(1);
@@ -121,7 +123,8 @@ pub(super) fn chase(bytes: usize) -> f64 {
     each(STRETCHES, 20_000, || hops(20_000))
 }
 
-/// What the device under a directory takes, in nanoseconds: a write of 4 KiB, what a flush after it takes more, a read.
+/// What the device under a directory takes, in nanoseconds: a write of 4 KiB, what a flush after it takes
+/// more, a read.
 pub(super) fn device(dir: &Path) -> io::Result<(f64, f64, f64)> {
     const WRITES: usize = 25;
     let path = dir.join(format!("azekura-calibrate-{}", std::process::id()));

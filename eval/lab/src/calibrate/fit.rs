@@ -1,4 +1,5 @@
-//! The time between two accesses with which the thread of a simulation has a processor for as long, for each operation, as the real one.
+//! The time between two accesses with which the thread of a simulation has a processor for as long, for each
+//! operation, as the real one.
 
 /// No gap is longer, in nanoseconds.
 const LONGEST: f64 = 256.0;
@@ -7,8 +8,9 @@ const CLOSE: f64 = 0.005;
 /// Simulations, at most.
 const TRIES: usize = 10;
 
-/// The gap, given the real time of an operation. In the simulation it takes longer the longer the gap, nearly in proportion: so each guess is where the
-/// line through the two best ones so far meets the real time. Where the simulation is slower than the real thing even without a gap, that is 0.
+/// The gap, given the real time of an operation. In the simulation it takes longer the longer the gap, nearly
+/// in proportion: so each guess is where the line through the two best ones so far meets the real time. Where
+/// the simulation is slower than the real thing even without a gap, that is 0.
 pub(super) fn gap<E>(real: f64, mut simulate: impl FnMut(f64) -> Result<f64, E>) -> Result<f64, E> {
     let mut tries: Vec<(f64, f64)> = Vec::new(); // gaps, and times
     let mut guess = 4.0;

@@ -1,16 +1,21 @@
 //! The machine at hand as a profile, and how far simulations of it are from the real thing.
 //!
-//! 1. Small measurements give what a load, an atomic instruction, a transfer between cores, a wake-up cost (`constants`), and who gets a processor when (`scheduling`).
-//! 2. Three workloads run really, on one thread and on two: the page cache, the log, the B+tree under the store's door.
-//! 3. 1 and 2 take turns, round after round, because others use the machine too and its speed comes and goes: runs in which others had processors do not
-//!    count, medians do, and rounds go on until the middle halves of all workloads' runs lie close together, or the time is up.
-//! 4. What lies between two accesses that a simulation sees is computation of which it knows nothing. It follows from the run on one thread: the
-//!    gap with which its thread has a processor for as long for each operation (`fit`). Where a thread never waits, one thread so agrees by construction, and two
-//!    are the test. The log's waits, for the device and for who wakes it: there the rate of one is a test, too. (Its rate says little of the gap. With a shorter one it
-//!    meets the flush that it waits for at another moment, and may do less: two gaps, 0 and 20 ns, had the same rate, and half and all of the processor's time.)
+//! 1. Small measurements give what a load, an atomic instruction, a transfer between cores, a wake-up cost
+//!    (`constants`), and who gets a processor when (`scheduling`).
+//! 2. Three workloads run really, on one thread and on two: the page cache, the log, the B+tree under the
+//!    store's door.
+//! 3. 1 and 2 take turns, round after round, because others use the machine too and its speed comes and goes:
+//!    runs in which others had processors do not count, medians do, and rounds go on until the middle halves
+//!    of all workloads' runs lie close together, or the time is up.
+//! 4. What lies between two accesses that a simulation sees is computation of which it knows nothing. It
+//!    follows from the run on one thread: the gap with which its thread has a processor for as long for each
+//!    operation (`fit`). Where a thread never waits, one thread so agrees by construction, and two are the
+//!    test. The log's waits, for the device and for who wakes it: there the rate of one is a test, too. (Its
+//!    rate says little of the gap. With a shorter one it meets the flush that it waits for at another moment,
+//!    and may do less: two gaps, 0 and 20 ns, had the same rate, and half and all of the processor's time.)
 //!
-//! All of it runs in this program, in which each access asks whether it is simulated; so what is calibrated is this program, somewhat slower than one
-//! without the feature.
+//! All of it runs in this program, in which each access asks whether it is simulated; so what is calibrated
+//! is this program, somewhat slower than one without the feature.
 //!
 //! | module | noun |
 //! |---|---|
@@ -115,7 +120,8 @@ impl Calibrate {
         simulate(&trials, &cells, costs.profile(), device, progress)
     }
 
-    /// Simulates again what was measured before, and compares: what a change of the simulator changes. Real runs are not made again.
+    /// Simulates again what was measured before, and compares: what a change of the simulator changes. Real
+    /// runs are not made again.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! Real runs of one thing, of which some were disturbed: whoever else has a processor meanwhile makes a run slower, and says nothing of the thing.
+//! Real runs of one thing, of which some were disturbed: whoever else has a processor meanwhile makes a run
+//! slower, and says nothing of the thing.
 
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +62,8 @@ impl Runs {
         self.quiet() < LEAST
     }
 
-    /// The median of those that count, of two in the middle their mean: of rates and of the times that they are the inverse of it is nearly the same run. 0 without runs.
+    /// The median of those that count, of two in the middle their mean: of rates and of the times that they
+    /// are the inverse of it is nearly the same run. 0 without runs.
     #[must_use]
     pub fn median(&self) -> f64 {
         let values = self.counted();

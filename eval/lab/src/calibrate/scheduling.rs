@@ -1,7 +1,8 @@
-//! What this machine's scheduler takes, and whom it prefers: wakes, alarms, slices, by small measurements between threads that are bound to processors.
+//! What this machine's scheduler takes, and whom it prefers: wakes, alarms, slices, by small measurements
+//! between threads that are bound to processors.
 //!
-//! Medians count here: how long a wake takes varies by itself (an idle processor sleeps deeper the longer it is left alone), not only because others use the
-//! machine.
+//! Medians count here: how long a wake takes varies by itself (an idle processor sleeps deeper the longer it
+//! is left alone), not only because others use the machine.
 
 use azekura_base::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use super::bound::{join, on, two_processors};
 
-/// For a sleeper to be asleep, and its processor idle: about as long as a log's flusher rests between two flushes.
+/// For a sleeper to be asleep, and its processor idle: about as long as a log's flusher rests between two
+/// flushes.
 const ASLEEP: Duration = Duration::from_micros(30);
 /// Wakes, alarms.
 const TIMES: usize = 61;
@@ -25,7 +27,8 @@ const TIMES: usize = 61;
 const TIMES_BUSY: usize = 15;
 /// Two threads that compute share a processor for so long.
 const SHARED: Duration = Duration::from_millis(60);
-/// A thread that reads the clock all the time, and finds that so much has passed, was off its processor: for a slice, for a moment.
+/// A thread that reads the clock all the time, and finds that so much has passed, was off its processor: for
+/// a slice, for a moment.
 const OFF: Duration = Duration::from_micros(100);
 const INTERRUPTED: Duration = Duration::from_micros(1);
 /// A sleep that is over when its alarm is set, and one that is not, in microseconds.
@@ -56,7 +59,8 @@ fn spin_for(time: Duration) {
     }
 }
 
-/// What `f` gives while another thread computes on a processor, and for how long that one could not meanwhile.
+/// What `f` gives while another thread computes on a processor, and for how long that one could not
+/// meanwhile.
 fn beside_computing<T>(processor: usize, f: impl FnOnce() -> io::Result<T>) -> io::Result<(T, Duration)> {
     let is_over = Arc::new(AtomicBool::new(false));
     let theirs = Arc::clone(&is_over);
@@ -76,8 +80,8 @@ fn beside_computing<T>(processor: usize, f: impl FnOnce() -> io::Result<T>) -> i
     result.map(|result| (result, lost))
 }
 
-/// How long after a call that wakes it a sleeper runs on a processor on which another thread computes, and what that one loses by it; 0 where there is no
-/// other processor to wake it from.
+/// How long after a call that wakes it a sleeper runs on a processor on which another thread computes, and
+/// what that one loses by it; 0 where there is no other processor to wake it from.
 pub(super) fn wake_busy() -> io::Result<(f64, f64)> {
     let [mine, theirs] = two_processors()?;
     if mine == theirs {
@@ -87,7 +91,8 @@ pub(super) fn wake_busy() -> io::Result<(f64, f64)> {
     Ok((after, lost.as_secs_f64() * 1e9 / TIMES as f64))
 }
 
-/// The shortest sleep for which a thread leaves its processor: so long it takes to set the alarm. And how long one takes that is over by then.
+/// The shortest sleep for which a thread leaves its processor: so long it takes to set the alarm. And how
+/// long one takes that is over by then.
 pub(super) fn alarm_set() -> io::Result<(f64, f64)> {
     let [_, processor] = two_processors()?;
     let measure = || {
@@ -99,7 +104,8 @@ pub(super) fn alarm_set() -> io::Result<(f64, f64)> {
     join(on(processor, measure)?)
 }
 
-/// Whether a thread that sleeps for that time mostly is off its processor for a good part of the time until it is back.
+/// Whether a thread that sleeps for that time mostly is off its processor for a good part of the time until
+/// it is back.
 fn leaves_processor(time: Duration) -> bool {
     let one = |_| {
         let (began, had) = (Instant::now(), thread_time());
@@ -146,7 +152,8 @@ pub(super) fn wake() -> io::Result<(f64, f64)> {
     Ok((median(calls), median(wakes)))
 }
 
-/// From one thread to another on a processor, besides the two calls of who goes to sleep: each wakes the other and sleeps.
+/// From one thread to another on a processor, besides the two calls of who goes to sleep: each wakes the
+/// other and sleeps.
 pub(super) fn context_switch(system_call: f64) -> io::Result<f64> {
     let [processor, _] = two_processors()?;
     let words = Arc::new([WaitWord::new(0), WaitWord::new(0)]);
@@ -189,8 +196,8 @@ pub(super) fn alarm() -> io::Result<f64> {
     join(on(processor, || lateness(ASLEEP, TIMES))?)
 }
 
-/// How long a thread that has just been given its processor, because another went to sleep, keeps it when that one wakes; and how late that one's alarm is there,
-/// if that is not the reason.
+/// How long a thread that has just been given its processor, because another went to sleep, keeps it when
+/// that one wakes; and how late that one's alarm is there, if that is not the reason.
 pub(super) fn undisturbed(alarm: f64) -> io::Result<(f64, f64)> {
     let [processor, _] = two_processors()?;
     let (late, _) =

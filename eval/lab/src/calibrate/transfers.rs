@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use super::bound::{join, on, two_processors};
 use super::constants::{Line, STRETCHES, circle, each, sorted};
 
-/// Lines that move at a time: some, so that a look at the clock does not count, and few enough for a core's own cache.
+/// Lines that move at a time: some, so that a look at the clock does not count, and few enough for a core's
+/// own cache.
 const LINES: usize = 256;
 /// Additions between two looks at the clock.
 const ADDITIONS: usize = 2_000;
@@ -31,7 +32,8 @@ impl Changed {
     }
 }
 
-/// Changes each line of a circle, one after the other: each says where the next is, so none can be asked for before the one before has come.
+/// Changes each line of a circle, one after the other: each says where the next is, so none can be asked for
+/// before the one before has come.
 fn change(lines: &[Line]) {
     // Hidden from the compiler, which makes no atomic instruction of an addition of nothing.
     let nothing = black_box(0);
@@ -40,7 +42,8 @@ fn change(lines: &[Line]) {
     black_box(at);
 }
 
-/// What an atomic instruction takes more on a line that another core has changed than on an own one; 0 where there is no other processor.
+/// What an atomic instruction takes more on a line that another core has changed than on an own one; 0 where
+/// there is no other processor.
 ///
 /// Not half of a word's way there and back: a word that both spin on is on its way already when it is wanted.
 pub(super) fn transfer() -> io::Result<f64> {
@@ -72,7 +75,8 @@ fn fastest_fifth(mut all: Vec<f64>) -> f64 {
     all.get(all.len() / 5).copied().unwrap_or(0.0)
 }
 
-/// For how long a line is busy with an atomic instruction, when two cores fight for it: both add to one counter as fast as they can.
+/// For how long a line is busy with an atomic instruction, when two cores fight for it: both add to one
+/// counter as fast as they can.
 pub(super) fn contended() -> io::Result<f64> {
     let [mine, theirs] = two_processors()?;
     let shared = Arc::new((Line::default(), AtomicBool::new(false)));
@@ -91,7 +95,8 @@ pub(super) fn contended() -> io::Result<f64> {
     let measured = on(mine, move || {
         let all = sorted(STRETCHES, ADDITIONS, || add(&shared.0));
         shared.1.store(true, Relaxed);
-        // The median: the fastest are those in which the other was not there. Each of the two gets half of the additions.
+        // The median: the fastest are those in which the other was not there. Each of the two gets half of
+        // the additions.
         all[STRETCHES / 2] / 2.0
     })?;
     let of_one = join(measured)?;

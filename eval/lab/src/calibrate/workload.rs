@@ -57,7 +57,8 @@ pub(super) struct Trial {
     seed: u64,
 }
 
-/// Time before and while the log's commits are counted, for one worker alone: what it does has settled by then.
+/// Time before and while the log's commits are counted, for one worker alone: what it does has settled by
+/// then.
 const BRIEFLY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(20));
 
 impl Trial {
@@ -88,8 +89,8 @@ impl Trial {
         }
     }
 
-    /// The same on a machine, with so long a gap between accesses. The log runs for as long as really, for it tries how many streams serve it best, and who
-    /// leads its flushes, all the time.
+    /// The same on a machine, with so long a gap between accesses. The log runs for as long as really, for it
+    /// tries how many streams serve it best, and who leads its flushes, all the time.
     pub(super) fn simulated(&self, profile: &Profile, gap: f64, threads: usize) -> Result<Ran, BenchError> {
         self.simulated_for(profile, gap, threads, self.log_time())
     }

@@ -41,16 +41,18 @@ pub(crate) struct Bottleneck {
     #[arg(long, conflicts_with_all = ["html", "traces"])]
     slowdown: bool,
 
-    /// Blocks of four slices for each row of that table [unless given: 150, some seven minutes; or 10 with --quick]
+    /// Blocks of four slices for each row of that table [unless given: 150, some seven minutes; or 10 with
+    /// --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), requires = "slowdown", conflicts_with = "pairs")]
     blocks: Option<u16>,
 
-    /// Pairs of runs for Table 4, each of whose recordings begins anew; with --slowdown, instead of slices [unless given: 20, or 2 with
-    /// --quick]
+    /// Pairs of runs for Table 4, each of whose recordings begins anew; with --slowdown, instead of slices
+    /// [unless given: 20, or 2 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pairs: Option<u16>,
 
-    /// Run on a simulated machine like the paper's instead, with N processors and with half as many (a build with the feature sim)
+    /// Run on a simulated machine like the paper's instead, with N processors and with half as many (a build
+    /// with the feature sim)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16), conflicts_with = "slowdown")]
     simulate: Option<u16>,
 
@@ -65,7 +67,8 @@ pub(crate) struct Bottleneck {
     #[arg(long, value_enum, default_value_t = MixName::Shopping)]
     mix: MixName,
 
-    /// Keep TPC-W's rules where the kit departs from them. Nothing is judged then: best sellers' scans rule the locks
+    /// Keep TPC-W's rules where the kit departs from them. Nothing is judged then: best sellers' scans rule
+    /// the locks
     #[arg(long)]
     tpc_w: bool,
 

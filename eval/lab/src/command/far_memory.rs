@@ -65,7 +65,8 @@ pub(super) struct FarMemory {
     #[arg(long, value_name = "BYTES", value_parser = page_bytes)]
     page: Option<usize>,
 
-    /// Touches of pages recorded of each program, at most, for 8 bytes each; what comes later is left out, and told [unless given: 16777216]
+    /// Touches of pages recorded of each program, at most, for 8 bytes each; what comes later is left out,
+    /// and told [unless given: 16777216]
     #[arg(long, value_name = "N", conflicts_with = "real")]
     touches: Option<NonZeroUsize>,
 

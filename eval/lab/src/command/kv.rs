@@ -85,8 +85,9 @@ pub(super) struct Kv {
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
     small_cache: u64,
 
-    /// How the log is written, one or several to compare: p-wal, p-wal-rfa (a commit waits for other log files only if it rests on something
-    /// there), serial (after Aether), epoch:MS (after Silo; 40 ms unless given)
+    /// How the log is written, one or several to compare: p-wal, p-wal-rfa (a commit waits for other log
+    /// files only if it rests on something there), serial (after Aether), epoch:MS (after Silo; 40 ms unless
+    /// given)
     #[arg(long, value_name = "LOG", value_delimiter = ',', default_value = "p-wal")]
     log: Vec<LogProtocol>,
 
@@ -102,13 +103,14 @@ pub(super) struct Kv {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Instead of a store in this process, servers that speak RESP: `azekura serve`, redis-server; a cluster by several of its nodes as ADDRESS+ADDRESS. They must hold no keys,
-    /// and hold none afterwards. YCSB-E and scans from the middle need `AZ.RANGE`
+    /// Instead of a store in this process, servers that speak RESP: `azekura serve`, redis-server; a cluster
+    /// by several of its nodes as ADDRESS+ADDRESS. They must hold no keys, and hold none afterwards. YCSB-E
+    /// and scans from the middle need `AZ.RANGE`
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = doors, conflicts_with = "in_flight")]
     resp: Vec<Doors>,
 
-    /// Directory for the stores, which are removed afterwards [unless given: a temporary one]. Durable commits
-    /// are as fast as the disk it is on
+    /// Directory for the stores, which are removed afterwards [unless given: a temporary one]. Durable
+    /// commits are as fast as the disk it is on
     #[arg(long)]
     dir: Option<PathBuf>,
 

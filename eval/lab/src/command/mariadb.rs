@@ -42,8 +42,8 @@ pub(super) struct Mariadb {
     #[arg(long, visible_alias = "runs", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     pairs: u16,
 
-    /// Hold the top mutex longer by so many microseconds in a last stretch: the row of the performance schema that rises is
-    /// its name there; 0 leaves it out
+    /// Hold the top mutex longer by so many microseconds in a last stretch: the row of the performance schema
+    /// that rises is its name there; 0 leaves it out
     #[arg(long, value_name = "US", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     plant: u32,
 

@@ -52,7 +52,8 @@ pub(super) struct NbGclock {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     simulate: Option<u16>,
 
-    /// Simulated threads compute so long between two visits [unless given: what the paper's take to draw a reference, as it seems]
+    /// Simulated threads compute so long between two visits [unless given: what the paper's take to draw a
+    /// reference, as it seems]
     #[arg(long, value_name = "NS", requires = "simulate")]
     draw_ns: Option<u64>,
 

@@ -74,8 +74,9 @@ struct Scale {
 
     /// What if this line cost nothing: shows what stops the curve next; may be given several times
     ///
-    /// The name is one that a report prints, as next@wal::durable_lsn for "next of wal::durable_lsn"; without the module it means the
-    /// field in every one. Its accesses cost what they cost a thread that uses the line alone.
+    /// The name is one that a report prints, as next@wal::durable_lsn for "next of wal::durable_lsn"; without
+    /// the module it means the field in every one. Its accesses cost what they cost a thread that uses the
+    /// line alone.
     #[arg(long, value_name = "FIELD[@MODULE]")]
     without_line: Vec<LineName>,
 
@@ -90,9 +91,10 @@ struct Scale {
 
 /// Measure this machine, and how far simulations of it are from the real thing
 ///
-/// Runs small measurements, and the page cache, the log and the B+tree on one thread and on two, in turns; then simulates them, and prints
-/// both. Others who use the machine disturb it: runs in which they had processors do not count, and more are made, for at most a minute and a
-/// half, until those that count lie close together. Takes three minutes at the most.
+/// Runs small measurements, and the page cache, the log and the B+tree on one thread and on two, in turns;
+/// then simulates them, and prints both. Others who use the machine disturb it: runs in which they had
+/// processors do not count, and more are made, for at most a minute and a half, until those that count lie
+/// close together. Takes three minutes at the most.
 #[derive(Args, Debug)]
 struct CalibrateArgs {
     /// Write what was found to this file, for `sim scale --profile FILE`

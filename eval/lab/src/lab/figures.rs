@@ -1,4 +1,5 @@
-//! Figures of a lab as text, JSON and a page: points at places along an axis, each with other numbers beside its value.
+//! Figures of a lab as text, JSON and a page: points at places along an axis, each with other numbers beside
+//! its value.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -172,7 +173,8 @@ impl Report {
         aligned(&rows)
     }
 
-    /// One figure's table as a grid: a line per series, a column per place; `cell` says what stands at a point.
+    /// One figure's table as a grid: a line per series, a column per place; `cell` says what stands at a
+    /// point.
     #[must_use]
     pub fn grid(&self, figure: &Figure, cell: impl Fn(&Point) -> String) -> String {
         let mut places: Vec<usize> = self.of(&figure.name).map(|point| point.at).collect();
@@ -278,7 +280,8 @@ fn aligned(rows: &[Vec<String>]) -> String {
     out
 }
 
-/// The median, and (highest − lowest) over it, of what `rate` says of each run; the runs are left in that order.
+/// The median, and (highest − lowest) over it, of what `rate` says of each run; the runs are left in that
+/// order.
 pub fn median<T>(runs: &mut [T], rate: impl Fn(&T) -> f64) -> Option<(&T, f64)> {
     runs.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
     let (first, last) = (runs.first()?, runs.last()?);

@@ -1,4 +1,5 @@
-//! Processes of a lab: memory servers, and programs, to be killed and stopped. They end with the lab, however that ends.
+//! Processes of a lab: memory servers, and programs, to be killed and stopped. They end with the lab, however
+//! that ends.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Result};
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! What a simulated machine did, as text and as a page: rates by processors, a line for each rival, and where threads waited for cache lines. The same
-//! bytes each time: no date, and nothing of the machine that simulated.
+//! What a simulated machine did, as text and as a page: rates by processors, a line for each rival, and where
+//! threads waited for cache lines. The same bytes each time: no date, and nothing of the machine that
+//! simulated.
 
 use azekura_sim::{LineName, Profile};
 use std::fmt::Write;

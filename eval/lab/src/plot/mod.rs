@@ -32,8 +32,8 @@ pub fn svg(workload: &str, reports: &[Report]) -> String {
     Chart { title, axis: "threads".into(), lines }.render()
 }
 
-/// A line chart as an SVG document: for each line its name and its points, a place on the logarithmic axis, which
-/// `axis` names, and a value.
+/// A line chart as an SVG document: for each line its name and its points, a place on the logarithmic axis,
+/// which `axis` names, and a value.
 #[must_use]
 pub fn lines(title: &str, axis: &str, lines: Vec<(String, Vec<(usize, f64)>)>) -> String {
     let lines = lines.into_iter().map(|(name, points)| Line { name, points }).collect();

@@ -1,8 +1,10 @@
-//! The whole store on a simulated machine: how its throughput grows with processors, and which shared lines stop it.
+//! The whole store on a simulated machine: how its throughput grows with processors, and which shared lines
+//! stop it.
 //!
-//! The store is the shipped one, opened on a machine (`azekura-sim`) with a modelled device under it; its own threads, like the clients', are
-//! threads of the machine. It is filled on a machine, too, once for all numbers of processors, and then read in from a device that costs nothing, so
-//! every page has a frame when the clients begin.
+//! The store is the shipped one, opened on a machine (`azekura-sim`) with a modelled device under it; its own
+//! threads, like the clients', are threads of the machine. It is filled on a machine, too, once for all
+//! numbers of processors, and then read in from a device that costs nothing, so every page has a frame when
+//! the clients begin.
 //!
 //! | module | noun |
 //! |---|---|
@@ -46,7 +48,8 @@ pub struct Scale {
     pub device: DeviceModel,
     /// Commits that each client may have in flight.
     pub window: usize,
-    /// Time on the machine before and while operations are counted, instead of what suits the work and the processors.
+    /// Time on the machine before and while operations are counted, instead of what suits the work and the
+    /// processors.
     pub time: Option<(Duration, Duration)>,
     /// Lines that cost nothing.
     pub without: Vec<LineName>,
@@ -62,7 +65,8 @@ impl Scale {
         Self { profile, work, processors, device, window: 64, time: None, without: Vec::new(), seed: 1 }
     }
 
-    /// Runs all of it. The second list says, by point, how many operations were simulated per minute of a real processor's time.
+    /// Runs all of it. The second list says, by point, how many operations were simulated per minute of a
+    /// real processor's time.
     ///
     /// # Errors
     ///
@@ -87,7 +91,8 @@ impl Scale {
         Ok((report, speeds))
     }
 
-    /// Fills a store by a thread of a machine: a real store's own threads do what they do when they like, and no two would be the same.
+    /// Fills a store by a thread of a machine: a real store's own threads do what they do when they like, and
+    /// no two would be the same.
     fn fill(&self) -> Result<Filled, BenchError> {
         let (work, seed) = (self.work, self.seed);
         let filled = Rc::new(Cell::new(None));

@@ -68,7 +68,8 @@ impl Work {
         }
     }
 
-    /// Time before and while operations are counted, unless set: so much of all processors together, but not too little of each.
+    /// Time before and while operations are counted, unless set: so much of all processors together, but not
+    /// too little of each.
     #[must_use]
     pub fn time(self, processors: usize) -> (Duration, Duration) {
         let of_all = |all: Duration, least: Duration| (all / processors.max(1) as u32).max(least);

@@ -1,4 +1,5 @@
-//! The consistency conditions of the specification (clause 3.3.2), and three of our own, checked over a whole database.
+//! The consistency conditions of the specification (clause 3.3.2), and three of our own, checked over a whole
+//! database.
 //!
 //! | condition | says |
 //! |---|---|
@@ -17,8 +18,9 @@
 //! | 14 | each order is in the index by customer, and nothing else |
 //! | 15 | Σ `S_YTD` of a warehouse = what orders placed since loading took from it |
 //!
-//! All is read in one transaction: the answer is of one moment, and writers wait meanwhile. Costs a scan of everything but items; memory for
-//! a few words per customer of the database and for the orders of one district.
+//! All is read in one transaction: the answer is of one moment, and writers wait meanwhile. Costs a scan of
+//! everything but items; memory for a few words per customer of the database and for the orders of one
+//! district.
 
 use super::failed;
 use super::rows::{OpenRows, Rows, collect};
@@ -190,7 +192,8 @@ impl<R: Rows> Check<'_, R> {
         let mut lines = 0;
         self.add_lines(w, d, &mut orders, &mut lines)?;
         for o in &open {
-            // An open order without an ORDER row counts as one without carrier and lines: conditions 2 and 11 tell.
+            // An open order without an ORDER row counts as one without carrier and lines: conditions 2 and 11
+            // tell.
             orders.entry(*o).or_default().is_open = true;
         }
         self.numbers(w, d, district.next_o_id, &open, &orders);

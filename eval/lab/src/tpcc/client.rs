@@ -1,10 +1,12 @@
 //! What one thread does: takes the next input, runs its transaction, again, without think time.
 //!
-//! Whose transactions they are is a [`Runner`]'s business: the store's own, or any engine's ([`session`](super::session)).
+//! Whose transactions they are is a [`Runner`]'s business: the store's own, or any engine's
+//! ([`session`](super::session)).
 //!
-//! Blocking, a transaction has ended when its commit is durable. Pipelined, commits stay in a first-in first-out window until they are, as in
-//! [`crate::client`]; the latency is from the beginning of the transaction until it leaves the window. Transactions that
-//! only read are in it too: what they have seen may not be durable yet.
+//! Blocking, a transaction has ended when its commit is durable. Pipelined, commits stay in a first-in
+//! first-out window until they are, as in [`crate::client`]; the latency is from the beginning of the
+//! transaction until it leaves the window. Transactions that only read are in it too: what they have seen may
+//! not be durable yet.
 
 use super::rows::Rows;
 use super::schema::UnusedItem;
@@ -92,7 +94,8 @@ pub trait Runner {
     /// What it tells about commits that it does not wait for.
     type Promise: Promise<Error: Into<BenchError>>;
 
-    /// Runs the transaction that an input asks for, as often as conflicts make it. If it is `pipelined` the commit may be promised only.
+    /// Runs the transaction that an input asks for, as often as conflicts make it. If it is `pipelined` the
+    /// commit may be promised only.
     ///
     /// # Errors
     ///
@@ -133,7 +136,8 @@ pub fn run_with<R: Runner>(
     Ok(client.tally)
 }
 
-/// Runs the transaction that an input asks for; gives back the districts in which nothing was to be delivered.
+/// Runs the transaction that an input asks for; gives back the districts in which nothing was to be
+/// delivered.
 ///
 /// # Errors
 ///

@@ -1,8 +1,9 @@
-//! TPC-C over several engines, side by side: each keeps the tables in one ordered keyspace ([`keyed`](super::keyed)), and runs the same transactions.
+//! TPC-C over several engines, side by side: each keeps the tables in one ordered keyspace
+//! ([`keyed`](super::keyed)), and runs the same transactions.
 //!
-//! As [`crate::compare()`]: a store is loaded once per engine and opened anew for every run; of each cell first one run of every engine, then the
-//! next, each time beginning with another one. At the end the consistency conditions are checked over each store: an engine that loses an
-//! update has no figures.
+//! As [`crate::compare()`]: a store is loaded once per engine and opened anew for every run; of each cell
+//! first one run of every engine, then the next, each time beginning with another one. At the end the
+//! consistency conditions are checked over each store: an engine that loses an update has no figures.
 
 use super::check::check_rows;
 use super::client::run_with;

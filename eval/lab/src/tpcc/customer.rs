@@ -4,8 +4,8 @@ use super::rows::{Rows, collect};
 use super::schema::{CUSTOMER_BY_NAME, NameKey, present};
 use azekura_workload::tpcc::CustomerBy;
 
-/// The number of the customer that is meant. Of several with one last name it is the one in the middle by first name, of two the
-/// first.
+/// The number of the customer that is meant. Of several with one last name it is the one in the middle by
+/// first name, of two the first.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! Delivery (clause 2.7.4): the oldest open order of each district of a warehouse is delivered.
 //!
-//! The specification lets a terminal queue it and go on, and allows a transaction for each district; here all ten are one transaction, which is
-//! measured as the others are.
+//! The specification lets a terminal queue it and go on, and allows a transaction for each district; here all
+//! ten are one transaction, which is measured as the others are.
 
 use super::rows::{OpenRows, Rows};
 use super::schema::{CUSTOMER, LineKey, NEW_ORDER, ORDER, ORDER_LINE, present};

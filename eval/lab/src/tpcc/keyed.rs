@@ -1,7 +1,9 @@
-//! TPC-C's tables in any engine that keeps bytes in key order: one keyspace, a table's number before each key.
+//! TPC-C's tables in any engine that keeps bytes in key order: one keyspace, a table's number before each
+//! key.
 //!
-//! Keys and rows are encoded as [`azekura::Table`] encodes them, so all engines are given the same bytes in the same order. Engines need not walk
-//! backwards: where the last row is asked for, the key's last number is stored as its complement ([`DESCENDING`]).
+//! Keys and rows are encoded as [`azekura::Table`] encodes them, so all engines are given the same bytes in
+//! the same order. Engines need not walk backwards: where the last row is asked for, the key's last number is
+//! stored as its complement ([`DESCENDING`]).
 //!
 //! A walk is read in groups, of which each begins behind the last row seen.
 
@@ -175,7 +177,8 @@ impl<K: RowKey, V: Row> KeyedTable<'_, K, V> {
         Ok(K::decode(&key)?)
     }
 
-    /// The engine's keys of a walk from `first` to `last`; in descending order, of all that their other parts allow.
+    /// The engine's keys of a walk from `first` to `last`; in descending order, of all that their other parts
+    /// allow.
     fn bounds(&self, first: &K, last: &K) -> (Vec<u8>, Vec<u8>) {
         let (mut first, mut last) = (self.encoded(first), self.encoded(last));
         if self.is_descending() {

@@ -1,4 +1,5 @@
-//! Loading a database: the initial population, by several threads, in transactions of one table and a thousand rows.
+//! Loading a database: the initial population, by several threads, in transactions of one table and a
+//! thousand rows.
 
 use super::failed;
 use super::keyed::KeyedRows;
@@ -82,7 +83,8 @@ fn load_by<T: Target>(
     progress.begin(&format!("loading {warehouses} warehouse{plural}"), expected_rows(scale));
     let work = || Worker { shared: &shared, target: target()? }.run();
     std::thread::scope(|scope| {
-        // The caller is one of them: on a simulated machine, where the system's threads have no place, it is the only one.
+        // The caller is one of them: on a simulated machine, where the system's threads have no place, it is
+        // the only one.
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let own = work();
         let all = others.into_iter().map(|thread| thread.join().unwrap_or(Err(BenchError::Panicked)));

@@ -16,12 +16,14 @@ pub struct Placed {
     pub total: i64,
 }
 
-/// Places an order. The district's row is locked from the order's number on to the end, so orders of a district are placed one after another; the
-/// warehouse's, which every payment changes, is read last (see the [module](super)).
+/// Places an order. The district's row is locked from the order's number on to the end, so orders of a
+/// district are placed one after another; the warehouse's, which every payment changes, is read last (see the
+/// [module](super)).
 ///
 /// # Errors
 ///
-/// [`UnusedItem`], after all the rest of the order was placed, as the specification asks (clause 2.4.2.3); those of the store.
+/// [`UnusedItem`], after all the rest of the order was placed, as the specification asks (clause 2.4.2.3);
+/// those of the store.
 pub fn new_order<R: Rows>(tx: &R, input: &NewOrder) -> Result<Placed, R::Error> {
     let (w, d) = (input.w_id, input.d_id);
     let customer_key = (w, d, input.c_id);
@@ -61,7 +63,8 @@ fn insert_order<R: Rows>(tx: &R, input: &NewOrder, o_id: u32) -> Result<(), R::E
     tx.open(&ORDER_BY_CUSTOMER)?.add(&(input.w_id, input.d_id, input.c_id, o_id), &())
 }
 
-/// Takes one line's quantity from the stock and adds the line; gives back its amount, or `None` if there is no such item.
+/// Takes one line's quantity from the stock and adds the line; gives back its amount, or `None` if there is
+/// no such item.
 fn insert_line<R: Rows>(
     tx: &R,
     input: &NewOrder,

@@ -5,8 +5,9 @@ use super::rows::{OpenRows, Rows};
 use super::schema::{CUSTOMER, DISTRICT, HISTORY, WAREHOUSE, present};
 use azekura_workload::tpcc::{Customer, History, Payment};
 
-/// Takes a payment; gives back the customer's number. The rows that others want most come last (see the [module](super)): the warehouse's is
-/// locked for as long as it takes to change it, note the payment and append the commit record.
+/// Takes a payment; gives back the customer's number. The rows that others want most come last (see the
+/// [module](super)): the warehouse's is locked for as long as it takes to change it, note the payment and
+/// append the commit record.
 ///
 /// # Errors
 ///

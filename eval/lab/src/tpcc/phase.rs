@@ -1,7 +1,7 @@
 //! One timed stretch of work by many threads at once.
 //!
-//! As [`crate::phase`]: all start together; when the time is over each ends its transaction, and that counts; the length is from the start to
-//! the last end.
+//! As [`crate::phase`]: all start together; when the time is over each ends its transaction, and that counts;
+//! the length is from the start to the last end.
 
 use super::client::{self, Tally};
 use crate::error::BenchError;
@@ -28,7 +28,8 @@ pub struct Measured {
 /// How often the main thread looks up.
 const LOOK: Duration = Duration::from_millis(25);
 
-/// Runs one thread per terminal for `time`. `window` is how many commits each may have in flight; without, each is waited for.
+/// Runs one thread per terminal for `time`. `window` is how many commits each may have in flight; without,
+/// each is waited for.
 ///
 /// # Errors
 ///
@@ -52,8 +53,8 @@ pub fn run(
     })
 }
 
-/// Runs `work` on one thread per terminal until the time is over: it is handed the question whether to go on. Gives back what all did, and the
-/// length from the start to the last end.
+/// Runs `work` on one thread per terminal until the time is over: it is handed the question whether to go on.
+/// Gives back what all did, and the length from the start to the last end.
 ///
 /// # Errors
 ///

@@ -97,7 +97,8 @@ impl Plan {
         }
     }
 
-    /// All settings that matter for the figures, by name. `earlier_runs` is how many runs the database has behind it.
+    /// All settings that matter for the figures, by name. `earlier_runs` is how many runs the database has
+    /// behind it.
     #[must_use]
     pub fn settings(&self, earlier_runs: u64) -> BTreeMap<String, String> {
         let chosen = |value: Option<usize>| value.map_or_else(|| "default".to_owned(), |v| v.to_string());

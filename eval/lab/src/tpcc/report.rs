@@ -54,7 +54,8 @@ pub struct Report {
     pub unit: String,
     /// `ops / seconds`.
     pub ops_per_s: f64,
-    /// New-Orders committed per minute. Not an audited tpmC: no think times, no terminals, not the specification's run.
+    /// New-Orders committed per minute. Not an audited tpmC: no think times, no terminals, not the
+    /// specification's run.
     pub new_orders_per_minute: f64,
     /// Median latency of all transactions.
     pub p50_us: f64,

@@ -1,7 +1,8 @@
 //! What a transaction of TPC-C needs of a store: typed tables inside of a transaction.
 //!
 //! [`azekura::Transaction`] is one; so is a transaction of any engine that keeps bytes in key order, by
-//! [`KeyedRows`](super::keyed::KeyedRows). The five transactions and the consistency conditions are written once, over this.
+//! [`KeyedRows`](super::keyed::KeyedRows). The five transactions and the consistency conditions are written
+//! once, over this.
 
 use super::schema::{Broken, UnusedItem};
 use azekura::{Error, Key, OpenTable, Serde, Table, Transaction, Value};
@@ -60,8 +61,8 @@ pub trait OpenRows<K: RowKey, V: Row> {
     /// The last key from `first` to `last`, both included.
     fn last_key(&self, first: &K, last: &K) -> Result<Option<K>, Self::Error>;
 
-    /// Shows the rows from `first` to `last`, both included, in key order; or, of a table that an engine keeps in descending order
-    /// ([`DESCENDING`](super::keyed::DESCENDING)), in any.
+    /// Shows the rows from `first` to `last`, both included, in key order; or, of a table that an engine
+    /// keeps in descending order ([`DESCENDING`](super::keyed::DESCENDING)), in any.
     fn each(
         &self,
         first: &K,

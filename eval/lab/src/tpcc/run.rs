@@ -35,13 +35,15 @@ pub(super) struct Outcome {
 
 /// Runs a plan.
 ///
-/// A store that an earlier run left in the directory, because it was to be kept or because it was killed, is recovered,
-/// checked, and gone on with; one that was not loaded to the end is made anew. `note` is told what goes on, a line at a time.
+/// A store that an earlier run left in the directory, because it was to be kept or because it was killed, is
+/// recovered, checked, and gone on with; one that was not loaded to the end is made anew. `note` is told what
+/// goes on, a line at a time.
 ///
 /// # Errors
 ///
-/// [`BenchError::OtherScale`] for a store of another size, [`BenchError::Inconsistent`] for one that does not fulfil the conditions before
-/// the run begins; what the store says. Violations after the run are in the report.
+/// [`BenchError::OtherScale`] for a store of another size, [`BenchError::Inconsistent`] for one that does not
+/// fulfil the conditions before the run begins; what the store says. Violations after the run are in the
+/// report.
 pub fn run(plan: &Plan, progress: &Progress, note: &mut dyn FnMut(&str)) -> Result<Report, BenchError> {
     let opened = open(plan, progress, note)?;
     if opened.recovery.is_some() && plan.check {

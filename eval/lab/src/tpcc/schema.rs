@@ -1,4 +1,5 @@
-//! Tables and indexes: nine tables of the specification, two indexes that its transactions need, one row of our own.
+//! Tables and indexes: nine tables of the specification, two indexes that its transactions need, one row of
+//! our own.
 //!
 //! | table | key | |
 //! |---|---|---|
@@ -86,7 +87,8 @@ impl Broken {
     }
 }
 
-/// An item that does not exist was asked for: the order is rolled back, as it should be in one of a hundred cases.
+/// An item that does not exist was asked for: the order is rolled back, as it should be in one of a hundred
+/// cases.
 #[derive(Debug, thiserror::Error)]
 #[error("item {0} is not valid")]
 pub struct UnusedItem(pub u32);

@@ -106,8 +106,8 @@ fn plural(count: impl Into<u64>) -> &'static str {
     if count.into() == 1 { "" } else { "s" }
 }
 
-/// The standings as a table, best first in each cell, with how many times the best peer's rate, and that of ours with
-/// other logs, ours is.
+/// The standings as a table, best first in each cell, with how many times the best peer's rate, and that of
+/// ours with other logs, ours is.
 #[must_use]
 pub fn render(standings: &[Standing]) -> String {
     let mut text = String::new();

@@ -4,7 +4,8 @@
 #[derive(Clone, Debug)]
 pub struct Cache {
     ways: usize,
-    /// Line numbers plus one, most recently used first; 0 is an empty way. Made when first used: most of a machine's processors may never be.
+    /// Line numbers plus one, most recently used first; 0 is an empty way. Made when first used: most of a
+    /// machine's processors may never be.
     tags: Vec<u32>,
     sets: u32,
 }

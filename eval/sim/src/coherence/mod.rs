@@ -1,4 +1,5 @@
-//! What an access to a cache line costs, given who touched it before: caches, owners, sharers, and writers that queue.
+//! What an access to a cache line costs, given who touched it before: caches, owners, sharers, and writers
+//! that queue.
 //!
 //! | line is | [`Protocol::Owned`]: load | store, atomic |
 //! |---|---|---|
@@ -11,10 +12,12 @@
 //! [`Protocol::Shared`]: loads hit in the core's own cache as long as nobody wrote the line; all else goes to the shared cache, where the line
 //! is busy for a while with each.
 //!
-//! - **LINE-1** A line serves one request at a time, in the order in which they are made: what moves it waits until `free_at`, which comes before
-//!   the line has arrived where a profile says so ([`Costs::transfer_occupancy`]).
+//! - **LINE-1** A line serves one request at a time, in the order in which they are made: what moves it waits
+//!   until `free_at`, which comes before the line has arrived where a profile says so
+//!   ([`Costs::transfer_occupancy`]).
 //! - **LINE-2** At most one core owns a line, and then nobody else has a copy.
-//! - **LINE-3** A store delays its thread only when the next atomic instruction or full fence waits for all stores to be done.
+//! - **LINE-3** A store delays its thread only when the next atomic instruction or full fence waits for all
+//!   stores to be done.
 
 mod cache;
 mod cores;
@@ -168,7 +171,8 @@ impl Directory {
         self.lines.get(line as usize).map_or(0, |line| line.writes)
     }
 
-    /// What a line holds is new. (An atomic instruction that fails takes the line all the same, and writes nothing.)
+    /// What a line holds is new. (An atomic instruction that fails takes the line all the same, and writes
+    /// nothing.)
     pub fn wrote(&mut self, line: u32) {
         self.lines[line as usize].writes += 1;
     }
@@ -324,7 +328,8 @@ impl Directory {
         }
     }
 
-    /// To each kind of neighbours of which there is one in `others`: of the cluster, of the socket, of another socket.
+    /// To each kind of neighbours of which there is one in `others`: of the cluster, of the socket, of
+    /// another socket.
     fn distances(&self, core: usize, others: &Cores) -> impl Iterator<Item = Time> + use<> {
         let ((cluster, socket), ticks) = (&self.near[core], self.ticks);
         let [in_cluster, in_socket, far] =

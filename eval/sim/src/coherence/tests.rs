@@ -3,7 +3,8 @@
 use super::*;
 use crate::profile::{Constant, Source, Topology};
 
-/// Two sockets of two cores, one thread each; every cost a number that no sum of others makes by chance. In nanoseconds.
+/// Two sockets of two cores, one thread each; every cost a number that no sum of others makes by chance. In
+/// nanoseconds.
 fn machine(protocol: Protocol) -> Directory {
     Directory::new(&profile(protocol))
 }

@@ -29,7 +29,8 @@ pub struct Constant {
 pub enum Protocol {
     /// In the processor's own cache, which must own the line first (MESI and its kin).
     Owned,
-    /// In the cache that all cores share; the cores' own caches are written through, and lose what others write.
+    /// In the cache that all cores share; the cores' own caches are written through, and lose what others
+    /// write.
     Shared,
 }
 
@@ -71,8 +72,9 @@ pub struct Costs {
     pub transfer_in_cluster: Constant,
     /// The same, of another cluster of the socket.
     pub transfer_in_socket: Constant,
-    /// Not a time: for what part of the time that a line takes to come, and of the atomic instruction that it comes for, it is busy, from 0 to 1 ([`Protocol::Owned`]
-    /// only). Who comes next waits for no more: its request travels while the answer to the one before is under way.
+    /// Not a time: for what part of the time that a line takes to come, and of the atomic instruction that it
+    /// comes for, it is busy, from 0 to 1 ([`Protocol::Owned`] only). Who comes next waits for no more: its
+    /// request travels while the answer to the one before is under way.
     pub transfer_occupancy: Constant,
     /// How long a line is busy when it is read from where it is shared.
     pub read_occupancy: Constant,
@@ -80,7 +82,8 @@ pub struct Costs {
     pub write_occupancy: Constant,
     /// How long it is busy with an atomic instruction, also one that fails ([`Protocol::Shared`] only).
     pub swap_occupancy: Constant,
-    /// How long it is busy with a load or a store that found it busy: those that wait are let in one by one ([`Protocol::Shared`] only).
+    /// How long it is busy with a load or a store that found it busy: those that wait are let in one by one
+    /// ([`Protocol::Shared`] only).
     pub queued_occupancy: Constant,
     /// Not a time: how often another thread of a core wants the pipe at the same moment, from 0 to 1.
     pub pipe_share: Constant,
@@ -96,11 +99,13 @@ pub struct Costs {
     pub wake: Constant,
     /// From the end of a sleep's time to the sleeper's first instruction, when a processor is idle.
     pub alarm: Constant,
-    /// What it costs a thread, before it sleeps, to set an alarm that comes before all others of its processor; the same again if it is woken before.
+    /// What it costs a thread, before it sleeps, to set an alarm that comes before all others of its
+    /// processor; the same again if it is woken before.
     pub alarm_set: Constant,
     /// How long it computes instead of sleeping where the time of such an alarm is over when it is set.
     pub alarm_missed: Constant,
-    /// From the end of a call that wakes until who computes on the sleeper's processor gives way to it, when none is idle.
+    /// From the end of a call that wakes until who computes on the sleeper's processor gives way to it, when
+    /// none is idle.
     pub wake_busy: Constant,
     /// The same from the end of a sleep's time.
     pub alarm_busy: Constant,
@@ -112,7 +117,8 @@ pub struct Costs {
     pub slice: Constant,
     /// A byte copied.
     pub copy_byte: Constant,
-    /// Plain computation between two accesses that the simulation sees; a workload that was calibrated has its own.
+    /// Plain computation between two accesses that the simulation sees; a workload that was calibrated has
+    /// its own.
     pub between_accesses: Constant,
 }
 
@@ -127,7 +133,8 @@ pub struct Profile {
     pub topology: Topology,
     /// Where stores and atomic instructions are done.
     pub protocol: Protocol,
-    /// Whether there is an instruction that adds in one step and cannot fail; else a compare-and-swap is tried until it succeeds.
+    /// Whether there is an instruction that adds in one step and cannot fail; else a compare-and-swap is
+    /// tried until it succeeds.
     pub adds_in_one_step: bool,
     /// What things cost.
     pub costs: Costs,

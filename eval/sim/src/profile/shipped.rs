@@ -21,7 +21,8 @@ impl Profile {
     #[must_use]
     pub fn t2() -> Self {
         const CYCLE: f64 = 1.0 / 1.2;
-        // Of the order that David, Guerraoui and Trigonakis (SOSP 2013) report for this machine, which they call Niagara.
+        // Of the order that David, Guerraoui and Trigonakis (SOSP 2013) report for this machine, which they
+        // call Niagara.
         let niagara = "of the order of David et al., SOSP 2013, for this machine";
         let l2 = reasoned(24.0 * CYCLE, niagara);
         Self {
@@ -123,8 +124,8 @@ impl Profile {
         }
     }
 
-    /// The machine of the event-tracing study: four Xeon E7310, 4 x 4 cores at 1.6 GHz, each two with a cache of their own, all others behind a
-    /// front-side bus.
+    /// The machine of the event-tracing study: four Xeon E7310, 4 x 4 cores at 1.6 GHz, each two with a cache
+    /// of their own, all others behind a front-side bus.
     #[must_use]
     pub fn e7310() -> Self {
         const CYCLE: f64 = 1.0 / 1.6;
@@ -166,7 +167,8 @@ impl Profile {
     }
 }
 
-/// Sockets, clusters of each, cores of each, threads of each core, its pipes; lines and ways of a core's own cache and of a cluster's.
+/// Sockets, clusters of each, cores of each, threads of each core, its pipes; lines and ways of a core's own
+/// cache and of a cluster's.
 const fn topology(
     [sockets, clusters_per_socket, cores_per_cluster, threads_per_core, pipes_per_core]: [usize; 5],
     private_lines: (usize, usize),

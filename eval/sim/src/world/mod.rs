@@ -1,8 +1,10 @@
 //! The state of a machine that runs: clocks of threads, processors, lines, sleepers.
 //!
-//! Time is that of the thread furthest behind: it goes first. So all accesses happen in order of virtual time, whatever they cost.
+//! Time is that of the thread furthest behind: it goes first. So all accesses happen in order of virtual
+//! time, whatever they cost.
 //!
-//! - **WORLD-1** The running thread is on a processor and not in `queue`; every other thread that is on a processor is in `queue` once.
+//! - **WORLD-1** The running thread is on a processor and not in `queue`; every other thread that is on a
+//!   processor is in `queue` once.
 //! - **WORLD-2** Nothing here switches threads: what must give way says so to its caller.
 //!
 //! | module | noun |

@@ -1,7 +1,8 @@
 //! Sleepers, and the timers that wake them.
 //!
-//! - **SLEEP-1** A sleeper with a time limit has one timer that says its nap's number. Who is woken before leaves the timer behind; it is known by
-//!   its number, and swept out when timers that mean nobody outnumber the threads: so there are never more than a few for each thread.
+//! - **SLEEP-1** A sleeper with a time limit has one timer that says its nap's number. Who is woken before
+//!   leaves the timer behind; it is known by its number, and swept out when timers that mean nobody outnumber
+//!   the threads: so there are never more than a few for each thread.
 
 use crate::coherence::{Time, picoseconds};
 use crate::lines::Map;
@@ -63,7 +64,8 @@ impl Sleepers {
 }
 
 impl World {
-    /// The thread sleeps at `address` (0: nobody will wake it), for `time` at most; or not at all, as that is over when the alarm is set.
+    /// The thread sleeps at `address` (0: nobody will wake it), for `time` at most; or not at all, as that is
+    /// over when the alarm is set.
     pub(crate) fn sleep(&mut self, address: usize, time: Option<Time>) -> bool {
         self.work(Work::SystemCall);
         let until = time.map(|time| self.me().time + time);
@@ -127,7 +129,8 @@ impl World {
         self.leave(State::Ended);
     }
 
-    /// Wakes who slept long enough, as far as that comes before whose turn it is; without anybody, whoever wakes first.
+    /// Wakes who slept long enough, as far as that comes before whose turn it is; without anybody, whoever
+    /// wakes first.
     pub(super) fn fire_timers(&mut self) {
         while let Some(&Reverse((at, id, nap))) = self.sleepers.timers.0.peek() {
             if self.queue.earliest().is_some_and(|now| at > now) {

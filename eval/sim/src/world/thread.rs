@@ -27,7 +27,8 @@ pub(crate) struct Thread {
     /// Time on processors, up to the last time that it left one, and when it came to the one that it is on.
     pub(super) had: Time,
     pub(super) since: Time,
-    /// What it loses when it next comes to a processor: by the interrupt that took it one, by the alarm that it takes back.
+    /// What it loses when it next comes to a processor: by the interrupt that took it one, by the alarm that
+    /// it takes back.
     pub(super) lost: Time,
     /// It sleeps with an alarm that had to be set.
     pub(super) has_alarm: bool,

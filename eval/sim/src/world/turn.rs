@@ -10,7 +10,8 @@ use std::collections::BinaryHeap;
 use super::World;
 use super::thread::{State, Thread};
 
-/// Threads on processors that do not run just now: their clocks, a lot for those whose clocks are equal, their numbers.
+/// Threads on processors that do not run just now: their clocks, a lot for those whose clocks are equal,
+/// their numbers.
 #[derive(Default)]
 pub(super) struct Queue(BinaryHeap<Reverse<(Time, u32, ThreadId)>>);
 
@@ -31,7 +32,8 @@ impl Queue {
     }
 }
 
-/// How long it takes until who slept runs on an idle processor, and until who computes on its processor gives way.
+/// How long it takes until who slept runs on an idle processor, and until who computes on its processor gives
+/// way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wake {
     idle: Time,
@@ -51,7 +53,8 @@ impl World {
         self.threads[thread].state = State::Ready;
         match self.processors.wants(thread, last, at, wake.map(|wake| wake.idle)) {
             Wish::Granted(start) => self.start(start),
-            // Who slept goes before who computes: its processor's thread gives way when it is told to, or has had the processor long enough.
+            // Who slept goes before who computes: its processor's thread gives way when it is told to, or has
+            // had the processor long enough.
             Wish::Waits { instead_of: Some(busy) } => {
                 let (busy, told) = (&mut self.threads[busy], at + wake.map_or(0, |wake| wake.busy));
                 busy.slice_end = busy.slice_end.min(told.max(busy.since + self.undisturbed));
@@ -136,7 +139,8 @@ impl World {
         is_preempted
     }
 
-    /// Whether the running thread must give way before it does anything that others see: it is put where it belongs if so.
+    /// Whether the running thread must give way before it does anything that others see: it is put where it
+    /// belongs if so.
     pub(super) fn must_give_way(&mut self) -> bool {
         if self.steps > self.max_steps {
             // Alone, and spinning perhaps: whoever counts the steps must have a say.

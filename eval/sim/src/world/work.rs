@@ -46,7 +46,8 @@ impl World {
         self.me().time += time + more as Time;
     }
 
-    /// The access itself, by whose turn it is. One that `writes` changes what the line holds; a compare-and-swap that fails does not.
+    /// The access itself, by whose turn it is. One that `writes` changes what the line holds; a
+    /// compare-and-swap that fails does not.
     pub(crate) fn access(
         &mut self,
         address: usize,

@@ -1,6 +1,7 @@
 //! The store before the shop opens: rows by their numbers.
 //!
-//! Each row has a generator of its own, seeded by table and number, so rows can be made in any order and by any thread.
+//! Each row has a generator of its own, seeded by table and number, so rows can be made in any order and by
+//! any thread.
 
 use super::row::{Address, Author, CardPayment, Country, Customer, Item, Order, OrderLine};
 use super::text::{digits, name_of, string};
@@ -46,7 +47,8 @@ impl Data {
         Xoshiro256PlusPlus::seed_from_u64(spread ^ number)
     }
 
-    /// Author `number`, up to [`Scale::authors`]. The last name begins with the number's name, so that searches find it.
+    /// Author `number`, up to [`Scale::authors`]. The last name begins with the number's name, so that
+    /// searches find it.
     #[must_use]
     pub fn author(&self, number: u64) -> Author {
         let rng = &mut self.rng(1, number);
@@ -84,7 +86,8 @@ impl Data {
         customer(rng, number, address, OPENING_DAY)
     }
 
-    /// Item `number`, up to [`Scale::items`]. The title begins with the number's name, so that searches find it.
+    /// Item `number`, up to [`Scale::items`]. The title begins with the number's name, so that searches find
+    /// it.
     #[must_use]
     pub fn item(&self, number: u64) -> Item {
         let rng = &mut self.rng(5, number);

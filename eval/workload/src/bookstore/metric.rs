@@ -53,8 +53,8 @@ impl Tally {
         self.errors.iter().sum()
     }
 
-    /// Bogotransactions per second (BT/s): every successful page counts, not only purchases. Comparable with DBT-1's
-    /// numbers at the same scale, with TPC-W's never.
+    /// Bogotransactions per second (BT/s): every successful page counts, not only purchases. Comparable with
+    /// DBT-1's numbers at the same scale, with TPC-W's never.
     #[must_use]
     pub fn per_second(&self, measured: Duration) -> f64 {
         self.successes() as f64 / measured.as_secs_f64()

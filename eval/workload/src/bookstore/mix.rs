@@ -50,8 +50,8 @@ impl Transitions {
         Self { mix, is_misprinted: false }
     }
 
-    /// The table as it stands in the kit's source: in the ordering mix, 8341 for 6341 (from a book to the search form) and
-    /// 9452 for 9453 (from the purchase form home). One page in fifty is another one then.
+    /// The table as it stands in the kit's source: in the ordering mix, 8341 for 6341 (from a book to the
+    /// search form) and 9452 for 9453 (from the purchase form home). One page in fifty is another one then.
     #[must_use]
     pub const fn with_misprint(mix: Mix) -> Self {
         Self { mix, is_misprinted: true }

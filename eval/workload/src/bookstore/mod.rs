@@ -1,8 +1,9 @@
-//! The bookstore of OSDL's Database Test 1 (DBT-1), a simplified TPC-W: what is stored, who visits, what they ask for.
+//! The bookstore of OSDL's Database Test 1 (DBT-1), a simplified TPC-W: what is stored, who visits, what they
+//! ask for.
 //!
-//! It knows no engine: a [`User`] says which [`Request`] comes next and is told the [`Answer`]; whoever runs the
-//! requests (the bottleneck lab does) decides what they are in a store. Rows are generated one by one from their numbers, so the same
-//! [`Scale`] and seed give the same store wherever it is filled.
+//! It knows no engine: a [`User`] says which [`Request`] comes next and is told the [`Answer`]; whoever runs
+//! the requests (the bottleneck lab does) decides what they are in a store. Rows are generated one by one
+//! from their numbers, so the same [`Scale`] and seed give the same store wherever it is filled.
 //!
 //! ```
 //! use azekura_workload::bookstore::{Answer, Conformance, Mix, Request, Scale, User};
@@ -15,10 +16,11 @@
 //! user.answered(&Answer::default());
 //! ```
 //!
-//! Two ways to be exact ([`Conformance`]): as the kit's driver behaves, or as TPC-W says. They differ in what *best
-//! sellers* asks for, in whether a cart's quantities are ever refreshed, and in whether the pages of *search request* and
-//! *registration* touch the store. Apart from that, two numbers of the kit's ordering table are misprints, and are followed only on request
-//! ([`Transitions::with_misprint`]); and think times ([`Think`]) are exponential in the kit, constant in the paper's study.
+//! Two ways to be exact ([`Conformance`]): as the kit's driver behaves, or as TPC-W says. They differ in what
+//! *best sellers* asks for, in whether a cart's quantities are ever refreshed, and in whether the pages of
+//! *search request* and *registration* touch the store. Apart from that, two numbers of the kit's ordering
+//! table are misprints, and are followed only on request ([`Transitions::with_misprint`]); and think times
+//! ([`Think`]) are exponential in the kit, constant in the paper's study.
 //!
 //! | module | noun |
 //! |---|---|
@@ -53,13 +55,13 @@ pub use user::User;
 /// Whose rules count where the kit and TPC-W differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Conformance {
-    /// As DBT-1's driver and stored procedures do it: *best sellers* is the query of *new products*, a cart's quantities
-    /// are never refreshed (the driver tests for it in a branch that it cannot reach), and *search request* and
-    /// *registration* touch no table.
+    /// As DBT-1's driver and stored procedures do it: *best sellers* is the query of *new products*, a cart's
+    /// quantities are never refreshed (the driver tests for it in a branch that it cannot reach), and *search
+    /// request* and *registration* touch no table.
     #[default]
     Kit,
-    /// As TPC-W says: *best sellers* sums up the quantities sold in the newest orders, a shown cart's quantities are
-    /// refreshed, and every page shows its promotion.
+    /// As TPC-W says: *best sellers* sums up the quantities sold in the newest orders, a shown cart's
+    /// quantities are refreshed, and every page shows its promotion.
     TpcW,
 }
 
@@ -84,8 +86,8 @@ pub const CART_LINES: usize = 100;
 pub const CART_SHOWN: usize = 20;
 
 impl Scale {
-    /// So many items (the kit takes 1,000 to 10,000,000 in powers of ten; at least 10 are needed) and `users`, each of
-    /// whom stands for 2,880 customers.
+    /// So many items (the kit takes 1,000 to 10,000,000 in powers of ten; at least 10 are needed) and
+    /// `users`, each of whom stands for 2,880 customers.
     #[must_use]
     pub const fn new(items: u64, users: u64) -> Self {
         Self { items: if items < 10 { 10 } else { items }, users: if users == 0 { 1 } else { users } }

@@ -4,7 +4,8 @@ use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 use std::time::Duration;
 
-/// A law of think times. With *N* users, think time *T* and response *R* at most *N/(T+R)* pages are asked for each second.
+/// A law of think times. With *N* users, think time *T* and response *R* at most *N/(T+R)* pages are asked
+/// for each second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Think {
     /// Always the same: as in the paper's study (3.6 s).

@@ -218,7 +218,8 @@ impl User {
     }
 }
 
-/// Answers that a shop of so many items could give, for a walk without a shop: lists of any books, numbers in order.
+/// Answers that a shop of so many items could give, for a walk without a shop: lists of any books, numbers in
+/// order.
 #[derive(Debug)]
 pub struct Pretend {
     items: u64,

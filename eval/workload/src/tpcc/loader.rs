@@ -1,4 +1,5 @@
-//! The initial population (clause 4.3.3.1), row by row; the same for the same seed, whoever asks in which order.
+//! The initial population (clause 4.3.3.1), row by row; the same for the same seed, whoever asks in which
+//! order.
 
 use super::name::last_name;
 use super::random::{Constants, Random};
@@ -133,8 +134,8 @@ impl Loader {
         })
     }
 
-    /// The orders of a district with their lines, by number. Those that are not delivered ([`Order::carrier_id`] is `None`) have a row in
-    /// NEW-ORDER.
+    /// The orders of a district with their lines, by number. Those that are not delivered
+    /// ([`Order::carrier_id`] is `None`) have a row in NEW-ORDER.
     pub fn orders(&self, w: u32, d: u8) -> impl Iterator<Item = (u32, Order, Vec<OrderLine>)> + use<> {
         let mut random = self.random(Source::Order, w, d);
         let customers = random.permutation(self.scale.customers());

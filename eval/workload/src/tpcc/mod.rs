@@ -1,10 +1,12 @@
 //! TPC-C: rows, initial population and the inputs of its five transactions, with no engine in them.
 //!
-//! After the TPC Benchmark C specification, revision 5.11; clause numbers in the modules are its own. The P-WAL paper (§5.2.2) runs
-//! the New-Order transaction alone, without rollbacks: [`Mix::NewOrder`]. Money is kept in cents and rates in hundredths of a percent, so that
-//! the consistency conditions compare whole numbers.
+//! After the TPC Benchmark C specification, revision 5.11; clause numbers in the modules are its own. The
+//! P-WAL paper (§5.2.2) runs the New-Order transaction alone, without rollbacks: [`Mix::NewOrder`]. Money is
+//! kept in cents and rates in hundredths of a percent, so that the consistency conditions compare whole
+//! numbers.
 //!
-//! It is not the whole of the specification: there are no think and keying times, and a thread stands for many terminals.
+//! It is not the whole of the specification: there are no think and keying times, and a thread stands for
+//! many terminals.
 //!
 //! ```
 //! use azekura_workload::Lane;

@@ -151,7 +151,8 @@ mod tests {
 
     #[test]
     fn non_uniform_numbers_have_the_share_of_each_bit_that_the_or_gives() {
-        // Of the low bits, OR makes 1 out of three cases in four: with C = 0 and a range of a power of two nothing else mixes in.
+        // Of the low bits, OR makes 1 out of three cases in four: with C = 0 and a range of a power of two
+        // nothing else mixes in.
         let mut random = Random::new(2, 0);
         let draws = 100_000;
         for bit in 0..8 {

@@ -1,7 +1,7 @@
 //! The rows of the nine tables (clause 1.3), without their keys.
 //!
-//! Money is in cents, taxes and discounts in hundredths of a percent, dates in milliseconds since 1970. A row of NEW-ORDER is
-//! its key and nothing else.
+//! Money is in cents, taxes and discounts in hundredths of a percent, dates in milliseconds since 1970. A row
+//! of NEW-ORDER is its key and nothing else.
 
 use super::scale::DISTRICTS;
 use serde::{Deserialize, Serialize};
@@ -89,14 +89,16 @@ impl Customer {
     /// Longest `data`.
     pub const MAX_DATA: usize = 500;
 
-    /// Puts a note before the data of a customer with bad credit; what does not fit falls off at the end (clause 2.5.2.2).
+    /// Puts a note before the data of a customer with bad credit; what does not fit falls off at the end
+    /// (clause 2.5.2.2).
     pub fn prepend_data(&mut self, note: &str) {
         let kept: String = note.chars().chain(self.data.chars()).take(Self::MAX_DATA).collect();
         self.data = kept;
     }
 }
 
-/// HISTORY: one payment. The specification gives it no key; here it is the customer and the number of the payment among his.
+/// HISTORY: one payment. The specification gives it no key; here it is the customer and the number of the
+/// payment among his.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
     /// Warehouse where it was paid.
@@ -181,7 +183,8 @@ impl Stock {
         self.dists.get(at..at + DIST_INFO).unwrap_or_default()
     }
 
-    /// Takes `quantity` away for an order line; when fewer than ten would be left, 91 come in (clause 2.4.2.2).
+    /// Takes `quantity` away for an order line; when fewer than ten would be left, 91 come in (clause
+    /// 2.4.2.2).
     pub fn take(&mut self, quantity: u8, is_remote: bool) {
         let wanted = i32::from(quantity);
         self.quantity += if self.quantity >= wanted + 10 { -wanted } else { 91 - wanted };

@@ -12,7 +12,8 @@ const CUSTOMERS: u32 = 3_000;
 /// Different last names.
 const NAMES: u32 = 1_000;
 
-/// The size of a database: its warehouses, and by how much everything else is smaller than the specification says.
+/// The size of a database: its warehouses, and by how much everything else is smaller than the specification
+/// says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scale {
     warehouses: u32,

@@ -1,8 +1,9 @@
 //! One thread's endless, repeatable list of inputs, and the mixes of transactions.
 //!
-//! A terminal of the specification has one warehouse, and for Stock-Level one district; it waits most of the time. A thread here does not wait and
-//! stands for all terminals of its warehouses: with no more warehouses than threads it has one, else its share of them, and for
-//! each transaction one of these and one of their districts is drawn.
+//! A terminal of the specification has one warehouse, and for Stock-Level one district; it waits most of the
+//! time. A thread here does not wait and stands for all terminals of its warehouses: with no more warehouses
+//! than threads it has one, else its share of them, and for each transaction one of these and one of their
+//! districts is drawn.
 
 use super::input::{
     CustomerBy, Delivery, Input, Kind, NewOrder, OrderStatus, OrderedItem, Payment, StockLevel,
@@ -172,7 +173,8 @@ mod tests {
         (0..DRAWS).map(|_| terminal.next(5)).collect()
     }
 
-    /// Asserts a share of a hundred within six standard deviations: the seed is fixed, so this either always holds or never.
+    /// Asserts a share of a hundred within six standard deviations: the seed is fixed, so this either always
+    /// holds or never.
     fn assert_share(count: usize, of: usize, percent: f64, what: &str) {
         let (n, p) = (of as f64, percent / 100.0);
         let slack = 6.0 * (n * p * (1.0 - p)).sqrt();

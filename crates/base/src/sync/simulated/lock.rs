@@ -1,5 +1,5 @@
-//! parking_lot's mutex, condition variable and readers-writer lock. On a machine their state is one word of one line: taken by
-//! compare-and-swap, spun on for as long as parking_lot spins, then slept on.
+//! parking_lot's mutex, condition variable and readers-writer lock. On a machine their state is one word of
+//! one line: taken by compare-and-swap, spun on for as long as parking_lot spins, then slept on.
 
 use crate::Backoff;
 use crate::sync::machine::{Access, Machine, current};
@@ -7,7 +7,8 @@ use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-/// Tries before a thread sleeps: parking_lot's three doubling pauses and seven yields, and the one that found the lock taken.
+/// Tries before a thread sleeps: parking_lot's three doubling pauses and seven yields, and the one that found
+/// the lock taken.
 const TRIES: usize = 11;
 /// Of the lock's own word.
 const STATE_BYTES: usize = 1;

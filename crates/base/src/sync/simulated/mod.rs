@@ -1,4 +1,5 @@
-//! What shipped code runs on when it may be simulated: the real thing, and a question to the [`machine`](super::machine) before each step.
+//! What shipped code runs on when it may be simulated: the real thing, and a question to the
+//! [`machine`](super::machine) before each step.
 //!
 //! Every type here is as large as the real one, so what shares a cache line does so in the simulation too.
 

@@ -8,7 +8,8 @@ use azekura_base::{Lsn, PageId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// The policy in one thread, as plainly as can be: the pages in slots of probation, those of main in a queue whose front is under the hand.
+/// The policy in one thread, as plainly as can be: the pages in slots of probation, those of main in a queue
+/// whose front is under the hand.
 struct Reference {
     uses: HashMap<u64, u32>,
     probation: Vec<u64>,
@@ -111,7 +112,8 @@ fn in_one_thread_it_keeps_the_pages_that_the_plain_policy_keeps() {
         let (pool, mut reference, mut state) = (pool(frames), Reference::new(frames), seed);
         let mut kept: HashMap<bool, u32> = HashMap::new();
         for step in 0..steps {
-            // Skewed: the product of two uniform numbers. The hot pages are others after every quarter; in the third each is used twice in a row.
+            // Skewed: the product of two uniform numbers. The hot pages are others after every quarter; in
+            // the third each is used twice in a row.
             let (factors, quarter) = ([random(&mut state, 1000), random(&mut state, 1000)], step * 4 / steps);
             let page = factors[0] * factors[1] * 4 * frames as u64 / 1_000_000 + quarter * frames as u64;
             for _ in 0..if quarter == 2 { 2 } else { 1 } {
@@ -133,7 +135,8 @@ fn in_one_thread_it_keeps_the_pages_that_the_plain_policy_keeps() {
     }
 }
 
-/// Hands that stand anywhere towards each other, as threads leave them: in a pool all of whose frames but one are pinned.
+/// Hands that stand anywhere towards each other, as threads leave them: in a pool all of whose frames but one
+/// are pinned.
 #[test]
 fn g6_the_one_frame_that_is_unpinned_is_found_wherever_the_hands_are() {
     for frames in [2, 3, 4, 7, 130, 330] {

@@ -10,7 +10,8 @@ use super::home::Home;
 use super::map::each_leaf;
 use crate::{Outcome, progress};
 
-/// A receiver that is busy may take longer than a leaf is kept from writers: then the leaf stays, and is offered again.
+/// A receiver that is busy may take longer than a leaf is kept from writers: then the leaf stays, and is
+/// offered again.
 const TRIES: usize = 20;
 
 pub(super) fn balance(home: &Home, without: Option<u16>, out: &mut dyn Write) -> Result<Outcome> {
@@ -69,8 +70,9 @@ fn counts(owners: &[u16], takers: &[u16]) -> BTreeMap<u16, usize> {
     counts
 }
 
-/// Which leaf goes to which node, so that `takers` have as many as each other, and nobody else any. `owners` are those of the leaves in key order, before
-/// and afterwards. No more are moved than must be; one goes to who has its neighbour, where that one lacks some. Takes time with the number of leaves.
+/// Which leaf goes to which node, so that `takers` have as many as each other, and nobody else any. `owners`
+/// are those of the leaves in key order, before and afterwards. No more are moved than must be; one goes to
+/// who has its neighbour, where that one lacks some. Takes time with the number of leaves.
 fn plan(owners: &mut [u16], takers: &[u16]) -> Vec<(usize, u16)> {
     let spare = spare(&counts(owners, takers), takers);
     let mut plan = Plan { owners, spare, moves: Vec::new() };
@@ -119,7 +121,8 @@ impl Plan<'_> {
     }
 }
 
-/// How many leaves each node is to give; less than nothing: it is to get so many. Where they cannot be shared evenly, those that have most keep one more.
+/// How many leaves each node is to give; less than nothing: it is to get so many. Where they cannot be shared
+/// evenly, those that have most keep one more.
 fn spare(counts: &BTreeMap<u16, usize>, takers: &[u16]) -> BTreeMap<u16, isize> {
     let leaves: usize = counts.values().sum();
     let (each, more) = (leaves / takers.len(), leaves % takers.len());

@@ -19,7 +19,8 @@ use super::process::{PortTaken, Process};
 
 const LIST: &str = "cluster.toml";
 const KEY: &str = "cluster.key";
-/// Ports are looked for here: below those that the system gives to outgoing connections, one of which could take a node's port while it is away.
+/// Ports are looked for here: below those that the system gives to outgoing connections, one of which could
+/// take a node's port while it is away.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 /// A node that starts serves within this time: restart reads the log, whose length is bounded.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -126,7 +127,8 @@ impl Home {
         let _ = fs::remove_file(self.path(pe, "pid"));
     }
 
-    /// Starts the process of a node, if need be with an empty store in place of a lost one. It goes on when this one ends.
+    /// Starts the process of a node, if need be with an empty store in place of a lost one. It goes on when
+    /// this one ends.
     pub(super) fn spawn(&self, pe: PeId, is_loss_accepted: bool) -> Result<Child> {
         let log = self.path(pe, "log");
         let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;

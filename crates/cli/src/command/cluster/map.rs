@@ -33,7 +33,8 @@ impl Leaf {
     }
 }
 
-/// Gives each leaf to `take`, in key order. They are asked for some at a time: what moves meanwhile is told as it is when its turn comes.
+/// Gives each leaf to `take`, in key order. They are asked for some at a time: what moves meanwhile is told
+/// as it is when its turn comes.
 pub(super) fn each_leaf(home: &Home, mut take: impl FnMut(Leaf) -> Result<()>) -> Result<()> {
     let mut from = Vec::new();
     loop {

@@ -1,4 +1,5 @@
-//! Processes of nodes: known by their number and the moment of their start, so that a number which another process has got since is never taken for one.
+//! Processes of nodes: known by their number and the moment of their start, so that a number which another
+//! process has got since is never taken for one.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -76,8 +77,8 @@ impl Process {
     }
 }
 
-/// When a process was started; `None` if it has ended. What comes after the name, which may hold anything but ends with the last `)`: state, and the
-/// start as the 20th field.
+/// When a process was started; `None` if it has ended. What comes after the name, which may hold anything but
+/// ends with the last `)`: state, and the start as the 20th field.
 fn started(pid: Pid) -> Option<u64> {
     let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) else {
         return if fs::exists("/proc/self/stat").unwrap_or(false) { None } else { Some(0) };

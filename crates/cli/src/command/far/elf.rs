@@ -1,4 +1,5 @@
-//! Whether a program can have a library put before its own: what cannot is refused here, as its loader would say nothing.
+//! Whether a program can have a library put before its own: what cannot is refused here, as its loader would
+//! say nothing.
 //!
 //! | refused | because |
 //! |---|---|
@@ -46,7 +47,8 @@ enum Seen {
     Nothing,
 }
 
-/// Refuses a program that would run without the library. What cannot be found or read is left to the kernel to say.
+/// Refuses a program that would run without the library. What cannot be found or read is left to the kernel
+/// to say.
 pub(super) fn check(program: &OsStr) -> Result<Option<Runs>> {
     let mut path = find(program);
     for _ in 0..DEPTH {
@@ -61,7 +63,8 @@ pub(super) fn check(program: &OsStr) -> Result<Option<Runs>> {
 }
 
 impl Runs {
-    /// Refuses a program whose loader does not take this library; the loader itself is asked, and runs nothing.
+    /// Refuses a program whose loader does not take this library; the loader itself is asked, and runs
+    /// nothing.
     pub(super) fn takes(&self, library: &Path) -> Result<()> {
         let asked = Command::new(&self.loader)
             .arg("--list")
@@ -71,7 +74,8 @@ impl Runs {
             .output()
             .with_context(|| format!("ask the loader of {}", self.program.display()))?;
         let (lists, says) = (String::from_utf8_lossy(&asked.stdout), String::from_utf8_lossy(&asked.stderr));
-        // One that lists nothing is not told apart from one that cannot read the program, which the kernel can.
+        // One that lists nothing is not told apart from one that cannot read the program, which the kernel
+        // can.
         if !asked.status.success() || lists.contains(&*library.to_string_lossy()) {
             return Ok(());
         }
@@ -310,7 +314,8 @@ mod tests {
         let runs = check(&bench.cc("program", "int main(void) { return 0; }", &[])).unwrap().unwrap();
         let library = bench.cc("good.so", "int far_away;", &["-shared", "-fPIC"]);
         runs.takes(Path::new(&library)).unwrap();
-        // As one from a directory where nothing may be run, or that needs a newer C library: it is there and cannot be loaded.
+        // As one from a directory where nothing may be run, or that needs a newer C library: it is there and
+        // cannot be loaded.
         let bad = bench.make("bad.so", b"\x7fELF and nothing more", 0o755);
         let said = runs.takes(Path::new(&bad)).unwrap_err().to_string();
         assert!(said.contains("does not take our library") && said.contains("bad.so"), "{said}");

@@ -1,8 +1,9 @@
 //! The library that goes into programs: part of this one, and put where the loader can find it.
 //!
-//! We become the program (`exec`), so nobody is left to take a temporary file away; and what the program starts in turn loads the library, too.
-//! So it lies in the user's own cache directory, under a name that its bytes give, and stays there. Nobody else may write there, and a file
-//! that is not, byte for byte, ours is replaced.
+//! We become the program (`exec`), so nobody is left to take a temporary file away; and what the program
+//! starts in turn loads the library, too. So it lies in the user's own cache directory, under a name that its
+//! bytes give, and stays there. Nobody else may write there, and a file that is not, byte for byte, ours is
+//! replaced.
 
 use anyhow::{Context, Result, bail};
 use azekura_far::launch::other_library;

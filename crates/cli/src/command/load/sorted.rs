@@ -10,8 +10,8 @@ pub(super) fn ascends(rows: &[NumberedRow]) -> bool {
     rows.windows(2).all(|pair| pair[0].row.key < pair[1].row.key)
 }
 
-/// Rows that were read already, then those that follow them in the input; ends before the first that is out of order or too long, and at
-/// one that is malformed.
+/// Rows that were read already, then those that follow them in the input; ends before the first that is out
+/// of order or too long, and at one that is malformed.
 pub(super) struct Sorted<'r> {
     read: VecDeque<NumberedRow>,
     rows: &'r mut dyn ReadRows,

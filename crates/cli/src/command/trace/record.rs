@@ -49,13 +49,13 @@ pub(super) struct Record {
     #[arg(long)]
     switches: bool,
 
-    /// Functions that are to be operations, each a symbol or a demangled name, or NAME@FILE for one of a library (needs
-    /// root or CAP_PERFMON; else threads are the operations)
+    /// Functions that are to be operations, each a symbol or a demangled name, or NAME@FILE for one of a
+    /// library (needs root or CAP_PERFMON; else threads are the operations)
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     functions: Vec<String>,
 
-    /// Record this running process instead, from outside: what its threads wait for in the kernel (needs root or
-    /// CAP_PERFMON). Until it ends, or --seconds, or Ctrl-C
+    /// Record this running process instead, from outside: what its threads wait for in the kernel (needs root
+    /// or CAP_PERFMON). Until it ends, or --seconds, or Ctrl-C
     #[arg(long, value_name = "PID", conflicts_with_all = ["command", "functions", "ring", "delay"])]
     pid: Option<u32>,
 

@@ -1,8 +1,10 @@
 //! How long a server has been silent, as this process has lived it.
 //!
-//! A process that is stopped (Ctrl-Z, a debugger, a machine that is paused) does not hear, and its clock goes on: what it finds when it goes on would look like a server that
-//! has not answered for hours. So the reader notes when it looks, which it does several times in each `stall`; if it did not, it was away, and patience begins anew. A
-//! machine so busy that the reader does not come to look for that long is no reason to give up a server either.
+//! A process that is stopped (Ctrl-Z, a debugger, a machine that is paused) does not hear, and its clock goes
+//! on: what it finds when it goes on would look like a server that has not answered for hours. So the reader
+//! notes when it looks, which it does several times in each `stall`; if it did not, it was away, and patience
+//! begins anew. A machine so busy that the reader does not come to look for that long is no reason to give up
+//! a server either.
 
 use std::time::{Duration, Instant};
 

@@ -15,12 +15,14 @@ pub(crate) struct Manner {
     pub(crate) key: Option<AuthKey>,
     /// The session whose pages this one begins with; 0 for none.
     pub(crate) like: u128,
-    /// Nobody else has what a server has: one that is silent is worth another connection before it is given up.
+    /// Nobody else has what a server has: one that is silent is worth another connection before it is given
+    /// up.
     pub(crate) alone: bool,
 }
 
 impl Manner {
-    /// Who waits for a server looks so often whether it still waits with reason: several times in `stall` (`attention`).
+    /// Who waits for a server looks so often whether it still waits with reason: several times in `stall`
+    /// (`attention`).
     pub(super) fn glance(&self) -> Duration {
         (self.stall / 4).clamp(Duration::from_millis(1), Duration::from_millis(200))
     }

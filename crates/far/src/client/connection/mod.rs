@@ -7,12 +7,13 @@
 //! | `queues` | what is to be sent, and what is unanswered |
 //! | `reader` | the thread that hears answers, and notices that a server is lost |
 //!
-//! `submit` puts a run of orders into one of two queues (pages that somebody waits for go before pages that leave); the writer sends
-//! while not too many are unanswered; the reader finds the run by its reply's tag and receives straight into its frames. A page that somebody waits for is asked for
-//! by the thread that orders it, where nothing else is being sent: waking the writer for it would take as long as the request.
+//! `submit` puts a run of orders into one of two queues (pages that somebody waits for go before pages that
+//! leave); the writer sends while not too many are unanswered; the reader finds the run by its reply's tag
+//! and receives straight into its frames. A page that somebody waits for is asked for by the thread that
+//! orders it, where nothing else is being sent: waking the writer for it would take as long as the request.
 //!
-//! A *stream* that breaks is not yet a lost server: the reader goes on with the same session over another stream, and what was unanswered is
-//! sent again (QUEUE-2). Only if that cannot be had is the server lost.
+//! A *stream* that breaks is not yet a lost server: the reader goes on with the same session over another
+//! stream, and what was unanswered is sent again (QUEUE-2). Only if that cannot be had is the server lost.
 //!
 //! | the stream | what is done |
 //! |---|---|
@@ -20,7 +21,8 @@
 //! | silent for `stall` | lost; if nobody else has its pages (`alone`), another stream is tried for `stall` |
 //! | gives what it cannot give | lost |
 //!
-//! The reader then closes the stream, waits for the writer to be gone (so nobody reads a frame any more, KEEPER-2), and gives all orders back.
+//! The reader then closes the stream, waits for the writer to be gone (so nobody reads a frame any more,
+//! KEEPER-2), and gives all orders back.
 
 mod attention;
 mod meeting;
@@ -158,8 +160,9 @@ impl Keeper for Connection {
     }
 
     fn abandon(&self) {
-        // SAFETY: our copy of the parent's, whose objects are not dropped in a child. The server is to see when the parent goes. (One that the parent
-        // was just making in the place of a broken one stays open here; then the server sees it when we go, too.)
+        // SAFETY: our copy of the parent's, whose objects are not dropped in a child. The server is to see
+        // when the parent goes. (One that the parent was just making in the place of a broken one stays open
+        // here; then the server sees it when we go, too.)
         unsafe {
             // Relaxed: this process has one thread.
             libc::close(self.shared.descriptor.load(Relaxed));
@@ -202,11 +205,13 @@ impl Shared {
         needed::spawn("far-writer", move || writing.write(&stream))
     }
 
-    /// As many bytes as the session's stream takes without waiting. Who calls it has the queues' lock, and the stream is not cut: so it is the one there is now.
+    /// As many bytes as the session's stream takes without waiting. Who calls it has the queues' lock, and
+    /// the stream is not cut: so it is the one there is now.
     fn send_some(&self, bytes: &[u8]) -> usize {
         // Relaxed: it was stored before the queues' lock was given up that we have.
         let descriptor = self.descriptor.load(Relaxed);
-        // SAFETY: as many bytes as said; the descriptor is open, as `stream` has it until another takes its place, which the lock and `cut` exclude now.
+        // SAFETY: as many bytes as said; the descriptor is open, as `stream` has it until another takes its
+        // place, which the lock and `cut` exclude now.
         let sent = unsafe {
             libc::send(
                 descriptor,
@@ -226,7 +231,8 @@ impl Shared {
                 Next::Rest(rest) => stream.write_all(rest.bytes()),
                 Next::Request(header, sources) => {
                     let payload = sources.iter().map(|&Source(at, bytes)| {
-                        // SAFETY: KEEPER-1: the run does not come back before this thread has sent it (`sent`) or has ended.
+                        // SAFETY: KEEPER-1: the run does not come back before this thread has sent it
+                        // (`sent`) or has ended.
                         unsafe { std::slice::from_raw_parts(at, bytes) }
                     });
                     header.send_parts(&mut stream, payload)
@@ -252,7 +258,8 @@ impl Shared {
             {
                 return Some(Next::Rest(rest));
             }
-            // What we came back from sending has gone; whoever else begins to send does so while we wait below.
+            // What we came back from sending has gone; whoever else begins to send does so while we wait
+            // below.
             if std::mem::take(&mut was_sending) && queues.writing.take().is_some() && queues.awaited {
                 self.moved.notify_all();
             }

@@ -1,11 +1,14 @@
 //! What is to be sent to a memory server, and what it has yet to answer.
 //!
-//! - **QUEUE-1** A server does requests in the order of their tags, so an answer says that every request with a smaller tag was done; of the others
-//!   nobody knows.
-//! - **QUEUE-2** Requests of which nobody knows are sent again over a new stream ([`again`](Queues::again)), puts and frees in their order. Each says what is to be, not
-//!   how it changes, so to be done twice is as well as once; and of one page there is never a get under way beside a put or a free.
-//! - **QUEUE-3** Requests go into the stream whole, one after the other: whoever sends has made `writing` its tag, under the lock, when that was empty. Who orders a page
-//!   that somebody waits for sends the request itself then ([`at_once`](Queues::at_once)), as far as the stream takes it without waiting; the writer sends the rest.
+//! - **QUEUE-1** A server does requests in the order of their tags, so an answer says that every request with
+//!   a smaller tag was done; of the others nobody knows.
+//! - **QUEUE-2** Requests of which nobody knows are sent again over a new stream ([`again`](Queues::again)),
+//!   puts and frees in their order. Each says what is to be, not how it changes, so to be done twice is as
+//!   well as once; and of one page there is never a get under way beside a put or a free.
+//! - **QUEUE-3** Requests go into the stream whole, one after the other: whoever sends has made `writing` its
+//!   tag, under the lock, when that was empty. Who orders a page that somebody waits for sends the request
+//!   itself then ([`at_once`](Queues::at_once)), as far as the stream takes it without waiting; the writer
+//!   sends the rest.
 
 use crate::client::{Order, Verb};
 use crate::digest::Digest;
@@ -112,8 +115,8 @@ impl Queues {
         Some((header, sources))
     }
 
-    /// Sends the next request, if it has no payload and nobody sends another, by `send`, which says how many bytes the stream took without waiting. Whether it went
-    /// whole; if not, the writer goes on with it.
+    /// Sends the next request, if it has no payload and nobody sends another, by `send`, which says how many
+    /// bytes the stream took without waiting. Whether it went whole; if not, the writer goes on with it.
     pub(super) fn at_once(&mut self, send: impl FnOnce(&[u8]) -> usize) -> bool {
         if self.writing.is_some() || self.cut || self.closed || self.urgent.is_empty() {
             return false;
@@ -242,7 +245,8 @@ mod tests {
         queues.take(order(Verb::Get, 4));
         let first = sent(&mut queues);
         assert_eq!(first[..3], [(Kind::Get, 5), (Kind::Get, 4), (Kind::Free, 9)]);
-        // The put of page 1, tag 3, is answered: so the free before it was done, and the one behind it perhaps.
+        // The put of page 1, tag 3, is answered: so the free before it was done, and the one behind it
+        // perhaps.
         assert_eq!(queues.answered(3).unwrap().run[0].page, 1);
         assert!(queues.answered(3).is_none());
         queues.take(order(Verb::Put, 7));

@@ -1,4 +1,5 @@
-//! The reader: hears answers, notices that a stream is broken or a server lost, and goes on with another stream where that can be had.
+//! The reader: hears answers, notices that a stream is broken or a server lost, and goes on with another
+//! stream where that can be had.
 
 use super::Shared;
 use super::attention::Attention;
@@ -188,8 +189,8 @@ impl Shared {
         }
     }
 
-    /// Waits until the writer is done with a request: a server that answers before it can have been asked must not make us reuse a frame that
-    /// is being read.
+    /// Waits until the writer is done with a request: a server that answers before it can have been asked
+    /// must not make us reuse a frame that is being read.
     fn sent(&self, tag: u64, attention: &mut Attention) -> Result<(), End> {
         let due = Instant::now();
         let mut queues = self.lock();

@@ -15,7 +15,8 @@ pub(super) fn most_ahead(limit: usize, run: usize) -> usize {
 }
 
 impl Core {
-    /// Asks holders for pages, for which there is room; in the order of their numbers, so that they come as runs.
+    /// Asks holders for pages, for which there is room; in the order of their numbers, so that they come as
+    /// runs.
     pub(super) fn fetch(&mut self, pages: &[u32], touch: Option<Touch>, then: Then) {
         let frames = self.frames.take_run(pages.len());
         self.local += pages.len();
@@ -129,7 +130,8 @@ impl Core {
         }
     }
 
-    /// A page was touched that was not there: what will be touched next? Pages that are here are passed without a fault.
+    /// A page was touched that was not there: what will be touched next? Pages that are here are passed
+    /// without a fault.
     pub(super) fn follow(&mut self, page: u32) -> Option<Guess> {
         let is_passed = |page: u32| {
             self.pages.get(page as usize).is_some_and(|entry| {

@@ -1,7 +1,9 @@
-//! What a fault costs beside its answer, which no thread of ours can time alone: measured once, before the program has the region, by touching its first page.
+//! What a fault costs beside its answer, which no thread of ours can time alone: measured once, before the
+//! program has the region, by touching its first page.
 //!
-//! The page's bit is cleared and its touch timed from outside, some times; what the answer did not take was the fault's way here and back. Meanwhile another
-//! policy is in charge, and afterwards counts are what they were, so nothing of this is seen or learnt from.
+//! The page's bit is cleared and its touch timed from outside, some times; what the answer did not take was
+//! the fault's way here and back. Meanwhile another policy is in charge, and afterwards counts are what they
+//! were, so nothing of this is seen or learnt from.
 
 use super::open::Open;
 use super::{Core, Meter};

@@ -30,14 +30,16 @@ impl Core {
         }
     }
 
-    /// Whether one more page may be on its way out (PAGER-1). Those that come to be copied again will leave, too.
+    /// Whether one more page may be on its way out (PAGER-1). Those that come to be copied again will leave,
+    /// too.
     pub(super) fn may_leave(&self) -> bool {
         self.leaving + self.recopying < self.slack
     }
 
     /// One page less is local.
     pub(super) fn evict(&mut self, incoming: Option<u32>) -> bool {
-        // OPEN-2: which pages there are must be known before one is chosen. Some of those that count are none, so there may be room now.
+        // OPEN-2: which pages there are must be known before one is chosen. Some of those that count are
+        // none, so there may be room now.
         if self.close_all() {
             return true;
         }
@@ -116,8 +118,8 @@ impl Core {
         self.leaves(page, frame, 0)
     }
 
-    /// A page that its holders have need not be sent, unless they are too few and another can have it now (PAGER-5): its bytes are here, and a holder may be
-    /// lost without our knowing yet.
+    /// A page that its holders have need not be sent, unless they are too few and another can have it now
+    /// (PAGER-5): its bytes are here, and a holder may be lost without our knowing yet.
     fn drop_unchanged(&mut self, page: u32, frame: u32) -> bool {
         if self.can_have_more_holders(page) {
             return self.leaves(page, frame, self.pages[page as usize].holders);
@@ -197,7 +199,8 @@ impl Core {
         }
     }
 
-    /// The page is to be sent to keepers until enough have it, by `send_on`, which the caller calls; `got` have it already. Always true.
+    /// The page is to be sent to keepers until enough have it, by `send_on`, which the caller calls; `got`
+    /// have it already. Always true.
     pub(super) fn leaves(&mut self, page: u32, frame: u32, got: Keepers) -> bool {
         self.leaving += 1;
         let out = Out { open: 0, got, tried: got };
@@ -205,7 +208,8 @@ impl Core {
         true
     }
 
-    /// Asks as many keepers as are still wanted for each of these pages, in runs; those for which none is, or none is left, are away.
+    /// Asks as many keepers as are still wanted for each of these pages, in runs; those for which none is, or
+    /// none is left, are away.
     pub(super) fn send_on(&mut self, pages: Vec<u32>) {
         let mut unasked = pages.clone();
         while !unasked.is_empty() {
@@ -256,7 +260,8 @@ impl Core {
         }
     }
 
-    /// Who is asked next: those that hold an older version, then by page number, so that pages spread; the spill file always.
+    /// Who is asked next: those that hold an older version, then by page number, so that pages spread; the
+    /// spill file always.
     fn next_keeper(&self, page: u32, out: Out) -> Option<usize> {
         let usable = self.live & !self.full & !out.tried;
         let servers = self.all_servers();
@@ -335,7 +340,8 @@ impl Core {
         self.serve_waiting();
     }
 
-    /// Pages that follow one another, in one call: giving back is by far the most of what many programs ask of the system.
+    /// Pages that follow one another, in one call: giving back is by far the most of what many programs ask
+    /// of the system.
     fn discard_mapped(&self, pages: Range<u32>) {
         if !pages.is_empty() {
             self.check(pages.start, "out", self.backend.discard(pages));

@@ -1,7 +1,7 @@
 //! What is known of all pages, in a child process made by `fork`.
 //!
-//! The child has a copy of everything as it was at one instant, under the pager's lock, but none of our threads, and other keepers: copies of its
-//! parent's, which have what those were told to keep by then.
+//! The child has a copy of everything as it was at one instant, under the pager's lock, but none of our
+//! threads, and other keepers: copies of its parent's, which have what those were told to keep by then.
 //!
 //! | in the parent | in the child | because |
 //! |---|---|---|
@@ -10,7 +10,8 @@
 //! | `Coming` | `Away` | what comes, comes to the parent; its holders still have it |
 //! | `Leaving` | `Leaving`, sent anew; `Staged` if nobody is there to send it to | whether the parent's keepers had it yet is not known |
 //!
-//! - **FORK-1** Of no page does the child rely on what was under way; all it takes from keepers had been acknowledged before.
+//! - **FORK-1** Of no page does the child rely on what was under way; all it takes from keepers had been
+//!   acknowledged before.
 
 use super::{Core, State, Then};
 use crate::client::{Gone, Keeper};
@@ -99,7 +100,8 @@ impl Core {
                 self.frames.give_full(frame);
                 self.make_empty(page);
             }
-            // Nobody takes it: it stays until its frame is needed, as the child may end or start a program before that.
+            // Nobody takes it: it stays until its frame is needed, as the child may end or start a program
+            // before that.
             State::Leaving { frame, .. } if self.live == 0 => {
                 self.leaving -= 1;
                 self.local += 1;

@@ -99,7 +99,8 @@ impl Core {
         }
     }
 
-    /// Gives pages with too few copies another, a few at a time; those that nobody has room for now wait for a server.
+    /// Gives pages with too few copies another, a few at a time; those that nobody has room for now wait for
+    /// a server.
     pub(in crate::pager) fn recopy(&mut self) {
         let mut in_vain = self.recopy.len().min(LOOKED_AT);
         while in_vain > 0 && self.recopying < RECOPIES * self.run {

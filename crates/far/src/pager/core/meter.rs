@@ -1,8 +1,9 @@
 //! What paging costs, measured where it happens: the region's side of [`Spent`].
 //!
-//! A fault's own way, from the program into our thread and back, is no part of what our thread can time: so it was measured once, at the start, by touching a page from
-//! outside ([`Meter::calibrated`]), and is added to each fault. With several threads in the program, waits that overlap are added up, so the program's own time comes
-//! out short; it is never less than a sixteenth of the time that passed.
+//! A fault's own way, from the program into our thread and back, is no part of what our thread can time: so
+//! it was measured once, at the start, by touching a page from outside ([`Meter::calibrated`]), and is added
+//! to each fault. With several threads in the program, waits that overlap are added up, so the program's own
+//! time comes out short; it is never less than a sixteenth of the time that passed.
 
 use super::nanos;
 use crate::replace::Spent;

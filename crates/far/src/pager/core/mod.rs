@@ -176,7 +176,8 @@ impl Core {
     /// The keepers: servers first, then perhaps a spill file.
     pub(super) fn begin(&mut self, keepers: Vec<Arc<dyn Keeper>>, servers: usize) {
         for (index, keeper) in keepers.iter().enumerate() {
-            // One that was lost between its connecting and now has said so, or will: it is asked again like any other.
+            // One that was lost between its connecting and now has said so, or will: it is asked again like
+            // any other.
             *if keeper.is_closed() { &mut self.down } else { &mut self.live } |= 1 << index;
         }
         self.keepers = keepers;
@@ -194,7 +195,8 @@ impl Core {
 
     /// What was done until now, and how many pages have too few copies.
     pub(super) fn stats(&self) -> FarStats {
-        // What is on its way here is nowhere but at its holders, either; other states have the bytes in local memory.
+        // What is on its way here is nowhere but at its holders, either; other states have the bytes in local
+        // memory.
         let is_there = |state| matches!(state, State::Away | State::Coming { .. });
         let is_thin = |entry: &&Entry| is_there(entry.state) && self.is_thin(entry.holders);
         FarStats { thin_pages: self.pages.iter().filter(is_thin).count() as u64, ..self.stats }
@@ -323,7 +325,8 @@ impl Core {
         if dirty || !tells { Allow::ReadWrite } else { Allow::Read }
     }
 
-    /// The frames' bytes come to the program, those of pages that follow one another, of which one was touched.
+    /// The frames' bytes come to the program, those of pages that follow one another, of which one was
+    /// touched.
     fn make_resident(&mut self, pages: &[(u32, u32)], touched: u32, access: Access) {
         let dirty = access == Access::Write;
         let allow = self.allow(dirty);

@@ -1,8 +1,10 @@
-//! The pager's transitions in random orders: threads that touch pages, keepers that answer, refuse, are lost and come back, memory that is given
-//! back, each step drawn by lot. Between any two steps all that PAGER-1, PAGER-2, PAGER-4 and PAGER-5 say must hold, and at the end nobody may wait.
+//! The pager's transitions in random orders: threads that touch pages, keepers that answer, refuse, are lost
+//! and come back, memory that is given back, each step drawn by lot. Between any two steps all that PAGER-1,
+//! PAGER-2, PAGER-4 and PAGER-5 say must hold, and at the end nobody may wait.
 //!
-//! Nothing here is a real thread: the pager works under one mutex, so every run of real ones is one of these orders of calls. The system is
-//! played by [`Machine`], a memory server by [`Store`]; both check what they are asked for.
+//! Nothing here is a real thread: the pager works under one mutex, so every run of real ones is one of these
+//! orders of calls. The system is played by [`Machine`], a memory server by [`Store`]; both check what they
+//! are asked for.
 
 pub(super) mod machine;
 mod store;
@@ -171,7 +173,8 @@ impl World {
         if self.shut == Some(index) {
             return;
         }
-        // With two copies only the first ever is full: two others always have room, or one of them while the other is lost.
+        // With two copies only the first ever is full: two others always have room, or one of them while the
+        // other is lost.
         let may_refuse = match self.care {
             Care::Copies => index == 0,
             Care::Spill => index < self.servers,

@@ -1,22 +1,31 @@
-//! Open spans: as long as there is room, the system makes pages by itself when they are touched, as it does for any program.
+//! Open spans: as long as there is room, the system makes pages by itself when they are touched, as it does
+//! for any program.
 //!
-//! The first touch of a span, all of whose pages are empty, opens it: the system is told to make its pages and to tell nobody, and the span takes room for all of them. So a
-//! program that fits its local memory meets one fault for each span, and is otherwise as quick as without us. When room is short all spans are closed: touches are told again, and the system
-//! says which pages are there. These are known to the policy from then on, the others are empty as before, and their room is free.
+//! The first touch of a span, all of whose pages are empty, opens it: the system is told to make its pages
+//! and to tell nobody, and the span takes room for all of them. So a program that fits its local memory meets
+//! one fault for each span, and is otherwise as quick as without us. When room is short all spans are closed:
+//! touches are told again, and the system says which pages are there. These are known to the policy from then
+//! on, the others are empty as before, and their room is free.
 //!
 //! | a span is | pages are | who makes them | leaves it by |
 //! |---|---|---|---|
 //! | not open | in any state but `Open` | the pager, each when it is touched | a touch, if all are `Empty` and there is room for all → open |
 //! | open | all `Open` | the system | room is short, or a child process is to be made → not open; its pages `Resident` if they are there, else `Empty` |
 //!
-//! - **OPEN-1** All pages of an open span count as local, be they there or not, given back or not: so what the program touches unheard is within the budget (PAGER-1).
-//! - **OPEN-2** Who leaves is chosen only while no span is open: the policy knows all pages that are there then.
-//! - **OPEN-3** Touches are told again before it is looked which pages are there, and a fault waits for the pager's lock meanwhile. So a page that was not there then is empty, and its first touch is told.
-//! - **OPEN-4** A page that was made unheard counts as written. A part of it that is not there is zeros, and is filled when that is touched (`Backend::mend`).
+//! - **OPEN-1** All pages of an open span count as local, be they there or not, given back or not: so what
+//!   the program touches unheard is within the budget (PAGER-1).
+//! - **OPEN-2** Who leaves is chosen only while no span is open: the policy knows all pages that are there
+//!   then.
+//! - **OPEN-3** Touches are told again before it is looked which pages are there, and a fault waits for the
+//!   pager's lock meanwhile. So a page that was not there then is empty, and its first touch is told.
+//! - **OPEN-4** A page that was made unheard counts as written. A part of it that is not there is zeros, and
+//!   is filled when that is touched (`Backend::mend`).
 //!
-//! *Swept* is a span that a stream of neighbours came to: its pages become runs, as they would have by that stream (RUN-2). Others are known one by one.
+//! *Swept* is a span that a stream of neighbours came to: its pages become runs, as they would have by that
+//! stream (RUN-2). Others are known one by one.
 //!
-//! *Rejected*: to make all pages of a span at once, which costs memory and zeroing that the program may never need.
+//! *Rejected*: to make all pages of a span at once, which costs memory and zeroing that the program may never
+//! need.
 
 use super::Core;
 use crate::error::Loss;
@@ -24,7 +33,8 @@ use crate::pager::state::{State, Touch};
 use crate::replace::{Access, PageNo};
 use std::ops::Range;
 
-/// A span is such a part of what may be local, if not one run: so there are few of them, and few maps of the system.
+/// A span is such a part of what may be local, if not one run: so there are few of them, and few maps of the
+/// system.
 const PARTS: usize = 256;
 
 /// What is open.
@@ -32,7 +42,8 @@ const PARTS: usize = 256;
 pub(super) struct Open {
     /// Pages of a span; 0 if none may be opened.
     span: usize,
-    /// Pages that may be local with one more span. After the first shortage it is less, so that programs that just do not fit do not open and close again and again.
+    /// Pages that may be local with one more span. After the first shortage it is less, so that programs that
+    /// just do not fit do not open and close again and again.
     most: usize,
     spans: Vec<Span>,
 }
@@ -141,7 +152,8 @@ mod tests {
 
     const PAGES: u32 = 16;
 
-    /// The leads of pages that are there, after a program touched these and room ran short; nothing if the machine refused to make some.
+    /// The leads of pages that are there, after a program touched these and room ran short; nothing if the
+    /// machine refused to make some.
     fn leads(seed: u64, touched: &[u32]) -> Option<Vec<(u32, u32)>> {
         let machine = Arc::new(Machine::new(true, PAGES as usize, 40, seed));
         let backend: Arc<dyn Backend> = machine.clone();

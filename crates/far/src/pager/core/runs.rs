@@ -1,8 +1,10 @@
-//! Runs: pages that follow one another come and go together where the program goes through them one after the other, and alone where it does not.
+//! Runs: pages that follow one another come and go together where the program goes through them one after the
+//! other, and alone where it does not.
 //!
-//! A *page* is the unit of demand: small, so that a touch by lot brings little. Each page has its own state, digest and holders, and nothing of what holds for pages is
-//! different for those of a run. A run saves what does not depend on bytes: one request and one answer, one call of the system, one fault for many pages. It is at most a *block*,
-//! [`BLOCK`](crate::region) bytes that begin at a multiple of as many.
+//! A *page* is the unit of demand: small, so that a touch by lot brings little. Each page has its own state,
+//! digest and holders, and nothing of what holds for pages is different for those of a run. A run saves what
+//! does not depend on bytes: one request and one answer, one call of the system, one fault for many pages. It
+//! is at most a *block*, [`BLOCK`](crate::region) bytes that begin at a multiple of as many.
 //!
 //! | | pages that take part |
 //! |---|---|
@@ -11,15 +13,20 @@
 //! | first touched | as fetched, but nothing need come |
 //! | may be written; have their bit cleared, and set; leave | those that came together |
 //!
-//! *Rejected*: large pages of which parts come (a state `Partial` with a map of what is here). The page stays the policy's unit, but each state has a second one, of which digests, copies,
-//! children and what is given back each need their own answer; and a large page that is touched in one place takes a large page's room in the policy's eyes.
+//! *Rejected*: large pages of which parts come (a state `Partial` with a map of what is here). The page stays
+//! the policy's unit, but each state has a second one, of which digests, copies, children and what is given
+//! back each need their own answer; and a large page that is touched in one place takes a large page's room
+//! in the policy's eyes.
 //!
-//! - **RUN-1** A run lies in one block, and never has more than [`Plan::run`](super::Plan::run) pages, nor more than an eighth of the local ones: so what a program touches at once
-//!   does not leave at once.
-//! - **RUN-2** Resident pages have the same `lead` only if one touch, the lead's, made them so. They lie side by side, the lead among them, and are all `Resident` or all `Armed`. The policy knows
-//!   the lead only, in the place of all. So what came by lot leaves alone, and a sweep is to the policy what it would be with large pages.
-//! - **RUN-3** A page that becomes local beside a touched one counts as touched as that was: as written, if it was written. So no write is unseen (F5); what was not written after all is
-//!   found out by its digest when it leaves.
+//! - **RUN-1** A run lies in one block, and never has more than [`Plan::run`](super::Plan::run) pages, nor
+//!   more than an eighth of the local ones: so what a program touches at once does not leave at once.
+//! - **RUN-2** Resident pages have the same `lead` only if one touch, the lead's, made them so. They lie side
+//!   by side, the lead among them, and are all `Resident` or all `Armed`. The policy knows the lead only, in
+//!   the place of all. So what came by lot leaves alone, and a sweep is to the policy what it would be with
+//!   large pages.
+//! - **RUN-3** A page that becomes local beside a touched one counts as touched as that was: as written, if
+//!   it was written. So no write is unseen (F5); what was not written after all is found out by its digest
+//!   when it leaves.
 
 use super::{Core, Entry, State};
 use crate::fault::Run;
@@ -52,7 +59,8 @@ impl Core {
         self.around(page, |entry| entry.lead == lead && is_resident(entry.state))
     }
 
-    /// What leaves of a victim's run: no more than may (PAGER-1), and if not all then not the victim, which stands for the rest.
+    /// What leaves of a victim's run: no more than may (PAGER-1), and if not all then not the victim, which
+    /// stands for the rest.
     pub(super) fn leavers(&self, victim: u32) -> Range<u32> {
         let all = self.members(victim);
         let room = self.slack - self.leaving - self.recopying;
@@ -99,7 +107,8 @@ impl Core {
         (self.limit - self.local.min(self.limit)).min(pages)
     }
 
-    /// A page that is in its frame comes to the program, with what was fetched ahead of need beside it. Returns which came.
+    /// A page that is in its frame comes to the program, with what was fetched ahead of need beside it.
+    /// Returns which came.
     pub(super) fn come(&mut self, page: u32, access: Access) -> Range<u32> {
         let run = self.around(page, |entry| matches!(entry.state, State::Staged { .. }));
         let pages = self.with_frames(run.clone());

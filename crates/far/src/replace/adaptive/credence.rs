@@ -1,4 +1,5 @@
-//! Whether something is believed, by how often it was right lately: a single interval, by the one that followed it; forecasts, by who was used again first.
+//! Whether something is believed, by how often it was right lately: a single interval, by the one that
+//! followed it; forecasts, by who was used again first.
 
 /// The latest so many cases count, roughly.
 const MEMORY: f64 = 32.0;

@@ -1,14 +1,19 @@
-//! Whether forecasts are worth more than ages: learnt from pairs of pages, of which one is expected farthest and the other is unused for longest.
+//! Whether forecasts are worth more than ages: learnt from pairs of pages, of which one is expected farthest
+//! and the other is unused for longest.
 //!
-//! Both are remembered when they are compared, whichever leaves and wherever they are then: a page that is away is seen when it comes back, one that is here
-//! by its bit. Who is used again first should have stayed. Policies that choose between two experts by what each would have sent away have done so before
-//! (ARC, Megiddo and Modha, FAST 2003; LeCaR, Vietri et al., HotStorage 2018); here nothing is weighed or simulated, and of each page only the latest comparison counts.
+//! Both are remembered when they are compared, whichever leaves and wherever they are then: a page that is
+//! away is seen when it comes back, one that is here by its bit. Who is used again first should have stayed.
+//! Policies that choose between two experts by what each would have sent away have done so before (ARC,
+//! Megiddo and Modha, FAST 2003; LeCaR, Vietri et al., HotStorage 2018); here nothing is weighed or
+//! simulated, and of each page only the latest comparison counts.
 //!
-//! Who comes back soon is counted before who comes back late, so ages look better than they are when a phase has just begun. Therefore a page of which nobody can say when it is
-//! needed, or only a single interval does, is not compared (`Known::farthest_or_oldest`, `Adaptive::choose`).
+//! Who comes back soon is counted before who comes back late, so ages look better than they are when a phase
+//! has just begun. Therefore a page of which nobody can say when it is needed, or only a single interval
+//! does, is not compared (`Known::farthest_or_oldest`, `Adaptive::choose`).
 //!
-//! - **DUEL-1** A page's return decides its latest comparison: for the other side if the rival was not used since, else for its own. So a page is counted
-//!   once for each comparison at the most, and a rival that never returns does not hold up the verdict.
+//! - **DUEL-1** A page's return decides its latest comparison: for the other side if the rival was not used
+//!   since, else for its own. So a page is counted once for each comparison at the most, and a rival that
+//!   never returns does not hold up the verdict.
 
 use super::credence::Credence;
 use crate::replace::{PageNo, Shape};
@@ -38,7 +43,8 @@ impl Duels {
         Self { open: Sparse::new(none, shape.pages as usize), forecasts: Credence::EVEN }
     }
 
-    /// Who of two pages should leave: the one that is expected farthest, or the one that is unused for longest. Remembers both.
+    /// Who of two pages should leave: the one that is expected farthest, or the one that is unused for
+    /// longest. Remembers both.
     pub(super) fn choose(&mut self, farthest: PageNo, oldest: PageNo, now: u64) -> PageNo {
         if farthest != oldest {
             self.open[farthest.index()] = Duel { rival: oldest, at: now, by_forecast: true };

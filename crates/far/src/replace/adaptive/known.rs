@@ -41,13 +41,14 @@ impl Known {
         oldest.expect("a page is shown")
     }
 
-    /// Who leaves, of the page that is expected farthest and the oldest. A single interval is judged for itself: by whether it is believed.
+    /// Who leaves, of the page that is expected farthest and the oldest. A single interval is judged for
+    /// itself: by whether it is believed.
     pub(super) fn farthest_or_oldest(&mut self, farthest: PageNo, oldest: PageNo, now: u64) -> PageNo {
         if self.rhythm(farthest).is_single() { farthest } else { self.duels.choose(farthest, oldest, now) }
     }
 
-    /// When the page should be used again, if anything says so: its own past, else its neighbours'. A single interval that nobody believes yet
-    /// counts for no more than the time that the page is unused.
+    /// When the page should be used again, if anything says so: its own past, else its neighbours'. A single
+    /// interval that nobody believes yet counts for no more than the time that the page is unused.
     pub(super) fn next_use(&mut self, page: PageNo, now: u64) -> Option<u64> {
         let rhythm = &mut self.rhythms[page.index()];
         match rhythm.next_use(now) {
@@ -59,8 +60,9 @@ impl Known {
         }
     }
 
-    /// After the latest interval of the nearest page, one, two, four and so on to either side, that was used since this one and waited longer than this one so far; of two
-    /// the one used last. So what lies ahead of a sweep is expected when the sweep comes, in its order.
+    /// After the latest interval of the nearest page, one, two, four and so on to either side, that was used
+    /// since this one and waited longer than this one so far; of two the one used last. So what lies ahead of
+    /// a sweep is expected when the sweep comes, in its order.
     fn next_use_by_neighbours(&self, page: PageNo, now: u64) -> Option<u64> {
         let last = self.rhythm(page).last_touch();
         let says = |at: usize| {

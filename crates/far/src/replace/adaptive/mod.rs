@@ -1,30 +1,46 @@
-//! Adaptive: the page whose next use is predicted to be farthest, by what each page's own past says. Ours, not the paper's: its open problem is a policy that
-//! fits each program without a parameter (§3.3, §4). Farthest next use is Belady's rule, which is optimal where the prediction is right.
+//! Adaptive: the page whose next use is predicted to be farthest, by what each page's own past says. Ours,
+//! not the paper's: its open problem is a policy that fits each program without a parameter (§3.3, §4).
+//! Farthest next use is Belady's rule, which is optimal where the prediction is right.
 //!
 //! 1. **Time** is counted in what can be seen: pages that come in and reference bits that are set again.
-//! 2. **Thrift** ([`thrift`]). What swaps, cleared bits and their faults take is measured by the region ([`Spent`](super::Spent)). Bits are cleared
-//!    only as long as that costs less than the swaps it saves; otherwise nobody looks, and Swap-in history decides, which needs no bits.
-//! 3. **Clearing** ([`watch`]). A touched page is left alone until its burst of use should be over, then its bit is cleared, so that its next use is seen. How long
-//!    that takes is learnt per page: touched again at once means wait twice as long next time, not at once half as long. Each page that comes in pays
-//!    for some clearings, four or eight, by what they cost beside a swap.
-//! 4. **Prediction** ([`rhythm`]). Each page remembers its last 64 intervals between uses, whether it was here or away. The interval to come is the one that
-//!    followed that most like the latest: so a page that is used many times in each step of a program, at different distances, is expected right each time. An interval that
-//!    is shorter than the page is unused already cannot be meant; so who is overdue is expected after the next precedent.
-//! 5. **The beginning** ([`known`]). A page that was used once, or is unused for longer than ever, is expected after the interval of the
-//!    nearest page that was used since and waited longer: arrays are gone through, so what lies ahead of a sweep comes in its order. A page that was used twice has one interval, which may be that of a phase that is over, as from
-//!    writing to the first reading; whether such intervals are borne out by the second is learnt from all pages (`credence`). Until most are, the page is expected
+//! 2. **Thrift** ([`thrift`]). What swaps, cleared bits and their faults take is measured by the region
+//!    ([`Spent`](super::Spent)). Bits are cleared only as long as that costs less than the swaps it saves;
+//!    otherwise nobody looks, and Swap-in history decides, which needs no bits.
+//! 3. **Clearing** ([`watch`]). A touched page is left alone until its burst of use should be over, then its
+//!    bit is cleared, so that its next use is seen. How long that takes is learnt per page: touched again at
+//!    once means wait twice as long next time, not at once half as long. Each page that comes in pays for
+//!    some clearings, four or eight, by what they cost beside a swap.
+//! 4. **Prediction** ([`rhythm`]). Each page remembers its last 64 intervals between uses, whether it was
+//!    here or away. The interval to come is the one that followed that most like the latest: so a page that
+//!    is used many times in each step of a program, at different distances, is expected right each time. An
+//!    interval that is shorter than the page is unused already cannot be meant; so who is overdue is expected
+//!    after the next precedent.
+//! 5. **The beginning** ([`known`]). A page that was used once, or is unused for longer than ever, is
+//!    expected after the interval of the nearest page that was used since and waited longer: arrays are gone
+//!    through, so what lies ahead of a sweep comes in its order. A page that was used twice has one interval,
+//!    which may be that of a phase that is over, as from writing to the first reading; whether such intervals
+//!    are borne out by the second is learnt from all pages (`credence`). Until most are, the page is expected
 //!    no later than after as long as it is unused: who was just used is not sent away for it.
-//! 6. **Where forecasts prove wrong** (`duels`), the page leaves that is unused for longest, as with U-Clock and U-pLRU. Each time the page that is expected farthest and the
-//!    oldest are remembered; who is used again first should have stayed. So it is learnt, from all pages, which of both rules is right lately, whichever is followed: with recursion
-//!    intervals double from level to level, and the page that is unused for longest is needed last.
-//! 7. **Where nothing is known**, by no neighbour either, a page is expected after as long as it is unused already. Of such pages one
-//!    drawn by lot competes with the farthest of the others, and no duel is fought: the oldest of them would be wrong in each sweep that is larger than memory. So pages just
-//!    passed, whose rhythm is known, leave, and most of the sweep stays, from its second round on (what LRU, FIFO and Clock get wrong).
+//! 6. **Where forecasts prove wrong** (`duels`), the page leaves that is unused for longest, as with U-Clock
+//!    and U-pLRU. Each time the page that is expected farthest and the oldest are remembered; who is used
+//!    again first should have stayed. So it is learnt, from all pages, which of both rules is right lately,
+//!    whichever is followed: with recursion intervals double from level to level, and the page that is unused
+//!    for longest is needed last.
+//! 7. **Where nothing is known**, by no neighbour either, a page is expected after as long as it is unused
+//!    already. Of such pages one drawn by lot competes with the farthest of the others, and no duel is
+//!    fought: the oldest of them would be wrong in each sweep that is larger than memory. So pages just
+//!    passed, whose rhythm is known, leave, and most of the sweep stays, from its second round on (what LRU,
+//!    FIFO and Clock get wrong).
 //!
-//! Cost: a look at each page that may leave, at 32 by lot if they are more, and for one of which nothing is known at two pages for each power of two up to the
-//! region's size; the duels, within 3 % of the instructions; at most eight ([`thrift::MANY`]) changes of protection and later faults per swap; no first writes have to be seen; and some 220 bytes for each page that ever came, and its neighbours. Weak at use without any pattern in space or time, where nothing helps,
-//! with few swaps, where the lot decides or a phase ends before enough is learnt, and with recursion that halves its data (a transposition: 1.4 times U-Clock's swaps).
-//! The constants are of the method, none is of a program. They were chosen on the evaluation's own programs (sizes S and W, pages of 4 KiB) and six others; docs/figures.md has some that were replayed afterwards.
+//! Cost: a look at each page that may leave, at 32 by lot if they are more, and for one of which nothing is
+//! known at two pages for each power of two up to the region's size; the duels, within 3 % of the
+//! instructions; at most eight ([`thrift::MANY`]) changes of protection and later faults per swap; no first
+//! writes have to be seen; and some 220 bytes for each page that ever came, and its neighbours. Weak at use
+//! without any pattern in space or time, where nothing helps, with few swaps, where the lot decides or a
+//! phase ends before enough is learnt, and with recursion that halves its data (a transposition: 1.4 times
+//! U-Clock's swaps). The constants are of the method, none is of a program. They were chosen on the
+//! evaluation's own programs (sizes S and W, pages of 4 KiB) and six others; docs/figures.md has some that
+//! were replayed afterwards.
 
 mod credence;
 mod duels;
@@ -40,8 +56,9 @@ use known::Known;
 use thrift::Thrift;
 use watch::Watch;
 
-/// Pages looked at for a victim: all that may leave, or if they are more so many by lot. The farthest of all is often one whose prediction is wrong: with 256 there
-/// are more swaps of MG and SP, fewer where prediction is right, as for FT.
+/// Pages looked at for a victim: all that may leave, or if they are more so many by lot. The farthest of all
+/// is often one whose prediction is wrong: with 256 there are more swaps of MG and SP, fewer where prediction
+/// is right, as for FT.
 const LOOKED_AT: usize = 32;
 
 /// The resident pages and all that is known of every page.
@@ -85,8 +102,8 @@ impl Adaptive {
         }
     }
 
-    /// Of the pages whose bit is clear the one whose next use is farthest, or the oldest where forecasts prove wrong, or one of which nobody can say; if all
-    /// bits are set the one whose last use is.
+    /// Of the pages whose bit is clear the one whose next use is farthest, or the oldest where forecasts
+    /// prove wrong, or one of which nobody can say; if all bits are set the one whose last use is.
     fn choose(&mut self) -> PageNo {
         let Self { known, shown, lots, now, .. } = self;
         known.idle.show(LOOKED_AT, lots, shown);
@@ -202,7 +219,8 @@ mod tests {
 
     #[test]
     fn the_first_rounds_of_a_sweep_do_not_throw_out_what_comes_next() {
-        // Nothing is known in the first two. The page that is unused for longest is needed next: leaving by age brings each page in again.
+        // Nothing is known in the first two. The page that is unused for longest is needed next: leaving by
+        // age brings each page in again.
         for (pages, frames) in [(400, 200), (400, 300), (2000, 1500)] {
             let trace = Trace::of_reads((0..3 * pages).map(|touch| PageNo(touch % pages)));
             let found = swap_ins(&trace, Policy::Adaptive, frames);
@@ -221,7 +239,8 @@ mod tests {
 
     #[test]
     fn steps_of_several_phases_are_foreseen() {
-        // In each step three arrays are used in turn, as in A B A C A A: at intervals of which each array has several.
+        // In each step three arrays are used in turn, as in A B A C A A: at intervals of which each array has
+        // several.
         let mut trace = Trace::new(1);
         for step in 0..40 * 6 {
             let array = [0, 1, 0, 2, 0, 0][step % 6];

@@ -1,6 +1,7 @@
 //! When a page was used, and when it will be.
 
-/// Intervals that are remembered: a page may be used so many times before its use begins anew, as once in each phase of a program's step.
+/// Intervals that are remembered: a page may be used so many times before its use begins anew, as once in
+/// each phase of a program's step.
 const REMEMBERED: usize = 64;
 /// Bits of a logarithm behind the point.
 const FRACTION: u32 = 10;
@@ -12,7 +13,8 @@ pub struct Rhythm {
     cleared: u64,
     /// When it is expected; zero if nobody can say.
     due: u64,
-    /// Logarithms of the intervals, the latest first; so they take two bytes each, and likeness is a difference.
+    /// Logarithms of the intervals, the latest first; so they take two bytes each, and likeness is a
+    /// difference.
     intervals: [u16; REMEMBERED],
     known: u8,
     patience: u8,
@@ -25,7 +27,8 @@ impl Rhythm {
         Self { last: 0, cleared: 0, due: 0, intervals: [0; REMEMBERED], known: 0, patience }
     }
 
-    /// The page is touched, and had not been since it was cleared or came in. Whether an interval is over by that.
+    /// The page is touched, and had not been since it was cleared or came in. Whether an interval is over by
+    /// that.
     pub fn touch(&mut self, now: u64, longest_patience: u8) -> bool {
         let returned = self.last > 0 && now - self.cleared > self.burst();
         if returned {
@@ -81,14 +84,15 @@ impl Rhythm {
         self.known == 1
     }
 
-    /// Of a page that was used three times: whether its second interval was half as long as its first, or longer.
+    /// Of a page that was used three times: whether its second interval was half as long as its first, or
+    /// longer.
     #[must_use]
     pub fn bore_out_its_first(&self) -> Option<bool> {
         (self.known == 2).then(|| self.intervals[0] + (1 << FRACTION) >= self.intervals[1])
     }
 
-    /// When it should be used again, later than now; none if nothing that is remembered says so. Constant time until then, and once it is past a
-    /// look at all that is remembered.
+    /// When it should be used again, later than now; none if nothing that is remembered says so. Constant
+    /// time until then, and once it is past a look at all that is remembered.
     pub fn next_use(&mut self, now: u64) -> Option<u64> {
         if 0 < self.due && self.due <= now {
             self.due = self.forecast(now);
@@ -96,7 +100,8 @@ impl Rhythm {
         (self.due > 0).then_some(self.due)
     }
 
-    /// After the interval that followed the one most like the latest, of those that are not over; the most recent of equals. Zero if all are over.
+    /// After the interval that followed the one most like the latest, of those that are not over; the most
+    /// recent of equals. Zero if all are over.
     fn forecast(&self, now: u64) -> u64 {
         let intervals = &self.intervals[..self.known.into()];
         let Some(&latest) = intervals.first() else { return 0 };
@@ -126,7 +131,8 @@ fn length(logarithm: u16) -> u64 {
 mod tests {
     use super::*;
 
-    /// Touched after each of these intervals, each time cleared in between, the last time at the number that is given back.
+    /// Touched after each of these intervals, each time cleared in between, the last time at the number that
+    /// is given back.
     fn used(intervals: &[u64]) -> (Rhythm, u64) {
         let (mut page, mut now) = (Rhythm::new(0), 1);
         page.touch(now, 8);

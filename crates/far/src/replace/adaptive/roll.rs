@@ -1,4 +1,5 @@
-//! Pages of which one is drawn, or all are gone through; unlike a set of bits it takes no longer in a large region.
+//! Pages of which one is drawn, or all are gone through; unlike a set of bits it takes no longer in a large
+//! region.
 
 use crate::replace::rng::Lots;
 use crate::replace::{PageNo, Shape};

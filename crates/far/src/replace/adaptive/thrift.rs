@@ -1,4 +1,5 @@
-//! Whether it pays to look: reference bits are cleared only as long as that costs less than the swaps it saves, both measured.
+//! Whether it pays to look: reference bits are cleared only as long as that costs less than the swaps it
+//! saves, both measured.
 //!
 //! | manner | bits are cleared | ends when |
 //! |---|---|---|
@@ -8,16 +9,19 @@
 //! | `Trial` | yes, few | two stretches to learn in, and one that counts: won if paging burdens the program less than blind |
 //! | `Won` | yes, few | it burdens the program more than blind did; or it was long ago; or many have become cheap |
 //!
-//! Fewer than a few would save nothing: who sees the use of some pages only takes the others for unused. By replay two clearings for each swap of Himeno and MG
-//! take longer than none, where four take the least time of all wherever a swap is worth less than thirty of them.
+//! Fewer than a few would save nothing: who sees the use of some pages only takes the others for unused. By
+//! replay two clearings for each swap of Himeno and MG take longer than none, where four take the least time
+//! of all wherever a swap is worth less than thirty of them.
 //!
-//! A stretch is as many pages that come as there are frames. *Burden* is the time of swaps and of bits, by the time that the program itself had; it
-//! is what there is to be made small, whatever a swap, a change of protection and a fault take here. After a change of manner a stretch is left out: what is
-//! local then was chosen in the manner before. Cheap bits are looked at sooner, where there are many frames: each page that comes by lot pays for as many clearings as a
-//! run of pages does, and what a sweep of runs has taught of prices does not hold for it.
+//! A stretch is as many pages that come as there are frames. *Burden* is the time of swaps and of bits, by
+//! the time that the program itself had; it is what there is to be made small, whatever a swap, a change of
+//! protection and a fault take here. After a change of manner a stretch is left out: what is local then was
+//! chosen in the manner before. Cheap bits are looked at sooner, where there are many frames: each page that
+//! comes by lot pays for as many clearings as a run of pages does, and what a sweep of runs has taught of
+//! prices does not hold for it.
 //!
-//! So where swaps are cheap it costs what Swap-in history costs, and a sixteenth of the swaps' time at the most; where they are dear it looks from the
-//! first swaps on.
+//! So where swaps are cheap it costs what Swap-in history costs, and a sixteenth of the swaps' time at the
+//! most; where they are dear it looks from the first swaps on.
 
 use crate::replace::Shape;
 use crate::replace::spent::Spent;
@@ -91,8 +95,8 @@ impl Thrift {
         matches!(self.manner, Manner::Cheap | Manner::Trial | Manner::Won)
     }
 
-    /// For how many clearings a page's coming in pays. Before anything is known for the most, as nothing is cleared yet: so all pages that fill the memory can be
-    /// looked at as soon as that is cheap.
+    /// For how many clearings a page's coming in pays. Before anything is known for the most, as nothing is
+    /// cleared yet: so all pages that fill the memory can be looked at as soon as that is cheap.
     #[must_use]
     pub fn budget(&self) -> u32 {
         match self.manner {
@@ -138,7 +142,8 @@ impl Thrift {
         match self.manner {
             Manner::Unknown => {}
             Manner::Cheap => {
-                // What was saved up while pages came for the first time, or none came, may go at once: that is no sign that prices changed.
+                // What was saved up while pages came for the first time, or none came, may go at once: that
+                // is no sign that prices changed.
                 if stretch.bits_ns > stretch.swap_ns * 0.375 && !is_cheap(MANY, stretch) {
                     self.turn(Manner::Blind, spent);
                 }
@@ -380,7 +385,8 @@ mod tests {
         assert!(!thrift.looks());
         let (mut thrift, mut spent) = new();
         run(&mut thrift, &mut spent, &World { swap: 1000.0, bit: 20.0, between: [500.0; 2] }, 1000);
-        // Pages come that nobody had touched before; their bits cost something, and there is no swap to pay for them.
+        // Pages come that nobody had touched before; their bits cost something, and there is no swap to pay
+        // for them.
         for _ in 0..1000 {
             spent.bits_ns += 20.0;
             thrift.came(spent);

@@ -21,7 +21,8 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// In nanoseconds: pages of 1 MiB over 10 Gbit/s; signal 14 us and mprotect 3 us as in the paper's §3.2.1; 2 ns per access.
+    /// In nanoseconds: pages of 1 MiB over 10 Gbit/s; signal 14 us and mprotect 3 us as in the paper's
+    /// §3.2.1; 2 ns per access.
     pub const PAPER: Self =
         Self { access: 2.0, swap_in: 839_000.0, write_back: 839_000.0, fault: 14_000.0, protect: 3_000.0 };
 

@@ -4,8 +4,9 @@ use crate::replace::{Access, PageNo};
 
 const WRITE: u32 = 1 << 31;
 
-/// Touches in epochs. Within an epoch, which is a fixed small number of the program's accesses, only the first read and the first write of each page
-/// are kept: so a program that alternates between twenty arrays leaves twenty touches per epoch, not thousands.
+/// Touches in epochs. Within an epoch, which is a fixed small number of the program's accesses, only the
+/// first read and the first write of each page are kept: so a program that alternates between twenty arrays
+/// leaves twenty touches per epoch, not thousands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     pages: u32,

@@ -1,4 +1,5 @@
-//! The farewell of a node that leaves, on both sides: what it knows for good of where keys are, kept by all others (LEAVE-1, LEAVE-3).
+//! The farewell of a node that leaves, on both sides: what it knows for good of where keys are, kept by all
+//! others (LEAVE-1, LEAVE-3).
 
 use std::collections::BTreeSet;
 

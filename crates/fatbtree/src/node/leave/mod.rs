@@ -1,4 +1,5 @@
-//! A node leaves the cluster: it gives its leaves away, tells all others what it knows for good of where keys are, and has left.
+//! A node leaves the cluster: it gives its leaves away, tells all others what it knows for good of where keys
+//! are, and has left.
 //!
 //! | step | who leaves | each of the others | if who leaves crashes now, it is |
 //! |---|---|---|---|
@@ -7,20 +8,27 @@
 //! | 3 | one transaction, after all have kept it: *left* | | not a member any more |
 //! | 4 | says `Left` until all know, and may be stopped then | remembers that for good, forgets the node: `LeftNoted` | not a member; says so again |
 //!
-//! After a crash in steps 1 and 2 it does not go on leaving by itself: it is a member like any other, and has to be told again.
+//! After a crash in steps 1 and 2 it does not go on leaving by itself: it is a member like any other, and has
+//! to be told again.
 //!
-//! - **LEAVE-1** Nothing that a node keeps for good leads to one that has left: who leaves owns nothing, so of each key it knows a newer fact than any that leads
-//!   to it (I3), and all others keep these facts before step 3. Older facts that are still on their way, or in index pages, are corrected by what is kept
+//! - **LEAVE-1** Nothing that a node keeps for good leads to one that has left: who leaves owns nothing, so
+//!   of each key it knows a newer fact than any that leads to it (I3), and all others keep these facts before
+//!   step 3. Older facts that are still on their way, or in index pages, are corrected by what is kept
 //!   (`find`). So what leads on, still leads on: I3 without the node that has gone.
-//! - **LEAVE-2** Between the first word of a farewell and step 3 the node owns nothing, and nothing can become its own: no leaf came that is not decided (`staged`),
-//!   none is being kept just now (`arriving`), and it takes none.
-//! - **LEAVE-3** An answer to a farewell counts for that farewell: its name has the number of the node's start, and its own. Before another one the node
-//!   may have taken leaves, and given them to whom who answered knows nothing of.
-//! - **LEAVE-4** Step 3 is the decision: only the node itself makes it, once, for good. Nobody believes that it has left before that.
-//! - **LEAVE-5** Who has not its own keys yet keeps no farewell, and says so at once, who leaves admits no new store, and who is hearing what the others know
-//!   hears all of it again when one of them has left: what it heard first may be older than the farewell.
-//! - **LEAVE-6** A node leaves when nothing is open that it has decided. So a leaf of a node that has left which still waits for the decision was given up; and
-//!   what was decided *for* a node that has left was installed there.
+//! - **LEAVE-2** Between the first word of a farewell and step 3 the node owns nothing, and nothing can
+//!   become its own: no leaf came that is not decided (`staged`), none is being kept just now (`arriving`),
+//!   and it takes none.
+//! - **LEAVE-3** An answer to a farewell counts for that farewell: its name has the number of the node's
+//!   start, and its own. Before another one the node may have taken leaves, and given them to whom who
+//!   answered knows nothing of.
+//! - **LEAVE-4** Step 3 is the decision: only the node itself makes it, once, for good. Nobody believes that
+//!   it has left before that.
+//! - **LEAVE-5** Who has not its own keys yet keeps no farewell, and says so at once, who leaves admits no
+//!   new store, and who is hearing what the others know hears all of it again when one of them has left: what
+//!   it heard first may be older than the farewell.
+//! - **LEAVE-6** A node leaves when nothing is open that it has decided. So a leaf of a node that has left
+//!   which still waits for the decision was given up; and what was decided *for* a node that has left was
+//!   installed there.
 
 mod error;
 mod farewell;
@@ -82,8 +90,9 @@ impl Leaving {
 }
 
 impl Node {
-    /// Leaves the cluster, while clients go on. Returns when that is decided; the others are told then ([`untold`](Self::untold)), and after that the node
-    /// can be stopped. All nodes have to be reached, and to go by the same version of the list of members.
+    /// Leaves the cluster, while clients go on. Returns when that is decided; the others are told then
+    /// ([`untold`](Self::untold)), and after that the node can be stopped. All nodes have to be reached, and
+    /// to go by the same version of the list of members.
     ///
     /// # Errors
     ///
@@ -96,7 +105,8 @@ impl Node {
         self.leaving.is_begun.set(true);
         let done = self.go_away().await;
         self.leaving.farewell.replace(None);
-        // LEAVE-2: who has left never takes a leaf again; nor does one whose store failed, which may have kept that it has left.
+        // LEAVE-2: who has left never takes a leaf again; nor does one whose store failed, which may have
+        // kept that it has left.
         self.leaving.is_begun.set(self.has_left(self.me) || self.failure().is_some());
         done
     }
@@ -192,7 +202,8 @@ impl Node {
         }
     }
 
-    /// Step 4. When all know it, nobody asks here any more, but for clients that are still connected: they are told.
+    /// Step 4. When all know it, nobody asks here any more, but for clients that are still connected: they
+    /// are told.
     pub(super) fn tell_that_it_has_left(&self) {
         self.leaving.is_begun.set(true);
         self.spawn(|node| {

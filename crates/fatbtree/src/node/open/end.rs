@@ -1,4 +1,5 @@
-//! Ends of open transactions that their clients did not ask for: they are in the way, nobody is there any more, or their time is over.
+//! Ends of open transactions that their clients did not ask for: they are in the way, nobody is there any
+//! more, or their time is over.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -29,8 +30,9 @@ impl Node {
         }
     }
 
-    /// Ends all transactions that have touched a range whose leaf is locked, as far as they wait for their clients. `None`: there are none any more
-    /// (OPEN-1); else a task that waits for the next one that is over: not under the leaf's lock, since it may be waiting for one that wants it.
+    /// Ends all transactions that have touched a range whose leaf is locked, as far as they wait for their
+    /// clients. `None`: there are none any more (OPEN-1); else a task that waits for the next one that is
+    /// over: not under the leaf's lock, since it may be waiting for one that wants it.
     pub(in crate::node) async fn end_those_in(
         &self,
         range: &KeyRange,

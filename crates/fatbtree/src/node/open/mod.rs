@@ -1,4 +1,5 @@
-//! Transactions that stay open over several requests. Each takes place at one node, its *home*: who owns its first key.
+//! Transactions that stay open over several requests. Each takes place at one node, its *home*: who owns its
+//! first key.
 //!
 //! | state | means | left by |
 //! |---|---|---|
@@ -6,16 +7,22 @@
 //! | running | a step of it is at work, under the locks of the leaves of its keys | the step |
 //! | ending | it commits, or is rolled back | that |
 //!
-//! Between requests it holds the store's locks on rows, and no leaf's. So its client may think, and leaves split and merge; but:
+//! Between requests it holds the store's locks on rows, and no leaf's. So its client may think, and leaves
+//! split and merge; but:
 //!
-//! - **OPEN-1** Before a leaf moves, every transaction that has touched it is over. So what a transaction saw and changed is at its home, under the store's
-//!   locks, until it ends; whoever commits elsewhere does so before or after all of it.
-//! - **OPEN-2** Changes of structure wait for no client: who is held up for `end::PATIENCE` ends all transactions that are idle ([`Node::go_ahead`]).
-//! - **OPEN-3** A transaction ends when its time is over, whatever becomes of its client and of the node that it asked (`open_timeout`).
-//! - **OPEN-4** Only a transaction's first step begins it, and it has one step at a time. A step that comes late finds nothing, and does nothing.
+//! - **OPEN-1** Before a leaf moves, every transaction that has touched it is over. So what a transaction saw
+//!   and changed is at its home, under the store's locks, until it ends; whoever commits elsewhere does so
+//!   before or after all of it.
+//! - **OPEN-2** Changes of structure wait for no client: who is held up for `end::PATIENCE` ends all
+//!   transactions that are idle ([`Node::go_ahead`]).
+//! - **OPEN-3** A transaction ends when its time is over, whatever becomes of its client and of the node that
+//!   it asked (`open_timeout`).
+//! - **OPEN-4** Only a transaction's first step begins it, and it has one step at a time. A step that comes
+//!   late finds nothing, and does nothing.
 //!
-//! A transaction that was ended is rolled back; its next step, or its commit, says why. A step that finds its keys at another node asks the home whether the
-//! transaction goes on ([`Node::goes_on`]): if one of its leaves has gone there, it does not.
+//! A transaction that was ended is rolled back; its next step, or its commit, says why. A step that finds its
+//! keys at another node asks the home whether the transaction goes on ([`Node::goes_on`]): if one of its
+//! leaves has gone there, it does not.
 
 mod end;
 mod step;
@@ -156,7 +163,8 @@ impl OpenTransactions {
         open
     }
 
-    /// Those that are at work in these keys will be rolled back when they have done with it; whether there are any.
+    /// Those that are at work in these keys will be rolled back when they have done with it; whether there
+    /// are any.
     fn doom(&self, why: &str, which: impl Fn(TransactionId, &Open) -> bool) -> bool {
         let mut is_any = false;
         for (_, open) in self.open.borrow_mut().iter_mut().filter(|(id, open)| which(**id, open)) {

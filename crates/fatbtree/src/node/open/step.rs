@@ -98,7 +98,8 @@ impl Node {
         }
     }
 
-    /// Lets a transaction rest until its next step; or rolls it back, if somebody wanted that meanwhile, and says why.
+    /// Lets a transaction rest until its next step; or rolls it back, if somebody wanted that meanwhile, and
+    /// says why.
     async fn put_back(
         &self,
         id: TransactionId,
@@ -164,7 +165,8 @@ impl Node {
         }
     }
 
-    /// Tells whether a transaction goes on. Where its first key is at another node than its home, OPEN-1 says that it does not.
+    /// Tells whether a transaction goes on. Where its first key is at another node than its home, OPEN-1 says
+    /// that it does not.
     pub(in crate::node) fn check(&self, id: TransactionId, home: PeId) -> Worked {
         let why = match home == self.me {
             true => self.open.why_over(id),

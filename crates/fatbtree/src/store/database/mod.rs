@@ -61,7 +61,8 @@ impl Offload for Inline {
     }
 }
 
-/// What an application keeps beside each row, an index for instance: made where a row arrives, removed where it leaves.
+/// What an application keeps beside each row, an index for instance: made where a row arrives, removed where
+/// it leaves.
 pub trait Attachments: Send + Sync {
     /// A row came with a leaf.
     ///

@@ -20,7 +20,8 @@ pub(super) fn solution(point: [f64; 3]) -> [f64; PARTS] {
     })
 }
 
-/// Between the faces of the cube: from each pair of faces linearly, blended as one minus the product of what each leaves.
+/// Between the faces of the cube: from each pair of faces linearly, blended as one minus the product of what
+/// each leaves.
 pub(super) fn interpolation(point: [f64; 3]) -> [f64; PARTS] {
     let between: [[f64; PARTS]; 3] = std::array::from_fn(|way| {
         let face = |at: f64| {

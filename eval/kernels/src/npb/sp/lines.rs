@@ -1,7 +1,9 @@
-//! The left side of SP: along each line of points five pentadiagonal systems, in variables in which they are independent.
+//! The left side of SP: along each line of points five pentadiagonal systems, in variables in which they are
+//! independent.
 //!
-//! Three of the five travel with the fluid and share their diagonals; the fourth and fifth travel with sound, forwards and backwards. Lines are
-//! eliminated in the order of addresses whatever their direction, so each direction is one sweep over all arrays and one back.
+//! Three of the five travel with the fluid and share their diagonals; the fourth and fifth travel with sound,
+//! forwards and backwards. Lines are eliminated in the order of addresses whatever their direction, so each
+//! direction is one sweep over all arrays and one back.
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
@@ -10,7 +12,8 @@ use super::{C1_C5, C2, C3_C4, DISSIPATION, Grid, PARTS, Parts, SMOOTHING};
 use crate::memory::{Array, Memory, OutOfMemory};
 
 const DIAGONALS: usize = 5;
-/// Fluid, sound forwards, sound backwards: which parts of the right side each has, and the sign of the speed of sound.
+/// Fluid, sound forwards, sound backwards: which parts of the right side each has, and the sign of the speed
+/// of sound.
 const SYSTEMS: [(&[usize], f64); 3] = [(&[0, 1, 2], 0.0), (&[3], 1.0), (&[4], -1.0)];
 
 /// Of the three systems, diagonal after diagonal.
@@ -48,7 +51,8 @@ impl<A: Array<f64>> Diagonals<A> {
         let cells = (grid.side - 1) as f64;
         let (first, second) = (0.5 * step_time * cells, step_time * cells * cells);
         let fourth = step_time * DISSIPATION;
-        // Of the four bounds of the spectrum the one with the heat's share is the largest while density is positive.
+        // Of the four bounds of the spectrum the one with the heat's share is the largest while density is
+        // positive.
         let smoothing = |at: usize| SMOOTHING[way] + C1_C5 * C3_C4 * derived.volume.get(at);
         let last = grid.side - 2;
         grid.each_inner(|at, place| {
@@ -76,7 +80,8 @@ impl<A: Array<f64>> Diagonals<A> {
         });
     }
 
-    /// Puts the solution of every line into the right side's place. What is given stands still, so rows end at the last computed point.
+    /// Puts the solution of every line into the right side's place. What is given stands still, so rows end
+    /// at the last computed point.
     pub(super) fn solve(&mut self, way: usize, right: &mut Parts<A>) {
         let grid = self.grid;
         let stride = grid.strides()[way];

@@ -1,11 +1,13 @@
-//! SP: three-dimensional compressible Navier-Stokes by approximate factorisation, five scalar pentadiagonal systems per line (NAS Technical Report
-//! RNR-94-007 §5; classes, time steps and reference norms of NPB 2.3 and 3.4, which are the same).
+//! SP: three-dimensional compressible Navier-Stokes by approximate factorisation, five scalar pentadiagonal
+//! systems per line (NAS Technical Report RNR-94-007 §5; classes, time steps and reference norms of NPB 2.3
+//! and 3.4, which are the same).
 //!
-//! One time step: the right side out of fluxes in x, y and z (`flux`); per direction, a change to the variables in which its equations are
-//! independent, and the solution of each line (`lines`); the update.
+//! One time step: the right side out of fluxes in x, y and z (`flux`); per direction, a change to the
+//! variables in which its equations are independent, and the solution of each line (`lines`); the update.
 //!
-//! Memory, as NPB 2.3 has it: solution, right side and forcing of five parts each, fifteen diagonals, seven fields that follow from the solution;
-//! 37 numbers per point. Every step sweeps all of it a dozen times, some two dozen arrays side by side.
+//! Memory, as NPB 2.3 has it: solution, right side and forcing of five parts each, fifteen diagonals, seven
+//! fields that follow from the solution; 37 numbers per point. Every step sweeps all of it a dozen times,
+//! some two dozen arrays side by side.
 
 mod exact;
 mod flux;

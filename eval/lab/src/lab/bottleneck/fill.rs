@@ -8,7 +8,8 @@ use azekura_workload::bookstore::{COUNTRIES, Data};
 /// Rows per transaction.
 const GROUP: usize = 5_000;
 
-/// Writes all rows of `data`, table by table; `watch` is told how many are in. Returns the numbers that come next.
+/// Writes all rows of `data`, table by table; `watch` is told how many are in. Returns the numbers that come
+/// next.
 ///
 /// # Errors
 ///

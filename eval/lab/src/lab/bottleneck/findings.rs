@@ -1,10 +1,10 @@
-//! Whether the analyzer named the lock that is to be named: before the cure the mutex inside `btr_search_latch`, after it
-//! the mutex of `buf_pool`, as in sections 4.2 and 5.2 of the paper.
+//! Whether the analyzer named the lock that is to be named: before the cure the mutex inside
+//! `btr_search_latch`, after it the mutex of `buf_pool`, as in sections 4.2 and 5.2 of the paper.
 //!
-//! What is to be named is known by construction: the account makes the latch's mutex the longest section by far that every read by key passes,
-//! and twice; without that mutex the next longest is the pool's. A single short recording on a busy machine may be ruled by one
-//! holder that lost its processor, so most of several recordings must agree. The verdicts, which predict throughput, are
-//! counted beside.
+//! What is to be named is known by construction: the account makes the latch's mutex the longest section by
+//! far that every read by key passes, and twice; without that mutex the next longest is the pool's. A single
+//! short recording on a busy machine may be ruled by one holder that lost its processor, so most of several
+//! recordings must agree. The verdicts, which predict throughput, are counted beside.
 
 use super::front::pool::BUF_POOL;
 use super::front::search::{Latch, SEARCH_MUTEX};
@@ -21,7 +21,8 @@ pub struct Finding {
     pub latch: Latch,
     /// The lock to be named.
     pub expected: &'static str,
-    /// Recordings in which the analyzer put it first among the waits of one `index_read`: the paper's criterion.
+    /// Recordings in which the analyzer put it first among the waits of one `index_read`: the paper's
+    /// criterion.
     pub first_in: usize,
     /// Recordings whose verdict, which asks what throughput would be without a lock, names it.
     pub verdict_in: usize,
@@ -31,8 +32,9 @@ pub struct Finding {
     pub holds: bool,
 }
 
-/// Judges the recordings without a limit on all processors. By TPC-W's rules nothing is judged: the scans of its *best sellers* touch
-/// thousands of pages for each `index_read` of the other pages, so that the pool is in the way before and after the cure.
+/// Judges the recordings without a limit on all processors. By TPC-W's rules nothing is judged: the scans of
+/// its *best sellers* touch thousands of pages for each `index_read` of the other pages, so that the pool is
+/// in the way before and after the cure.
 #[must_use]
 pub fn findings(recorded: &[Recorded], settings: &Settings) -> Vec<Finding> {
     if settings.conformance == Conformance::TpcW {

@@ -1,4 +1,5 @@
-//! What pairs of measurements say: means, medians and the middle of all means of two, each with an interval of 95 %.
+//! What pairs of measurements say: means, medians and the middle of all means of two, each with an interval
+//! of 95 %.
 //!
 //! All take logarithms of ratios, with over without, and answer parts that were lost: 0.02 is two per cent.
 
@@ -15,8 +16,8 @@ pub(super) fn mean(ratios: &[f64]) -> (f64, Option<(f64, f64)>) {
     (part(mean), Some((part(mean + half), part(mean - half))))
 }
 
-/// The median loss of logarithmic ratios, and its 95 % interval: between the two ratios that as many lie outside of on each side as a fair coin
-/// falls on one side at most, 39 times of 40.
+/// The median loss of logarithmic ratios, and its 95 % interval: between the two ratios that as many lie
+/// outside of on each side as a fair coin falls on one side at most, 39 times of 40.
 pub(super) fn median(ratios: &[f64]) -> (f64, Option<(f64, f64)>) {
     let mut losses: Vec<f64> = ratios.iter().map(|log| 1.0 - log.exp()).collect();
     losses.sort_by(f64::total_cmp);
@@ -27,9 +28,11 @@ pub(super) fn median(ratios: &[f64]) -> (f64, Option<(f64, f64)>) {
     (median, (outside > 0).then(|| (losses[outside - 1], losses[n - outside])))
 }
 
-/// The middle of the means of all pairs of logarithmic ratios (each with itself, too), and its 95 % interval by Wilcoxon's signed ranks: as steady as a
-/// median against stretches that the machine disturbed, and nearly as sharp as a mean (J. L. Hodges, E. L. Lehmann 1963). It supposes that
-/// disturbances fall on both sides alike; `None` with fewer than ten, where the approximation of the ranks by a normal distribution is too coarse.
+/// The middle of the means of all pairs of logarithmic ratios (each with itself, too), and its 95 % interval
+/// by Wilcoxon's signed ranks: as steady as a median against stretches that the machine disturbed, and nearly
+/// as sharp as a mean (J. L. Hodges, E. L. Lehmann 1963). It supposes that disturbances fall on both sides
+/// alike; `None` with fewer than ten, where the approximation of the ranks by a normal distribution is too
+/// coarse.
 pub(super) fn middle(ratios: &[f64]) -> (f64, Option<(f64, f64)>) {
     let mut means: Vec<f64> = Vec::with_capacity(ratios.len() * (ratios.len() + 1) / 2);
     for (at, a) in ratios.iter().enumerate() {
@@ -91,7 +94,8 @@ mod tests {
 
     #[test]
     fn the_median_and_its_interval_are_not_moved_by_pairs_that_the_machine_disturbed() {
-        // Tables of the sign test: with 40 pairs from the 14th to the 27th, with 20 from the 6th to the 15th, with 6 all of them.
+        // Tables of the sign test: with 40 pairs from the 14th to the 27th, with 20 from the 6th to the 15th,
+        // with 6 all of them.
         assert_eq!([5, 6, 10, 20, 40].map(rarely_fewer), [0, 1, 2, 6, 14]);
         let mut ratios: Vec<f64> = (0..40).map(|i| (0.980 + f64::from(i) * 1e-4).ln()).collect();
         let quiet = median(&ratios);

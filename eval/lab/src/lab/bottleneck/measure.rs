@@ -1,4 +1,5 @@
-//! One measured run: a latch, a limit, a crowd, with or without a recording; on this machine or on a simulated one.
+//! One measured run: a latch, a limit, a crowd, with or without a recording; on this machine or on a
+//! simulated one.
 
 use super::front::search::Latch;
 use super::front::{Front, Probes};
@@ -59,7 +60,8 @@ impl Outcome {
     }
 }
 
-/// Runs `setup` on a filled store; a closed one on its simulated machine, with that seed. Records if `label` is given.
+/// Runs `setup` on a filled store; a closed one on its simulated machine, with that seed. Records if `label`
+/// is given.
 ///
 /// # Errors
 ///
@@ -95,7 +97,8 @@ fn serve(
     serve_crowd(&Hall::open(db, sequences, setup, row_ns)?, setup, label)
 }
 
-/// Serves the crowd of `setup` on a filled store while `conduct` conducts; `served` are counts to be looked at meanwhile, one for each connection.
+/// Serves the crowd of `setup` on a filled store while `conduct` conducts; `served` are counts to be looked
+/// at meanwhile, one for each connection.
 ///
 /// # Errors
 ///
@@ -168,12 +171,12 @@ fn serve_crowd(hall: &Hall, setup: &Setup, label: Option<String>) -> Result<Outc
     Ok(Outcome { tally, measured, cpu, others, recording })
 }
 
-/// Events that a thread's ring holds: some milliseconds of a thread that has a processor for itself. Small, for 32 of them are touched
-/// when a recording starts, and stay in the cache.
+/// Events that a thread's ring holds: some milliseconds of a thread that has a processor for itself. Small,
+/// for 32 of them are touched when a recording starts, and stay in the cache.
 const RING_EVENTS: usize = 1 << 14;
 
-/// From a recording's start to the measured time: threads get their rings at their first events, which costs more than events
-/// do. Runs without a recording wait as long.
+/// From a recording's start to the measured time: threads get their rings at their first events, which costs
+/// more than events do. Runs without a recording wait as long.
 const SETTLE: Duration = Duration::from_millis(60);
 
 /// The same on a simulated machine, where nobody else is.

@@ -1,6 +1,6 @@
-//! The study of T. Horikawa's paper on bottlenecks of multiprocessor scalability (IPSJ TOD, 2010), again: the DBT-1
-//! bookstore on this store, with the reader–writer latch of InnoDB 5.0 on the way of every read by key, before the
-//! paper's cure and after it; and whether the analyzer names the right lock each time.
+//! The study of T. Horikawa's paper on bottlenecks of multiprocessor scalability (IPSJ TOD, 2010), again: the
+//! DBT-1 bookstore on this store, with the reader–writer latch of InnoDB 5.0 on the way of every read by key,
+//! before the paper's cure and after it; and whether the analyzer names the right lock each time.
 //!
 //! What differs from the paper's study:
 //!
@@ -13,9 +13,10 @@
 //! | CPU per `index_read` | 87 µs | well under a microsecond: so two events for each weigh more |
 //! | what holds the latch's mutex | the travel of its cache line between sixteen processors | with few cores, an account of the latch's holders as in InnoDB's debug build (`rw_lock_debug_t`) |
 //!
-//! The last row is the planted part: [`Latch::Account`](front::search::Latch::Account) is the latch *before*, the plain
-//! [`Latch::Mutex`](front::search::Latch::Mutex) is shown beside it, with whatever the analyzer says about it. With more threads than
-//! processors a good part of every wait is for a holder that lost its processor; the verdicts say so.
+//! The last row is the planted part: [`Latch::Account`](front::search::Latch::Account) is the latch *before*,
+//! the plain [`Latch::Mutex`](front::search::Latch::Mutex) is shown beside it, with whatever the analyzer
+//! says about it. With more threads than processors a good part of every wait is for a holder that lost its
+//! processor; the verdicts say so.
 //!
 //! | module | noun |
 //! |---|---|

@@ -8,8 +8,8 @@ use std::time::Duration;
 /// Kinds of pages.
 pub const KINDS: usize = Interaction::ALL.len();
 
-/// Counts of one connection, by kind of page. Written by that connection alone, read by who measures: numbers and nothing else, so all
-/// accesses are Relaxed.
+/// Counts of one connection, by kind of page. Written by that connection alone, read by who measures: numbers
+/// and nothing else, so all accesses are Relaxed.
 #[derive(Debug, Default)]
 pub struct Served {
     pages: [AtomicU64; KINDS],
@@ -50,7 +50,8 @@ pub fn pages<'s>(all: impl IntoIterator<Item = &'s Served>) -> [u64; KINDS] {
     sum
 }
 
-/// Processor seconds that a page of each kind takes, by those that were weighed. A kind that was not met weighs as much as the mean page.
+/// Processor seconds that a page of each kind takes, by those that were weighed. A kind that was not met
+/// weighs as much as the mean page.
 #[must_use]
 pub fn weights<'s>(all: impl IntoIterator<Item = &'s Served> + Clone) -> [f64; KINDS] {
     let sum = |of: &dyn Fn(&Served) -> u64| all.clone().into_iter().map(of).sum::<u64>() as f64;

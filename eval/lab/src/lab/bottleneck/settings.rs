@@ -22,7 +22,8 @@ pub struct Settings {
     pub think: Think,
     /// Connections, each a thread.
     pub connections: usize,
-    /// Emulated users: the points of each line of Figs 3, 4, 10 and 11. The last is the heaviest load, at which recordings are made.
+    /// Emulated users: the points of each line of Figs 3, 4, 10 and 11. The last is the heaviest load, at
+    /// which recordings are made.
     pub users: Vec<usize>,
     /// Limits of threads in the engine: the lines. `None`, no limit, must be the last.
     pub limits: Vec<Option<usize>>,
@@ -76,8 +77,8 @@ impl Settings {
         }
     }
 
-    /// The 8 → 16 core half of the paper, or that of another number and half of it, on a simulated machine like the paper's: its limits, its
-    /// number of connections, and the plain latch before the cure.
+    /// The 8 → 16 core half of the paper, or that of another number and half of it, on a simulated machine
+    /// like the paper's: its limits, its number of connections, and the plain latch before the cure.
     #[must_use]
     pub fn simulated(processors: usize) -> Self {
         let mut numbers = vec![(processors / 2).max(1), processors];

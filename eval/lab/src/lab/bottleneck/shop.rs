@@ -539,8 +539,8 @@ impl Clerk<'_, '_, '_> {
         Ok(Answer::default())
     }
 
-    /// The books that were bought most together with this one: from its fifty newest orders. (The kit goes through the newest
-    /// 10,000 orders of all books.)
+    /// The books that were bought most together with this one: from its fifty newest orders. (The kit goes
+    /// through the newest 10,000 orders of all books.)
     fn bought_with(&mut self, item: u64) -> Result<Vec<u64>, Error> {
         let from = Key::new(TableId::OrderByItem, (item, 0u64));
         let to = Key::new(TableId::OrderByItem, (item, u64::MAX));

@@ -1,22 +1,27 @@
-//! What recording costs, by short slices of one run: Table 4 of the paper with an interval of tenths of a point.
+//! What recording costs, by short slices of one run: Table 4 of the paper with an interval of tenths of a
+//! point.
 //!
-//! Whole runs with and without a recording, one after the other, also differ by what the host of the machine does in those seconds: forty pairs
-//! of them tell the loss to two points or three. Here one crowd is served without a break and one recording is suspended and resumed
-//! ([`azekura_trace::suspend`]), so that what is compared is a tenth of a second apart.
+//! Whole runs with and without a recording, one after the other, also differ by what the host of the machine
+//! does in those seconds: forty pairs of them tell the loss to two points or three. Here one crowd is served
+//! without a break and one recording is suspended and resumed ([`azekura_trace::suspend`]), so that what is
+//! compared is a tenth of a second apart.
 //!
-//! 1. The crowd is served; the processor time of each page is measured for a while, so that pages can be weighed: a slice with more of the heavy ones has
-//!    done more, not less.
+//! 1. The crowd is served; the processor time of each page is measured for a while, so that pages can be
+//!    weighed: a slice with more of the heavy ones has done more, not less.
 //! 2. A recording begins, and runs in.
-//! 3. Blocks of four slices: without, with, with, without, and in every other block the other way round. What goes up or down evenly
-//!    over a block is in both alike. Of each slice the first 20 ms do not count: the collector comes round in that time, so what it does for the
-//!    events of a slice falls into as much measured time as they do.
-//! 4. A block's ratio is that of work done per second, with over without. Over all blocks: the middle of all means of two, which a disturbed block
-//!    does not move, and the mean, which it does (`interval`).
+//! 3. Blocks of four slices: without, with, with, without, and in every other block the other way round. What
+//!    goes up or down evenly over a block is in both alike. Of each slice the first 20 ms do not count: the
+//!    collector comes round in that time, so what it does for the events of a slice falls into as much
+//!    measured time as they do.
+//! 4. A block's ratio is that of work done per second, with over without. Over all blocks: the middle of all
+//!    means of two, which a disturbed block does not move, and the mean, which it does (`interval`).
 //!
-//! *Control* does all this without any recording: its loss is none, and what it says of that is the method's error.
+//! *Control* does all this without any recording: its loss is none, and what it says of that is the method's
+//! error.
 //!
-//! **Not seen**, because one recording goes over all slices: its start (threads allocate their rings, and the first executions of
-//! each operation are all timed), the encoding of what stays in memory at its end, closing a file. Whole runs see the first (`--pairs`).
+//! **Not seen**, because one recording goes over all slices: its start (threads allocate their rings, and the
+//! first executions of each operation are all timed), the encoding of what stays in memory at its end,
+//! closing a file. Whole runs see the first (`--pairs`).
 
 use super::front::Probes;
 use super::interval::{mean, middle};
@@ -66,7 +71,8 @@ pub struct Sliced {
     pub events: f64,
     /// Events lost.
     pub lost: u64,
-    /// Part of the work per second that was lost, the middle of all means of two blocks, and its 95 % interval.
+    /// Part of the work per second that was lost, the middle of all means of two blocks, and its 95 %
+    /// interval.
     pub loss: Loss,
     /// The same by the mean, which disturbed blocks move.
     pub mean: Loss,
@@ -93,8 +99,9 @@ impl From<(f64, Option<(f64, f64)>)> for Loss {
     }
 }
 
-/// Measures what recording costs at the heaviest load without a limit of threads: the latch before the cure and after it, every operation on a row told
-/// apart and pages only, and the control. `settings.blocks` blocks of each.
+/// Measures what recording costs at the heaviest load without a limit of threads: the latch before the cure
+/// and after it, every operation on a row told apart and pages only, and the control. `settings.blocks`
+/// blocks of each.
 ///
 /// # Errors
 ///
@@ -338,7 +345,8 @@ mod tests {
         Slice { seconds: 0.1, pages: rate / 10.0, work: rate / 10_000.0, cpu: 0.2 }
     }
 
-    /// Twenty blocks on a machine that becomes slower by a hundredth from slice to slice; recording takes three.
+    /// Twenty blocks on a machine that becomes slower by a hundredth from slice to slice; recording takes
+    /// three.
     fn round() -> Round {
         let mut rate = 20_000.0;
         let mut next = |part: f64| {

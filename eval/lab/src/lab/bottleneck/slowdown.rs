@@ -1,4 +1,5 @@
-//! What recording costs in throughput: Table 4 of the paper, by whole runs with and without a recording, with bounds.
+//! What recording costs in throughput: Table 4 of the paper, by whole runs with and without a recording, with
+//! bounds.
 
 use super::front::Probes;
 use super::interval::{mean, median};
@@ -28,12 +29,15 @@ pub struct Slowdown {
     pub loss: f64,
     /// Its 95 % interval (Student's t over the pairs' logarithms); `None` with fewer than two pairs.
     pub interval: Option<(f64, f64)>,
-    /// The median of the pairs' losses: what a pair in which the machine changed its pace says does not move it.
+    /// The median of the pairs' losses: what a pair in which the machine changed its pace says does not move
+    /// it.
     pub median: f64,
-    /// Its 95 % interval, from the order of the pairs alone (the sign test's); `None` with fewer than six pairs.
+    /// Its 95 % interval, from the order of the pairs alone (the sign test's); `None` with fewer than six
+    /// pairs.
     pub median_interval: Option<(f64, f64)>,
-    /// Processor time that a page needs more, as part of what it needs with the recording: what is lost where the processors are the
-    /// limit. Of the whole process, the collector included; steadier than the throughput where others use the machine.
+    /// Processor time that a page needs more, as part of what it needs with the recording: what is lost where
+    /// the processors are the limit. Of the whole process, the collector included; steadier than the
+    /// throughput where others use the machine.
     pub cpu_loss: f64,
     /// Its 95 % interval, likewise.
     pub cpu_interval: Option<(f64, f64)>,

@@ -1,7 +1,7 @@
 //! The study: points of the figures, recordings and what the analyzer says of them, and what recording costs.
 //!
-//! Runs that are compared follow one another directly, with the latches (or with and without a recording) taking turns, so
-//! that a slow minute of the machine hits all alike.
+//! Runs that are compared follow one another directly, with the latches (or with and without a recording)
+//! taking turns, so that a slow minute of the machine hits all alike.
 
 use super::findings::Finding;
 use super::front::Probes;
@@ -101,7 +101,8 @@ impl Study {
     }
 }
 
-/// Runs the study on a new store in memory. Recordings before and after the cure are kept in `traces`, if given, as `before.trace` and `after.trace`.
+/// Runs the study on a new store in memory. Recordings before and after the cure are kept in `traces`, if
+/// given, as `before.trace` and `after.trace`.
 ///
 /// # Errors
 ///
@@ -130,7 +131,8 @@ pub fn study(settings: &Settings, traces: Option<&Path>, progress: &Progress) ->
     })
 }
 
-/// Table 4 alone, by whole runs: what recording costs at the heaviest load without a limit of threads, each latch in turn.
+/// Table 4 alone, by whole runs: what recording costs at the heaviest load without a limit of threads, each
+/// latch in turn.
 ///
 /// # Errors
 ///
@@ -195,7 +197,8 @@ impl Lab<'_> {
         Ok((measured, all))
     }
 
-    /// Tables 2 and 3, Figs 5, 6, 12 and 13: each latch without a limit, and with the limit of its highest rate.
+    /// Tables 2 and 3, Figs 5, 6, 12 and 13: each latch without a limit, and with the limit of its highest
+    /// rate.
     fn record(&self, points: &[Measured]) -> Result<(Vec<Recorded>, Vec<Recording>), BenchError> {
         let s = self.settings;
         let mut kinds = Vec::new();
@@ -346,8 +349,8 @@ fn best_limit(points: &[Measured], like: Point) -> Option<usize> {
     points.iter().filter(of_kind).max_by(|a, b| a.rate.total_cmp(&b.rate))?.point.limit
 }
 
-/// The lock most waited for in one execution of the chosen operation: the paper's criterion, whose probes see locks and not compare-and-swaps that failed. The
-/// verdict sees both.
+/// The lock most waited for in one execution of the chosen operation: the paper's criterion, whose probes see
+/// locks and not compare-and-swaps that failed. The verdict sees both.
 fn first(analysis: &Analysis) -> String {
     let is_lock = |kind: Option<WaitKind>| kind != Some(WaitKind::Retry);
     let bars = analysis.waits.iter().filter(|w| w.operation == CHOSEN && is_lock(w.kind));

@@ -1,8 +1,9 @@
 //! Emulated users over a fixed number of connections.
 //!
-//! Each connection is a thread and serves its share of the users one after another, whoever has been waiting for longest; a user who has
-//! got a page looks at it for the think time and then asks for the next. So the loop is closed, as in the kit: with *N* users,
-//! think time *T* and response *R*, *N/(T+R)* pages are asked for each second.
+//! Each connection is a thread and serves its share of the users one after another, whoever has been waiting
+//! for longest; a user who has got a page looks at it for the think time and then asks for the next. So the
+//! loop is closed, as in the kit: with *N* users, think time *T* and response *R*, *N/(T+R)* pages are asked
+//! for each second.
 
 use super::front::Front;
 use super::served::Served;
@@ -59,8 +60,8 @@ pub struct Crowd {
     pub scale: Scale,
     /// Seed of all choices.
     pub seed: u64,
-    /// Pages that users have seen before they come, one after another up to this many: else all begin with the first page of a visit, and a
-    /// short run is all beginnings. The store is not asked for these.
+    /// Pages that users have seen before they come, one after another up to this many: else all begin with
+    /// the first page of a visit, and a short run is all beginnings. The store is not asked for these.
     pub strolled: usize,
 }
 
@@ -78,8 +79,8 @@ impl Phase {
         self.0.store(MEASURED, Relaxed); // tells nothing but itself
     }
 
-    /// From now on the processor time of each page is measured, where connections have counts to be looked at; until
-    /// [`Phase::go_on`].
+    /// From now on the processor time of each page is measured, where connections have counts to be looked
+    /// at; until [`Phase::go_on`].
     pub fn weigh(&self) {
         self.0.store(WEIGHED, Relaxed); // likewise
     }

@@ -4,8 +4,8 @@ use super::report::{Row, Standing};
 use super::unmodified::{Part, Seen};
 use super::{Measured, Program};
 
-/// UMap 2.1.0 at its best page sizes, on a file in memory (see the head of [the lab](super)): megabytes per second of a read-write and of a read-only sweep, and
-/// microseconds of a random touch with pages of 64 KiB.
+/// UMap 2.1.0 at its best page sizes, on a file in memory (see the head of [the lab](super)): megabytes per
+/// second of a read-write and of a read-only sweep, and microseconds of a random touch with pages of 64 KiB.
 const UMAP: (f64, f64, f64) = (1831.0, 1799.0, 91.0);
 
 impl Measured {

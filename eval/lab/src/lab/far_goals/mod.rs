@@ -10,8 +10,9 @@
 //! | [`goal`] | the goals, each made out of measurements |
 //! | [`report`] | the table |
 //!
-//! A region has one memory server on this machine, over TCP. Its rival works in a process of its own with the same memory. UMap is not measured; its
-//! figures are quoted, from another machine's measurement (busy, two processors, 256 MiB of 512 local, backed by a file in memory: no network).
+//! A region has one memory server on this machine, over TCP. Its rival works in a process of its own with the
+//! same memory. UMap is not measured; its figures are quoted, from another machine's measurement (busy, two
+//! processors, 256 MiB of 512 local, backed by a file in memory: no network).
 
 pub mod goal;
 pub mod link;
@@ -298,7 +299,8 @@ impl Lab {
             .map_err(|why| format!("its answer: {why}"))
     }
 
-    /// Seconds of a program that fits: on the heap, and in a region of which all is local. Medians of three, in turns.
+    /// Seconds of a program that fits: on the heap, and in a region of which all is local. Medians of three,
+    /// in turns.
     fn fits(&self) -> Result<[f64; 2], LabError> {
         // A region has eight pages at the least.
         let (kernel, page) = if self.quick { ("cg.s", 64 << 10) } else { ("cg.w", PAGE) };
@@ -316,7 +318,8 @@ impl Lab {
         }))
     }
 
-    /// Of dependent reads by lot in a region of which all is local, by what huge pages are left: none where pages are copied.
+    /// Of dependent reads by lot in a region of which all is local, by what huge pages are left: none where
+    /// pages are copied.
     fn reads(&self, sizes: Sizes) -> Result<[f64; 2], String> {
         let by = |mechanism: Mechanism| {
             let server = Server::builder().capacity(2 * sizes.huge as u64).listen("127.0.0.1:0");

@@ -1,8 +1,10 @@
-//! What a user would have instead: the kernel's swap, on compressed memory (zram), under a limit of a memory cgroup.
+//! What a user would have instead: the kernel's swap, on compressed memory (zram), under a limit of a memory
+//! cgroup.
 //!
-//! Needs root, an unused `/dev/zram0` and a memory cgroup; where one is missing the reason is told and nothing is changed. Never on a loop device, NBD or
-//! FUSE: those can deadlock the kernel under a limit. What was set up is taken down when the value is dropped; after a `kill -9` of the lab, by
-//! `swapoff /dev/zram0 && echo 1 > /sys/block/zram0/reset`.
+//! Needs root, an unused `/dev/zram0` and a memory cgroup; where one is missing the reason is told and
+//! nothing is changed. Never on a loop device, NBD or FUSE: those can deadlock the kernel under a limit. What
+//! was set up is taken down when the value is dropped; after a `kill -9` of the lab, by `swapoff /dev/zram0
+//! && echo 1 > /sys/block/zram0/reset`.
 
 use std::fs;
 use std::io;
@@ -16,7 +18,8 @@ use crate::lab::memd::Killed;
 /// The compressed memory's device.
 const DEVICE: &str = "/dev/zram0";
 const BLOCK: &str = "/sys/block/zram0";
-/// Where the two versions of cgroups have memory limits: the folder, the limit's file, and that which must be there.
+/// Where the two versions of cgroups have memory limits: the folder, the limit's file, and that which must be
+/// there.
 const VERSION_1: &str = "/sys/fs/cgroup/memory";
 const VERSION_2: &str = "/sys/fs/cgroup";
 /// For the program itself, beside its data.
@@ -51,7 +54,8 @@ impl Swap {
         Ok(swap)
     }
 
-    /// A program of ours, as a process in the group: its standard output, a line or two. After so long it is ended.
+    /// A program of ours, as a process in the group: its standard output, a line or two. After so long it is
+    /// ended.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! Sweeps and random touches over some memory, whatever keeps it: far memory, or swap below an ordinary vector.
+//! Sweeps and random touches over some memory, whatever keeps it: far memory, or swap below an ordinary
+//! vector.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +37,8 @@ pub struct WrongSum {
     pub expected: u64,
 }
 
-/// Fills the memory, half of it with what does not compress, sweeps it, touches it at random, and looks at what is there in the end.
+/// Fills the memory, half of it with what does not compress, sweeps it, touches it at random, and looks at
+/// what is there in the end.
 ///
 /// # Errors
 ///
@@ -102,7 +104,8 @@ pub(super) fn touch_at_random(memory: &mut [u8], touches: u32, seed: u64) {
     }
 }
 
-/// Nanoseconds of a read whose place the last one has told, all over the memory: of so many, or of those that were done in so long.
+/// Nanoseconds of a read whose place the last one has told, all over the memory: of so many, or of those that
+/// were done in so long.
 pub(super) fn read_at_random(memory: &mut [u8], reads: u32, within: Duration, seed: u64) -> f64 {
     fill(memory, seed);
     let lines = (memory.len() / LINE) as u64;

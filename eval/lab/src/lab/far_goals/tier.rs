@@ -1,4 +1,5 @@
-//! Memory servers as the page cache's second tier: point reads of a store ten times its cache, from the disk alone and with servers.
+//! Memory servers as the page cache's second tier: point reads of a store ten times its cache, from the disk
+//! alone and with servers.
 
 use std::path::Path;
 use std::time::Instant;
@@ -25,7 +26,8 @@ pub struct Reads {
     pub far_misses: u64,
 }
 
-/// Fills a store in the folder with so many rows, and reads as many by lot: without servers, and with one that has room for all.
+/// Fills a store in the folder with so many rows, and reads as many by lot: without servers, and with one
+/// that has room for all.
 ///
 /// # Errors
 ///

@@ -1,6 +1,8 @@
-//! Programs that nobody here wrote, as they are: plainly, with all of their large blocks local, and with three quarters of these; as this user, and for root as nobody, too.
+//! Programs that nobody here wrote, as they are: plainly, with all of their large blocks local, and with
+//! three quarters of these; as this user, and for root as nobody, too.
 //!
-//! What is not installed is named. `scripts/far-programs.py` has more of them, at half of all their memory, by every mechanism.
+//! What is not installed is named. `scripts/far-programs.py` has more of them, at half of all their memory,
+//! by every mechanism.
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
@@ -183,7 +185,8 @@ impl Trials<'_> {
             &[("this user", false)]
         };
         let part = |&(user, as_nobody): &(&'static str, bool)| {
-            // One that gave blocks back used more pages than it ever needed at once: so many may be all that it needs.
+            // One that gave blocks back used more pages than it ever needed at once: so many may be all that
+            // it needs.
             let mut local = local;
             let (left, stats) = loop {
                 let (left, stats) = at.far(name, arguments, local, as_nobody)?;

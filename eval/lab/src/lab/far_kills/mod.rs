@@ -1,13 +1,16 @@
-//! A memory server is killed, stopped or lies in the middle of a program's work, many times: is every byte right, and does nobody wait for ever?
+//! A memory server is killed, stopped or lies in the middle of a program's work, many times: is every byte
+//! right, and does nobody wait for ever?
 //!
 //! | module | noun |
 //! |---|---|
 //! | [`worker`] | the program: random reads and writes of far memory beside a plain copy of it |
 //! | [`report`] | what came of the trials |
 //!
-//! Each trial is a process of its own, so that one that hangs can be told and ended. Its servers are processes, too, which are killed or stopped for good
-//! by a signal; those that lie are threads of this one. Which of the two servers it is, when (while memory is first filled, too), and how it goes wrong
-//! is drawn by lot. All trials together take bounded time: who does not begin or end within a minute hangs, and after three such trials there are no more.
+//! Each trial is a process of its own, so that one that hangs can be told and ended. Its servers are
+//! processes, too, which are killed or stopped for good by a signal; those that lie are threads of this one.
+//! Which of the two servers it is, when (while memory is first filled, too), and how it goes wrong is drawn
+//! by lot. All trials together take bounded time: who does not begin or end within a minute hangs, and after
+//! three such trials there are no more.
 
 pub mod report;
 pub mod worker;

@@ -1,4 +1,5 @@
-//! The program of a trial: random reads and writes of far memory beside a plain copy of it, until its input ends.
+//! The program of a trial: random reads and writes of far memory beside a plain copy of it, until its input
+//! ends.
 
 use std::io::Read;
 use std::path::Path;
@@ -18,8 +19,8 @@ const LOCAL: usize = 64;
 /// A server that answers nothing for so long is lost.
 const STALL: Duration = Duration::from_millis(1500);
 
-/// Works until standard input ends, then looks at every byte. Says `begun` before its first touch of far memory, and in the end `right` and the longest time of one access in
-/// milliseconds.
+/// Works until standard input ends, then looks at every byte. Says `begun` before its first touch of far
+/// memory, and in the end `right` and the longest time of one access in milliseconds.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! The evaluation of user-level remote memory paging (Saito et al., §3): its programs, its policies and one of ours, its figures.
+//! The evaluation of user-level remote memory paging (Saito et al., §3): its programs, its policies and one
+//! of ours, its figures.
 //!
 //! | module | noun |
 //! |---|---|
@@ -7,9 +8,12 @@
 //! | [`live`] | the same on real paging |
 //! | [`report`] | figures as text, JSON, a page |
 //!
-//! By replay, programs run once on a memory that notes which pages they touch; each policy then sees the same touches. Swaps, write-backs and access bits are counted,
-//! so they are exact and the same on every machine. Times are virtual: the paper's costs of a fault and of a change of protection, its network's 10 Gbit/s for
-//! a page of 1 MiB. With [`Lab::live`] they run on a region of far memory instead, once for each policy, and all is measured. The programs are smaller than the paper's; one page of theirs stands for one of 1 MiB, in time too.
+//! By replay, programs run once on a memory that notes which pages they touch; each policy then sees the same
+//! touches. Swaps, write-backs and access bits are counted, so they are exact and the same on every machine.
+//! Times are virtual: the paper's costs of a fault and of a change of protection, its network's 10 Gbit/s for
+//! a page of 1 MiB. With [`Lab::live`] they run on a region of far memory instead, once for each policy, and
+//! all is measured. The programs are smaller than the paper's; one page of theirs stands for one of 1 MiB, in
+//! time too.
 
 pub mod cell;
 pub mod live;
@@ -167,7 +171,8 @@ impl Lab {
         Ok(Report { settings, cells })
     }
 
-    /// One program with every share and policy. Policies take turns within a share, so that what disturbs the machine disturbs all.
+    /// One program with every share and policy. Policies take turns within a share, so that what disturbs the
+    /// machine disturbs all.
     fn run_live(
         &self,
         live: Live,

@@ -7,7 +7,8 @@ use super::LabError;
 
 /// Accesses of an epoch: few enough that no policy would want a page out and in again within one.
 const EPOCH: u32 = 256;
-/// The same for a program with three dozen arrays side by side and pages enough for them: it touches no more pages in it.
+/// The same for a program with three dozen arrays side by side and pages enough for them: it touches no more
+/// pages in it.
 const EPOCH_OF_MANY_ARRAYS: u32 = 1024;
 /// Touches of a recording, unless told otherwise: time steps repeat themselves, and SP alone has hundreds.
 pub const TOUCHES: usize = 16_777_216;

@@ -1,4 +1,5 @@
-//! Far memory for as long as one likes, while its servers are started anew, stopped for a moment, and connections are cut: is every byte right?
+//! Far memory for as long as one likes, while its servers are started anew, stopped for a moment, and
+//! connections are cut: is every byte right?
 //!
 //! | module | noun |
 //! |---|---|
@@ -6,9 +7,11 @@
 //! | `relay` | connections that can be cut |
 //! | [`report`] | what came of it |
 //!
-//! It goes by *stretches*, which take turns between the guards (two copies, a spill file), the policies and page sizes. Two programs work on the same
-//! servers. With two copies nothing is done to a server before every page has two again, as then bytes may really be lost; a spill file has
-//! all, so there one thing may follow upon the other. What is done, to whom and when is drawn by lot; the stretches' seeds are in the report.
+//! It goes by *stretches*, which take turns between the guards (two copies, a spill file), the policies and
+//! page sizes. Two programs work on the same servers. With two copies nothing is done to a server before
+//! every page has two again, as then bytes may really be lost; a spill file has all, so there one thing may
+//! follow upon the other. What is done, to whom and when is drawn by lot; the stretches' seeds are in the
+//! report.
 
 mod relay;
 pub mod report;
@@ -90,7 +93,8 @@ impl Lab {
     /// # Errors
     ///
     /// [`SoakError`]: what could not be begun. What goes wrong then is in the report; programs that wait for ever are left behind, with their servers,
-    /// until this process ends. If pages are lost, this process is ended with a message, and its servers end with it.
+    /// until this process ends. If pages are lost, this process is ended with a message, and its servers end
+    /// with it.
     pub fn run(&self, progress: &Progress) -> Result<Report, SoakError> {
         let since = Instant::now();
         progress.begin("servers restarted, stopped, cut off", ms(self.time));
@@ -149,7 +153,8 @@ impl Lab {
                 }
             }
         } else {
-            // Nobody can wait for its programs; without servers they would end this process before it has said what it found.
+            // Nobody can wait for its programs; without servers they would end this process before it has
+            // said what it found.
             std::mem::forget(lenders);
         }
         disturbed.map(|()| stretch)
@@ -196,7 +201,8 @@ impl Lab {
                 }
             }
             if guard == Guard::Copies {
-                // Noticed by all (a server that only stood still need not be), and all pages have two copies again.
+                // Noticed by all (a server that only stood still need not be), and all pages have two copies
+                // again.
                 let all = || told.iter().map(|told| told.disturbances()).sum::<u64>() >= before + PROGRAMS;
                 let begun = Instant::now();
                 stretch.hangs |=
@@ -205,7 +211,8 @@ impl Lab {
             }
             stretch.hangs |= told.iter().any(|told| told.waits_for() > HANGS);
         }
-        // What is in the midst of being made again is waited for, so that the last look at all bytes finds them.
+        // What is in the midst of being made again is waited for, so that the last look at all bytes finds
+        // them.
         stretch.hangs |= !until(|| told.iter().all(|told| told.is_whole(guard)));
         Ok(())
     }

@@ -51,7 +51,8 @@ impl Told {
         stats.keepers_resumed + stats.keepers_lost
     }
 
-    /// Whether all servers are there, and all pages have as many copies as they should (what the file has need not be on a server).
+    /// Whether all servers are there, and all pages have as many copies as they should (what the file has
+    /// need not be on a server).
     #[must_use]
     pub fn is_whole(&self, guard: Guard) -> bool {
         let stats = self.lock().0;
@@ -144,7 +145,8 @@ impl Program {
     fn access(&mut self) -> bool {
         let most = if self.rng.random_range(0..4) == 0 { 4 * self.page } else { 256 };
         let length = self.rng.random_range(1..=most);
-        // Half of the accesses are to a sixteenth of the memory, so that some pages stay and some come ahead of need.
+        // Half of the accesses are to a sixteenth of the memory, so that some pages stay and some come ahead
+        // of need.
         let reach = if self.rng.random() { self.plain.len() / 16 } else { self.plain.len() };
         let at = self.rng.random_range(0..=reach - length);
         let span = at..at + length;

@@ -1,5 +1,5 @@
-//! What the paper's text says, and what a discrete-event model of its machine says (made before the nodes were, with the same data, costs and number of
-//! clients). Both are printed beside what is measured.
+//! What the paper's text says, and what a discrete-event model of its machine says (made before the nodes
+//! were, with the same data, costs and number of clients). Both are printed beside what is measured.
 
 use azekura_fatbtree::{Placement, Protocol};
 
@@ -40,7 +40,8 @@ pub fn anchors() -> [Anchor; 5] {
     ]
 }
 
-/// Searches per second of SIB, CWB and Fat-Btree by the model; for each number of PEs, a row for each size of the caches.
+/// Searches per second of SIB, CWB and Fat-Btree by the model; for each number of PEs, a row for each size of
+/// the caches.
 const READS: [(u16, [(usize, [f64; 3]); 7]); 3] = [
     (
         4,
@@ -80,7 +81,8 @@ const READS: [(u16, [(usize, [f64; 3]); 7]); 3] = [
     ),
 ];
 
-/// Operations per second of SIB, CWB and Fat-Btree with 16 PEs by the model: share of inserts in per cent, pages, then B-OPT, INC-OPT, lazy copies.
+/// Operations per second of SIB, CWB and Fat-Btree with 16 PEs by the model: share of inserts in per cent,
+/// pages, then B-OPT, INC-OPT, lazy copies.
 const UPDATES: [(usize, usize, [[f64; 3]; 3]); 6] = [
     (10, 10, [[515.0, 2101.0, 3143.0], [488.0, 2441.0, 3758.0], [453.0, 2602.0, 3907.0]]),
     (10, 50, [[3171.0, 2881.0, 4788.0], [3376.0, 3696.0, 5792.0], [4976.0, 3976.0, 5929.0]]),

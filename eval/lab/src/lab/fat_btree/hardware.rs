@@ -1,5 +1,5 @@
-//! The paper's machine (Tables 2 and 3) in virtual time: per PE one processor, a page server of five threads with an LRU cache, and a disk that
-//! five of them can wait for at once.
+//! The paper's machine (Tables 2 and 3) in virtual time: per PE one processor, a page server of five threads
+//! with an LRU cache, and a disk that five of them can wait for at once.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

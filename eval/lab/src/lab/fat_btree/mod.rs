@@ -1,5 +1,5 @@
-//! The evaluation of the Fat-Btree (Miyazaki & Yokota, section 4), and the update side that it left open: the real nodes, in virtual time, with the
-//! paper's costs.
+//! The evaluation of the Fat-Btree (Miyazaki & Yokota, section 4), and the update side that it left open: the
+//! real nodes, in virtual time, with the paper's costs.
 //!
 //! | module | noun |
 //! |---|---|
@@ -7,9 +7,9 @@
 //! | [`run`] | one measurement |
 //! | [`expected`] | what the paper says, and what a model of it says |
 //!
-//! 128 K tuples of the Wisconsin relation, 13 to a leaf, 351 keys to an index page, three levels; 4, 8 and 16 PEs; caches of 5 to 200 pages per PE;
-//! 10,000 operations after 4,000 that are not counted, by 20 clients per PE (the paper does not tell). Everything is drawn from a seed: the same on
-//! every machine.
+//! 128 K tuples of the Wisconsin relation, 13 to a leaf, 351 keys to an index page, three levels; 4, 8 and 16
+//! PEs; caches of 5 to 200 pages per PE; 10,000 operations after 4,000 that are not counted, by 20 clients
+//! per PE (the paper does not tell). Everything is drawn from a seed: the same on every machine.
 
 pub mod expected;
 pub mod hardware;

@@ -1,4 +1,5 @@
-//! One measurement: a cluster with the paper's data and costs, clients that ask one thing after the other, and what was counted.
+//! One measurement: a cluster with the paper's data and costs, clients that ask one thing after the other,
+//! and what was counted.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -78,8 +79,9 @@ fn key(number: usize) -> Key {
     (number as u32 * 2).to_be_bytes().to_vec()
 }
 
-/// Tuples of each leaf: 13, as the paper's. Where leaves are split, as many as leaves have that grew by splits, so that splits are as frequent from
-/// the beginning as they are in the long run: j tuples in a share of 1 / (j (j + 1)).
+/// Tuples of each leaf: 13, as the paper's. Where leaves are split, as many as leaves have that grew by
+/// splits, so that splits are as frequent from the beginning as they are in the long run: j tuples in a share
+/// of 1 / (j (j + 1)).
 fn leaf_sizes(executor: &Executor, is_split: bool) -> Vec<usize> {
     let (even, most) = LEAF_TUPLES;
     let least = most.div_ceil(2);

@@ -1,4 +1,5 @@
-//! Tables and transactions like those of sysbench's `oltp_read_write`, sent by the server's own client program.
+//! Tables and transactions like those of sysbench's `oltp_read_write`, sent by the server's own client
+//! program.
 
 use super::server::Server;
 use super::{LabError, Settings};
@@ -49,8 +50,8 @@ impl Load {
             let sender = std::thread::spawn(move || {
                 let mut random = StdRng::seed_from_u64(number);
                 let mut statements = String::new();
-                // Relaxed: a flag that stands for nothing else. A pipe that is full holds us back; one that is broken
-                // means that the server is gone.
+                // Relaxed: a flag that stands for nothing else. A pipe that is full holds us back; one that
+                // is broken means that the server is gone.
                 while !stop.load(Relaxed) {
                     transaction(&mut statements, rows, &mut random);
                     if input.write_all(statements.as_bytes()).is_err() {

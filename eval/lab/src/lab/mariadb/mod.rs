@@ -1,14 +1,15 @@
-//! An unmodified MariaDB server under 16 connections, recorded from outside, beside what the server says of itself.
+//! An unmodified MariaDB server under 16 connections, recorded from outside, beside what the server says of
+//! itself.
 //!
-//! The server is started with the library of `azekura trace record` before its own and with its performance schema
-//! watching all of its locks. Connections send the transactions of sysbench's `oltp_read_write` (ten reads by key, four
-//! ranges, four changes) through the server's own client program. Both answers are of the same seconds: the top locks as
-//! recorded, and the top rows of `events_waits_summary_global_by_event_name`. Seconds with and without recording
-//! alternate, so that the rate of commits tells what recording costs.
+//! The server is started with the library of `azekura trace record` before its own and with its performance
+//! schema watching all of its locks. Connections send the transactions of sysbench's `oltp_read_write` (ten
+//! reads by key, four ranges, four changes) through the server's own client program. Both answers are of the
+//! same seconds: the top locks as recorded, and the top rows of `events_waits_summary_global_by_event_name`.
+//! Seconds with and without recording alternate, so that the rate of commits tells what recording costs.
 //!
-//! The two do not count the same. The performance schema counts the time of every acquisition, also of those that did
-//! not wait, and knows InnoDB's spinning; we count contended waits only, and of InnoDB's own locks those that went to
-//! sleep by a futex. So compare the order of the server's mutexes, not the seconds.
+//! The two do not count the same. The performance schema counts the time of every acquisition, also of those
+//! that did not wait, and knows InnoDB's spinning; we count contended waits only, and of InnoDB's own locks
+//! those that went to sleep by a futex. So compare the order of the server's mutexes, not the seconds.
 
 mod load;
 mod server;

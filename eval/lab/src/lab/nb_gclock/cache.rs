@@ -172,8 +172,8 @@ mod tests {
         }
     }
 
-    /// Frames so few that threads keep taking them from each other, and every way of reading a page in: what the stress tests of the pool do,
-    /// for the rivals too.
+    /// Frames so few that threads keep taking them from each other, and every way of reading a page in: what
+    /// the stress tests of the pool do, for the rivals too.
     #[test]
     fn under_threads_and_with_few_frames_every_way_of_reading_gives_the_page_asked_for() {
         use crate::lab::nb_gclock::device::Reading;

@@ -1,6 +1,8 @@
-//! What a hit and a miss cost each cache in counts that are the same on every machine, whatever it has of processors.
+//! What a hit and a miss cost each cache in counts that are the same on every machine, whatever it has of
+//! processors.
 //!
-//! The counts are those of `azekura_buffer::count`, taken in one thread: nobody is in the way, so no compare-and-swap is tried twice.
+//! The counts are those of `azekura_buffer::count`, taken in one thread: nobody is in the way, so no
+//! compare-and-swap is tried twice.
 
 use azekura_buffer::count;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,5 @@
-//! Where the lab's pages come from: nowhere (every page is filled in memory), or a sparse file, read in one of two ways.
+//! Where the lab's pages come from: nowhere (every page is filled in memory), or a sparse file, read in one
+//! of two ways.
 
 use azekura_base::page::PageWord;
 use azekura_base::sync::Mutex;
@@ -37,8 +38,8 @@ impl Reading {
     }
 }
 
-/// The pages. Page `p` of the file is at `p` modulo its length: what a page holds does not matter here, and a short file stays in the
-/// operating system's cache, so that the cache under test is what is measured.
+/// The pages. Page `p` of the file is at `p` modulo its length: what a page holds does not matter here, and a
+/// short file stays in the operating system's cache, so that the cache under test is what is measured.
 #[derive(Debug)]
 pub struct Device {
     reading: Reading,
@@ -60,7 +61,8 @@ impl Device {
         Self { reading: Reading::Memory, file: None }
     }
 
-    /// A sparse file of so many bytes in `dir`. Its name is gone at once, its space when the device is dropped.
+    /// A sparse file of so many bytes in `dir`. Its name is gone at once, its space when the device is
+    /// dropped.
     ///
     /// # Errors
     ///
@@ -126,7 +128,8 @@ impl PageStore for Device {
         self.told(id, self.read(id.0, out))
     }
 
-    /// One page by `pread` comes where it is to stay. Pages that are made up in memory are copied: that is what such a miss stands for.
+    /// One page by `pread` comes where it is to stay. Pages that are made up in memory are copied: that is
+    /// what such a miss stands for.
     fn read_words(&self, first: PageId, out: &[PageWords<'_>]) -> Result<(), StoreError> {
         let (Some(file), Reading::Optimistic, [page]) = (&self.file, self.reading, out) else {
             return read_and_copy(self, first, out);

@@ -1,9 +1,11 @@
-//! A buffer manager as the paper describes the conventional one (§2.1): page table and replacement under one lock, here a
-//! test-and-test-and-set lock with exponential back-off; page-in outside of it.
+//! A buffer manager as the paper describes the conventional one (§2.1): page table and replacement under one
+//! lock, here a test-and-test-and-set lock with exponential back-off; page-in outside of it.
 //!
-//! 1. Under the lock: look the page up; if it is there, tell the policy; else give it a frame, and forget the page that was there. Pin.
-//! 2. Without the lock: if the frame has no content yet, read the page into a private image. The first to come back installs it by CAS; the
-//!    others throw theirs away and are counted (paper, Table 2). With blocking I/O the first to come reads, and the others wait for it.
+//! 1. Under the lock: look the page up; if it is there, tell the policy; else give it a frame, and forget the
+//!    page that was there. Pin.
+//! 2. Without the lock: if the frame has no content yet, read the page into a private image. The first to
+//!    come back installs it by CAS; the others throw theirs away and are counted (paper, Table 2). With
+//!    blocking I/O the first to come reads, and the others wait for it.
 //! 3. Use, unpin.
 //!
 //! | content word | meaning |

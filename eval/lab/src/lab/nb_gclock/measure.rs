@@ -41,7 +41,8 @@ impl Stretch {
     }
 }
 
-/// References made before the clock starts, so that drawing them is not measured; gone through round and round.
+/// References made before the clock starts, so that drawing them is not measured; gone through round and
+/// round.
 const DRAWN: usize = 1 << 17;
 /// Visits between two looks at the clock.
 const BETWEEN_LOOKS: usize = 64;
@@ -106,7 +107,8 @@ fn visit_until(cache: &dyn PageCache, drawn: &[u64], is_over: &AtomicBool) -> u6
     visits
 }
 
-/// Visits a trace in one thread; the hit ratio of what comes from `measured_from` on. Exact: the same every time.
+/// Visits a trace in one thread; the hit ratio of what comes from `measured_from` on. Exact: the same every
+/// time.
 #[must_use]
 pub fn exact_hit_ratio(cache: &dyn PageCache, trace: &[u64], measured_from: usize) -> f64 {
     let mut before = 0;

@@ -1,4 +1,5 @@
-//! The evaluation of Nb-GCLOCK (Yui et al., IPSJ TOD 2009, §4) on real code: its rivals, its workload, its figures.
+//! The evaluation of Nb-GCLOCK (Yui et al., IPSJ TOD 2009, §4) on real code: its rivals, its workload, its
+//! figures.
 //!
 //! | module | noun |
 //! |---|---|
@@ -13,9 +14,10 @@
 //! | [`report`] | figures as text, JSON, a page |
 //! | [`simulate`] | the same caches on a simulated machine |
 //!
-//! Two things to know (see [`zipf`]): the paper's formula does not give the distribution that it names, so both readings are run; and its hit
-//! ratios of some 70 % are out of reach with 4,000,000 pages: the hottest 32,768 get (32768/4,000,000)^0.14 = 51 % of the references that are not
-//! scans, 41 % of all. The oracles say so in the table.
+//! Two things to know (see [`zipf`]): the paper's formula does not give the distribution that it names, so
+//! both readings are run; and its hit ratios of some 70 % are out of reach with 4,000,000 pages: the hottest
+//! 32,768 get (32768/4,000,000)^0.14 = 51 % of the references that are not scans, 41 % of all. The oracles
+//! say so in the table.
 
 pub mod cache;
 pub mod costs;
@@ -57,7 +59,8 @@ pub struct Lab {
     pub time: Duration,
     /// Measurements of each rate; the median counts.
     pub runs: usize,
-    /// What all of it may take: rates are measured fewer times each, but once at least, when a slow machine would take longer.
+    /// What all of it may take: rates are measured fewer times each, but once at least, when a slow machine
+    /// would take longer.
     pub budget: Duration,
     /// References that warm a cache, and that are measured, for hit ratios.
     pub references: (usize, usize),
@@ -308,8 +311,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Measures each cell once, then each again, so that what disturbs the machine for a while disturbs all alike. Cells that differ in
-    /// nothing but their threads share a cache; those of one capacity are measured together. After the deadline none is measured again.
+    /// Measures each cell once, then each again, so that what disturbs the machine for a while disturbs all
+    /// alike. Cells that differ in nothing but their threads share a cache; those of one capacity are
+    /// measured together. After the deadline none is measured again.
     fn measure(
         &mut self,
         figure: &str,

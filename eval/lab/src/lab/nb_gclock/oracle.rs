@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-/// Hit ratio of the best static choice under independent references (A0): the hottest pages, which are the lowest numbers,
-/// stay for ever.
+/// Hit ratio of the best static choice under independent references (A0): the hottest pages, which are the
+/// lowest numbers, stay for ever.
 #[must_use]
 pub fn a0(references: &[u64], frames: usize) -> f64 {
     let hits = references.iter().filter(|&&page| page < frames as u64).count();
     hits as f64 / references.len() as f64
 }
 
-/// Hit ratio of Belady's MIN, which evicts what is used again last, over the references from `measured_from` on.
+/// Hit ratio of Belady's MIN, which evicts what is used again last, over the references from `measured_from`
+/// on.
 #[must_use]
 pub fn belady(references: &[u64], frames: usize, measured_from: usize) -> f64 {
     // When each reference's page is used next; never is later than everything, each its own time.

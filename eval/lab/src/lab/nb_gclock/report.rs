@@ -17,7 +17,8 @@ pub const HITS: &str = "hits %";
 /// Everything of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The figures: a series per cache, with its way of reading if that differs; frames or threads along the axis.
+    /// The figures: a series per cache, with its way of reading if that differs; frames or threads along the
+    /// axis.
     #[serde(flatten)]
     pub measured: figures::Report,
     /// What a hit and a miss cost each cache.

@@ -1,9 +1,10 @@
 //! The paper's Figs 10 and 12 on a simulated machine: as many processors as it has.
 //!
-//! The caches are the shipped ones and the rivals of this lab; what is simulated is the machine (`azekura-sim`). Several cases, because the paper's
-//! "all pages resident in memory" can be read in two ways: every page has a frame, so that the hand never moves; or every page is in
-//! memory but not in a frame, so that a miss costs no I/O and the hand moves with each. Only the second can show what the paper says of its hand,
-//! and with the paper's own pages per frame nearly every visit moves it.
+//! The caches are the shipped ones and the rivals of this lab; what is simulated is the machine
+//! (`azekura-sim`). Several cases, because the paper's "all pages resident in memory" can be read in two
+//! ways: every page has a frame, so that the hand never moves; or every page is in memory but not in a frame,
+//! so that a miss costs no I/O and the hand moves with each. Only the second can show what the paper says of
+//! its hand, and with the paper's own pages per frame nearly every visit moves it.
 
 use azekura_base::sync::machine::{self, Work};
 use azekura_base::sync::thread;
@@ -89,8 +90,8 @@ pub struct Report {
     pub points: Vec<Point>,
 }
 
-/// Two thirds of the visits are hits, as in the paper's Fig. 7 with its larger buffers; and the paper's 4,000,000 pages in 32,768 frames, where
-/// by its formula nearly none is.
+/// Two thirds of the visits are hits, as in the paper's Fig. 7 with its larger buffers; and the paper's
+/// 4,000,000 pages in 32,768 frames, where by its formula nearly none is.
 const PAGES_PER_FRAME: [f64; 2] = [1.5, 122.0];
 const KINDS: [Kind; 7] = [
     Kind::Lru,
@@ -105,8 +106,8 @@ const KINDS: [Kind; 7] = [
 const GROUP: usize = 64;
 /// Places that a point names.
 const PLACES: usize = 5;
-/// The paper's threads draw their references as they go: `pow` in software's precision and two random numbers, by Java 6, in order, at 1.2 GHz.
-/// Reasoned: some 1500 cycles.
+/// The paper's threads draw their references as they go: `pow` in software's precision and two random
+/// numbers, by Java 6, in order, at 1.2 GHz. Reasoned: some 1500 cycles.
 const DRAW_NS: u64 = 1_200;
 
 impl Simulated {
@@ -127,7 +128,8 @@ impl Simulated {
         }
     }
 
-    /// The shipped pool on another machine: threads that do nothing but visit pages, of which a fifth gets four fifths of the references.
+    /// The shipped pool on another machine: threads that do nothing but visit pages, of which a fifth gets
+    /// four fifths of the references.
     #[must_use]
     pub fn on(profile: Profile, processors: Vec<usize>) -> Self {
         Self {
@@ -199,7 +201,8 @@ impl Simulated {
             let mut references = References::new(pages, self.skew, self.seed.wrapping_mul(1000) + thread);
             move || {
                 let mut counted = 0_u64;
-                // The clock is asked once in so many visits: on a machine it costs nothing, here more than a visit.
+                // The clock is asked once in so many visits: on a machine it costs nothing, here more than a
+                // visit.
                 loop {
                     for page in references.by_ref().take(GROUP) {
                         assert_eq!(cache.visit(page), page, "the cache gave another page");
@@ -279,7 +282,8 @@ fn named(stall: &PlaceStalls, threads_time: f64) -> Stall {
     }
 }
 
-/// The T2, with pages installed by reference: the paper's program is in Java, where a page from memory is an object.
+/// The T2, with pages installed by reference: the paper's program is in Java, where a page from memory is an
+/// object.
 fn paper_machine() -> Profile {
     let mut profile = Profile::t2();
     profile.costs.copy_byte.value = 0.0;

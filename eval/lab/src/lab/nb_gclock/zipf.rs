@@ -1,7 +1,8 @@
 //! The paper's workload (§4.1): Zipf-distributed references mixed with scans.
 //!
-//! The paper writes P(page ≤ i) = (i/N)^α with α = 0.86 for "80/20" and 0.5 for "about 45/20". Its formula does not give what it names:
-//! 0.2^0.86 is 0.25. With the exponent 1 − α it does: 0.2^0.14 = 0.80 and 0.2^0.5 = 0.45. [`Skew`] has both readings.
+//! The paper writes P(page ≤ i) = (i/N)^α with α = 0.86 for "80/20" and 0.5 for "about 45/20". Its formula
+//! does not give what it names: 0.2^0.86 is 0.25. With the exponent 1 − α it does: 0.2^0.14 = 0.80 and
+//! 0.2^0.5 = 0.45. [`Skew`] has both readings.
 
 /// How skewed the references are: P(page ≤ i) = (i/N)^exponent.
 #[derive(Clone, Copy, Debug, PartialEq)]

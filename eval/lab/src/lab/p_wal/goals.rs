@@ -12,8 +12,8 @@
 //! | a million records redone per second of a processor; by all processors 1.8 times as fast as by one thread, where there are two | [`RESTART`] |
 //! | a restart takes no longer than the setting | [`BOUND`] |
 //!
-//! A goal whose figure was not measured is left out. Those beside other stores are `compare`'s to judge, and the paper's ten times the serial log needs its
-//! sixteen cores: `--simulate 16`.
+//! A goal whose figure was not measured is left out. Those beside other stores are `compare`'s to judge, and
+//! the paper's ten times the serial log needs its sixteen cores: `--simulate 16`.
 
 use super::variant::Variant;
 use crate::lab::figures::{Goal, Point, Report};
@@ -120,7 +120,8 @@ fn is_ours(point: &Point, manner: &str) -> bool {
     point.series.strip_prefix(&*Variant::Ours.store_name()).is_some_and(|rest| rest.ends_with(manner))
 }
 
-/// Rates and latencies of the store on the real device: the best pipelined one with little enough in flight, and blocking clients in numbers.
+/// Rates and latencies of the store on the real device: the best pipelined one with little enough in flight,
+/// and blocking clients in numbers.
 fn on_the_store(points: &[Point]) -> Vec<Goal> {
     let mut goals = Vec::new();
     for (figure, least, longest) in

@@ -1,4 +1,5 @@
-//! A lone committer: how long a commit takes against one synchronous write of the device, which it cannot do without.
+//! A lone committer: how long a commit takes against one synchronous write of the device, which it cannot do
+//! without.
 
 use super::ground::Site;
 use super::micro::failed;

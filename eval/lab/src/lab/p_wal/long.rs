@@ -1,9 +1,10 @@
 //! Writing for long, with trim and without (§5.5, Fig. 15).
 //!
-//! Each writer has a file of two halves and fills one after the other, again and again. With trim, the half that it has
-//! just filled is discarded as soon as the other begins. The paper discards blocks of a device; here a hole is punched into a
-//! file, so the next write there allocates anew (as a log that really trimmed would have to). Flash that wears, or collects
-//! garbage, shows a falling curve; a model of a device has no age, and a cloud volume hides it.
+//! Each writer has a file of two halves and fills one after the other, again and again. With trim, the half
+//! that it has just filled is discarded as soon as the other begins. The paper discards blocks of a device;
+//! here a hole is punched into a file, so the next write there allocates anew (as a log that really trimmed
+//! would have to). Flash that wears, or collects garbage, shows a falling curve; a model of a device has no
+//! age, and a cloud volume hides it.
 
 use super::ground::Site;
 use azekura_base::PageBuf;

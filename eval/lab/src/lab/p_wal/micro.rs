@@ -1,18 +1,25 @@
-//! U-1 and U-10 as §5.2.1 has them, on the log alone: 65,536 pages of one 32-bit integer in memory, a lock for each, strict two-phase
-//! locking with early release, BEGIN and END records of 132 bytes, UPDATE records of 156, all with the log's own frames.
+//! U-1 and U-10 as §5.2.1 has them, on the log alone: 65,536 pages of one 32-bit integer in memory, a lock
+//! for each, strict two-phase locking with early release, BEGIN and END records of 132 bytes, UPDATE records
+//! of 156, all with the log's own frames.
 //!
-//! 1. Append BEGIN. For each page, in the order of their numbers (so that there is no deadlock): lock it, append UPDATE, change it.
-//! 2. Append END, queue the transaction with its commit LSN, leave that with the pages, and release the locks (Algorithms 2 and 3).
-//! 3. [`Pace::Groups`]: after every N transactions the worker writes its log itself, and goes on (Algorithm 1). [`Pace::Greedy`]: the log's
-//!    own threads write whenever something is there. [`Pace::Unasked`]: when it likes (epochs).
-//! 4. Transactions whose commit LSN the durable horizon has reached are known to be committed (Algorithm 4). A worker with a full window of
-//!    others waits; one without a window is a client that waits for each commit as it comes.
+//! 1. Append BEGIN. For each page, in the order of their numbers (so that there is no deadlock): lock it,
+//!    append UPDATE, change it.
+//! 2. Append END, queue the transaction with its commit LSN, leave that with the pages, and release the locks
+//!    (Algorithms 2 and 3).
+//! 3. [`Pace::Groups`]: after every N transactions the worker writes its log itself, and goes on (Algorithm
+//!    1). [`Pace::Greedy`]: the log's own threads write whenever something is there. [`Pace::Unasked`]: when
+//!    it likes (epochs).
+//! 4. Transactions whose commit LSN the durable horizon has reached are known to be committed (Algorithm 4).
+//!    A worker with a full window of others waits; one without a window is a client that waits for each
+//!    commit as it comes.
 //!
-//! Records name what they come [after](Order::After), as the store's do: an UPDATE after what its page was left with, BEGIN and END after nothing that
-//! their worker did not append itself. So workers draw LSNs in ranges; the paper's draw one for each record ([`Variant::lsn_range`]).
+//! Records name what they come [after](Order::After), as the store's do: an UPDATE after what its page was
+//! left with, BEGIN and END after nothing that their worker did not append itself. So workers draw LSNs in
+//! ranges; the paper's draw one for each record ([`Variant::lsn_range`]).
 //!
-//! The paper's workers have no window; here there is one, so that variants can be compared with the same work in flight.
-//! Chunks are multiples of 4 KiB here, of 512 bytes there: 16 transactions of U-1 fill one of 8,192 (there 7,168).
+//! The paper's workers have no window; here there is one, so that variants can be compared with the same work
+//! in flight. Chunks are multiples of 4 KiB here, of 512 bytes there: 16 transactions of U-1 fill one of
+//! 8,192 (there 7,168).
 
 use super::ground::Site;
 use super::usage::Usage;
@@ -146,7 +153,8 @@ impl Stretch {
     }
 }
 
-/// Before the measured stretch, so that segments are ready and recycled and the number of streams has had time to follow: this part of its length, but at least this.
+/// Before the measured stretch, so that segments are ready and recycled and the number of streams has had
+/// time to follow: this part of its length, but at least this.
 const WARM_UP: u32 = 2;
 const LEAST_WARM_UP: Duration = Duration::from_millis(250);
 
@@ -459,7 +467,8 @@ mod tests {
 
     const TRANSACTIONS: u64 = 160;
 
-    /// Transactions of one worker alone, in a log without threads of its own: each written before the next, or as many in flight as the window has.
+    /// Transactions of one worker alone, in a log without threads of its own: each written before the next,
+    /// or as many in flight as the window has.
     fn alone(variant: Variant, updates: usize, window: Option<usize>) -> Stretch {
         let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
         let options = WalOptions { background: false, ..variant.wal_options(1) };

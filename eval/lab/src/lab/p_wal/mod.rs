@@ -15,8 +15,9 @@
 //! | [`run`](mod@run) | a run of all of it | |
 //! | [`simulate`] | the log on a simulated machine | Fig. 7 |
 //!
-//! Every throughput comes with the work in flight, because more of it is more throughput: the paper's workers have no bound, here each has a
-//! window. Log variants, and the device's own limit for the same chunk size and number of writers, are measured in turns in one run.
+//! Every throughput comes with the work in flight, because more of it is more throughput: the paper's workers
+//! have no bound, here each has a window. Log variants, and the device's own limit for the same chunk size
+//! and number of writers, are measured in turns in one run.
 
 mod goals;
 pub mod ground;
@@ -106,7 +107,8 @@ pub struct Lab {
     pub devices: Vec<Choice>,
     /// Parts to run.
     pub parts: Vec<Part>,
-    /// The logs that are compared; on the real device also those that differ in how writes are submitted, if their like is here.
+    /// The logs that are compared; on the real device also those that differ in how writes are submitted, if
+    /// their like is here.
     pub variants: Vec<Variant>,
     /// Numbers of workers.
     pub workers: Vec<usize>,

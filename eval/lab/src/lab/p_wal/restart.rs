@@ -1,4 +1,5 @@
-//! How long recovery takes: reading the log back by merging and by sorting (§4), and a whole restart of the store.
+//! How long recovery takes: reading the log back by merging and by sorting (§4), and a whole restart of the
+//! store.
 
 use super::ground::{Ground, Site};
 use super::usage::Usage;
@@ -128,8 +129,8 @@ fn store(fs: &FaultFs, streams: usize, recovery_time: Duration) -> azekura::Buil
         .recovery_time(recovery_time)
 }
 
-/// Kills a store (in memory) after so many updates of 100 bytes in random order, none of them in a checkpoint, and opens it again, redoing by as many threads
-/// as it likes or by so many.
+/// Kills a store (in memory) after so many updates of 100 bytes in random order, none of them in a
+/// checkpoint, and opens it again, redoing by as many threads as it likes or by so many.
 ///
 /// # Errors
 ///
@@ -166,7 +167,8 @@ pub struct Undone {
     pub took: Duration,
 }
 
-/// Kills a store (in memory) while a transaction has changed so many rows in random order and has not ended; its restart undoes them.
+/// Kills a store (in memory) while a transaction has changed so many rows in random order and has not ended;
+/// its restart undoes them.
 ///
 /// # Errors
 ///
@@ -203,7 +205,8 @@ const UPDATE_LOG_BYTES: u64 = 150;
 /// Log that a store may keep for each second of its restart, as it counts itself.
 const LOG_BYTES_PER_S: f64 = (64 << 20) as f64;
 
-/// Kills a store that keeps its restart within `time`, once it has logged twice what it may keep for that, and opens it again.
+/// Kills a store that keeps its restart within `time`, once it has logged twice what it may keep for that,
+/// and opens it again.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
-//! The paper's Fig. 7 on a simulated machine: U-1 and U-10 on the log alone, with as many workers as the machine has processors, and modelled devices in
-//! the machine's own time.
+//! The paper's Fig. 7 on a simulated machine: U-1 and U-10 on the log alone, with as many workers as the
+//! machine has processors, and modelled devices in the machine's own time.
 //!
-//! The log is the shipped one with its own threads; workers are those of [`micro`]. Each worker has a processor, and so have the log's threads.
+//! The log is the shipped one with its own threads; workers are those of [`micro`]. Each worker has a
+//! processor, and so have the log's threads.
 
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_base::sync::time::Instant;
@@ -31,7 +32,8 @@ pub struct Simulated {
     pub profile: Profile,
     /// The devices.
     pub devices: Vec<DeviceModel>,
-    /// The logs; those with a number have room for so many transactions and no more in their buffer, and so write that many at a time.
+    /// The logs; those with a number have room for so many transactions and no more in their buffer, and so
+    /// write that many at a time.
     pub logs: Vec<(Variant, Option<usize>)>,
     /// Numbers of workers.
     pub workers: Vec<usize>,
@@ -114,7 +116,8 @@ impl Simulated {
         }
     }
 
-    /// The same with U-1 and U-10 on devices whose flushes are parallel: the paper's, one that is not at its limit so soon, and a drive of today.
+    /// The same with U-1 and U-10 on devices whose flushes are parallel: the paper's, one that is not at its
+    /// limit so soon, and a drive of today.
     #[must_use]
     pub fn on_parallel_devices(most: usize) -> Self {
         let devices = vec![DeviceModel::iodrive(), DeviceModel::iodrive_2x(), DeviceModel::plp()];
@@ -156,7 +159,8 @@ impl Simulated {
         })
     }
 
-    /// Transactions per second of so many real workers with the first of the logs, on the first of the devices, and nanoseconds of a processor for each.
+    /// Transactions per second of so many real workers with the first of the logs, on the first of the
+    /// devices, and nanoseconds of a processor for each.
     pub(crate) fn real(&self, workers: usize) -> Result<(f64, f64), BenchError> {
         let (Some(&(variant, group)), Some(&device), Some(&updates)) =
             (self.logs.first(), self.devices.first(), self.updates.first())
@@ -211,7 +215,8 @@ impl Simulated {
     }
 }
 
-/// Threads of the log that write. Where workers write their own streams their threads sleep; one processor is left for them, too.
+/// Threads of the log that write. Where workers write their own streams their threads sleep; one processor is
+/// left for them, too.
 const fn writers(variant: Variant, workers: usize) -> usize {
     match (variant.pace(), variant.streams(workers)) {
         (Pace::Greedy | Pace::Unasked, StreamCount::Fixed(streams)) => streams,
@@ -249,7 +254,8 @@ fn measure(
     }
     let wal =
         Wal::create(fs, Path::new("/wal"), identity, options).map_err(micro::failed("making the log"))?;
-    // Its thread makes segments ready: at no cost, or the device would do nothing else for the first tenths of a second.
+    // Its thread makes segments ready: at no cost, or the device would do nothing else for the first tenths
+    // of a second.
     thread::sleep(PREPARES);
     device.change(model);
     let (pages, until) = (Arc::new(Pages::default()), Instant::now() + warm + measured);

@@ -1,7 +1,7 @@
 //! The same questions to the whole store: U-1 and U-10 as updates of 65,536 rows of 4 bytes, and TPC-C.
 //!
-//! Here a record is what the store makes of it (some 60 bytes for a transaction of U-1), transactions go through the
-//! tree and the lock table, and the log writes greedily, whatever its number of streams.
+//! Here a record is what the store makes of it (some 60 bytes for a transaction of U-1), transactions go
+//! through the tree and the lock table, and the log writes greedily, whatever its number of streams.
 
 use super::ground::{Ground, Site};
 use super::variant::Variant;
@@ -24,7 +24,8 @@ use std::time::Duration;
 const CACHE_BYTES: usize = 512 << 20;
 /// Small, so that sixteen streams are soon opened.
 const SEGMENT_BYTES: u64 = 2 << 20;
-/// Before each measured stretch, so that segments are ready and pages are dirty already: this part of its length.
+/// Before each measured stretch, so that segments are ready and pages are dirty already: this part of its
+/// length.
 const WARM_UP: u32 = 4;
 
 /// One measurement to make.

@@ -7,7 +7,8 @@ use std::time::Duration;
 pub struct Usage {
     /// Time of processors.
     pub cpu: Duration,
-    /// How often a thread went to sleep or another one took its processor, where the system counts that (Linux). Of threads that live.
+    /// How often a thread went to sleep or another one took its processor, where the system counts that
+    /// (Linux). Of threads that live.
     pub switches: Option<u64>,
 }
 

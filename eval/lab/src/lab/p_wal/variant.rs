@@ -15,10 +15,12 @@ pub enum Variant {
     Ours,
     /// The same with one stream.
     OneStream,
-    /// P-WAL with remote-flush avoidance: a stream for each worker, written greedily, and a commit waits for others only if it rests on
-    /// something there. In the part `log`, whose transactions do not tell what they rest on, it waits as P-WAL does.
+    /// P-WAL with remote-flush avoidance: a stream for each worker, written greedily, and a commit waits for
+    /// others only if it rests on something there. In the part `log`, whose transactions do not tell what
+    /// they rest on, it waits as P-WAL does.
     Rfa,
-    /// [`Variant::Paper`] by io_uring and, where they can be had, atomic writes: in the place of the paper's P-WAL++.
+    /// [`Variant::Paper`] by io_uring and, where they can be had, atomic writes: in the place of the paper's
+    /// P-WAL++.
     PaperPlus,
     /// A serial log after Aether, with a commit thread.
     Serial,
@@ -108,8 +110,8 @@ impl Variant {
         }
     }
 
-    /// Transactions that a worker may have in flight where `window` is what the others may have. Epochs need many, or workers only wait
-    /// for their end.
+    /// Transactions that a worker may have in flight where `window` is what the others may have. Epochs need
+    /// many, or workers only wait for their end.
     #[must_use]
     pub const fn window(self, window: usize) -> usize {
         match self {
@@ -156,7 +158,8 @@ impl Variant {
         }
     }
 
-    /// Most LSNs that a worker draws at once: the paper's draws one for each record, ours as the store's log has it.
+    /// Most LSNs that a worker draws at once: the paper's draws one for each record, ours as the store's log
+    /// has it.
     #[must_use]
     pub fn lsn_range(self) -> u32 {
         match self {

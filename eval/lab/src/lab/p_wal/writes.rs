@@ -50,7 +50,8 @@ pub fn regions(site: &Site, writers: usize, bytes: u64) -> io::Result<Vec<Arc<dy
     (0..writers).map(region).collect()
 }
 
-/// `writers` write `io_bytes` each at a time, one write after the other, through their regions and again, for `time`.
+/// `writers` write `io_bytes` each at a time, one write after the other, through their regions and again, for
+/// `time`.
 ///
 /// # Errors
 ///

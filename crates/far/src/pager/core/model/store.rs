@@ -65,8 +65,8 @@ impl Store {
         orders
     }
 
-    /// Answers one run, one that somebody waits for or the longest waiting one of the others. The first so many of its pages are taken, if it is a put; the
-    /// others are refused.
+    /// Answers one run, one that somebody waits for or the longest waiting one of the others. The first so
+    /// many of its pages are taken, if it is a put; the others are refused.
     pub(super) fn answer(&self, urgent: bool, takes: usize) -> Vec<(Vec<Order>, Option<String>)> {
         let mut inner = self.inner();
         if (urgent || inner.bulk.is_empty())

@@ -1,8 +1,10 @@
-//! `conc_lock` of InnoDB 5.0 (`innodb_thread_concurrency`): only so many threads are let into the engine, in the order in
-//! which they came. Who is in may stay for a number of operations (`innodb_concurrency_tickets`).
+//! `conc_lock` of InnoDB 5.0 (`innodb_thread_concurrency`): only so many threads are let into the engine, in
+//! the order in which they came. Who is in may stay for a number of operations
+//! (`innodb_concurrency_tickets`).
 //!
-//! - **GATE-1** Nobody who waits here holds a lock of the store: a transaction is let in at its first operation and stays in to
-//!   its end. (InnoDB lets threads out when they wait for a lock, and between rows when their tickets are used up.)
+//! - **GATE-1** Nobody who waits here holds a lock of the store: a transaction is let in at its first
+//!   operation and stays in to its end. (InnoDB lets threads out when they wait for a lock, and between rows
+//!   when their tickets are used up.)
 
 use azekura_base::sync::atomic::Ordering::Acquire;
 use azekura_base::sync::{Mutex, WaitWord};

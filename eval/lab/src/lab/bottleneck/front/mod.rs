@@ -1,5 +1,5 @@
-//! A storage engine's upper side as InnoDB 5.0 had it, over the real store: the operations of the paper's Tables 2 and 3, and on the
-//! way of each the locks that the paper looks at.
+//! A storage engine's upper side as InnoDB 5.0 had it, over the real store: the operations of the paper's
+//! Tables 2 and 3, and on the way of each the locks that the paper looks at.
 //!
 //! | on the way | as in InnoDB | module |
 //! |---|---|---|
@@ -8,11 +8,13 @@
 //! | every row read by its key | `btr_search_latch` over the adaptive hash index | [`search`] |
 //! | what the hash index does not know, every scan, every change | the store's own transaction | `azekura` |
 //!
-//! The store needs none of this: its page cache has no such mutex, and inner pages are read without a latch. The lab puts it in front so
-//! that the paper's locks lie on the way of each operation again, as real code, and nothing else is changed.
+//! The store needs none of this: its page cache has no such mutex, and inner pages are read without a latch.
+//! The lab puts it in front so that the paper's locks lie on the way of each operation again, as real code,
+//! and nothing else is changed.
 //!
-//! Isolation: changes, and reads of what is then changed, go to the store under its locks. Reads by key that the hash index answers take
-//! no lock, like InnoDB's consistent reads: they see each row as the last transaction left it that came to its commit.
+//! Isolation: changes, and reads of what is then changed, go to the store under its locks. Reads by key that
+//! the hash index answers take no lock, like InnoDB's consistent reads: they see each row as the last
+//! transaction left it that came to its commit.
 
 pub mod admission;
 pub mod pool;
@@ -185,7 +187,8 @@ impl Front {
         Self { db, search, pool, gate, probes, row_work: Work::Nanoseconds(0) }
     }
 
-    /// Plain work of each operation on a row, beside what it does with locks and pages. Only a simulated machine takes time for it.
+    /// Plain work of each operation on a row, beside what it does with locks and pages. Only a simulated
+    /// machine takes time for it.
     #[must_use]
     pub const fn with_row_work(mut self, nanoseconds: u64) -> Self {
         self.row_work = Work::Nanoseconds(nanoseconds);
@@ -248,8 +251,8 @@ pub struct Session<'f> {
     misses: u32,
 }
 
-/// One of so many reads that the hash index could not answer makes it learn the row: what is asked for often is learnt soon,
-/// what is asked for once mostly not.
+/// One of so many reads that the hash index could not answer makes it learn the row: what is asked for often
+/// is learnt soon, what is asked for once mostly not.
 const LEARN_ONE_OF: u32 = 4_096;
 
 impl<'f> Session<'f> {
@@ -309,7 +312,8 @@ pub struct Statement<'s, 'f> {
 }
 
 impl Statement<'_, '_> {
-    /// The row of `key`: as the last transaction left it that came to its commit, or what this transaction made of it.
+    /// The row of `key`: as the last transaction left it that came to its commit, or what this transaction
+    /// made of it.
     ///
     /// # Errors
     ///

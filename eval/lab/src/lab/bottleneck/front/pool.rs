@@ -1,8 +1,9 @@
 //! `buf_pool` of InnoDB 5.0: one mutex over the table of pages and the list of their last uses.
 //!
-//! The store below has a page cache of its own without such a mutex; this one keeps account of the pages that an engine like
-//! InnoDB would touch: under one mutex a look into the page table, a count of uses, and, now and then, a move to the young
-//! end of the list. (InnoDB moves a page when it has not been moved for some time, here it is every eighth use.)
+//! The store below has a page cache of its own without such a mutex; this one keeps account of the pages that
+//! an engine like InnoDB would touch: under one mutex a look into the page table, a count of uses, and, now
+//! and then, a move to the young end of the list. (InnoDB moves a page when it has not been moved for some
+//! time, here it is every eighth use.)
 
 use azekura_latch::SyncMutex;
 use azekura_trace::Site;

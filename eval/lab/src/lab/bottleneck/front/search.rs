@@ -1,12 +1,14 @@
-//! The adaptive hash index of InnoDB 5.0 under `btr_search_latch`: rows that were asked for before are found by their keys
-//! without a walk down the tree.
+//! The adaptive hash index of InnoDB 5.0 under `btr_search_latch`: rows that were asked for before are found
+//! by their keys without a walk down the tree.
 //!
-//! As there, a change of a row leaves the structure of the index alone and needs the latch only shared: InnoDB's entries point at the
-//! record on its page, ours have a cell of their own. Exclusively it is latched for new keys.
+//! As there, a change of a row leaves the structure of the index alone and needs the latch only shared:
+//! InnoDB's entries point at the record on its page, ours have a cell of their own. Exclusively it is latched
+//! for new keys.
 //!
-//! - **SEARCH-1** What [`SearchIndex::guess`] finds is the row as the last transaction left it that came to its commit: it is
-//!   learnt under the store's shared lock on the row, and changed under the exclusive lock, just before the commit. (A
-//!   commit that has begun fails only when the log does, and the store takes no more commits then.)
+//! - **SEARCH-1** What [`SearchIndex::guess`] finds is the row as the last transaction left it that came to
+//!   its commit: it is learnt under the store's shared lock on the row, and changed under the exclusive lock,
+//!   just before the commit. (A commit that has begun fails only when the log does, and the store takes no
+//!   more commits then.)
 
 use super::Key;
 use azekura_base::sync::Mutex;
@@ -60,7 +62,8 @@ impl Latch {
     }
 }
 
-/// Hashed without a key by chance: which cells share cache lines is to be the same in each run of a simulation, and nobody chooses rows against it.
+/// Hashed without a key by chance: which cells share cache lines is to be the same in each run of a
+/// simulation, and nobody chooses rows against it.
 type Rows = HashMap<Key, Cell, BuildHasherDefault<DefaultHasher>>;
 /// A row, or none for now.
 type Cell = Mutex<Option<Arc<[u8]>>>;
@@ -71,7 +74,8 @@ pub trait SearchIndex: Send + Sync + std::fmt::Debug {
     fn guess(&self, key: &Key) -> Option<Arc<[u8]>>;
     /// Remembers a row that the caller has just read under its lock. Latches exclusively if the key is new.
     fn learn(&self, key: &Key, row: &[u8]);
-    /// Changes a row that the caller holds locked exclusively, if it was learnt; `None`: it is no more. Latches shared.
+    /// Changes a row that the caller holds locked exclusively, if it was learnt; `None`: it is no more.
+    /// Latches shared.
     fn change(&self, key: &Key, row: Option<&[u8]>);
     /// All rows that are known. Latches shared, for long: for checks.
     fn rows(&self) -> Vec<(Key, Arc<[u8]>)>;

@@ -1,5 +1,6 @@
-//! GCLOCK (Smith, TODS 1978; paper §2.2 and Fig. 5): a count per page, and a hand that takes one off each page it passes. Weak: a page seen once has
-//! to be passed once before it leaves, so scans and the tail push used pages out.
+//! GCLOCK (Smith, TODS 1978; paper §2.2 and Fig. 5): a count per page, and a hand that takes one off each
+//! page it passes. Weak: a page seen once has to be passed once before it leaves, so scans and the tail push
+//! used pages out.
 //!
 //! Counts are unbounded, as printed. A full turn of pinned frames ends the search, where the paper's waits.
 

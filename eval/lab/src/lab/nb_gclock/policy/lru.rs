@@ -1,4 +1,5 @@
-//! Least recently used. Weak: a scan longer than the pool empties it, and each hit moves a page in the one list, under the lock.
+//! Least recently used. Weak: a scan longer than the pool empties it, and each hit moves a page in the one
+//! list, under the lock.
 
 use super::Policy;
 use super::list::{Links, Queue};

@@ -23,8 +23,8 @@ pub trait Policy: Send {
     /// The page in this frame is used.
     fn hit(&mut self, frame: u32);
 
-    /// A frame for a page that has none: a free one, or one whose page leaves. `may_leave` says which may be taken; `None` if none
-    /// was found.
+    /// A frame for a page that has none: a free one, or one whose page leaves. `may_leave` says which may be
+    /// taken; `None` if none was found.
     fn admit(&mut self, page: u64, may_leave: &dyn Fn(u32) -> bool) -> Option<u32>;
 }
 

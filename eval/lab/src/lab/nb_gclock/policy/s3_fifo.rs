@@ -1,5 +1,6 @@
-//! S3-FIFO (Yang et al., SOSP 2023): a small FIFO of new pages (10 %), a main FIFO with second chances, and ids of what left the small one.
-//! Weak: a page used once in the small queue and then not before its id is forgotten; under a lock its lists cost as much as others'.
+//! S3-FIFO (Yang et al., SOSP 2023): a small FIFO of new pages (10 %), a main FIFO with second chances, and
+//! ids of what left the small one. Weak: a page used once in the small queue and then not before its id is
+//! forgotten; under a lock its lists cost as much as others'.
 
 use super::Policy;
 use super::ghost::Ghost;

@@ -1,5 +1,6 @@
-//! 2Q, full version (Johnson and Shasha, VLDB 1994), with the paper's K_in = 20 % and K_out = 30 % of the frames. Weak: what comes back later than
-//! K_out evictions is new again, and each hit in A_m moves a page in a list, under the lock.
+//! 2Q, full version (Johnson and Shasha, VLDB 1994), with the paper's K_in = 20 % and K_out = 30 % of the
+//! frames. Weak: what comes back later than K_out evictions is new again, and each hit in A_m moves a page in
+//! a list, under the lock.
 
 use super::Policy;
 use super::ghost::Ghost;
