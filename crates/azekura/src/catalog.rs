@@ -75,6 +75,11 @@ impl Catalog {
     pub(crate) fn reserve(&self, used: TreeId) {
         self.next_id.fetch_max(used.0 + 1, Relaxed);
     }
+
+    /// No table has this id or a larger one.
+    pub(crate) fn next_id(&self) -> u32 {
+        self.next_id.load(Relaxed)
+    }
 }
 
 /// The catalogue's value for a tree.

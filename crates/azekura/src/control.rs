@@ -8,6 +8,8 @@
 //! - **CONTROL-4** `durable_lsn`, `covered` and `redo_lsn` are of one moment: when the slot is written the
 //!   log is durable up to the first, and a sync of the page file has covered every batch up to the second. So
 //!   a log that ends below `durable_lsn` has lost records.
+//! - **CONTROL-5** A store without ranges is *closed*: all is in its pages, no log counts, and LSNs go on
+//!   above `durable_lsn`. It stays closed until the first record of the next run.
 //! - **CONTROL-3** `ranges` lists, oldest first, the incarnations whose log still counts. All but the last
 //!   have a fixed end (their cut, and the tails of workers that count above it); whatever else they hold
 //!   above it is void for ever (W5).
@@ -23,8 +25,10 @@ use azekura_wal::recovery::{LogRange, Tail};
 use crate::Error;
 
 /// Version of the whole on-disk format; a store with another one is refused.
-pub(crate) const FORMAT_VERSION: u32 = 4;
+pub(crate) const FORMAT_VERSION: u32 = 5;
 pub(crate) const CONTROL_NAME: &str = "CONTROL";
+/// Of a file that becomes CONTROL when it is complete.
+pub(crate) const NEW_CONTROL_NAME: &str = "CONTROL.new";
 
 const MAGIC: [u8; 8] = *b"AZEKURA\x01";
 const SLOT_BYTES: usize = 16 * 1024;
@@ -58,8 +62,12 @@ pub(crate) struct Control {
     pub(crate) scan_lsn: Lsn,
     /// No transaction below the checkpoint has this id or a larger one.
     pub(crate) next_txn: TxnId,
-    /// Streams that the device's measured flush parallelism asked for; 0 = not measured yet.
+    /// Streams that the last run has used; 0: there was none.
     pub(crate) streams: u64,
+    /// No table of a closed store has this id or a larger one.
+    pub(crate) next_tree: u32,
+    /// The newest incarnation of which anything may be in the log; 0: nothing was ever written.
+    pub(crate) incarnation: u32,
     /// The log was durable up to here when this was written: a log that is found to end below has lost
     /// records.
     pub(crate) durable_lsn: Lsn,
@@ -82,6 +90,8 @@ impl Control {
             self.scan_lsn.0,
             self.next_txn.0,
             self.streams,
+            self.next_tree.into(),
+            self.incarnation.into(),
             self.durable_lsn.0,
             self.covered,
             self.ranges.len() as u64,
@@ -117,6 +127,8 @@ impl Control {
             scan_lsn: Lsn(take_u64(input)?),
             next_txn: TxnId(take_u64(input)?),
             streams: take_u64(input)?,
+            next_tree: u32::try_from(take_u64(input)?).ok()?,
+            incarnation: u32::try_from(take_u64(input)?).ok()?,
             durable_lsn: Lsn(take_u64(input)?),
             covered: take_u64(input)?,
             ranges: Vec::new(),
@@ -137,8 +149,7 @@ impl Control {
         for _ in 0..take_u64(input)? {
             control.gaps.push(LsnGap { after: Lsn(take_u64(input)?), before: Lsn(take_u64(input)?) });
         }
-        let is_whole = input.is_empty() && !control.ranges.is_empty();
-        (is_whole && control.has_sound_numbers()).then_some(control)
+        (input.is_empty() && control.has_sound_numbers()).then_some(control)
     }
 
     /// Whether one more can be added to every number without an end, and taken from every LSN.
@@ -160,7 +171,9 @@ impl Control {
             && self.durable_lsn.0 <= MOST
             && self.covered <= MOST
             && self.gaps.iter().all(|gap| gap.after < gap.before && gap.before.0 <= MOST)
+            && self.incarnation < u32::MAX
             && self.ranges.iter().all(is_range)
+            && self.ranges.last().is_none_or(|r| r.incarnation <= self.incarnation)
     }
 
     /// Remembers a gap, and forgets the oldest if there are too many.
@@ -170,9 +183,34 @@ impl Control {
         self.gaps.push(gap);
     }
 
-    /// The incarnation that is being written (or was, before the crash).
-    pub(crate) fn incarnation(&self) -> u32 {
-        self.ranges.last().map_or(0, |r| r.incarnation)
+    /// The bytes of a slot that says so.
+    fn to_slot(&self, path: &Path) -> Result<PageBuf, Error> {
+        let body = self.encode();
+        if HEAD_BYTES + body.len() > SLOT_BYTES {
+            return Err(Error::Corrupt {
+                path: path.to_path_buf(),
+                offset: 0,
+                reason: format!("{} log ranges do not fit the control file", self.ranges.len()),
+            });
+        }
+        let mut slot = PageBuf::zeroed(SLOT_BYTES);
+        slot[..8].copy_from_slice(&MAGIC);
+        slot[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        slot[12..16].copy_from_slice(&(body.len() as u32).to_le_bytes());
+        let crc = checksum::crc32c_append(checksum::crc32c(&slot[..16]), &body);
+        slot[16..20].copy_from_slice(&crc.to_le_bytes());
+        slot[HEAD_BYTES..HEAD_BYTES + body.len()].copy_from_slice(&body);
+        Ok(slot)
+    }
+
+    /// Returns `true` if all is in the pages (CONTROL-5).
+    pub(crate) fn is_closed(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Returns `true` if nothing was ever written.
+    pub(crate) fn is_new(&self) -> bool {
+        self.incarnation == 0
     }
 }
 
@@ -210,24 +248,25 @@ pub(crate) struct ControlFile {
 }
 
 impl ControlFile {
-    /// Writes the first CONTROL of a new database: from then on the directory is one.
-    pub(crate) fn create(fs: &dyn Fs, dir: &Path, first: Control) -> Result<Self, Error> {
-        let path = dir.join(CONTROL_NAME);
+    /// Makes the CONTROL of a new database: once it has its name the directory is one. The name is not
+    /// durable yet.
+    pub(crate) fn create(fs: &dyn Fs, dir: &Path, first: Control) -> Result<(), Error> {
+        let path = dir.join(NEW_CONTROL_NAME);
         let io = |source| Error::io("create", &path, source);
         let file = fs.open(&path, OpenOptions { create: true, ..OpenOptions::default() }).map_err(io)?;
-        file.set_len(2 * SLOT_BYTES as u64).map_err(io)?;
+        // The whole length is written, so that no later write needs room.
+        file.write_zeroes(0, 2 * SLOT_BYTES as u64).map_err(io)?;
+        let slot = Control { sequence: 1, ..first }.to_slot(&path)?;
+        file.write_at(SLOT_BYTES as u64, &slot).map_err(io)?;
         file.sync().map_err(io)?;
-        fs.sync_dir(dir).map_err(io)?;
-        let mut control = Self { file, path, current: Control { sequence: 0, ..first.clone() } };
-        control.write(first)?;
-        Ok(control)
+        fs.rename(&path, &dir.join(CONTROL_NAME)).map_err(io)
     }
 
     /// Reads the newer valid slot.
-    pub(crate) fn open(fs: &dyn Fs, dir: &Path) -> Result<Self, Error> {
+    pub(crate) fn open(fs: &dyn Fs, dir: &Path, read_only: bool) -> Result<Self, Error> {
         let path = dir.join(CONTROL_NAME);
         let io = |source| Error::io("read", &path, source);
-        let file = fs.open(&path, OpenOptions::default()).map_err(io)?;
+        let file = fs.open(&path, OpenOptions::new().read_only(read_only)).map_err(io)?;
         let mut bytes = PageBuf::zeroed(2 * SLOT_BYTES);
         file.read_at(0, &mut bytes).map_err(io)?;
         let mut best: Option<Control> = None;
@@ -259,21 +298,7 @@ impl ControlFile {
     /// Writes `next` into the older slot (CONTROL-1); on failure the current one still holds.
     pub(crate) fn write(&mut self, mut next: Control) -> Result<(), Error> {
         next.sequence = self.current.sequence + 1;
-        let body = next.encode();
-        if HEAD_BYTES + body.len() > SLOT_BYTES {
-            return Err(Error::Corrupt {
-                path: self.path.clone(),
-                offset: 0,
-                reason: format!("{} log ranges do not fit the control file", next.ranges.len()),
-            });
-        }
-        let mut slot = PageBuf::zeroed(SLOT_BYTES);
-        slot[..8].copy_from_slice(&MAGIC);
-        slot[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-        slot[12..16].copy_from_slice(&(body.len() as u32).to_le_bytes());
-        let crc = checksum::crc32c_append(checksum::crc32c(&slot[..16]), &body);
-        slot[16..20].copy_from_slice(&crc.to_le_bytes());
-        slot[HEAD_BYTES..HEAD_BYTES + body.len()].copy_from_slice(&body);
+        let slot = next.to_slot(&self.path)?;
         let at = (next.sequence % 2) * SLOT_BYTES as u64;
         self.file.write_at_sync(at, &slot).map_err(|source| Error::io("write", &self.path, source))?;
         self.current = next;
@@ -295,6 +320,8 @@ mod tests {
             scan_lsn: Lsn(1),
             next_txn: TxnId(1),
             streams: 0,
+            next_tree: 1,
+            incarnation: 2,
             durable_lsn: Lsn(0),
             covered: 0,
             ranges: vec![LogRange::open(1, Lsn(1))],
@@ -304,7 +331,8 @@ mod tests {
 
     fn created(fs: &MemFs) -> ControlFile {
         fs.create_dir_all(Path::new("db")).unwrap();
-        ControlFile::create(fs, Path::new("db"), first()).unwrap()
+        ControlFile::create(fs, Path::new("db"), first()).unwrap();
+        ControlFile::open(fs, Path::new("db"), false).unwrap()
     }
 
     #[test]
@@ -320,14 +348,14 @@ mod tests {
             ..first()
         };
         control.write(second.clone()).unwrap();
-        let reopened = ControlFile::open(&fs, Path::new("db")).unwrap();
+        let reopened = ControlFile::open(&fs, Path::new("db"), true).unwrap();
         assert_eq!(reopened.current(), &Control { sequence: 2, ..second });
         // Sequence 2 lies in slot 0.
         control.file.write_at(HEAD_BYTES as u64 + 1, &[0xee]).unwrap();
-        let reopened = ControlFile::open(&fs, Path::new("db")).unwrap();
+        let reopened = ControlFile::open(&fs, Path::new("db"), true).unwrap();
         assert_eq!(reopened.current().redo_lsn, Lsn(1));
         control.file.write_at(SLOT_BYTES as u64 + 2, &[0xee]).unwrap();
-        assert!(matches!(ControlFile::open(&fs, Path::new("db")), Err(Error::Corrupt { .. })));
+        assert!(matches!(ControlFile::open(&fs, Path::new("db"), true), Err(Error::Corrupt { .. })));
     }
 
     #[test]
@@ -343,7 +371,7 @@ mod tests {
             let crc = checksum::crc32c_append(checksum::crc32c(&slot[..16]), body);
             slot[16..20].copy_from_slice(&crc.to_le_bytes());
             control.file.write_at(SLOT_BYTES as u64, &slot).unwrap();
-            let refused = ControlFile::open(&fs, Path::new("db")).unwrap_err();
+            let refused = ControlFile::open(&fs, Path::new("db"), true).unwrap_err();
             assert!(
                 matches!(refused, Error::UnsupportedFormat { found, supported: FORMAT_VERSION, .. } if found == version)
             );
@@ -371,7 +399,7 @@ mod tests {
         }
         assert_eq!((second.gaps.len(), second.gaps[0].after), (MOST_GAPS, Lsn(2)), "the oldest is forgotten");
         control.write(second.clone()).unwrap();
-        let reopened = ControlFile::open(&fs, Path::new("db")).unwrap();
+        let reopened = ControlFile::open(&fs, Path::new("db"), true).unwrap();
         assert_eq!(reopened.current(), &Control { sequence: 2, ..second });
     }
 

@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     pub(crate) active: ActiveList,
     pub(crate) states: StatePool,
     pub(crate) parked: Parked,
-    pub(crate) control: Mutex<ControlFile>,
+    pub(crate) control: Arc<Mutex<ControlFile>>,
     /// For keeping restarts short.
     pub(crate) restart_past: Mutex<Past>,
     pub(crate) undo_pace: UndoPace,
@@ -69,10 +69,10 @@ pub(crate) struct Parts {
     pub(crate) far: Option<Arc<FarTier>>,
     pub(crate) wal: Arc<Wal>,
     pub(crate) catalog: Catalog,
-    pub(crate) control: ControlFile,
+    pub(crate) control: Arc<Mutex<ControlFile>>,
     pub(crate) recovery: RecoveryReport,
     pub(crate) next_txn: TxnId,
-    /// Keeps a second writer out, also where the file LOCK was removed.
+    /// Keeps a second writer out.
     pub(crate) control_lock: Box<dyn FileLock>,
 }
 
@@ -151,6 +151,34 @@ impl Database {
         Self::builder().open(path)
     }
 
+    /// Opens the store in directory `path` for reading: see [`Builder::read_only`].
+    ///
+    /// ```
+    /// use azekura::{Database, Error, Table};
+    /// const STOCK: Table<str, u32> = Table::new("stock");
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// # let dir = std::env::temp_dir().join(format!("azekura-doc-read-{}", std::process::id()));
+    /// # let path = &dir;
+    /// Database::open(path)?.transact(|tx| tx.table(&STOCK)?.insert("rice", &120))?;
+    /// let (one, other) = (Database::open_read_only(path)?, Database::open_read_only(path)?);
+    /// for db in [one, other] {
+    ///     assert_eq!(db.transact(|tx| tx.table(&STOCK)?.get("rice"))?, Some(120));
+    ///     let refused = db.transact(|tx| tx.table(&STOCK)?.insert("rice", &0));
+    ///     assert!(matches!(refused, Err(Error::ReadOnly)));
+    /// }
+    /// # std::fs::remove_dir_all(dir).ok();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`Builder::open`].
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().read_only(true).open(path)
+    }
+
     /// A new store in memory.
     ///
     /// # Errors
@@ -161,7 +189,6 @@ impl Database {
     }
 
     pub(crate) fn open_with(path: &Path, options: Builder) -> Result<Self, Error> {
-        let lock = restart::take_directory(path, &options)?;
         let parts = restart::open(path, &options)?;
         let undo_pace = UndoPace::default();
         undo_pace.restarted(parts.recovery.undone, parts.recovery.undo_time);
@@ -177,7 +204,7 @@ impl Database {
             }),
             catalog: parts.catalog,
             active: ActiveList::new(),
-            control: Mutex::new(parts.control),
+            control: parts.control,
             restart_past: Mutex::default(),
             undo_pace,
             leftovers_gate: RwLock::new(()),
@@ -188,10 +215,10 @@ impl Database {
             states: StatePool::new(),
             parked: Parked::default(),
             options,
-            lifetime: Lifetime::new(vec![parts.control_lock, lock]),
+            lifetime: Lifetime::new(vec![parts.control_lock]),
         });
         shared.count_from_here();
-        let owners = Arc::new(Owners::start(&shared));
+        let owners = Arc::new(Owners::start(&shared)?);
         Ok(Self { owners, shared })
     }
 

@@ -81,8 +81,15 @@ pub enum Error {
         /// The transaction.
         txn: TxnId,
     },
-    /// Another process, or this one, has the store open.
-    #[error("{path} is open already: one process at a time, one `Database::open` in it (clone the handle)")]
+    /// The store was opened [read only](crate::Builder::read_only); nothing was changed. Open it for writing.
+    #[error("the store was opened read only and takes no changes")]
+    ReadOnly,
+    /// Another process, or this one, has the store open: for writing, or for reading where this opening wants
+    /// to write.
+    #[error(
+        "{path} is open already: one process at a time may write, with one `Database::open` (clone the \
+         handle), or several read"
+    )]
     InUse {
         /// The store's directory.
         path: PathBuf,
@@ -112,12 +119,31 @@ pub enum Error {
         /// What was wanted and how many frames there are.
         reason: String,
     },
-    /// The log cannot grow: the disk is full. Nothing of the refused operation happened; free space and go
-    /// on.
-    #[error("the log has no room for this change: {reason}")]
+    /// The log, or the page file, cannot grow: the disk is full, or the user's part of it. Nothing of the
+    /// refused operation happened; free space and go on.
+    #[error("the disk has no room for this change: {reason}")]
     LogFull {
         /// What could not be created.
         reason: String,
+    },
+    /// A write or a sync of the page file failed some time ago: what is on disk of the last changes is
+    /// unknown, so no changes are taken any more. What was committed is safe in the log; reads go on. Close
+    /// the store and open it again: that writes what may be lost once more.
+    #[error(
+        "a write or sync of the page file failed, and no more changes are taken; close the store and open it \
+         again"
+    )]
+    PagesFailed,
+    /// The lock is held, perhaps, by a transaction that failed and cannot be undone yet, because the disk has
+    /// no room for the log of that. Nobody waits for locks meanwhile. It is undone once there is room: free
+    /// some, and run the transaction again.
+    #[error(
+        "{transactions} rollbacks wait for room on the disk, so nobody waits for locks; free room and run it \
+         again"
+    )]
+    RollbackPending {
+        /// Transactions that are not undone yet.
+        transactions: usize,
     },
     /// An argument is out of its bounds.
     #[error("{0}")]
@@ -228,17 +254,20 @@ impl Error {
             | Self::CacheExhausted { .. }
             | Self::LogFull { .. }
             | Self::StillInUse { .. }
+            | Self::RollbackPending { .. }
             | Self::TransactionTimeout { .. }
             | Self::WouldWait { .. } => ErrorKind::Busy,
-            Self::Invalid(_) | Self::NotFound { .. } | Self::NoSuchTable { .. } | Self::Aborted { .. } => {
-                ErrorKind::Invalid
-            }
+            Self::ReadOnly
+            | Self::Invalid(_)
+            | Self::NotFound { .. }
+            | Self::NoSuchTable { .. }
+            | Self::Aborted { .. } => ErrorKind::Invalid,
             Self::UnsupportedFormat { .. } | Self::NotEmpty { .. } | Self::NotAscending { .. } => {
                 ErrorKind::Invalid
             }
             Self::Decode { .. } | Self::Corrupt { .. } | Self::CorruptPage { .. } => ErrorKind::Corrupt,
             Self::Io { .. } | Self::PageIo { .. } => ErrorKind::Io,
-            Self::Log(_) | Self::Closed | Self::Forked { .. } => ErrorKind::Closed,
+            Self::Log(_) | Self::PagesFailed | Self::Closed | Self::Forked { .. } => ErrorKind::Closed,
             Self::Other(_) => ErrorKind::Other,
         }
     }
@@ -296,6 +325,13 @@ impl From<WriteError> for Error {
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
+            StoreError::Failed { .. } => Self::PagesFailed,
+            // Only growth leaves nothing in doubt.
+            StoreError::Io { action: "make room for" | "make room in", ref source, .. }
+                if is_full(source) =>
+            {
+                Self::LogFull { reason: full_message(&error) }
+            }
             StoreError::Corrupt { page, .. } => Self::CorruptPage { page, reason: error.to_string() },
             other => Self::PageIo { reason: full_message(&other) },
         }
@@ -312,6 +348,12 @@ impl From<AppendError> for Error {
     fn from(error: AppendError) -> Self {
         match error {
             AppendError::Failed(failed) => failed.into(),
+            AppendError::Begin { ref source } if is_full(source) => {
+                Self::LogFull { reason: full_message(&error) }
+            }
+            AppendError::Begin { source } => {
+                Self::Io { action: "begin the log in", path: "wal".into(), source }
+            }
             AppendError::Full { .. } => Self::LogFull { reason: full_message(&error) },
             other => Self::Invalid(other.to_string()),
         }
@@ -347,8 +389,13 @@ impl From<ReplayError<Error>> for Error {
     }
 }
 
+/// Returns `true` if there was no room: on the disk, or in what the user may use of it.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// The message of an error and of its sources, outermost first.
-fn full_message(error: &dyn std::error::Error) -> String {
+pub(crate) fn full_message(error: &dyn std::error::Error) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -87,6 +87,14 @@ impl PageStore for FarTier {
         self.disk.sync()
     }
 
+    fn has_failed(&self) -> bool {
+        self.disk.has_failed()
+    }
+
+    fn make_room(&self, id: PageId) -> Result<(), StoreError> {
+        self.disk.make_room(id)
+    }
+
     fn stamp(&self, id: PageId) -> Option<u64> {
         Some(self.far.stamp(id.0))
     }

@@ -139,8 +139,13 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    pub(crate) fn start(shared: &Arc<Shared>) -> Self {
-        let threads = Arc::new(Threads::start(shared));
+    /// Begins the life of a store.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no thread.
+    pub(crate) fn start(shared: &Arc<Shared>) -> Result<Self, Error> {
+        let threads = Arc::new(Threads::start(shared)?);
         let stripe = |_| {
             CachePadded::new(Arc::new(Stripe {
                 shared: Arc::clone(shared),
@@ -150,7 +155,7 @@ impl Owners {
             }))
         };
         let stripes = (0..stripe_count()).map(stripe).collect();
-        Self { threads, stripes }
+        Ok(Self { threads, stripes })
     }
 
     /// Begins a use of the store, unless it is closed.
@@ -201,12 +206,14 @@ struct Threads {
 }
 
 impl Threads {
-    fn start(shared: &Arc<Shared>) -> Self {
-        let running = shared
-            .options
-            .background
-            .then(|| (Cleaner::spawn(Arc::clone(&shared.pool)), Checkpointer::spawn(Arc::clone(shared))));
-        Self { shared: Arc::clone(shared), running: Mutex::new(running) }
+    fn start(shared: &Arc<Shared>) -> Result<Self, Error> {
+        let spawn = || {
+            let cleaner = Cleaner::spawn(Arc::clone(&shared.pool))?;
+            Ok((cleaner, Checkpointer::spawn(Arc::clone(shared))?))
+        };
+        let running = shared.options.background.then(spawn).transpose();
+        let running = running.map_err(|e| Error::io("start a thread for", &shared.path, e))?;
+        Ok(Self { shared: Arc::clone(shared), running: Mutex::new(running) })
     }
 
     /// Stops the threads, takes a last checkpoint, closes the log, and unlocks the directory (LIFE-2).

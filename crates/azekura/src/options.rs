@@ -7,7 +7,7 @@ use std::time::Duration;
 use azekura_base::page;
 use azekura_base::sync::thread;
 use azekura_far::{AuthKey, FarCache};
-use azekura_io::{Fs, MemFs, OsFs};
+use azekura_io::{Fs, MemFs, OsFs, OverlayFs};
 use azekura_wal::lsn_range::MAX_RANGE;
 use azekura_wal::{LogProtocol, MAX_WORKERS, StreamCount, WalOptions, usual_workers};
 
@@ -40,6 +40,7 @@ pub struct Builder {
     pub(crate) segment_bytes: u64,
     pub(crate) durability: Durability,
     pub(crate) create: bool,
+    pub(crate) read_only: bool,
     pub(crate) background: bool,
     pub(crate) recovery_time: Duration,
     redo_threads: Option<usize>,
@@ -73,6 +74,7 @@ impl Default for Builder {
             segment_bytes: 16 << 20,
             durability: Durability::Immediate,
             create: true,
+            read_only: false,
             background: true,
             recovery_time: Duration::from_secs(2),
             redo_threads: None,
@@ -121,8 +123,8 @@ impl Builder {
         self
     }
 
-    /// Log files written side by side. Unless set it follows from the device's flush parallelism, measured
-    /// once.
+    /// Log files written side by side. Unless set, one at first; while the log is busy, other numbers are
+    /// tried, and the best is kept.
     #[must_use]
     pub fn wal_streams(mut self, streams: usize) -> Self {
         self.streams = StreamCount::Fixed(streams);
@@ -138,7 +140,8 @@ impl Builder {
         self
     }
 
-    /// Size of one log file in bytes; 16 MiB unless set, 2 MiB at least.
+    /// Largest size of a log file in bytes; 16 MiB unless set, 2 MiB at least. The first files of a run are
+    /// small, and each one that is filled makes the next twice as large.
     #[must_use]
     pub fn wal_segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
@@ -156,6 +159,16 @@ impl Builder {
     #[must_use]
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
+        self
+    }
+
+    /// Opens the store for reading only; no unless set. Nothing is written to its files, so they may lie on a
+    /// read-only mount, and several processes may read them at once; none can write meanwhile. Each call that
+    /// would change a row fails with [`Error::ReadOnly`]. A store that was not closed is recovered in memory,
+    /// each time anew. The store must exist.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
         self
     }
 
@@ -265,13 +278,19 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] when it is open elsewhere; [`Error::UnsupportedFormat`], [`Error::Corrupt`] and
+    /// [`Error::InUse`] when it is open elsewhere ([read only](Self::read_only): for writing);
+    /// [`Error::UnsupportedFormat`], [`Error::Corrupt`] and
     /// [`Error::CorruptPage`] name what is wrong where; [`Error::Invalid`] for settings out of bounds.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database, Error> {
         self.validate()?;
         let mut options = self;
         if let Some(mode) = options.file_mode {
             options.fs = Arc::new(OsFs::with_file_mode(mode));
+        }
+        if options.read_only {
+            options.redo_threads = Some(options.threads_to_redo());
+            options.background = false; // there is nothing to write
+            options.fs = Arc::new(OverlayFs::new(options.fs));
         }
         let path = path.as_ref();
         // Files are opened and made for as long as the store is open, whatever the working directory is by
@@ -367,7 +386,7 @@ fn default_cache_bytes(limit: Option<u64>) -> usize {
 }
 
 /// Frames that the deepest structure change, with its neighbours and space maps, may pin at once.
-const MIN_FRAMES: usize = 24;
+pub(crate) const MIN_FRAMES: usize = 24;
 const MAX_REDO_THREADS: usize = 64;
 /// Page reads that keep a flash device busy; measured, more bring nothing to redo.
 const READS_AT_ONCE: usize = 8;

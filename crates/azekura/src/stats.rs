@@ -32,8 +32,11 @@ pub struct Stats {
     /// Changes per second that a restart is counted on to undo, where its time is kept
     /// ([`recovery_time`](crate::Builder::recovery_time)).
     pub undo_per_second: f64,
-    /// The first error of a background activity, if there was one.
+    /// The first error of a background activity since one has succeeded.
     pub background_error: Option<String>,
+    /// Why the store takes no changes, or not all of them, if that is so: its log or its page file failed, or
+    /// a rollback waits for room on the disk.
+    pub degraded: Option<String>,
 }
 
 /// The page cache's part of [`Stats`].
@@ -197,6 +200,7 @@ impl Stats {
             undo_per_second: shared.undo_pace.per_second(),
             active_writers: shared.active.len(),
             background_error: shared.background_error.lock().clone(),
+            degraded: shared.degraded().map(|error| error.to_string()),
         }
     }
 }

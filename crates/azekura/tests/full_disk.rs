@@ -1,11 +1,11 @@
 //! A disk that has no room for more log: the change is refused by name, the transaction can be rolled back,
 //! reading goes on, and so does writing once there is room again.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use azekura::{Database, Error, ErrorKind, Table, Transaction};
-use azekura_io::FaultFs;
+use azekura_io::{FailKind, FaultFs, IoKind, IoRecord};
 
 const ROWS: Table<u32, [u8]> = Table::new("rows");
 const OTHER: Table<u32, u32> = Table::new("other");
@@ -19,7 +19,6 @@ fn open(fs: &FaultFs) -> Database {
         .wal_streams(2)
         .wal_segment_bytes(2 << 20)
         .background(false)
-        .lock_timeout(Duration::from_millis(20))
         .file_system(Arc::new(fs.clone()))
         .open("db")
         .expect("opens")
@@ -56,7 +55,7 @@ fn assert_goes_on(db: &Database, fs: &FaultFs, byte: u8) {
     fs.heal();
     write_all(db, byte).expect("there is room again");
     assert_content(db, byte);
-    assert_eq!(db.stats().parked_rollbacks, 0);
+    assert_eq!((db.stats().parked_rollbacks, db.stats().degraded), (0, None));
     let report = db.check(&mut |_, _| {}).expect("checks");
     assert!(report.is_clean(), "{report:?}");
 }
@@ -100,7 +99,8 @@ fn a_rollback_too_large_for_the_reserve_keeps_its_rows_locked_until_there_is_roo
         assert_eq!(db.transact(|tx| tx.table(&OTHER)?.get(&1)).expect("reads"), Some(1));
         let reader = db.begin().expect("begins");
         let read = reader.table(&ROWS).expect("opens").get(&0);
-        assert!(matches!(read, Err(Error::LockTimeout { .. })), "{read:?}");
+        assert!(matches!(read, Err(Error::RollbackPending { transactions: 1 })), "{read:?}");
+        assert!(db.stats().degraded.is_some_and(|why| why.contains("free room")));
         drop(reader);
         if round < 3 {
             assert_goes_on(&db, &fs, round + 1);
@@ -111,4 +111,158 @@ fn a_rollback_too_large_for_the_reserve_keeps_its_rows_locked_until_there_is_roo
     let db = open(&fs);
     assert_eq!(db.stats().recovery.losers, 1, "the restart undoes it");
     assert_content(&db, 3);
+}
+
+/// The changes that the log accepted can be applied: with no room from any moment on, a checkpoint of all
+/// that was committed has what it needs, and so has a restart. Rows can be removed meanwhile.
+#[test]
+fn what_was_committed_is_applied_on_a_full_disk() {
+    let mut refused = 0;
+    for full_from in (0..400).step_by(7) {
+        let fs = FaultFs::new();
+        let db = open(&fs);
+        let mut written = Vec::new();
+        for n in 0..400_u32 {
+            if n == full_from {
+                fs.full_from(1);
+            }
+            match db.transact(|tx| tx.table(&ROWS)?.insert(&n, &[n as u8; 700])) {
+                Ok(_) => written.push(n),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+                    refused += 1;
+                    break;
+                }
+            }
+        }
+        let read = |db: &Database| {
+            let keys = |tx: &Transaction| {
+                tx.table(&ROWS)?.iter().map(|row| Ok(row?.0)).collect::<Result<Vec<_>, _>>()
+            };
+            db.transact(keys).expect("reads")
+        };
+        if full_from > 0 {
+            db.checkpoint().unwrap_or_else(|error| panic!("full from {full_from}: {error}"));
+            assert_eq!(read(&db), written);
+            let first = written.remove(0);
+            assert!(db.transact(|tx| tx.table(&ROWS)?.remove(&first)).expect("removes").is_some());
+        }
+        // Killed, and opened on the disk that is still full: for reading, and in place.
+        let killed = fs.kill();
+        killed.full_from(1);
+        if written.is_empty() {
+            continue; // there is no table
+        }
+        let reader = Database::builder().cache_bytes(8 << 20).read_only(true);
+        let reader = reader.file_system(Arc::new(killed.clone())).open("db").expect("opens to read");
+        assert_eq!(read(&reader), written);
+        drop(reader);
+        let db = open(&killed);
+        assert_eq!(read(&db), written, "full from {full_from}");
+        db.close().expect("closes");
+    }
+    assert!(refused > 10, "{refused}: the disk was hardly ever full");
+}
+
+/// The file and the kind of a call, in words of `docs/failures.md`.
+fn call_in_words(io: &IoRecord) -> String {
+    let file = [("wal", "log"), ("pages", "pages"), ("dw", "double-write area"), ("CONTROL", "CONTROL")];
+    let file = file.iter().find(|(part, _)| io.path.contains(part)).map_or("directory", |(_, name)| name);
+    let call = match io.kind {
+        IoKind::Create | IoKind::CreateDir | IoKind::SyncDir | IoKind::Rename => "make a name",
+        IoKind::WriteAt | IoKind::WriteAtSync => "write",
+        IoKind::WriteZeroes | IoKind::SetLen => "grow",
+        IoKind::Sync => "sync",
+        _ => "remove",
+    };
+    format!("{file}: {call}")
+}
+
+/// The name of an error, or `ok`.
+fn name<T>(result: &Result<T, Error>) -> String {
+    let name =
+        |error: &Error| format!("{error:?}").split([' ', '(', '{']).next().unwrap_or_default().to_owned();
+    result.as_ref().err().map_or_else(|| "ok".to_owned(), |error| format!("`{}`", name(error)))
+}
+
+/// The consequences of a failed call: the store's call that got an error, and the results of later calls.
+type Outcome = [String; 4];
+
+/// A run in which the `n`-th call of the file system fails once; `None`: there are not so many.
+fn run_with_a_failure(closed: &FaultFs, n: u64, kind: FailKind) -> Option<(String, Outcome)> {
+    let fs = closed.kill();
+    let mut db = open(&fs);
+    fs.fail_at(n, kind);
+    let mut kept = vec![0];
+    let mut told = None;
+    let hit = |fs: &FaultFs| fs.last_ios().into_iter().find(|io| io.failure.is_some());
+    let put = |db: &Database, key: u32| {
+        db.transact(|tx| (0..3).try_for_each(|i| tx.table(&ROWS)?.insert(&(key + i), &[7; 900])))
+    };
+    for step in 1..=14_u32 {
+        let (call, result) = match step {
+            5 | 10 => ("checkpoint", db.checkpoint()),
+            14 => ("close", db.close()),
+            _ => ("commit", put(&db, step * 10)),
+        };
+        if call == "commit" && result.is_ok() {
+            kept.extend((0..3).map(|i| step * 10 + i));
+        }
+        if hit(&fs).is_some() {
+            told = Some((call, name(&result), result.is_ok()));
+            break;
+        }
+    }
+    let io = hit(&fs)?;
+    let (call, error, _) = told.expect("somebody made the call");
+    let mut outcome = [format!("{call}: {error}"), String::new(), String::new(), String::new()];
+    if call != "close" {
+        let write = put(&db, 500);
+        if write.is_ok() {
+            kept.extend(500..503);
+        }
+        let read = db.transact(|tx| tx.table(&ROWS)?.get(&0));
+        assert!(read.is_err() || matches!(&read, Ok(Some(_))), "{io}: a wrong answer");
+        let degraded = if db.stats().degraded.is_some() { "degraded" } else { "" };
+        outcome = [outcome[0].clone(), name(&write), name(&read), degraded.to_owned()];
+        let _ = db.close();
+    }
+    // Whatever it was: the next opening has all that was acknowledged, and takes changes.
+    drop(db);
+    db = open(&fs.kill());
+    let rows = db.transact(|tx| tx.table(&ROWS)?.iter().map(|row| Ok(row?.0)).collect::<Result<Vec<_>, _>>());
+    let rows = rows.expect("reads");
+    assert!(kept.iter().all(|key| rows.contains(key)), "{io}, {kind:?}: {kept:?} were kept, not {rows:?}");
+    put(&db, 600).expect("takes changes");
+    assert!(db.check(&mut |_, _| {}).expect("checks").is_clean());
+    Some((call_in_words(&io), outcome))
+}
+
+/// Each call of the file system fails once, in each way: what then happens is what `docs/failures.md` says.
+#[test]
+fn each_failed_call_leads_to_what_the_table_of_failures_says() {
+    let closed = FaultFs::new();
+    let db = open(&closed);
+    db.transact(|tx| tx.table(&ROWS)?.insert(&0, &[1; 10])).expect("writes");
+    db.close().expect("closes");
+    drop(db);
+    let mut table: BTreeMap<(String, &str), [BTreeSet<String>; 4]> = BTreeMap::new();
+    for (kind, error) in [(FailKind::Io, "EIO"), (FailKind::NoSpace, "ENOSPC"), (FailKind::Quota, "EDQUOT")] {
+        for n in 1.. {
+            let Some((call, outcome)) = run_with_a_failure(&closed, n, kind) else { break };
+            let cells = table.entry((call, error)).or_default();
+            cells.iter_mut().zip(outcome).filter(|(_, new)| !new.is_empty()).for_each(|(cell, new)| {
+                cell.insert(new);
+            });
+        }
+    }
+    let cell = |cell: &BTreeSet<String>| cell.iter().cloned().collect::<Vec<_>>().join(", ");
+    let row = |((call, error), cells): (&(String, &str), &[BTreeSet<String>; 4])| {
+        format!("| {call} | {error} | {} |\n", cells.each_ref().map(cell).join(" | "))
+    };
+    let found: String = table.iter().map(row).collect();
+    let documented = include_str!("../../../docs/failures.md");
+    let documented: String =
+        documented.lines().filter(|line| line.contains("| E")).map(|line| format!("{line}\n")).collect();
+    assert!(found == documented, "docs/failures.md differs from what was found:\n{found}");
 }

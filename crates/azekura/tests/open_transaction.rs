@@ -85,7 +85,7 @@ fn the_log_stays_short_beside_an_open_transaction_and_a_restart_undoes_it() {
         assert!(log_files * SEGMENT <= 32 * SEGMENT, "{log_files} files");
         // A kill, a recovery of that, a kill in it, and another recovery.
         let killed = fs.kill();
-        killed.cut_power_at(30 + round * 7);
+        killed.cut_power_at(2 + round);
         let builder = || Database::builder().page_size(4096).background(false).wal_segment_bytes(SEGMENT);
         let _ = builder().file_system(Arc::new(killed.clone())).open("db").map(std::mem::forget);
         let again = killed.crash(round);

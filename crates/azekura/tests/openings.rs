@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use azekura::{Database, Table};
+use azekura::{Database, Error, Table};
 use azekura_io::{CountingFs, FaultFs, MemFs};
 
 const ROWS: Table<u64, u64> = Table::new("rows");
@@ -72,6 +72,7 @@ fn run(runs: &Runs, count: u64) -> Vec<Held> {
             drop(db);
         } else {
             db.close().unwrap();
+            drop(db);
             assert_eq!(counting.counts().open_files, 0);
         }
     }
@@ -141,21 +142,20 @@ fn size(fs: &MemFs) -> (usize, u64) {
     (files.len(), files.iter().map(|(_, bytes)| bytes.len() as u64).sum())
 }
 
-/// Log files that a store does not need, whatever left them: the next opening removes them.
+/// Log files that a store does not need, whatever left them: the next opening that writes removes them.
 #[test]
 fn a_store_that_has_grown_is_brought_back_by_the_next_opening() {
     let fs = MemFs::new();
     let store = || open(&CountingFs::new(Arc::new(fs.clone())));
     put(&store(), 1);
-    put(&store(), 2);
-    store().close().unwrap();
+    let opened = store();
+    put(&opened, 2);
+    let log =
+        |(path, _): &(std::path::PathBuf, Vec<u8>)| path.parent().is_some_and(|dir| dir.ends_with("00"));
+    let (source, bytes) = fs.files(Path::new("/db")).unwrap().into_iter().rfind(log).unwrap();
+    opened.close().unwrap();
     let normal = size(&fs);
-    let (source, bytes) = fs
-        .files(Path::new("/db"))
-        .unwrap()
-        .into_iter()
-        .rfind(|(path, _)| path.parent().is_some_and(|dir| dir.ends_with("00")))
-        .unwrap();
+    assert!(!fs.files(Path::new("/db")).unwrap().iter().any(log), "a closed store needs no log");
     for extra in 0..40_u64 {
         let number = 1000 + extra;
         let path = source.with_file_name(format!("{number:016x}"));
@@ -168,5 +168,146 @@ fn a_store_that_has_grown_is_brought_back_by_the_next_opening() {
     put(&store, 3);
     assert_eq!(rows(&store), 3);
     store.close().unwrap();
-    assert!(size(&fs).0 <= normal.0 + 2, "{normal:?} became {:?}", size(&fs));
+    assert_eq!(size(&fs).0, normal.0, "{normal:?} became {:?}", size(&fs));
+}
+
+/// The most that a store of one row takes, open or closed.
+const SMALL: (usize, u64) = (6, 1 << 20);
+
+/// Opens a store with the usual settings.
+fn open_usual(fs: &CountingFs) -> Database {
+    Database::builder().file_system(Arc::new(fs.clone())).open("/db").unwrap()
+}
+
+#[test]
+fn a_small_store_is_small_and_made_by_four_syncs() {
+    let memory = MemFs::new();
+    let fs = CountingFs::new(Arc::new(memory.clone()));
+    let is_small = |what: &str| {
+        let held = (fs.counts().open_files as usize, size(&memory).1);
+        assert!(held.0 <= SMALL.0 && held.1 < SMALL.1, "{what}: {held:?}");
+    };
+    let db = open_usual(&fs);
+    assert!(fs.counts().syncs <= 4, "{:?}", fs.counts());
+    is_small("new");
+    put(&db, 1);
+    is_small("one row");
+    db.checkpoint().unwrap();
+    is_small("one row in its page");
+    db.close().unwrap();
+    is_small("closed");
+    drop(db);
+    assert_eq!(fs.counts().open_files, 0);
+    let db = open_usual(&fs);
+    assert_eq!(rows(&db), 1);
+    put(&db, 2);
+    is_small("opened and written again");
+}
+
+/// Counts of an opening with a look at a row, of a store with so many tables, closed by its last handle.
+fn opening_of(tables: u64) -> azekura_io::Counts {
+    let memory = MemFs::new();
+    {
+        let db = open_usual(&CountingFs::new(Arc::new(memory.clone())));
+        for n in 0..tables {
+            let name = format!("table {n}");
+            db.transact(|tx| tx.table(&Table::<u64, u64>::named(&name))?.insert(&n, &n)).unwrap();
+        }
+        put(&db, 7);
+    }
+    let fs = CountingFs::new(Arc::new(memory));
+    let db = open_usual(&fs);
+    let tx = db.begin().unwrap();
+    assert_eq!(tx.table(&ROWS).unwrap().get(&7).unwrap(), Some(7));
+    tx.commit().unwrap();
+    db.close().unwrap();
+    fs.counts()
+}
+
+#[test]
+fn a_clean_opening_reads_a_few_pages_and_writes_nothing() {
+    let (few, many) = (opening_of(1), opening_of(2_000));
+    for counts in [few, many] {
+        assert_eq!((counts.changes(), counts.bytes_written), (0, 0), "{counts:?}");
+        // CONTROL, the head of the double-write area, and the pages from the catalogue's root to the row.
+        assert!(counts.reads <= 8 && counts.bytes_read <= 128 << 10, "{counts:?}");
+    }
+    assert!(many.opened <= few.opened, "{many:?}");
+}
+
+/// A table that is made after a clean opening gets a number that none of the others has.
+#[test]
+fn tables_made_in_each_opening_are_different_ones() {
+    let memory = MemFs::new();
+    for n in 0..20_u64 {
+        let db = open(&CountingFs::new(Arc::new(memory.clone())));
+        let name = format!("table {n}");
+        db.transact(|tx| tx.table(&Table::<u64, u64>::named(&name))?.insert(&n, &n)).unwrap();
+        for m in 0..=n {
+            let name = format!("table {m}");
+            let found = db.transact(|tx| tx.table(&Table::<u64, u64>::named(&name))?.get(&m)).unwrap();
+            assert_eq!(found, Some(m));
+        }
+        assert!(db.check(&mut |_, _| {}).unwrap().is_clean());
+        if n % 3 > 0 {
+            db.close().unwrap();
+        }
+    }
+}
+
+fn read_only(fs: &CountingFs) -> Result<Database, Error> {
+    Database::builder().cache_bytes(1 << 20).read_only(true).file_system(Arc::new(fs.clone())).open("/db")
+}
+
+/// Reading needs no write, whatever state the store was left in, and several read at once.
+#[test]
+fn several_read_a_closed_or_killed_store_and_nothing_is_written() {
+    for is_killed in [false, true] {
+        let disk = FaultFs::new();
+        let db = open(&CountingFs::new(Arc::new(disk.clone())));
+        (0..50).for_each(|n| put(&db, n));
+        let open_writer = db.begin().unwrap();
+        open_writer.table(&ROWS).unwrap().insert(&1_000, &1).unwrap(); // a loser, if it is killed
+        let counting = CountingFs::new(Arc::new(disk.clone()));
+        assert!(matches!(read_only(&counting), Err(Error::InUse { .. })));
+        let disk = if is_killed {
+            db.transact(|tx| tx.table(&ROWS)?.insert(&1, &1)).unwrap(); // the loser's record is durable, too
+            disk.kill()
+        } else {
+            open_writer.abort().unwrap();
+            db.close().unwrap();
+            disk
+        };
+        let counting = CountingFs::new(Arc::new(disk.clone()));
+        // Any write would fail.
+        disk.fail_from(1, azekura_io::FailKind::Io);
+        let readers = [read_only(&counting).unwrap(), read_only(&counting).unwrap()];
+        for reader in &readers {
+            assert_eq!(rows(reader), 50);
+            assert_eq!(reader.table_names().unwrap(), ["rows"]);
+            assert!(reader.check(&mut |_, _| {}).unwrap().is_clean());
+            assert_eq!(reader.stats().recovery.losers, u64::from(is_killed));
+            let refused = [
+                reader.transact(|tx| tx.table(&ROWS)?.insert(&1, &2)).map(|_| ()),
+                reader.transact(|tx| tx.table(&ROWS)?.remove(&1)).map(|_| ()),
+                reader.transact(|tx| tx.drop_table("rows")).map(|_| ()),
+                reader.transact(|tx| tx.table(&Table::<u64, u64>::named("new"))?.insert(&1, &1)).map(|_| ()),
+            ];
+            for refused in refused {
+                assert!(matches!(refused, Err(Error::ReadOnly)), "{refused:?}");
+            }
+            reader.checkpoint().unwrap();
+        }
+        let writer =
+            || Database::builder().cache_bytes(1 << 20).file_system(Arc::new(disk.clone())).open("/db");
+        assert!(matches!(writer(), Err(Error::InUse { .. })), "while others read");
+        readers.iter().for_each(|reader| reader.close().unwrap());
+        drop(readers);
+        assert_eq!((counting.counts().changes(), counting.counts().open_files), (0, 0));
+        disk.heal();
+        assert_eq!(rows(&writer().unwrap()), 50);
+    }
+    let nothing = CountingFs::new(Arc::new(MemFs::new()));
+    assert!(matches!(read_only(&nothing), Err(Error::NotFound { .. })));
+    assert_eq!(nothing.counts().changes(), 0);
 }

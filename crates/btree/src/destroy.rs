@@ -30,7 +30,7 @@ impl Tree {
     ///
     /// [`TreeError::SpaceFull`], or what pool and log say.
     pub fn create(env: &Env, ctx: &mut WriteCtx<'_>, id: TreeId) -> Result<Self, TreeError> {
-        let found = env.space().find(env.pool(), 1)?;
+        let found = env.space().find_with_room(env.pool(), 1)?;
         let tree = Self { id, root: found.first };
         let (take, scratch, mut image) = (found.op(), empty_leaf(env.page_size(), tree), Vec::new());
         let image = PageOp::image_of(scratch.page(), &mut image);

@@ -108,7 +108,7 @@ fn write_run(
     want: u32,
     next: PageId,
 ) -> Result<(PageId, u32), TreeError> {
-    let found = env.space().find(env.pool(), want)?;
+    let found = env.space().find_with_room(env.pool(), want)?;
     let (first, count, take) = (found.first, found.count, found.op());
     let mut guards = vec![found.map];
     let mut fronts = Vec::new();

@@ -65,12 +65,15 @@ pub struct Cleaner {
 
 impl Cleaner {
     /// Starts a cleaner for `pool`. Without one, pages are written by misses and by [`BufferPool::clean`].
-    #[must_use]
-    pub fn spawn(pool: Arc<BufferPool>) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// The system gives no thread.
+    pub fn spawn(pool: Arc<BufferPool>) -> std::io::Result<Self> {
         pool.bell.word.word().store(ASLEEP, Relaxed);
         let cleaned = Arc::clone(&pool);
-        let thread = thread::Builder::new().name("azekura-cleaner".into()).spawn(move || run(&cleaned)).ok();
-        Self { pool, thread }
+        let thread = thread::Builder::new().name("azekura-cleaner".into()).spawn(move || run(&cleaned))?;
+        Ok(Self { pool, thread: Some(thread) })
     }
 }
 

@@ -52,12 +52,16 @@
 //! | module | noun |
 //! |---|---|
 //! | `area` | bytes of the double-write area |
+//! | `handle` | the descriptor of a slot |
 //! | `ledger` | who owns which slot, what a sync has covered, the first failure |
 //! | `repair` | what happens after opening |
+//! | `room` | space on the disk for batches to come |
 
 mod area;
+mod handle;
 mod ledger;
 mod repair;
+mod room;
 
 use std::io;
 use std::path::Path;
@@ -65,22 +69,24 @@ use std::sync::Arc;
 
 use azekura_base::page::PageWord;
 use azekura_base::sync::Mutex;
+use azekura_base::sync::atomic::AtomicBool;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use azekura_base::{PageBuf, PageId, PageWords, page};
 use azekura_io::{File, Fs, OpenOptions, create_dir_all_durable};
 
 pub use self::area::AreaShape;
 use self::area::{Area, HEAD_BYTES, SlotHead};
+use self::handle::SlotHandle;
 use self::ledger::{Ledger, OwnedSlot, Taken};
+use self::room::is_full;
 use crate::store::{PageStore, StoreError, read_and_copy, seal_batch, stored_checksum, verify};
 
 /// The file grows by its own length, but not by less,
-const LEAST_GROWTH: u64 = 1 << 20;
+const LEAST_GROWTH: u64 = 64 << 10;
 /// nor by more,
 const MOST_GROWTH: u64 = 8 << 20;
 /// and a page so far beyond the end leaves a hole.
 const MOST_ZEROES: u64 = 64 << 20;
-
 /// Pages in a file, with a double-write area beside it. See the module's head.
 ///
 /// ```
@@ -110,7 +116,11 @@ pub struct PageFile {
     area: Area,
     /// One handle for each slot, so that the kernel reports a lost write to the one who made it.
     slots: Vec<Place>,
+    /// Bytes of the area that are there; changed under `growing` only.
+    area_len: AtomicU64,
     ledger: Ledger,
+    /// The ledger holds a failure. Set once; read before pages are changed.
+    has_failed: AtomicBool,
     /// Bytes of the page file that may be read and written in place, a multiple of the page size; changed
     /// under `growing` only. Readers of it are all calls.
     len: AtomicU64,
@@ -225,6 +235,29 @@ impl PageFile {
         fs.sync_dir(dir).map_err(error("sync directory", dir, None, 0))
     }
 
+    /// Makes both files anew, with these pages, sealed and in order from page 0 on. The pages are durable
+    /// when it returns, the names and the area are not: its first growth syncs it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`]; or [`StoreError::Refused`] if `page_size` is none.
+    pub fn create_unnamed(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        page_size: usize,
+        pages: &PageBuf,
+    ) -> Result<(), StoreError> {
+        check_page_size(page_size, dir)?;
+        let area = Area { shape: AreaShape::for_page_size(page_size), page_size };
+        let place = Place::open(&*fs, &dir.join(Self::DOUBLE_WRITE_NAME), true)?;
+        let made = place.file.set_len(0).and_then(|()| place.file.write_at(0, &area.head()));
+        made.map_err(place.error("write the head of", None, 0))?;
+        let place = Place::open(&*fs, &dir.join(Self::NAME), true)?;
+        let made = place.file.set_len(0).and_then(|()| place.file.write_at(0, pages));
+        made.map_err(place.error("write the first pages of", Some(PageId(0)), 0))?;
+        place.sync()
+    }
+
     /// Opens both files, direct where the file system can. Costs one read; the [`PageFile::repair`] is due
     /// next.
     ///
@@ -235,16 +268,19 @@ impl PageFile {
     pub fn open(fs: Arc<dyn Fs>, dir: &Path, page_size: usize) -> Result<Self, StoreError> {
         check_page_size(page_size, dir)?;
         let path = dir.join(Self::DOUBLE_WRITE_NAME);
-        let area = read_area(&Place::open(&*fs, &path, false)?, page_size)?;
-        let slots: Result<Vec<_>, _> =
-            (0..area.shape.slots).map(|_| Place::open(&*fs, &path, false)).collect();
+        let place = Place::open(&*fs, &path, false)?;
+        let area = read_area(&place, page_size)?;
+        let area_len = AtomicU64::new(place.len()?);
+        let slots = SlotHandle::places(&fs, place, area.shape.slots as usize);
         let pages = Place::open(&*fs, &dir.join(Self::NAME), false)?;
         let len = pages.len()?.next_multiple_of(page_size as u64);
         Ok(Self {
             pages,
             area,
-            slots: slots?,
+            slots,
+            area_len,
             ledger: Ledger::new(area.shape.slots as usize),
+            has_failed: AtomicBool::new(false),
             len: AtomicU64::new(len),
             growing: Mutex::new(()),
             repairing: Mutex::new(()),
@@ -276,24 +312,15 @@ fn refused(path: &Path, (what, found, expected): area::Misfit) -> StoreError {
     StoreError::Refused { path: path.into(), what, found, expected }
 }
 
-/// Writes zeroes, and last the head that says the area is made.
+/// Writes the head; the slots come with their first use.
 fn make_area(place: &Place, area: Area) -> Result<(), StoreError> {
-    let at = area.slot_offset(0);
-    let zeroed = place.file.write_zeroes(0, area.len());
-    zeroed.map_err(place.error("make the double-write area", None, at))?;
-    place.sync()?;
     place.file.write_at_sync(0, &area.head()).map_err(place.error("write the head of", None, 0))
 }
 
 fn read_area(place: &Place, page_size: usize) -> Result<Area, StoreError> {
     let mut head = PageBuf::zeroed(HEAD_BYTES);
     place.read(0, &mut head, None)?;
-    let area = Area::from_head(&head, page_size).map_err(|misfit| refused(&place.path, misfit))?;
-    let len = place.len()?;
-    if len < area.len() {
-        return Err(refused(&place.path, ("length", len, area.len())));
-    }
-    Ok(area)
+    Area::from_head(&head, page_size).map_err(|misfit| refused(&place.path, misfit))
 }
 
 impl PageStore for PageFile {
@@ -358,10 +385,9 @@ impl PageStore for PageFile {
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
         let order = seal_batch(batch, self.area.page_size);
         self.repair()?;
-        for part in order.chunks(self.area.shape.pages_per_slot as usize) {
-            self.write_part(batch, part)?;
-        }
-        Ok(())
+        order
+            .chunks(self.area.shape.pages_per_slot as usize)
+            .try_for_each(|part| self.write_part(batch, part))
     }
 
     /// In place at once, neighbours in one write: no copies in the double-write area.
@@ -382,6 +408,14 @@ impl PageStore for PageFile {
 
     fn sync(&self) -> Result<(), StoreError> {
         self.cover(self.ledger.finished())
+    }
+
+    fn make_room(&self, id: PageId) -> Result<(), StoreError> {
+        self.make_room_for(id)
+    }
+
+    fn has_failed(&self) -> bool {
+        self.has_failed.load(Relaxed) // a look, which may be late
     }
 }
 
@@ -411,29 +445,50 @@ impl PageFile {
 
     /// Returns once a sync has covered this batch.
     fn cover(&self, batch: u64) -> Result<(), StoreError> {
-        self.ledger.cover(batch, || self.pages.sync())
+        let sync = || self.pages.sync().inspect_err(|_| self.has_failed.store(true, Relaxed));
+        self.ledger.cover(batch, sync)
     }
 
-    /// Writes pages that fit a slot; `part` are their indices in the batch, in the order of their ids.
+    /// Writes pages that fit a slot; `part` are their indices in the batch, in the order of their ids. If the
+    /// disk has no room for the slot, they are written a few at a time, by what is there of the first one.
     fn write_part(&self, batch: &[(PageId, PageBuf)], part: &[usize]) -> Result<(), StoreError> {
         if let Some(&last) = part.last() {
             self.grow_to_hold(batch[last].0)?;
         }
-        let mut slot = self.take_slot()?;
-        let head = self.fill_slot(&mut slot, part.iter().map(|&i| &batch[i]));
-        self.write_slot(&slot, head.pages.len())?;
-        self.write_places(&slot, &head.pages)?;
-        self.ledger.finish(slot);
+        let (slot, room) = self.take_slot(part.len())?;
+        let mut slot = Some(slot);
+        for part in part.chunks(room) {
+            let mut slot = match slot.take() {
+                Some(slot) => slot,
+                None => self.take_slot_with_room(room)?,
+            };
+            let head = self.fill_slot(&mut slot, part.iter().map(|&i| &batch[i]));
+            self.write_slot(&slot, head.pages.len())?;
+            self.write_places(&slot, &head.pages)?;
+            self.ledger.finish(slot);
+        }
         Ok(())
     }
 
-    fn take_slot(&self) -> Result<OwnedSlot, StoreError> {
+    fn take_any_slot(&self) -> Result<OwnedSlot, StoreError> {
         loop {
             match self.ledger.take()? {
                 Taken::Slot(slot) => return Ok(slot),
                 Taken::SyncFirst(batch) => self.cover(batch)?,
             }
         }
+    }
+
+    /// Marks the store as failed (DW-7).
+    fn fail(&self, error: StoreError) -> StoreError {
+        self.has_failed.store(true, Relaxed); // a look, which may be late
+        self.ledger.fail(error)
+    }
+
+    /// Marks the store as failed, unless the error says that the disk is full: then nothing is in doubt
+    /// (DW-7).
+    fn unless_full(&self, error: StoreError) -> StoreError {
+        if is_full(&error) { error } else { self.fail(error) }
     }
 
     /// Puts head and pages together in the slot's buffer.
@@ -459,7 +514,7 @@ impl PageFile {
     fn write_slot(&self, slot: &OwnedSlot, count: usize) -> Result<(), StoreError> {
         let (place, offset) = (&self.slots[slot.index], self.area.slot_offset(slot.index));
         let written = place.file.write_at_sync(offset, &slot.buffer[..self.area.page_at(count)]);
-        written.map_err(|e| self.ledger.fail(place.error("write slot of", None, offset)(e)))
+        written.map_err(|e| self.fail(place.error("write slot of", None, offset)(e)))
     }
 
     /// Step 2 of the module's head: the places, neighbours in one write.
@@ -477,7 +532,7 @@ impl PageFile {
     fn write_place(&self, first: PageId, bytes: &[u8]) -> Result<(), StoreError> {
         let offset = self.offset(first).unwrap_or(u64::MAX);
         let written = self.pages.file.write_at(offset, bytes);
-        written.map_err(|e| self.ledger.fail(self.pages.error("write", Some(first), offset)(e)))
+        written.map_err(|e| self.fail(self.pages.error("write", Some(first), offset)(e)))
     }
 
     /// Writes fresh pages that follow each other. What of them lies beyond the end makes the file longer: no
@@ -499,9 +554,7 @@ impl PageFile {
             .write_zeroes(from, offset.saturating_sub(from))
             .and_then(|()| self.pages.file.write_at(offset, bytes));
         if let Err(error) = written {
-            let is_full = error.kind() == io::ErrorKind::StorageFull;
-            let error = self.pages.error("write", Some(first), offset)(error);
-            return Err(if is_full { error } else { self.ledger.fail(error) }); // DW-7
+            return Err(self.unless_full(self.pages.error("write", Some(first), offset)(error)));
         }
         // Release: as in `grow`.
         self.len.store(end.max(len), Release);
@@ -531,9 +584,7 @@ impl PageFile {
         let target = end.max(len + len.clamp(LEAST_GROWTH, MOST_GROWTH));
         let from = len.max(end.saturating_sub(MOST_ZEROES));
         if let Err(error) = self.pages.file.write_zeroes(from, target.saturating_sub(from)) {
-            let is_full = error.kind() == io::ErrorKind::StorageFull;
-            let error = self.pages.error("make room for", Some(id), from)(error);
-            return Err(if is_full { error } else { self.ledger.fail(error) }); // DW-7
+            return Err(self.unless_full(self.pages.error("make room for", Some(id), from)(error)));
         }
         // Release: pairs with the Acquire loads of `len`; who sees it finds the zeroes written.
         self.len.store(target, Release);

@@ -43,7 +43,7 @@ use azekura_base::{Backoff, CachePadded, DurableLog, Lsn, PageId, PageWords, Str
 
 use crate::cleaner::CleanerBell;
 use crate::dirty_map::DirtyMap;
-use crate::error::{FixError, PoolError};
+use crate::error::{FixError, PoolError, WriteError};
 use crate::frame::{Frame, FrameId, Look, MAX_FRAMES, MAX_PAGE_ID, NO_BUFFER, look_fence, turn_of};
 use crate::free_frames::FreeFrames;
 use crate::guard::{ExclusiveGuard, OptimisticPage, PageGuard, Peek};
@@ -212,6 +212,22 @@ impl BufferPool {
             Ok(())
         })?;
         Ok(guard.exclusive())
+    }
+
+    /// Sees to it that this page, and those before it, can be written later though the disk is full by then.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Store`]: there is no room now; nothing was changed.
+    pub fn make_room(&self, page_id: PageId) -> Result<(), WriteError> {
+        Ok(self.store.make_room(page_id)?)
+    }
+
+    /// Returns `true` if the store has failed, so that no page will be written any more: changed pages stay
+    /// in the pool until it is gone. A load.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.store.has_failed()
     }
 
     /// Looks at a page that is in the pool, without pinning or latching it: writes no shared line but the

@@ -101,6 +101,21 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     /// again: the writes in question are in doubt for ever (W10).
     fn sync(&self) -> Result<(), StoreError>;
 
+    /// Sees to it that this page, and those before it, can be written later though the disk is full by then.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`]: there is no room now; nothing was changed.
+    fn make_room(&self, id: PageId) -> Result<(), StoreError> {
+        let _ = id;
+        Ok(())
+    }
+
+    /// Returns `true` if a write or a sync failed, so that no page will be written any more. A load.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
     /// Where the page's image stands now: writing the page moves it. `None`, and no cost, if the store has no
     /// use for pages that leave the pool; then [`PageStore::evicted`] is not called.
     fn stamp(&self, id: PageId) -> Option<u64> {

@@ -66,7 +66,7 @@ fn no_change_is_lost_and_no_page_passes_for_another() {
         let (pool, _) = pool(frames, hand);
         let pages = 3 * frames as u64;
         format_all(&pool, pages);
-        let cleaner = with_cleaner.then(|| Cleaner::spawn(Arc::clone(&pool)));
+        let cleaner = with_cleaner.then(|| Cleaner::spawn(Arc::clone(&pool)).expect("a thread"));
         let done: Vec<AtomicU64> = (0..pages).map(|_| AtomicU64::new(0)).collect();
         std::thread::scope(|s| {
             for thread in 0..3u64 {

@@ -25,6 +25,22 @@ impl StoreArguments {
         Ok(self.builder().open(path)?)
     }
 
+    /// Opens the store at `path` for reading: nothing in it is written.
+    pub(crate) fn open_to_read(&self, path: &Path) -> Result<Database> {
+        self.builder().read_only(true).open(path).map_err(|error| match error {
+            Error::NotFound { .. } => {
+                anyhow!("{error}; `azekura load {} TABLE FILE` makes one", path.display())
+            }
+            Error::InUse { .. } => anyhow!(
+                "{} is open for writing in another process. Ask that process: a server answers `INFO` and \
+                 `GET` (redis-cli -p PORT) and has a metrics endpoint, a program has `Database::stats` and \
+                 `Database::check`. Or close the store there, and try again",
+                path.display()
+            ),
+            error => error.into(),
+        })
+    }
+
     /// Opens the store at `path`; creates nothing.
     pub(crate) fn open_existing(&self, path: &Path) -> Result<Database> {
         self.builder().create(false).open(path).map_err(|error| match error {

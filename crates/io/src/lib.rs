@@ -29,6 +29,7 @@
 //! | [`os`] | `OsFs`: the operating system's files, direct or buffered |
 //! | [`submit`] | `SubmitFs`: the same, with io_uring and atomic writes where they can be had |
 //! | [`memory`] | `MemFs`: files in memory, every write durable at once |
+//! | [`overlay`] | `OverlayFs`: a layer that keeps changes in memory, above files that are only read |
 //! | [`counting`] | `CountingFs`: a layer that counts calls and bytes |
 //! | [`device`] | `DeviceFs`: a layer that takes as long as a modelled device, and the device's costs as a pure function |
 //! | [`fault`] | `FaultFs`: files on a disk that forgets, fails, fills up and loses power |
@@ -46,6 +47,7 @@ mod image;
 mod locks;
 pub mod memory;
 pub mod os;
+pub mod overlay;
 pub mod submit;
 mod tree;
 
@@ -56,4 +58,5 @@ pub use fault::{FailKind, FaultFs, IoKind, IoRecord};
 pub use fs::{File, FileLock, Fs, OpenOptions, create_dir_all_durable};
 pub use memory::MemFs;
 pub use os::OsFs;
+pub use overlay::OverlayFs;
 pub use submit::SubmitFs;

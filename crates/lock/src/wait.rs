@@ -133,6 +133,11 @@ impl LockTable {
         self.wake(&mut wakes);
     }
 
+    /// Lets waits begin again after [`LockTable::close_waits`]: every holder will release.
+    pub fn open_waits(&self) {
+        self.waits.lock().is_closed = false;
+    }
+
     /// The edges of `owner` in the waits-for graph, now.
     fn blockers_of(&self, waits: &Waits, owner: u32) -> Vec<u32> {
         let Some(place) = waits.place(owner) else { return Vec::new() };

@@ -130,7 +130,10 @@ impl Engine {
 
     /// Why the store takes no commits any more, or what else failed behind it.
     pub(crate) fn failure(&self) -> Option<String> {
-        self.failure.get().cloned().or_else(|| self.db.stats().background_error)
+        self.failure.get().cloned().or_else(|| {
+            let stats = self.db.stats();
+            stats.degraded.or(stats.background_error)
+        })
     }
 
     /// What a client is told of a failure; one after which nothing is committed is remembered.

@@ -122,6 +122,8 @@ impl Snapshot {
         counter(out, "log_written_bytes", "Bytes of log written", stats.log.written_bytes)?;
         gauge(out, "log_retained_bytes", "Bytes of log files kept", stats.log.retained_bytes)?;
         gauge(out, "log_durable_lsn", "Newest durable LSN", stats.log.durable_lsn)?;
+        let degraded = u64::from(stats.degraded.is_some());
+        gauge(out, "degraded", "1 if the store takes no changes, or not all of them", degraded)?;
         counter(out, "cache_misses", "Pages read in", stats.cache.misses)?;
         counter(out, "cache_evictions", "Pages evicted", stats.cache.evictions)?;
         gauge(out, "cache_dirty_pages", "Pages changed and not written", stats.cache.dirty_pages)?;

@@ -67,7 +67,7 @@ impl Bench {
         wal.trim(first_lsn)?;
         if self.incarnation == 1 {
             let stats = wal.stats();
-            println!("workers {}, streams {}, measured {:?}", stats.workers, stats.streams, stats.measured);
+            println!("workers {}, streams {}", stats.workers, stats.streams);
         }
         Ok(wal)
     }

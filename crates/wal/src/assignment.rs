@@ -10,18 +10,46 @@
 //!   stores the number before it opens the buffers, so by their latches he sees the new one.
 
 use azekura_base::sync::Arc;
-use azekura_base::sync::atomic::{AtomicUsize, Ordering::*};
+use azekura_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 /// The number of streams in use, shared by the log and its streams.
 #[derive(Clone, Debug)]
 pub(crate) struct Assignment {
     workers: usize,
     in_use: Arc<AtomicUsize>,
+    /// Workers that may have records: all, or those that had one. Set under the writer of the worker's
+    /// stream, never cleared.
+    open: Arc<Box<[AtomicBool]>>,
 }
 
 impl Assignment {
     pub(crate) fn new(workers: usize, streams: usize) -> Self {
-        Self { workers, in_use: Arc::new(AtomicUsize::new(streams.max(1))) }
+        Self::with_workers(workers, streams, true)
+    }
+
+    /// The same for workers that are opened one by one.
+    pub(crate) fn closed(workers: usize, streams: usize) -> Self {
+        Self::with_workers(workers, streams, false)
+    }
+
+    fn with_workers(workers: usize, streams: usize, are_open: bool) -> Self {
+        let open = (0..workers).map(|_| AtomicBool::new(are_open)).collect();
+        Self { workers, in_use: Arc::new(AtomicUsize::new(streams.max(1))), open: Arc::new(open) }
+    }
+
+    // Relaxed, here and below: read and written under the writer of the worker's stream, and by the changer,
+    // which holds all writers.
+    pub(crate) fn is_open(&self, worker: usize) -> bool {
+        self.open[worker].load(Relaxed)
+    }
+
+    pub(crate) fn open(&self, worker: usize) {
+        self.open[worker].store(true, Relaxed);
+    }
+
+    /// The workers of a stream that are open, if so many streams were in use.
+    pub(crate) fn open_of(&self, stream: usize, in_use: usize) -> u64 {
+        (stream..self.workers).step_by(in_use).filter(|&worker| self.is_open(worker)).count() as u64
     }
 
     /// Streams in use.

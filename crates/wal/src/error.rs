@@ -63,6 +63,13 @@ pub enum AppendError {
         /// The operating system's reason.
         source: io::Error,
     },
+    /// The log's directory, or the caller's note that this incarnation is written, could not be made; append
+    /// again when the cause is gone.
+    #[error("the log could not be begun")]
+    Begin {
+        /// The operating system's reason.
+        source: io::Error,
+    },
     /// The record can never be appended: split it.
     #[error("a record of {bytes} bytes; at most {max} fit, half of a worker's buffer")]
     TooLarge {
@@ -71,6 +78,20 @@ pub enum AppendError {
         /// Largest size.
         max: usize,
     },
+}
+
+impl From<WalError> for AppendError {
+    /// Of an error that came when the log was begun.
+    fn from(error: WalError) -> Self {
+        let source = match error {
+            WalError::Failed(failed) => return Self::Failed(failed),
+            WalError::Io { action, path, source } => {
+                io::Error::new(source.kind(), format!("{action} {}: {source}", path.display()))
+            }
+            other => io::Error::other(other.to_string()),
+        };
+        Self::Begin { source }
+    }
 }
 
 /// Why a log could not be replayed; `E` is the error of the caller's function.

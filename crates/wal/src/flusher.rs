@@ -136,8 +136,8 @@ fn prepare_until_stopped(log: &Log) {
 
 /// Looks at what flushes did, every now and then while there are any, and uses more or fewer streams.
 fn adapt_until_stopped(log: &Log) {
-    let policy = StreamPolicy::new(log.assignment.in_use(), log.streams.len());
-    let mut policy = if log.doubts_more_streams { policy.doubting() } else { policy };
+    // Nothing speaks for more than are used first: others are tried late.
+    let mut policy = StreamPolicy::new(log.assignment.in_use(), log.streams.len()).doubting();
     let mut before = log.seen();
     let processors = thread::available_parallelism().map_or(1, |n| n.get() as u64);
     // Acquire: pairs with the Release in `stop`.

@@ -46,7 +46,6 @@
 //! | `stream`, `segment` | flushes and files | 3.1.2 |
 //! | `flusher`, [`bell`] | background threads and how they are woken | |
 //! | `assignment`, `stream_change`, `adapt` | which worker belongs to which stream, and how many are used |  |
-//! | [`parallelism`] | how many streams the device deserves | 2.2, Figure 3 |
 //! | [`recovery`] | scan, merge, cut | 4.1-4.3, Figure 5 |
 //! | [`stats`], [`error`], `failure` | numbers, errors, the poison | |
 
@@ -68,12 +67,12 @@ mod log_buffer;
 pub mod lsn_range;
 mod manner;
 pub mod options;
-pub mod parallelism;
 pub mod record;
 pub mod recovery;
 mod room;
 mod segment;
 pub mod serial;
+mod sizes;
 pub mod stats;
 mod stream;
 mod stream_change;
@@ -86,9 +85,11 @@ pub use commit_point::CommitPoint;
 pub use error::{AppendError, ReplayError, WalError};
 pub use lsn_range::Order;
 pub use options::{
-    LogIdentity, LogProtocol, MAX_WORKERS, StreamCount, UnknownProtocol, WalOptions, WorkerId, usual_workers,
+    Begin, LogIdentity, LogProtocol, MAX_WORKERS, StreamCount, UnknownProtocol, WalOptions, WorkerId,
+    usual_workers,
 };
 pub use recovery::{LogRange, Replayed, Tail};
+pub use segment::remove_segments;
 pub use stats::WalStats;
 pub use ticket::Ticket;
 pub use wal::Wal;

@@ -15,10 +15,14 @@
 //! buffer, and all wait for its latch. Nothing here is called lock-free. Shown by stopping threads at every
 //! access: `eval/sim/tests/log.rs`.
 
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
 use azekura_base::sync::time::Instant;
 use azekura_base::{CachePadded, LogFailed, Lsn};
+use azekura_io::Fs;
 
 use crate::adapt::Seen;
 use crate::assignment::Assignment;
@@ -27,16 +31,43 @@ use crate::commit_gate::{Lead, Turn};
 use crate::commit_point::{CommitCounts, CommitPoint};
 use crate::durable_lsn::DurableHorizon;
 use crate::epoch::EpochClock;
-use crate::error::AppendError;
+use crate::error::{AppendError, WalError};
 use crate::failure::Failure;
 use crate::log_buffer::LogBuffer;
 use crate::lsn_range::Order;
-use crate::options::{Admission, LogProtocol, StreamCount, WalOptions, WorkerId};
-use crate::segment::SegmentStore;
+use crate::options::{Admission, LogIdentity, LogProtocol, StreamCount, WalOptions, WorkerId};
+use crate::segment::{SegmentStore, parse_stream};
 use crate::stats::StreamCounters;
 use crate::stream::{Stream, Taken};
 use crate::ticket::Wakers;
 use crate::worker_buffer::{Appended, Refused};
+
+/// The beginning of the log's directory: nothing is made there before the first record.
+#[derive(Debug)]
+pub(crate) struct LogStart {
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) dir: PathBuf,
+    pub(crate) identity: LogIdentity,
+    pub(crate) direct: bool,
+    pub(crate) has_begun: Mutex<bool>,
+}
+
+impl LogStart {
+    pub(crate) fn has_begun(&self) -> bool {
+        *self.has_begun.lock()
+    }
+
+    /// Directories of streams that this log has not.
+    pub(crate) fn find_orphans(&self, streams: usize) -> Result<Vec<SegmentStore>, WalError> {
+        let names = self.fs.list_dir(&self.dir).map_err(WalError::io("list", &self.dir))?;
+        let numbers = names.iter().filter_map(|name| parse_stream(name));
+        let orphans = numbers.filter(|&stream| stream as usize >= streams).map(|stream| {
+            let store = SegmentStore::new(&self.fs, &self.dir, stream, self.identity, self.direct, None);
+            store.start().map(|()| store)
+        });
+        orphans.collect()
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Log {
@@ -51,13 +82,11 @@ pub(crate) struct Log {
     pub(crate) changing: Mutex<()>,
     /// How often it was.
     pub(crate) stream_changes: AtomicU64,
-    /// The device was measured, or an earlier run has found, that more than were in use first are most likely
-    /// not better.
-    pub(crate) doubts_more_streams: bool,
     /// Of the thread that adapts it, if there is one.
     pub(crate) adapter: Bell,
     /// Directories that an earlier run with more streams has left.
-    pub(crate) orphans: Vec<SegmentStore>,
+    pub(crate) orphans: OnceLock<Vec<SegmentStore>>,
+    pub(crate) start: LogStart,
     pub(crate) failure: Failure,
     pub(crate) wakers: Wakers,
     /// One for each worker.
@@ -114,7 +143,7 @@ impl Log {
                 }
                 Err(Refused::NotAdmitting) => {
                     let full = stream();
-                    let made = self.make_space(full, worker.admission());
+                    let made = self.make_space(full, buffer.worker(), worker.admission(), body.len());
                     // If the worker has got another stream meanwhile, that one may have room.
                     if std::ptr::eq(full, stream()) {
                         made?;
@@ -138,16 +167,43 @@ impl Log {
         Ok(CommitPoint::of_worker(done.lsn, worker, done.rests_on))
     }
 
-    /// Makes a segment ready and opens the stream's buffers (W11).
-    fn make_space(&self, stream: &Stream, needed: Admission) -> Result<(), AppendError> {
+    /// Makes a segment ready and opens the stream's buffers, the worker's too (W11).
+    fn make_space(
+        &self,
+        stream: &Stream,
+        worker: usize,
+        needed: Admission,
+        body_bytes: usize,
+    ) -> Result<(), AppendError> {
+        stream.store.start()?;
+        stream.want(worker, body_bytes);
         let made = stream.store.prepare_one();
-        stream.reopen(&mut stream.writer(), &self.buffers);
+        if made.is_ok() || self.start.has_begun() {
+            self.begin()?;
+            stream.reopen_for(&mut stream.writer(), &self.buffers, worker, needed);
+        }
         match made {
-            Err(source) if !stream.admits(needed) => {
+            Err(source) if !stream.takes(worker, needed, body_bytes) => {
+                stream.give_up_wanting();
                 Err(AppendError::Full { needed: self.options.segment_size(), source })
             }
             _ => Ok(()),
         }
+    }
+
+    /// Has the caller of [`Wal::create`](crate::Wal::create) note that this incarnation is written, once,
+    /// before its first chunk (W5); and looks for what earlier runs with more streams have left.
+    pub(crate) fn begin(&self) -> Result<(), AppendError> {
+        let mut has_begun = self.start.has_begun.lock();
+        if *has_begun {
+            return Ok(());
+        }
+        if let Some(begin) = &self.options.begin {
+            begin.call().map_err(|source| AppendError::Begin { source })?;
+        }
+        let _ = self.orphans.set(self.start.find_orphans(self.streams.len())?);
+        *has_begun = true;
+        Ok(())
     }
 
     /// Blocks until everything up to `lsn`, or everything drawn so far if that is less, is durable.

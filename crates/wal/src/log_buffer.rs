@@ -111,6 +111,13 @@ impl LogBuffer {
         }
     }
 
+    /// See [`WorkerBuffer::set_limit`]; the serial log's buffer always has its full size.
+    pub(crate) fn set_limit(&self, bytes: usize) {
+        if let Self::Worker(buffer) = self {
+            buffer.set_limit(bytes);
+        }
+    }
+
     pub(crate) fn totals(&self) -> Totals {
         match self {
             Self::Worker(buffer) => buffer.totals(),

@@ -1,5 +1,7 @@
 //! What the log is told when it is created.
 
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::Lsn;
@@ -12,19 +14,20 @@ use crate::lsn_range::MAX_RANGE;
 
 /// Most workers, and most streams, that a log can have.
 pub const MAX_WORKERS: usize = 256;
+/// The smallest first segment: it has room for chunks of small buffers, and for the reserve.
+const LEAST_SEGMENT_BYTES: u64 = 64 << 10;
 /// Streams are two decimal digits in the directory.
 pub const MAX_STREAMS: usize = 64;
 
 /// How many files are written at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamCount {
-    /// As many as are good. Measured when the log is created (about 50 ms): more than one only where
-    /// concurrent synchronous writes do not slow each other down, see [`parallelism`](crate::parallelism).
-    /// While the log is written (with `background`), more or fewer are tried now and then, more often when
-    /// the device comes to behave otherwise, and what makes commits quicker is kept.
+    /// As many as are good, beginning with one. While the log is written (with `background`), more or fewer
+    /// are tried now and then, more often when the device comes to behave otherwise, and what makes commits
+    /// quicker is kept.
     Auto,
-    /// The same, beginning with this many (or with the number of workers, if that is less) instead of
-    /// measuring: an earlier run's finding.
+    /// The same, beginning with this many (or with the number of workers, if that is less): an earlier run's
+    /// finding. At most twice as many are tried.
     AutoFrom(usize),
     /// This many, at least 1, at most the number of workers.
     Fixed(usize),
@@ -141,10 +144,39 @@ pub struct WalOptions {
     /// Most LSNs that a worker draws at once, see [`lsn_range`](crate::lsn_range): with 1 each record draws
     /// its own. A serial log draws for groups.
     pub lsn_range: u32,
+    /// Size of the first segments, at least 64 KiB; each segment that is filled makes the next one twice as
+    /// large, up to `segment_bytes`, and buffers hold little as long as segments are small. `None`: all have
+    /// their full size. A serial log's always have.
+    pub first_segment_bytes: Option<u64>,
+    /// Called once, before the first chunk is written; until then the log makes no file. `None`: the log is
+    /// begun when it is created.
+    pub begin: Option<Begin>,
+}
+
+/// The call of the log's owner before the first chunk of an incarnation is written: the owner notes durably
+/// that there is this incarnation (W5).
+#[derive(Clone)]
+pub struct Begin(Arc<dyn Fn() -> io::Result<()> + Send + Sync>);
+
+impl Begin {
+    /// Has `note` called; if it fails, it is called again later. It must not use the log.
+    pub fn new(note: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(note))
+    }
+
+    pub(crate) fn call(&self) -> io::Result<()> {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for Begin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Begin")
+    }
 }
 
 impl Default for WalOptions {
-    /// P-WAL, as many workers as stripes of threads, streams measured, 16-MiB segments, 1-MiB buffers,
+    /// P-WAL, as many workers as stripes of threads, one stream at first, 16-MiB segments, 1-MiB buffers,
     /// threads, 10 ms, direct, ranges of up to 64 LSNs.
     fn default() -> Self {
         Self {
@@ -157,6 +189,8 @@ impl Default for WalOptions {
             max_delay: Duration::from_millis(10),
             direct: true,
             lsn_range: 64,
+            first_segment_bytes: None,
+            begin: None,
         }
     }
 }
@@ -198,6 +232,12 @@ impl WalOptions {
     /// Size of a segment file.
     pub(crate) const fn segment_size(&self) -> u64 {
         self.segment_bytes.next_multiple_of(UNIT_BYTES as u64)
+    }
+
+    /// Size of the first segments, if they are to grow.
+    pub(crate) fn first_segment(&self) -> Option<u64> {
+        let first = self.first_segment_bytes.filter(|_| self.protocol != LogProtocol::Serial)?;
+        Some(first.max(LEAST_SEGMENT_BYTES).next_multiple_of(UNIT_BYTES as u64))
     }
 
     /// Refuses settings that cannot work.

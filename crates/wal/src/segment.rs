@@ -12,15 +12,15 @@
 //!
 //! - **SEGMENT-1** A sequence number is never used twice in one incarnation, and a new incarnation uses
 //!   numbers above every file that is there, so stale chunks never fit their new place (CHUNK-1).
-//! - **SEGMENT-2** (W11) Records are admitted to the buffers only while [`SegmentStore::usable_bytes`] covers
+//! - **SEGMENT-2** (W11) Records are admitted to the buffers only while the prepared segments have room for
 //!   what the buffers can hold, *and* a flush on its way that is not placed yet. So what has an LSN always
 //!   has a place on disk.
 //! - **SEGMENT-4** A stream keeps as many segments as its log needed at the last few trims of this run, so a
 //!   log that grows and is trimmed in turns neither removes nor makes files. Both delay the log's writes: a
 //!   file system that is mounted with `discard` reports every removed block to the device. Segments of
 //!   earlier runs do not count as needed: otherwise each opening would keep one file more than the one
-//!   before.
-//! - **SEGMENT-3** Of what is prepared, the last [`Sizes::reserve`] bytes admit only records that undo: a
+//!   before. A spare file that is smaller than the segments made now is removed.
+//! - **SEGMENT-3** Of what is prepared, the last bytes, a reserve, admit only records that undo: a
 //!   transaction that meets a full disk can be rolled back, up to that much log for each stream, and the
 //!   store goes on.
 
@@ -36,6 +36,7 @@ use crate::chunk::{HEADER_BYTES, Header, Place, UNIT_BYTES};
 use crate::error::WalError;
 use crate::options::{Admission, LogIdentity};
 use crate::recovery::scan;
+use crate::sizes::Sizes;
 
 /// Directory of a stream.
 pub(crate) fn stream_dir(dir: &Path, stream: u32) -> PathBuf {
@@ -64,38 +65,7 @@ pub(crate) struct Segment {
     pub(crate) number: u64,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn File>,
-}
-
-/// Sizes that the store needs to know.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
-    /// Of a segment.
-    pub(crate) segment: u64,
-    /// Of a chunk with one full buffer.
-    pub(crate) chunk: u64,
-    /// Of all of the stream's buffers, full, each in a chunk of its own.
-    pub(crate) flush: u64,
-    /// Of what only undoing may use.
-    pub(crate) reserve: u64,
-}
-
-impl Sizes {
-    /// Ready segments wanted at all times: enough for two whole flushes and the reserve, whatever is left of
-    /// the current one.
-    pub(crate) const fn ready_segments(&self) -> usize {
-        (2 * self.flush + self.reserve).div_ceil(self.segment - self.chunk) as usize
-    }
-
-    /// Whom to let in when flushes can place `usable` bytes and `flushes` of them are to be counted on.
-    pub(crate) const fn admission(&self, usable: u64, flushes: u64) -> Admission {
-        if usable >= flushes * self.flush + self.reserve {
-            Admission::All
-        } else if usable >= flushes * self.flush {
-            Admission::Undo
-        } else {
-            Admission::None
-        }
-    }
+    pub(crate) bytes: u64,
 }
 
 /// A file that is not written any more.
@@ -117,7 +87,12 @@ struct State {
     ready: VecDeque<Segment>,
     sealed: VecDeque<Retired>,
     old: Vec<Retired>,
-    spare: Vec<PathBuf>,
+    /// With their bytes.
+    spare: Vec<(PathBuf, u64)>,
+    /// The directory is there, and was looked at.
+    is_started: bool,
+    /// `None`: nobody writes here in this run.
+    sizes: Option<Sizes>,
     /// Sealed segments before each of the last [`TRIMS`] trims that released any.
     needed: VecDeque<usize>,
     next_number: u64,
@@ -130,6 +105,25 @@ impl State {
     fn note_trim(&mut self, sealed_before: usize) {
         self.needed.truncate(TRIMS - 1);
         self.needed.push_front(sealed_before);
+    }
+
+    /// Bytes that flushes can certainly place by chunks of at most `chunk` bytes.
+    fn usable(&self, rest: u64, chunk: u64) -> u64 {
+        // A segment's end is left when a chunk of one buffer does not fit, so up to a chunk of each may be
+        // wasted.
+        let ready = self.ready.iter().map(|segment| segment.bytes);
+        ready.chain([rest]).map(|bytes| bytes.saturating_sub(chunk)).sum()
+    }
+
+    fn is_short(&self) -> bool {
+        self.sizes.is_some_and(|sizes| self.usable(0, sizes.next.chunk()) < sizes.wanted_bytes())
+    }
+
+    fn wants_spare(&self, file_bytes: u64) -> bool {
+        self.sizes.is_some_and(|sizes| {
+            file_bytes >= sizes.next.segment
+                && self.spare.len() + self.ready.len() < sizes.ready_segments() + self.missing()
+        })
     }
 
     /// How many segments more the log needs before it is as large again as it was (SEGMENT-4).
@@ -145,9 +139,8 @@ pub(crate) struct SegmentStore {
     dir: PathBuf,
     stream: u32,
     database_id: u64,
+    incarnation: u32,
     direct: bool,
-    /// `None`: nobody writes here in this run.
-    sizes: Option<Sizes>,
     state: Mutex<State>,
     /// Held while a segment is made, so that two threads do not make the same.
     preparing: Mutex<()>,
@@ -165,41 +158,55 @@ enum Found {
 }
 
 impl SegmentStore {
-    /// Looks at what is in the directory, creating it when `sizes` say that it will be written.
-    pub(crate) fn open(
+    /// A store that touches no file before it is [started](Self::start). `sizes`: it will be written.
+    pub(crate) fn new(
         fs: &Arc<dyn Fs>,
         wal_dir: &Path,
         stream: u32,
         identity: LogIdentity,
         direct: bool,
         sizes: Option<Sizes>,
-    ) -> Result<Self, WalError> {
-        let dir = stream_dir(wal_dir, stream);
-        if sizes.is_some() {
-            azekura_io::create_dir_all_durable(&**fs, &dir).map_err(WalError::io("create", &dir))?;
-        }
-        let store = Self {
+    ) -> Self {
+        Self {
             fs: Arc::clone(fs),
-            dir,
+            dir: stream_dir(wal_dir, stream),
             stream,
             database_id: identity.database_id,
+            incarnation: identity.incarnation,
             direct,
-            sizes,
-            state: Mutex::default(),
+            state: Mutex::new(State { sizes, ..State::default() }),
             preparing: Mutex::default(),
             trimming: Mutex::default(),
-        };
-        store.survey(identity.incarnation)?;
-        Ok(store)
+        }
+    }
+
+    /// Looks at what is in the directory, creating it if it will be written; once.
+    pub(crate) fn start(&self) -> Result<(), WalError> {
+        let _one_at_a_time = self.preparing.lock();
+        if self.is_started() {
+            return Ok(());
+        }
+        if self.state.lock().sizes.is_some() {
+            azekura_io::create_dir_all_durable(&*self.fs, &self.dir)
+                .map_err(WalError::io("create", &self.dir))?;
+        }
+        self.survey()?;
+        self.state.lock().is_started = true;
+        Ok(())
+    }
+
+    pub(crate) fn is_started(&self) -> bool {
+        self.state.lock().is_started
     }
 
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    fn survey(&self, incarnation: u32) -> Result<(), WalError> {
+    fn survey(&self) -> Result<(), WalError> {
         let names = self.fs.list_dir(&self.dir).map_err(WalError::io("list", &self.dir))?;
         let mut state = self.state.lock();
+        (state.old, state.spare) = (Vec::new(), Vec::new()); // of a start that failed
         let mut firsts = Vec::new();
         for number in names.iter().filter_map(|name| parse_segment(name)) {
             let path = self.dir.join(segment_name(number));
@@ -209,7 +216,7 @@ impl SegmentStore {
                 .map_err(WalError::io("open", &path))?;
             let file_bytes = file.len().map_err(WalError::io("measure", &path))?;
             state.next_number = state.next_number.max(number.saturating_add(1));
-            let found = self.identify(&*file, &path, number, incarnation)?;
+            let found = self.identify(&*file, &path, number)?;
             let retired = |max_lsn| Retired { path, number, file_bytes, used_bytes: file_bytes, max_lsn };
             match found {
                 Found::Foreign => {}
@@ -218,7 +225,9 @@ impl SegmentStore {
                     state.old.push(retired(None));
                     firsts.push(first.map(|header| header.incarnation));
                 }
-                Found::Unused if self.wants_spare(&state, file_bytes) => state.spare.push(retired(None).path),
+                Found::Unused if state.wants_spare(file_bytes) => {
+                    state.spare.push((retired(None).path, file_bytes));
+                }
                 Found::Unused => {
                     state.old.push(Retired { used_bytes: 0, ..retired(Some(0)) });
                     firsts.push(None);
@@ -228,13 +237,7 @@ impl SegmentStore {
         Ok(())
     }
 
-    fn identify(
-        &self,
-        file: &dyn File,
-        path: &Path,
-        number: u64,
-        incarnation: u32,
-    ) -> Result<Found, WalError> {
+    fn identify(&self, file: &dyn File, path: &Path, number: u64) -> Result<Found, WalError> {
         let mut block = [0; UNIT_BYTES];
         let read = file.read_at(0, &mut block).map_err(WalError::io("read", path))?;
         let block = &block[..read];
@@ -250,11 +253,11 @@ impl SegmentStore {
         if header.place != self.place(number, 0) {
             return Ok(Found::Unused); // recycled, not written since
         }
-        if header.incarnation >= incarnation {
+        if header.incarnation >= self.incarnation {
             return Err(WalError::IncarnationNotNew {
                 path: path.into(),
                 found: header.incarnation,
-                incarnation,
+                incarnation: self.incarnation,
             });
         }
         Ok(Found::Old(Some(header)))
@@ -264,53 +267,57 @@ impl SegmentStore {
         Place { database_id: self.database_id, stream: self.stream, segment, offset }
     }
 
-    fn wants_spare(&self, state: &State, file_bytes: u64) -> bool {
-        self.sizes.is_some_and(|sizes| {
-            file_bytes == sizes.segment
-                && state.spare.len() + state.ready.len() < sizes.ready_segments() + state.missing()
-        })
-    }
-
-    /// Whether fewer segments are ready than wanted.
+    /// Returns `true` if less is ready than wanted.
     pub(crate) fn is_short(&self) -> bool {
-        self.sizes.is_some_and(|sizes| self.state.lock().ready.len() < sizes.ready_segments())
+        let state = self.state.lock();
+        state.is_started && state.is_short()
     }
 
-    /// Bytes that flushes can certainly place when the current segment is written up to `offset`, however
-    /// they fall.
-    pub(crate) fn usable_bytes(&self, offset: u64) -> u64 {
-        let Some(sizes) = self.sizes else { return 0 };
-        // A segment's end is left when a chunk of one buffer does not fit, so up to a chunk of each may be
-        // wasted.
-        let rest = (sizes.segment - offset).saturating_sub(sizes.chunk);
-        rest + self.state.lock().ready.len() as u64 * (sizes.segment - sizes.chunk)
+    /// Records to be admitted with `rest` bytes left in the current segment, so many flushes to be placed,
+    /// and so many buffers open.
+    pub(crate) fn admission(&self, rest: u64, open: u64, flushes: u64) -> Admission {
+        let state = self.state.lock();
+        let Some(sizes) = state.sizes else { return Admission::None };
+        sizes.admission(state.usable(rest, sizes.now.chunk()), open, flushes)
     }
 
-    /// Makes one more segment ready if there are fewer than wanted: recycles a spare one, or writes a new
-    /// one.
+    /// Reads or changes the sizes of a stream that is written.
+    pub(crate) fn with_sizes<T>(&self, change: impl FnOnce(&mut Sizes) -> T) -> Option<T> {
+        self.state.lock().sizes.as_mut().map(change)
+    }
+
+    /// Lets the buffers go by the sizes of the segments that are made now, if enough of these are ready.
+    pub(crate) fn raise(&self, rest: u64) -> bool {
+        let mut state = self.state.lock();
+        let Some(mut sizes) = state.sizes else { return false };
+        let raised = sizes.raise(|chunk| state.usable(rest, chunk));
+        state.sizes = Some(sizes);
+        raised
+    }
+
+    /// Makes one more segment ready if less is ready than wanted: recycles a spare one, or writes a new one.
     ///
     /// Blocks for the device: a new segment is written with zeroes and synced. On failure nothing is left
     /// behind.
     pub(crate) fn prepare_one(&self) -> io::Result<()> {
         let _one_at_a_time = self.preparing.lock();
-        let Some(sizes) = self.sizes else { return Ok(()) };
-        let (number, spare) = {
+        let (number, spare, bytes) = {
             let mut state = self.state.lock();
-            if state.ready.len() >= sizes.ready_segments() {
-                return Ok(());
-            }
-            (state.next_number, state.spare.pop())
+            let Some(sizes) = state.sizes.filter(|_| state.is_short()) else { return Ok(()) };
+            let at = state.spare.iter().position(|&(_, bytes)| bytes >= sizes.next.segment);
+            (state.next_number, at.map(|at| state.spare.swap_remove(at)), sizes.next.segment)
         };
         let path = self.dir.join(segment_name(number));
         let recycled = spare.is_some();
+        let bytes = spare.as_ref().map_or(bytes, |&(_, bytes)| bytes);
         let made = match spare {
-            Some(spare) => self.recycle(&spare, &path).inspect_err(|_| {
+            Some((spare, bytes)) => self.recycle(&spare, &path).inspect_err(|_| {
                 // If it has the new name already, the next opening finds it unused.
                 if self.fs.exists(&spare) {
-                    self.state.lock().spare.push(spare);
+                    self.state.lock().spare.push((spare, bytes));
                 }
             }),
-            None => self.make(&path, sizes.segment).inspect_err(|_| {
+            None => self.make(&path, bytes).inspect_err(|_| {
                 // Best effort: what cannot be removed is found unused at the next opening.
                 let _ = self.fs.remove_file(&path);
             }),
@@ -319,7 +326,7 @@ impl SegmentStore {
         // A number is used up even by a failure: its file may still be there.
         state.next_number = number + 1;
         let file = made?;
-        state.ready.push_back(Segment { number, path, file });
+        state.ready.push_back(Segment { number, path, file, bytes });
         state.prepared += 1;
         state.recycled += u64::from(recycled);
         Ok(())
@@ -349,15 +356,18 @@ impl SegmentStore {
 
     /// Puts a full segment aside.
     pub(crate) fn seal(&self, segment: &Segment, used_bytes: u64, max_lsn: u64) {
-        let file_bytes = self.sizes.map_or(used_bytes, |sizes| sizes.segment);
         let retired = Retired {
             path: segment.path.clone(),
             number: segment.number,
-            file_bytes,
+            file_bytes: segment.bytes,
             used_bytes,
             max_lsn: Some(max_lsn),
         };
-        self.state.lock().sealed.push_back(retired);
+        let mut state = self.state.lock();
+        state.sealed.push_back(retired);
+        if let Some(sizes) = state.sizes.as_mut().filter(|sizes| segment.bytes >= sizes.next.segment) {
+            sizes.grow();
+        }
     }
 
     /// Bytes of the log in sealed and old segments.
@@ -385,8 +395,8 @@ impl SegmentStore {
         let mut sync = false;
         for retired in freed {
             let mut state = self.state.lock();
-            if self.wants_spare(&state, retired.file_bytes) {
-                state.spare.push(retired.path);
+            if state.wants_spare(retired.file_bytes) {
+                state.spare.push((retired.path, retired.file_bytes));
                 done += 1;
                 continue;
             }
@@ -450,6 +460,35 @@ impl SegmentStore {
     }
 }
 
+/// Removes the segments of a log of which nothing counts any more, in all streams; a file with chunks of
+/// another database stays. Returns how many. The removal is not made durable: what comes back counts as
+/// little.
+///
+/// # Errors
+///
+/// [`WalError::Io`]; the others of the files may be gone.
+pub fn remove_segments(fs: &dyn Fs, dir: &Path, database_id: u64) -> Result<u64, WalError> {
+    let mut removed = 0;
+    if !fs.exists(dir) {
+        return Ok(removed);
+    }
+    let list = |dir: &Path| fs.list_dir(dir).map_err(WalError::io("list", dir));
+    for stream in list(dir)?.iter().filter_map(|name| parse_stream(name)) {
+        let dir = stream_dir(dir, stream);
+        for number in list(&dir)?.iter().filter_map(|name| parse_segment(name)) {
+            let path = dir.join(segment_name(number));
+            let file = fs.open(&path, OpenOptions::new().read_only(true));
+            let mut head = [0; HEADER_BYTES];
+            file.and_then(|file| file.read_at(0, &mut head)).map_err(WalError::io("read", &path))?;
+            if Header::decode(&head).is_none_or(|header| header.place.database_id == database_id) {
+                fs.remove_file(&path).map_err(WalError::io("remove", &path))?;
+                removed += 1;
+            }
+        }
+    }
+    Ok(removed)
+}
+
 /// A segment's first header tells the largest LSN before it, which bounds the segments before it of that
 /// incarnation: only an incarnation's last segment is read to be trimmed.
 fn bound_earlier(old: &mut [Retired], incarnations: &[Option<u32>], first: Option<Header>) {
@@ -484,18 +523,5 @@ mod tests {
         assert_eq!(parse_stream("07"), Some(7));
         assert_eq!(parse_stream("7"), None);
         assert_eq!(parse_stream("probe"), None);
-    }
-
-    #[test]
-    fn enough_segments_are_ready_for_two_flushes() {
-        let sizes = Sizes { segment: 64 << 10, chunk: 8 << 10, flush: 24 << 10, reserve: 0 };
-        assert_eq!(sizes.ready_segments(), 1);
-        let sizes = Sizes { segment: 16 << 20, chunk: 1 << 20, flush: 64 << 20, reserve: 15 << 20 };
-        assert_eq!(sizes.ready_segments(), 10);
-        let enough = 128 << 20;
-        assert_eq!(sizes.admission(enough - 1, 2), Admission::None);
-        assert_eq!(sizes.admission(enough, 2), Admission::Undo);
-        assert_eq!(sizes.admission(enough + (15 << 20) - 1, 2), Admission::Undo);
-        assert_eq!(sizes.admission(enough + (15 << 20), 2), Admission::All);
     }
 }

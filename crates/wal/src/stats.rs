@@ -5,7 +5,6 @@ use std::time::Duration;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::options::LogProtocol;
-use crate::parallelism::Measured;
 
 /// Numbers since the log was created. Taken one after the other, so they may not fit each other to the last
 /// unit.
@@ -22,8 +21,6 @@ pub struct WalStats {
     pub streams_in_use: usize,
     /// How often that number was changed.
     pub stream_changes: u64,
-    /// The measurement that chose it first, if one did.
-    pub measured: Option<Measured>,
     /// Records appended.
     pub records: u64,
     /// Bytes of those records, with their frames.

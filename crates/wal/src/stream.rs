@@ -20,9 +20,10 @@ use crate::commit_gate::CommitGate;
 use crate::durable_lsn::DurableHorizon;
 use crate::log_buffer::LogBuffer;
 use crate::options::{Admission, LogIdentity};
-use crate::segment::{Segment, SegmentStore, Sizes};
+use crate::segment::{Segment, SegmentStore};
 use crate::stats::StreamCounters;
 use crate::worker_buffer::Batch;
+use crate::{record, void};
 
 /// A chunk is not made larger than this by gathering several workers' batches.
 const GATHER_BYTES: u64 = 8 << 20;
@@ -30,7 +31,8 @@ const GATHER_BYTES: u64 = 8 << 20;
 /// What only the leader touches.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    segment: Segment,
+    /// `None` before the first record.
+    segment: Option<Segment>,
     /// Largest LSN in the current segment.
     segment_max: u64,
     /// One per worker that the stream can have, in order: empty, or what a flush has taken.
@@ -55,8 +57,9 @@ pub(crate) struct Stream {
     pub(crate) store: SegmentStore,
     pub(crate) counters: StreamCounters,
     identity: LogIdentity,
-    sizes: Sizes,
     writer: Mutex<Writer>,
+    /// Bytes of the current segment; 0 if there is none. Written by the leader.
+    segment_bytes: AtomicU64,
     /// Written up to here in the current segment. Written by the leader, read for statistics.
     offset: AtomicU64,
     /// The buffers may be closed to new records (BUFFER-3). Changed under the writer's mutex.
@@ -78,12 +81,10 @@ impl Stream {
         most_workers: usize,
         assignment: Assignment,
         store: SegmentStore,
-        sizes: Sizes,
-        segment: Segment,
         identity: LogIdentity,
     ) -> Self {
         let writer = Writer {
-            segment,
+            segment: None,
             segment_max: 0,
             batches: (0..most_workers).map(|_| Batch::default()).collect(),
             memory: PageBuf::zeroed(16 << 10),
@@ -101,10 +102,10 @@ impl Stream {
             store,
             counters: StreamCounters::default(),
             identity,
-            sizes,
             writer: Mutex::new(writer),
+            segment_bytes: AtomicU64::new(0),
             offset: AtomicU64::new(0),
-            admission: AtomicU8::new(Admission::All as u8),
+            admission: AtomicU8::new(Admission::None as u8),
         }
     }
 
@@ -125,7 +126,7 @@ impl Stream {
         let writer = self.writer.lock();
         // SEGMENT-2: this flush is not placed yet, and what comes into the buffers meanwhile needs a place as
         // well.
-        let admission = self.sizes.admission(self.store.usable_bytes(self.offset.load(Relaxed)), 2);
+        let admission = self.store.admission(self.rest(), self.open_count(), 2);
         let taken = self.take(writer, horizon, buffers, admission);
         (taken.covers, taken)
     }
@@ -140,7 +141,11 @@ impl Stream {
     ) -> Taken<'s> {
         self.admission.store(admission as u8, Relaxed);
         let batches = self.workers().zip(&mut writer.batches);
-        let covers = batches.map(|(w, batch)| buffers[w].take(horizon, batch, admission)).min();
+        let covers = batches.map(|(w, batch)| {
+            let is_open = self.assignment.is_open(w);
+            buffers[w].take(horizon, batch, if is_open { admission } else { Admission::None })
+        });
+        let covers = covers.min();
         // A stream that is not in use has nothing below what it had.
         let covers = covers.unwrap_or(writer.complete_below);
         Taken { writer, covers }
@@ -181,7 +186,7 @@ impl Stream {
 
     /// How many of the batches fit one chunk in what is left of the segment.
     fn count_fitting(&self, writer: &Writer, todo: &[usize]) -> usize {
-        let left = self.sizes.segment - self.offset.load(Relaxed);
+        let left = self.rest();
         let mut payload = 0;
         let fits = todo.iter().enumerate().take_while(|&(n, &i)| {
             payload += chunk::max_block_bytes(&writer.batches[i]);
@@ -194,11 +199,31 @@ impl Stream {
     fn next_segment(&self, writer: &mut Writer) -> Result<(), String> {
         // SEGMENT-2 says that there is one.
         let next = self.store.take_ready().ok_or("no log segment was prepared")?;
-        let full = std::mem::replace(&mut writer.segment, next);
-        self.store.seal(&full, self.offset.load(Relaxed), writer.segment_max);
+        self.offset_and_bytes(|offset, bytes| {
+            let full = writer.segment.replace(next);
+            full.iter().for_each(|full| self.store.seal(full, offset, writer.segment_max));
+            (0, writer.segment.as_ref().map_or(bytes, |segment| segment.bytes))
+        });
         writer.segment_max = 0;
-        self.offset.store(0, Relaxed);
         Ok(())
+    }
+
+    /// Changes what is written of the current segment, and its size.
+    fn offset_and_bytes(&self, change: impl FnOnce(u64, u64) -> (u64, u64)) {
+        // Relaxed: written under the writer's mutex; other readers make statistics.
+        let (offset, bytes) = change(self.offset.load(Relaxed), self.segment_bytes.load(Relaxed));
+        self.offset.store(offset, Relaxed);
+        self.segment_bytes.store(bytes, Relaxed);
+    }
+
+    /// Bytes left in the current segment.
+    fn rest(&self) -> u64 {
+        self.segment_bytes.load(Relaxed) - self.offset.load(Relaxed)
+    }
+
+    /// Its buffers that may hold records.
+    fn open_count(&self) -> u64 {
+        self.assignment.open_of(self.index, self.assignment.in_use())
     }
 
     /// Gathers these batches (none: a chunk that only testifies) into one chunk and writes it.
@@ -210,6 +235,8 @@ impl Stream {
         buffers: &[LogBuffer],
     ) -> Result<(), String> {
         let offset = self.offset.load(Relaxed);
+        let segment = writer.segment.as_ref().ok_or("no log segment was begun")?;
+        let (number, file) = (segment.number, std::sync::Arc::clone(&segment.file));
         let tells_voids = which.iter().any(|&i| !writer.batches[i].voids.is_empty());
         let end = self.gather(writer, which, tells_voids, buffers);
         let total = chunk::chunk_bytes(end - HEADER_BYTES) as usize;
@@ -217,7 +244,7 @@ impl Stream {
         let first_lsn = which.iter().map(|&i| writer.batches[i].first_lsn).min();
         let last_lsn = which.iter().map(|&i| writer.batches[i].end_lsn()).max();
         let header = Header {
-            place: self.store.place(writer.segment.number, offset),
+            place: self.store.place(number, offset),
             tells_rests: which.iter().any(|&i| writer.batches[i].rests_on.is_some()),
             tells_voids,
             incarnation: self.identity.incarnation,
@@ -232,9 +259,10 @@ impl Stream {
             max_before: writer.max_lsn,
         };
         writer.memory[..HEADER_BYTES].copy_from_slice(&header.encode());
-        let path = &writer.segment.path;
-        writer.segment.file.write_at_sync(offset, &writer.memory[..total]).map_err(|error| {
-            format!("write {total} bytes at offset {offset} of {}: {error}", path.display())
+        file.write_at_sync(offset, &writer.memory[..total]).map_err(|error| {
+            let path = writer.segment.as_ref().map(|segment| segment.path.display());
+            let path = path.map_or_else(String::new, |path| path.to_string());
+            format!("write {total} bytes at offset {offset} of {path}: {error}")
         })?;
         writer.next_chunk += 1;
         writer.max_lsn = writer.max_lsn.max(header.last_lsn);
@@ -283,7 +311,7 @@ impl Stream {
         if writer.next_chunk == 0 || writer.testified >= horizon.compute().0 {
             return Ok(());
         }
-        if self.sizes.segment - self.offset.load(Relaxed) < chunk::chunk_bytes(0) {
+        if self.rest() < chunk::chunk_bytes(0) {
             self.next_segment(writer)?;
         }
         self.write_chunk(writer, &[], horizon, &[])
@@ -292,21 +320,105 @@ impl Stream {
     /// Opens the buffers for more records if everything they can hold has a place.
     ///
     /// With the writer in hand no flush is on its way, so a single one counts (SEGMENT-2).
-    pub(crate) fn reopen(&self, _writer: &mut Writer, buffers: &[LogBuffer]) {
+    pub(crate) fn reopen(&self, writer: &mut Writer, buffers: &[LogBuffer]) {
+        self.begin_segment(writer);
+        let is_raised = self.store.raise(self.rest());
         let admission = self.admissible();
-        if !self.admits(admission) {
+        if is_raised || !self.admits(admission) {
             self.admit(buffers, admission);
+        }
+    }
+
+    /// The same, and opens the buffer of `worker`, which had no record yet, if there is room for what it may
+    /// hold and for records that need this `admission`.
+    pub(crate) fn reopen_for(
+        &self,
+        writer: &mut Writer,
+        buffers: &[LogBuffer],
+        worker: usize,
+        needed: Admission,
+    ) {
+        self.reopen(writer, buffers);
+        if self.assignment.is_open(worker) || !self.workers().any(|own| own == worker) {
+            return;
+        }
+        let open = self.open_count() + 1;
+        let admission = self.store.admission(self.rest(), open, 1);
+        if admission >= needed {
+            self.assignment.open(worker);
+            self.store.with_sizes(|sizes| sizes.open = open);
+            self.admit(buffers, admission);
+        }
+    }
+
+    /// Plans for a record of `worker` with so many bytes: segments that are prepared from now on are enough.
+    pub(crate) fn want(&self, worker: usize, body_bytes: usize) {
+        let open = self.open_count() + u64::from(!self.assignment.is_open(worker));
+        self.store.with_sizes(|sizes| {
+            sizes.grow_for(body_bytes + record::MAX_OVERHEAD_BYTES + void::MAX_BYTES);
+            sizes.wanted = open;
+        });
+    }
+
+    /// Nothing more could be prepared: what was planned is not wanted any more.
+    pub(crate) fn give_up_wanting(&self) {
+        self.store.with_sizes(|sizes| (sizes.wanted, sizes.next) = (sizes.open, sizes.now));
+    }
+
+    /// Returns `true` if a record of `worker` with so many bytes is let in, and no other is in its buffer.
+    pub(crate) fn takes(&self, worker: usize, needed: Admission, body_bytes: usize) -> bool {
+        let bytes = body_bytes + record::MAX_OVERHEAD_BYTES + void::MAX_BYTES;
+        let fits = self.store.with_sizes(|sizes| sizes.takes(bytes)).unwrap_or(false);
+        fits && self.admits(needed) && self.assignment.is_open(worker)
+    }
+
+    /// Takes a ready segment if there is no current one.
+    fn begin_segment(&self, writer: &mut Writer) {
+        if writer.segment.is_none() {
+            writer.segment = self.store.take_ready();
+            let bytes = writer.segment.as_ref().map_or(0, |segment| segment.bytes);
+            self.offset_and_bytes(|_, _| (0, bytes));
         }
     }
 
     /// What the buffers may admit while no flush is on its way.
     pub(crate) fn admissible(&self) -> Admission {
-        self.sizes.admission(self.store.usable_bytes(self.offset.load(Relaxed)), 1)
+        self.store.admission(self.rest(), self.open_count(), 1)
     }
 
     fn admit(&self, buffers: &[LogBuffer], admission: Admission) {
         self.admission.store(admission as u8, Relaxed);
-        self.workers().for_each(|w| buffers[w].admit(admission));
+        let limit = self.store.with_sizes(|sizes| sizes.now.limit).unwrap_or(0);
+        for worker in self.workers() {
+            let is_open = self.assignment.is_open(worker);
+            buffers[worker].set_limit(limit);
+            buffers[worker].admit(if is_open { admission } else { Admission::None });
+        }
+    }
+
+    /// Makes segments ready for the workers that the stream would have with so many streams in use, of at
+    /// least the size that another stream's have.
+    pub(crate) fn prepare_for(&self, in_use: usize, segment: u64) -> std::io::Result<()> {
+        let open = self.assignment.open_of(self.index, in_use);
+        self.store.with_sizes(|sizes| {
+            sizes.grow_to(segment);
+            sizes.wanted = sizes.wanted.max(open);
+        });
+        while self.store.is_short() {
+            self.store.prepare_one()?;
+        }
+        self.reopen_segments();
+        Ok(())
+    }
+
+    fn reopen_segments(&self) {
+        self.begin_segment(&mut self.writer.lock());
+    }
+
+    /// The assignment has changed; the buffers are closed, and empty.
+    pub(crate) fn reassigned(&self) {
+        let open = self.open_count();
+        self.store.with_sizes(|sizes| (sizes.open, sizes.wanted) = (open, open));
     }
 
     /// Closes the buffers to all records, until [`open_buffers`](Self::open_buffers). The caller has the
@@ -351,6 +463,7 @@ mod tests {
     use super::*;
     use crate::lsn_range::Order;
     use crate::options::WalOptions;
+    use crate::sizes::Sizes;
 
     const WORKERS: usize = 4;
 
@@ -361,16 +474,18 @@ mod tests {
         let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
         let buffer_bytes = 8000;
         let chunk = chunk::max_chunk_bytes(buffer_bytes);
-        let sizes = Sizes { segment: 12 * chunk, chunk, flush: WORKERS as u64 * chunk, reserve };
+        let fixed = Sizes::fixed(12 * chunk, buffer_bytes, WORKERS as u64);
         fs.create_dir_all("/wal".as_ref()).expect("creates");
-        let store = SegmentStore::open(&fs, "/wal".as_ref(), 0, identity, false, Some(sizes)).expect("opens");
+        let sizes = Some(Sizes { reserve: Some(reserve), ..fixed });
+        let store = SegmentStore::new(&fs, "/wal".as_ref(), 0, identity, false, sizes);
+        store.start().expect("starts");
         store.prepare_one().expect("prepares");
-        let segment = store.take_ready().expect("one is ready");
-        store.prepare_one().expect("prepares");
-        fault.full_from(1);
         let options = WalOptions { buffer_bytes, lsn_range: 4, ..WalOptions::default() };
-        let buffers = (0..WORKERS).map(|w| LogBuffer::new(&options, w)).collect();
-        let stream = Stream::new(0, WORKERS, Assignment::new(WORKERS, 1), store, sizes, segment, identity);
+        let buffers: Vec<_> = (0..WORKERS).map(|w| LogBuffer::new(&options, w)).collect();
+        let stream = Stream::new(0, WORKERS, Assignment::new(WORKERS, 1), store, identity);
+        stream.reopen(&mut stream.writer(), &buffers);
+        stream.store.prepare_one().expect("prepares");
+        fault.full_from(1);
         (stream, buffers, DurableHorizon::new(WORKERS, Lsn(1)))
     }
 

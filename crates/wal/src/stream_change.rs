@@ -31,6 +31,9 @@ impl Log {
         if count == self.assignment.in_use() || !may_change {
             return Ok(false);
         }
+        if count > self.assignment.in_use() && !self.prepare_for(count) {
+            return Ok(false); // no room; the appender that needs it gets the error
+        }
         let leads: Vec<Lead<'_>> = self.streams.iter().map(|stream| stream.gate.claim()).collect();
         let poison = PoisonOnPanic(self);
         let changed = self.change_while_leading(count);
@@ -51,6 +54,17 @@ impl Log {
         Ok(changed.unwrap_or(false))
     }
 
+    /// Has segments made ready in the streams that are to be used, as large as those of the log so far.
+    fn prepare_for(&self, count: usize) -> bool {
+        let segment = |stream: &Stream| stream.store.with_sizes(|sizes| sizes.next.segment);
+        let largest = self.streams.iter().filter_map(segment).max().unwrap_or(0);
+        // A log that was not begun has nothing to make ready for.
+        let is_begun = self.streams.iter().any(|stream| stream.store.is_started());
+        let mut new = self.streams[..count].iter().skip(self.assignment.in_use());
+        is_begun
+            && new.all(|stream| stream.store.start().is_ok() && stream.prepare_for(count, largest).is_ok())
+    }
+
     /// Steps 2 to 5; in words what failed.
     fn change_while_leading(&self, count: usize) -> Result<bool, String> {
         let writers: Vec<_> = self.streams.iter().map(Stream::writer).collect();
@@ -65,9 +79,11 @@ impl Log {
         self.buffers.iter().for_each(|buffer| buffer.settle(&self.horizon));
         let before = self.assignment.in_use();
         self.assignment.use_streams(count);
+        self.streams.iter().for_each(Stream::reassigned);
         let all_fit = self.streams[..count].iter().all(|stream| stream.admissible() == Admission::All);
         if !all_fit {
             self.assignment.use_streams(before);
+            self.streams.iter().for_each(Stream::reassigned);
         }
         self.streams.iter().for_each(|stream| stream.open_buffers(&self.buffers));
         Ok(all_fit)

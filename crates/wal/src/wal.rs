@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use azekura_base::sync::thread::JoinHandle;
@@ -12,19 +12,18 @@ use azekura_io::Fs;
 
 use crate::assignment::Assignment;
 use crate::bell::Bell;
-use crate::chunk;
 use crate::commit_point::{CommitCounts, CommitPoint};
 use crate::durable_lsn::DurableHorizon;
 use crate::epoch::EpochClock;
 use crate::error::{AppendError, WalError};
 use crate::failure::Failure;
 use crate::flusher;
-use crate::log::Log;
+use crate::log::{Log, LogStart};
 use crate::log_buffer::LogBuffer;
 use crate::lsn_range::Order;
-use crate::options::{LogIdentity, LogProtocol, StreamCount, WalOptions, WorkerId};
-use crate::parallelism::{self, Measured};
-use crate::segment::{SegmentStore, Sizes, parse_stream};
+use crate::options::{Admission, LogIdentity, LogProtocol, StreamCount, WalOptions, WorkerId};
+use crate::segment::SegmentStore;
+use crate::sizes::Sizes;
 use crate::stats::WalStats;
 use crate::stream::Stream;
 use crate::ticket::{Ticket, Wakers};
@@ -39,7 +38,6 @@ const CLOSED: &str = "the log was closed";
 #[derive(Debug)]
 pub struct Wal {
     log: Arc<Log>,
-    measured: Option<Measured>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// `close` has succeeded.
     is_closed: AtomicBool,
@@ -50,7 +48,8 @@ impl Wal {
     /// read and, by [`Wal::trim`], let go of.
     ///
     /// Makes the directories, one segment per stream, and as many more as it takes before records can be
-    /// admitted; left-over prepared segments are used. Blocks for the device.
+    /// admitted; left-over prepared segments are used. Blocks for the device. With
+    /// [`WalOptions::begin`] the first record does that, and the errors are its own.
     ///
     /// # Errors
     ///
@@ -66,12 +65,11 @@ impl Wal {
         if identity.first_lsn == Lsn(0) {
             return Err(WalError::Options { reason: "LSNs start at 1".into() });
         }
-        azekura_io::create_dir_all_durable(&*fs, dir).map_err(WalError::io("create", dir))?;
         let workers = options.worker_count();
-        let (streams, in_use, measured) = count_streams(&*fs, dir, &options)?;
-        let doubts_more_streams = doubts_more_than(in_use, measured.as_ref());
-        let assignment = Assignment::new(workers, in_use);
-        let open = |stream, sizes| SegmentStore::open(&fs, dir, stream, identity, options.direct, sizes);
+        let (streams, in_use) = count_streams(&options);
+        let grows = options.first_segment().is_some();
+        let assign = if grows { Assignment::closed } else { Assignment::new };
+        let assignment = assign(workers, in_use);
         let live = (0..streams).map(|stream| {
             // Only where the number in use may change is there room for all that it may be.
             let most = match options.stream_count() {
@@ -80,24 +78,29 @@ impl Wal {
                     Assignment::most_workers(workers, stream)
                 }
             };
-            open_stream(stream, most, &assignment, identity, &options, &open)
+            let sizes = Some(Sizes::of(&options, most));
+            let store = SegmentStore::new(&fs, dir, stream as u32, identity, options.direct, sizes);
+            Stream::new(stream, most, assignment.clone(), store, identity)
         });
-        let live: Vec<Stream> = live.collect::<Result<_, _>>()?;
-        let names = fs.list_dir(dir).map_err(WalError::io("list", dir))?;
-        let orphans = names.iter().filter_map(|name| parse_stream(name)).filter(|&s| s as usize >= streams);
-        let orphans = orphans.map(|stream| open(stream, None)).collect::<Result<_, _>>()?;
+        let live: Box<[Stream]> = live.collect();
         let log = Arc::new(Log {
             horizon: DurableHorizon::new(workers, identity.first_lsn),
             epochs: matches!(options.protocol, LogProtocol::Epoch { .. })
                 .then(|| EpochClock::new(identity.first_lsn)),
             buffers: (0..workers).map(|w| LogBuffer::new(&options, w)).collect(),
-            streams: live.into(),
+            streams: live,
             assignment,
             changing: Mutex::new(()),
             stream_changes: AtomicU64::new(0),
-            doubts_more_streams,
             adapter: Bell::new(),
-            orphans,
+            orphans: OnceLock::new(),
+            start: LogStart {
+                fs,
+                dir: dir.to_path_buf(),
+                identity,
+                direct: options.direct,
+                has_begun: Mutex::new(false),
+            },
             failure: Failure::default(),
             wakers: Wakers::default(),
             commits: (0..workers).map(|_| CachePadded::new(CommitCounts::default())).collect(),
@@ -106,8 +109,24 @@ impl Wal {
             segments_trimmed: AtomicU64::new(0),
             options,
         });
+        log.buffers.iter().for_each(|buffer| buffer.admit(Admission::None));
+        if log.options.begin.is_none() {
+            begin_at_once(&log)?;
+        }
         let threads = if log.options.background { flusher::start(&log)? } else { Vec::new() };
-        Ok(Arc::new(Self { log, measured, threads: Mutex::new(threads), is_closed: AtomicBool::new(false) }))
+        Ok(Arc::new(Self { log, threads: Mutex::new(threads), is_closed: AtomicBool::new(false) }))
+    }
+
+    /// Returns `true` if [`Wal::close`] has succeeded.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Acquire) // pairs with the Release in `close`
+    }
+
+    /// Returns `true` if anything was written in this incarnation, or is about to be.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.log.start.has_begun()
     }
 
     pub(crate) fn log(&self) -> &Log {
@@ -275,7 +294,9 @@ impl Wal {
     pub fn trim(&self, below: Lsn) -> Result<u64, WalError> {
         let mut trimmed = 0;
         let mut result = Ok(());
-        for store in self.log.streams.iter().map(|s| &s.store).chain(&self.log.orphans) {
+        for store in
+            self.log.streams.iter().map(|s| &s.store).chain(self.log.orphans.get().into_iter().flatten())
+        {
             match store.trim(below.0) {
                 Ok(n) => trimmed += n,
                 Err(error) => result = Err(error),
@@ -298,7 +319,8 @@ impl Wal {
     #[must_use]
     pub fn retained_bytes(&self) -> u64 {
         let live: u64 = self.log.streams.iter().map(Stream::retained_bytes).sum();
-        live + self.log.orphans.iter().map(SegmentStore::retained_bytes).sum::<u64>()
+        let orphans = self.log.orphans.get().into_iter().flatten();
+        live + orphans.map(SegmentStore::retained_bytes).sum::<u64>()
     }
 
     /// What the log has done since it was created. Takes each buffer's latch for a moment.
@@ -311,7 +333,6 @@ impl Wal {
             streams: log.streams.len(),
             streams_in_use: log.assignment.in_use(),
             stream_changes: log.stream_changes.load(Relaxed),
-            measured: self.measured.clone(),
             segments_trimmed: log.segments_trimmed.load(Relaxed),
             retained_bytes: self.retained_bytes(),
             pending_futures: log.wakers.len(),
@@ -387,63 +408,42 @@ impl DurableLog for Wal {
     }
 }
 
-/// Streams that there are to be tried even where the first measurement speaks for fewer.
+/// Streams that there are to be tried at least.
 const LEAST_TO_TRY: usize = 2;
 
-/// Streams to make, how many to use first, and the measurement behind it.
-fn count_streams(
-    fs: &dyn Fs,
-    dir: &Path,
-    options: &WalOptions,
-) -> Result<(usize, usize, Option<Measured>), WalError> {
+/// Streams to make, and how many to use first.
+fn count_streams(options: &WalOptions) -> (usize, usize) {
     let most = options.most_streams();
-    match options.stream_count() {
-        StreamCount::Fixed(n) => Ok((n, n, None)),
-        StreamCount::UpTo(n) => Ok((n, 1, None)),
-        StreamCount::Auto if most == 1 => Ok((1, 1, None)),
-        StreamCount::AutoFrom(n) => {
-            let in_use = n.clamp(1, most);
-            Ok((in_use.max(LEAST_TO_TRY).min(most), in_use, None))
-        }
-        StreamCount::Auto => {
-            let measured = parallelism::measure(fs, dir, most, options.direct)
-                .map_err(WalError::io("measure write parallelism in", dir))?;
-            let most = measured.streams.max(LEAST_TO_TRY).min(most);
-            // Few committers are best off with one; many soon get more.
-            Ok((most, 1, Some(measured)))
-        }
-    }
-}
-
-/// Whether something speaks against more streams than are used first: an earlier run's finding, which is not
-/// measured again, or the measurement.
-fn doubts_more_than(in_use: usize, measured: Option<&Measured>) -> bool {
-    measured.is_none_or(|measured| measured.streams <= in_use)
-}
-
-/// Opens a stream and makes as many segments ready as it takes to admit records.
-fn open_stream(
-    stream: usize,
-    most_workers: usize,
-    assignment: &Assignment,
-    identity: LogIdentity,
-    options: &WalOptions,
-    open: &dyn Fn(u32, Option<Sizes>) -> Result<SegmentStore, WalError>,
-) -> Result<Stream, WalError> {
-    let chunk = chunk::max_chunk_bytes(options.buffer_bytes);
-    // What one segment certainly has room for.
-    let reserve = options.segment_size() - chunk;
-    let sizes = Sizes { segment: options.segment_size(), chunk, flush: chunk * most_workers as u64, reserve };
-    let store = open(stream as u32, Some(sizes))?;
-    let make = || store.prepare_one().map_err(WalError::io("prepare a segment in", store.dir()));
-    make()?;
-    let Some(segment) = store.take_ready() else {
-        return Err(WalError::Options { reason: "no segment can be made ready".into() });
+    let from = |n: usize| {
+        let in_use = n.clamp(1, most);
+        ((2 * in_use).max(LEAST_TO_TRY).min(most), in_use)
     };
-    while store.is_short() && (!options.background || store.usable_bytes(0) < sizes.flush) {
-        make()?;
+    match options.stream_count() {
+        StreamCount::Fixed(n) => (n, n),
+        StreamCount::UpTo(n) => (n, 1),
+        StreamCount::AutoFrom(n) => from(n),
+        // Few committers are best off with one; many soon get more.
+        StreamCount::Auto => from(1),
     }
-    Ok(Stream::new(stream, most_workers, assignment.clone(), store, sizes, segment, identity))
+}
+
+/// Makes as many segments ready in each stream as it takes to admit records.
+fn begin_at_once(log: &Log) -> Result<(), WalError> {
+    for stream in &log.streams {
+        let store = &stream.store;
+        store.start()?;
+        let make = || store.prepare_one().map_err(WalError::io("prepare a segment in", store.dir()));
+        make()?;
+        stream.reopen(&mut stream.writer(), &log.buffers);
+        while store.is_short() && (!log.options.background || stream.admissible() != Admission::All) {
+            make()?;
+        }
+        stream.reopen(&mut stream.writer(), &log.buffers);
+    }
+    log.begin().map_err(|error| match error {
+        AppendError::Begin { source } => WalError::io("begin the log in", &log.start.dir)(source),
+        other => WalError::Options { reason: other.to_string() },
+    })
 }
 
 #[cfg(all(test, not(loom)))]
@@ -451,13 +451,6 @@ mod tests {
     use azekura_io::MemFs;
 
     use super::*;
-
-    #[test]
-    fn more_streams_are_doubted_unless_the_measurement_speaks_for_them() {
-        let measured = |streams| Some(Measured { write_us: Vec::new(), streams });
-        let doubts = [None, measured(1), measured(2)].map(|measured| doubts_more_than(1, measured.as_ref()));
-        assert_eq!(doubts, [true, true, false]);
-    }
 
     #[test]
     fn who_closes_the_log_leaves_no_flush_to_a_thread_that_has_ended() {

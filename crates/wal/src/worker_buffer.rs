@@ -95,7 +95,7 @@ pub enum Refused {
         /// For [`WorkerBuffer::wait_for_room`].
         taken: u32,
     },
-    /// A segment must be prepared first.
+    /// A segment must be prepared first, for any record, or for one of this size.
     NotAdmitting,
 }
 
@@ -127,6 +127,8 @@ pub struct Totals {
 struct Front {
     batch: Batch,
     admission: Admission,
+    /// Bytes that the batch may have; at most the capacity.
+    limit: usize,
     wanted: Wanted,
     range: LsnRange,
     totals: Totals,
@@ -158,6 +160,7 @@ impl WorkerBuffer {
         let front = Front {
             batch: Batch::default(),
             admission: Admission::All,
+            limit: capacity_bytes,
             wanted: Wanted::default(),
             range: LsnRange::new(1),
             totals: Totals::default(),
@@ -250,9 +253,14 @@ impl WorkerBuffer {
         if front.admission < admission {
             return Err(Refused::NotAdmitting);
         }
-        if front.batch.records > 0 && front.needed_with(body) > self.capacity_bytes {
-            let taken = self.room.refuse(&mut front.wanted);
-            return Err(Refused::NoRoom { first_lsn: front.batch.first_lsn, taken });
+        if front.needed_with(body) > front.limit {
+            if front.batch.records > 0 {
+                let taken = self.room.refuse(&mut front.wanted);
+                return Err(Refused::NoRoom { first_lsn: front.batch.first_lsn, taken });
+            }
+            if front.limit < self.capacity_bytes {
+                return Err(Refused::NotAdmitting);
+            }
         }
         let in_range = match order {
             Order::Newest => None,
@@ -304,6 +312,11 @@ impl WorkerBuffer {
     /// Opens or closes the buffer for new records.
     pub fn admit(&self, admission: Admission) {
         self.latch().admission = admission;
+    }
+
+    /// Lets it hold so many bytes, or its capacity if that is less.
+    pub fn set_limit(&self, bytes: usize) {
+        self.latch().limit = bytes.min(self.capacity_bytes);
     }
 
     /// What has gone through it.

@@ -4,10 +4,12 @@
 mod common;
 
 use azekura_base::{DurableLog, Lsn};
-use azekura_io::{FaultFs, Fs, MemFs, OsFs};
-use azekura_wal::{AppendError, LogRange, ReplayError, StreamCount, Wal, WalError, WalOptions};
+use azekura_io::{CountingFs, FaultFs, Fs, MemFs, OsFs};
+use azekura_wal::{AppendError, Begin, LogRange, ReplayError, StreamCount, Wal, WalError, WalOptions};
 use common::*;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Appends `count` records of all sizes to all workers, flushing now and then.
 fn fill(wal: &Wal, tag: u32, count: u64) -> Records {
@@ -277,7 +279,7 @@ fn small_records_of_one_worker_cost_two_bytes_of_frame() {
 }
 
 #[test]
-fn a_real_directory_with_a_measured_stream_count_works_alike() {
+fn a_real_directory_with_streams_that_adapt_works_alike() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let dir = scratch.path().join("wal");
     let options = WalOptions {
@@ -288,10 +290,7 @@ fn a_real_directory_with_a_measured_stream_count_works_alike() {
         ..WalOptions::default()
     };
     let wal = Wal::create(Arc::new(OsFs::new()), &dir, identity(1, 1), options).expect("creates");
-    let stats = wal.stats();
-    assert!(
-        stats.measured.is_some_and(|m| (1..=stats.streams).contains(&m.streams) && !m.write_us.is_empty())
-    );
+    assert_eq!(wal.stats().streams_in_use, 1, "nothing is known of the device");
     let model = fill(&wal, 1, 2000);
     wal.close().expect("closes");
     let mut records = Records::new();
@@ -358,5 +357,73 @@ fn trim_keeps_the_record_it_is_told() {
         }
         let (_, records) = read(&fs, &[open_range(1, 1)], below);
         assert!(records.into_keys().eq(below..=90), "below {below}");
+    }
+}
+
+/// Bytes of all files, and how many there are.
+fn size(fs: &MemFs) -> (u64, usize) {
+    let files = fs.files(dir()).unwrap_or_default();
+    (files.iter().map(|(_, bytes)| bytes.len() as u64).sum(), files.len())
+}
+
+#[test]
+fn a_log_makes_no_file_before_its_first_record_and_grows_with_what_is_written() {
+    const FULL: u64 = 2 << 20;
+    const FIRST: u64 = 64 << 10;
+    for background in [false, true] {
+        let fs = MemFs::new();
+        let counting = CountingFs::new(Arc::new(fs.clone()));
+        let (begun, fails) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(true)));
+        let note = {
+            let (fs, begun, fails) = (fs.clone(), Arc::clone(&begun), Arc::clone(&fails));
+            move || {
+                if fails.swap(false, Relaxed) {
+                    return Err(std::io::ErrorKind::StorageFull.into());
+                }
+                begun.fetch_add(1, Relaxed);
+                let is_zero = |(_, bytes): &(PathBuf, Vec<u8>)| bytes.iter().all(|&byte| byte == 0);
+                assert!(fs.files(dir()).expect("lists").iter().all(is_zero), "before the first chunk");
+                Ok(())
+            }
+        };
+        let options = WalOptions {
+            segment_bytes: FULL,
+            buffer_bytes: 256 << 10,
+            first_segment_bytes: Some(FIRST),
+            begin: Some(Begin::new(note)),
+            background,
+            ..small(4, 1)
+        };
+        let wal = Wal::create(Arc::new(counting.clone()), dir(), identity(1, 1), options).expect("creates");
+        wal.request_flush();
+        wal.trim(Lsn(1)).expect("trims");
+        assert_eq!((counting.counts().changes(), counting.counts().opened, size(&fs)), (0, 0, (0, 0)));
+        let refused = wal.append(worker(0), b"first");
+        assert!(matches!(refused, Err(AppendError::Begin { .. })), "{refused:?}");
+        let first = wal.append(worker(0), b"first").expect("appends");
+        wal.wait_acknowledged(first).expect("commits");
+        assert_eq!((begun.load(Relaxed), first), (1, Lsn(1)));
+        assert!(size(&fs).0 <= 2 * FIRST && counting.counts().open_files <= 2, "{:?}", size(&fs));
+        // Other workers join, one with a record that needs larger buffers.
+        let mut model = Records::from([(1, b"first".to_vec())]);
+        for n in 1..3000_u64 {
+            let bytes = if n == 2000 { 100 << 10 } else { 3000 };
+            let at = if n < 1000 { 0 } else { n as usize % 4 };
+            let lsn = wal.append(worker(at), &body(at as u32, n, bytes)).expect("appends");
+            model.insert(lsn.0, body(at as u32, n, bytes));
+            if n % 3 == 0 {
+                wal.wait_acknowledged(lsn).expect("commits");
+            }
+            if n % 100 == 0 {
+                let written = wal.log_bytes_since_start();
+                let most = 4 * written + if n < 1000 { 4 * FIRST } else { 8 * FULL };
+                assert!(size(&fs).0 <= most, "{:?} for {written} bytes", size(&fs));
+            }
+        }
+        let largest = fs.files(dir()).expect("lists").iter().map(|(_, bytes)| bytes.len()).max();
+        assert_eq!(largest, Some(FULL as usize), "a log that is written a lot has large segments");
+        wal.close().expect("closes");
+        let (_, records) = read(&fs, &[open_range(1, 1)], 1);
+        assert!(records == model);
     }
 }

@@ -208,7 +208,9 @@ fn counts(found: &Replayed, lsn: u64, worker: u64) -> bool {
 /// A log of so many workers and streams, as `small`; most of them draw LSNs in ranges.
 fn shape(protocol: LogProtocol, workers: usize, streams: usize) -> WalOptions {
     let lsn_range = [64, 8, 1, 3][(workers + streams) % 4];
-    WalOptions { protocol, lsn_range, ..small(workers, streams) }
+    // Half of the logs open a buffer with its worker's first record.
+    let first_segment_bytes = (workers % 2 == 1).then_some(64 << 10);
+    WalOptions { protocol, lsn_range, first_segment_bytes, ..small(workers, streams) }
 }
 
 /// Runs incarnation after incarnation, each with a shape of its own and the power cut at I/O `cuts[i]`, and

@@ -63,7 +63,9 @@ fn crash_and_recover(workers: usize, seed: u64, cut: u64) -> bool {
     let what = format!("seed {seed}, {workers} workers, cut at {cut}");
     let fs = FaultFs::new();
     fs.cut_power_at(cut);
-    let options = WalOptions { streams: StreamCount::UpTo(workers.min(5)), ..small(workers, 1) };
+    let streams = StreamCount::UpTo(workers.min(5));
+    let first_segment_bytes = workers.is_multiple_of(2).then_some(64 << 10);
+    let options = WalOptions { streams, first_segment_bytes, ..small(workers, 1) };
     let (drawn, acknowledged) = match try_create(&fs, identity(1, 1), options) {
         Ok(wal) => run(&wal, seed),
         Err(_) => (Records::new(), 0),
@@ -211,7 +213,13 @@ fn a_log_left_to_itself_runs_on_whatever_it_tries() {
 #[test]
 fn no_record_gets_into_a_stream_below_what_it_has_told_to_be_complete() {
     let fs = DeviceFs::new(Arc::new(MemFs::new()), DeviceModel::plp());
-    let options = WalOptions { streams: StreamCount::UpTo(4), background: true, ..small(6, 1) };
+    let options = WalOptions {
+        streams: StreamCount::UpTo(4),
+        background: true,
+        segment_bytes: 512 << 10,
+        first_segment_bytes: Some(64 << 10),
+        ..small(6, 1)
+    };
     let wal = create(&fs, options);
     const EACH: u64 = 4000;
     std::thread::scope(|s| {

@@ -109,6 +109,8 @@ fn every_ticket_that_resolved_is_found_by_the_replay() {
         for protocol in [LogProtocol::PWal, LogProtocol::Rfa] {
             let options =
                 WalOptions { protocol, background, segment_bytes: 512 << 10, ..small(workers, streams) };
+            let first_segment_bytes = usize::is_multiple_of(workers, 2).then_some(64 << 10);
+            let options = WalOptions { first_segment_bytes, ..options };
             stress(options, 8, 1000);
         }
     }

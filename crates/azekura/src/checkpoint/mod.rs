@@ -21,9 +21,12 @@ use std::time::Duration;
 use azekura_base::sync::thread::{self, JoinHandle};
 use azekura_base::sync::{Condvar, Mutex};
 use azekura_base::{DurableLog, Lsn};
+use azekura_wal::{LogProtocol, remove_segments};
 
 use crate::Error;
 use crate::database::Shared;
+use crate::error::full_message;
+use crate::restart::WAL_DIR;
 
 pub(crate) use bound::{Past, Work};
 pub(crate) use undo_pace::UndoPace;
@@ -33,6 +36,9 @@ use bound::Present;
 impl Shared {
     /// Moves CONTROL as far as dirty pages and active transactions allow; writes no pages.
     pub(crate) fn advance_checkpoint(&self) -> Result<(), Error> {
+        if !self.wal.has_begun() {
+            return Ok(()); // nothing has changed since the store was opened
+        }
         let mut control = self.control.lock();
         // So that the bound is not far back: it is one above the durable horizon (RANGE-5).
         self.wal.make_durable(Lsn(self.wal.next_lsn().0 - 1))?;
@@ -61,6 +67,9 @@ impl Shared {
 
     /// Writes every page that is dirty now, then moves CONTROL.
     pub(crate) fn checkpoint_fully(&self) -> Result<(), Error> {
+        if !self.wal.has_begun() {
+            return Ok(());
+        }
         let _checkpoint = crate::probe::checkpoint();
         self.retry_undone();
         self.carry_open(0);
@@ -77,11 +86,30 @@ impl Shared {
         self.advance_checkpoint()
     }
 
-    /// The last act of a store: everything to disk, the log closed.
+    /// The last act of a store: everything to disk, the log closed, and removed if nothing in it counts.
     pub(crate) fn close(&self) -> Result<(), Error> {
         let checkpointed = self.checkpoint_fully();
         let closed = self.wal.close().map_err(Error::from);
-        checkpointed.and(closed)
+        checkpointed.and(closed)?;
+        let is_done = self.active.len() == 0 && self.parked.len() == 0 && self.unfreed.lock().is_empty();
+        if !self.wal.has_begun() || !is_done || self.pool.stats().dirty_pages > 0 {
+            return Ok(());
+        }
+        let mut control = self.control.lock();
+        let mut last = control.current().clone();
+        let next_lsn = self.wal.next_lsn();
+        (last.redo_lsn, last.scan_lsn, last.durable_lsn) = (next_lsn, next_lsn, Lsn(next_lsn.0 - 1));
+        last.next_txn = self.txn_bound();
+        last.next_tree = self.catalog.next_id();
+        last.ranges.clear();
+        // A serial log says nothing about the device.
+        if self.options.protocol != LogProtocol::Serial {
+            last.streams = self.wal.stats().streams_in_use as u64;
+        }
+        let database_id = last.database_id;
+        control.write(last)?;
+        remove_segments(&*self.options.fs, &self.path.join(WAL_DIR), database_id)?;
+        Ok(())
     }
 
     /// Without threads of its own, the store keeps its restart bounded in its callers' time.
@@ -163,12 +191,12 @@ const TICK: Duration = Duration::from_millis(50);
 const STEP_PAGES: usize = 8192;
 
 impl Checkpointer {
-    pub(crate) fn spawn(shared: Arc<Shared>) -> Self {
+    pub(crate) fn spawn(shared: Arc<Shared>) -> std::io::Result<Self> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let seen = Arc::clone(&stop);
         let thread =
-            thread::Builder::new().name("azekura-checkpoint".into()).spawn(move || run(&shared, &seen)).ok();
-        Self { stop, thread }
+            thread::Builder::new().name("azekura-checkpoint".into()).spawn(move || run(&shared, &seen))?;
+        Ok(Self { stop, thread: Some(thread) })
     }
 }
 
@@ -194,8 +222,11 @@ fn run(shared: &Shared, stop: &(Mutex<bool>, Condvar)) {
                 return;
             }
         }
-        if let Err(error) = shared.keep_restart_short() {
-            shared.note_background_error(&error);
+        match shared.keep_restart_short() {
+            Err(error) => shared.note_background_error(&error),
+            // The cause is gone.
+            Ok(()) if shared.unfreed.lock().is_empty() => *shared.background_error.lock() = None,
+            Ok(()) => {}
         }
     }
 }
@@ -204,7 +235,17 @@ impl Shared {
     /// A background activity failed. What matters to callers reaches them through the log's or the pool's own
     /// errors; this is for [`Stats`](crate::Stats), because no caller waits for it.
     pub(crate) fn note_background_error(&self, error: &Error) {
-        self.background_error.lock().get_or_insert_with(|| error.to_string());
+        self.background_error.lock().get_or_insert_with(|| full_message(error));
+    }
+
+    /// Why the store takes no changes, or not all of them, if that is so.
+    pub(crate) fn degraded(&self) -> Option<Error> {
+        if self.pool.has_failed() {
+            return Some(Error::PagesFailed);
+        }
+        let parked = || Some(self.parked.len()).filter(|&transactions| transactions > 0);
+        let failed = self.wal.failure().filter(|_| !self.wal.is_closed()).map(Error::from);
+        failed.or_else(|| parked().map(|transactions| Error::RollbackPending { transactions }))
     }
 }
 

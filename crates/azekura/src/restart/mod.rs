@@ -1,16 +1,17 @@
 //! Opening: making a new store, or recovering the one that is there.
 //!
-//! 1. CONTROL tells where the log has to be read from, and which incarnations of it count.
+//! 1. CONTROL tells where the log has to be read from, and which incarnations of it count. If there are none
+//!    the store was closed, and is open now: nothing else is read or written before it is used.
 //! 2. Pages torn by the crash are repaired from the double-write area.
 //! 3. One pass over the merged log, from `scan_lsn` to the cut: *analysis* (who was active, what undoes it)
 //!    and *redo* (every page operation from `redo_lsn` on that the page does not show yet, by as many threads
 //!    as are wanted: `redo`) at once. Undo entries come with their records and compensation records take them
 //!    away again, newest first, so no second look into the log is needed.
-//! 4. A new incarnation goes into CONTROL: what lies above the cut is void for ever (W5); LSNs go on above
-//!    the largest ever seen.
+//! 4. The cut goes into CONTROL: what lies above is void for ever (W5); LSNs go on above the largest ever
+//!    seen. The first record of the new incarnation names it in CONTROL before it is written.
 //! 5. *Undo* of the losers through the trees; what committed transactions had left to free is freed. All of
 //!    it is logged in the new incarnation, so a crash here repeats only what is not done yet.
-//! 6. A full checkpoint: the old incarnations are forgotten and their log recycled.
+//! 6. A full checkpoint: the old incarnations are forgotten and their log removed.
 //!
 //! A crash at any point leaves CONTROL naming everything that the next restart needs.
 //!
@@ -22,18 +23,23 @@
 //!   (CARRY-2).
 
 mod analysis;
+mod create;
 mod redo;
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use azekura_base::{DurableLog, LogFailed, Lsn, TxnId};
+use azekura_base::sync::Mutex;
+use azekura_base::{DurableLog, LogFailed, Lsn, TreeId};
 use azekura_btree::{Env, Record, Writer, roll_back_to};
 use azekura_buffer::{BufferPool, PageFile, PageStore, PoolOptions};
-use azekura_io::{FileLock, Fs, create_dir_all_durable};
+use azekura_io::{FileLock, Fs};
 use azekura_wal::recovery::{self, LogRange, Replayed};
-use azekura_wal::{AppendError, LogIdentity, LogProtocol, Order, StreamCount, Wal, WalOptions, WorkerId};
+use azekura_wal::{
+    AppendError, Begin, LogIdentity, Order, StreamCount, Wal, WalOptions, WorkerId, remove_segments,
+};
 
 use crate::Error;
 use crate::catalog::{self, CATALOG, Catalog};
@@ -41,17 +47,16 @@ use crate::checkpoint::Work;
 use crate::control::{CONTROL_NAME, Control, ControlFile, LsnGap};
 use crate::database::Parts;
 use crate::deferred::{self, Leftovers};
+use crate::error::full_message;
 use crate::far_tier::FarTier;
 use crate::options::Builder;
 
 use analysis::Analysis;
 use redo::Redo;
 
-const LOCK_NAME: &str = "LOCK";
-/// There from before the first file of a new store until its CONTROL is complete: what it stands beside may
-/// be thrown away.
-const CREATING_NAME: &str = "CREATING";
-const WAL_DIR: &str = "wal";
+pub(crate) const WAL_DIR: &str = "wal";
+/// Size of the first log files; those of a log that is written a lot become larger.
+const FIRST_SEGMENT_BYTES: u64 = 256 << 10;
 /// LSNs that a restart leaves out after a crash ([`LsnGap`]): more than any store draws in one life.
 const LSN_GAP: u64 = 1 << 32;
 
@@ -99,121 +104,42 @@ fn as_millis<S: serde::Serializer>(time: &Duration, s: S) -> Result<S::Ok, S::Er
     s.serialize_f64(time.as_secs_f64() * 1e3)
 }
 
-/// Makes sure that the directory is ours alone.
-pub(crate) fn take_directory(path: &Path, options: &Builder) -> Result<Box<dyn FileLock>, Error> {
-    let fs = &*options.fs;
-    if !fs.exists(&path.join(CONTROL_NAME)) {
-        if !options.create {
-            return Err(Error::NotFound { path: path.to_path_buf() });
-        }
-        // Before anything is made: a call that is refused leaves no trace.
-        options.check_cache(options.page_size)?;
-        if fs.exists(path) {
-            refuse_foreign(fs, path, fs.exists(&path.join(CREATING_NAME)))?;
-        } else {
-            create_dir_all_durable(fs, path).map_err(|e| Error::io("create", path, e))?;
-        }
-    }
-    lock(fs, path, LOCK_NAME)
-}
-
-/// Locks a file of the store.
-fn lock(fs: &dyn Fs, path: &Path, name: &str) -> Result<Box<dyn FileLock>, Error> {
-    let file = path.join(name);
-    match fs.lock_exclusive(&file) {
-        Ok(Some(held)) => Ok(held),
-        Ok(None) => Err(Error::InUse { path: path.to_path_buf() }),
-        Err(source) => Err(Error::io("lock", &file, source)),
-    }
-}
-
-/// Opens the store in `path`, which is locked.
+/// Opens the store in `path`, or makes one there, and keeps others out.
 pub(crate) fn open(path: &Path, options: &Builder) -> Result<Parts, Error> {
     let fs = &*options.fs;
     let began = Instant::now();
-    let control_path = path.join(CONTROL_NAME);
-    let creating = path.join(CREATING_NAME);
-    let is_half_made = fs.exists(&creating);
-    if is_half_made || !fs.exists(&control_path) {
-        refuse_foreign(fs, path, is_half_made)?;
-        create(path, options)?;
-    }
-    // LOCK keeps others out while the store is made; this, also if LOCK was removed.
-    let control_lock = lock(fs, path, CONTROL_NAME)?;
-    let control = ControlFile::open(fs, path)?;
+    let creating =
+        if fs.exists(&path.join(CONTROL_NAME)) { None } else { Some(create::take(path, options)?) };
+    let control_lock = lock(options, path)?;
+    drop(creating); // CONTROL keeps others out from now on
+    let control = ControlFile::open(fs, path, options.read_only)?;
     options.check_cache(control.current().page_size)?;
-    if is_half_made || fs.exists(&creating) {
-        fs.remove_file(&creating).map_err(|e| Error::io("remove", &creating, e))?;
-        fs.sync_dir(path).map_err(|e| Error::io("sync", path, e))?;
+    if control.current().is_new() {
+        create::complete(&options.fs, path, control.current().page_size)?;
     }
     let mut parts = Restart::begin(path, options, control)?.run(control_lock)?;
     parts.recovery.time = began.elapsed();
     Ok(parts)
 }
 
-fn refuse_foreign(fs: &dyn Fs, path: &Path, is_half_made: bool) -> Result<(), Error> {
-    if is_half_made {
-        return Ok(());
-    }
-    let names = fs.list_dir(path).map_err(|e| Error::io("list", path, e))?;
-    match names.iter().find(|name| *name != LOCK_NAME) {
-        None => Ok(()),
-        Some(name) if name == PageFile::NAME || name == WAL_DIR => Err(Error::Corrupt {
-            path: path.join(CONTROL_NAME),
-            offset: 0,
-            reason: format!(
-                "the control file is missing beside {name:?}; restore it from a copy of the store"
-            ),
-        }),
-        Some(name) => Err(Error::Invalid(format!(
-            "{} is no Azekura store and not empty (it holds {name:?}); name a new or empty directory",
-            path.display()
-        ))),
+/// Locks the store: for this opening alone, or together with others that only read.
+fn lock(options: &Builder, path: &Path) -> Result<Box<dyn FileLock>, Error> {
+    let file = path.join(CONTROL_NAME);
+    let held =
+        if options.read_only { options.fs.lock_shared(&file) } else { options.fs.lock_exclusive(&file) };
+    match held {
+        Ok(Some(held)) => Ok(held),
+        Ok(None) => Err(Error::InUse { path: path.to_path_buf() }),
+        Err(source) => Err(Error::io("lock", &file, source)),
     }
 }
-
-/// Makes an empty store that has never been opened. Safe to repeat until CONTROL stands.
-fn create(path: &Path, options: &Builder) -> Result<(), Error> {
-    let fs = &*options.fs;
-    let creating = path.join(CREATING_NAME);
-    let io = |action, path: &Path| {
-        let path = path.to_path_buf();
-        move |source| Error::io(action, &path, source)
-    };
-    fs.open(&creating, azekura_io::OpenOptions::new().create(true)).map_err(io("create", &creating))?;
-    fs.sync_dir(path).map_err(io("sync", path))?;
-    for name in fs.list_dir(path).map_err(io("list", path))? {
-        if [CONTROL_NAME, PageFile::NAME, PageFile::DOUBLE_WRITE_NAME].contains(&name.as_str()) {
-            let file = path.join(name);
-            fs.remove_file(&file).map_err(io("remove", &file))?;
-        }
-    }
-    PageFile::create(Arc::clone(&options.fs), path, options.page_size)?;
-    let wal = path.join(WAL_DIR);
-    create_dir_all_durable(fs, &wal).map_err(io("create", &wal))?;
-    let first = Control {
-        sequence: 0,
-        database_id: rand::random(),
-        page_size: options.page_size,
-        redo_lsn: FIRST_LSN,
-        scan_lsn: FIRST_LSN,
-        next_txn: TxnId(1),
-        streams: 0,
-        durable_lsn: Lsn(0),
-        covered: 0,
-        ranges: vec![LogRange::open(1, FIRST_LSN)],
-        gaps: Vec::new(),
-    };
-    ControlFile::create(fs, path, first).map(drop)
-}
-
-const FIRST_LSN: Lsn = Lsn(1);
 
 /// A restart on its way.
 struct Restart<'a> {
     path: &'a Path,
     options: &'a Builder,
-    control: ControlFile,
+    control: Arc<Mutex<ControlFile>>,
+    store: Arc<dyn PageStore>,
     pool: Arc<BufferPool>,
     far: Option<Arc<FarTier>>,
     log: Arc<RestartLog>,
@@ -226,7 +152,8 @@ impl<'a> Restart<'a> {
     fn begin(path: &'a Path, options: &'a Builder, control: ControlFile) -> Result<Self, Error> {
         let page_size = control.current().page_size;
         let file = PageFile::open(Arc::clone(&options.fs), path, page_size)?;
-        let repaired = file.repair()?;
+        // All pages of a closed store are synced: none can be torn.
+        let repaired = if control.current().is_closed() { Vec::new() } else { file.repair()? };
         let log = Arc::new(RestartLog::new(control.current().redo_lsn));
         let pool_options =
             PoolOptions { page_size, capacity_bytes: options.cache_bytes, ..PoolOptions::default() };
@@ -235,23 +162,32 @@ impl<'a> Restart<'a> {
             Some(cache) => far.insert(Arc::new(FarTier::new(file, cache))).clone(),
             None => Arc::new(file),
         };
-        let pool = Arc::new(BufferPool::new(pool_options, store, Arc::clone(&log) as _)?);
+        let pool = Arc::new(BufferPool::new(pool_options, Arc::clone(&store), Arc::clone(&log) as _)?);
         let env = Env::new(Arc::clone(&pool), Arc::clone(&log) as _, azekura_btree::EnvOptions::default());
         let analysis = Analysis::new(control.current().next_txn);
         let report = RecoveryReport { repaired_pages: repaired.len() as u64, ..RecoveryReport::default() };
-        Ok(Self { path, options, control, pool, far, log, env, analysis, report })
+        let control = Arc::new(Mutex::new(control));
+        Ok(Self { path, options, control, store, pool, far, log, env, analysis, report })
+    }
+
+    fn control(&self) -> Control {
+        self.control.lock().current().clone()
     }
 
     fn run(mut self, control_lock: Box<dyn FileLock>) -> Result<Parts, Error> {
-        let replayed = self.replay()?;
-        let is_fresh = self.control.current().scan_lsn == FIRST_LSN && replayed.records == 0;
-        let wal = self.new_incarnation(&replayed)?;
-        if is_fresh {
-            self.env.format(wal.worker())?;
-        }
+        let control = self.control();
+        let wal = if control.is_closed() {
+            self.refuse_newer_log(&control)?;
+            self.new_log(control.incarnation + 1, control.durable_lsn.next())?
+        } else {
+            let replayed = self.replay()?;
+            self.new_incarnation(&replayed)?
+        };
         self.undo_and_free(&wal)?;
-        let catalog = self.load_catalog()?;
-        self.checkpoint(&wal)?;
+        let catalog = self.load_catalog(&control)?;
+        if !control.is_closed() {
+            self.checkpoint(&wal, &catalog)?;
+        }
         self.report.pages_read = self.pool.stats().misses;
         Ok(Parts {
             env: self.env,
@@ -266,6 +202,20 @@ impl<'a> Restart<'a> {
         })
     }
 
+    /// A closed store needs no log, and its files are removed. One that CONTROL does not know tells that
+    /// CONTROL is from an earlier time than the other files.
+    fn refuse_newer_log(&self, control: &Control) -> Result<(), Error> {
+        let dir = self.path.join(WAL_DIR);
+        match recovery::newest_incarnation(&*self.options.fs, &dir, control.database_id)? {
+            Some((found, file)) if found > control.incarnation => {
+                let (newest, path) = (control.incarnation, file.clone());
+                let error = azekura_wal::ReplayError::<Error>::StaleRanges { file, found, newest };
+                Err(Error::Corrupt { path, offset: 0, reason: error.to_string() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Analysis and redo, in one pass over the log.
     fn replay(&mut self) -> Result<Replayed, Error> {
         let began = Instant::now();
@@ -273,8 +223,13 @@ impl<'a> Restart<'a> {
             let mut redo = Redo::start(scope, &self.env, self.options.threads_to_redo());
             self.report.redo_threads = redo.threads();
             let dir = self.path.join(WAL_DIR);
-            let replayed =
-                replay_into(&mut self.analysis, &mut redo, &*self.options.fs, &dir, self.control.current())?;
+            let replayed = replay_into(
+                &mut self.analysis,
+                &mut redo,
+                &*self.options.fs,
+                &dir,
+                &self.control.lock().current().clone(),
+            )?;
             redo.finish()?;
             Ok::<_, Error>(replayed)
         })?;
@@ -287,7 +242,7 @@ impl<'a> Restart<'a> {
     /// Voids what lies above the cut and begins a log above everything ever seen (W5), after a crash with a
     /// gap between: a page that has an LSN in the gap was written after the files that the restart read.
     fn new_incarnation(&mut self, replayed: &Replayed) -> Result<Arc<Wal>, Error> {
-        let mut control = self.control.current().clone();
+        let mut control = self.control();
         let end = replayed.end().max(Lsn(control.scan_lsn.0 - 1));
         let newest = end.max(replayed.max_lsn_seen);
         let is_settled = replayed.records == 0 && newest <= control.durable_lsn;
@@ -298,21 +253,43 @@ impl<'a> Restart<'a> {
             control.add_gap(gap);
             gap.before
         };
-        let incarnation = control.incarnation() + 1;
-        if let Some(last) = control.ranges.last_mut() {
+        let last = control.ranges.last_mut().filter(|last| last.last_lsn.is_none());
+        let incarnation = control.incarnation + 1;
+        if let Some(last) = last {
             last.last_lsn = Some(replayed.last_lsn.max(Lsn(last.first_lsn.0 - 1)));
             last.tails.clone_from(&replayed.tails); // REST-7
         }
         // A range that ends before its first record holds nothing; so recoveries that crash early leave no
-        // trace.
+        // trace. One stays: the store is not closed yet.
+        let last = control.ranges.last().cloned();
         control.ranges.retain(|r| r.end().is_none_or(|end| end >= r.first_lsn && end >= control.scan_lsn));
-        control.ranges.push(LogRange::open(incarnation, first_lsn));
+        if control.ranges.is_empty() {
+            control.ranges.extend(last);
+        }
         control.durable_lsn = replayed.last_lsn.max(control.durable_lsn);
+        self.control.lock().write(control)?;
+        self.new_log(incarnation, first_lsn)
+    }
+
+    /// The log of this run. It is begun by its first record: then CONTROL names the incarnation (W5), and all
+    /// that the log accepts can be written, also to a full disk.
+    fn new_log(&self, incarnation: u32, first_lsn: Lsn) -> Result<Arc<Wal>, Error> {
+        let control = self.control();
         let streams = match self.options.streams {
             StreamCount::Auto if control.streams > 0 => StreamCount::AutoFrom(control.streams as usize),
             chosen => chosen,
         };
-        self.control.write(control.clone())?;
+        let begin = {
+            let (control, store) = (Arc::clone(&self.control), Arc::clone(&self.store));
+            move || {
+                store.make_room(CATALOG.root).map_err(|error| io_error(&error))?;
+                let mut control = control.lock();
+                let mut next = control.current().clone();
+                next.incarnation = incarnation;
+                next.ranges.push(LogRange::open(incarnation, first_lsn));
+                control.write(next).map_err(|error| io_error(&error))
+            }
+        };
         let wal = Wal::create(
             Arc::clone(&self.options.fs),
             &self.path.join(WAL_DIR),
@@ -325,6 +302,8 @@ impl<'a> Restart<'a> {
                 buffer_bytes: self.options.log_buffer_bytes(),
                 background: self.options.background,
                 lsn_range: self.options.lsn_range,
+                first_segment_bytes: Some(FIRST_SEGMENT_BYTES),
+                begin: Some(Begin::new(begin)),
                 ..WalOptions::default()
             },
         )?;
@@ -356,40 +335,61 @@ impl<'a> Restart<'a> {
         Ok(())
     }
 
-    fn load_catalog(&self) -> Result<Catalog, Error> {
+    /// The catalogue without its tables, which are looked up when they are used.
+    fn load_catalog(&self, control: &Control) -> Result<Catalog, Error> {
         let catalog = Catalog::default();
         catalog.reserve(CATALOG.id);
+        if control.is_closed() {
+            catalog.reserve(TreeId(control.next_tree.saturating_sub(1)));
+            return Ok(catalog);
+        }
         crate::scan::unlocked(&self.env, CATALOG, &mut |name, value| {
             let tree = catalog::decode(value).ok_or_else(|| Error::CorruptPage {
                 page: CATALOG.root,
                 reason: format!("the catalogue's row {:?} is no tree", String::from_utf8_lossy(name)),
             })?;
             catalog.reserve(tree.id);
-            catalog.remember(&String::from_utf8_lossy(name).into(), tree);
             Ok(())
         })?;
         Ok(catalog)
     }
 
-    /// Everything to disk: the old incarnations are not needed any more.
-    fn checkpoint(&mut self, wal: &Wal) -> Result<(), Error> {
+    /// Everything to disk: the old incarnations are not needed any more. If nothing was logged since, the
+    /// store is closed by that.
+    fn checkpoint(&mut self, wal: &Wal, catalog: &Catalog) -> Result<(), Error> {
         let next_lsn = wal.next_lsn();
         wal.make_durable(Lsn(next_lsn.0 - 1))?; // from here on it is below all that come (RANGE-5)
         self.pool.flush_all()?;
-        let mut control = self.control.current().clone();
+        let mut control = self.control();
         control.redo_lsn = next_lsn;
         control.scan_lsn = next_lsn;
         control.durable_lsn = Lsn(next_lsn.0 - 1);
         control.next_txn = self.analysis.next_txn;
-        // A serial log says nothing about the device.
-        if self.options.protocol != LogProtocol::Serial {
-            control.streams = wal.stats().streams_in_use as u64;
+        if wal.has_begun() {
+            control.ranges.retain(|r| r.last_lsn.is_none());
+            self.control.lock().write(control)?;
+            wal.trim(next_lsn)?;
+            return Ok(());
         }
-        control.ranges.retain(|r| r.last_lsn.is_none());
-        self.control.write(control)?;
-        wal.trim(next_lsn)?;
+        control.ranges.clear();
+        control.next_tree = catalog.next_id();
+        let database_id = control.database_id;
+        self.control.lock().write(control)?;
+        remove_segments(&*self.options.fs, &self.path.join(WAL_DIR), database_id)?;
         Ok(())
     }
+}
+
+/// An error of the operating system that tells what failed, of the same kind.
+fn io_error(error: &(dyn std::error::Error + 'static)) -> io::Error {
+    let mut next = Some(error);
+    let mut kind = io::ErrorKind::Other;
+    while let Some(error) = next {
+        let shared = || error.downcast_ref::<Arc<io::Error>>().map(|error| &**error);
+        kind = error.downcast_ref::<io::Error>().or_else(shared).map_or(kind, io::Error::kind);
+        next = error.source();
+    }
+    io::Error::new(kind, full_message(error))
 }
 
 fn replay_into(

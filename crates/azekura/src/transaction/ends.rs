@@ -30,6 +30,7 @@ impl Transaction {
         &self,
         call: impl FnOnce(&Self, &mut State) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        self.check_writable()?;
         let mut state = self.state()?;
         let before = state.undo_len();
         let result = call(self, &mut state);
@@ -39,6 +40,14 @@ impl Transaction {
         }
         drop(state);
         self.settle(before, result)
+    }
+
+    /// Refuses changes of a store that is only read, or that cannot write its pages any more.
+    pub(super) fn check_writable(&self) -> Result<(), Error> {
+        if self.db.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        if self.db.pool.has_failed() { Err(Error::PagesFailed) } else { Ok(()) }
     }
 
     /// The end of a call that began with so many entries in the undo log: those that it left are undone if it
@@ -82,8 +91,11 @@ impl Transaction {
                 holders,
             },
             LockError::WouldWait => Error::WouldWait { txn: self.id },
-            // The log failed, and a transaction that wrote can be neither committed nor undone.
-            LockError::Closed => self.db.wal.failure().map_or_else(|| Error::other(error), Error::from),
+            // A transaction that wrote can be neither committed nor undone: the log failed, or has no room.
+            LockError::Closed => {
+                let pending = Error::RollbackPending { transactions: self.db.parked.len().max(1) };
+                self.db.wal.failure().map_or(pending, Error::from)
+            }
             other => Error::other(other),
         }
     }

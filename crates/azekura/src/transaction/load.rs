@@ -21,6 +21,7 @@ impl Transaction {
     /// [`OpenTable::bulk_load`](crate::OpenTable::bulk_load).
     pub(crate) fn bulk_load(&self, open: &OpenTree, next: NextRow<'_>) -> Result<u64, Error> {
         let _load = crate::probe::bulk_load();
+        self.check_writable()?;
         let before = self.state()?.undo_len();
         // The loader is gone, and with it all writes of its pages, before anything is undone (LOAD-4).
         let loaded = self.load_rows(open, next);

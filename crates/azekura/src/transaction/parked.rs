@@ -6,7 +6,8 @@
 //!
 //! A parked rollback goes on where it stopped: before the next checkpoint and, in stores without background
 //! threads, before the next transaction; else at the next restart. Once the log has failed only the restart
-//! is left: then nobody may wait for a lock any more, because it may be one of these.
+//! is left. While a rollback is parked nobody may wait for a lock, because it may be one of these: each wait
+//! ends with a typed error.
 
 use azekura_base::TxnId;
 use azekura_base::sync::Mutex;
@@ -41,10 +42,9 @@ impl Shared {
             }
             Err(error) => {
                 self.parked.count.fetch_add(1, Relaxed);
-                self.parked.rollbacks.lock().push((id, state));
-                if self.wal.failure().is_some() {
-                    self.locks.close_waits();
-                }
+                let mut rollbacks = self.parked.rollbacks.lock();
+                rollbacks.push((id, state));
+                self.locks.close_waits();
                 Err(error)
             }
         }
@@ -62,5 +62,9 @@ impl Shared {
             let _ = self.roll_back(id, state);
         }
         self.parked.count.fetch_sub(tried, Relaxed);
+        let rollbacks = self.parked.rollbacks.lock();
+        if rollbacks.is_empty() && self.wal.failure().is_none() {
+            self.locks.open_waits(); // under the lock: not after another rollback was parked
+        }
     }
 }

@@ -76,6 +76,14 @@ impl Space {
         Err(TreeError::SpaceFull { pages: self.max_pages })
     }
 
+    /// The same, and there is room on the disk for the pages: once the log has accepted what is done with
+    /// them, they can be written.
+    pub(crate) fn find_with_room<'p>(&self, pool: &'p BufferPool, want: u32) -> Result<Found<'p>, TreeError> {
+        let found = self.find(pool, want)?;
+        pool.make_room(PageId(found.first.0 + u64::from(found.count) - 1))?;
+        Ok(found)
+    }
+
     /// Moves the hint from `from` behind the run, unless the run left a hole behind or a page was freed
     /// meanwhile.
     fn advance(&self, from: u64, first: u64, count: u64, want: u32) {

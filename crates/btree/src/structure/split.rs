@@ -126,7 +126,7 @@ fn split(
     let mut image = Vec::new();
     let image = PageOp::image_of(right.page(), &mut image);
 
-    let found = env.space().find(env.pool(), 1)?;
+    let found = env.space().find_with_room(env.pool(), 1)?;
     let take = found.op();
     let new = env.pool().fix_new(found.first)?;
     let child = new.page_id().0.to_le_bytes();
@@ -179,7 +179,7 @@ fn grow_root(env: &Env, worker: WorkerId, root: ExclusiveGuard<'_>) -> Result<()
     let mut child_image = Vec::new();
     let child_image = PageOp::image_of(root.words(), &mut child_image);
 
-    let found = env.space().find(env.pool(), 1)?;
+    let found = env.space().find_with_room(env.pool(), 1)?;
     let take = found.op();
     let new = env.pool().fix_new(found.first)?;
     let top = root_above(env.page_size(), view.tree(), level + 1, &new)

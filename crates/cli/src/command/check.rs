@@ -33,7 +33,7 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
-        let db = store.open_existing(&self.path)?;
+        let db = store.open_to_read(&self.path)?;
         let bar = progress::pages();
         let report = db.check(&mut |done, of| {
             bar.set_length(of);

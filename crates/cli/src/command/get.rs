@@ -41,7 +41,7 @@ pub(crate) struct Get {
 impl Get {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
         let key = argument_bytes(&self.key, self.escaped)?;
-        let db = store.open_existing(&self.table.path)?;
+        let db = store.open_to_read(&self.table.path)?;
         let tx = db.begin()?;
         let Some(value) = existing_table(&db, &tx, &self.table.table)?.get(&key)? else {
             bail!("no key \"{}\" in table {:?}", escaped(&key), self.table.table);

@@ -73,7 +73,7 @@ impl Scan {
 
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
         let bounds = self.bounds()?;
-        let db = store.open_existing(&self.table.path)?;
+        let db = store.open_to_read(&self.table.path)?;
         let tx = db.begin()?;
         let table = existing_table(&db, &tx, &self.table.table)?;
         self.print(&table, bounds, out)?;

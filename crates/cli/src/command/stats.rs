@@ -33,7 +33,7 @@ pub(crate) struct Stats {
 
 impl Stats {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
-        let db = store.open_existing(&self.path)?;
+        let db = store.open_to_read(&self.path)?;
         let stats = serde_json::to_value(db.stats())?;
         if self.json {
             writeln!(out, "{stats}")?;

@@ -31,7 +31,7 @@ pub(crate) struct Tables {
 
 impl Tables {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
-        let db = store.open_existing(&self.path)?;
+        let db = store.open_to_read(&self.path)?;
         let tx = db.begin()?;
         let mut writer = Writer::new(out, false, !self.count);
         for name in db.table_names()? {

@@ -20,6 +20,47 @@ fn tables_stats_and_check_tell_about_the_store() {
     assert!(run(&["stats", "db"]).well().lines().count() >= stats.as_object().unwrap().len());
 }
 
+/// Reading writes nothing, and does not wait for a process that writes.
+#[test]
+fn commands_that_read_write_nothing_and_say_what_to_do_about_a_store_in_use() {
+    let scratch = Scratch::new();
+    let run = |arguments: &[&str]| Run::in_dir(&scratch, arguments);
+    run(&["put", "db", "t", "k", "v"]).well();
+    let files = || {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(scratch.path("db")).unwrap() {
+            let (entry, meta) = entry.map(|entry| (entry.path(), entry.metadata().unwrap())).unwrap();
+            found.push((entry, meta.len(), meta.modified().unwrap()));
+        }
+        found.sort();
+        found
+    };
+    let before = files();
+    let reads: [&[&str]; 6] = [
+        &["get", "db", "t", "k"],
+        &["scan", "db", "t"],
+        &["dump", "db", "t"],
+        &["tables", "db"],
+        &["check", "db"],
+        &["stats", "db"],
+    ];
+    for arguments in reads {
+        run(arguments).well();
+    }
+    assert_eq!(files(), before);
+    let writer = azekura::Database::open(scratch.path("db")).unwrap();
+    for arguments in reads {
+        let refused = run(arguments).refused();
+        assert!(refused.contains("another process") && refused.contains("INFO"), "{refused}");
+    }
+    writer.close().unwrap();
+    let reader = azekura::Database::open_read_only(scratch.path("db")).unwrap();
+    for arguments in reads {
+        run(arguments).well();
+    }
+    reader.close().unwrap();
+}
+
 #[test]
 fn the_demo_records_a_trace_that_trace_report_reads() {
     let scratch = Scratch::new();

@@ -64,7 +64,7 @@ impl FaultFile {
                 let mut choice = Choice::new(io);
                 let sectors = match failure {
                     FailKind::Io => Sectors::torn(&range, &mut choice),
-                    FailKind::NoSpace => Sectors::prefix(&range, &mut choice),
+                    FailKind::NoSpace | FailKind::Quota => Sectors::prefix(&range, &mut choice),
                 };
                 inode.write_partly(io, offset, &bytes, &sectors);
             }

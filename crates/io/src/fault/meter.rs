@@ -45,6 +45,8 @@ pub enum FailKind {
     Io,
     /// ENOSPC. Of a write, a prefix may have been written.
     NoSpace,
+    /// EDQUOT: as ENOSPC, for the user alone.
+    Quota,
 }
 
 impl FailKind {
@@ -52,6 +54,7 @@ impl FailKind {
         os(match self {
             Self::Io => Errno::IO,
             Self::NoSpace => Errno::NOSPC,
+            Self::Quota => Errno::DQUOT,
         })
     }
 }
@@ -69,7 +72,7 @@ pub struct IoRecord {
     pub offset: u64,
     /// Of a write: bytes. Of `set_len`: the length.
     pub len: u64,
-    /// `None`: it was done. Otherwise why not: `"EIO"`, `"ENOSPC"`, `"power cut"`.
+    /// `None`: it was done. Otherwise why not: `"EIO"`, `"ENOSPC"`, `"EDQUOT"`, `"power cut"`.
     pub failure: Option<&'static str>,
 }
 
@@ -111,6 +114,7 @@ impl Verdict {
             Self::Done => None,
             Self::Fails(FailKind::Io) => Some("EIO"),
             Self::Fails(FailKind::NoSpace) => Some("ENOSPC"),
+            Self::Fails(FailKind::Quota) => Some("EDQUOT"),
             Self::Cut => Some("power cut"),
         }
     }

@@ -26,9 +26,9 @@
 //! processors **idle**, a commit costs what it computes: two streams have more threads to wake, and smaller
 //! writes, for the same records.
 //!
-//! A trial costs all who commit meanwhile where more streams are worse. So where the device's flushes were
-//! measured to slow each other down, or an earlier run has settled for a number, more are tried late, and not
-//! often: the [doubtful](StreamPolicy::doubting) pause. And in a long pause there are fewer looks, each of
+//! A trial costs all who commit meanwhile where more streams are worse. Nothing is known of the device at
+//! first but, perhaps, the number that an earlier run has settled for. So more are tried late, and not often:
+//! the [doubtful](StreamPolicy::doubting) pause. And in a long pause there are fewer looks, each of
 //! which wakes a processor.
 //!
 //! A trial that brought nothing doubles the pause before the next; when records come to wait much longer, or

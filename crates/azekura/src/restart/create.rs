@@ -1,0 +1,155 @@
+//! Making a new store: four syncs, and a file that gets its name last.
+//!
+//! The first pages and an empty double-write area are made, then CONTROL under another name. When pages and
+//! CONTROL are durable, CONTROL gets its name, and a sync of the directory makes all names durable.
+//!
+//! - **CREATE-1** Without CONTROL the directory is no store: a creation that was cut off is begun anew.
+//! - **CREATE-2** After a power loss the name CONTROL may be there and that of another file not. A CONTROL
+//!   that knows no incarnation belongs to a store that nobody has written to, so what is missing is made
+//!   again.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura_base::{DurableLog, LogFailed, Lsn, PageBuf, TxnId};
+use azekura_btree::{Env, EnvOptions};
+use azekura_buffer::{BufferPool, PageFile, PoolOptions};
+use azekura_io::{FileLock, Fs, MemFs, OpenOptions, create_dir_all_durable};
+use azekura_wal::{AppendError, Order, WorkerId};
+
+use super::WAL_DIR;
+use crate::Error;
+use crate::catalog::CATALOG;
+use crate::control::{CONTROL_NAME, Control, ControlFile, NEW_CONTROL_NAME};
+use crate::options::{Builder, MIN_FRAMES};
+
+/// Locked while a store is made.
+const LOCK_NAME: &str = "LOCK";
+/// LSN of the change that makes an empty store's pages; it is in no log.
+const FIRST_LSN: Lsn = Lsn(1);
+
+/// Makes an empty store in `path` unless another process just did; the lock keeps others from that.
+pub(super) fn take(path: &Path, options: &Builder) -> Result<Box<dyn FileLock>, Error> {
+    let fs = &*options.fs;
+    if !options.create || options.read_only {
+        return Err(Error::NotFound { path: path.to_path_buf() });
+    }
+    // Before anything is made: a call that is refused leaves no trace.
+    options.check_cache(options.page_size)?;
+    if fs.exists(path) {
+        refuse_foreign(fs, path)?;
+    } else {
+        create_dir_all_durable(fs, path).map_err(|e| Error::io("create", path, e))?;
+    }
+    let file = path.join(LOCK_NAME);
+    let held = fs.lock_exclusive(&file).map_err(|e| Error::io("lock", &file, e))?;
+    let held = held.ok_or_else(|| Error::InUse { path: path.to_path_buf() })?;
+    if !fs.exists(&path.join(CONTROL_NAME)) {
+        create(path, options)?;
+    }
+    Ok(held)
+}
+
+fn refuse_foreign(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
+    let names = fs.list_dir(path).map_err(|e| Error::io("list", path, e))?;
+    let of_creation =
+        [LOCK_NAME, NEW_CONTROL_NAME, PageFile::NAME, PageFile::DOUBLE_WRITE_NAME, CONTROL_NAME];
+    match names.iter().find(|name| !of_creation.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) if name == WAL_DIR => Err(Error::Corrupt {
+            path: path.join(CONTROL_NAME),
+            offset: 0,
+            reason: format!(
+                "the control file is missing beside {name:?}; restore it from a copy of the store"
+            ),
+        }),
+        Some(name) => Err(Error::Invalid(format!(
+            "{} is no Azekura store and not empty (it holds {name:?}); name a new or empty directory",
+            path.display()
+        ))),
+    }
+}
+
+fn create(path: &Path, options: &Builder) -> Result<(), Error> {
+    let fs = &*options.fs;
+    let page_size = options.page_size;
+    PageFile::create_unnamed(Arc::clone(&options.fs), path, page_size, &first_pages(page_size)?)?;
+    let first = Control {
+        sequence: 0,
+        database_id: rand::random(),
+        page_size,
+        redo_lsn: FIRST_LSN.next(),
+        scan_lsn: FIRST_LSN.next(),
+        next_txn: TxnId(1),
+        streams: 0,
+        next_tree: CATALOG.id.0 + 1,
+        incarnation: 0,
+        durable_lsn: FIRST_LSN,
+        covered: 0,
+        ranges: Vec::new(),
+        gaps: Vec::new(),
+    };
+    ControlFile::create(fs, path, first)?;
+    fs.sync_dir(path).map_err(|e| Error::io("sync", path, e))
+}
+
+/// Makes again what a power loss has taken of a store that was just made (CREATE-2).
+pub(super) fn complete(fs: &Arc<dyn Fs>, path: &Path, page_size: usize) -> Result<(), Error> {
+    let first = first_pages(page_size)?;
+    let is_there = || {
+        let mut found = PageBuf::zeroed(first.len());
+        let file = fs.open(&path.join(PageFile::NAME), OpenOptions::new().read_only(true)).ok()?;
+        let read = file.read_at(0, &mut found).ok()?;
+        let area = PageFile::open(Arc::clone(fs), path, page_size);
+        (read == first.len() && *found == *first && area.is_ok()).then_some(())
+    };
+    if is_there().is_some() {
+        return Ok(());
+    }
+    PageFile::create_unnamed(Arc::clone(fs), path, page_size, &first)?;
+    fs.sync_dir(path).map_err(|e| Error::io("sync", path, e))
+}
+
+/// The pages of an empty store.
+fn first_pages(page_size: usize) -> Result<PageBuf, Error> {
+    let (fs, dir): (Arc<dyn Fs>, _) = (Arc::new(MemFs::new()), Path::new("new"));
+    PageFile::create(Arc::clone(&fs), dir, page_size)?;
+    let file = Arc::new(PageFile::open(Arc::clone(&fs), dir, page_size)?);
+    let options = PoolOptions { page_size, capacity_bytes: MIN_FRAMES * page_size, ..PoolOptions::default() };
+    let pool = Arc::new(BufferPool::new(options, file, Arc::new(FirstLog))?);
+    Env::new(Arc::clone(&pool), Arc::new(FirstLog), EnvOptions::default()).format(WorkerId::from_index(0))?;
+    pool.flush_all()?;
+    let mut pages = PageBuf::zeroed((CATALOG.root.0 as usize + 1) * page_size);
+    let path = dir.join(PageFile::NAME);
+    let io = |source| Error::io("read", &path, source);
+    fs.open(&path, OpenOptions::new()).map_err(io)?.read_at(0, &mut pages).map_err(io)?;
+    Ok(pages)
+}
+
+/// Takes the one record that makes the pages of an empty store, and forgets it.
+#[derive(Debug)]
+struct FirstLog;
+
+impl DurableLog for FirstLog {
+    fn next_lsn(&self) -> Lsn {
+        FIRST_LSN.next()
+    }
+
+    fn lsn_bound(&self) -> Lsn {
+        FIRST_LSN
+    }
+
+    fn durable_lsn(&self) -> Lsn {
+        FIRST_LSN
+    }
+
+    fn make_durable(&self, _: Lsn) -> Result<(), LogFailed> {
+        Ok(())
+    }
+}
+
+impl azekura_btree::Log for FirstLog {
+    fn append(&self, _: WorkerId, _: &[u8], _: Order, _: Lsn) -> Result<Lsn, AppendError> {
+        Ok(FIRST_LSN)
+    }
+}

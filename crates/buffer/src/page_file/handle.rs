@@ -1,0 +1,82 @@
+//! `SlotHandle`: a handle of the double-write area that is opened by its first write.
+//!
+//! Each slot is written through a handle of its own, so that the kernel reports a lost write to the
+//! call that made it. A store that is hardly written uses few slots, and so few descriptors. Reads go
+//! through one handle for all.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use azekura_io::{File, Fs};
+
+use super::Place;
+use crate::store::StoreError;
+
+#[derive(Debug)]
+pub(super) struct SlotHandle {
+    fs: Arc<dyn Fs>,
+    path: Arc<Path>,
+    /// For reads.
+    shared: Arc<dyn File>,
+    own: OnceLock<Arc<dyn File>>,
+}
+
+impl SlotHandle {
+    /// Handles for so many slots of the area that `place` is; the first one has its handle.
+    pub(super) fn places(fs: &Arc<dyn Fs>, place: Place, slots: usize) -> Vec<Place> {
+        let handle = |_| {
+            let (fs, path, shared) = (Arc::clone(fs), Arc::clone(&place.path), Arc::clone(&place.file));
+            let file = Arc::new(Self { fs, path, shared, own: OnceLock::new() });
+            Place { file, path: Arc::clone(&place.path) }
+        };
+        let others: Vec<_> = (1..slots).map(handle).collect();
+        [place].into_iter().chain(others).collect()
+    }
+
+    fn own(&self) -> io::Result<&Arc<dyn File>> {
+        if let Some(file) = self.own.get() {
+            return Ok(file);
+        }
+        let opened = Place::open(&*self.fs, &self.path, false).map_err(|error| match error {
+            StoreError::Io { source, .. } => io::Error::new(source.kind(), source.to_string()),
+            other => io::Error::other(other),
+        })?;
+        Ok(self.own.get_or_init(|| opened.file))
+    }
+}
+
+impl File for SlotHandle {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.shared.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.own()?.write_at(offset, buf)
+    }
+
+    fn write_at_sync(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.own()?.write_at_sync(offset, buf)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.own()?.sync()
+    }
+
+    /// Opens the handle, if it is not open: so a failure of that is told apart from one of a write.
+    fn len(&self) -> io::Result<u64> {
+        self.own()?.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.own()?.set_len(len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.own()?.write_zeroes(offset, len)
+    }
+
+    fn alignment(&self) -> usize {
+        self.shared.alignment()
+    }
+}

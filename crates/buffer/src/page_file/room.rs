@@ -1,0 +1,101 @@
+//! Space on the disk: what was accepted can be written though the disk is full by then.
+//!
+//! The double-write area grows by the slots that are used. Where it cannot, a batch is written a few pages
+//! at a time by the room that the first slot has; some is made before the first page is changed.
+
+use std::io;
+
+use azekura_base::PageId;
+use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::PageFile;
+use super::area::HEAD_BYTES;
+use super::ledger::OwnedSlot;
+use crate::store::StoreError;
+
+/// Pages that the first slot of the double-write area has room for before a page is changed: as many are
+/// written at once to a full disk.
+const ROOM_PAGES: usize = 8;
+
+/// Returns `true` if there was no room: on the disk, or in what the user may use of it.
+pub(super) fn is_full(error: &StoreError) -> bool {
+    matches!(error, StoreError::Io { source, .. }
+        if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+}
+
+impl PageFile {
+    /// A slot, and how many pages it has room for: `count`, or less if the disk is full.
+    pub(super) fn take_slot(&self, count: usize) -> Result<(OwnedSlot, usize), StoreError> {
+        let slot = self.take_any_slot()?;
+        let opened = self.slots[slot.index].len();
+        match opened.and_then(|_| self.grow_area(slot.index, count)) {
+            Ok(()) => Ok((slot, count)),
+            Err(error) => {
+                self.ledger.finish(slot); // a batch without pages
+                let room = self.first_slot_room().min(count);
+                if room == 0 || !is_full(&error) {
+                    return Err(error);
+                }
+                self.take_slot_with_room(room).map(|slot| (slot, room))
+            }
+        }
+    }
+
+    /// A slot that has room for so many pages; the first one has.
+    pub(super) fn take_slot_with_room(&self, count: usize) -> Result<OwnedSlot, StoreError> {
+        loop {
+            let slot = self.take_any_slot()?;
+            if self.area.slot_offset(slot.index) + self.area.page_at(count) as u64
+                <= self.area_len.load(Acquire)
+            {
+                return Ok(slot);
+            }
+            self.ledger.finish(slot); // the oldest comes next
+        }
+    }
+
+    /// Pages that the first slot has room for.
+    fn first_slot_room(&self) -> usize {
+        let end = self.area_len.load(Acquire).min(self.area.slot_offset(1));
+        let room = end.saturating_sub(self.area.slot_offset(0) + HEAD_BYTES as u64);
+        (room / self.area.page_size as u64) as usize
+    }
+
+    /// Makes the area long enough for so many pages in this slot. It grows without holes, at most to twice
+    /// its length more than needed.
+    fn grow_area(&self, slot: usize, count: usize) -> Result<(), StoreError> {
+        let end = self.area.slot_offset(slot) + self.area.page_at(count) as u64;
+        if end <= self.area_len.load(Acquire) {
+            return Ok(());
+        }
+        let _growing = self.growing.lock();
+        let len = self.area_len.load(Relaxed); // changed under the lock only
+        if end <= len {
+            return Ok(());
+        }
+        self.ledger.check()?;
+        // What of the head's unit is missing is written anew as zeroes: nothing is there.
+        let from = len.next_multiple_of(HEAD_BYTES as u64);
+        let target = end.max((2 * len).next_multiple_of(HEAD_BYTES as u64)).min(self.area.len());
+        let place = &self.slots[0];
+        if len <= HEAD_BYTES as u64 {
+            // The head may just have been made, and be lost by a crash: the same bytes, durably.
+            let written = place.file.write_at_sync(0, &self.area.head());
+            written.map_err(|e| self.fail(place.error("write the head of", None, 0)(e)))?;
+        }
+        if let Err(error) = place.file.write_zeroes(from, target - from) {
+            return Err(self.unless_full(place.error("make room in", None, from)(error)));
+        }
+        // Release: pairs with the Acquire loads; a reader of the new value finds the zeroes written.
+        self.area_len.store(target, Release);
+        Ok(())
+    }
+
+    /// Has room made for what the log is about to accept: the page file holds this page, and the area some
+    /// pages, so that all that was accepted can be written to a full disk.
+    pub(super) fn make_room_for(&self, id: PageId) -> Result<(), StoreError> {
+        self.grow_to_hold(id)?;
+        let count = ROOM_PAGES.min(self.area.shape.pages_per_slot as usize);
+        self.grow_area(0, count)
+    }
+}

@@ -1,0 +1,205 @@
+//! Sizes of a stream's files, and of what its buffers may hold: both grow while the log is written.
+//!
+//! A log that is hardly written takes little room: its segments begin small, buffers hold little, and a
+//! buffer counts only from the first record of its worker on. Each segment that is filled makes the next one
+//! twice as large, up to the size that is set. So the files' sizes follow the bytes written, and a busy log
+//! has segments of the full size after twice their bytes.
+//!
+//! - **SIZES-1** Buffers hold what the scale `now` says. It becomes the scale `next` only when the prepared
+//!   segments have room for what the buffers can hold then (SEGMENT-2).
+
+use crate::chunk;
+use crate::options::{Admission, WalOptions};
+
+/// Part of a segment that one buffer may fill while segments have not their full size.
+const BUFFER_PART: u64 = 8;
+
+/// Sizes that go together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scale {
+    /// Bytes of a segment.
+    pub(crate) segment: u64,
+    /// Bytes that a buffer may hold.
+    pub(crate) limit: usize,
+}
+
+impl Scale {
+    /// Bytes of a chunk with one full buffer.
+    pub(crate) fn chunk(self) -> u64 {
+        chunk::max_chunk_bytes(self.limit)
+    }
+}
+
+/// Sizes that the segments of a stream go by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// The scale of the buffers.
+    pub(crate) now: Scale,
+    /// The scale of the next segment to be made; not less than `now`.
+    pub(crate) next: Scale,
+    pub(crate) most: Scale,
+    /// Buffers that may hold records.
+    pub(crate) open: u64,
+    /// The same with those that wait to be opened.
+    pub(crate) wanted: u64,
+    /// Bytes that only undoing may use, unless they follow from the scale.
+    pub(crate) reserve: Option<u64>,
+}
+
+impl Sizes {
+    /// Segments and buffers that have their full size from the beginning.
+    pub(crate) const fn fixed(segment: u64, limit: usize, buffers: u64) -> Self {
+        let most = Scale { segment, limit };
+        Self { now: most, next: most, most, open: buffers, wanted: buffers, reserve: None }
+    }
+
+    /// As the options have it, for a stream of at most `buffers` workers.
+    pub(crate) fn of(options: &WalOptions, buffers: usize) -> Self {
+        let full = Self::fixed(options.segment_size(), options.buffer_bytes, buffers as u64);
+        match options.first_segment() {
+            Some(first) if first < full.most.segment => {
+                let first = full.scale(first);
+                Self { now: first, next: first, open: 0, wanted: 0, ..full }
+            }
+            Some(_) => Self { open: 0, wanted: 0, ..full },
+            None => full,
+        }
+    }
+
+    fn scale(&self, segment: u64) -> Scale {
+        if segment >= self.most.segment {
+            return self.most;
+        }
+        Scale { segment, limit: self.most.limit.min((segment / BUFFER_PART) as usize) }
+    }
+
+    /// Makes the next segments twice as large, if they may be.
+    pub(crate) fn grow(&mut self) {
+        self.next = self.scale(self.next.segment.saturating_mul(2));
+    }
+
+    /// Makes the next segments so large that a buffer may hold `bytes`.
+    pub(crate) fn grow_for(&mut self, bytes: usize) {
+        while self.next.limit < bytes && self.next != self.most {
+            self.grow();
+        }
+    }
+
+    /// Makes the next segments at least so large.
+    pub(crate) fn grow_to(&mut self, segment: u64) {
+        while self.next.segment < segment && self.next != self.most {
+            self.grow();
+        }
+    }
+
+    /// Returns `true` if a buffer may hold so many bytes, or as many as any.
+    pub(crate) fn takes(&self, bytes: usize) -> bool {
+        self.now.limit >= bytes || self.now.limit == self.most.limit
+    }
+
+    fn reserve(&self, scale: Scale) -> u64 {
+        // What one segment certainly has room for; of small ones, of which one is prepared, half.
+        let segment = if scale == self.most { scale.segment } else { scale.segment / 2 };
+        self.reserve.unwrap_or_else(|| segment - scale.chunk())
+    }
+
+    /// Bytes that must be prepared before the buffers are opened to records of all kinds by this scale, with
+    /// so many flushes to be placed.
+    fn needed(&self, scale: Scale, open: u64, flushes: u64) -> u64 {
+        flushes * open * scale.chunk() + self.reserve(scale)
+    }
+
+    /// Bytes wanted in ready segments at all times: for two whole flushes and the reserve, whatever is left
+    /// of the current one.
+    pub(crate) fn wanted_bytes(&self) -> u64 {
+        self.needed(self.next, self.wanted.max(self.open), 2)
+    }
+
+    /// The same as a number of segments.
+    pub(crate) fn ready_segments(&self) -> usize {
+        self.wanted_bytes().div_ceil(self.next.segment - self.next.chunk()) as usize
+    }
+
+    /// Which records to admit when flushes can place `usable` bytes, `flushes` of them are to be counted on,
+    /// and so many buffers are open.
+    pub(crate) fn admission(&self, usable: u64, open: u64, flushes: u64) -> Admission {
+        if usable >= self.needed(self.now, open, flushes) {
+            Admission::All
+        } else if usable >= flushes * open * self.now.chunk() {
+            Admission::Undo
+        } else {
+            Admission::None
+        }
+    }
+
+    /// Lets the buffers go by the scale `next` if `usable`, a function of a chunk's bytes, suffices
+    /// (SIZES-1). Tells whether that changed anything.
+    pub(crate) fn raise(&mut self, usable: impl FnOnce(u64) -> u64) -> bool {
+        let changes =
+            self.now != self.next && usable(self.next.chunk()) >= self.needed(self.next, self.open, 2);
+        if changes {
+            self.now = self.next;
+        }
+        changes
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const FULL: u64 = 16 << 20;
+    const BUFFER: usize = 512 << 10;
+
+    fn growing(first: u64) -> Sizes {
+        let options = WalOptions {
+            segment_bytes: FULL,
+            buffer_bytes: BUFFER,
+            first_segment_bytes: Some(first),
+            ..WalOptions::default()
+        };
+        Sizes::of(&options, 16)
+    }
+
+    #[test]
+    fn enough_segments_are_ready_for_two_flushes() {
+        let chunk = chunk::max_chunk_bytes(BUFFER);
+        let sizes = Sizes { reserve: Some(0), ..Sizes::fixed(FULL, BUFFER, 3) };
+        assert_eq!(sizes.ready_segments(), 1);
+        let sizes = Sizes::fixed(FULL, BUFFER, 64);
+        assert_eq!(sizes.ready_segments(), 6);
+        let (enough, reserve) = (2 * 64 * chunk, FULL - chunk);
+        assert_eq!(sizes.admission(enough - 1, 64, 2), Admission::None);
+        assert_eq!(sizes.admission(enough, 64, 2), Admission::Undo);
+        assert_eq!(sizes.admission(enough + reserve - 1, 64, 2), Admission::Undo);
+        assert_eq!(sizes.admission(enough + reserve, 64, 2), Admission::All);
+    }
+
+    #[test]
+    fn a_small_segment_and_a_ready_one_suffice_for_one_worker_at_each_scale() {
+        let mut sizes = growing(256 << 10);
+        sizes.open = 1;
+        let mut segments = vec![];
+        while sizes.now.segment < FULL {
+            segments.push(sizes.now.segment);
+            assert_eq!(sizes.ready_segments(), 1, "{sizes:?}");
+            sizes.grow();
+            let (chunk, needed) = (sizes.next.chunk(), sizes.wanted_bytes());
+            assert!(!sizes.raise(|of| needed - 1 + of - chunk));
+            assert!(sizes.raise(|_| needed));
+        }
+        assert_eq!(segments, [256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20]);
+        assert_eq!(sizes.now, Scale { segment: FULL, limit: BUFFER });
+        sizes.grow();
+        assert_eq!(sizes.next, sizes.now, "the size that is set is the end");
+    }
+
+    #[test]
+    fn a_large_record_makes_segments_large_enough_at_once() {
+        let mut sizes = growing(256 << 10);
+        sizes.grow_for(100 << 10);
+        assert_eq!(sizes.next, Scale { segment: 1 << 20, limit: 128 << 10 });
+        sizes.grow_for(usize::MAX);
+        assert_eq!(sizes.next.limit, BUFFER);
+    }
+}
