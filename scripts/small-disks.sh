@@ -24,7 +24,8 @@ for n in $(seq "$openings"); do
         wait "$server" 2>/dev/null || true
     fi
 done
-[ "$("$azekura" tables "$scratch/db" --count)" = "$(printf 't\t%s' "$openings")" ] || fail "rows are missing"
+rows=$("$azekura" tables "$scratch/db" --count | grep '^t' | cut -f2)
+[ "$rows" = "$openings" ] || fail "$rows rows of $openings are there"
 now="$(size "$scratch/db") $(files "$scratch/db")"
 echo "after 3 openings: $kept (KiB, files); after $openings: $now"
 [ "${now%% *}" -le 1024 ] || fail "the store has grown"

@@ -164,6 +164,31 @@ fn what_was_committed_is_applied_on_a_full_disk() {
     assert!(refused > 10, "{refused}: the disk was hardly ever full");
 }
 
+/// A closed store keeps a file for its log, so rows can be removed on a disk that is full, and others take
+/// their place.
+#[test]
+fn a_closed_store_takes_removals_on_a_full_disk() {
+    let fs = FaultFs::new();
+    let db = open(&fs);
+    let fill = |tx: &Transaction| (0..300).try_for_each(|n| tx.table(&ROWS)?.insert(&n, &[7; 900]));
+    db.transact(fill).expect("writes");
+    db.close().expect("closes");
+    drop(db);
+    for round in 0..5_u32 {
+        fs.full_from(1);
+        let db = open(&fs);
+        let keys = |from: u32| from + round * 30..from + round * 30 + 30;
+        db.transact(|tx| keys(0).try_for_each(|n| tx.table(&ROWS)?.remove(&n).map(drop))).expect("removes");
+        let again = |tx: &Transaction| keys(1_000).try_for_each(|n| tx.table(&ROWS)?.insert(&n, &[8; 900]));
+        db.transact(again).expect("finds the room of the others");
+        db.close().expect("closes");
+        fs.heal();
+    }
+    let db = open(&fs);
+    assert_eq!(db.transact(|tx| Ok(tx.table(&ROWS)?.iter().count())).expect("reads"), 300);
+    assert!(db.check(&mut |_, _| {}).expect("checks").is_clean());
+}
+
 /// The file and the kind of a call, in words of `docs/failures.md`.
 fn call_in_words(io: &IoRecord) -> String {
     let file = [("wal", "log"), ("pages", "pages"), ("dw", "double-write area"), ("CONTROL", "CONTROL")];

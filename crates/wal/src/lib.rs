@@ -89,7 +89,7 @@ pub use options::{
     usual_workers,
 };
 pub use recovery::{LogRange, Replayed, Tail};
-pub use segment::remove_segments;
+pub use segment::{newest_incarnation, remove_segments};
 pub use stats::WalStats;
 pub use ticket::Ticket;
 pub use wal::Wal;

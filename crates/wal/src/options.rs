@@ -148,6 +148,9 @@ pub struct WalOptions {
     /// large, up to `segment_bytes`, and buffers hold little as long as segments are small. `None`: all have
     /// their full size. A serial log's always have.
     pub first_segment_bytes: Option<u64>,
+    /// No record of an earlier incarnation counts: segments that are there are used again, whatever is in
+    /// them.
+    pub nothing_counts: bool,
     /// Called once, before the first chunk is written; until then the log makes no file. `None`: the log is
     /// begun when it is created.
     pub begin: Option<Begin>,
@@ -190,6 +193,7 @@ impl Default for WalOptions {
             direct: true,
             lsn_range: 64,
             first_segment_bytes: None,
+            nothing_counts: false,
             begin: None,
         }
     }

@@ -141,6 +141,8 @@ pub(crate) struct SegmentStore {
     database_id: u64,
     incarnation: u32,
     direct: bool,
+    /// Chunks of earlier runs do not count.
+    nothing_counts: bool,
     state: Mutex<State>,
     /// Held while a segment is made, so that two threads do not make the same.
     preparing: Mutex<()>,
@@ -174,10 +176,16 @@ impl SegmentStore {
             database_id: identity.database_id,
             incarnation: identity.incarnation,
             direct,
+            nothing_counts: false,
             state: Mutex::new(State { sizes, ..State::default() }),
             preparing: Mutex::default(),
             trimming: Mutex::default(),
         }
+    }
+
+    /// The same where no chunk of an earlier run counts, if `nothing_counts`.
+    pub(crate) fn where_nothing_counts(self, nothing_counts: bool) -> Self {
+        Self { nothing_counts, ..self }
     }
 
     /// Looks at what is in the directory, creating it if it will be written; once.
@@ -216,7 +224,10 @@ impl SegmentStore {
                 .map_err(WalError::io("open", &path))?;
             let file_bytes = file.len().map_err(WalError::io("measure", &path))?;
             state.next_number = state.next_number.max(number.saturating_add(1));
-            let found = self.identify(&*file, &path, number)?;
+            let found = match self.identify(&*file, &path, number)? {
+                Found::Old(_) if self.nothing_counts => Found::Unused,
+                found => found,
+            };
             let retired = |max_lsn| Retired { path, number, file_bytes, used_bytes: file_bytes, max_lsn };
             match found {
                 Found::Foreign => {}
@@ -460,33 +471,68 @@ impl SegmentStore {
     }
 }
 
-/// Removes the segments of a log of which nothing counts any more, in all streams; a file with chunks of
-/// another database stays. Returns how many. The removal is not made durable: what comes back counts as
-/// little.
-///
-/// # Errors
-///
-/// [`WalError::Io`]; the others of the files may be gone.
-pub fn remove_segments(fs: &dyn Fs, dir: &Path, database_id: u64) -> Result<u64, WalError> {
-    let mut removed = 0;
+/// The segments in the directory of a log, with the first header of each, if it has one.
+fn segments_in(fs: &dyn Fs, dir: &Path) -> Result<Vec<(u32, PathBuf, Option<Header>)>, WalError> {
+    let mut found = Vec::new();
     if !fs.exists(dir) {
-        return Ok(removed);
+        return Ok(found);
     }
     let list = |dir: &Path| fs.list_dir(dir).map_err(WalError::io("list", dir));
     for stream in list(dir)?.iter().filter_map(|name| parse_stream(name)) {
         let dir = stream_dir(dir, stream);
         for number in list(&dir)?.iter().filter_map(|name| parse_segment(name)) {
             let path = dir.join(segment_name(number));
-            let file = fs.open(&path, OpenOptions::new().read_only(true));
             let mut head = [0; HEADER_BYTES];
+            let file = fs.open(&path, OpenOptions::new().read_only(true));
             file.and_then(|file| file.read_at(0, &mut head)).map_err(WalError::io("read", &path))?;
-            if Header::decode(&head).is_none_or(|header| header.place.database_id == database_id) {
-                fs.remove_file(&path).map_err(WalError::io("remove", &path))?;
-                removed += 1;
-            }
+            found.push((stream, path, Header::decode(&head)));
         }
     }
-    Ok(removed)
+    Ok(found)
+}
+
+/// Removes the segments of a log of which nothing counts any more, in all streams, but for one: it is cut to
+/// `keep` bytes, for the next run, which then can write though the disk is full. A file with chunks of
+/// another database stays. Nothing of that is made durable: what comes back counts as little.
+///
+/// # Errors
+///
+/// [`WalError::Io`]; the others of the files may be gone.
+pub fn remove_segments(fs: &dyn Fs, dir: &Path, database_id: u64, keep: u64) -> Result<(), WalError> {
+    let mut has_kept = false;
+    for (stream, path, header) in segments_in(fs, dir)? {
+        if header.is_some_and(|header| header.place.database_id != database_id) {
+            continue;
+        }
+        if stream == 0 && !has_kept {
+            let file = fs.open(&path, OpenOptions::new()).map_err(WalError::io("open", &path))?;
+            let len = file.len().map_err(WalError::io("measure", &path))?;
+            if len > keep {
+                file.set_len(keep).map_err(WalError::io("cut", &path))?;
+            }
+            if len >= keep {
+                has_kept = true;
+                continue;
+            }
+        }
+        fs.remove_file(&path).map_err(WalError::io("remove", &path))?;
+    }
+    Ok(())
+}
+
+/// The newest incarnation in the first header of a segment, and that segment.
+///
+/// # Errors
+///
+/// [`WalError::Io`].
+pub fn newest_incarnation(
+    fs: &dyn Fs,
+    dir: &Path,
+    database_id: u64,
+) -> Result<Option<(u32, PathBuf)>, WalError> {
+    let headers = segments_in(fs, dir)?.into_iter().filter_map(|(_, path, header)| Some((header?, path)));
+    let own = headers.filter(|(header, _)| header.place.database_id == database_id);
+    Ok(own.map(|(header, path)| (header.incarnation, path)).max_by_key(|&(incarnation, _)| incarnation))
 }
 
 /// A segment's first header tells the largest LSN before it, which bounds the segments before it of that

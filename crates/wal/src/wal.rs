@@ -80,6 +80,7 @@ impl Wal {
             };
             let sizes = Some(Sizes::of(&options, most));
             let store = SegmentStore::new(&fs, dir, stream as u32, identity, options.direct, sizes);
+            let store = store.where_nothing_counts(options.nothing_counts);
             Stream::new(stream, most, assignment.clone(), store, identity)
         });
         let live: Box<[Stream]> = live.collect();

@@ -26,7 +26,7 @@ use azekura_wal::{LogProtocol, remove_segments};
 use crate::Error;
 use crate::database::Shared;
 use crate::error::full_message;
-use crate::restart::WAL_DIR;
+use crate::restart::{FIRST_SEGMENT_BYTES, WAL_DIR};
 
 pub(crate) use bound::{Past, Work};
 pub(crate) use undo_pace::UndoPace;
@@ -108,7 +108,7 @@ impl Shared {
         }
         let database_id = last.database_id;
         control.write(last)?;
-        remove_segments(&*self.options.fs, &self.path.join(WAL_DIR), database_id)?;
+        remove_segments(&*self.options.fs, &self.path.join(WAL_DIR), database_id, FIRST_SEGMENT_BYTES)?;
         Ok(())
     }
 

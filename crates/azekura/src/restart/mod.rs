@@ -56,7 +56,7 @@ use redo::Redo;
 
 pub(crate) const WAL_DIR: &str = "wal";
 /// Size of the first log files; those of a log that is written a lot become larger.
-const FIRST_SEGMENT_BYTES: u64 = 256 << 10;
+pub(crate) const FIRST_SEGMENT_BYTES: u64 = 256 << 10;
 /// LSNs that a restart leaves out after a crash ([`LsnGap`]): more than any store draws in one life.
 const LSN_GAP: u64 = 1 << 32;
 
@@ -202,11 +202,11 @@ impl<'a> Restart<'a> {
         })
     }
 
-    /// A closed store needs no log, and its files are removed. One that CONTROL does not know tells that
-    /// CONTROL is from an earlier time than the other files.
+    /// A closed store needs no log, and its files are removed but for one. A log that CONTROL does not know
+    /// tells that CONTROL is from an earlier time than the other files.
     fn refuse_newer_log(&self, control: &Control) -> Result<(), Error> {
         let dir = self.path.join(WAL_DIR);
-        match recovery::newest_incarnation(&*self.options.fs, &dir, control.database_id)? {
+        match azekura_wal::newest_incarnation(&*self.options.fs, &dir, control.database_id)? {
             Some((found, file)) if found > control.incarnation => {
                 let (newest, path) = (control.incarnation, file.clone());
                 let error = azekura_wal::ReplayError::<Error>::StaleRanges { file, found, newest };
@@ -303,6 +303,7 @@ impl<'a> Restart<'a> {
                 background: self.options.background,
                 lsn_range: self.options.lsn_range,
                 first_segment_bytes: Some(FIRST_SEGMENT_BYTES),
+                nothing_counts: control.is_closed(),
                 begin: Some(Begin::new(begin)),
                 ..WalOptions::default()
             },
@@ -375,7 +376,7 @@ impl<'a> Restart<'a> {
         control.next_tree = catalog.next_id();
         let database_id = control.database_id;
         self.control.lock().write(control)?;
-        remove_segments(&*self.options.fs, &self.path.join(WAL_DIR), database_id)?;
+        remove_segments(&*self.options.fs, &self.path.join(WAL_DIR), database_id, FIRST_SEGMENT_BYTES)?;
         Ok(())
     }
 }

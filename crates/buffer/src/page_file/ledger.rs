@@ -89,8 +89,11 @@ impl Ledger {
         let mut state = self.state.lock();
         loop {
             state.check()?;
+            // The first, so that the area is as long as the slots in use need it.
+            if let Some(index) = state.first_covered() {
+                return Ok(Taken::Slot(state.own(index)));
+            }
             match state.oldest_idle() {
-                Some((index, batch)) if batch <= state.covered => return Ok(Taken::Slot(state.own(index))),
                 Some((_, batch)) => return Ok(Taken::SyncFirst(batch)),
                 None => self.changed.wait(&mut state),
             }
@@ -177,6 +180,12 @@ impl State {
             Some(first) => Err(StoreError::Failed { first: Arc::clone(first) }),
             None => Ok(()),
         }
+    }
+
+    /// The first idle slot with a covered batch.
+    fn first_covered(&self) -> Option<usize> {
+        let is_covered = |slot: &Slot| matches!(slot, Slot::Idle { batch, .. } if *batch <= self.covered);
+        self.slots.iter().position(is_covered)
     }
 
     /// The idle slot with the oldest batch, and that batch.

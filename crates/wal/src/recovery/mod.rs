@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use azekura_base::Lsn;
 use azekura_io::Fs;
 
-use crate::error::{ReplayError, WalError};
+use crate::error::ReplayError;
 
 use merge::{Merge, Present, Record};
 use scan::StreamScan;
@@ -178,21 +178,6 @@ pub fn replay_durable<E>(
         }
     }
     Ok(found)
-}
-
-/// The newest incarnation of which the directory holds a chunk, and a segment with one; reads nothing if
-/// there are no segments.
-///
-/// # Errors
-///
-/// [`WalError::Io`].
-pub fn newest_incarnation(
-    fs: &dyn Fs,
-    dir: &Path,
-    database_id: u64,
-) -> Result<Option<(u32, PathBuf)>, WalError> {
-    let survey = Survey::of(fs, dir, database_id);
-    survey.map(|survey| survey.newest()).map_err(|(path, error)| WalError::io("read", path)(error))
 }
 
 /// The replay of one range.
