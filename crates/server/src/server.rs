@@ -176,12 +176,14 @@ impl Server {
         self.node.as_ref().map(NodeThread::address)
     }
 
-    /// Stops in order and closes the store. Blocks until requests that were accepted are answered,
-    /// [`drain_timeout`](ServerOptions::drain_timeout) at most, and for a checkpoint.
+    /// Stops in order and lets go of the store, which stays open for the caller's other handles; the last
+    /// handle closes it. Blocks until requests that were accepted are answered,
+    /// [`drain_timeout`](ServerOptions::drain_timeout) at most. To hear of an error of closing, keep a handle
+    /// and call [`Database::close`](azekura::Database::close) after this.
     ///
     /// # Errors
     ///
-    /// An error of closing the store. What was answered is safe all the same.
+    /// None at present. Acknowledged writes are durable in any case.
     pub fn stop(mut self) -> Result<(), ServerError> {
         self.shut()
     }
@@ -200,15 +202,9 @@ impl Server {
         if let Some(node) = self.node.take() {
             node.stop();
         }
-        match Arc::try_unwrap(shared) {
-            Ok(shared) => {
-                let engine = shared.engine;
-                drop(engine.around); // it holds the store too, which is closed by its last user
-                Ok(engine.db.close()?)
-            }
-            // A thread still waits for a lock or the disk; the store closes when it ends.
-            Err(_) => Ok(()),
-        }
+        // A thread that still waits for a lock or the disk keeps the store open until it ends.
+        drop(shared);
+        Ok(())
     }
 }
 

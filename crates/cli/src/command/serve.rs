@@ -115,7 +115,8 @@ impl Serve {
         options.validate()?; // before a store is made
         // Before the store is opened: a signal in the meantime is not lost.
         let mut signals = signals()?;
-        let server = Server::start(store.open_or_create(&self.path)?, options)?;
+        let db = store.open_or_create(&self.path)?;
+        let server = Server::start(db.clone(), options)?;
         writeln!(out, "serving {} on {}", self.path.display(), server.address())?;
         if let (Some(address), Some(node)) = (server.node_address(), self.node) {
             writeln!(out, "node {node} of {}, for other nodes on {address}", self.cluster_name())?;
@@ -128,6 +129,13 @@ impl Serve {
         signals.read_exact(&mut byte).context("cannot wait for a signal")?;
         eprintln!("azekura: stopping; once more to end at once");
         server.stop()?;
+        match db.close() {
+            // Requests that still wait end with the process and are rolled back by the next opening.
+            Err(azekura::Error::StillInUse { transactions }) => {
+                eprintln!("azekura: {transactions} transactions are still waiting; they are rolled back");
+            }
+            closed => closed?,
+        }
         Ok(Outcome::Well)
     }
 
