@@ -75,6 +75,10 @@ pub(crate) struct TableArguments {
 }
 
 /// Reads a number of bytes: digits, then K, M, G or T (powers of 1024), which `B` or `iB` may follow.
+///
+/// # Errors
+///
+/// Another form, or a number beyond 64 bits: the text says which forms are possible.
 pub fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no size; write 4096, 64K, 256M or 2G");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -92,11 +96,19 @@ pub fn size(text: &str) -> Result<u64, String> {
 }
 
 /// Reads a number of bytes that this machine can address.
+///
+/// # Errors
+///
+/// As [`size`], and a size beyond the address space.
 pub fn cache_bytes(text: &str) -> Result<usize, String> {
     usize::try_from(size(text)?).map_err(|_| format!("{text} is more than this machine can address"))
 }
 
 /// Reads a page size: a power of two from 4K to 64K.
+///
+/// # Errors
+///
+/// As [`size`], and a size that no page can have.
 pub fn page_bytes(text: &str) -> Result<usize, String> {
     let bytes = cache_bytes(text)?;
     if bytes.is_power_of_two() && (4096..=65536).contains(&bytes) {
@@ -106,6 +118,10 @@ pub fn page_bytes(text: &str) -> Result<usize, String> {
 }
 
 /// Reads a span of seconds, such as `0.5`.
+///
+/// # Errors
+///
+/// No number, or one outside 0 to 86400.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
     if (0.0..=86_400.0).contains(&seconds) {
