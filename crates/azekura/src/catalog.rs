@@ -19,6 +19,8 @@ use azekura_base::varint::{put_u64, take_u64};
 use azekura_base::{PageId, TreeId};
 use azekura_btree::Tree;
 
+use crate::Error;
+
 /// The catalogue's own tree.
 pub(crate) const CATALOG: Tree = Tree { id: TreeId(0), root: PageId(1) };
 
@@ -90,6 +92,14 @@ pub(crate) fn decode(mut value: &[u8]) -> Option<Tree> {
     let id = u32::try_from(take_u64(&mut value)?).ok()?;
     let root = take_u64(&mut value)?;
     (value.is_empty() && id != 0).then_some(Tree { id: TreeId(id), root: PageId(root) })
+}
+
+/// The error of a catalog row that holds no tree.
+pub(crate) fn corrupt_row(table: &str) -> Error {
+    Error::CorruptPage {
+        page: CATALOG.root,
+        reason: format!("the catalog's row of table {table:?} is no tree"),
+    }
 }
 
 #[cfg(test)]

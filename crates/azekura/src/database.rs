@@ -360,6 +360,10 @@ impl Database {
         self.retry(Transaction::lock_all_tables).map(|((), tx)| tx)
     }
 
+    pub(crate) const fn owners(&self) -> &Arc<Owners> {
+        &self.owners
+    }
+
     pub(crate) const fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

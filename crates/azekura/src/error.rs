@@ -75,6 +75,18 @@ pub enum Error {
         /// The limit, in milliseconds.
         limit_ms: u64,
     },
+    /// Row versions took more memory than [`Builder::version_bytes`](crate::Builder::version_bytes) allows,
+    /// and this snapshot, the oldest one, lost those that it needs. Open a new snapshot; read in smaller
+    /// parts, or raise the limit.
+    #[error(
+        "the snapshot is too old: open for {age_ms} ms, versions reached {limit_bytes} bytes; open a new one"
+    )]
+    SnapshotTooOld {
+        /// Time since it was opened, in milliseconds.
+        age_ms: u64,
+        /// The limit, in bytes.
+        limit_bytes: u64,
+    },
     /// An earlier call of this transaction failed and it was rolled back; only dropping it is left.
     #[error("transaction {txn} was rolled back by an earlier error and takes no more calls")]
     Aborted {
@@ -229,6 +241,7 @@ impl Error {
             | Self::LogFull { .. }
             | Self::StillInUse { .. }
             | Self::TransactionTimeout { .. }
+            | Self::SnapshotTooOld { .. }
             | Self::WouldWait { .. } => ErrorKind::Busy,
             Self::Invalid(_) | Self::NotFound { .. } | Self::NoSuchTable { .. } | Self::Aborted { .. } => {
                 ErrorKind::Invalid

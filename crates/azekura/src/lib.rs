@@ -32,6 +32,7 @@
 //! | [`options`](Builder) | what a caller may choose |
 //! | [`transaction`](Transaction) | locks, undo, commit |
 //! | [`table`](Table), [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
+//! | [`snapshot`](Snapshot) | reading the store as it was at one moment, without locks |
 //! | [`key`](Key), [`value`](Value) | encodings; keys keep their order |
 //! | `locking` | which locks, and why they make transactions serializable |
 //! | `catalog` | names of tables |
@@ -58,6 +59,7 @@ mod probe;
 mod range;
 mod restart;
 mod scan;
+mod snapshot;
 mod stats;
 mod table;
 mod ticket;
@@ -75,7 +77,8 @@ pub use locking::LockPart;
 pub use options::{Builder, Durability};
 pub use range::{Range, RowRef};
 pub use restart::RecoveryReport;
-pub use stats::{CacheStats, FarTierStats, LockCounts, LogStats, Stats};
+pub use snapshot::{Snapshot, SnapshotRange, SnapshotTable};
+pub use stats::{CacheStats, FarTierStats, LockCounts, LogStats, SnapshotStats, Stats};
 pub use table::{MAX_TABLE_NAME, OpenTable, RowOf, Table};
 pub use ticket::CommitTicket;
 pub use transaction::{Savepoint, Transaction};

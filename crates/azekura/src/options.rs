@@ -33,6 +33,7 @@ pub enum Durability {
 pub struct Builder {
     pub(crate) page_size: usize,
     pub(crate) cache_bytes: usize,
+    pub(crate) version_bytes: Option<u64>,
     pub(crate) protocol: LogProtocol,
     pub(crate) workers: Option<usize>,
     pub(crate) streams: StreamCount,
@@ -66,6 +67,7 @@ impl Default for Builder {
         Self {
             page_size: 8192,
             cache_bytes: default_cache_bytes(memory_limit()),
+            version_bytes: None,
             protocol: LogProtocol::PWal,
             workers: None,
             streams: StreamCount::Auto,
@@ -102,6 +104,14 @@ impl Builder {
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache_bytes = bytes;
+        self
+    }
+
+    /// Most memory for row versions, which writers keep while a snapshot is open. Default: a quarter of the
+    /// page cache. Beyond it the oldest snapshot fails with [`Error::SnapshotTooOld`]; writers never wait.
+    #[must_use]
+    pub fn version_bytes(mut self, bytes: u64) -> Self {
+        self.version_bytes = Some(bytes);
         self
     }
 
@@ -387,6 +397,11 @@ impl Builder {
              {MIN_FRAMES} pages, which take {least} bytes; raise `cache_bytes`",
             self.cache_bytes
         )))
+    }
+
+    /// Most memory for row versions.
+    pub(crate) fn version_bytes_limit(&self) -> u64 {
+        self.version_bytes.unwrap_or(self.cache_bytes as u64 / 4)
     }
 
     /// Threads that a restart redoes with.

@@ -10,12 +10,13 @@ use azekura_wal::{AppendError, Order, Wal, WorkerId};
 use crate::change::{PageOp, apply_checked, check};
 use crate::error::TreeError;
 use crate::heat::Heat;
-use crate::node::{NodeSpec, Scratch};
+use crate::node::{Node, NodeSpec, Scratch};
 use crate::overflow::run_pages;
 use crate::record::{self, Head};
 use crate::space::Space;
 use crate::tree::Tree;
 use crate::undo::{UndoLog, UndoOp};
+use crate::version::Versions;
 
 /// The log as the tree sees it: somewhere to append to. [`Wal`] is one; tests have others.
 pub trait Log: DurableLog {
@@ -53,12 +54,14 @@ pub struct EnvOptions {
     /// How often a descent may fail because something changed underneath before it latches its way down. 0 is
     /// always: slow, but a way to test that way.
     pub optimistic_attempts: u32,
+    /// Most memory for row versions, in bytes.
+    pub version_bytes: u64,
 }
 
 impl Default for EnvOptions {
-    /// As many pages as the pool can name; 64 attempts.
+    /// As many pages as the pool can name; 64 attempts; 64 MiB of versions.
     fn default() -> Self {
-        Self { max_pages: azekura_buffer::MAX_PAGE_ID + 1, optimistic_attempts: 64 }
+        Self { max_pages: azekura_buffer::MAX_PAGE_ID + 1, optimistic_attempts: 64, version_bytes: 64 << 20 }
     }
 }
 
@@ -75,6 +78,7 @@ pub struct Env {
     log: Arc<dyn Log>,
     space: Space,
     heat: Heat,
+    versions: Versions,
     optimistic_attempts: u32,
 }
 
@@ -92,7 +96,14 @@ impl Env {
     #[must_use]
     pub fn new(pool: Arc<BufferPool>, log: Arc<dyn Log>, options: EnvOptions) -> Self {
         let space = Space::new(pool.page_size(), options.max_pages);
-        Self { pool, log, space, heat: Heat::new(), optimistic_attempts: options.optimistic_attempts }
+        Self {
+            pool,
+            log,
+            space,
+            heat: Heat::new(),
+            versions: Versions::new(options.version_bytes),
+            optimistic_attempts: options.optimistic_attempts,
+        }
     }
 
     /// The page pool.
@@ -123,6 +134,12 @@ impl Env {
 
     pub(crate) const fn heat(&self) -> &Heat {
         &self.heat
+    }
+
+    /// Row versions and open snapshots.
+    #[must_use]
+    pub const fn versions(&self) -> &Versions {
+        &self.versions
     }
 
     pub(crate) const fn space(&self) -> &Space {
@@ -197,6 +214,8 @@ impl Env {
         guards: &mut [ExclusiveGuard<'_>],
         ops: &[(usize, PageOp<'_>)],
     ) -> Result<Lsn, TreeError> {
+        // Before the page shows the change (VERSION-2). If the append fails, the image equals the row.
+        self.versions.before_change(log, &undo, guards.first().map(|guard| Node::new(guard.words())));
         let lsn = self.commit(writer.worker, &Head::Update { txn: writer.txn, undo }, guards, ops)?;
         log.push(&undo);
         Ok(lsn)

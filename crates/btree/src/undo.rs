@@ -13,6 +13,7 @@ use crate::error::RecordError;
 use crate::node::{Cell, FLAG_OVERFLOW};
 use crate::overflow::OverflowRef;
 use crate::tree::Tree;
+use crate::version::WriterVersions;
 
 /// The inverse of one change of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,13 +213,14 @@ fn take_tree(input: &mut &[u8]) -> Option<Tree> {
 pub struct UndoLog {
     bytes: Vec<u8>,
     starts: Vec<usize>,
+    pub(crate) writer: WriterVersions,
 }
 
 impl UndoLog {
     /// A log without entries.
     #[must_use]
-    pub const fn new() -> Self {
-        Self { bytes: Vec::new(), starts: Vec::new() }
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Number of entries.
@@ -290,6 +292,7 @@ impl UndoLog {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.starts.clear();
+        self.writer.clear();
     }
 
     /// The entries, oldest first.

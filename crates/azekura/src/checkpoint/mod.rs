@@ -147,6 +147,7 @@ impl Shared {
     /// Goes on with what earlier calls could not finish.
     fn retry_undone(&self) {
         self.retry_parked();
+        self.env.versions().turn_off();
         self.retry_unfreed();
     }
 }

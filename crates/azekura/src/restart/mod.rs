@@ -236,7 +236,11 @@ impl<'a> Restart<'a> {
             None => Arc::new(file),
         };
         let pool = Arc::new(BufferPool::new(pool_options, store, Arc::clone(&log) as _)?);
-        let env = Env::new(Arc::clone(&pool), Arc::clone(&log) as _, azekura_btree::EnvOptions::default());
+        let env_options = azekura_btree::EnvOptions {
+            version_bytes: options.version_bytes_limit(),
+            ..azekura_btree::EnvOptions::default()
+        };
+        let env = Env::new(Arc::clone(&pool), Arc::clone(&log) as _, env_options);
         let analysis = Analysis::new(control.current().next_txn);
         let report = RecoveryReport { repaired_pages: repaired.len() as u64, ..RecoveryReport::default() };
         Ok(Self { path, options, control, pool, far, log, env, analysis, report })

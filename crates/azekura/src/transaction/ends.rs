@@ -133,8 +133,10 @@ impl Transaction {
         let body = std::mem::take(body);
         let mut undo = state.undo();
         let appended = self.db.wal.append_commit(writer.worker, &body);
+        let mut timestamp = 0;
         if appended.is_ok() {
             undo.owner = None; // ACTIVE-2: no copy follows the last record
+            timestamp = self.db.env.versions().commit(&mut undo.log);
         }
         drop(undo);
         state.key_buf = body;
@@ -156,6 +158,12 @@ impl Transaction {
         }
         let listed = state.listed.take();
         self.db.end(state, Some(commit.lsn()));
+        if self.db.env.versions().is_hidden_from_any(timestamp) {
+            // A snapshot may still read these pages; the checkpointer frees them later.
+            self.db.unfreed.lock().push(Unfreed { writer, leftovers, listed, timestamp });
+            drop(gate);
+            return Ok(commit);
+        }
         match leftovers.free(&self.db.env, writer) {
             Ok(()) => {
                 if let Some(listed) = listed {
@@ -164,7 +172,7 @@ impl Transaction {
             }
             // Committed all the same; the checkpointer frees the rest.
             Err(error) => {
-                self.db.unfreed.lock().push(Unfreed { writer, leftovers, listed });
+                self.db.unfreed.lock().push(Unfreed { writer, leftovers, listed, timestamp });
                 self.db.note_background_error(&error);
             }
         }
@@ -251,6 +259,7 @@ impl State {
         let mut undo = self.undo();
         deferred::append_end(&db.env, self.undoer(id))?;
         undo.owner = None; // ACTIVE-2: no copy follows the last record
+        db.env.versions().roll_back(&mut undo.log);
         Ok(())
     }
 

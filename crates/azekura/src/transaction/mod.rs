@@ -59,6 +59,16 @@ pub(crate) enum Direction {
     Backward,
 }
 
+impl Direction {
+    /// The other direction.
+    pub(crate) const fn reversed(self) -> Self {
+        match self {
+            Self::Forward => Self::Backward,
+            Self::Backward => Self::Forward,
+        }
+    }
+}
+
 /// A place in a transaction to come back to; made by [`Transaction::savepoint`].
 #[derive(Clone, Copy, Debug)]
 pub struct Savepoint {

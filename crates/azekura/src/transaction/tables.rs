@@ -61,10 +61,7 @@ impl Transaction {
         }
         self.lock_table(CATALOG, TableMode::IS)?;
         let Some(row) = self.read_from(CATALOG, open.name.as_bytes())? else { return Ok(None) };
-        let tree = catalog::decode(&row).ok_or_else(|| Error::CorruptPage {
-            page: CATALOG.root,
-            reason: format!("the catalogue's row of table {:?} is no tree", open.name),
-        })?;
+        let tree = catalog::decode(&row).ok_or_else(|| catalog::corrupt_row(&open.name))?;
         self.lock_table(tree, mode)?;
         // A table that this transaction made itself is nobody else's to know before it commits.
         if self.has_written_catalog(&open.name)? {

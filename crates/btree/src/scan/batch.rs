@@ -127,6 +127,27 @@ impl LeafBatch {
         }
     }
 
+    /// Appends a record that is not from a leaf.
+    pub(crate) fn push_copy(&mut self, key: &[u8], flags: u16, value: &[u8]) {
+        let key_at = self.used;
+        let value_at = key_at + key.len();
+        let end = value_at + value.len();
+        if end + SLACK > self.bytes.len() {
+            self.bytes.resize((end + SLACK).next_power_of_two(), 0);
+        }
+        self.bytes[key_at..value_at].copy_from_slice(key);
+        self.bytes[value_at..end].copy_from_slice(value);
+        self.entries.push(Entry { key_at: key_at as u32, value_at: value_at as u32, end: end as u32, flags });
+        self.used = end;
+    }
+
+    /// Appends record `i` of another batch.
+    pub(crate) fn push_from(&mut self, other: &Self, i: usize) {
+        let entry = other.entries[i];
+        let value = &other.bytes[entry.value_at as usize..entry.end as usize];
+        self.push_copy(other.key(i), entry.flags, value);
+    }
+
     pub(super) fn start(&mut self, node: Node<'_>) {
         self.clear();
         self.prefix.clear();

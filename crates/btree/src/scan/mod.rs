@@ -23,6 +23,7 @@ use crate::error::TreeError;
 use crate::locks::{GapWant, KeyLocks, Outcome};
 use crate::next::{Gap, lock_gap};
 use crate::tree::Tree;
+use crate::version::View;
 
 use self::ahead::Ahead;
 pub use batch::{LeafBatch, ValueRef};
@@ -35,7 +36,7 @@ pub struct Scan {
     from: Vec<u8>,
     /// Exclusive; `None` is the end of the tree.
     to: Option<Vec<u8>>,
-    /// Whether the gap that `to` lies in is locked.
+    /// The gap that `to` lies in is locked.
     is_gap_locked: bool,
     is_done: bool,
     ahead: Ahead,
@@ -49,6 +50,12 @@ fn successor(key: &[u8]) -> Vec<u8> {
     next
 }
 
+/// The source of a batch's isolation: locks, or a snapshot.
+enum Reader<'a> {
+    Locks(&'a mut dyn KeyLocks),
+    Snapshot(View<'a>),
+}
+
 /// From which end of the range records are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -60,6 +67,8 @@ enum End {
 struct Part {
     /// What was copied does not reach the end of the leaf or range.
     is_cut: bool,
+    /// The last key that was copied, if it is cut and the batch may end with another one.
+    cut_at: Option<Vec<u8>>,
     /// The range has nothing more in this direction.
     is_last: bool,
     /// The leaf's fence on the far side.
@@ -113,7 +122,38 @@ impl Scan {
         locks: &mut dyn KeyLocks,
         batch: &mut LeafBatch,
     ) -> Result<Outcome<()>, TreeError> {
-        self.fill(env, End::Front, limit, locks, batch)
+        self.fill(env, End::Front, limit, &mut Reader::Locks(locks), batch)
+    }
+
+    /// As [`next_batch`](Self::next_batch), with the rows that a snapshot sees, and without locks. A batch
+    /// may have more than `limit` rows, where rows were removed after the snapshot.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
+    pub fn next_batch_in(
+        &mut self,
+        env: &Env,
+        view: View<'_>,
+        limit: usize,
+        batch: &mut LeafBatch,
+    ) -> Result<(), TreeError> {
+        self.fill(env, End::Front, limit, &mut Reader::Snapshot(view), batch).map(|_done| ())
+    }
+
+    /// As [`next_batch_in`](Self::next_batch_in), in descending order.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
+    pub fn next_batch_back_in(
+        &mut self,
+        env: &Env,
+        view: View<'_>,
+        limit: usize,
+        batch: &mut LeafBatch,
+    ) -> Result<(), TreeError> {
+        self.fill(env, End::Back, limit, &mut Reader::Snapshot(view), batch).map(|_done| ())
     }
 
     fn fill(
@@ -121,7 +161,7 @@ impl Scan {
         env: &Env,
         end: End,
         limit: usize,
-        locks: &mut dyn KeyLocks,
+        reader: &mut Reader<'_>,
         batch: &mut LeafBatch,
     ) -> Result<Outcome<()>, TreeError> {
         batch.clear();
@@ -140,8 +180,8 @@ impl Scan {
                 );
             })?;
             let attempt = match end {
-                End::Front => self.forward(env, &leaf, limit.max(1), locks, batch),
-                End::Back => self.backward(env, &leaf, limit.max(1), locks, batch),
+                End::Front => self.forward(env, &leaf, limit.max(1), reader, batch),
+                End::Back => self.backward(env, &leaf, limit.max(1), reader, batch),
             };
             match attempt {
                 Attempt::Part(part) => self.consume(end, part, batch),
@@ -161,7 +201,7 @@ impl Scan {
         env: &'e Env,
         leaf: &Leaf<'e>,
         limit: usize,
-        locks: &mut dyn KeyLocks,
+        reader: &mut Reader<'_>,
         batch: &mut LeafBatch,
     ) -> Attempt<'e> {
         let node = leaf.node();
@@ -184,6 +224,25 @@ impl Scan {
         if let Some(stop) = self.distrust(leaf, is_right_leaf) {
             return Attempt::Stopped(stop);
         }
+        let locks = match reader {
+            Reader::Locks(locks) => &mut **locks,
+            Reader::Snapshot(view) => {
+                let cut_at = is_cut.then(|| batch.key(batch.len() - 1).to_vec());
+                let to = match &cut_at {
+                    Some(last) => Some(successor(last)),
+                    None if is_last => self.to.clone(),
+                    None => Some(fence.clone()),
+                };
+                let hides_all = self.correct(*view, (&self.from, to.as_deref()), batch, End::Front);
+                return match leaf.is_valid() {
+                    true if hides_all => {
+                        Attempt::Part(Part { is_cut: false, cut_at: None, is_last: true, fence })
+                    }
+                    true => Attempt::Part(Part { is_cut, cut_at, is_last, fence }),
+                    false => Attempt::Stopped(Stop::Changed),
+                };
+            }
+        };
         if locks.is_needed() {
             let gap = |locks: &mut dyn KeyLocks| lock_gap(env, self.tree, node, end, GapWant::Read, locks);
             let locked = lock_records(self.tree, batch, locks)
@@ -192,7 +251,25 @@ impl Scan {
                 return stop;
             }
         }
-        Attempt::Part(Part { is_cut, is_last, fence })
+        Attempt::Part(Part { is_cut, cut_at: None, is_last, fence })
+    }
+
+    /// Makes `batch`, which has all rows of a range, what a snapshot sees of it; returns whether it sees
+    /// nothing of the whole tree.
+    fn correct(
+        &self,
+        view: View<'_>,
+        (from, to): (&[u8], Option<&[u8]>),
+        batch: &mut LeafBatch,
+        end: End,
+    ) -> bool {
+        let hides_all = view.is_empty(self.tree);
+        if hides_all {
+            batch.clear();
+        } else {
+            view.correct(self.tree, from, to, batch, end == End::Front);
+        }
+        hides_all
     }
 
     /// Why what was read of `leaf` does not count, if it does not: the leaf has changed, or it is none that
@@ -224,7 +301,7 @@ impl Scan {
         locks: &mut dyn KeyLocks,
         batch: &mut LeafBatch,
     ) -> Result<Outcome<()>, TreeError> {
-        self.fill(env, End::Back, limit, locks, batch)
+        self.fill(env, End::Back, limit, &mut Reader::Locks(locks), batch)
     }
 
     fn backward<'e>(
@@ -232,7 +309,7 @@ impl Scan {
         env: &'e Env,
         leaf: &Leaf<'e>,
         limit: usize,
-        locks: &mut dyn KeyLocks,
+        reader: &mut Reader<'_>,
         batch: &mut LeafBatch,
     ) -> Attempt<'e> {
         let node = leaf.node();
@@ -251,6 +328,26 @@ impl Scan {
         if let Some(stop) = self.distrust(leaf, is_right_leaf) {
             return Attempt::Stopped(stop);
         }
+        let is_cut = copied < end - start;
+        let locks = match reader {
+            Reader::Locks(locks) => &mut **locks,
+            Reader::Snapshot(view) => {
+                let cut_at = is_cut.then(|| batch.key(batch.len() - 1).to_vec());
+                let from = match &cut_at {
+                    Some(last) => last,
+                    None if is_last => &self.from,
+                    None => &fence,
+                };
+                let hides_all = self.correct(*view, (from, self.to.as_deref()), batch, End::Back);
+                return match leaf.is_valid() {
+                    true if hides_all => {
+                        Attempt::Part(Part { is_cut: false, cut_at: None, is_last: true, fence })
+                    }
+                    true => Attempt::Part(Part { is_cut, cut_at, is_last, fence }),
+                    false => Attempt::Stopped(Stop::Changed),
+                };
+            }
+        };
         if locks.is_needed() {
             let gap = |locks: &mut dyn KeyLocks| lock_gap(env, self.tree, node, end, GapWant::Read, locks);
             let locked = if self.is_gap_locked { Ok(()) } else { as_result(gap(locks)) }
@@ -259,12 +356,12 @@ impl Scan {
                 return stop;
             }
         }
-        Attempt::Part(Part { is_cut: copied < end - start, is_last, fence })
+        Attempt::Part(Part { is_cut, cut_at: None, is_last, fence })
     }
 
     /// Takes what a leaf had out of the range.
     fn consume(&mut self, end: End, part: Part, batch: &LeafBatch) {
-        let last = part.is_cut.then(|| batch.key(batch.len() - 1));
+        let last = part.cut_at.as_deref().or_else(|| part.is_cut.then(|| batch.key(batch.len() - 1)));
         match (end, last) {
             (End::Front, Some(last)) => self.from = successor(last),
             (End::Front, None) => self.from = part.fence,
