@@ -72,6 +72,7 @@ fn run(runs: &Runs, count: u64) -> Vec<Held> {
             drop(db);
         } else {
             db.close().unwrap();
+            drop(db);
             assert_eq!(counting.counts().open_files, 0);
         }
     }

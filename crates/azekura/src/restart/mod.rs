@@ -28,9 +28,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use azekura_base::{DurableLog, LogFailed, Lsn, TxnId};
+use azekura_base::sync::Mutex;
+use azekura_base::{DurableLog, LogFailed, Lsn, PageId, TxnId};
 use azekura_btree::{Env, Record, Writer, roll_back_to};
-use azekura_buffer::{BufferPool, PageFile, PageStore, PoolOptions};
+use azekura_buffer::page_file::{AreaShape, Identity};
+use azekura_buffer::{BufferPool, FixError, PageFile, PageStore, PoolOptions};
 use azekura_io::{FileLock, Fs, create_dir_all_durable};
 use azekura_wal::recovery::{self, LogRange, Replayed};
 use azekura_wal::{AppendError, LogIdentity, LogProtocol, Order, StreamCount, Wal, WalOptions, WorkerId};
@@ -52,7 +54,7 @@ const LOCK_NAME: &str = "LOCK";
 /// be thrown away.
 const CREATING_NAME: &str = "CREATING";
 const WAL_DIR: &str = "wal";
-/// LSNs that a restart leaves out after a crash ([`LsnGap`]): more than any store draws in one life.
+/// LSNs that a restart leaves out ([`LsnGap`]): more than any store draws in one life.
 const LSN_GAP: u64 = 1 << 32;
 
 /// What opening found and did.
@@ -188,13 +190,15 @@ fn create(path: &Path, options: &Builder) -> Result<(), Error> {
             fs.remove_file(&file).map_err(io("remove", &file))?;
         }
     }
-    PageFile::create(Arc::clone(&options.fs), path, options.page_size)?;
+    let database_id = rand::random();
+    let (page_size, shape) = (options.page_size, AreaShape::for_page_size(options.page_size));
+    PageFile::create_with(Arc::clone(&options.fs), path, page_size, database_id, shape)?;
     let wal = path.join(WAL_DIR);
     create_dir_all_durable(fs, &wal).map_err(io("create", &wal))?;
     let first = Control {
         sequence: 0,
-        database_id: rand::random(),
-        page_size: options.page_size,
+        database_id,
+        page_size,
         redo_lsn: FIRST_LSN,
         scan_lsn: FIRST_LSN,
         next_txn: TxnId(1),
@@ -224,10 +228,11 @@ struct Restart<'a> {
 
 impl<'a> Restart<'a> {
     fn begin(path: &'a Path, options: &'a Builder, control: ControlFile) -> Result<Self, Error> {
-        let page_size = control.current().page_size;
-        let file = PageFile::open(Arc::clone(&options.fs), path, page_size)?;
+        let Control { page_size, database_id, covered, redo_lsn, ref gaps, .. } = *control.current();
+        let identity = Identity { database_id, covered };
+        let file = PageFile::open_as(Arc::clone(&options.fs), path, page_size, identity)?;
         let repaired = file.repair()?;
-        let log = Arc::new(RestartLog::new(control.current().redo_lsn));
+        let log = Arc::new(RestartLog::new(redo_lsn, gaps.clone()));
         let pool_options =
             PoolOptions { page_size, capacity_bytes: options.cache_bytes, ..PoolOptions::default() };
         let mut far = None;
@@ -244,6 +249,7 @@ impl<'a> Restart<'a> {
 
     fn run(mut self, control_lock: Box<dyn FileLock>) -> Result<Parts, Error> {
         let replayed = self.replay()?;
+        self.log.check_pages_read(replayed.end().max(Lsn(self.control.current().scan_lsn.0 - 1)))?;
         let is_fresh = self.control.current().scan_lsn == FIRST_LSN && replayed.records == 0;
         let wal = self.new_incarnation(&replayed)?;
         if is_fresh {
@@ -284,14 +290,13 @@ impl<'a> Restart<'a> {
         Ok(replayed)
     }
 
-    /// Voids what lies above the cut and begins a log above everything ever seen (W5), after a crash with a
-    /// gap between: a page that has an LSN in the gap was written after the files that the restart read.
+    /// Voids what lies above the cut and begins a log above everything ever seen (W5), with a gap between: a
+    /// page that has an LSN in the gap was written after the files that the restart read.
     fn new_incarnation(&mut self, replayed: &Replayed) -> Result<Arc<Wal>, Error> {
         let mut control = self.control.current().clone();
         let end = replayed.end().max(Lsn(control.scan_lsn.0 - 1));
         let newest = end.max(replayed.max_lsn_seen);
-        let is_settled = replayed.records == 0 && newest <= control.durable_lsn;
-        let first_lsn = if is_settled || newest.0 > LSN_GAP << 29 {
+        let first_lsn = if newest.0 > LSN_GAP << 29 {
             newest.next()
         } else {
             let gap = LsnGap { after: end, before: Lsn(newest.0 + LSN_GAP) };
@@ -328,7 +333,7 @@ impl<'a> Restart<'a> {
                 ..WalOptions::default()
             },
         )?;
-        self.log.switch_to(Arc::clone(&wal));
+        self.log.switch_to(Arc::clone(&wal), control.gaps);
         Ok(wal)
     }
 
@@ -375,11 +380,13 @@ impl<'a> Restart<'a> {
     fn checkpoint(&mut self, wal: &Wal) -> Result<(), Error> {
         let next_lsn = wal.next_lsn();
         wal.make_durable(Lsn(next_lsn.0 - 1))?; // from here on it is below all that come (RANGE-5)
-        self.pool.flush_all()?;
+        self.pool.write_all()?;
+        let covered = self.pool.sync_for_checkpoint()?;
         let mut control = self.control.current().clone();
         control.redo_lsn = next_lsn;
         control.scan_lsn = next_lsn;
         control.durable_lsn = Lsn(next_lsn.0 - 1);
+        control.covered = covered;
         control.next_txn = self.analysis.next_txn;
         // A serial log says nothing about the device.
         if self.options.protocol != LogProtocol::Serial {
@@ -412,53 +419,87 @@ fn bad_record(dir: &Path, lsn: Lsn, reason: &dyn std::fmt::Display) -> Error {
     Error::Corrupt { path: dir.to_path_buf(), offset: 0, reason: format!("log record {lsn}: {reason}") }
 }
 
-/// The log as pool and trees see it during a restart: what is being replayed is durable; then the new log
+/// The log as pool and trees see it: during a restart, what is being replayed is durable; then the new log
 /// takes over.
 #[derive(Debug)]
 pub(crate) struct RestartLog {
-    wal: std::sync::OnceLock<Arc<Wal>>,
+    wal: std::sync::OnceLock<NewLog>,
     /// Nothing below is redone.
     redo_lsn: Lsn,
+    /// Of CONTROL as the restart found it.
+    gaps: Vec<LsnGap>,
+    /// The largest LSN of any page that was read before the new log took over.
+    newest_read: Mutex<(Lsn, PageId)>,
+}
+
+#[derive(Debug)]
+struct NewLog {
+    wal: Arc<Wal>,
+    gaps: Vec<LsnGap>,
 }
 
 impl RestartLog {
-    const fn new(redo_lsn: Lsn) -> Self {
-        Self { wal: std::sync::OnceLock::new(), redo_lsn }
+    const fn new(redo_lsn: Lsn, gaps: Vec<LsnGap>) -> Self {
+        let newest_read = Mutex::new((Lsn(0), PageId(0)));
+        Self { wal: std::sync::OnceLock::new(), redo_lsn, gaps, newest_read }
     }
 
-    fn switch_to(&self, wal: Arc<Wal>) {
-        assert!(self.wal.set(wal).is_ok(), "a restart begins one log");
+    fn switch_to(&self, wal: Arc<Wal>, gaps: Vec<LsnGap>) {
+        assert!(self.wal.set(NewLog { wal, gaps }).is_ok(), "a restart begins one log");
+    }
+
+    fn wal(&self) -> Option<&Wal> {
+        self.wal.get().map(|new| &*new.wal)
+    }
+
+    /// No page that was read so far may be newer than the log, which ends with `end`: pages are written after
+    /// the log is durable (W7).
+    fn check_pages_read(&self, end: Lsn) -> Result<(), Error> {
+        let (lsn, page_id) = *self.newest_read.lock();
+        if lsn <= end { Ok(()) } else { Err(FixError::Foreign { page_id, lsn }.into()) }
     }
 }
 
 impl DurableLog for RestartLog {
     fn next_lsn(&self) -> Lsn {
         // Threads redo at different places of the log; a page needs none below this one.
-        self.wal.get().map_or(self.redo_lsn, |wal| wal.next_lsn())
+        self.wal().map_or(self.redo_lsn, DurableLog::next_lsn)
     }
 
     fn lsn_bound(&self) -> Lsn {
-        self.wal.get().map_or(self.redo_lsn, |wal| wal.lsn_bound())
+        self.wal().map_or(self.redo_lsn, DurableLog::lsn_bound)
     }
 
     fn durable_lsn(&self) -> Lsn {
-        self.wal.get().map_or(Lsn::MAX, |wal| wal.durable_lsn())
+        self.wal().map_or(Lsn::MAX, DurableLog::durable_lsn)
+    }
+
+    fn is_possible(&self, page_id: PageId, page_lsn: Lsn) -> bool {
+        let is_in = |gaps: &[LsnGap]| gaps.iter().any(|gap| gap.after < page_lsn && page_lsn < gap.before);
+        let Some(new) = self.wal.get() else {
+            let mut newest = self.newest_read.lock();
+            *newest = (*newest).max((page_lsn, page_id));
+            return !is_in(&self.gaps);
+        };
+        // The bound is cheaper, and mostly enough.
+        let is_durable = page_lsn < new.wal.lsn_bound() || page_lsn <= new.wal.durable_lsn();
+        is_durable && !is_in(&new.gaps)
     }
 
     fn make_durable(&self, lsn: Lsn) -> Result<(), LogFailed> {
-        self.wal.get().map_or(Ok(()), |wal| wal.make_durable(lsn))
+        self.wal().map_or(Ok(()), |wal| wal.make_durable(lsn))
     }
 }
 
 impl azekura_btree::Log for RestartLog {
     fn append(&self, worker: WorkerId, body: &[u8], order: Order, rests_on: Lsn) -> Result<Lsn, AppendError> {
-        match self.wal.get() {
+        match self.wal() {
             Some(wal) => wal.append_in_order(worker, body, order, rests_on),
             None => Err(LogFailed { reason: "the log is only being replayed".into() }.into()),
         }
     }
 
     fn foreign(&self, worker: WorkerId, lsn: Lsn) -> Lsn {
-        self.wal.get().map_or(Lsn(0), |wal| wal.foreign(worker, lsn))
+        self.wal().map_or(Lsn(0), |wal| wal.foreign(worker, lsn))
     }
 }

@@ -42,6 +42,7 @@ use crate::locks::NoLocks;
 use crate::node::{Cell, FLAG_OVERFLOW, Scratch, max_inline_value};
 use crate::overflow;
 use crate::scan::{LeafBatch, Scan};
+use crate::space::find_pages;
 use crate::tree::{Tree, WriteCtx};
 use crate::undo::UndoOp;
 use crate::write::check_sizes;
@@ -211,7 +212,7 @@ impl<'e> Loader<'e> {
 
     /// Takes up to `want` pages, by one record.
     fn take_run(&mut self, ctx: &mut WriteCtx<'_>, want: u32) -> Result<Run, TreeError> {
-        let found = self.env.space().find(self.env.pool(), want)?;
+        let found = find_pages(self.env, ctx.worker, want)?;
         let (first, count, take) = (found.first, found.count, found.op());
         let mut map = [found.map];
         // Read while the map is latched: what freed these pages is in it (LOAD-2).
