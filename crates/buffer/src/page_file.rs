@@ -218,6 +218,12 @@ impl PageFile {
         (self.len.load(Acquire) / self.area.page_size as u64).saturating_sub(1)
     }
 
+    /// All batches of page writes up to this number are in their places, by what the file's head says.
+    #[must_use]
+    pub fn settled(&self) -> u64 {
+        self.head.lock().settled
+    }
+
     /// Page size in bytes.
     #[must_use]
     pub const fn page_size(&self) -> usize {

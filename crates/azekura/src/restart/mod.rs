@@ -158,9 +158,11 @@ fn refuse_foreign(fs: &dyn Fs, path: &Path, is_half_made: bool) -> Result<(), Er
         return Ok(());
     }
     let names = fs.list_dir(path).map_err(|e| Error::io("list", path, e))?;
-    match names.iter().find(|name| *name != LOCK_NAME) {
+    let is_ours = |name: &&String| *name == PageFile::NAME || *name == WAL_DIR;
+    let is_foreign = |name: &&String| *name != LOCK_NAME;
+    match names.iter().find(is_ours).or_else(|| names.iter().find(is_foreign)) {
         None => Ok(()),
-        Some(name) if name == PageFile::NAME || name == WAL_DIR => Err(Error::Corrupt {
+        Some(name) if is_ours(&name) => Err(Error::Corrupt {
             path: path.join(CONTROL_NAME),
             offset: 0,
             reason: format!(
@@ -223,6 +225,8 @@ struct Restart<'a> {
     log: Arc<RestartLog>,
     env: Env,
     analysis: Analysis,
+    /// All batches of page writes up to this number were in the page file that was found.
+    settled: u64,
     report: RecoveryReport,
 }
 
@@ -231,7 +235,7 @@ impl<'a> Restart<'a> {
         let Control { page_size, database_id, covered, redo_lsn, ref gaps, .. } = *control.current();
         let identity = Identity { database_id, covered };
         let file = PageFile::open_as(Arc::clone(&options.fs), path, page_size, identity)?;
-        let repaired = file.repair()?;
+        let (settled, repaired) = (file.settled(), file.repair()?);
         let log = Arc::new(RestartLog::new(redo_lsn, gaps.clone()));
         let pool_options =
             PoolOptions { page_size, capacity_bytes: options.cache_bytes, ..PoolOptions::default() };
@@ -244,7 +248,7 @@ impl<'a> Restart<'a> {
         let env = Env::new(Arc::clone(&pool), Arc::clone(&log) as _, azekura_btree::EnvOptions::default());
         let analysis = Analysis::new(control.current().next_txn);
         let report = RecoveryReport { repaired_pages: repaired.len() as u64, ..RecoveryReport::default() };
-        Ok(Self { path, options, control, pool, far, log, env, analysis, report })
+        Ok(Self { path, options, control, pool, far, log, env, analysis, settled, report })
     }
 
     fn run(mut self, control_lock: Box<dyn FileLock>) -> Result<Parts, Error> {
@@ -275,19 +279,41 @@ impl<'a> Restart<'a> {
     /// Analysis and redo, in one pass over the log.
     fn replay(&mut self) -> Result<Replayed, Error> {
         let began = Instant::now();
-        let replayed = std::thread::scope(|scope| {
+        let mut analysis = Analysis::new(self.control.current().next_txn);
+        let (replayed, redo_threads) = std::thread::scope(|scope| {
             let mut redo = Redo::start(scope, &self.env, self.options.threads_to_redo());
-            self.report.redo_threads = redo.threads();
-            let dir = self.path.join(WAL_DIR);
-            let replayed =
-                replay_into(&mut self.analysis, &mut redo, &*self.options.fs, &dir, self.control.current())?;
+            let threads = redo.threads();
+            let replayed = self.replay_into(&mut analysis, &mut redo)?;
             redo.finish()?;
-            Ok::<_, Error>(replayed)
+            Ok::<_, Error>((replayed, threads))
         })?;
+        self.analysis = analysis;
+        self.report.redo_threads = redo_threads;
         self.report.records = replayed.records;
         self.report.log_bytes = replayed.bytes;
         self.report.replay_time = began.elapsed();
         Ok(replayed)
+    }
+
+    fn replay_into(&self, analysis: &mut Analysis, redo: &mut Redo<'_, '_>) -> Result<Replayed, Error> {
+        let (dir, settled) = (self.path.join(WAL_DIR), self.settled);
+        let Control { database_id, ref ranges, scan_lsn, redo_lsn, durable_lsn, .. } =
+            *self.control.current();
+        let mut each = |lsn, body: &[u8]| -> Result<(), Error> {
+            let record = Record::decode(body).map_err(|e| bad_record(&dir, lsn, &e))?;
+            if record.settled() > settled {
+                let reason = format!(
+                    "older than the log: log record {lsn} relies on page writes up to batch {}, and the file \
+                     holds them up to batch {settled}; restore all files from one moment",
+                    record.settled()
+                );
+                return Err(Error::Corrupt { path: self.path.join(PageFile::NAME), offset: 0, reason });
+            }
+            analysis.see(lsn, &record).map_err(|e| bad_record(&dir, lsn, &e))?;
+            if lsn >= redo_lsn { redo.record(lsn, &record) } else { Ok(()) }
+        };
+        let (fs, durable) = (&*self.options.fs, Some(durable_lsn));
+        Ok(recovery::replay_durable(fs, &dir, database_id, ranges, scan_lsn, durable, &mut each)?)
     }
 
     /// Voids what lies above the cut and begins a log above everything ever seen (W5), with a gap between: a
@@ -397,22 +423,6 @@ impl<'a> Restart<'a> {
         wal.trim(next_lsn)?;
         Ok(())
     }
-}
-
-fn replay_into(
-    analysis: &mut Analysis,
-    redo: &mut Redo<'_, '_>,
-    fs: &dyn Fs,
-    dir: &Path,
-    control: &Control,
-) -> Result<Replayed, Error> {
-    let mut each = |lsn, body: &[u8]| -> Result<(), Error> {
-        let record = Record::decode(body).map_err(|e| bad_record(dir, lsn, &e))?;
-        analysis.see(lsn, &record).map_err(|e| bad_record(dir, lsn, &e))?;
-        if lsn >= control.redo_lsn { redo.record(lsn, &record) } else { Ok(()) }
-    };
-    let Control { database_id, ref ranges, scan_lsn, durable_lsn, .. } = *control;
-    Ok(recovery::replay_durable(fs, dir, database_id, ranges, scan_lsn, Some(durable_lsn), &mut each)?)
 }
 
 fn bad_record(dir: &Path, lsn: Lsn, reason: &dyn std::fmt::Display) -> Error {

@@ -20,7 +20,7 @@ const MAGIC: [u8; 8] = *b"AZKPAGE\x01";
 /// No store sees so many batches: a head that says so was never written.
 const MAX_SETTLED: u64 = 1 << 62;
 
-/// What the head says.
+/// The content of the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) page_size: usize,

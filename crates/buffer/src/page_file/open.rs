@@ -15,12 +15,12 @@ use super::ledger::Ledger;
 use super::{PageFile, Place, error};
 use crate::store::StoreError;
 
-/// What the checkpoint of a store says about its page file.
+/// The page file as the checkpoint of a store knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The store's number: files of another store are refused.
     pub database_id: u64,
-    /// What the checkpoint got from [`PageStore::sync_for_checkpoint`](crate::PageStore); 0 before the first.
+    /// The number that [`PageStore::sync_for_checkpoint`](crate::PageStore) gave to it; 0 before the first.
     /// A page file that is older is refused, and copies of pages that are not newer do not count.
     pub covered: u64,
 }
