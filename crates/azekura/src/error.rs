@@ -288,7 +288,7 @@ impl From<FixError> for Error {
             FixError::PoolExhausted { .. } => Self::CacheExhausted { reason: error.to_string() },
             FixError::Read(source) => source.into(),
             FixError::WriteBack { source, .. } => source.into(),
-            FixError::NoSuchPage { page_id, .. } => {
+            FixError::NoSuchPage { page_id, .. } | FixError::Foreign { page_id, .. } => {
                 Self::CorruptPage { page: page_id, reason: error.to_string() }
             }
             other => Self::PageIo { reason: other.to_string() },
@@ -309,7 +309,12 @@ impl From<WriteError> for Error {
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Corrupt { page, .. } => Self::CorruptPage { page, reason: error.to_string() },
+            StoreError::Corrupt { page, .. } | StoreError::Unwritten { page, .. } => {
+                Self::CorruptPage { page, reason: error.to_string() }
+            }
+            StoreError::Stale { ref path, .. } | StoreError::Refused { ref path, .. } => {
+                Self::Corrupt { path: path.to_path_buf(), offset: 0, reason: error.to_string() }
+            }
             other => Self::PageIo { reason: full_message(&other) },
         }
     }

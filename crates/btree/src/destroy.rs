@@ -16,6 +16,7 @@ use crate::error::TreeError;
 use crate::node::{Cell, FLAG_OVERFLOW, Node};
 use crate::overflow::{OverflowRef, runs_of_one_map};
 use crate::record::Head;
+use crate::space::find_pages;
 use crate::space::map_of;
 use crate::tree::{Tree, WriteCtx};
 use crate::undo::{Deferred, UndoOp};
@@ -30,7 +31,7 @@ impl Tree {
     ///
     /// [`TreeError::SpaceFull`], or what pool and log say.
     pub fn create(env: &Env, ctx: &mut WriteCtx<'_>, id: TreeId) -> Result<Self, TreeError> {
-        let found = env.space().find(env.pool(), 1)?;
+        let found = find_pages(env, ctx.worker, 1)?;
         let tree = Self { id, root: found.first };
         let (take, scratch, mut image) = (found.op(), empty_leaf(env.page_size(), tree), Vec::new());
         let image = PageOp::image_of(scratch.page(), &mut image);

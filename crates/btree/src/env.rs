@@ -13,7 +13,7 @@ use crate::heat::Heat;
 use crate::node::{Node, NodeSpec, Scratch};
 use crate::overflow::run_pages;
 use crate::record::{self, Head};
-use crate::space::Space;
+use crate::space::{Space, fix_unwritten};
 use crate::tree::Tree;
 use crate::undo::{UndoLog, UndoOp};
 use crate::version::Versions;
@@ -151,13 +151,13 @@ impl Env {
     ///
     /// # Errors
     ///
-    /// [`TreeError`]; in particular [`TreeError::Apply`] if the file already holds a store.
+    /// [`TreeError`]; in particular [`TreeError::Corrupt`] if the file already holds a store.
     pub fn format(&self, worker: WorkerId) -> Result<Tree, TreeError> {
         let tree = Tree { id: azekura_base::TreeId(0), root: PageId(1) };
-        let mut guards = [self.pool.fix(PageId(0))?.exclusive(), self.pool.fix_new(tree.root)?];
+        let mut guards = [fix_unwritten(&self.pool, PageId(0))?, self.pool.fix_new(tree.root)?];
         let (scratch, mut buffer) = (empty_leaf(self.page_size(), tree), Vec::new());
         let image = PageOp::image_of(scratch.page(), &mut buffer);
-        let map = PageOp::SpaceSet { first: 1, count: 1 };
+        let map = PageOp::SpaceMake { used: 1 };
         self.commit(worker, &Head::System, &mut guards, &[(0, map), (1, image)])?;
         Ok(tree)
     }

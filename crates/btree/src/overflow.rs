@@ -21,6 +21,7 @@ use azekura_base::{PageId, PageWords};
 use crate::change::PageOp;
 use crate::env::{Env, Writer};
 use crate::error::TreeError;
+use crate::space::find_pages;
 use crate::undo::{UndoLog, UndoOp};
 
 const NEXT_AT: usize = 24;
@@ -108,7 +109,7 @@ fn write_run(
     want: u32,
     next: PageId,
 ) -> Result<(PageId, u32), TreeError> {
-    let found = env.space().find(env.pool(), want)?;
+    let found = find_pages(env, writer.worker, want)?;
     let (first, count, take) = (found.first, found.count, found.op());
     let mut guards = vec![found.map];
     let mut fronts = Vec::new();

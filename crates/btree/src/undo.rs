@@ -65,6 +65,10 @@ pub enum UndoOp<'a> {
         /// So many entries before this one, which said what to free while the tree did not yet refer to it,
         /// are done with.
         covers: u64,
+        /// The number that the page store gave when the loaded pages were durable
+        /// ([`PageStore::sync_for_checkpoint`](azekura_buffer::PageStore::sync_for_checkpoint)): a store that
+        /// does not get as far lacks some of them.
+        settled: u64,
     },
     /// A tree was dropped: it stays. Its pages are freed only after the commit.
     KeepTree {
@@ -147,10 +151,11 @@ impl<'a> UndoOp<'a> {
                 out.push(KEEP_TREE);
                 put_tree(out, tree);
             }
-            Self::EmptyTree { tree, covers } => {
+            Self::EmptyTree { tree, covers, settled } => {
                 out.push(EMPTY_TREE);
                 put_tree(out, tree);
                 put_u64(out, covers);
+                put_u64(out, settled);
             }
         }
     }
@@ -184,7 +189,11 @@ impl<'a> UndoOp<'a> {
             }
             DROP_TREE => Self::DropTree { tree: take_tree(input)? },
             KEEP_TREE => Self::KeepTree { tree: take_tree(input)? },
-            EMPTY_TREE => Self::EmptyTree { tree: take_tree(input)?, covers: take_u64(input)? },
+            EMPTY_TREE => Self::EmptyTree {
+                tree: take_tree(input)?,
+                covers: take_u64(input)?,
+                settled: take_u64(input)?,
+            },
             _ => return None,
         })
     }
@@ -355,10 +364,16 @@ mod tests {
         let run = |first| UndoOp::FreePages { first: PageId(first), count: 16 };
         let mut log = UndoLog::new();
         [run(10), run(30), run(50)].iter().for_each(|e| log.push(e));
-        log.push(&UndoOp::EmptyTree { tree, covers: 2 });
-        assert_eq!(log.iter().collect::<Vec<_>>(), [run(10), UndoOp::EmptyTree { tree, covers: 2 }]);
-        log.push(&UndoOp::EmptyTree { tree, covers: u64::MAX });
-        assert_eq!(log.iter().collect::<Vec<_>>(), [UndoOp::EmptyTree { tree, covers: u64::MAX }]);
+        log.push(&UndoOp::EmptyTree { tree, covers: 2, settled: 1 << 40 });
+        assert_eq!(
+            log.iter().collect::<Vec<_>>(),
+            [run(10), UndoOp::EmptyTree { tree, covers: 2, settled: 1 << 40 }]
+        );
+        log.push(&UndoOp::EmptyTree { tree, covers: u64::MAX, settled: 5 });
+        assert_eq!(
+            log.iter().collect::<Vec<_>>(),
+            [UndoOp::EmptyTree { tree, covers: u64::MAX, settled: 5 }]
+        );
         assert!(log.deferred_frees().is_empty());
     }
 
@@ -370,7 +385,7 @@ mod tests {
             log.push(&UndoOp::FreePages { first: PageId(n * 1_000), count: n as u32 });
             log.push(&UndoOp::RemoveKey { tree, key: &vec![n as u8; n as usize] });
         }
-        log.push(&UndoOp::EmptyTree { tree, covers: 3 });
+        log.push(&UndoOp::EmptyTree { tree, covers: 3, settled: 9 });
         for part_bytes in [0, 1, 7, 64, 1_000, usize::MAX / 2] {
             let mut copy = UndoLog::new();
             let mut parts = 0;

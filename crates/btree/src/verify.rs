@@ -12,7 +12,7 @@ use crate::env::Env;
 use crate::error::TreeError;
 use crate::node::{Expected, FLAG_OVERFLOW, Node, verify_node};
 use crate::overflow::{OverflowRef, chain_of, walk_chain};
-use crate::space::{group_pages, is_used, map_of};
+use crate::space::{group_pages, has_next, is_used, map_of};
 use crate::tree::Tree;
 use crate::undo::Deferred;
 
@@ -146,18 +146,17 @@ impl Check<'_> {
                     return Ok(maps);
                 }
             };
-            match guard.words().page_type() {
-                Some(PageType::SpaceMap) => {}
-                Some(PageType::Free) if !maps.is_empty() => return Ok(maps),
-                _ => {
-                    self.find(page_id, "not a space map");
-                    return Ok(maps);
-                }
+            if guard.words().page_type() != Some(PageType::SpaceMap) {
+                self.find(page_id, "not a space map");
+                return Ok(maps);
             }
             let used: Vec<bool> = (0..group as u32).map(|bit| is_used(guard.words(), bit)).collect();
             self.in_use += used.iter().filter(|&&used| used).count() as u64;
             self.report.pages += 1;
             maps.push(Map { page_id, used });
+            if !has_next(guard.words()) {
+                return Ok(maps);
+            }
         }
     }
 

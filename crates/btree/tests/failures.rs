@@ -180,7 +180,7 @@ fn a_store_is_not_formatted_twice() {
     let (world, tree) = World::new(4096, 20);
     let mut txn = world.txn(1);
     txn.put(tree, b"k", b"v");
-    assert!(matches!(world.env.format(common::worker()), Err(TreeError::Apply(_))));
+    assert!(matches!(world.env.format(common::worker()), Err(TreeError::Corrupt { .. })));
     assert_eq!(get(&world.env, tree, b"k").as_deref(), Some(&b"v"[..]));
 }
 

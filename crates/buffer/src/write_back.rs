@@ -11,7 +11,7 @@
 //!
 //! - **WRITE-1** A fix that writes a victim back may hold latches of other pages, in any order: so steps 1
 //!   and 5 only try. (Waiting there, a thread with page A latched and page B to write would wait for one with
-//!   B latched that wants A.) Only [`BufferPool::flush_all`] waits; its caller holds none.
+//!   B latched that wants A.) Only [`BufferPool::write_all`] waits; its caller holds none.
 //! - **WRITE-2** The writing bit is set from step 1 to the end of step 5, so images of a page reach the store
 //!   in the order they were taken.
 
@@ -297,8 +297,19 @@ impl BufferPool {
     ///
     /// # Errors
     ///
-    /// [`WriteError`]; what was not written stays dirty.
+    /// As [`write_all`](Self::write_all).
     pub fn flush_all(&self) -> Result<(), WriteError> {
+        self.write_all()?;
+        self.sync()
+    }
+
+    /// Writes every page that is dirty now; the pages are durable after the next sync. Waits for latches: the
+    /// caller must hold none.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError`]; what was not written stays dirty.
+    pub fn write_all(&self) -> Result<(), WriteError> {
         let all: Vec<FrameId> = self.dirty.iter().collect();
         for batch in all.chunks(self.batch_pages()) {
             let written = self.write_frames(batch, Latched::Skip)?;
@@ -306,7 +317,7 @@ impl BufferPool {
                 self.flush_one(id)?;
             }
         }
-        self.sync()
+        Ok(())
     }
 
     /// Writes the page in this frame, if it is dirty, whoever latches it or writes it now.
@@ -379,5 +390,15 @@ impl BufferPool {
     /// [`WriteError::Store`].
     pub fn sync(&self) -> Result<(), WriteError> {
         self.store.sync().map_err(WriteError::from)
+    }
+
+    /// Makes durable what was written, and what is being written: see
+    /// [`PageStore::sync_for_checkpoint`](crate::PageStore::sync_for_checkpoint).
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Store`].
+    pub fn sync_for_checkpoint(&self) -> Result<u64, WriteError> {
+        self.store.sync_for_checkpoint().map_err(WriteError::from)
     }
 }

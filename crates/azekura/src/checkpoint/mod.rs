@@ -43,7 +43,7 @@ impl Shared {
         let next_txn = self.txn_bound();
 
         self.wal.make_durable(Lsn(end.0 - 1))?; // CKPT-2
-        self.pool.sync()?;
+        let covered = self.pool.sync_for_checkpoint()?; // CONTROL-4: after the pages were looked at
         let redo_lsn = oldest_page.map_or(begin, |lsn| lsn.min(begin));
         let scan_lsn = oldest_txn.map_or(redo_lsn, |lsn| lsn.min(redo_lsn));
         let mut next = control.current().clone();
@@ -52,6 +52,7 @@ impl Shared {
             next.scan_lsn = next.scan_lsn.max(scan_lsn);
             next.next_txn = next_txn;
             next.durable_lsn = Lsn(end.0 - 1);
+            next.covered = covered;
             next.ranges.retain(|r| r.end().is_none_or(|end| end >= next.scan_lsn));
             control.write(next)?;
         }
@@ -64,7 +65,7 @@ impl Shared {
         let _checkpoint = crate::probe::checkpoint();
         self.retry_undone();
         self.carry_open(0);
-        self.pool.flush_all()?;
+        self.pool.write_all()?;
         self.advance_checkpoint()
     }
 

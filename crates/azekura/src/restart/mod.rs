@@ -28,9 +28,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use azekura_base::{DurableLog, LogFailed, Lsn, TxnId};
+use azekura_base::sync::Mutex;
+use azekura_base::{DurableLog, LogFailed, Lsn, PageId, TxnId};
 use azekura_btree::{Env, Record, Writer, roll_back_to};
-use azekura_buffer::{BufferPool, PageFile, PageStore, PoolOptions};
+use azekura_buffer::page_file::{AreaShape, Identity};
+use azekura_buffer::{BufferPool, FixError, PageFile, PageStore, PoolOptions};
 use azekura_io::{FileLock, Fs, create_dir_all_durable};
 use azekura_wal::recovery::{self, LogRange, Replayed};
 use azekura_wal::{AppendError, LogIdentity, LogProtocol, Order, StreamCount, Wal, WalOptions, WorkerId};
@@ -52,7 +54,7 @@ const LOCK_NAME: &str = "LOCK";
 /// be thrown away.
 const CREATING_NAME: &str = "CREATING";
 const WAL_DIR: &str = "wal";
-/// LSNs that a restart leaves out after a crash ([`LsnGap`]): more than any store draws in one life.
+/// LSNs that a restart leaves out ([`LsnGap`]): more than any store draws in one life.
 const LSN_GAP: u64 = 1 << 32;
 
 /// What opening found and did.
@@ -156,9 +158,11 @@ fn refuse_foreign(fs: &dyn Fs, path: &Path, is_half_made: bool) -> Result<(), Er
         return Ok(());
     }
     let names = fs.list_dir(path).map_err(|e| Error::io("list", path, e))?;
-    match names.iter().find(|name| *name != LOCK_NAME) {
+    let is_ours = |name: &&String| *name == PageFile::NAME || *name == WAL_DIR;
+    let is_foreign = |name: &&String| *name != LOCK_NAME;
+    match names.iter().find(is_ours).or_else(|| names.iter().find(is_foreign)) {
         None => Ok(()),
-        Some(name) if name == PageFile::NAME || name == WAL_DIR => Err(Error::Corrupt {
+        Some(name) if is_ours(&name) => Err(Error::Corrupt {
             path: path.join(CONTROL_NAME),
             offset: 0,
             reason: format!(
@@ -188,13 +192,15 @@ fn create(path: &Path, options: &Builder) -> Result<(), Error> {
             fs.remove_file(&file).map_err(io("remove", &file))?;
         }
     }
-    PageFile::create(Arc::clone(&options.fs), path, options.page_size)?;
+    let database_id = rand::random();
+    let (page_size, shape) = (options.page_size, AreaShape::for_page_size(options.page_size));
+    PageFile::create_with(Arc::clone(&options.fs), path, page_size, database_id, shape)?;
     let wal = path.join(WAL_DIR);
     create_dir_all_durable(fs, &wal).map_err(io("create", &wal))?;
     let first = Control {
         sequence: 0,
-        database_id: rand::random(),
-        page_size: options.page_size,
+        database_id,
+        page_size,
         redo_lsn: FIRST_LSN,
         scan_lsn: FIRST_LSN,
         next_txn: TxnId(1),
@@ -219,15 +225,18 @@ struct Restart<'a> {
     log: Arc<RestartLog>,
     env: Env,
     analysis: Analysis,
+    /// All batches of page writes up to this number were in the page file that was found.
+    settled: u64,
     report: RecoveryReport,
 }
 
 impl<'a> Restart<'a> {
     fn begin(path: &'a Path, options: &'a Builder, control: ControlFile) -> Result<Self, Error> {
-        let page_size = control.current().page_size;
-        let file = PageFile::open(Arc::clone(&options.fs), path, page_size)?;
-        let repaired = file.repair()?;
-        let log = Arc::new(RestartLog::new(control.current().redo_lsn));
+        let Control { page_size, database_id, covered, redo_lsn, ref gaps, .. } = *control.current();
+        let identity = Identity { database_id, covered };
+        let file = PageFile::open_as(Arc::clone(&options.fs), path, page_size, identity)?;
+        let (settled, repaired) = (file.settled(), file.repair()?);
+        let log = Arc::new(RestartLog::new(redo_lsn, gaps.clone()));
         let pool_options =
             PoolOptions { page_size, capacity_bytes: options.cache_bytes, ..PoolOptions::default() };
         let mut far = None;
@@ -243,11 +252,12 @@ impl<'a> Restart<'a> {
         let env = Env::new(Arc::clone(&pool), Arc::clone(&log) as _, env_options);
         let analysis = Analysis::new(control.current().next_txn);
         let report = RecoveryReport { repaired_pages: repaired.len() as u64, ..RecoveryReport::default() };
-        Ok(Self { path, options, control, pool, far, log, env, analysis, report })
+        Ok(Self { path, options, control, pool, far, log, env, analysis, settled, report })
     }
 
     fn run(mut self, control_lock: Box<dyn FileLock>) -> Result<Parts, Error> {
         let replayed = self.replay()?;
+        self.log.check_pages_read(replayed.end().max(Lsn(self.control.current().scan_lsn.0 - 1)))?;
         let is_fresh = self.control.current().scan_lsn == FIRST_LSN && replayed.records == 0;
         let wal = self.new_incarnation(&replayed)?;
         if is_fresh {
@@ -273,29 +283,50 @@ impl<'a> Restart<'a> {
     /// Analysis and redo, in one pass over the log.
     fn replay(&mut self) -> Result<Replayed, Error> {
         let began = Instant::now();
-        let replayed = std::thread::scope(|scope| {
+        let mut analysis = Analysis::new(self.control.current().next_txn);
+        let (replayed, redo_threads) = std::thread::scope(|scope| {
             let mut redo = Redo::start(scope, &self.env, self.options.threads_to_redo());
-            self.report.redo_threads = redo.threads();
-            let dir = self.path.join(WAL_DIR);
-            let replayed =
-                replay_into(&mut self.analysis, &mut redo, &*self.options.fs, &dir, self.control.current())?;
+            let threads = redo.threads();
+            let replayed = self.replay_into(&mut analysis, &mut redo)?;
             redo.finish()?;
-            Ok::<_, Error>(replayed)
+            Ok::<_, Error>((replayed, threads))
         })?;
+        self.analysis = analysis;
+        self.report.redo_threads = redo_threads;
         self.report.records = replayed.records;
         self.report.log_bytes = replayed.bytes;
         self.report.replay_time = began.elapsed();
         Ok(replayed)
     }
 
-    /// Voids what lies above the cut and begins a log above everything ever seen (W5), after a crash with a
-    /// gap between: a page that has an LSN in the gap was written after the files that the restart read.
+    fn replay_into(&self, analysis: &mut Analysis, redo: &mut Redo<'_, '_>) -> Result<Replayed, Error> {
+        let (dir, settled) = (self.path.join(WAL_DIR), self.settled);
+        let Control { database_id, ref ranges, scan_lsn, redo_lsn, durable_lsn, .. } =
+            *self.control.current();
+        let mut each = |lsn, body: &[u8]| -> Result<(), Error> {
+            let record = Record::decode(body).map_err(|e| bad_record(&dir, lsn, &e))?;
+            if record.settled() > settled {
+                let reason = format!(
+                    "older than the log: log record {lsn} relies on page writes up to batch {}, and the file \
+                     holds them up to batch {settled}; restore all files from one moment",
+                    record.settled()
+                );
+                return Err(Error::Corrupt { path: self.path.join(PageFile::NAME), offset: 0, reason });
+            }
+            analysis.see(lsn, &record).map_err(|e| bad_record(&dir, lsn, &e))?;
+            if lsn >= redo_lsn { redo.record(lsn, &record) } else { Ok(()) }
+        };
+        let (fs, durable) = (&*self.options.fs, Some(durable_lsn));
+        Ok(recovery::replay_durable(fs, &dir, database_id, ranges, scan_lsn, durable, &mut each)?)
+    }
+
+    /// Voids what lies above the cut and begins a log above everything ever seen (W5), with a gap between: a
+    /// page that has an LSN in the gap was written after the files that the restart read.
     fn new_incarnation(&mut self, replayed: &Replayed) -> Result<Arc<Wal>, Error> {
         let mut control = self.control.current().clone();
         let end = replayed.end().max(Lsn(control.scan_lsn.0 - 1));
         let newest = end.max(replayed.max_lsn_seen);
-        let is_settled = replayed.records == 0 && newest <= control.durable_lsn;
-        let first_lsn = if is_settled || newest.0 > LSN_GAP << 29 {
+        let first_lsn = if newest.0 > LSN_GAP << 29 {
             newest.next()
         } else {
             let gap = LsnGap { after: end, before: Lsn(newest.0 + LSN_GAP) };
@@ -332,7 +363,7 @@ impl<'a> Restart<'a> {
                 ..WalOptions::default()
             },
         )?;
-        self.log.switch_to(Arc::clone(&wal));
+        self.log.switch_to(Arc::clone(&wal), control.gaps);
         Ok(wal)
     }
 
@@ -379,11 +410,13 @@ impl<'a> Restart<'a> {
     fn checkpoint(&mut self, wal: &Wal) -> Result<(), Error> {
         let next_lsn = wal.next_lsn();
         wal.make_durable(Lsn(next_lsn.0 - 1))?; // from here on it is below all that come (RANGE-5)
-        self.pool.flush_all()?;
+        self.pool.write_all()?;
+        let covered = self.pool.sync_for_checkpoint()?;
         let mut control = self.control.current().clone();
         control.redo_lsn = next_lsn;
         control.scan_lsn = next_lsn;
         control.durable_lsn = Lsn(next_lsn.0 - 1);
+        control.covered = covered;
         control.next_txn = self.analysis.next_txn;
         // A serial log says nothing about the device.
         if self.options.protocol != LogProtocol::Serial {
@@ -396,73 +429,91 @@ impl<'a> Restart<'a> {
     }
 }
 
-fn replay_into(
-    analysis: &mut Analysis,
-    redo: &mut Redo<'_, '_>,
-    fs: &dyn Fs,
-    dir: &Path,
-    control: &Control,
-) -> Result<Replayed, Error> {
-    let mut each = |lsn, body: &[u8]| -> Result<(), Error> {
-        let record = Record::decode(body).map_err(|e| bad_record(dir, lsn, &e))?;
-        analysis.see(lsn, &record).map_err(|e| bad_record(dir, lsn, &e))?;
-        if lsn >= control.redo_lsn { redo.record(lsn, &record) } else { Ok(()) }
-    };
-    let Control { database_id, ref ranges, scan_lsn, durable_lsn, .. } = *control;
-    Ok(recovery::replay_durable(fs, dir, database_id, ranges, scan_lsn, Some(durable_lsn), &mut each)?)
-}
-
 fn bad_record(dir: &Path, lsn: Lsn, reason: &dyn std::fmt::Display) -> Error {
     Error::Corrupt { path: dir.to_path_buf(), offset: 0, reason: format!("log record {lsn}: {reason}") }
 }
 
-/// The log as pool and trees see it during a restart: what is being replayed is durable; then the new log
+/// The log as pool and trees see it: during a restart, what is being replayed is durable; then the new log
 /// takes over.
 #[derive(Debug)]
 pub(crate) struct RestartLog {
-    wal: std::sync::OnceLock<Arc<Wal>>,
+    wal: std::sync::OnceLock<NewLog>,
     /// Nothing below is redone.
     redo_lsn: Lsn,
+    /// Of CONTROL as the restart found it.
+    gaps: Vec<LsnGap>,
+    /// The largest LSN of any page that was read before the new log took over.
+    newest_read: Mutex<(Lsn, PageId)>,
+}
+
+#[derive(Debug)]
+struct NewLog {
+    wal: Arc<Wal>,
+    gaps: Vec<LsnGap>,
 }
 
 impl RestartLog {
-    const fn new(redo_lsn: Lsn) -> Self {
-        Self { wal: std::sync::OnceLock::new(), redo_lsn }
+    const fn new(redo_lsn: Lsn, gaps: Vec<LsnGap>) -> Self {
+        let newest_read = Mutex::new((Lsn(0), PageId(0)));
+        Self { wal: std::sync::OnceLock::new(), redo_lsn, gaps, newest_read }
     }
 
-    fn switch_to(&self, wal: Arc<Wal>) {
-        assert!(self.wal.set(wal).is_ok(), "a restart begins one log");
+    fn switch_to(&self, wal: Arc<Wal>, gaps: Vec<LsnGap>) {
+        assert!(self.wal.set(NewLog { wal, gaps }).is_ok(), "a restart begins one log");
+    }
+
+    fn wal(&self) -> Option<&Wal> {
+        self.wal.get().map(|new| &*new.wal)
+    }
+
+    /// No page that was read so far may be newer than the log, which ends with `end`: pages are written after
+    /// the log is durable (W7).
+    fn check_pages_read(&self, end: Lsn) -> Result<(), Error> {
+        let (lsn, page_id) = *self.newest_read.lock();
+        if lsn <= end { Ok(()) } else { Err(FixError::Foreign { page_id, lsn }.into()) }
     }
 }
 
 impl DurableLog for RestartLog {
     fn next_lsn(&self) -> Lsn {
         // Threads redo at different places of the log; a page needs none below this one.
-        self.wal.get().map_or(self.redo_lsn, |wal| wal.next_lsn())
+        self.wal().map_or(self.redo_lsn, DurableLog::next_lsn)
     }
 
     fn lsn_bound(&self) -> Lsn {
-        self.wal.get().map_or(self.redo_lsn, |wal| wal.lsn_bound())
+        self.wal().map_or(self.redo_lsn, DurableLog::lsn_bound)
     }
 
     fn durable_lsn(&self) -> Lsn {
-        self.wal.get().map_or(Lsn::MAX, |wal| wal.durable_lsn())
+        self.wal().map_or(Lsn::MAX, DurableLog::durable_lsn)
+    }
+
+    fn is_possible(&self, page_id: PageId, page_lsn: Lsn) -> bool {
+        let is_in = |gaps: &[LsnGap]| gaps.iter().any(|gap| gap.after < page_lsn && page_lsn < gap.before);
+        let Some(new) = self.wal.get() else {
+            let mut newest = self.newest_read.lock();
+            *newest = (*newest).max((page_lsn, page_id));
+            return !is_in(&self.gaps);
+        };
+        // The bound is cheaper, and mostly enough.
+        let is_durable = page_lsn < new.wal.lsn_bound() || page_lsn <= new.wal.durable_lsn();
+        is_durable && !is_in(&new.gaps)
     }
 
     fn make_durable(&self, lsn: Lsn) -> Result<(), LogFailed> {
-        self.wal.get().map_or(Ok(()), |wal| wal.make_durable(lsn))
+        self.wal().map_or(Ok(()), |wal| wal.make_durable(lsn))
     }
 }
 
 impl azekura_btree::Log for RestartLog {
     fn append(&self, worker: WorkerId, body: &[u8], order: Order, rests_on: Lsn) -> Result<Lsn, AppendError> {
-        match self.wal.get() {
+        match self.wal() {
             Some(wal) => wal.append_in_order(worker, body, order, rests_on),
             None => Err(LogFailed { reason: "the log is only being replayed".into() }.into()),
         }
     }
 
     fn foreign(&self, worker: WorkerId, lsn: Lsn) -> Lsn {
-        self.wal.get().map_or(Lsn(0), |wal| wal.foreign(worker, lsn))
+        self.wal().map_or(Lsn(0), |wal| wal.foreign(worker, lsn))
     }
 }

@@ -66,7 +66,14 @@ pub enum PageOp<'a> {
         /// The new upper fence; empty for none.
         upper: &'a [u8],
     },
-    /// Pages of a group become used. On a page never written: it becomes a space map first.
+    /// The page becomes a space map.
+    SpaceMake {
+        /// So many pages behind it are in use.
+        used: u32,
+    },
+    /// The space map of the next group has been made.
+    SpaceNext,
+    /// Pages of a group become used.
     SpaceSet {
         /// First bit: the page's distance from the map.
         first: u32,
@@ -121,7 +128,7 @@ impl<'a> PageOp<'a> {
     /// Whether the operation needs nothing of what the page was before.
     #[must_use]
     pub const fn is_whole_page(&self) -> bool {
-        matches!(self, Self::Image { .. })
+        matches!(self, Self::Image { .. } | Self::SpaceMake { .. })
     }
 
     /// Whether the operation changes a node's entries and nothing else.
@@ -129,6 +136,7 @@ impl<'a> PageOp<'a> {
         match self {
             Self::Insert { .. } | Self::Remove { .. } | Self::Replace { .. } | Self::Flip { .. } => true,
             Self::Image { .. } | Self::Truncate { .. } | Self::Release => false,
+            Self::SpaceMake { .. } | Self::SpaceNext => false,
             Self::SpaceSet { .. } | Self::SpaceClear { .. } => false,
         }
     }
@@ -141,6 +149,8 @@ impl<'a> PageOp<'a> {
             Self::Replace { .. } => "replace",
             Self::Flip { .. } => "flip",
             Self::Truncate { .. } => "truncate",
+            Self::SpaceMake { .. } => "space make",
+            Self::SpaceNext => "space next",
             Self::SpaceSet { .. } => "space set",
             Self::SpaceClear { .. } => "space clear",
             Self::Release => "release",
@@ -164,6 +174,8 @@ pub fn check(op: &PageOp<'_>, page: PageWords<'_>, page_id: PageId) -> Result<()
         PageOp::Replace { slot, cell } => node::check_replace(node, slot.into(), cell).map_err(|e| e.0),
         PageOp::Flip { slot, at, diff } => check_flip(node, slot, at, diff),
         PageOp::Truncate { keep, upper } => node::check_truncated(node, keep.into(), upper).map_err(|e| e.0),
+        PageOp::SpaceMake { used } => space::check_make(page, used),
+        PageOp::SpaceNext => space::check_next(page),
         PageOp::SpaceSet { first, count } => space::check_set(page, first, count),
         PageOp::SpaceClear { first, count } => space::check_clear(page, first, count),
         PageOp::Release => Ok(()),
@@ -211,7 +223,9 @@ pub(crate) fn apply_checked(op: &PageOp<'_>, page: &mut PageMut<'_>, page_id: Pa
         PageOp::Replace { slot, cell } => node::replace(page, slot.into(), cell),
         PageOp::Flip { slot, at, diff } => node::flip(page, slot.into(), at.into(), diff),
         PageOp::Truncate { keep, upper } => truncate(page, page_id, keep.into(), upper),
-        PageOp::SpaceSet { first, count } => space::set(page, page_id, first, count),
+        PageOp::SpaceMake { used } => space::make(page, page_id, used),
+        PageOp::SpaceNext => space::set_next(page),
+        PageOp::SpaceSet { first, count } => space::set(page, first, count),
         PageOp::SpaceClear { first, count } => space::clear(page, first, count),
         PageOp::Release => page.set_page_type(PageType::Free),
     }

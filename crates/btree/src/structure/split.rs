@@ -13,6 +13,7 @@ use crate::node::{
     Cell, CorruptNode, Node, NodeSpec, Position, Scratch, SplitPoint, choose_split, entry_bytes,
 };
 use crate::record::Head;
+use crate::space::find_pages;
 use crate::tree::Tree;
 
 /// Bytes of a child's page id in an inner node.
@@ -126,7 +127,7 @@ fn split(
     let mut image = Vec::new();
     let image = PageOp::image_of(right.page(), &mut image);
 
-    let found = env.space().find(env.pool(), 1)?;
+    let found = find_pages(env, worker, 1)?;
     let take = found.op();
     let new = env.pool().fix_new(found.first)?;
     let child = new.page_id().0.to_le_bytes();
@@ -179,7 +180,7 @@ fn grow_root(env: &Env, worker: WorkerId, root: ExclusiveGuard<'_>) -> Result<()
     let mut child_image = Vec::new();
     let child_image = PageOp::image_of(root.words(), &mut child_image);
 
-    let found = env.space().find(env.pool(), 1)?;
+    let found = find_pages(env, worker, 1)?;
     let take = found.op();
     let new = env.pool().fix_new(found.first)?;
     let top = root_above(env.page_size(), view.tree(), level + 1, &new)
