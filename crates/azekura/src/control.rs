@@ -23,7 +23,7 @@ use azekura_wal::recovery::{LogRange, Tail};
 use crate::Error;
 
 /// Version of the whole on-disk format; a store with another one is refused.
-pub(crate) const FORMAT_VERSION: u32 = 4;
+pub(crate) const FORMAT_VERSION: u32 = 5;
 pub(crate) const CONTROL_NAME: &str = "CONTROL";
 
 const MAGIC: [u8; 8] = *b"AZEKURA\x01";

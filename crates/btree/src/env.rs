@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use azekura_base::page::PageType;
-use azekura_base::{DurableLog, Lsn, PageId, PageWords};
+use azekura_base::{DurableLog, Lsn, PageId, PageWords, StripedCounter};
 use azekura_buffer::{BufferPool, ExclusiveGuard};
 use azekura_wal::{AppendError, Order, Wal, WorkerId};
 
@@ -75,6 +75,7 @@ pub struct Env {
     log: Arc<dyn Log>,
     space: Space,
     heat: Heat,
+    scanned_leaves: StripedCounter,
     optimistic_attempts: u32,
 }
 
@@ -92,7 +93,8 @@ impl Env {
     #[must_use]
     pub fn new(pool: Arc<BufferPool>, log: Arc<dyn Log>, options: EnvOptions) -> Self {
         let space = Space::new(pool.page_size(), options.max_pages);
-        Self { pool, log, space, heat: Heat::new(), optimistic_attempts: options.optimistic_attempts }
+        let (heat, scanned_leaves) = (Heat::new(), StripedCounter::new());
+        Self { pool, log, space, heat, scanned_leaves, optimistic_attempts: options.optimistic_attempts }
     }
 
     /// The page pool.
@@ -123,6 +125,16 @@ impl Env {
 
     pub(crate) const fn heat(&self) -> &Heat {
         &self.heat
+    }
+
+    /// Leaves that scans have come to, those without records included.
+    #[must_use]
+    pub fn scanned_leaves(&self) -> u64 {
+        self.scanned_leaves.sum()
+    }
+
+    pub(crate) fn leaf_scanned(&self) {
+        self.scanned_leaves.add(1);
     }
 
     pub(crate) const fn space(&self) -> &Space {

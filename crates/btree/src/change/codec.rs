@@ -16,6 +16,7 @@ const TRUNCATE: u8 = 6;
 const SPACE_SET: u8 = 7;
 const SPACE_CLEAR: u8 = 8;
 const RELEASE: u8 = 9;
+const LOWER_FENCE: u8 = 10;
 
 /// Appends `op` on page `page_id`.
 pub(crate) fn put_op(out: &mut Vec<u8>, page_id: PageId, op: &PageOp<'_>) {
@@ -55,6 +56,10 @@ pub(crate) fn put_op(out: &mut Vec<u8>, page_id: PageId, op: &PageOp<'_>) {
             start(out, TRUNCATE);
             put_u64(out, keep.into());
             put_bytes(out, upper);
+        }
+        PageOp::LowerFence { lower } => {
+            start(out, LOWER_FENCE);
+            put_bytes(out, lower);
         }
         PageOp::SpaceSet { first, count } => {
             start(out, SPACE_SET);
@@ -116,6 +121,7 @@ fn take_op<'a>(input: &mut &'a [u8]) -> Option<(PageId, PageOp<'a>)> {
         SPACE_SET => PageOp::SpaceSet { first: take_u32(input)?, count: take_u32(input)? },
         SPACE_CLEAR => PageOp::SpaceClear { first: take_u32(input)?, count: take_u32(input)? },
         RELEASE => PageOp::Release,
+        LOWER_FENCE => PageOp::LowerFence { lower: take_short(input)? },
         _ => return None,
     };
     Some((page_id, op))

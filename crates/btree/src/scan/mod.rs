@@ -144,7 +144,10 @@ impl Scan {
                 End::Back => self.backward(env, &leaf, limit.max(1), locks, batch),
             };
             match attempt {
-                Attempt::Part(part) => self.consume(end, part, batch),
+                Attempt::Part(part) => {
+                    env.leaf_scanned();
+                    self.consume(end, part, batch);
+                }
                 Attempt::Blocked => return Ok(Outcome::Blocked),
                 Attempt::Stopped(stop) => {
                     drop(leaf);
