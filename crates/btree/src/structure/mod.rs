@@ -42,8 +42,8 @@ pub(crate) fn fits(node: Node<'_>, key: &[u8], value_len: usize) -> bool {
 }
 
 /// Returns whether a removal that left `leaf` so calls [`tidy`]: at two of the counts between one power of
-/// two and the next, and at 0. Not after each removal, because the neighbors of an underfull leaf may be too full
-/// for a merge, and looking costs the parent's latch.
+/// two and the next, and at 0. Not after each removal, because the neighbors of an underfull leaf may be too
+/// full for a merge, and looking costs the parent's latch.
 pub(crate) fn is_tidy_due(leaf: Node<'_>) -> bool {
     let count = leaf.count();
     let below_second_bit = count.checked_ilog2().map_or(0, |bits| (1 << bits.saturating_sub(1)) - 1);
