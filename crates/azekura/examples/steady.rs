@@ -1,10 +1,10 @@
-//! Tables with a lively come and go, for as long as wanted: a queue, sessions under random keys, and rows
-//! that expire. Prints for each minute the leaves that a look for the first row visits, the levels of the tree,
-//! the pages in use and the bytes of the page file; fails if the last minute differs from the first by more than
-//! a tenth.
+//! Tables where rows come and go for as long as wanted: a queue, sessions under random keys, and rows with a
+//! time to live. Prints for each minute the leaves that a look for the first row visits, the levels of the
+//! tree, the pages in use and the bytes of the page file. Fails if the last minute differs from the first by
+//! more than a tenth.
 //!
-//! Run: `cargo run --release -p azekura --example steady -- 60` for 60 minutes. Without a number three periods
-//! of a second each stand for minutes.
+//! Run: `cargo run --release -p azekura --example steady -- 60` for 60 minutes. Without a number three
+//! periods of a second each stand for minutes.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ struct Workload {
     leaves: u64,
 }
 
-/// What one minute showed.
+/// Figures of one minute.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     steps: u64,
@@ -124,7 +124,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Rows with a time to live; those whose time is over are removed.
+    /// Rows with a time to live, which are removed when it is over.
     fn expiry(&mut self) -> Result<(), Error> {
         let rows: Vec<_> = (self.steps..self.steps + BATCH)
             .map(|now| ((now + 1 + self.random.next(LONGEST_LIFE), now), self.value()))
@@ -206,7 +206,7 @@ fn main() -> Result<(), Error> {
         for (i, workload) in workloads.iter_mut().enumerate() {
             let sample = workload.sample(period / 3)?;
             println!(
-                "{:>3} {:<8} {:>9} steps, {:.3} leaves a look, {} levels, {:.0} leaves, {:.0} pages, {} bytes",
+                "{:>3} {:<8} {:>9} steps, {:.3} leaves a look, {} levels, {:.0} leaves, {:.0} pages, {} B",
                 period_number,
                 workload.name,
                 sample.steps,

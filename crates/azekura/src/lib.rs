@@ -32,6 +32,7 @@
 //! | [`options`](Builder) | what a caller may choose |
 //! | [`transaction`](Transaction) | locks, undo, commit |
 //! | [`table`](Table), [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
+//! | `queue` | rows taken to be changed or removed, by many consumers |
 //! | [`key`](Key), [`value`](Value) | encodings; keys keep their order |
 //! | `locking` | which locks, and why they make transactions serializable |
 //! | `catalog` | names of tables |
@@ -55,6 +56,7 @@ mod locking;
 mod memory_limit;
 mod options;
 mod probe;
+mod queue;
 mod range;
 mod restart;
 mod scan;
