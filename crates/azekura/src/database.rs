@@ -372,11 +372,13 @@ impl Database {
         &self,
         mut body: impl FnMut(&Transaction) -> Result<T, Error>,
     ) -> Result<(T, Transaction), Error> {
-        let mut pause = RetryPause::new();
+        let (mut pause, mut upgrades) = (RetryPause::new(), Vec::new());
         loop {
             let tx = self.begin()?;
+            tx.read_for_update_in(upgrades);
             match body(&tx) {
                 Ok(_) | Err(_) if tx.must_retry() => {
+                    upgrades = tx.upgrades();
                     drop(tx);
                     pause.sleep();
                 }

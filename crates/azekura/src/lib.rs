@@ -33,6 +33,7 @@
 //! | [`transaction`](Transaction) | locks, undo, commit |
 //! | [`table`](Table), [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
 //! | [`snapshot`](Snapshot) | reading the store as it was at one moment, without locks |
+//! | `queue` | rows taken to be changed or removed, by many consumers |
 //! | [`key`](Key), [`value`](Value) | encodings; keys keep their order |
 //! | `locking` | which locks, and why they make transactions serializable |
 //! | `catalog` | names of tables |
@@ -56,6 +57,7 @@ mod locking;
 mod memory_limit;
 mod options;
 mod probe;
+mod queue;
 mod range;
 mod restart;
 mod scan;

@@ -7,6 +7,7 @@ use std::ops::{Bound, RangeBounds};
 
 use crate::Error;
 use crate::key::{DecodeError, Key};
+use crate::locking::ScanLocks;
 use crate::scan::Cursor;
 use crate::table::{RowOf, Types};
 use crate::transaction::{Direction, OpenTree, Transaction};
@@ -86,8 +87,8 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for Range<'_, K, V> {
 type Decoded<K, V> = Result<RowOf<K, V>, Error>;
 
 impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Range<'tx, K, V> {
-    pub(crate) fn new(tx: &'tx Transaction, tree: OpenTree, bounds: ByteBounds) -> Self {
-        Self { cursor: Cursor::new(tx, tree, bounds), types: PhantomData }
+    pub(crate) fn new(tx: &'tx Transaction, tree: OpenTree, bounds: ByteBounds, locks: ScanLocks) -> Self {
+        Self { cursor: Cursor::new(tx, tree, bounds, locks), types: PhantomData }
     }
 
     fn step(&mut self, direction: Direction) -> Option<Decoded<K, V>> {

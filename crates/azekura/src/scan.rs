@@ -10,6 +10,7 @@ use std::ops::Bound;
 use azekura_btree::{Env, LeafBatch, NoLocks, Outcome, Scan, Tree, ValueRef};
 
 use crate::Error;
+use crate::locking::{Purpose, ScanLocks};
 use crate::range::ByteBounds;
 use crate::transaction::{Direction, OpenTree, State, Transaction};
 
@@ -21,6 +22,7 @@ const MAX_BATCH: usize = 256;
 pub(crate) struct Cursor<'tx> {
     tx: &'tx Transaction,
     tree: OpenTree,
+    locks: ScanLocks,
     rest: ByteBounds,
     direction: Direction,
     /// Goes on behind the buffer; `None` where the buffer counts no more, and at first.
@@ -38,10 +40,11 @@ pub(crate) struct Cursor<'tx> {
 }
 
 impl<'tx> Cursor<'tx> {
-    pub(crate) fn new(tx: &'tx Transaction, tree: OpenTree, bounds: ByteBounds) -> Self {
+    pub(crate) fn new(tx: &'tx Transaction, tree: OpenTree, bounds: ByteBounds, locks: ScanLocks) -> Self {
         Self {
             tx,
             tree,
+            locks,
             is_over: bounds.is_empty(),
             rest: bounds,
             direction: Direction::Forward,
@@ -92,9 +95,11 @@ impl<'tx> Cursor<'tx> {
             self.end();
             return Ok(false);
         }
-        let Self { tx, tree, rest, scan, found, limit, .. } = self;
-        self.is_exhausted = tx.scan(tree, rest, scan, direction, *limit, found)?;
-        self.limit = (self.limit * 2).min(MAX_BATCH);
+        let Self { tx, tree, locks, rest, scan, found, limit, .. } = self;
+        self.is_exhausted = tx.scan((tree, *locks), rest, scan, direction, *limit, found)?;
+        // What others could have is not locked ahead of the cursor.
+        let is_locked_ahead = self.locks.purpose != Purpose::Remove && !self.locks.skips_locked;
+        self.limit = if is_locked_ahead { (self.limit * 2).min(MAX_BATCH) } else { 1 };
         self.delivered = usize::from(!self.found.is_empty());
         self.is_over = self.found.is_empty();
         Ok(!self.is_over)
@@ -163,7 +168,7 @@ impl ByteBounds {
 /// The next rows of `scan`, `max` at most, from the end that `direction` says; locked.
 pub(crate) fn batch(
     tx: &Transaction,
-    tree: Tree,
+    (tree, scan_locks): (Tree, ScanLocks),
     scan: &mut Scan,
     direction: Direction,
     max: usize,
@@ -172,9 +177,12 @@ pub(crate) fn batch(
 ) -> Result<(), Error> {
     let env = &tx.shared().env;
     loop {
-        let (outcome, wanted) = tx.with_locks(state, tree, None, |locks, _| match direction {
-            Direction::Forward => scan.next_batch(env, max, locks, found),
-            Direction::Backward => scan.next_batch_back(env, max, locks, found),
+        let (outcome, wanted) = tx.with_locks(state, tree, None, |locks, _| {
+            locks.scan = scan_locks;
+            match direction {
+                Direction::Forward => scan.next_batch(env, max, locks, found),
+                Direction::Backward => scan.next_batch_back(env, max, locks, found),
+            }
         });
         match outcome? {
             Outcome::Done(()) => return Ok(()),

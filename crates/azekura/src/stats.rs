@@ -23,6 +23,8 @@ pub struct Stats {
     pub snapshots: SnapshotStats,
     /// What opening found.
     pub recovery: RecoveryReport,
+    /// Leaves that scans came to: those of a table without unused pages hold some of what was asked for.
+    pub scanned_leaves: u64,
     /// Transactions that have written and not ended.
     pub active_writers: usize,
     /// Number of the transaction that has been open for longest of those that have written and not ended.
@@ -231,6 +233,7 @@ impl Stats {
             oldest_writer_ms: oldest.map_or(0.0, |oldest| oldest.age.as_secs_f64() * 1e3),
             parked_rollbacks: shared.parked.len(),
             undo_per_second: shared.undo_pace.per_second(),
+            scanned_leaves: shared.env.scanned_leaves(),
             active_writers: shared.active.len(),
             background_error: shared.background_error.lock().clone(),
         }

@@ -7,6 +7,7 @@ use std::ops::{ControlFlow, RangeBounds};
 
 use crate::Error;
 use crate::key::{DecodeError, Key};
+use crate::locking::ScanLocks;
 use crate::probe;
 use crate::range::{ByteBounds, Range, RowRef};
 use crate::scan::Cursor;
@@ -76,8 +77,10 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for Table<K, V> {
 /// end of the transaction: what was read stays true until commit. Any call may block on another transaction's
 /// lock and may fail with [`Error::Deadlock`]; the transaction is then rolled back already.
 pub struct OpenTable<'tx, K: ?Sized, V: ?Sized> {
-    tx: &'tx Transaction,
-    tree: OpenTree,
+    pub(crate) tx: &'tx Transaction,
+    pub(crate) tree: OpenTree,
+    /// See [`skip_locked`](Self::skip_locked).
+    pub(crate) skips_locked: bool,
     types: Types<K, V>,
 }
 
@@ -89,7 +92,11 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for OpenTable<'_, K, V> {
 
 impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     pub(crate) const fn new(tx: &'tx Transaction, tree: OpenTree) -> Self {
-        Self { tx, tree, types: PhantomData }
+        Self { tx, tree, skips_locked: false, types: PhantomData }
+    }
+
+    pub(crate) fn with_skips_locked(&self, skips_locked: bool) -> Self {
+        Self { skips_locked, ..Self::new(self.tx, self.tree.clone()) }
     }
 
     /// The table's name.
@@ -272,18 +279,29 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         old.map(|mut value| self.take(&mut value)).transpose()
     }
 
+    /// Removes the value at `key` without reading it; says whether there was one. Of a large value only the
+    /// places of its pages are read, after the commit.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert).
+    pub fn delete(&self, key: &K) -> Result<bool, Error> {
+        let _remove = probe::remove();
+        self.tx.with_key(key, |tx, bytes| tx.delete(&self.tree, bytes))
+    }
+
     /// The rows whose keys lie in `range`, in key order; from both ends.
     ///
     /// Rows are read and locked a few at a time as the iterator moves. For text and byte keys write the
     /// bounds as `"a".."b"` or `b"a".as_slice()..`; for all rows use [`iter`](Self::iter).
     pub fn range<Q: Borrow<K>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
-        Range::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range))
+        Range::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range), ScanLocks::default())
     }
 
     /// All rows, in key order.
     #[must_use]
     pub fn iter(&self) -> Range<'tx, K, V> {
-        Range::new(self.tx, self.tree.clone(), ByteBounds::ALL)
+        Range::new(self.tx, self.tree.clone(), ByteBounds::ALL, ScanLocks::default())
     }
 
     /// Lends the rows of `range` to `each`, in key order, until it breaks off or fails: a scan that copies
@@ -317,7 +335,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         range: impl RangeBounds<Q>,
         mut each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
-        let mut cursor = Cursor::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range));
+        let mut cursor =
+            Cursor::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range), ScanLocks::default());
         while cursor.advance(Direction::Forward)? {
             let (key, value) = cursor.row()?;
             if each(RowRef { table: self.tree.name(), key, value, types: PhantomData })?.is_break() {
@@ -340,7 +359,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         max: usize,
         mut each: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
-        let mut cursor = Cursor::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range));
+        let mut cursor =
+            Cursor::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range), ScanLocks::default());
         while cursor.advance(Direction::Forward)? {
             let (key, value) = cursor.row_start(max)?;
             if each(key, value)?.is_break() {
@@ -385,7 +405,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         decoded.map_err(|e| self.decode_error(e))
     }
 
-    fn decode_error(&self, source: DecodeError) -> Error {
+    pub(crate) fn decode_error(&self, source: DecodeError) -> Error {
         Error::Decode { table: self.tree.name().to_owned(), source }
     }
 }
@@ -394,7 +414,7 @@ impl<'tx, V: Value + ?Sized> OpenTable<'tx, [u8], V> {
     /// The rows whose keys begin with `prefix`, in key order.
     #[must_use]
     pub fn prefix(&self, prefix: &[u8]) -> Range<'tx, [u8], V> {
-        Range::new(self.tx, self.tree.clone(), ByteBounds::prefix(prefix))
+        Range::new(self.tx, self.tree.clone(), ByteBounds::prefix(prefix), ScanLocks::default())
     }
 }
 
@@ -402,6 +422,6 @@ impl<'tx, V: Value + ?Sized> OpenTable<'tx, str, V> {
     /// The rows whose keys begin with `prefix`, in key order.
     #[must_use]
     pub fn prefix(&self, prefix: &str) -> Range<'tx, str, V> {
-        Range::new(self.tx, self.tree.clone(), ByteBounds::prefix(prefix.as_bytes()))
+        Range::new(self.tx, self.tree.clone(), ByteBounds::prefix(prefix.as_bytes()), ScanLocks::default())
     }
 }

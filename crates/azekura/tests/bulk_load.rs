@@ -301,3 +301,44 @@ fn a_load_logs_no_rows() {
         db.transact(|tx| tx.drop_table("t")).unwrap();
     }
 }
+
+/// Removes loaded rows in some order, until none is left: the pages go with them, and the first and the last
+/// row are found in one leaf all along.
+#[test]
+fn loaded_rows_that_are_removed_give_their_pages_back() {
+    let rows: Rows = (0..9000).map(|n| (format!("{n:05}/of a load").into_bytes(), vec![1; 60])).collect();
+    for order in 0..3 {
+        let db = store(4096, 2048);
+        db.transact(|tx| tx.table(&T)?.insert(b"", b"")).unwrap();
+        db.transact(|tx| tx.table(&T)?.remove(b"")).unwrap();
+        let empty = pages(&db);
+        db.transact(|tx| load(tx, &rows)).unwrap();
+        let full = pages(&db);
+        let mut keys: Vec<&Vec<u8>> = rows.keys().collect();
+        match order {
+            0 => {}
+            1 => keys.reverse(),
+            _ => keys.sort_by_key(|key| {
+                key.iter().fold(7_u64, |hash, &b| hash.wrapping_mul(31).rotate_left(5) ^ u64::from(b))
+            }),
+        }
+        for (i, part) in keys.chunks(500).enumerate() {
+            db.transact(|tx| {
+                let table = tx.table(&T)?;
+                for key in part {
+                    table.remove(key)?.unwrap();
+                }
+                let before = db.stats().scanned_leaves;
+                let ends = [table.first()?, table.last()?];
+                assert_eq!(db.stats().scanned_leaves - before, 2, "order {order}, {i}: {ends:?}");
+                Ok(())
+            })
+            .unwrap();
+            let left = (keys.len() - 500 * (i + 1)) as u64;
+            let share = (full - empty) * 3 * left / keys.len() as u64 + 10;
+            assert!(pages(&db) <= empty + share, "order {order}: {} pages for {left} rows", pages(&db));
+        }
+        assert_clean(&db, "after the removal");
+        assert_eq!(pages(&db), empty, "order {order}: {full} pages with all rows");
+    }
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use azekura_base::page::PageType;
-use azekura_base::{DurableLog, Lsn, PageId, PageWords};
+use azekura_base::{DurableLog, Lsn, PageId, PageWords, StripedCounter};
 use azekura_buffer::{BufferPool, ExclusiveGuard};
 use azekura_wal::{AppendError, Order, Wal, WorkerId};
 
@@ -79,6 +79,7 @@ pub struct Env {
     space: Space,
     heat: Heat,
     versions: Versions,
+    scanned_leaves: StripedCounter,
     optimistic_attempts: u32,
 }
 
@@ -103,6 +104,7 @@ impl Env {
             heat: Heat::new(),
             versions: Versions::new(options.version_bytes),
             optimistic_attempts: options.optimistic_attempts,
+            scanned_leaves: StripedCounter::new(),
         }
     }
 
@@ -140,6 +142,16 @@ impl Env {
     #[must_use]
     pub const fn versions(&self) -> &Versions {
         &self.versions
+    }
+
+    /// Leaves that scans have come to, those without records included.
+    #[must_use]
+    pub fn scanned_leaves(&self) -> u64 {
+        self.scanned_leaves.sum()
+    }
+
+    pub(crate) fn leaf_scanned(&self) {
+        self.scanned_leaves.add(1);
     }
 
     pub(crate) const fn space(&self) -> &Space {

@@ -78,7 +78,7 @@ pub use destroy::free_step;
 pub use env::{Env, EnvOptions, Log, Writer, max_record_bytes};
 pub use error::{RecordError, TreeError};
 pub use load::{IsPast, LoadOptions, LoadedPages, Loader};
-pub use locks::{Blocked, GapWant, KeyLocks, NextKey, NoLocks, Outcome};
+pub use locks::{Blocked, BlockedRecords, GapWant, KeyLocks, NextKey, NoLocks, Outcome};
 pub use node::{max_inline_value, max_key};
 pub use overflow::{MAX_VALUE, OverflowRef};
 pub use record::{Carry, Head, Record};

@@ -95,6 +95,12 @@ impl TxnLocks {
         self.waits = waits;
     }
 
+    /// Returns whether later requests wait; see [`set_waits`](Self::set_waits).
+    #[must_use]
+    pub const fn waits(&self) -> bool {
+        self.waits
+    }
+
     pub(crate) fn held(&self) -> &[Held] {
         &self.held
     }

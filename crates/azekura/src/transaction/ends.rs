@@ -12,7 +12,7 @@ use crate::Error;
 use crate::active::Listed;
 use crate::database::Shared;
 use crate::deferred::{self, Leftovers, Unfreed};
-use crate::locking::LockPart;
+use crate::locking::{LockPart, ScanLocks};
 use crate::range::ByteBounds;
 
 impl Transaction {
@@ -204,7 +204,7 @@ impl Transaction {
                 let mut found = LeafBatch::new();
                 crate::scan::batch(
                     self,
-                    tree,
+                    (tree, ScanLocks::default()),
                     &mut above.scan(tree),
                     Direction::Forward,
                     1,

@@ -24,8 +24,10 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::fmt;
 use std::time::Duration;
 
-use azekura_base::TxnId;
 use azekura_base::sync::time::Instant;
+use azekura_base::{TreeId, TxnId};
+use azekura_btree::Tree;
+use azekura_lock::LockError;
 use azekura_wal::WorkerId;
 
 use crate::Error;
@@ -89,6 +91,9 @@ pub struct Transaction {
     /// `None` once it is over.
     state: RefCell<Option<Box<State>>>,
     must_retry: Cell<bool>,
+    /// Tables in which this transaction, or an earlier try of it, was a deadlock's victim because it asked
+    /// for more on a row that it had read. A further try takes the write's lock when it reads there.
+    upgrades: RefCell<Vec<TreeId>>,
     /// When it began; taken only if its time is limited.
     began: Option<Instant>,
 }
@@ -106,7 +111,8 @@ impl Transaction {
         let durability = db.options.durability;
         let began = db.options.transaction_timeout.map(|_| Instant::now());
         let state = RefCell::new(Some(state));
-        Ok(Self { db, id, durability, state, must_retry: Cell::new(false), began })
+        let (must_retry, upgrades) = (Cell::new(false), RefCell::default());
+        Ok(Self { db, id, durability, state, must_retry, upgrades, began })
     }
 
     /// This transaction's number. Larger ones are younger, but for those that begin at about the same time.
@@ -298,6 +304,29 @@ impl Transaction {
     /// Whether this transaction was rolled back so that others could go on.
     pub(crate) fn must_retry(&self) -> bool {
         self.must_retry.get()
+    }
+
+    /// Tables in which reads take the write's lock: given to the next try of this transaction.
+    pub(crate) fn upgrades(&self) -> Vec<TreeId> {
+        self.upgrades.take()
+    }
+
+    pub(crate) fn read_for_update_in(&self, tables: Vec<TreeId>) {
+        *self.upgrades.borrow_mut() = tables;
+    }
+
+    /// Notes that a request for a key of `upgraded`, held in a weaker mode, made this transaction a victim.
+    fn note_upgrade(&self, error: &LockError, upgraded: Option<TreeId>) {
+        let mut upgrades = self.upgrades.borrow_mut();
+        if let (LockError::Deadlock { .. }, Some(tree)) = (error, upgraded)
+            && !upgrades.contains(&tree)
+        {
+            upgrades.push(tree);
+        }
+    }
+
+    fn reads_for_update(&self, tree: Tree) -> bool {
+        self.upgrades.borrow().contains(&tree.id)
     }
 
     /// Moves with every change, so that iterators notice that what they buffered is old.

@@ -6,7 +6,7 @@ use azekura_lock::{KeyMode, KeyRef, TableMode};
 use super::{Direction, OpenTree, State, Transaction, WriteKind};
 use crate::Error;
 use crate::active::SharedUndo;
-use crate::locking::{LockPart, OperationLocks, Wanted};
+use crate::locking::{LockPart, OperationLocks, Purpose, ScanLocks, Wanted};
 use crate::range::ByteBounds;
 
 impl Transaction {
@@ -45,7 +45,7 @@ impl Transaction {
     pub(crate) fn contains(&self, open: &OpenTree, key: &[u8]) -> Result<bool, Error> {
         let Some(tree) = self.resolve(open, TableMode::IS)? else { return Ok(false) };
         self.check_key(key)?;
-        self.lock_key(tree, key, KeyMode::READ)?;
+        self.lock_to_read(tree, key)?;
         tree.contains(&self.db.env, key).map_err(|error| self.fail(error.into()))
     }
 
@@ -67,6 +67,29 @@ impl Transaction {
         }
     }
 
+    /// Removes `key`, which the transaction has locked for removal, if no lock has to be waited for; says
+    /// whether it did.
+    pub(crate) fn remove_without_waiting(&self, open: &OpenTree, key: &[u8]) -> Result<bool, Error> {
+        let waits = self.state()?.locks.waits();
+        self.state()?.locks.set_waits(false);
+        let removed = self.delete(open, key);
+        if let Ok(mut state) = self.state() {
+            state.locks.set_waits(waits);
+        }
+        match removed {
+            Err(Error::WouldWait { .. }) => Ok(false),
+            other => other,
+        }
+    }
+
+    /// Removes the row at `key` without reading a large value; says whether there was one.
+    pub(crate) fn delete(&self, open: &OpenTree, key: &[u8]) -> Result<bool, Error> {
+        match self.resolve(open, TableMode::IX)? {
+            Some(tree) => self.take_from(tree, key, None),
+            None => Ok(false),
+        }
+    }
+
     pub(super) fn read_from(&self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let mut value = Vec::new();
         Ok(self.read_into(tree, key, &mut value)?.then_some(value))
@@ -74,8 +97,16 @@ impl Transaction {
 
     fn read_into(&self, tree: Tree, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         self.check_key(key)?;
-        self.lock_key(tree, key, KeyMode::READ)?;
+        self.lock_to_read(tree, key)?;
         self.fetch(tree, key, value)
+    }
+
+    fn lock_to_read(&self, tree: Tree, key: &[u8]) -> Result<(), Error> {
+        if !self.reads_for_update(tree) {
+            return self.lock_key(tree, key, KeyMode::READ);
+        }
+        self.lock_table(tree, TableMode::IX)?;
+        self.lock_key(tree, key, KeyMode::UPDATE)
     }
 
     /// The value at a key that is locked.
@@ -106,13 +137,16 @@ impl Transaction {
     }
 
     pub(super) fn remove_from(&self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let mut old = Vec::new();
+        Ok(self.take_from(tree, key, Some(&mut old))?.then_some(old))
+    }
+
+    fn take_from(&self, tree: Tree, key: &[u8], mut old: Option<&mut Vec<u8>>) -> Result<bool, Error> {
         self.check_key(key)?;
         self.lock_table(tree, TableMode::IX)?;
         self.escalate(tree, 1, TableMode::X)?;
         self.lock_key(tree, key, KeyMode::DELETE)?;
-        let mut old = Vec::new();
-        let was_there = self.change(tree, key, |env, ctx| tree.remove(env, ctx, key, Some(&mut old)))?;
-        Ok(was_there.then_some(old))
+        self.change(tree, key, |env, ctx| tree.remove(env, ctx, key, old.as_deref_mut()))
     }
 
     fn check_key(&self, key: &[u8]) -> Result<(), Error> {
@@ -151,6 +185,8 @@ impl Transaction {
                 Ok(())
             }
             Err(error) => {
+                let held = self.db.locks.held_key_mode(&state.locks, tree.id, KeyRef::Key(key));
+                self.note_upgrade(&error, (held != KeyMode::NONE).then_some(tree.id));
                 drop(state);
                 Err(self.fail(self.lock_failed(error)))
             }
@@ -206,7 +242,10 @@ impl Transaction {
     /// Waits for what blocked an operation, with no latch held.
     pub(crate) fn wait_for(&self, state: &mut State, wanted: Option<Wanted>) -> Result<(), Error> {
         let wanted = wanted.expect("a blocked operation says what it wants");
-        let depends_on = wanted.wait(&self.db.locks, &mut state.locks).map_err(|e| self.lock_failed(e))?;
+        let depends_on = wanted.wait(&self.db.locks, &mut state.locks).map_err(|error| {
+            self.note_upgrade(&error, wanted.is_upgrade(&self.db.locks, &state.locks));
+            self.lock_failed(error)
+        })?;
         state.depend_on(&self.db, depends_on);
         Ok(())
     }
@@ -215,7 +254,7 @@ impl Transaction {
     /// is where the rows before them ended, or `None` for a beginning.
     pub(crate) fn scan(
         &self,
-        open: &OpenTree,
+        (open, mut locks): (&OpenTree, ScanLocks),
         bounds: &ByteBounds,
         scan: &mut Option<Scan>,
         direction: Direction,
@@ -223,14 +262,19 @@ impl Transaction {
         found: &mut LeafBatch,
     ) -> Result<bool, Error> {
         let _scan = crate::probe::scan();
-        let Some(tree) = self.resolve(open, TableMode::IS)? else {
+        let Some(tree) = self.resolve(open, locks.table())? else {
             found.clear();
             return Ok(true);
         };
-        self.escalate(tree, max, TableMode::S)?;
+        if locks.purpose == Purpose::Read && self.reads_for_update(tree) {
+            locks.purpose = Purpose::Remove;
+            self.lock_table(tree, locks.table())?;
+        }
+        self.escalate(tree, 0, locks.whole_table())?;
         let scan = scan.get_or_insert_with(|| bounds.scan(tree));
         let mut state = self.state()?;
-        let result = crate::scan::batch(self, tree, scan, direction, max, &mut state, found);
+        let result = crate::scan::batch(self, (tree, locks), scan, direction, max, &mut state, found);
+        *state.record_locks_in(tree.id) += found.len();
         drop(state);
         result.map_err(|error| self.fail(error))?;
         Ok(scan.is_done())

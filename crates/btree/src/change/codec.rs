@@ -18,6 +18,7 @@ const SPACE_CLEAR: u8 = 8;
 const RELEASE: u8 = 9;
 const SPACE_MAKE: u8 = 10;
 const SPACE_NEXT: u8 = 11;
+const LOWER_FENCE: u8 = 12;
 
 /// Appends `op` on page `page_id`.
 pub(crate) fn put_op(out: &mut Vec<u8>, page_id: PageId, op: &PageOp<'_>) {
@@ -57,6 +58,10 @@ pub(crate) fn put_op(out: &mut Vec<u8>, page_id: PageId, op: &PageOp<'_>) {
             start(out, TRUNCATE);
             put_u64(out, keep.into());
             put_bytes(out, upper);
+        }
+        PageOp::LowerFence { lower } => {
+            start(out, LOWER_FENCE);
+            put_bytes(out, lower);
         }
         PageOp::SpaceSet { first, count } => {
             start(out, SPACE_SET);
@@ -125,6 +130,7 @@ fn take_op<'a>(input: &mut &'a [u8]) -> Option<(PageId, PageOp<'a>)> {
         RELEASE => PageOp::Release,
         SPACE_MAKE => PageOp::SpaceMake { used: take_u32(input)? },
         SPACE_NEXT => PageOp::SpaceNext,
+        LOWER_FENCE => PageOp::LowerFence { lower: take_short(input)? },
         _ => return None,
     };
     Some((page_id, op))

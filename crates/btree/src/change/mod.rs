@@ -14,7 +14,7 @@ use azekura_base::{PageId, PageWords};
 pub use codec::Ops;
 pub(crate) use codec::{put_cell, put_op, take_cell, take_u16};
 
-use crate::node::{self, Cell, Node};
+use crate::node::{self, Cell, CorruptNode, Node, Scratch};
 use crate::space;
 
 /// One change of one page.
@@ -59,7 +59,7 @@ pub enum PageOp<'a> {
         /// Old bytes XOR new bytes.
         diff: &'a [u8],
     },
-    /// A node keeps its first entries and gets a lower upper fence.
+    /// A node keeps its first entries and gets another upper fence.
     Truncate {
         /// How many entries stay.
         keep: u16,
@@ -73,6 +73,11 @@ pub enum PageOp<'a> {
     },
     /// The space map of the next group has been made.
     SpaceNext,
+    /// A leaf gets another lower fence and keeps its entries.
+    LowerFence {
+        /// The new lower fence.
+        lower: &'a [u8],
+    },
     /// Pages of a group become used.
     SpaceSet {
         /// First bit: the page's distance from the map.
@@ -135,7 +140,7 @@ impl<'a> PageOp<'a> {
     pub(crate) const fn is_of_rows(&self) -> bool {
         match self {
             Self::Insert { .. } | Self::Remove { .. } | Self::Replace { .. } | Self::Flip { .. } => true,
-            Self::Image { .. } | Self::Truncate { .. } | Self::Release => false,
+            Self::Image { .. } | Self::Truncate { .. } | Self::LowerFence { .. } | Self::Release => false,
             Self::SpaceMake { .. } | Self::SpaceNext => false,
             Self::SpaceSet { .. } | Self::SpaceClear { .. } => false,
         }
@@ -151,6 +156,7 @@ impl<'a> PageOp<'a> {
             Self::Truncate { .. } => "truncate",
             Self::SpaceMake { .. } => "space make",
             Self::SpaceNext => "space next",
+            Self::LowerFence { .. } => "lower fence",
             Self::SpaceSet { .. } => "space set",
             Self::SpaceClear { .. } => "space clear",
             Self::Release => "release",
@@ -176,6 +182,7 @@ pub fn check(op: &PageOp<'_>, page: PageWords<'_>, page_id: PageId) -> Result<()
         PageOp::Truncate { keep, upper } => node::check_truncated(node, keep.into(), upper).map_err(|e| e.0),
         PageOp::SpaceMake { used } => space::check_make(page, used),
         PageOp::SpaceNext => space::check_next(page),
+        PageOp::LowerFence { lower } => node::build_with_lower(node, lower).map(drop).map_err(|e| e.0),
         PageOp::SpaceSet { first, count } => space::check_set(page, first, count),
         PageOp::SpaceClear { first, count } => space::check_clear(page, first, count),
         PageOp::Release => Ok(()),
@@ -222,7 +229,12 @@ pub(crate) fn apply_checked(op: &PageOp<'_>, page: &mut PageMut<'_>, page_id: Pa
         PageOp::Remove { slot } => node::remove(page, slot.into()),
         PageOp::Replace { slot, cell } => node::replace(page, slot.into(), cell),
         PageOp::Flip { slot, at, diff } => node::flip(page, slot.into(), at.into(), diff),
-        PageOp::Truncate { keep, upper } => truncate(page, page_id, keep.into(), upper),
+        PageOp::Truncate { keep, upper } => {
+            become_image(page, page_id, node::build_truncated(Node::new(page.words()), keep.into(), upper));
+        }
+        PageOp::LowerFence { lower } => {
+            become_image(page, page_id, node::build_with_lower(Node::new(page.words()), lower));
+        }
         PageOp::SpaceMake { used } => space::make(page, page_id, used),
         PageOp::SpaceNext => space::set_next(page),
         PageOp::SpaceSet { first, count } => space::set(page, first, count),
@@ -231,9 +243,8 @@ pub(crate) fn apply_checked(op: &PageOp<'_>, page: &mut PageMut<'_>, page_id: Pa
     }
 }
 
-fn truncate(page: &mut PageMut<'_>, page_id: PageId, keep: usize, upper: &[u8]) {
-    let rebuilt =
-        node::build_truncated(Node::new(page.words()), keep, upper).expect("checked on this very page");
+fn become_image(page: &mut PageMut<'_>, page_id: PageId, rebuilt: Result<Scratch, CorruptNode>) {
+    let rebuilt = rebuilt.expect("checked on this very page");
     let mut buffer = Vec::new();
     let image = PageOp::image_of(rebuilt.page(), &mut buffer);
     apply_checked(&image, page, page_id);

@@ -162,6 +162,11 @@ impl LeafBatch {
         self.used = 0;
     }
 
+    /// Forgets record `i`.
+    pub(super) fn leave_out(&mut self, i: usize) {
+        self.entries.remove(i);
+    }
+
     /// Copies slot `i` of `node`, whole words at a time, into memory that is there already.
     #[inline]
     pub(super) fn push(&mut self, node: Node<'_>, i: usize) {

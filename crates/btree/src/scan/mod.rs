@@ -20,8 +20,9 @@ use std::ops::Bound;
 use crate::descent::{Descent, Leaf, Seek, Stop};
 use crate::env::Env;
 use crate::error::TreeError;
-use crate::locks::{GapWant, KeyLocks, Outcome};
+use crate::locks::{Blocked, BlockedRecords, GapWant, KeyLocks, Outcome};
 use crate::next::{Gap, lock_gap};
+use crate::node::Node;
 use crate::tree::Tree;
 use crate::version::View;
 
@@ -67,11 +68,9 @@ enum End {
 struct Part {
     /// What was copied does not reach the end of the leaf or range.
     is_cut: bool,
-    /// The last key that was copied, if it is cut and the batch may end with another one.
-    cut_at: Option<Vec<u8>>,
     /// The range has nothing more in this direction.
     is_last: bool,
-    /// The leaf's fence on the far side.
+    /// The leaf's fence on the far side; of a part that is cut, the key where the scan goes on.
     fence: Vec<u8>,
 }
 
@@ -184,7 +183,10 @@ impl Scan {
                 End::Back => self.backward(env, &leaf, limit.max(1), reader, batch),
             };
             match attempt {
-                Attempt::Part(part) => self.consume(end, part, batch),
+                Attempt::Part(part) => {
+                    env.leaf_scanned();
+                    self.consume(end, part);
+                }
                 Attempt::Blocked => return Ok(Outcome::Blocked),
                 Attempt::Stopped(stop) => {
                     drop(leaf);
@@ -216,7 +218,9 @@ impl Scan {
         (start..start + copied).for_each(|i| batch.push(node, i));
         let is_cut = copied < end - start;
         let mut fence = Vec::new();
-        if !is_cut && !is_last {
+        if is_cut {
+            fence = successor(batch.key(batch.len() - 1));
+        } else if !is_last {
             node.upper_into(&mut fence);
         }
         let is_right_leaf = node.covers(&self.from);
@@ -227,31 +231,26 @@ impl Scan {
         let locks = match reader {
             Reader::Locks(locks) => &mut **locks,
             Reader::Snapshot(view) => {
-                let cut_at = is_cut.then(|| batch.key(batch.len() - 1).to_vec());
-                let to = match &cut_at {
-                    Some(last) => Some(successor(last)),
-                    None if is_last => self.to.clone(),
-                    None => Some(fence.clone()),
-                };
-                let hides_all = self.correct(*view, (&self.from, to.as_deref()), batch, End::Front);
+                let to = if is_cut || !is_last { Some(&fence) } else { self.to.as_ref() };
+                let range = (&*self.from, to.map(Vec::as_slice));
+                let hides_all = self.correct(*view, range, batch, End::Front);
                 return match leaf.is_valid() {
-                    true if hides_all => {
-                        Attempt::Part(Part { is_cut: false, cut_at: None, is_last: true, fence })
-                    }
-                    true => Attempt::Part(Part { is_cut, cut_at, is_last, fence }),
+                    true if hides_all => Attempt::Part(Part { is_cut: false, is_last: true, fence }),
+                    true => Attempt::Part(Part { is_cut, is_last, fence }),
                     false => Attempt::Stopped(Stop::Changed),
                 };
             }
         };
         if locks.is_needed() {
             let gap = |locks: &mut dyn KeyLocks| lock_gap(env, self.tree, node, end, GapWant::Read, locks);
-            let locked = lock_records(self.tree, batch, locks)
+            let locked = self
+                .lock_records(env, node, start..start + copied, batch, locks)
                 .and_then(|()| if is_cut { Ok(()) } else { as_result(gap(locks)) });
             if let Some(stop) = after_locks(leaf, locked) {
                 return stop;
             }
         }
-        Attempt::Part(Part { is_cut, cut_at: None, is_last, fence })
+        Attempt::Part(Part { is_cut, is_last, fence })
     }
 
     /// Makes `batch`, which has all rows of a range, what a snapshot sees of it; returns whether it sees
@@ -321,29 +320,25 @@ impl Scan {
         (end - copied..end).rev().for_each(|i| batch.push(node, i));
         let mut fence = Vec::new();
         node.lower_into(&mut fence);
+        let is_cut = copied < end - start;
         let is_right_leaf = match &self.to {
             Some(to) => fence < *to && node.reaches(to),
             None => node.is_last(),
         };
+        if is_cut {
+            fence = batch.key(batch.len() - 1).to_vec();
+        }
         if let Some(stop) = self.distrust(leaf, is_right_leaf) {
             return Attempt::Stopped(stop);
         }
-        let is_cut = copied < end - start;
         let locks = match reader {
             Reader::Locks(locks) => &mut **locks,
             Reader::Snapshot(view) => {
-                let cut_at = is_cut.then(|| batch.key(batch.len() - 1).to_vec());
-                let from = match &cut_at {
-                    Some(last) => last,
-                    None if is_last => &self.from,
-                    None => &fence,
-                };
+                let from = if is_cut || !is_last { &fence } else { &self.from };
                 let hides_all = self.correct(*view, (from, self.to.as_deref()), batch, End::Back);
                 return match leaf.is_valid() {
-                    true if hides_all => {
-                        Attempt::Part(Part { is_cut: false, cut_at: None, is_last: true, fence })
-                    }
-                    true => Attempt::Part(Part { is_cut, cut_at, is_last, fence }),
+                    true if hides_all => Attempt::Part(Part { is_cut: false, is_last: true, fence }),
+                    true => Attempt::Part(Part { is_cut, is_last, fence }),
                     false => Attempt::Stopped(Stop::Changed),
                 };
             }
@@ -351,25 +346,53 @@ impl Scan {
         if locks.is_needed() {
             let gap = |locks: &mut dyn KeyLocks| lock_gap(env, self.tree, node, end, GapWant::Read, locks);
             let locked = if self.is_gap_locked { Ok(()) } else { as_result(gap(locks)) }
-                .and_then(|()| lock_records(self.tree, batch, locks));
+                .and_then(|()| self.lock_records(env, node, (end - copied..end).rev(), batch, locks));
             if let Some(stop) = after_locks(leaf, locked) {
                 return stop;
             }
         }
-        Attempt::Part(Part { is_cut, cut_at: None, is_last, fence })
+        Attempt::Part(Part { is_cut, is_last, fence })
     }
 
     /// Takes what a leaf had out of the range.
-    fn consume(&mut self, end: End, part: Part, batch: &LeafBatch) {
-        let last = part.cut_at.as_deref().or_else(|| part.is_cut.then(|| batch.key(batch.len() - 1)));
-        match (end, last) {
-            (End::Front, Some(last)) => self.from = successor(last),
-            (End::Front, None) => self.from = part.fence,
-            (End::Back, Some(last)) => self.to = Some(last.to_vec()),
-            (End::Back, None) => self.to = Some(part.fence),
+    fn consume(&mut self, end: End, part: Part) {
+        match end {
+            End::Front => self.from = part.fence,
+            End::Back => self.to = Some(part.fence),
         }
         self.is_gap_locked |= end == End::Back;
         self.is_done = !part.is_cut && part.is_last || self.to.as_ref().is_some_and(|to| *to <= self.from);
+    }
+
+    /// Offers the records of `batch`, which are those of `slots`, and leaves out those that are passed over.
+    fn lock_records<'e>(
+        &self,
+        env: &'e Env,
+        node: Node<'_>,
+        slots: impl Iterator<Item = usize>,
+        batch: &mut LeafBatch,
+        locks: &mut dyn KeyLocks,
+    ) -> Result<(), NotLocked<'e>> {
+        let blocked_records = locks.blocked_records();
+        let mut i = 0;
+        for slot in slots {
+            if blocked_records == BlockedRecords::PassOverUnlessRemovable {
+                match as_result(lock_gap(env, self.tree, node, slot + 1, GapWant::TestDelete, locks)) {
+                    Ok(()) => {}
+                    Err(NotLocked::Blocked) => {
+                        batch.leave_out(i);
+                        continue;
+                    }
+                    Err(stopped) => return Err(stopped),
+                }
+            }
+            match locks.try_scan(self.tree.id, batch.key(i)) {
+                Ok(()) => i += 1,
+                Err(Blocked) if blocked_records == BlockedRecords::Stop => return Err(NotLocked::Blocked),
+                Err(Blocked) => batch.leave_out(i),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -377,10 +400,6 @@ impl Scan {
 enum NotLocked<'e> {
     Blocked,
     Stopped(Stop<'e>),
-}
-
-fn lock_records<'e>(tree: Tree, batch: &LeafBatch, locks: &mut dyn KeyLocks) -> Result<(), NotLocked<'e>> {
-    (0..batch.len()).try_for_each(|i| locks.try_scan(tree.id, batch.key(i))).map_err(|_| NotLocked::Blocked)
 }
 
 fn as_result(gap: Gap<'_>) -> Result<(), NotLocked<'_>> {

@@ -17,7 +17,7 @@ use crate::space::find_pages;
 use crate::tree::Tree;
 
 /// Bytes of a child's page id in an inner node.
-const CHILD_BYTES: usize = 8;
+pub(super) const CHILD_BYTES: usize = 8;
 
 /// Splits the leaf that covers `key`, unless it has room by now for a value of `value_len` bytes under that
 /// key.
@@ -47,6 +47,18 @@ pub(crate) fn part_writers(env: &Env, tree: Tree, worker: WorkerId, key: &[u8]) 
         Err(error @ (TreeError::Corrupt { .. } | TreeError::Apply(_))) => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Splits the inner node of `level` on the way to `key`, unless it has room by now for a separator's entry of
+/// so many bytes. The caller starts over.
+pub(super) fn make_room_above(
+    env: &Env,
+    tree: Tree,
+    worker: WorkerId,
+    (key, level): (&[u8], u8),
+    separator_bytes: usize,
+) -> Result<(), TreeError> {
+    split_at(env, tree, worker, Wanted { key, level, what: What::Separator(separator_bytes) })
 }
 
 /// Why the node on the way to `key` shall be split.
