@@ -16,6 +16,14 @@ pub enum Error {
         /// Why not, as far as it is known.
         reason: Option<String>,
     },
+    /// The node that owns the key is known to be down. Nothing was changed; try again once it is back.
+    #[error("node {} cannot be reached; nothing was changed: {reason}", pe.0)]
+    Unreachable {
+        /// Which node.
+        pe: PeId,
+        /// Why not.
+        reason: String,
+    },
     /// A write was on its way when the time was up, or when the connection to the other node ended. It may
     /// have happened, or may still happen.
     #[error("no answer (within {timeout_ms} ms at most); whether the write happened is not known")]

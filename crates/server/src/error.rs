@@ -202,6 +202,9 @@ pub enum ServerError {
         /// The operating system's reason.
         source: std::io::Error,
     },
+    /// A request did not end within the drain time though its connection was cut. Its thread holds the store.
+    #[error("a request is still at work in the store, which stays open until it ends")]
+    StillInUse,
     /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),

@@ -1,8 +1,9 @@
 //! The server: listens, gives each connection to a reactor, removes what has ended, and stops in order.
 //!
 //! Stopping: 1. no new connections; 2. every connection answers the requests that had arrived and is closed,
-//! open interactive transactions are rolled back; 3. the store is closed with a last checkpoint. What was
-//! answered is durable at every moment, so a kill loses nothing of it.
+//! open interactive transactions are rolled back; 3. the server drops its handle of the store,
+//! which closes with its last handle. What was answered is durable at every moment, so a kill loses nothing
+//! of it.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -176,12 +177,13 @@ impl Server {
         self.node.as_ref().map(NodeThread::address)
     }
 
-    /// Stops in order and closes the store. Blocks until requests that were accepted are answered,
-    /// [`drain_timeout`](ServerOptions::drain_timeout) at most, and for a checkpoint.
+    /// Stops in order. Blocks until requests that were accepted are answered,
+    /// [`drain_timeout`](ServerOptions::drain_timeout) at most. The store stays open for other handles; the
+    /// last one closes it, and [`Database::close`] tells whether that went well.
     ///
     /// # Errors
     ///
-    /// An error of closing the store. What was answered is safe all the same.
+    /// [`ServerError::StillInUse`]. What was answered is safe all the same.
     pub fn stop(mut self) -> Result<(), ServerError> {
         self.shut()
     }
@@ -201,13 +203,10 @@ impl Server {
             node.stop();
         }
         match Arc::try_unwrap(shared) {
-            Ok(shared) => {
-                let engine = shared.engine;
-                drop(engine.around); // it holds the store too, which is closed by its last user
-                Ok(engine.db.close()?)
-            }
-            // A thread still waits for a lock or the disk; the store closes when it ends.
-            Err(_) => Ok(()),
+            // Not closed: the program may use the store by other handles.
+            Ok(_) => Ok(()),
+            // A thread still waits for a lock or the disk.
+            Err(_) => Err(ServerError::StillInUse),
         }
     }
 }

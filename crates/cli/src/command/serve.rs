@@ -104,6 +104,11 @@ pub(crate) struct Serve {
     #[arg(long, requires = "cluster")]
     accept_loss: bool,
 
+    /// Refuse a request for a key of another node that is not answered after so long; one for a key of a node
+    /// that is known to be down is refused at once [unless given: 1.5]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "cluster")]
+    request_timeout: Option<Duration>,
+
     /// Roll back interactive transactions that are open for so long
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     transaction_timeout: Duration,
@@ -115,7 +120,8 @@ impl Serve {
         options.validate()?; // before a store is made
         // Before the store is opened: a signal in the meantime is not lost.
         let mut signals = signals()?;
-        let server = Server::start(store.open_or_create(&self.path)?, options)?;
+        let db = store.open_or_create(&self.path)?;
+        let server = Server::start(db.clone(), options)?;
         writeln!(out, "serving {} on {}", self.path.display(), server.address())?;
         if let (Some(address), Some(node)) = (server.node_address(), self.node) {
             writeln!(out, "node {node} of {}, for other nodes on {address}", self.cluster_name())?;
@@ -128,6 +134,7 @@ impl Serve {
         signals.read_exact(&mut byte).context("cannot wait for a signal")?;
         eprintln!("azekura: stopping; once more to end at once");
         server.stop()?;
+        db.close()?;
         Ok(Outcome::Well)
     }
 
@@ -136,6 +143,10 @@ impl Serve {
         if let (Some(file), Some(node)) = (&self.cluster, self.node) {
             let (mut cluster, clients) = membership(file, PeId(node))?;
             cluster.node.is_loss_accepted = self.accept_loss;
+            if let Some(timeout) = self.request_timeout {
+                cluster.node.request_timeout = timeout;
+                cluster.node.read_timeout = cluster.node.read_timeout.min(timeout);
+            }
             options.cluster = Some(cluster);
             options.listen = clients.unwrap_or(options.listen);
         }

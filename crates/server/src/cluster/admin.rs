@@ -192,7 +192,7 @@ fn status_reply(status: &NodeStatus) -> Reply {
         let state = match &link.state {
             LinkState::Up => "up".to_owned(),
             LinkState::Calling => "calling".to_owned(),
-            LinkState::Down(why) => format!("down: {why}"),
+            LinkState::Lost(why) | LinkState::Down(why) => format!("down: {why}"),
         };
         Reply::Array(vec![
             Reply::Integer(link.pe.0.into()),

@@ -199,7 +199,7 @@ pub(super) fn refusal(error: Error) -> CommandError {
         Error::Elsewhere => CommandError::CrossNode,
         Error::Unknown { .. } | Error::Interrupted => CommandError::Unknown(error.to_string()),
         Error::Ended { reason } => CommandError::Retry(reason),
-        Error::Unavailable { .. } | Error::Stopped | Error::Protocol => {
+        Error::Unavailable { .. } | Error::Unreachable { .. } | Error::Stopped | Error::Protocol => {
             CommandError::Unavailable(error.to_string())
         }
         Error::TooLong { .. } | Error::NotMoved { .. } => CommandError::Protocol(error.to_string()),
