@@ -9,7 +9,7 @@ use crate::id::PeId;
 #[non_exhaustive]
 pub enum Error {
     /// No node that can answer was reached in time. Nothing was changed; try again.
-    #[error("the owner of the key could not be reached within {timeout_ms} ms; nothing was changed{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
+    #[error("the owner of the key could not be reached within {timeout_ms} ms{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     Unavailable {
         /// How long it was tried.
         timeout_ms: u64,
@@ -17,7 +17,7 @@ pub enum Error {
         reason: Option<String>,
     },
     /// The node that owns the key is known to be down. Nothing was changed; try again once it is back.
-    #[error("node {} cannot be reached; nothing was changed: {reason}", pe.0)]
+    #[error("node {} cannot be reached: {reason}", pe.0)]
     Unreachable {
         /// Which node.
         pe: PeId,

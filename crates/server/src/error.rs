@@ -114,6 +114,15 @@ pub(crate) enum CommandError {
     Alone,
     #[error("UNAVAIL {0}")]
     Unavailable(String),
+    /// The owner of a key cannot be reached.
+    #[error("UNAVAIL {0}; nothing was changed")]
+    Unreachable(String),
+    /// The reply of the owner of a key, with its code.
+    #[error("{0}")]
+    OfOwner(String),
+    /// A request for keys of several nodes failed after some of it was done.
+    #[error("PARTIAL {done} keys were removed, then: {why}")]
+    Partial { done: usize, why: String },
     #[error("UNKNOWN {0}")]
     Unknown(String),
     #[error(
@@ -134,6 +143,18 @@ pub(crate) enum CommandError {
     TooManyClients,
     #[error("ERR {0}")]
     Protocol(String),
+}
+
+impl CommandError {
+    /// This error, after a request had removed keys already.
+    pub(crate) fn after_removing(self, done: usize) -> Self {
+        match self {
+            error if done == 0 => error,
+            // Its text says that nothing was changed.
+            Self::Unreachable(why) => Self::Partial { done, why: format!("UNAVAIL {why}") },
+            error => Self::Partial { done, why: error.to_string() },
+        }
+    }
 }
 
 /// Why a command did not do its work: because of what was asked, or of the store.
