@@ -139,6 +139,8 @@ pub(crate) enum CommandError {
     NoSlots,
     #[error("ERR storage: {0}")]
     Storage(String),
+    #[error("ERR the unfinished requests of all connections exceed {0} bytes; try again (--max-unfinished)")]
+    TooMuchUnfinished(usize),
     #[error("ERR max number of clients reached")]
     TooManyClients,
     #[error("ERR {0}")]
