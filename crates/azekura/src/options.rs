@@ -40,6 +40,7 @@ pub struct Builder {
     pub(crate) lsn_range: u32,
     pub(crate) segment_bytes: u64,
     pub(crate) durability: Durability,
+    pub(crate) log_sync_interval: Option<Duration>,
     pub(crate) create: bool,
     pub(crate) background: bool,
     pub(crate) recovery_time: Duration,
@@ -74,6 +75,7 @@ impl Default for Builder {
             lsn_range: WalOptions::default().lsn_range,
             segment_bytes: 16 << 20,
             durability: Durability::Immediate,
+            log_sync_interval: None,
             create: true,
             background: true,
             recovery_time: Duration::from_secs(2),
@@ -159,6 +161,28 @@ impl Builder {
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
+        self
+    }
+
+    /// Hands the log to the operating system before a commit is acknowledged, and syncs it so often, instead
+    /// of before each acknowledgment; `None`, unless set: before each. The death of the process then loses
+    /// nothing that was acknowledged. A power loss may lose the commits of this time, whole transactions from
+    /// the end. Only with [`LogProtocol::PWal`] and [`LogProtocol::Serial`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use azekura::{Database, Error, Table};
+    /// # const T: Table<u64, u64> = Table::new("t");
+    /// # fn main() -> Result<(), Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = Database::builder().log_sync_interval(Some(Duration::from_secs(1))).open(dir.path())?;
+    /// db.transact(|tx| tx.table(&T)?.insert(&1, &1))?; // survives `kill -9`
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn log_sync_interval(mut self, interval: Option<Duration>) -> Self {
+        self.log_sync_interval = interval;
         self
     }
 

@@ -78,8 +78,8 @@ pub use lock_service::{Acquire, Held, LockMode, LockService};
 pub use membership::{FileMeta, ListMark, Member, Membership, MembershipError, Meta, even_shares};
 pub use message::{Answer, FarewellId, Find, Message, Refusal, RequestId, TransactionId, Unkept, Work};
 pub use node::{
-    Application, Asked, Counts, Credentials, LeaveError, ListError, MoveError, NoApplication, Node,
-    OpenTransaction, Parts, Ran, Rows, RunError, Stepped,
+    Application, Asked, Counts, Credentials, LeaveError, ListError, MISSED_HEARTBEATS, MoveError,
+    NoApplication, Node, OpenTransaction, Parts, Ran, Rows, RunError, Stepped,
 };
 pub use options::{Options, Protocol};
 pub use page_service::{Access, PageService, StorePages};

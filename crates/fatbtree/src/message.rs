@@ -396,4 +396,6 @@ pub enum Message {
         /// Which one.
         list: ListMark,
     },
+    /// The sender is alive.
+    Heartbeat,
 }

@@ -71,7 +71,8 @@ impl Wal {
         let (streams, in_use, measured) = count_streams(&*fs, dir, &options)?;
         let doubts_more_streams = doubts_more_than(in_use, measured.as_ref());
         let assignment = Assignment::new(workers, in_use);
-        let open = |stream, sizes| SegmentStore::open(&fs, dir, stream, identity, options.direct, sizes);
+        let is_direct = options.direct && options.sync_interval.is_none();
+        let open = |stream, sizes| SegmentStore::open(&fs, dir, stream, identity, is_direct, sizes);
         let live = (0..streams).map(|stream| {
             // Only where the number in use may change is there room for all that it may be.
             let most = match options.stream_count() {
@@ -86,8 +87,10 @@ impl Wal {
         let names = fs.list_dir(dir).map_err(WalError::io("list", dir))?;
         let orphans = names.iter().filter_map(|name| parse_stream(name)).filter(|&s| s as usize >= streams);
         let orphans = orphans.map(|stream| open(stream, None)).collect::<Result<_, _>>()?;
+        let horizon = DurableHorizon::new(workers, identity.first_lsn);
+        let horizon = if options.sync_interval.is_some() { horizon.synced_at_intervals() } else { horizon };
         let log = Arc::new(Log {
-            horizon: DurableHorizon::new(workers, identity.first_lsn),
+            horizon,
             epochs: matches!(options.protocol, LogProtocol::Epoch { .. })
                 .then(|| EpochClock::new(identity.first_lsn)),
             buffers: (0..workers).map(|w| LogBuffer::new(&options, w)).collect(),
@@ -102,6 +105,7 @@ impl Wal {
             wakers: Wakers::default(),
             commits: (0..workers).map(|_| CachePadded::new(CommitCounts::default())).collect(),
             preparer: Bell::new(),
+            syncer: Bell::new(),
             stopping: AtomicBool::new(false),
             segments_trimmed: AtomicU64::new(0),
             options,
@@ -186,7 +190,8 @@ impl Wal {
     ///
     /// # Errors
     ///
-    /// [`LogFailed`]: the log failed before that; whether the record is on disk is unknown until the next recovery.
+    /// [`LogFailed`]: the log failed before that; whether the record is on disk is unknown until the next
+    /// recovery.
     pub fn wait_acknowledged(&self, commit: impl Into<CommitPoint>) -> Result<(), LogFailed> {
         self.log.wait_acknowledged(commit.into())
     }
@@ -271,7 +276,8 @@ impl Wal {
     ///
     /// # Errors
     ///
-    /// [`WalError::Io`]: a segment could not be read or removed; it stays, and is tried again by the next trim.
+    /// [`WalError::Io`]: a segment could not be read or removed; it stays, and is tried again by the next
+    /// trim.
     pub fn trim(&self, below: Lsn) -> Result<u64, WalError> {
         let mut trimmed = 0;
         let mut result = Ok(());
@@ -378,12 +384,12 @@ impl DurableLog for Wal {
 
     /// A load per worker.
     fn durable_lsn(&self) -> Lsn {
-        self.log.horizon.compute()
+        self.log.horizon.survives_power_loss()
     }
 
     /// For an LSN that was not drawn yet: until everything drawn so far is durable.
     fn make_durable(&self, lsn: Lsn) -> Result<(), LogFailed> {
-        self.log.make_durable(lsn)
+        self.log.make_survive_power_loss(lsn)
     }
 }
 

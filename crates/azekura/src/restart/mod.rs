@@ -360,6 +360,7 @@ impl<'a> Restart<'a> {
                 buffer_bytes: self.options.log_buffer_bytes(),
                 background: self.options.background,
                 lsn_range: self.options.lsn_range,
+                sync_interval: self.options.log_sync_interval,
                 ..WalOptions::default()
             },
         )?;

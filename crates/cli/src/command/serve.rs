@@ -104,6 +104,11 @@ pub(crate) struct Serve {
     #[arg(long, requires = "cluster")]
     accept_loss: bool,
 
+    /// Refuse a request for a key of another node that is not answered after so long; one for a key of a node
+    /// that is known to be down is refused at once [unless given: 1.5]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "cluster")]
+    request_timeout: Option<Duration>,
+
     /// Roll back interactive transactions that are open for so long
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     transaction_timeout: Duration,
@@ -129,13 +134,7 @@ impl Serve {
         signals.read_exact(&mut byte).context("cannot wait for a signal")?;
         eprintln!("azekura: stopping; once more to end at once");
         server.stop()?;
-        match db.close() {
-            // Requests that still wait end with the process and are rolled back by the next opening.
-            Err(azekura::Error::StillInUse { transactions }) => {
-                eprintln!("azekura: {transactions} transactions are still waiting; they are rolled back");
-            }
-            closed => closed?,
-        }
+        db.close()?;
         Ok(Outcome::Well)
     }
 
@@ -144,6 +143,10 @@ impl Serve {
         if let (Some(file), Some(node)) = (&self.cluster, self.node) {
             let (mut cluster, clients) = membership(file, PeId(node))?;
             cluster.node.is_loss_accepted = self.accept_loss;
+            if let Some(timeout) = self.request_timeout {
+                cluster.node.request_timeout = timeout;
+                cluster.node.read_timeout = cluster.node.read_timeout.min(timeout);
+            }
             options.cluster = Some(cluster);
             options.listen = clients.unwrap_or(options.listen);
         }

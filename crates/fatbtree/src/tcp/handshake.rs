@@ -52,6 +52,9 @@ pub enum HandshakeError {
     /// The connection failed, or took too long.
     #[error("the connection ended in the handshake")]
     Io(#[from] io::Error),
+    /// The connection was the oldest of too many from its address that had not shown the key.
+    #[error("the connection had not shown the key when newer ones came from its address")]
+    TooMany,
     /// The other side is no node.
     #[error("the other side is no azekura node")]
     Stranger,

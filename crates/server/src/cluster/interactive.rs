@@ -164,7 +164,9 @@ impl Interactive {
             Ok(_) => Err(self.over(refusal(Error::Protocol))),
             Err(Error::Elsewhere) => Err(self.elsewhere(cluster)),
             // What was not done yet can still be done.
-            Err(error @ (Error::TooLong { .. } | Error::Unavailable { .. })) => Err(refusal(error).into()),
+            Err(error @ (Error::TooLong { .. } | Error::Unavailable { .. } | Error::Unreachable { .. })) => {
+                Err(refusal(error).into())
+            }
             // Nothing of it will be there: it was not asked to commit.
             Err(error @ Error::Unknown { .. }) => Err(self.over(CommandError::Retry(error.to_string()))),
             Err(error) => Err(self.over(refusal(error))),

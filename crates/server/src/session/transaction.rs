@@ -55,6 +55,11 @@ impl Session {
         Reply::OK
     }
 
+    /// Bytes of the commands that are queued.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.bytes)
+    }
+
     pub(super) fn enqueue(
         &mut self,
         spec: &'static Spec,

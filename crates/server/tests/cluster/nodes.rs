@@ -57,6 +57,8 @@ impl Nodes {
         options.request_timeout = Duration::from_secs(30);
         options.move_timeout = Duration::from_secs(20);
         options.remind_interval = Duration::from_millis(20);
+        // A machine that is busy with other tests may keep a node from saying anything for long.
+        options.heartbeat_interval = None;
         change(&mut options);
         let mut nodes = Self {
             members,
@@ -67,7 +69,8 @@ impl Nodes {
             servers: shares.iter().map(|_| None).collect(),
             listeners,
         };
-        (0..shares.len()).for_each(|node| nodes.start(node));
+        (0..shares.len()).for_each(|node| nodes.launch(node));
+        nodes.wait_until_all_are_connected();
         nodes.wait_until_all_have_their_keys();
         nodes
     }
@@ -79,7 +82,27 @@ impl Nodes {
         assert!(is_counted, "{}", client.ask("DBSIZE"));
     }
 
+    /// Starts a node, and waits until all that run reach each other: requests for keys of a node that is not
+    /// reached are refused at once.
     pub(crate) fn start(&mut self, node: usize) {
+        self.launch(node);
+        self.wait_until_all_are_connected();
+    }
+
+    fn wait_until_all_are_connected(&self) {
+        let running: Vec<_> = (0..self.len()).filter(|node| self.servers[*node].is_some()).collect();
+        for node in &running {
+            let all = (running.len() - 1).to_string();
+            let is_connected = (0..6000).any(|_| {
+                std::thread::sleep(Duration::from_millis(10));
+                self.told(*node, "nodes_reached") == all
+            });
+            assert!(is_connected, "node {node} reaches {} of {all}", self.told(*node, "nodes_reached"));
+        }
+    }
+
+    /// Starts a node.
+    pub(crate) fn launch(&mut self, node: usize) {
         let key = AuthKey::new(KEY).unwrap();
         let mut cluster = ClusterOptions::new(Arc::new(self.members.clone()), PeId(node as u16), key);
         cluster.listener = Some(Arc::clone(&self.listeners[node]));

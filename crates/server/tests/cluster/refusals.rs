@@ -102,6 +102,16 @@ fn strangers_are_refused_by_name_and_members_are_served_meanwhile() {
 }
 
 #[test]
+fn a_flood_of_silent_connections_keeps_no_member_out() {
+    let mut nodes = Nodes::three();
+    nodes.stop(1);
+    let silent: Vec<_> = (0..200).map(|_| connect(&nodes)).collect();
+    introduce(&nodes, CLUSTER, 1, KEY).expect("it knows the key");
+    comes_to_say(&nodes, "last_refusals", "had not shown the key when newer ones came");
+    assert!(is_closed(silent.into_iter().next().unwrap()));
+}
+
+#[test]
 fn a_member_that_sends_rubbish_loses_its_connection_and_nothing_else() {
     // The last one is away, so that nobody takes the connection of who says that it is it.
     let mut nodes = Nodes::with(&["", "h", "p", "x"], |_| ());
