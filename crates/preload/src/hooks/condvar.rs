@@ -3,10 +3,10 @@
 //! Never contention: a thread without work waits as long as one likes. The mutex of a condition variable is
 //! taken again inside the C library; a wait for it there counts as part of this one.
 
-use super::{address, begun, ended, hook};
-use crate::held;
-use crate::next::Next;
-use crate::session::{if_recording, is_on};
+use super::{address, begun, ended, hook, let_go, taken};
+use crate::next::next;
+use crate::session::is_on;
+use azekura_trace::area::Called;
 use azekura_trace::{HoldMode, WaitKind};
 use libc::{
     c_int, c_void, clockid_t, pthread_barrier_t, pthread_cond_t, pthread_mutex_t, pthread_t, sem_t, timespec,
@@ -15,19 +15,17 @@ use libc::{
 type Cond = *mut pthread_cond_t;
 type Mutex = *mut pthread_mutex_t;
 
-static WAIT: Next<unsafe extern "C-unwind" fn(Cond, Mutex) -> c_int> = Next::condvar(c"pthread_cond_wait");
-static TIMED: Next<unsafe extern "C-unwind" fn(Cond, Mutex, *const timespec) -> c_int> =
-    Next::condvar(c"pthread_cond_timedwait");
-static CLOCK: Next<unsafe extern "C-unwind" fn(Cond, Mutex, clockid_t, *const timespec) -> c_int> =
-    Next::new(c"pthread_cond_clockwait");
-static SEMAPHORE: Next<unsafe extern "C-unwind" fn(*mut sem_t) -> c_int> = Next::new(c"sem_wait");
-static TRY_SEMAPHORE: Next<unsafe extern "C-unwind" fn(*mut sem_t) -> c_int> = Next::new(c"sem_trywait");
-static TIMED_SEMAPHORE: Next<unsafe extern "C-unwind" fn(*mut sem_t, *const timespec) -> c_int> =
-    Next::new(c"sem_timedwait");
-static JOIN: Next<unsafe extern "C-unwind" fn(pthread_t, *mut *mut c_void) -> c_int> =
-    Next::new(c"pthread_join");
-static BARRIER: Next<unsafe extern "C-unwind" fn(*mut pthread_barrier_t) -> c_int> =
-    Next::new(c"pthread_barrier_wait");
+next!(WAIT: unsafe extern "C-unwind" fn(Cond, Mutex) -> c_int = condvar(c"pthread_cond_wait"));
+next!(TIMED: unsafe extern "C-unwind" fn(Cond, Mutex, *const timespec) -> c_int =
+    condvar(c"pthread_cond_timedwait"));
+next!(CLOCK: unsafe extern "C-unwind" fn(Cond, Mutex, clockid_t, *const timespec) -> c_int =
+    new(c"pthread_cond_clockwait"));
+next!(SEMAPHORE: unsafe extern "C-unwind" fn(*mut sem_t) -> c_int = new(c"sem_wait"));
+next!(TRY_SEMAPHORE: unsafe extern "C-unwind" fn(*mut sem_t) -> c_int = new(c"sem_trywait"));
+next!(TIMED_SEMAPHORE: unsafe extern "C-unwind" fn(*mut sem_t, *const timespec) -> c_int =
+    new(c"sem_timedwait"));
+next!(JOIN: unsafe extern "C-unwind" fn(pthread_t, *mut *mut c_void) -> c_int = new(c"pthread_join"));
+next!(BARRIER: unsafe extern "C-unwind" fn(*mut pthread_barrier_t) -> c_int = new(c"pthread_barrier_wait"));
 
 hook!(pthread_cond_wait => wait, "rdx", "x2");
 hook!(pthread_cond_timedwait => timed_wait, "rcx", "x3");
@@ -39,13 +37,11 @@ hook!(pthread_barrier_wait => barrier, "rsi", "x1");
 
 /// Records `call`, in which `mutex` is let go and taken again.
 fn waits(cond: Cond, mutex: Mutex, from: usize, call: impl FnOnce() -> c_int) -> c_int {
-    if held::any() {
-        if_recording(|| held::let_go(address(mutex)));
-    }
-    let waiting = begun("condition", from, address(cond), WaitKind::Idle);
+    let_go(address(mutex));
+    let waiting = begun(Called::Condition, from, address(cond), WaitKind::Idle);
     let result = call();
     ended(waiting);
-    if_recording(|| held::taken("mutex", from, address(mutex), HoldMode::Exclusive));
+    taken(Called::Mutex, from, address(mutex), HoldMode::Exclusive);
     result
 }
 
@@ -87,7 +83,7 @@ unsafe extern "C-unwind" fn semaphore(semaphore: *mut sem_t, from: usize) -> c_i
         if tried(semaphore) {
             return 0;
         }
-        let waiting = begun("semaphore", from, address(semaphore), WaitKind::Idle);
+        let waiting = begun(Called::Semaphore, from, address(semaphore), WaitKind::Idle);
         let result = SEMAPHORE.get()(semaphore);
         ended(waiting);
         result
@@ -107,7 +103,7 @@ unsafe extern "C-unwind" fn timed_semaphore(
         if tried(semaphore) {
             return 0;
         }
-        let waiting = begun("semaphore", from, address(semaphore), WaitKind::Idle);
+        let waiting = begun(Called::Semaphore, from, address(semaphore), WaitKind::Idle);
         let result = TIMED_SEMAPHORE.get()(semaphore, until);
         ended(waiting);
         result
@@ -117,7 +113,7 @@ unsafe extern "C-unwind" fn timed_semaphore(
 /// Whether the semaphore could be had at once; leaves `errno` alone if not (HOOK-1).
 unsafe fn tried(semaphore: *mut sem_t) -> bool {
     // SAFETY: the caller's semaphore.
-    crate::quiet::quietly(|| unsafe { TRY_SEMAPHORE.get()(semaphore) }) == 0
+    crate::local::quietly(|| unsafe { TRY_SEMAPHORE.get()(semaphore) }) == 0
 }
 
 unsafe extern "C-unwind" fn join(thread: pthread_t, result: *mut *mut c_void, from: usize) -> c_int {
@@ -126,7 +122,7 @@ unsafe extern "C-unwind" fn join(thread: pthread_t, result: *mut *mut c_void, fr
     if !is_on() {
         return call();
     }
-    let waiting = begun("join", from, thread as usize, WaitKind::Idle);
+    let waiting = begun(Called::Join, from, thread as usize, WaitKind::Idle);
     let result = call();
     ended(waiting);
     result
@@ -138,7 +134,7 @@ unsafe extern "C-unwind" fn barrier(barrier: *mut pthread_barrier_t, from: usize
     if !is_on() {
         return call();
     }
-    let waiting = begun("barrier", from, address(barrier), WaitKind::Idle);
+    let waiting = begun(Called::Barrier, from, address(barrier), WaitKind::Idle);
     let result = call();
     ended(waiting);
     result

@@ -7,14 +7,15 @@
 //! for work. This is a guess, and reports call such a lock `futex`.
 
 use super::{address, begun, ended};
-use crate::next::Next;
+use crate::next::next;
 use crate::session::is_on;
 use azekura_trace::WaitKind;
+use azekura_trace::area::Called;
 use libc::{c_int, c_long};
 
 type Syscall = unsafe extern "C" fn(c_long, c_long, c_long, c_long, c_long, c_long, c_long) -> c_long;
 
-static NEXT: Next<Syscall> = Next::new(c"syscall");
+next!(NEXT: Syscall = new(c"syscall"));
 
 // A futex call keeps its arguments in their order, the call site in the place of the number; all other calls
 // go on as they came. The seventh argument stays where it is, on the stack.
@@ -83,7 +84,7 @@ unsafe extern "C" fn futex(
         return call();
     }
     let Some(kind) = kind_of(operation as c_int, value as u32) else { return call() };
-    let waiting = begun("futex", from, address(word), kind);
+    let waiting = begun(Called::Futex, from, address(word), kind);
     // The kernel's answer is in errno, which `ended` leaves alone.
     let result = call();
     ended(waiting);
