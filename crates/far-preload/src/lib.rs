@@ -6,16 +6,19 @@
 //! | module | noun |
 //! |---|---|
 //! | `heap` | the far memory of this process, and which of its pages are given out |
+//! | `ranges` | sets of addresses |
 //! | `session` | before `main`: settings, servers; at the end: statistics |
 //! | `session::statics` | static arrays |
 //! | `session::children` | child processes made by `fork` |
 //! | `hooks::block` | `malloc`, `calloc`, `realloc`, `free` and their like |
 //! | `hooks::map` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect` of private anonymous memory |
+//! | `hooks::kernel` | the other memory calls, which only the kernel can do; the table of all of them |
 //! | `hooks::transfer` | `read`, `write` and their like, where the kernel does not wait for far memory |
 //! | `hooks::message` | messages of sockets, likewise |
 //! | `hooks::stream` | streams (`FILE`), likewise |
 //! | `hooks::directory` | `opendir`, likewise |
 //! | `hooks::again` | system calls that can be asked again, likewise |
+//! | `hooks::signal` | SIGSEGV, shared with the program |
 //! | `hooks::thread` | our own threads, and their memory |
 //! | `hooks::bounce` | ordinary memory that such a transfer goes through |
 //! | `next` | the C library's functions behind our own |
@@ -51,5 +54,7 @@ mod hooks;
 #[path = "../../preload/src/next.rs"]
 #[allow(dead_code, reason = "what only the recorder's hooks need")]
 mod next;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod ranges;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod session;

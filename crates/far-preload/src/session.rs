@@ -88,7 +88,10 @@ static VOICE: AtomicI32 = AtomicI32::new(2);
 pub(crate) fn is_unserved(address: usize, bytes: usize) -> bool {
     // Relaxed: written before `main`, and in children that have one thread.
     let ranges = UNSERVED_RANGES.load(Relaxed);
-    ranges != 0 && bytes != 0 && UNSERVED[..ranges].iter().any(|range| meets(range, address, bytes))
+    ranges != 0
+        && bytes != 0
+        && UNSERVED[..ranges].iter().any(|range| meets(range, address, bytes))
+        && heap().is_none_or(|heap| heap.memory().is_managed(address..address.saturating_add(bytes)))
 }
 
 fn meets([base, length]: &[AtomicUsize; 2], address: usize, bytes: usize) -> bool {
@@ -98,8 +101,44 @@ fn meets([base, length]: &[AtomicUsize; 2], address: usize, bytes: usize) -> boo
 
 /// Whether any byte of a range is a far static array.
 pub(crate) fn is_static(address: usize, bytes: usize) -> bool {
-    let overlaps = |range: &Range<usize>| address < range.end && address.saturating_add(bytes) > range.start;
-    heap().is_some_and(|heap| heap.memory().adopted().iter().any(overlaps))
+    let end = address.saturating_add(bytes);
+    let meets = |memory: &FarMemory, range: &Range<usize>| {
+        let (start, end) = (address.max(range.start), end.min(range.end));
+        start < end && memory.is_managed(start..end)
+    };
+    heap().is_some_and(|heap| heap.memory().adopted().iter().any(|range| meets(heap.memory(), range)))
+}
+
+/// Hands the far memory that a range meets to the kernel, for good: a call is to be done on it that only the
+/// kernel can do.
+pub(crate) fn unmanage(address: usize, bytes: usize) {
+    if let Some(heap) = heap()
+        && bytes > 0
+        && heap.memory().is_managed(address..address.saturating_add(bytes))
+    {
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        heap.unmanage(address..address.saturating_add(bytes));
+        // SAFETY: this thread's own.
+        unsafe { *libc::__errno_location() = errno };
+    }
+}
+
+/// All far memory becomes ordinary memory, and no new memory is far: the program has a call done that
+/// concerns all of its memory, or all calls that the layer makes.
+pub(crate) fn end_far(call: &str, why: &str) {
+    // Relaxed: later blocks of other threads may be far a moment longer, and come home below or are refused.
+    if THRESHOLD.swap(usize::MAX, Relaxed) == usize::MAX {
+        return;
+    }
+    let Some(heap) = heap() else { return };
+    if LAUNCH.get().is_some_and(|launch| !launch.quiet) {
+        let bytes = heap.given_bytes() + heap.memory().adopted().iter().map(Range::len).sum::<usize>();
+        say(format_args!(
+            "azekura far: {call}: {why}; all {} KiB of far memory are local from now on\n",
+            bytes >> 10
+        ));
+    }
+    heap.end();
 }
 
 /// In the environment once somebody has said what is in force.

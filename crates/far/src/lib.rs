@@ -32,6 +32,7 @@
 //! | [`wire`] | what clients and servers say to each other |
 //! | [`replace`] | [`Replacement`]: who leaves when a page comes; the policies; their replay without real paging |
 //! | [`ffi`] | the same for C: `include/azekura_far.h` |
+//! | `sys` | system calls past the C library |
 //! | [`digest`] | what a page's bytes are known by |
 
 mod adopt;
@@ -53,11 +54,15 @@ pub mod server;
 mod setters;
 mod sparse;
 mod stats;
+#[doc(hidden)]
+pub mod sys;
 pub mod wire;
 
 pub use cache::{FarCache, FarCacheBuilder, FarCacheError, FarCacheStats};
 pub use client::ConnectError;
 pub use error::{FarError, ForkError};
+#[doc(hidden)]
+pub use fault::signals;
 pub use fault::{Mechanism, ParseMechanismError};
 pub use region::{FarMemory, FarMemoryBuilder, Frozen};
 pub use replace::{Access, AccessBits, PageNo, Policy, Replacement, Shape};

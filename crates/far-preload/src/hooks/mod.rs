@@ -4,8 +4,10 @@ mod again;
 mod block;
 mod bounce;
 mod directory;
+mod kernel;
 mod map;
 mod message;
+mod signal;
 mod stream;
 mod thread;
 mod transfer;
@@ -23,6 +25,7 @@ pub(crate) fn settle() {
     directory::settle();
     map::settle();
     message::settle();
+    signal::settle();
     stream::settle();
     thread::settle();
     transfer::settle();

@@ -100,7 +100,7 @@ impl Userfault {
     pub(crate) fn open(user_mode_only: bool, features: u64) -> io::Result<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | if user_mode_only { USER_MODE_ONLY } else { 0 };
         // SAFETY: no memory is passed.
-        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+        let fd = unsafe { crate::sys::call(libc::SYS_userfaultfd, [flags as usize, 0, 0, 0, 0, 0]) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -125,9 +125,11 @@ impl Userfault {
     }
 
     fn call<T>(&self, request: u64, argument: &mut T) -> io::Result<()> {
+        let arguments =
+            [self.fd() as usize, request as usize, std::ptr::from_mut(argument) as usize, 0, 0, 0];
         // SAFETY: `argument` has the layout that goes with `request`; the kernel writes no further. What the
         // call does to the address space is its caller's concern.
-        let done = unsafe { libc::ioctl(self.fd(), request as _, std::ptr::from_mut(argument)) };
+        let done = unsafe { crate::sys::call(libc::SYS_ioctl, arguments) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 

@@ -33,8 +33,9 @@
 //! `MADV_NOHUGEPAGE`, and what is there of page tables is dropped before a page of 2 MiB comes.
 
 use super::abi::{self, Userfault};
-use super::arena::{Bell, Mapping, advise, missing};
+use super::arena::{Bell, Mapping, advise, close, missing};
 use super::places::Places;
+use super::unmanaged::Unmanaged;
 use super::{Allow, Backend, Event, Fault, Frame, Mechanism, Run};
 use crate::adopt;
 use crate::replace::Access;
@@ -91,7 +92,7 @@ impl UserfaultBackend {
         // instead.
         region.advise(libc::MADV_DONTFORK)?;
         frames.advise(libc::MADV_DONTFORK)?;
-        region.each(|place| uffd.register(place.at() as usize, place.bytes(), REGISTERED))?;
+        region.each_managed(|at, bytes| uffd.register(at as usize, bytes, REGISTERED))?;
         if mechanism.moves() {
             // Pages may only be moved into memory of the same userfaultfd. Its own missing pages come from
             // the system.
@@ -344,6 +345,36 @@ impl Backend for UserfaultBackend {
             0 => pages.map(|_| true).collect(),
             _ => pieces.chunks(self.page_bytes / piece).map(is_there).collect(),
         })
+    }
+
+    fn unmanage(&self, pages: Range<u32>) -> io::Result<()> {
+        for pages in self.region.pieces(pages) {
+            let (at, bytes) = (self.page(pages.start), self.bytes(pages.end - pages.start));
+            // Without this a page that was protected while it could not be written would stay so.
+            self.uffd.write_protect(at as usize, bytes, 0)?;
+            self.uffd.unregister(at as usize, bytes)?;
+            advise(at, bytes, libc::MADV_DOFORK)?;
+            self.region.unmanaged().add(pages);
+        }
+        Ok(())
+    }
+
+    fn retire(&self) {
+        // Should it fail, the frames cost what they did before.
+        let _ = self.frames.advise(libc::MADV_DONTNEED);
+        let _ = close(self.frames.at(), self.frames.bytes());
+    }
+
+    fn unmanaged(&self) -> &Unmanaged {
+        self.region.unmanaged()
+    }
+
+    fn address(&self, page: u32) -> *mut u8 {
+        self.page(page)
+    }
+
+    fn page_of(&self, address: usize) -> Option<u32> {
+        self.region.page_of(address)
     }
 
     fn empty(&self, frame: u32) {
