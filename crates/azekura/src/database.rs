@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::sync::time::Instant;
 use azekura_base::sync::{Mutex, RwLock, random, thread};
 use azekura_base::{CachePadded, TxnId};
 use azekura_btree::Env;
@@ -16,6 +17,7 @@ use azekura_wal::{CommitPoint, Wal, WorkerId};
 
 use crate::active::ActiveList;
 use crate::catalog::Catalog;
+use crate::check::Leaks;
 use crate::checkpoint::{Past, UndoPace};
 use crate::control::ControlFile;
 use crate::deferred::Unfreed;
@@ -206,14 +208,56 @@ impl Database {
     }
 
     /// Runs `body` in a transaction and commits it; when it is rolled back so that others can go on, runs it
-    /// again, later and later. An error from `body` rolls back and is returned.
+    /// again, later and later, within [`Builder::retry_limit`]. An error from `body` rolls back and is
+    /// returned.
     ///
-    /// `body` may run several times: let it change nothing but the store.
+    /// `body` may run several times: let it change nothing but the store. Within `body`, use its transaction:
+    /// another one of the same thread that would wait for it fails with [`Error::SelfDeadlock`].
     ///
     /// # Errors
     ///
-    /// The error of `body`, or of the commit.
+    /// The error of `body`, or of the commit; [`Error::RetriesExhausted`].
     pub fn transact<T>(&self, body: impl FnMut(&Transaction) -> Result<T, Error>) -> Result<T, Error> {
+        self.try_transact(body)
+    }
+
+    /// As [`transact`](Self::transact), for a body with an error type of its own.
+    ///
+    /// ```
+    /// # use azekura::{Database, Error, Table};
+    /// #[derive(Debug)]
+    /// enum Refusal {
+    ///     Overdrawn,
+    ///     Store(Error),
+    /// }
+    /// impl From<Error> for Refusal {
+    ///     fn from(error: Error) -> Self {
+    ///         Self::Store(error)
+    ///     }
+    /// }
+    /// const BALANCES: Table<str, i64> = Table::new("balances");
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// let db = Database::in_memory()?;
+    /// let drawn = db.try_transact(|tx| {
+    ///     let balances = tx.table(&BALANCES)?;
+    ///     match balances.get_for_update("ann")?.unwrap_or(0) {
+    ///         balance if balance < 30 => Err(Refusal::Overdrawn),
+    ///         balance => Ok(balances.insert("ann", &(balance - 30))?),
+    ///     }
+    /// });
+    /// assert!(matches!(drawn, Err(Refusal::Overdrawn)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`transact`](Self::transact).
+    pub fn try_transact<T, E: From<Error>>(
+        &self,
+        body: impl FnMut(&Transaction) -> Result<T, E>,
+    ) -> Result<T, E> {
         let _transaction = crate::probe::transaction();
         let (value, tx) = self.retry(body)?;
         tx.commit()?;
@@ -308,7 +352,17 @@ impl Database {
     ///
     /// Only when looking fails; what is wrong is in the report.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
-        crate::check::check(self, progress)
+        crate::check::check(self, Leaks::Report, progress)
+    }
+
+    /// As [`check`](Self::check), and frees pages that are marked as used and that nothing refers to, unless
+    /// anything else is wrong. [`CheckReport::freed_pages`] counts them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`check`](Self::check); errors of the log, after which a part of the pages is free.
+    pub fn repair(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
+        crate::check::check(self, Leaks::Free, progress)
     }
 
     /// Closes the store for all its handles: stops its threads, takes a last checkpoint, and unlocks the
@@ -368,24 +422,27 @@ impl Database {
         &self.shared
     }
 
-    fn retry<T>(
+    fn retry<T, E: From<Error>>(
         &self,
-        mut body: impl FnMut(&Transaction) -> Result<T, Error>,
-    ) -> Result<(T, Transaction), Error> {
+        mut body: impl FnMut(&Transaction) -> Result<T, E>,
+    ) -> Result<(T, Transaction), E> {
+        let began = Instant::now();
         let (mut pause, mut upgrades) = (RetryPause::new(), Vec::new());
-        loop {
+        for attempts in 1.. {
             let tx = self.begin()?;
             tx.read_for_update_in(upgrades);
-            match body(&tx) {
-                Ok(_) | Err(_) if tx.must_retry() => {
-                    upgrades = tx.upgrades();
-                    drop(tx);
-                    pause.sleep();
-                }
-                Ok(value) => return Ok((value, tx)),
-                Err(error) => return Err(error),
+            let done = body(&tx);
+            let Some(conflict) = tx.take_conflict() else { return done.map(|value| (value, tx)) };
+            upgrades = tx.upgrades();
+            drop(tx);
+            let (options, elapsed) = (&self.shared.options, began.elapsed());
+            if attempts >= options.retry_attempts || elapsed >= options.retry_time {
+                let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+                return Err(Error::RetriesExhausted { attempts, elapsed_ms, source: conflict.into() }.into());
             }
+            pause.sleep();
         }
+        unreachable!("the attempts are bounded by a number that fits")
     }
 }
 

@@ -54,6 +54,35 @@ pub enum Error {
         /// Who held the lock at the end.
         holders: Vec<TxnId>,
     },
+    /// [`Database::transact`](crate::Database::transact) ran its body as often, or for as long, as
+    /// [`Builder::retry_limit`](crate::Builder::retry_limit) allows, and each time it was rolled back so that
+    /// others could go on. `source` is the last conflict.
+    #[error(
+        "the transaction was rolled back {attempts} times in {elapsed_ms} ms; \
+         do less in it, lock rows in one order, or raise the retry limit"
+    )]
+    RetriesExhausted {
+        /// Number of runs.
+        attempts: u32,
+        /// Time since the first run began, in milliseconds.
+        elapsed_ms: u64,
+        /// Why it was rolled back the last time.
+        source: Box<Error>,
+    },
+    /// The call would wait for a transaction that its own thread has open, itself or through others that wait
+    /// for that one: it would never return. The transaction is as it was before the call. End the other
+    /// transaction first, or do both things in one; if another thread is going to end the other one, see
+    /// [`Transaction::detach_from_thread`](crate::Transaction::detach_from_thread).
+    #[error(
+        "transaction {txn} would wait for transaction {holder}, which the same thread has open; \
+         end that one first, or use one transaction for both"
+    )]
+    SelfDeadlock {
+        /// The transaction that would wait.
+        txn: TxnId,
+        /// The transaction that the thread has open.
+        holder: TxnId,
+    },
     /// A lock is held by another transaction, and this one does not wait
     /// ([`Transaction::set_lock_waits`](crate::Transaction::set_lock_waits)); it is as it was before the
     /// call.
@@ -240,12 +269,14 @@ impl Error {
             | Self::CacheExhausted { .. }
             | Self::LogFull { .. }
             | Self::StillInUse { .. }
+            | Self::RetriesExhausted { .. }
             | Self::TransactionTimeout { .. }
             | Self::SnapshotTooOld { .. }
             | Self::WouldWait { .. } => ErrorKind::Busy,
             Self::Invalid(_) | Self::NotFound { .. } | Self::NoSuchTable { .. } | Self::Aborted { .. } => {
                 ErrorKind::Invalid
             }
+            Self::SelfDeadlock { .. } => ErrorKind::Invalid,
             Self::UnsupportedFormat { .. } | Self::NotEmpty { .. } | Self::NotAscending { .. } => {
                 ErrorKind::Invalid
             }
@@ -260,6 +291,17 @@ impl Error {
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self.kind(), ErrorKind::Conflict)
+    }
+
+    /// A copy of an error after which the transaction is to be run again.
+    pub(crate) fn copy_of_conflict(&self) -> Option<Self> {
+        match self {
+            Self::Deadlock { txn, cycle } => Some(Self::Deadlock { txn: *txn, cycle: cycle.clone() }),
+            Self::LockTimeout { txn, waited_ms, holders } => {
+                Some(Self::LockTimeout { txn: *txn, waited_ms: *waited_ms, holders: holders.clone() })
+            }
+            _ => None,
+        }
     }
 
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {

@@ -47,6 +47,8 @@ pub struct Builder {
     redo_threads: Option<usize>,
     pub(crate) lock_timeout: Option<Duration>,
     pub(crate) transaction_timeout: Option<Duration>,
+    pub(crate) retry_attempts: u32,
+    pub(crate) retry_time: Duration,
     pub(crate) escalation: usize,
     pub(crate) fs: Arc<dyn Fs>,
     file_mode: Option<u32>,
@@ -82,6 +84,8 @@ impl Default for Builder {
             redo_threads: None,
             lock_timeout: None,
             transaction_timeout: None,
+            retry_attempts: 10_000,
+            retry_time: Duration::from_secs(30),
             escalation: 1024,
             fs: Arc::new(OsFs::new()),
             file_mode: None,
@@ -227,6 +231,15 @@ impl Builder {
     #[must_use]
     pub fn transaction_timeout(mut self, limit: Duration) -> Self {
         self.transaction_timeout = Some(limit);
+        self
+    }
+
+    /// Bounds [`Database::transact`] where its transaction is rolled back again and again so that others can
+    /// go on: the number of runs of the body, and the time after which no run begins. 10,000 runs and 30
+    /// seconds unless set. Then it fails with [`Error::RetriesExhausted`]. The body runs at least once.
+    #[must_use]
+    pub fn retry_limit(mut self, attempts: u32, time: Duration) -> Self {
+        (self.retry_attempts, self.retry_time) = (attempts, time);
         self
     }
 

@@ -78,6 +78,7 @@ fn a_transaction_waits_for_who_read_a_row_for_update() -> Result<(), Error> {
     let db = Database::builder().lock_timeout(std::time::Duration::from_millis(20)).open_in_memory()?;
     db.transact(|tx| tx.table(&COUNTERS)?.insert(&1, &7))?;
     let first = db.begin()?;
+    first.detach_from_thread()?;
     first.table(&COUNTERS)?.get_for_update(&1)?;
     let second = db.begin()?;
     let refused = second.table(&COUNTERS)?.get(&1);

@@ -104,7 +104,7 @@ impl Open {
                 Err(error) => panic!("{error}"),
             },
             _ => match self.savepoint.take() {
-                None => self.savepoint = Some((self.tx.savepoint(), self.changes.clone())),
+                None => self.savepoint = Some((self.tx.savepoint().unwrap(), self.changes.clone())),
                 Some((savepoint, changes)) => match self.tx.rollback_to(savepoint) {
                     Ok(()) => self.changes = changes,
                     Err(Error::WouldWait { .. }) => self.savepoint = Some((savepoint, changes)),

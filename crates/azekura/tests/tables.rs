@@ -21,7 +21,7 @@ fn a_table_dropped_and_made_again_is_not_mistaken_for_the_old_one() {
         assert_eq!(db.transact(|tx| get(tx, 1)).expect("reads"), Some(round));
         // Other transactions remember the table while this one drops it and thinks better of it.
         let tx = db.begin().expect("begins");
-        let before = tx.savepoint();
+        let before = tx.savepoint().expect("is open");
         assert!(tx.drop_table("rows").expect("drops"));
         assert_eq!(get(&tx, 1).expect("reads"), None);
         tx.rollback_to(before).expect("rolls back");

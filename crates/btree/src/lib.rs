@@ -74,7 +74,7 @@ mod version;
 mod write;
 
 pub use change::{ApplyError, PageOp};
-pub use destroy::free_step;
+pub use destroy::{free_leaked, free_step};
 pub use env::{Env, EnvOptions, Log, Writer, max_record_bytes};
 pub use error::{RecordError, TreeError};
 pub use load::{IsPast, LoadOptions, LoadedPages, Loader};

@@ -64,9 +64,9 @@ impl Transaction {
     /// Passes an error on; one that ends the transaction rolls it back first.
     pub(super) fn fail(&self, error: Error) -> Error {
         if ends_transaction(&error) {
-            self.must_retry.set(error.is_retryable());
+            self.conflict.replace(error.copy_of_conflict());
             if let Err(stuck) = self.roll_back() {
-                self.must_retry.set(false);
+                self.conflict.replace(None);
                 return stuck;
             }
         }
@@ -76,6 +76,7 @@ impl Transaction {
     pub(super) fn lock_failed(&self, error: LockError) -> Error {
         match error {
             LockError::Deadlock { cycle, .. } => Error::Deadlock { txn: self.id, cycle },
+            LockError::SelfDeadlock { holder, .. } => Error::SelfDeadlock { txn: self.id, holder },
             LockError::Timeout { waited, holders } => Error::LockTimeout {
                 txn: self.id,
                 waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
@@ -91,6 +92,10 @@ impl Transaction {
     /// Undoes everything and releases the locks (TXN-2).
     pub(super) fn roll_back(&self) -> Result<(), Error> {
         let _rollback = crate::probe::rollback();
+        if let Some(load) = self.state.borrow_mut().as_mut().and_then(|state| state.load.as_mut()) {
+            load.is_doomed = true; // LOAD-4: `end_load` rolls back
+            return Ok(());
+        }
         let state = self.state.borrow_mut().take().ok_or(Error::Aborted { txn: self.id })?;
         if let Err(forked) = self.db.lifetime.check_process() {
             std::mem::forget(state); // its locks and its records are the parent's (LIFE-3)
@@ -237,6 +242,7 @@ impl State {
         let undone = self.undo_in_steps(db, id, len);
         db.undo_pace.rolled_back((before - self.undo_len()) as u64, began.elapsed());
         self.note_undo(db);
+        self.forget_undone_savepoints();
         undone?;
         // A table may have been made or dropped in what was undone: look it up again when it is used again. A
         // cached tree that this transaction has dropped is forgotten at commit, so only what it still drops

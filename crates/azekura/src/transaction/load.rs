@@ -4,6 +4,7 @@ use azekura_base::{DurableLog, Lsn};
 use azekura_btree::{LoadOptions, LoadedPages, Loader, NoLocks, Tree, TreeError, WriteCtx};
 use azekura_lock::TableMode;
 
+use super::state::LoadMark;
 use super::{OpenTree, Transaction};
 use crate::Error;
 use crate::database::Shared;
@@ -21,10 +22,10 @@ impl Transaction {
     /// [`OpenTable::bulk_load`](crate::OpenTable::bulk_load).
     pub(crate) fn bulk_load(&self, open: &OpenTree, next: NextRow<'_>) -> Result<u64, Error> {
         let _load = crate::probe::bulk_load();
-        let before = self.state()?.undo_len();
+        let scope = LoadScope::begin(self, open)?;
         // The loader is gone, and with it all writes of its pages, before anything is undone (LOAD-4).
         let loaded = self.load_rows(open, next);
-        let rows = self.settle(before, loaded)?;
+        let rows = scope.end(loaded)?;
         self.state()?.write_count += 1; // cursors on the table hold that it is empty
         Ok(rows)
     }
@@ -49,6 +50,17 @@ impl Transaction {
         Ok(load.rows)
     }
 
+    /// The end of a load that began with so many entries in the undo log. What a rollback would have undone
+    /// meanwhile is undone now: the load's pages had writes on their way (LOAD-4).
+    fn end_load<T>(&self, before: usize, loaded: Result<T, Error>) -> Result<T, Error> {
+        let load = self.state.borrow_mut().as_mut().and_then(|state| state.load.take());
+        if load.is_some_and(|load| load.is_doomed) {
+            let rolled_back = self.roll_back().inspect_err(|_| drop(self.conflict.take()));
+            return rolled_back.and(loaded);
+        }
+        self.settle(before, loaded)
+    }
+
     /// Runs one step of a load with the transaction's log buffer and undo log.
     fn with_writer<T>(
         &self,
@@ -64,6 +76,40 @@ impl Transaction {
         drop(undo);
         state.write_count = writes;
         result
+    }
+}
+
+/// A load from its first look to its last: ends it also when the caller's rows panic, with the same undo as
+/// after an error.
+struct LoadScope<'t> {
+    tx: &'t Transaction,
+    before: usize,
+}
+
+impl<'t> LoadScope<'t> {
+    fn begin(tx: &'t Transaction, open: &OpenTree) -> Result<Self, Error> {
+        tx.check_time()?;
+        let mut state = tx.state()?;
+        if state.load.is_some() {
+            return Err(changed_by_rows(open));
+        }
+        let before = state.undo_len();
+        state.load = Some(LoadMark { undo_len: before, is_doomed: false });
+        Ok(Self { tx, before })
+    }
+
+    fn end<T>(self, loaded: Result<T, Error>) -> Result<T, Error> {
+        let (tx, before) = (self.tx, self.before);
+        std::mem::forget(self); // it has nothing to drop, and the load ends here
+        tx.end_load(before, loaded)
+    }
+}
+
+impl Drop for LoadScope<'_> {
+    fn drop(&mut self) {
+        let panicked = Error::Invalid("the rows of a bulk load panicked".into());
+        // The caller gets the panic; a transaction that cannot be undone is rolled back.
+        let _ = self.tx.end_load::<()>(self.before, Err(panicked));
     }
 }
 

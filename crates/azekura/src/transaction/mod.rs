@@ -75,7 +75,7 @@ impl Direction {
 #[derive(Clone, Copy, Debug)]
 pub struct Savepoint {
     txn: TxnId,
-    undo_len: usize,
+    number: u64,
 }
 
 /// A serializable transaction; made by [`Database::begin`](crate::Database::begin) or
@@ -83,14 +83,17 @@ pub struct Savepoint {
 ///
 /// Any number run at once, on any threads; one transaction can move between threads but is used by one at a
 /// time. Dropped without `commit` it is rolled back. A deadlock ends with [`Error::Deadlock`] in one of the
-/// transactions in it, which is then rolled back already.
+/// transactions in it, which is then rolled back already. A thread that has several open gets
+/// [`Error::SelfDeadlock`] where one of them would wait for another.
+#[must_use = "dropped without `commit` the transaction is rolled back"]
 pub struct Transaction {
     db: Use,
     id: TxnId,
-    durability: Durability,
+    durability: Cell<Durability>,
     /// `None` once it is over.
     state: RefCell<Option<Box<State>>>,
-    must_retry: Cell<bool>,
+    /// Why it was rolled back, if that was so that others could go on.
+    conflict: RefCell<Option<Error>>,
     /// Tables in which this transaction, or an earlier try of it, was a deadlock's victim because it asked
     /// for more on a row that it had read. A further try takes the write's lock when it reads there.
     upgrades: RefCell<Vec<TreeId>>,
@@ -108,11 +111,11 @@ impl Transaction {
     pub(crate) fn begin(db: Use) -> Result<Self, Error> {
         db.checkpoint_if_due()?;
         let (state, id) = State::begin(&db);
-        let durability = db.options.durability;
+        let durability = Cell::new(db.options.durability);
         let began = db.options.transaction_timeout.map(|_| Instant::now());
         let state = RefCell::new(Some(state));
-        let (must_retry, upgrades) = (Cell::new(false), RefCell::default());
-        Ok(Self { db, id, durability, state, must_retry, upgrades, began })
+        let (conflict, upgrades) = (RefCell::new(None), RefCell::default());
+        Ok(Self { db, id, durability, state, conflict, upgrades, began })
     }
 
     /// This transaction's number. Larger ones are younger, but for those that begin at about the same time.
@@ -122,8 +125,8 @@ impl Transaction {
     }
 
     /// Chooses what this transaction's commit waits for.
-    pub fn set_durability(&mut self, durability: Durability) {
-        self.durability = durability;
+    pub fn set_durability(&self, durability: Durability) {
+        self.durability.set(durability);
     }
 
     /// Bounds each later wait of this transaction for a lock, for a caller that can wait without a thread
@@ -152,6 +155,18 @@ impl Transaction {
         Ok(())
     }
 
+    /// Says that another thread may go on with this transaction and end it. A call that would wait for a
+    /// transaction which the same thread used last fails with [`Error::SelfDeadlock`], because the wait would
+    /// not end; for a detached transaction it waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Aborted`]: it is over.
+    pub fn detach_from_thread(&self) -> Result<(), Error> {
+        self.db.locks.detach(&mut self.state()?.locks);
+        Ok(())
+    }
+
     /// Whether another transaction waits for a lock of this one, or has waited since this one began: time to
     /// commit, for one that could go on. It may say so without reason. Costs a few loads.
     #[must_use]
@@ -173,16 +188,40 @@ impl Transaction {
         Ok(OpenTable::new(self, self.open_tree(table.name())?))
     }
 
-    /// A place to come back to with [`rollback_to`](Self::rollback_to).
+    /// A place to come back to with [`rollback_to`](Self::rollback_to), as often as the caller likes.
     ///
-    /// # Panics
+    /// A statement of several rows that fails in its midst leaves the rows before: take a savepoint first.
     ///
-    /// If the transaction is over.
-    #[must_use]
-    pub fn savepoint(&self) -> Savepoint {
-        let state = self.state.borrow();
-        let undo_len = state.as_ref().expect("a transaction that is over has no savepoints").undo_len();
-        Savepoint { txn: self.id, undo_len }
+    /// ```
+    /// # use azekura::{Database, Error, Table};
+    /// # const T: Table<u32, u32> = Table::new("t");
+    /// # fn main() -> Result<(), Error> {
+    /// # let db = Database::in_memory()?;
+    /// # let tx = db.begin()?;
+    /// # let keys = [1, 2];
+    /// # let has_room = |key| key < 2;
+    /// let before = tx.savepoint()?;
+    /// let table = tx.table(&T)?;
+    /// for key in keys {
+    ///     table.insert(&key, &0)?;
+    ///     if !has_room(key) {
+    ///         tx.rollback_to(before)?; // none of them
+    ///         break;
+    ///     }
+    /// }
+    /// assert_eq!(table.get(&1)?, None);
+    /// # tx.commit()
+    /// # }
+    /// ```
+    ///
+    /// While the rows of a bulk load come in, it is the place where the load began: nothing of the load shows
+    /// before its end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Aborted`]: the transaction is over.
+    pub fn savepoint(&self) -> Result<Savepoint, Error> {
+        Ok(Savepoint { txn: self.id, number: self.state()?.add_savepoint() })
     }
 
     /// Undoes every change made since `savepoint`. Locks stay.
@@ -192,14 +231,22 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a savepoint of another transaction, or one that a rollback went past; conflict
-    /// errors.
+    /// [`Error::Invalid`] for a savepoint of another transaction, for one that a rollback went past, and
+    /// while the rows of a bulk load come in; conflict errors.
     pub fn rollback_to(&self, savepoint: Savepoint) -> Result<(), Error> {
         self.check_time()?;
-        if savepoint.txn != self.id || savepoint.undo_len > self.state()?.undo_len() {
-            return Err(Error::Invalid("this savepoint is not one of this transaction as it is now".into()));
+        let state = self.state()?;
+        if state.load.is_some() {
+            return Err(Error::Invalid(
+                "a bulk load is running in this transaction; return to a savepoint after it".into(),
+            ));
         }
-        self.return_to(savepoint.undo_len).map_err(|error| self.fail(error))
+        let undo_len = state.undo_len_at(savepoint.number).filter(|_| savepoint.txn == self.id);
+        drop(state);
+        let undo_len = undo_len.ok_or_else(|| {
+            Error::Invalid("this savepoint is not one of this transaction as it is now".into())
+        })?;
+        self.return_to(undo_len).map_err(|error| self.fail(error))
     }
 
     /// Ends the transaction and makes it last. Returns when it is durable, or at once with
@@ -213,7 +260,7 @@ impl Transaction {
     /// reopening.
     pub fn commit(self) -> Result<(), Error> {
         let _commit = probe::commit();
-        let relaxed = self.durability == Durability::Relaxed;
+        let relaxed = self.durability.get() == Durability::Relaxed;
         let commit = self.commit_record()?;
         if relaxed { Ok(()) } else { self.db.wait_durable(commit) }
     }
@@ -264,7 +311,8 @@ impl Transaction {
         Ok(CommitTicket::quiet(&self.db, commit))
     }
 
-    /// Ends the transaction and undoes all of it. Dropping does the same, without telling what went wrong.
+    /// Ends the transaction and undoes all of it. Dropping does the same, without telling what went wrong. A
+    /// transaction that an error has rolled back already is left as it is.
     ///
     /// # Errors
     ///
@@ -272,7 +320,14 @@ impl Transaction {
     /// undo can go on: once there is room again if the disk was full ([`Error::LogFull`]), or when the store
     /// is opened anew.
     pub fn abort(self) -> Result<(), Error> {
-        self.roll_back()
+        if self.is_over() { self.db.lifetime.check_process() } else { self.roll_back() }
+    }
+
+    /// Whether an error of an earlier call has rolled the transaction back: then each call fails with
+    /// [`Error::Aborted`], and only dropping or aborting it is left.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.state.borrow().as_ref().is_none_or(|state| state.is_doomed())
     }
 
     /// For tests; before the first call.
@@ -301,9 +356,9 @@ impl Transaction {
         &self.db
     }
 
-    /// Whether this transaction was rolled back so that others could go on.
-    pub(crate) fn must_retry(&self) -> bool {
-        self.must_retry.get()
+    /// Why this transaction was rolled back, if that was so that others could go on.
+    pub(crate) fn take_conflict(&self) -> Option<Error> {
+        self.conflict.take()
     }
 
     /// Tables in which reads take the write's lock: given to the next try of this transaction.
@@ -336,7 +391,7 @@ impl Transaction {
 
     fn state(&self) -> Result<RefMut<'_, State>, Error> {
         self.db.lifetime.check_process()?;
-        RefMut::filter_map(self.state.borrow_mut(), |state| state.as_deref_mut())
+        RefMut::filter_map(self.state.borrow_mut(), |state| state.as_deref_mut().filter(|s| !s.is_doomed()))
             .map_err(|_| Error::Aborted { txn: self.id })
     }
 

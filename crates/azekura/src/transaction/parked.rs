@@ -40,6 +40,7 @@ impl Shared {
                 Ok(())
             }
             Err(error) => {
+                self.locks.detach(&mut state.locks); // no thread can end it by a call
                 self.parked.count.fetch_add(1, Relaxed);
                 self.parked.rollbacks.lock().push((id, state));
                 if self.wal.failure().is_some() {

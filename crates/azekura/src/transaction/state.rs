@@ -2,6 +2,9 @@
 //!
 //! - **STATE-1** A state in the pool holds no lock and is in no list: it is memory, and names of tables used
 //!   before with the tree that each had, to be believed only as `catalog` says.
+//! - **SAVE-1** A savepoint is in the list exactly while the undo log has not been shorter than at the
+//!   savepoint: what undoes entries takes out the savepoints behind the new end. Later entries may make the
+//!   log as long again, so a length alone does not name a place in it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,6 +42,15 @@ pub(super) struct TableSlot {
     pub(super) hint: Option<Hint>,
 }
 
+/// A bulk load that is running in a transaction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoadMark {
+    /// Entries of the undo log when the load began.
+    pub(super) undo_len: usize,
+    /// The transaction is to be rolled back as soon as the load has ended (LOAD-4).
+    pub(super) is_doomed: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct State {
     pub(super) locks: TxnLocks,
@@ -53,6 +65,11 @@ pub(crate) struct State {
     /// Tables dropped, to be forgotten by the cache at commit.
     pub(super) dropped: Vec<Arc<str>>,
     pub(super) write_count: u64,
+    /// The bulk load that is running.
+    pub(super) load: Option<LoadMark>,
+    /// The savepoints that can be returned to, with the entries of the undo log at each, ascending (SAVE-1).
+    pub(super) savepoints: Vec<(u64, usize)>,
+    newest_savepoint: u64,
     /// Record locks taken since the last try to lock the whole table, for escalation.
     pub(super) record_locks: Vec<(TreeId, usize)>,
     /// Memory for one encoded key, and for one encoded value.
@@ -93,6 +110,9 @@ impl State {
             table_modes: Vec::new(),
             dropped: Vec::new(),
             write_count: 0,
+            load: None,
+            savepoints: Vec::new(),
+            newest_savepoint: 0,
             record_locks: Vec::new(),
             key_buf: Vec::new(),
             value_buf: Vec::new(),
@@ -136,6 +156,8 @@ impl State {
         self.dropped.clear();
         self.record_locks.clear();
         self.write_count = 0;
+        self.load = None;
+        self.savepoints.clear();
         if let Some(state) = db.states.give(self) {
             db.locks.release_all(state.locks, None);
         }
@@ -154,6 +176,38 @@ impl State {
     /// Entries of the undo log.
     pub(super) fn undo_len(&self) -> usize {
         self.undo().log.len()
+    }
+
+    /// Returns `true` if the transaction is rolled back as soon as its bulk load has ended.
+    pub(super) fn is_doomed(&self) -> bool {
+        self.load.is_some_and(|load| load.is_doomed)
+    }
+
+    /// The number of a savepoint here. A bulk load that is running does not show before its end, so a
+    /// savepoint within it is one at its beginning.
+    pub(super) fn add_savepoint(&mut self) -> u64 {
+        let undo_len = self.load.map_or_else(|| self.undo_len(), |load| load.undo_len);
+        match self.savepoints.last() {
+            Some(&(number, len)) if len == undo_len => number,
+            _ => {
+                self.newest_savepoint += 1;
+                self.savepoints.push((self.newest_savepoint, undo_len));
+                self.newest_savepoint
+            }
+        }
+    }
+
+    /// Entries of the undo log at a savepoint that still can be returned to.
+    pub(super) fn undo_len_at(&self, savepoint: u64) -> Option<usize> {
+        let at = self.savepoints.binary_search_by_key(&savepoint, |&(number, _)| number).ok()?;
+        Some(self.savepoints[at].1)
+    }
+
+    /// Forgets the savepoints that lie behind the end of the undo log (SAVE-1).
+    pub(super) fn forget_undone_savepoints(&mut self) {
+        let undo_len = self.undo_len();
+        let kept = self.savepoints.partition_point(|&(_, len)| len <= undo_len);
+        self.savepoints.truncate(kept);
     }
 
     /// Whether an entry of the undo log is such.

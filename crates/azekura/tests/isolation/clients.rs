@@ -226,8 +226,10 @@ pub(crate) fn stage(acts: &[(usize, Act)], left_out: Option<LockPart>) -> (Repor
         ops.append(&mut session.ops);
         match result {
             Ok(()) => clients[who] = Some((running, tx, ops)),
-            Err(error) if error.kind() == ErrorKind::Conflict => {
+            // All clients are of one thread.
+            Err(error) if error.is_retryable() || matches!(error, Error::SelfDeadlock { .. }) => {
                 conflicts += 1;
+                drop(tx);
                 record(running, ops).aborted();
             }
             Err(error) => panic!("client {who}, {act:?}: {error}"),
@@ -369,7 +371,7 @@ fn end(rng: &mut StdRng, shape: Shape) -> End {
 /// Runs a plan once; `false` if it was rolled back for the sake of others.
 fn attempt(db: &Database, recorder: &Recorder, shape: Shape, plan: &[Step], end: End) -> Result<bool, Error> {
     let running = recorder.begin();
-    let mut tx = db.begin()?;
+    let tx = db.begin()?;
     if matches!(end, End::CommitRelaxed) {
         tx.set_durability(Durability::Relaxed);
     }
@@ -533,7 +535,7 @@ impl<'a> Session<'a> {
 
     /// Of what is rolled back, the reads stay true, but for those that saw what is not there any more.
     fn rolled_back(&mut self, steps: &[Step]) -> Result<(), Error> {
-        let (savepoint, start) = (self.tx.savepoint(), self.ops.len());
+        let (savepoint, start) = (self.tx.savepoint()?, self.ops.len());
         steps.iter().try_for_each(|step| self.step(step))?;
         let mut written = Vec::new();
         let done = self.ops.split_off(start);

@@ -209,6 +209,7 @@ impl Session {
             Open::Away { transaction: Box::new(cluster.begin(is_read_only)), deadline }
         } else {
             let tx = engine.db.begin().map_err(Failure::from)?;
+            tx.detach_from_thread().map_err(Failure::from)?; // any thread may run its next command
             Open::Live { tx: Box::new(tx), deadline, now_ms: engine.clock.now_ms(), is_read_only }
         };
         Ok(Reply::OK)
