@@ -14,7 +14,7 @@ use azekura_io::{FaultFs, Fs, MemFs};
 
 use crate::common::{self, Model};
 use crate::harm::{Harmed, harm, outdated, repair_silently};
-use crate::life::{DIR, Life, PAGE, open, read, write};
+use crate::life::{DIR, Life, PAGE, open, paths, read, write};
 use crate::mutate::Random;
 
 /// Damaged stores of an ordinary run.
@@ -213,4 +213,30 @@ fn an_old_image_of_a_single_page_never_panics() {
         }
     }
     println!("old images of single pages: {found} refused, {same} right all the same, {unfound} not found");
+}
+
+/// The pages of a bulk load are not in the log. A copy with a page file from before the load and a log from
+/// after it has former images in their places.
+#[test]
+fn a_page_file_from_before_a_bulk_load_and_a_log_from_after_it_are_refused() {
+    let files = MemFs::new();
+    let db = open(&(Arc::new(files.clone()) as _)).expect("creates");
+    let table = |number: u64| Table::<u64, [u8]>::named(format!("loaded {number}"));
+    let load = |number: u64| {
+        let rows = (0..300).map(|n: u64| (n, vec![number as u8; 500]));
+        db.transact(|tx| tx.table(&table(number))?.bulk_load(rows.clone())).expect("loads");
+    };
+    load(1);
+    db.transact(|tx| tx.drop_table(table(1).name()).map(drop)).expect("drops");
+    db.checkpoint().expect("writes");
+    let before = files.copied();
+    load(2);
+    let after = files.copied();
+    drop(db);
+    for path in paths(&before).iter().filter(|path| path.ends_with("CONTROL") || path.ends_with("pages")) {
+        write(&after, path, &read(&before, path));
+    }
+    let error = open(&(Arc::new(after) as _)).map(drop).expect_err("refused");
+    let told = "/db/pages is damaged at byte 0: older than the log";
+    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().starts_with(told), "{error}");
 }
