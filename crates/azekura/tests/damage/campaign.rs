@@ -26,6 +26,10 @@ fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
+pub(crate) fn runs() -> u64 {
+    from_env("AZEKURA_DAMAGE_RUNS", DEFAULT_RUNS)
+}
+
 fn life() -> &'static Life {
     static LIFE: OnceLock<Life> = OnceLock::new();
     LIFE.get_or_init(|| Life::live(11, 6))
@@ -99,7 +103,7 @@ fn judge(harmed: &Harmed, states: &[Model], writes: bool) -> Result<Option<Error
 
 #[test]
 fn a_campaign_of_damage_ends_in_right_contents_or_typed_errors() {
-    let (runs, first) = (from_env("AZEKURA_DAMAGE_RUNS", DEFAULT_RUNS), from_env("AZEKURA_DAMAGE_SEED", 0));
+    let (runs, first) = (runs(), from_env("AZEKURA_DAMAGE_SEED", 0));
     let (mut right, mut refused, mut wrong) = (0, BTreeMap::new(), Vec::new());
     for seed in first..first + runs {
         let random = &mut Random::new(seed);
@@ -193,7 +197,7 @@ fn an_old_image_of_a_single_page_never_panics() {
     let life = life();
     let path = format!("{DIR}/pages");
     let (mut found, mut unfound, mut same) = (0, 0, 0);
-    for seed in 0..from_env("AZEKURA_DAMAGE_RUNS", DEFAULT_RUNS) / 5 {
+    for seed in 0..runs() / 5 {
         let random = &mut Random::new(seed);
         let at = 1 + random.below(life.moments.len() - 1);
         let old = read(&life.moments[random.below(at)].files, path.as_ref());
