@@ -12,6 +12,8 @@ mod control_file;
 mod harm;
 #[path = "damage/life.rs"]
 mod life;
+#[path = "damage/live_copy.rs"]
+mod live_copy;
 #[path = "../../../fuzz/mutate.rs"]
 mod mutate;
 

@@ -14,7 +14,7 @@ use azekura_io::{FaultFs, Fs, MemFs};
 
 use crate::common::{self, Model};
 use crate::harm::{Harmed, harm, outdated, repair_silently};
-use crate::life::{DIR, Life, PAGE, open, read, write};
+use crate::life::{DIR, Life, PAGE, open, paths, read, write};
 use crate::mutate::Random;
 
 /// Damaged stores of an ordinary run.
@@ -24,6 +24,10 @@ const AFTER: Table<u64, [u8]> = Table::new("after");
 
 fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+pub(crate) fn runs() -> u64 {
+    from_env("AZEKURA_DAMAGE_RUNS", DEFAULT_RUNS)
 }
 
 fn life() -> &'static Life {
@@ -99,7 +103,7 @@ fn judge(harmed: &Harmed, states: &[Model], writes: bool) -> Result<Option<Error
 
 #[test]
 fn a_campaign_of_damage_ends_in_right_contents_or_typed_errors() {
-    let (runs, first) = (from_env("AZEKURA_DAMAGE_RUNS", DEFAULT_RUNS), from_env("AZEKURA_DAMAGE_SEED", 0));
+    let (runs, first) = (runs(), from_env("AZEKURA_DAMAGE_SEED", 0));
     let (mut right, mut refused, mut wrong) = (0, BTreeMap::new(), Vec::new());
     for seed in first..first + runs {
         let random = &mut Random::new(seed);
@@ -193,7 +197,7 @@ fn an_old_image_of_a_single_page_never_panics() {
     let life = life();
     let path = format!("{DIR}/pages");
     let (mut found, mut unfound, mut same) = (0, 0, 0);
-    for seed in 0..from_env("AZEKURA_DAMAGE_RUNS", DEFAULT_RUNS) / 5 {
+    for seed in 0..runs() / 5 {
         let random = &mut Random::new(seed);
         let at = 1 + random.below(life.moments.len() - 1);
         let old = read(&life.moments[random.below(at)].files, path.as_ref());
@@ -213,4 +217,30 @@ fn an_old_image_of_a_single_page_never_panics() {
         }
     }
     println!("old images of single pages: {found} refused, {same} right all the same, {unfound} not found");
+}
+
+/// The pages of a bulk load are not in the log. A copy with a page file from before the load and a log from
+/// after it has former images in their places.
+#[test]
+fn a_page_file_from_before_a_bulk_load_and_a_log_from_after_it_are_refused() {
+    let files = MemFs::new();
+    let db = open(&(Arc::new(files.clone()) as _)).expect("creates");
+    let table = |number: u64| Table::<u64, [u8]>::named(format!("loaded {number}"));
+    let load = |number: u64| {
+        let rows = (0..300).map(|n: u64| (n, vec![number as u8; 500]));
+        db.transact(|tx| tx.table(&table(number))?.bulk_load(rows.clone())).expect("loads");
+    };
+    load(1);
+    db.transact(|tx| tx.drop_table(table(1).name()).map(drop)).expect("drops");
+    db.checkpoint().expect("writes");
+    let before = files.copied();
+    load(2);
+    let after = files.copied();
+    drop(db);
+    for path in paths(&before).iter().filter(|path| path.ends_with("CONTROL") || path.ends_with("pages")) {
+        write(&after, path, &read(&before, path));
+    }
+    let error = open(&(Arc::new(after) as _)).map(drop).expect_err("refused");
+    let told = "/db/pages is damaged at byte 0: older than the log";
+    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().starts_with(told), "{error}");
 }
