@@ -5,8 +5,8 @@
 //! transactions cannot change a row that the cursor has shown, or a row that this transaction has written.
 //!
 //! - **OWN-1** `originals` has each row in the cursor's rest that entries `mark..seen` of the log changed.
-//! - **OWN-2** Entries below `mark` are those of the time when the cursor was made. A rollback that takes them
-//!   away ends the cursor.
+//! - **OWN-2** Entries below `mark` are those of the time when the cursor was made. A rollback that takes
+//!   them away ends the cursor.
 
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
@@ -44,7 +44,7 @@ pub(crate) enum ShownRow {
 #[derive(Debug)]
 pub(crate) struct Undone;
 
-/// What the transaction wrote since a cursor was made, as far as the cursor has rows to come.
+/// The writes of a transaction since a cursor was made, as far as the cursor has rows to come.
 #[derive(Debug, Default)]
 pub(crate) struct OwnWrites {
     mark: usize,
@@ -61,7 +61,7 @@ impl OwnWrites {
         Self { mark, seen: mark, shrink_count, ..Self::default() }
     }
 
-    /// Whether there is nothing to take back.
+    /// Returns whether there is nothing to take back.
     pub(crate) fn is_empty(&self) -> bool {
         self.originals.is_empty() && !self.was_loaded
     }
@@ -71,7 +71,7 @@ impl OwnWrites {
         self.mark
     }
 
-    /// Whether entries were taken off the log since it was last looked at; fails if the cursor ends by that.
+    /// Returns whether entries were taken off the log since the last look; fails if that ends the cursor.
     pub(crate) fn is_shrunk(&self, undo: &UndoLog) -> Result<bool, Undone> {
         match undo.shortest_since(self.shrink_count) {
             Some(len) if len < self.mark => Err(Undone),
