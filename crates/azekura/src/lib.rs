@@ -33,6 +33,7 @@
 //! | [`transaction`](Transaction) | locks, undo, commit |
 //! | [`table`](Table), [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
 //! | [`snapshot`](Snapshot) | reading the store as it was at one moment, without locks |
+//! | `own_writes` | what a cursor takes back of the writes made since |
 //! | `queue` | rows taken to be changed or removed, by many consumers |
 //! | [`key`](Key), [`value`](Value) | encodings; keys keep their order |
 //! | `locking` | which locks, and why they make transactions serializable |
@@ -56,6 +57,7 @@ mod lifetime;
 mod locking;
 mod memory_limit;
 mod options;
+mod own_writes;
 mod probe;
 mod queue;
 mod range;

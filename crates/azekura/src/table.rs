@@ -292,7 +292,33 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
 
     /// The rows whose keys lie in `range`, in key order; from both ends.
     ///
-    /// Rows are read and locked a few at a time as the iterator moves. For text and byte keys write the
+    /// The iterator shows the table as this transaction had it when the iterator was made. So rows that the
+    /// transaction inserts, changes or removes while it iterates are shown as they were: a loop that moves
+    /// rows ahead ends. Rows are read and locked a few at a time as the iterator moves; what another
+    /// transaction commits before the iterator comes to it is shown as committed. A rollback to a savepoint
+    /// from before the iterator ends it with [`Error::Invalid`].
+    ///
+    /// ```
+    /// # use azekura::{Database, Error, Table};
+    /// const PLACES: Table<u64, str> = Table::new("places");
+    /// # fn main() -> Result<(), Error> {
+    /// # let db = Database::in_memory()?;
+    /// db.transact(|tx| {
+    ///     let places = tx.table(&PLACES)?;
+    ///     places.insert(&1, "first")?;
+    ///     places.insert(&2, "second")?;
+    ///     for row in places.iter() {
+    ///         let (place, name) = row?;
+    ///         places.remove(&place)?;
+    ///         places.insert(&(place + 10), &name)?; // not met again
+    ///     }
+    ///     assert_eq!(places.iter().map(|row| Ok(row?.0)).collect::<Result<Vec<_>, Error>>()?, [11, 12]);
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// For text and byte keys write the
     /// bounds as `"a".."b"` or `b"a".as_slice()..`; for all rows use [`iter`](Self::iter).
     pub fn range<Q: Borrow<K>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
         Range::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range), ScanLocks::default())

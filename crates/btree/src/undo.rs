@@ -223,6 +223,11 @@ pub struct UndoLog {
     bytes: Vec<u8>,
     starts: Vec<usize>,
     pub(crate) writer: WriterVersions,
+    /// Number of times that entries were taken off the end since the log was cleared.
+    shrink_count: u64,
+    /// Of the times when that happened, those after which the log was never shorter: number and length, both
+    /// ascending.
+    shrinks: Vec<(u64, usize)>,
 }
 
 impl UndoLog {
@@ -294,7 +299,24 @@ impl UndoLog {
         if let Some(&start) = self.starts.get(len) {
             self.bytes.truncate(start);
             self.starts.truncate(len);
+            self.shrink_count += 1;
+            while self.shrinks.pop_if(|shrink| shrink.1 >= len).is_some() {}
+            self.shrinks.push((self.shrink_count, len));
         }
+    }
+
+    /// Number of times that entries were taken off the end; other entries may have replaced them since.
+    #[must_use]
+    pub const fn shrink_count(&self) -> u64 {
+        self.shrink_count
+    }
+
+    /// The least number of entries since [`shrink_count`](Self::shrink_count) was `count`; `None` if none has
+    /// been taken off since.
+    #[must_use]
+    pub fn shortest_since(&self, count: u64) -> Option<usize> {
+        let later = self.shrinks.partition_point(|&(number, _)| number <= count);
+        self.shrinks.get(later).map(|&(_, len)| len)
     }
 
     /// Forgets all entries and keeps the memory.
@@ -302,6 +324,8 @@ impl UndoLog {
         self.bytes.clear();
         self.starts.clear();
         self.writer.clear();
+        self.shrinks.clear();
+        self.shrink_count = 0;
     }
 
     /// The entries, oldest first.
@@ -375,6 +399,33 @@ mod tests {
             [UndoOp::EmptyTree { tree, covers: u64::MAX, settled: 5 }]
         );
         assert!(log.deferred_frees().is_empty());
+    }
+
+    #[test]
+    fn the_log_knows_how_short_it_was_since_a_moment() {
+        let tree = Tree { id: TreeId(7), root: PageId(300) };
+        let (mut log, mut state) = (UndoLog::new(), 1_u64);
+        // Length after each change, and the count of shrinks then.
+        let mut history = vec![(0, 0)];
+        for _ in 0..2000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            match (state >> 33) % 5 {
+                0 | 1 => (0..(state >> 40) % 4).for_each(|_| log.pop()),
+                _ => log.push(&UndoOp::KeepTree { tree }),
+            }
+            history.push((log.len(), log.shrink_count()));
+            for (i, &(_, count)) in history.iter().enumerate() {
+                let is_later = |&&(_, later): &&(usize, u64)| later > count;
+                if history[i..].iter().any(|later| is_later(&later)) {
+                    let least = history.iter().filter(is_later).map(|&(len, _)| len).min();
+                    assert_eq!(log.shortest_since(count), least, "since {count}");
+                } else {
+                    assert_eq!(log.shortest_since(count), None);
+                }
+            }
+        }
+        log.clear();
+        assert_eq!((log.shrink_count(), log.shortest_since(0)), (0, None));
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Rows: the locks that each call takes before it touches the tree.
 
-use azekura_btree::{Env, LeafBatch, Outcome, PutMode, Scan, Tree, TreeError, WriteCtx, Written};
+use azekura_btree::{Env, LeafBatch, Outcome, PutMode, Scan, Tree, TreeError, UndoOp, WriteCtx, Written};
 use azekura_lock::{KeyMode, KeyRef, TableMode};
 
 use super::{Direction, OpenTree, State, Transaction, WriteKind};
 use crate::Error;
 use crate::active::SharedUndo;
+use crate::catalog::CATALOG;
 use crate::locking::{LockPart, OperationLocks, Purpose, ScanLocks, Wanted};
+use crate::own_writes::OwnWrites;
 use crate::range::ByteBounds;
 
 impl Transaction {
@@ -250,11 +252,64 @@ impl Transaction {
         Ok(())
     }
 
+    /// The tree of a table, locked so that a cursor can lock its rows; `None` if there is no such table.
+    pub(crate) fn resolve_to_scan(&self, open: &OpenTree, locks: ScanLocks) -> Result<Option<Tree>, Error> {
+        self.resolve(open, locks.table())
+    }
+
+    /// The tree of a table as far as it is known, own writes from now on, and their count so far.
+    pub(crate) fn for_cursor(&self, open: &OpenTree) -> (Option<Tree>, OwnWrites, u64) {
+        match self.state() {
+            Ok(state) => {
+                let tree = state.slots[open.slot].tree;
+                (tree, OwnWrites::since(&state.undo().log), state.write_count)
+            }
+            Err(_) => (None, OwnWrites::default(), u64::MAX),
+        }
+    }
+
+    /// Brings the own writes of a cursor up to date.
+    pub(crate) fn look_at_own(
+        &self,
+        own: &mut OwnWrites,
+        tree: Tree,
+        rest: &ByteBounds,
+    ) -> Result<(), Error> {
+        own.look(&self.state()?.undo().log, tree, rest).map_err(|_| cursor_is_undone())
+    }
+
+    /// Returns whether something was undone since the cursor of `own` looked last; fails if that had been
+    /// done before the cursor was made.
+    pub(crate) fn is_rolled_back_since(&self, own: &OwnWrites) -> Result<bool, Error> {
+        own.is_shrunk(&self.state()?.undo().log).map_err(|_| cursor_is_undone())
+    }
+
+    /// Fails if this transaction dropped the table after the cursor of `own` was made.
+    pub(crate) fn check_not_dropped(&self, open: &OpenTree, own: &OwnWrites) -> Result<(), Error> {
+        let state = self.state()?;
+        if state.dropped.is_empty() {
+            return Ok(());
+        }
+        let undo = state.undo();
+        let row = open.name().as_bytes();
+        let is_drop = |op| matches!(op, UndoOp::PutBack { tree, key, .. } if tree == CATALOG && key == row);
+        let is_dropped = (own.mark()..undo.log.len()).filter_map(|i| undo.log.get(i)).any(is_drop);
+        drop(undo);
+        drop(state);
+        if is_dropped {
+            let table = open.name();
+            return Err(Error::Invalid(format!(
+                "table {table:?} was dropped before an iterator over it had read its first row"
+            )));
+        }
+        Ok(())
+    }
+
     /// The next rows of `bounds` from one end, locked, `max` at most; says whether they are the last. `scan`
     /// is where the rows before them ended, or `None` for a beginning.
     pub(crate) fn scan(
         &self,
-        (open, mut locks): (&OpenTree, ScanLocks),
+        (tree, mut locks): (Tree, ScanLocks),
         bounds: &ByteBounds,
         scan: &mut Option<Scan>,
         direction: Direction,
@@ -262,14 +317,11 @@ impl Transaction {
         found: &mut LeafBatch,
     ) -> Result<bool, Error> {
         let _scan = crate::probe::scan();
-        let Some(tree) = self.resolve(open, locks.table())? else {
-            found.clear();
-            return Ok(true);
-        };
+        self.check_time()?;
         if locks.purpose == Purpose::Read && self.reads_for_update(tree) {
             locks.purpose = Purpose::Remove;
-            self.lock_table(tree, locks.table())?;
         }
+        self.lock_table(tree, locks.table())?;
         self.escalate(tree, 0, locks.whole_table())?;
         let scan = scan.get_or_insert_with(|| bounds.scan(tree));
         let mut state = self.state()?;
@@ -300,4 +352,10 @@ impl Transaction {
         }
         Ok(())
     }
+}
+
+fn cursor_is_undone() -> Error {
+    Error::Invalid(
+        "a rollback to a savepoint took back what an iterator over rows began with; make a new one".into(),
+    )
 }
