@@ -1,6 +1,7 @@
 //! Opening a store and finding a table in it, with messages that say what to do next.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use azekura::{Builder, Database, Error, OpenTable, Table, Transaction};
@@ -23,6 +24,11 @@ impl StoreArguments {
     /// Opens the store at `path`, or makes one there.
     pub(crate) fn open_or_create(&self, path: &Path) -> Result<Database> {
         Ok(self.builder().open(path)?)
+    }
+
+    /// The same with a log that is synced once per interval, if there is one.
+    pub(crate) fn open_or_create_synced(&self, path: &Path, interval: Option<Duration>) -> Result<Database> {
+        Ok(self.builder().log_sync_interval(interval).open(path)?)
     }
 
     /// Opens the store at `path`; creates nothing.

@@ -50,6 +50,7 @@
 
 #![forbid(unsafe_code)]
 
+mod clock_offset;
 mod error;
 pub mod frame;
 mod id;
@@ -69,6 +70,7 @@ pub mod store;
 pub mod tcp;
 mod world;
 
+pub use clock_offset::ClockOffset;
 pub use error::{Error, FrameError, StoreError};
 pub use id::{LogicalPageId, PageNo, PeId, Pointer};
 pub use index::{BuildOptions, Built, PageCopy, build};

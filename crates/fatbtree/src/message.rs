@@ -397,5 +397,8 @@ pub enum Message {
         list: ListMark,
     },
     /// The sender is alive.
-    Heartbeat,
+    Heartbeat {
+        /// The time of its application, in milliseconds since 1970, if that has one.
+        clock_ms: Option<u64>,
+    },
 }

@@ -66,6 +66,9 @@ pub struct Options {
     /// node is down after [`MISSED_HEARTBEATS`](crate::MISSED_HEARTBEATS) intervals without a message of it,
     /// until the next one comes.
     pub heartbeat_interval: Option<Duration>,
+    /// Most that the clocks of two nodes may differ; beyond it they refuse each other. Of an application that
+    /// judges rows by the time.
+    pub max_clock_offset: Duration,
     /// How often a decision about a move is asked for, or told again.
     pub remind_interval: Duration,
     /// A transaction that is open for so long is rolled back.
@@ -92,6 +95,7 @@ impl Default for Options {
             read_timeout: Duration::from_millis(500),
             move_timeout: Duration::from_secs(2),
             heartbeat_interval: Some(Duration::from_millis(500)),
+            max_clock_offset: Duration::from_secs(2),
             remind_interval: Duration::from_millis(200),
             open_timeout: Duration::from_secs(10),
             most_open: 256,

@@ -23,7 +23,8 @@ const CLUSTER: u64 = 0x11;
 /// The node under test, and the one that the test plays.
 const NODE: PeId = PeId(0);
 const PLAYED: PeId = PeId(1);
-const ME: Identity = Identity { cluster: CLUSTER, pe: PLAYED, epoch: 1, store: STORE, list: NO_LIST };
+const ME: Identity =
+    Identity { cluster: CLUSTER, pe: PLAYED, epoch: 1, store: STORE, list: NO_LIST, clock_ms: 0 };
 /// It says nothing of the list that it goes by.
 const NO_LIST: ListMark = ListMark { version: 0, digest: 0 };
 const STORE: Credentials = Credentials { birth: 5, is_settled: true, is_loss_accepted: false };
@@ -234,7 +235,7 @@ fn a_node_that_is_connected_and_silent_is_down_until_it_is_heard_again() {
         let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
         let mut to_node = come_in(&node).await;
         let mut from_node = be_called(&listener).await;
-        to_node.write_all(&said(&Message::Heartbeat)).await.expect("it takes it");
+        to_node.write_all(&said(&Message::Heartbeat { clock_ms: None })).await.expect("it takes it");
         let ask = |patiently| {
             let handle = node.handle();
             tokio::task::spawn_blocking(move || ask_for_its_key(&handle, patiently))
@@ -246,7 +247,7 @@ fn a_node_that_is_connected_and_silent_is_down_until_it_is_heard_again() {
 
         let asked = ask(true);
         loop {
-            to_node.write_all(&said(&Message::Heartbeat)).await.expect("it takes it");
+            to_node.write_all(&said(&Message::Heartbeat { clock_ms: None })).await.expect("it takes it");
             let mut head = [0; 4];
             from_node.read_exact(&mut head).await.expect("it goes on");
             let mut body = vec![0; frame::length(head).expect("a frame")];

@@ -6,10 +6,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// What each connection may hold without asking.
+/// Bytes that each connection may hold without asking.
 pub(crate) const FREE_BYTES: usize = 64 << 10;
 
-/// What all connections hold beyond their free bytes.
+/// Bytes that all connections hold, of those with more than their free ones.
 #[derive(Debug, Default)]
 pub(crate) struct Budget(AtomicUsize);
 

@@ -101,8 +101,7 @@ impl Node {
             }
             Message::LeftNoted { pe } => self.left_noted(from, pe),
             Message::List { list } => self.heard_of_list(from, list),
-            // Heard already.
-            Message::Heartbeat => {}
+            Message::Heartbeat { clock_ms } => self.heard_clock(from, clock_ms),
             Message::Couple { find, way } => {
                 self.spawn(|node| Box::pin(async move { node.couple(find, way).await }));
             }

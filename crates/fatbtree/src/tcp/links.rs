@@ -199,6 +199,8 @@ impl Links {
                 return;
             }
             let called = tokio::time::timeout(CALL_TIMEOUT, self.call(link, node)).await;
+            // LINK-4: it has come since. A clock that is off is told at once.
+            let has_come = link.comings.get() != comings;
             let state = match called {
                 Ok(Ok(stream)) => {
                     if link.rise() > 1
@@ -214,8 +216,8 @@ impl Links {
                     }
                     LinkState::Lost(format!("the connection ended: {ended}"))
                 }
-                // LINK-4: it has come since.
-                _ if link.comings.get() != comings => continue,
+                Ok(Err(error @ HandshakeError::Clock(..))) => LinkState::Down(tell(&error)),
+                _ if has_come => continue,
                 Ok(Err(error)) => LinkState::Down(tell(&error)),
                 Err(_) => LinkState::Down(format!("no answer within {CALL_TIMEOUT:?}")),
             };
@@ -237,13 +239,21 @@ impl Links {
         care(&stream)?;
         // Epochs differ once machines take PEs over; until then all are at the same.
         let node = node.upgrade().ok_or_else(|| io::Error::other("this node is stopping"))?;
-        let me = Identity { store: node.credentials(), list: node.list(), ..self.me };
-        let shown =
+        let asked_ms = node.clock_ms();
+        let me = Identity { store: node.credentials(), list: node.list(), clock_ms: asked_ms, ..self.me };
+        let (shown, clock_ms) =
             handshake::call(&mut stream, me, link.pe, me.epoch, &self.key).await.inspect_err(|error| {
                 if let HandshakeError::Displaced(witness) = error {
                     node.displaced(*witness);
                 }
             })?;
+        // Of two nodes that judge rows by the time.
+        let offset = (asked_ms > 0 && clock_ms > 0)
+            .then(|| node.judge_clock(clock_ms, (asked_ms, node.clock_ms())))
+            .flatten();
+        if let Some(offset) = offset {
+            return Err(HandshakeError::Clock(link.pe, offset));
+        }
         if !node.admits(link.pe, shown).await {
             return Err(HandshakeError::OtherStore(link.pe));
         }

@@ -102,7 +102,8 @@ impl Door {
 
     async fn show_in(&self, mut stream: TcpStream) -> Result<(TcpStream, PeId), HandshakeError> {
         care(&stream)?;
-        let me = Identity { store: self.node.credentials(), list: self.node.list(), ..self.me };
+        let (store, list) = (self.node.credentials(), self.node.list());
+        let me = Identity { store, list, clock_ms: self.node.clock_ms(), ..self.me };
         let is_member = |pe| self.links.is_member(pe);
         let admits = async |pe, shown| self.node.admits(pe, shown).await;
         let shaking = handshake::answer(&mut stream, me, &self.key, is_member, admits);

@@ -4,12 +4,12 @@
 //! |---|---|
 //! | one | one transaction at its owner |
 //! | several, at one node | one transaction there, all their leaves locked |
-//! | several, at several nodes | `MGET`, `EXISTS`, `TOUCH`, `DEL`, `UNLINK`: key by key; others: `CROSSNODE` |
+//! | at several nodes | `MGET`, `EXISTS`, `TOUCH`, `DEL`, `UNLINK`: key by key; others: `CROSSNODE` |
 //! | all of a range | leaf by leaf (`scan`) |
 //!
-//! - **GATEWAY-1** A request that removes keys of several nodes first asks for all of their leaves: if an owner
-//!   cannot be reached, nothing is changed (`UNAVAIL`). If it fails later, the error tells how many keys were
-//!   removed (`PARTIAL`).
+//! - **GATEWAY-1** A request that removes keys of several nodes first asks for all of their leaves: if an
+//!   owner cannot be reached, nothing is changed (`UNAVAIL`). If it fails later, the error tells how many
+//!   keys were removed (`PARTIAL`).
 //!
 //! Requests that a client has sent without waiting go together as far as they may (`flight`).
 //!

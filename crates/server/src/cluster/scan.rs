@@ -280,7 +280,8 @@ fn rest_of(
 mod tests {
     use super::*;
 
-    /// Two leaves, cut at `m`, of two keys each. The owner of the second fails at the steps that `fails` names.
+    /// Two leaves, cut at `m`, of two keys each. The owner of the second fails at the steps that `fails`
+    /// names.
     fn legs<'a>(
         removed: &'a RefCell<u64>,
         fails: impl Fn(With) -> bool + 'a,

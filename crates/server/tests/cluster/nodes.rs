@@ -1,8 +1,9 @@
 //! Nodes of a cluster in this process, over loopback TCP, each with a store in memory or on disk.
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use azekura::Database;
@@ -20,6 +21,8 @@ pub(crate) struct Nodes {
     options: Options,
     transaction_timeout: Duration,
     databases: Vec<Database>,
+    /// One for all, until a test separates one.
+    clocks: Vec<Arc<AtomicU64>>,
     servers: Vec<Option<Server>>,
 }
 
@@ -60,9 +63,11 @@ impl Nodes {
         // A machine that is busy with other tests may keep a node from saying anything for long.
         options.heartbeat_interval = None;
         change(&mut options);
+        let now_ms = Arc::new(AtomicU64::new(BEGAN_MS));
         let mut nodes = Self {
+            clocks: shares.iter().map(|_| Arc::clone(&now_ms)).collect(),
             members,
-            now_ms: Arc::new(AtomicU64::new(BEGAN_MS)),
+            now_ms,
             options,
             transaction_timeout,
             databases: shares.iter().map(|_| Database::in_memory().unwrap()).collect(),
@@ -109,10 +114,27 @@ impl Nodes {
         cluster.node = self.options.clone();
         let mut options = ServerOptions::default();
         options.listen = "127.0.0.1:0".parse().unwrap();
-        options.clock = Clock::Manual(Arc::clone(&self.now_ms));
+        options.clock = Clock::Manual(Arc::clone(&self.clocks[node]));
+        options.metrics = Some("127.0.0.1:0".parse().unwrap());
         options.transaction_timeout = self.transaction_timeout;
         options.cluster = Some(cluster);
         self.servers[node] = Some(Server::start(self.databases[node].clone(), options).unwrap());
+    }
+
+    /// Gives a node, from its next start on, a clock of its own that tells the same time at first.
+    pub(crate) fn separate_clock(&mut self, node: usize) -> Arc<AtomicU64> {
+        self.clocks[node] = Arc::new(AtomicU64::new(self.now_ms.load(SeqCst)));
+        Arc::clone(&self.clocks[node])
+    }
+
+    /// A page of the port of metrics, with its head.
+    pub(crate) fn page(&self, node: usize, path: &str) -> String {
+        let address = self.servers[node].as_ref().unwrap().metrics_address().unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
     }
 
     pub(crate) fn database(&self, node: usize) -> Database {

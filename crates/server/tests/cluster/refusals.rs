@@ -50,7 +50,7 @@ fn introduce_by_list(
             false => 0,
         };
         let store = Credentials { birth, is_settled: true, is_loss_accepted: false };
-        let me = Identity { cluster, pe: PeId(pe), epoch: 1, store, list };
+        let me = Identity { cluster, pe: PeId(pe), epoch: 1, store, list, clock_ms: 0 };
         handshake::call(&mut shaken, me, PeId(0), 1, &AuthKey::new(key).unwrap()).await?;
         Ok::<_, HandshakeError>(())
     })?;
