@@ -15,8 +15,12 @@ fn analysis(program: &Path, arguments: &[&str], operation: Option<&str>) -> Anal
 }
 
 fn judge(kind: &'static str, operation: &str, right: fn(&Analysis) -> bool) {
+    judge_program("signals", kind, operation, right);
+}
+
+fn judge_program(name: &'static str, kind: &'static str, operation: &str, right: fn(&Analysis) -> bool) {
     let mut programs = turn();
-    let program = build("signals", &mut programs);
+    let program = build(name, &mut programs);
     let mut said = String::new();
     let mut disturbed = true;
     for _ in 0..3 {
@@ -57,6 +61,11 @@ fn a_queue_that_others_fill_is_no_lock_and_its_waits_are_told() {
         };
         accuses_no_lock(a) && told
     });
+}
+
+#[test]
+fn a_mutex_of_iso_c_is_named() {
+    judge_program("iso", "", "clerk", |a| accuses(a, "ledger_mutex, mutex, waited for in clerk"));
 }
 
 /// Four threads of CPython behind one `threading.Lock`, which sleeps while it is held.
