@@ -1,4 +1,4 @@
-//! What this library knows of the calling thread: 64 bytes at a fixed distance from the thread pointer.
+//! This library's state of the calling thread: 64 bytes at a fixed distance from the thread pointer.
 //!
 //! Rust's `thread_local!` in a library that is loaded goes through `__tls_get_addr`, which may call the
 //! program's `malloc` after a `dlopen`; with a destructor it calls `__cxa_thread_atexit_impl`, which calls
@@ -84,13 +84,13 @@ pub(crate) fn local() -> &'static Local {
     unsafe { &*block }
 }
 
-/// Whether this thread is inside of ours.
+/// Answers whether this thread is inside of ours.
 #[inline]
 pub(crate) fn is_quiet() -> bool {
     local().quiet.get()
 }
 
-/// Runs `f`, whose calls are passed on unseen (HOOK-3), and leaves `errno` as it was (HOOK-1).
+/// Runs `f`, of which all calls are passed on unseen (HOOK-3), and leaves `errno` as it was (HOOK-1).
 #[inline]
 pub(crate) fn quietly<R>(f: impl FnOnce() -> R) -> R {
     // SAFETY: the C library gives the address of this thread's errno, which is good while the thread lives.

@@ -41,9 +41,17 @@ struct Held {
     begin: u64,
     site: u32,
     flags: u8,
+    /// See [`is_signal`].
+    is_signal: bool,
 }
 
-const NONE: Held = Held { object: 0, begin: 0, site: 0, flags: 0 };
+const NONE: Held = Held { object: 0, begin: 0, site: 0, flags: 0, is_signal: false };
+
+/// Answers whether a thread need not let go of such an object: another one may signal it. That its waiter
+/// signals it itself shows that it is used as a lock (crates/record decides).
+fn is_signal(called: Called) -> bool {
+    matches!(called, Called::Semaphore | Called::Condition | Called::Futex)
+}
 
 const _: () = assert!(size_of::<Thread>() <= area::SLOT_HEAD - area::OWN_AT && align_of::<Thread>() <= 64);
 
@@ -60,6 +68,7 @@ pub(crate) fn join(session: &Session, command: u32, is_first: bool) -> *mut Thre
     missed.fetch_sub(u32::from(!is_first), Relaxed);
     let (slot, header) = (area.slot(index), area.header());
     slot.counters.reset();
+    // Relaxed: what is stored below is told by the slot's state.
     let tag = header.tags.fetch_add(1, Relaxed) + 1;
     let cpu = match header.cpu.load(Relaxed) {
         n if n == CpuSource::Rseq as u32 => CpuSource::Rseq,
@@ -69,11 +78,13 @@ pub(crate) fn join(session: &Session, command: u32, is_first: bool) -> *mut Thre
     let operation = sites::operation(&area, if start == 0 { MAIN } else { start as u64 });
     let time: TimeSource = time_source();
     let track = Track::new(time, cpu, Producer::new(area.ring(index)));
+    // Relaxed: as above.
     slot.command.store(command, Relaxed);
     slot.os_id.store(thread_id(), Relaxed);
     slot.tag.store(tag, Relaxed);
     slot.process.store(session.process_index() as u32, Relaxed);
     slot.owner.store(session.owner(), Relaxed);
+    // Relaxed: as above.
     slot.cpu.store(track.cpu_source() as u32, Relaxed);
     slot.end.iter().for_each(|word| word.store(0, Relaxed));
     put_name(slot);
@@ -91,7 +102,7 @@ pub(crate) fn join(session: &Session, command: u32, is_first: bool) -> *mut Thre
     thread
 }
 
-/// Claims a slot whose memory exists.
+/// Claims a slot that has memory.
 fn claim(area: &Area, process: u32) -> Option<usize> {
     let header = area.header();
     // Acquire: pairs with the Release in `Area::grow` (AREA-3).
@@ -100,7 +111,7 @@ fn claim(area: &Area, process: u32) -> Option<usize> {
     let claimed = u64::from(process) << 32 | state::CLAIMED;
     (0..ready).map(|i| (hint + i) % ready).find(|&index| {
         let word = area.state(index);
-        // AcqRel: pairs with the Release with which the recorder freed it, whose reads are over.
+        // AcqRel: pairs with the Release by which the recorder freed it after its last read.
         word.load(Relaxed) == state::FREE
             && word.compare_exchange(state::FREE, claimed, AcqRel, Relaxed).is_ok()
     })
@@ -123,7 +134,7 @@ impl Thread {
         site
     }
 
-    /// It ends. The waiter now holds the resource, and others may be waiting for it: no anchor now.
+    /// The wait ends. The waiter now holds the resource, and others may be waiting for it: no anchor now.
     pub(crate) fn end_wait(&mut self, site: u32, object: usize) {
         let event = self.event(EventKind::WaitEnd, site, object as u64);
         self.track.record(When::Later, event);
@@ -139,7 +150,7 @@ impl Thread {
         self.track.watch()
     }
 
-    /// Whether the thread left its processor since.
+    /// Answers whether the thread left its processor since.
     pub(crate) fn has_left(&self) -> bool {
         self.track.has_left()
     }
@@ -172,14 +183,33 @@ impl Thread {
         }
         let drawn = self.lot.draw_next() | if waited { WAITED } else { 0 };
         local.holds_left.set(self.lot.until());
+        if drawn == 0 {
+            return;
+        }
+        let is_signal = is_signal(called);
+        self.forget_signal(object as u64, is_signal);
         let count = local.held.get() as usize;
-        if drawn == 0 || count >= HOLDS {
+        if count >= HOLDS {
             return;
         }
         let flags = drawn | if mode == HoldMode::Shared { SHARED } else { 0 };
         let site = sites::site(&self.area, called, from);
-        self.held[count] = Held { object: object as u64, begin: self.track.ticks(), site, flags };
+        let begin = self.track.ticks();
+        self.held[count] = Held { object: object as u64, begin, site, flags, is_signal };
         local.held.set(count as u32 + 1);
+    }
+
+    /// Makes room: a signal that was taken again, or one of another object if there is no place left, was not
+    /// passed on by this thread.
+    fn forget_signal(&mut self, object: u64, is_taken_again: bool) {
+        let local = local();
+        let count = (local.held.get() as usize).min(HOLDS);
+        let is_full = count == HOLDS;
+        let is_old = |held: &Held| held.is_signal && (is_full || (is_taken_again && held.object == object));
+        if let Some(index) = self.held[..count].iter().position(is_old) {
+            self.held.copy_within(index + 1..count, index);
+            local.held.set(count as u32 - 1);
+        }
     }
 
     /// The lock at `object` was let go.

@@ -53,7 +53,7 @@ struct Open {
     owner: u64,
     tag: u32,
     os_id: u32,
-    /// Whether it belongs to the recording under way.
+    /// Set if it belongs to the recording under way.
     is_recorded: bool,
     /// Ticks of its latest event.
     last: u64,
@@ -146,6 +146,7 @@ impl Drain {
                 _ => {}
             }
         }
+        // Relaxed: a hint.
         self.area.header().hint.store(first_free.unwrap_or(0) as u32, Relaxed);
         if free < SPARE_SLOTS / 2 {
             // Without room the slots that are there must do; threads without one are counted.
@@ -195,7 +196,7 @@ impl Drain {
         is_busy
     }
 
-    /// Learns whose slot it is, when it is seen for the first time.
+    /// Learns the owner of a slot that is seen for the first time.
     fn admit(&mut self, index: usize) {
         if self.open.contains_key(&index) {
             return;
@@ -204,6 +205,7 @@ impl Drain {
         let (owner, tag) = (slot.owner.load(Relaxed), slot.tag.load(Relaxed));
         let os_id = slot.os_id.load(Relaxed);
         let place = slot.process.load(Relaxed) as usize;
+        // Relaxed: told by the slot's state, as the rest of its head.
         let is_recorded = self.is_recording
             && slot.command.load(Relaxed) == self.number
             && place < PROCESSES
@@ -216,7 +218,7 @@ impl Drain {
                 let spool = Spool::new(process, slot, &self.info, self.since, &self.directory, path);
                 Program { index: place, spool, has_news: true }
             });
-            let cpu = cpu_source(slot.cpu.load(Relaxed));
+            let cpu = cpu_source(slot.cpu.load(Relaxed)); // as above
             let name = name_in(slot.name.each_ref());
             program.spool.thread(&ThreadInfo { tag, os_id, name, cpu });
         }
@@ -318,6 +320,7 @@ fn process_of(owner: u64) -> u32 {
 }
 
 fn reset(slot: &ProcessSlot) {
+    // Relaxed: told by the owner's 0.
     slot.flags.store(0, Relaxed);
     slot.begin.iter().chain(&slot.end).for_each(|word| word.store(0, Relaxed));
 }

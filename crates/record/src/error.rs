@@ -35,6 +35,14 @@ pub enum RecordError {
         /// The operating system's reason.
         source: io::Error,
     },
+    /// The library cannot be loaded into the program: asked before it runs.
+    #[error("cannot record {}: {reason}", path.display())]
+    NotRecordable {
+        /// The program, or the interpreter of the script.
+        path: PathBuf,
+        /// The reason, and a way that works.
+        reason: &'static str,
+    },
     /// The program ran and the library never saw it.
     #[error(
         "the program did not load the recorder: it is statically linked, runs with another user's rights, uses another C \

@@ -64,6 +64,7 @@ pub struct Launched {
 pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
     let (name, arguments) = launch.command.split_first().expect("a program to run");
     let functions = find_functions(launch)?;
+    crate::program::check(Path::new(name))?;
     try_output(&launch.output)?;
     let mut recorder = Recorder::new()?;
     if let Some(events) = launch.ring_events {

@@ -26,6 +26,7 @@
 //! | `recorder` | the library in the programs, the area shared with them |
 //! | `drain`, `spool` | takes events out of the area; the file of one process while it is recorded |
 //! | `process` | what the kernel tells of a recorded process |
+//! | `program` | programs that cannot be recorded |
 //! | [`mod@launch`] | a program run under a recorder from start to end |
 //! | [`kernel`] | what only the kernel sees: switches, calls of functions, a process that runs already |
 //! | [`symbols`] | addresses to functions, variables and lines |
@@ -42,6 +43,7 @@ pub mod launch;
 mod locks;
 pub mod name;
 mod process;
+mod program;
 mod recorder;
 mod spool;
 pub mod symbols;

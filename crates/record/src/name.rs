@@ -6,9 +6,10 @@
 
 use crate::locks;
 use crate::symbols::Symbols;
+use azekura_trace::WaitKind;
 use azekura_trace::event::{Event, EventKind};
 use azekura_trace::file::{Name, ThreadTrace, Trace};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A call site as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub(crate) struct Called {
 
 /// What is called on an object of which there may be many, each with call sites of its own.
 const OBJECTS: [&str; 7] = ["mutex", "spin lock", "rwlock", "futex", "condition", "semaphore", "barrier"];
+/// Objects that any thread may signal.
+const SIGNALS: [&str; 3] = ["futex", "condition", "semaphore"];
 /// Who called the function that waits for an object, and who called that: marks, the nearest first.
 pub(crate) const CALLERS: [&str; 3] = ["caller", "caller 2", "caller 3"];
 /// What is told by its call site alone.
@@ -68,7 +71,7 @@ pub fn name(mut trace: Trace) -> Trace {
     let symbols = Symbols::new(&trace.modules);
     let calls: HashMap<u32, Called> =
         trace.sites.iter().filter_map(|(id, name)| Some((*id, Called::of(name)?))).collect();
-    let objects = locks::names(&trace, &calls, &symbols);
+    let (objects, locks) = locks::names(&trace, &calls, &symbols);
     let mut sites = Sites::default();
     let plain: HashMap<u32, u32> = trace
         .sites
@@ -81,6 +84,7 @@ pub fn name(mut trace: Trace) -> Trace {
     for thread in &mut trace.threads {
         let is_object = |event: &Event| calls.get(&event.site).is_some_and(Called::is_object);
         thread.events.retain(|event| event.kind != EventKind::Mark || !calls.contains_key(&event.site));
+        decide(thread, &calls, &locks);
         for event in &mut thread.events {
             let object = if is_object(event) { named.get(&event.object) } else { None };
             event.site = object.or_else(|| plain.get(&event.site)).copied().unwrap_or(event.site);
@@ -97,6 +101,21 @@ pub fn name(mut trace: Trace) -> Trace {
     }
     trace.modules.clear();
     trace
+}
+
+/// Waits for semaphores, condition variables and futexes that are used as locks are waits for locks; holds of
+/// the others are none.
+fn decide(thread: &mut ThreadTrace, calls: &HashMap<u32, Called>, locks: &HashSet<u64>) {
+    let is_signal =
+        |event: &Event| calls.get(&event.site).is_some_and(|called| SIGNALS.contains(&called.what));
+    thread
+        .events
+        .retain(|event| event.kind != EventKind::Hold || !is_signal(event) || locks.contains(&event.object));
+    for event in thread.events.iter_mut().filter(|event| event.kind == EventKind::WaitBegin) {
+        if is_signal(event) && locks.contains(&event.object) {
+            event.argument = event.argument >> 8 << 8 | WaitKind::Other as u64;
+        }
+    }
 }
 
 /// The name of a call site that stands for itself.

@@ -1,9 +1,9 @@
-//! What the kernel tells of a process that is being recorded.
+//! Questions to the kernel about a process that is being recorded.
 
 use rustix::process::{Pid, test_kill_process};
 use std::path::{Path, PathBuf};
 
-/// Whether the process exists and has not ended.
+/// Answers whether the process exists and has not ended.
 pub(crate) fn is_alive(process: u32) -> bool {
     let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return false };
     // Another user's process answers with an error that says that it is there.
@@ -11,14 +11,14 @@ pub(crate) fn is_alive(process: u32) -> bool {
     is_there && !is_zombie(process)
 }
 
-/// Whether the process has ended and its parent does not know yet.
+/// Answers whether the process has ended and its parent does not know yet.
 fn is_zombie(process: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
     // The state stands behind the name, which is in parentheses and may hold anything.
     stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
 }
 
-/// Whether the process has this thread.
+/// Answers whether the process has this thread.
 pub(crate) fn has_thread(process: u32, thread: u32) -> bool {
     Path::new(&format!("/proc/{process}/task/{thread}")).exists()
 }

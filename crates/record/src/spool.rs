@@ -10,10 +10,8 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Relaxed},
-};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// A recording under way.
 #[derive(Debug)]
@@ -31,7 +29,7 @@ pub(crate) struct Spool {
     cpu_ns: u64,
 }
 
-/// What was taken of a thread.
+/// The sums of what was taken of a thread.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Told {
     events: u64,
@@ -49,7 +47,7 @@ pub(crate) struct Spooled {
     pub(crate) failed: Option<io::Error>,
 }
 
-/// How a recording comes to its end.
+/// The reason for a recording's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// The recording was over before the process.
@@ -166,6 +164,7 @@ impl Spool {
     fn name_new(&mut self, area: &Area, events: &[Event]) -> bool {
         let before = self.sites.len();
         for event in events {
+            // Relaxed: the key itself is all there is.
             if event.site != 0 && self.sites.insert(event.site) {
                 let index = event.site as usize - 1;
                 let key = if index < SITES { area.site(index).load(Relaxed) } else { 0 };
@@ -173,8 +172,9 @@ impl Spool {
                     self.encoder.sites([(event.site, name, format!("@{address:x}").as_str(), 0)]);
                 }
             }
+            // Relaxed: as above.
             if event.operation != 0 && self.operations.insert(event.operation) {
-                let index = usize::from(event.operation) - 1;
+                let index = usize::from(event.operation) - 1; // Relaxed: as above
                 let key = if index < OPERATIONS { area.operation(index).load(Relaxed) } else { 0 };
                 let (name, place) = match key {
                     0 => ("more threads", String::new()),

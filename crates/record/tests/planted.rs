@@ -22,6 +22,8 @@ use std::time::Duration;
 
 #[path = "planted/harm.rs"]
 mod harm;
+#[path = "planted/signals.rs"]
+mod signals;
 
 /// What a program's answer is.
 struct Case {
@@ -148,7 +150,12 @@ const CASES: [Case; 15] = [
         program: "seldom",
         arguments: &[],
         operation: "thinker",
-        right: |a| a.verdict == Verdict::Nothing,
+        right: |a| match &a.verdict {
+            Verdict::Waits { idle, lock, largest, .. } => {
+                *idle > 0.5 && *lock < 0.1 && largest[0].0.starts_with("sleep in work_us")
+            }
+            _ => false,
+        },
     },
 ];
 

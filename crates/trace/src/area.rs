@@ -49,7 +49,7 @@ pub const MOST_SLOTS: usize = 4096;
 pub const MAIN: u64 = u64::MAX;
 /// Bytes before a slot's ring; the head lies at its begin, the recorder's memory at [`OWN_AT`].
 pub const SLOT_HEAD: usize = 4096;
-/// Where the memory of the thread's recorder begins in its slot.
+/// Offset of the memory of the thread's recorder in its slot.
 pub const OWN_AT: usize = 1024;
 
 const PAGE: usize = 4096;
@@ -73,13 +73,13 @@ pub mod state {
 
 /// Flags of a process: [`ProcessSlot::flags`].
 pub mod flag {
-    /// It has recorded.
+    /// The process has recorded.
     pub const RECORDS: u32 = 1;
-    /// It has ended by itself; nothing follows.
+    /// The process has ended by itself; nothing follows.
     pub const ENDED: u32 = 2;
 }
 
-/// What a hook was called as. The names are those of sites in traces.
+/// Calls that hooks see. The names are those of sites in traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "each is the call that it names")]
@@ -157,7 +157,7 @@ pub fn site_of(key: u64) -> Option<(&'static str, u64)> {
     Some((NAMES.get(called)?, key & ((1 << ADDRESS_BITS) - 1)))
 }
 
-/// What all recorded processes read, and what they count.
+/// The part of an area that all recorded processes read, and in which they count.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Header {
@@ -167,9 +167,9 @@ pub struct Header {
     pub command: AtomicU32,
     /// Programs into which the library was loaded: each draws its serial number here.
     pub loaded: AtomicU32,
-    /// How CPU time is known: a [`CpuSource`](crate::file::CpuSource).
+    /// The source of CPU time: a [`CpuSource`](crate::file::CpuSource).
     pub cpu: AtomicU32,
-    /// How long the mutex below is to be held longer than its program wants, ns.
+    /// Time that the mutex below is to be held longer than its program wants, ns.
     pub plant_ns: AtomicU32,
     /// A mutex, or 0.
     pub plant: AtomicU64,
@@ -177,7 +177,7 @@ pub struct Header {
     pub ring_events: AtomicU32,
     /// Slots that the area can have.
     pub slots: AtomicU32,
-    /// Slots whose memory exists (AREA-3).
+    /// Slots that have memory (AREA-3).
     pub ready: AtomicU32,
     /// A slot that was free lately.
     pub hint: AtomicU32,
@@ -266,7 +266,7 @@ pub struct Area {
     layout: Layout,
 }
 
-// SAFETY: an address of memory that is never unmapped, all of whose fields are atomics (AREA-1).
+// SAFETY: an address of memory that is never unmapped, and in which all fields are atomics (AREA-1).
 unsafe impl Send for Area {}
 // SAFETY: as above.
 unsafe impl Sync for Area {}
@@ -316,6 +316,7 @@ impl Area {
         let header = front.header();
         let ring_events = header.ring_events.load(Relaxed) as usize;
         let slots = header.slots.load(Relaxed) as usize;
+        // Relaxed: stored before this program was started.
         let is_one = header.magic.load(Relaxed) == MAGIC
             && ring_events.is_power_of_two()
             && ring_events <= 1 << 24
@@ -485,7 +486,7 @@ mod tests {
         assert_eq!(ours.grow(&file, 0, 3).unwrap(), 3);
         let theirs = Area::open(&file).expect("an area");
         assert_eq!(theirs.layout(), layout);
-        assert_eq!(theirs.header().ready.load(Relaxed), 3);
+        assert_eq!(theirs.header().ready.load(Relaxed), 3); // one thread
         let mut producer = Producer::new(theirs.ring(2));
         let mut consumer = Consumer::new(ours.ring(2));
         (0..9).for_each(|i| producer.push(Event::new(i, EventKind::Mark)));

@@ -8,7 +8,7 @@ use crate::next::next;
 use crate::session::is_on;
 use azekura_trace::WaitKind;
 use azekura_trace::area::Called;
-use libc::{c_int, c_void, off_t, size_t, ssize_t};
+use libc::{c_int, c_void, iovec, msghdr, off_t, size_t, ssize_t};
 
 type Sync = unsafe extern "C-unwind" fn(c_int) -> c_int;
 
@@ -79,9 +79,27 @@ macro_rules! transfer {
 }
 
 transfer!(read => read_hook, READ = c"read" as Read, "rcx", "x3"; into: *mut c_void, len: size_t);
-transfer!(pread => pread_hook, PREAD = c"pread" as Pread, "r8", "x4"; into: *mut c_void, len: size_t, at: off_t);
-transfer!(pread64 => pread64_hook, PREAD64 = c"pread64" as Pread, "r8", "x4"; into: *mut c_void, len: size_t, at: off_t);
+transfer!(pread => pread_hook, PREAD = c"pread" as Pread, "r8", "x4";
+    into: *mut c_void, len: size_t, at: off_t);
+transfer!(pread64 => pread64_hook, PREAD64 = c"pread64" as Pread, "r8", "x4";
+    into: *mut c_void, len: size_t, at: off_t);
 transfer!(write => write_hook, WRITE = c"write" as Write, "rcx", "x3"; bytes: *const c_void, len: size_t);
-transfer!(pwrite => pwrite_hook, PWRITE = c"pwrite" as Pwrite, "r8", "x4"; bytes: *const c_void, len: size_t, at: off_t);
-transfer!(pwrite64 => pwrite64_hook, PWRITE64 = c"pwrite64" as Pwrite, "r8", "x4"; bytes: *const c_void, len: size_t, at: off_t);
-transfer!(recv => recv_hook, RECV = c"recv" as Recv, "r8", "x4"; into: *mut c_void, len: size_t, flags: c_int);
+transfer!(pwrite => pwrite_hook, PWRITE = c"pwrite" as Pwrite, "r8", "x4";
+    bytes: *const c_void, len: size_t, at: off_t);
+transfer!(pwrite64 => pwrite64_hook, PWRITE64 = c"pwrite64" as Pwrite, "r8", "x4";
+    bytes: *const c_void, len: size_t, at: off_t);
+transfer!(recv => recv_hook, RECV = c"recv" as Recv, "r8", "x4";
+    into: *mut c_void, len: size_t, flags: c_int);
+transfer!(recvmsg => recvmsg_hook, RECVMSG = c"recvmsg" as Recv, "rcx", "x3";
+    message: *mut msghdr, flags: c_int);
+transfer!(readv => readv_hook, READV = c"readv" as Read, "rcx", "x3"; into: *const iovec, count: c_int);
+transfer!(writev => writev_hook, WRITEV = c"writev" as Write, "rcx", "x3";
+    from_all: *const iovec, count: c_int);
+transfer!(preadv => preadv_hook, PREADV = c"preadv" as Pread, "r8", "x4";
+    into: *const iovec, count: c_int, at: off_t);
+transfer!(preadv64 => preadv64_hook, PREADV64 = c"preadv64" as Pread, "r8", "x4";
+    into: *const iovec, count: c_int, at: off_t);
+transfer!(pwritev => pwritev_hook, PWRITEV = c"pwritev" as Pwrite, "r8", "x4";
+    bytes: *const iovec, count: c_int, at: off_t);
+transfer!(pwritev64 => pwritev64_hook, PWRITEV64 = c"pwritev64" as Pwrite, "r8", "x4";
+    bytes: *const iovec, count: c_int, at: off_t);

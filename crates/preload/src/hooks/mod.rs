@@ -3,6 +3,7 @@
 //! A hook begins with two instructions that hand its return address, the call site, to its Rust part as one
 //! more argument; the Rust part then returns to the caller by itself.
 
+mod c11;
 mod condvar;
 mod device;
 mod futex;

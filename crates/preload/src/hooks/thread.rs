@@ -16,7 +16,12 @@ type Create = unsafe extern "C" fn(*mut pthread_t, *const pthread_attr_t, Start,
 
 next!(CREATE: Create = new(c"pthread_create"));
 
+type IsoStart = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
+type IsoCreate = unsafe extern "C" fn(*mut pthread_t, IsoStart, *mut c_void) -> c_int;
+next!(ISO_CREATE: IsoCreate = new(c"thrd_create"));
+
 hook!(pthread_create => create, "r8", "x4");
+hook!(thrd_create => iso_create, "rcx", "x3");
 
 /// Threads that can be on their way between `create` and `begin`. A further one begins without us: it is then
 /// an operation without a name.
@@ -35,7 +40,7 @@ static TABLE: [Place; PLACES] =
 
 impl Place {
     /// A free place, which now holds this.
-    fn take(start: Start, argument: *mut c_void) -> Option<&'static Self> {
+    fn take(start: *mut c_void, argument: *mut c_void) -> Option<&'static Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         // Relaxed: where the search begins.
         let first = NEXT.fetch_add(1, Relaxed);
@@ -46,7 +51,7 @@ impl Place {
         })?;
         place.argument.store(argument, Relaxed);
         // Release: for `begin`, besides what `pthread_create` orders.
-        place.start.store(start as *mut c_void, Release);
+        place.start.store(start, Release);
         Some(place)
     }
 
@@ -73,7 +78,7 @@ unsafe extern "C-unwind" fn create(
         return unsafe { CREATE.get()(thread, attributes, start, argument) };
     }
     recording(|_| ()); // with threads there is something to record
-    let Some(place) = Place::take(start, argument) else {
+    let Some(place) = Place::take(start as *mut c_void, argument) else {
         // SAFETY: as above.
         return unsafe { CREATE.get()(thread, attributes, start, argument) };
     };
@@ -92,4 +97,36 @@ unsafe extern "C-unwind" fn begin(place: *mut c_void) -> *mut c_void {
     thread_begins(start.addr());
     // SAFETY: a function of this type was put in, and is what the program asked for.
     unsafe { std::mem::transmute::<*mut c_void, Start>(start)(argument) }
+}
+
+unsafe extern "C-unwind" fn iso_create(
+    thread: *mut pthread_t,
+    start: IsoStart,
+    argument: *mut c_void,
+    _from: usize,
+) -> c_int {
+    if is_quiet() || !is_on() {
+        // SAFETY: the caller's arguments, passed on.
+        return unsafe { ISO_CREATE.get()(thread, start, argument) };
+    }
+    recording(|_| ());
+    let Some(place) = Place::take(start as *mut c_void, argument) else {
+        // SAFETY: as above.
+        return unsafe { ISO_CREATE.get()(thread, start, argument) };
+    };
+    // SAFETY: as above; `iso_begin` frees the place, once.
+    let result = unsafe { ISO_CREATE.get()(thread, iso_begin, ptr::from_ref(place).cast_mut().cast()) };
+    if result != 0 {
+        place.leave(); // no thread took it
+    }
+    result
+}
+
+/// The new thread, as [`begin`].
+unsafe extern "C-unwind" fn iso_begin(place: *mut c_void) -> c_int {
+    // SAFETY: a place of the table, from `iso_create`, for this thread alone.
+    let (start, argument) = unsafe { &*place.cast::<Place>() }.leave();
+    thread_begins(start.addr());
+    // SAFETY: a function of this type was put in, and is what the program asked for.
+    unsafe { std::mem::transmute::<*mut c_void, IsoStart>(start)(argument) }
 }

@@ -1,4 +1,5 @@
-// Closes and reuses descriptors in every way while its threads wait for a lock, and looks whether its files hold what it wrote.
+// Closes and reuses descriptors in every way while its threads wait for a lock, and checks that its files
+// hold only what it wrote.
 #define _GNU_SOURCE
 #include "planted.h"
 #include <string.h>

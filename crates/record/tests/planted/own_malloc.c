@@ -1,5 +1,6 @@
-// A program whose allocator is its own: every call takes a pthread mutex and uses a thread-local, as jemalloc's do. A hook that
-// allocates, or that registers a thread-local destructor, comes back into the allocator and ends the program.
+// A program with an allocator of its own: every call takes a pthread mutex and uses a thread-local, as
+// those of jemalloc do. A hook that allocates, or that registers a thread-local destructor, comes back into
+// the allocator, which ends the program.
 #include "planted.h"
 #include <string.h>
 #include <sys/mman.h>
@@ -21,7 +22,8 @@ static void *take(unsigned long bytes) {
     inside = 1;
     pthread_mutex_lock(&heap_mutex);
     if (heap == NULL)
-        heap = mmap(NULL, heap_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        heap = mmap(NULL, heap_bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     unsigned long at = used;
     used = at + ((bytes + 31) & ~15UL);
     if (++allocations % 50 == 0)
@@ -36,7 +38,9 @@ static void *take(unsigned long bytes) {
 
 void *malloc(size_t bytes) { return take(bytes); }
 void *calloc(size_t count, size_t bytes) { return take(count * bytes); }
-void *memalign(size_t to, size_t bytes) { return (void *)(((unsigned long)take(bytes + to) + to - 1) & ~(to - 1)); }
+void *memalign(size_t to, size_t bytes) {
+    return (void *)(((unsigned long)take(bytes + to) + to - 1) & ~(to - 1));
+}
 void *aligned_alloc(size_t to, size_t bytes) { return memalign(to, bytes); }
 int posix_memalign(void **at, size_t to, size_t bytes) { return *at = memalign(to, bytes), 0; }
 void free(void *block) { (void)block; }

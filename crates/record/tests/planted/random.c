@@ -1,12 +1,14 @@
-// A program of a seed: threads, locks, signals, closed and reused descriptors, forks, programs started by `exec`, and ends of every
-// kind, in an order that the seed draws. What it writes and how it ends follow from the seed alone.
+// A program of a seed: threads, locks, signals, closed and reused descriptors, forks, programs started by
+// `exec`, and ends of every kind, in an order that the seed draws. Its output and its end follow from the
+// seed alone.
 #define _GNU_SOURCE
 #include "planted.h"
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 static unsigned long state;
-static pthread_mutex_t mutexes[3] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
+static pthread_mutex_t mutexes[3] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
+                                     PTHREAD_MUTEX_INITIALIZER};
 static pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_mutex_t queue_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t queue_filled = PTHREAD_COND_INITIALIZER;

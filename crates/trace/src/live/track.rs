@@ -18,7 +18,7 @@ use crate::file::{CpuSource, TimeSource};
 use crate::ring::{Memory, Producer, Ring};
 use std::sync::Arc;
 
-/// When an event may pay for an anchor.
+/// The moment at which an event may pay for an anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// Before the event: its own time is not to be charged to what begins with it.
@@ -57,7 +57,7 @@ impl<M: Memory> Track<M> {
         Self { time, cpu, switch, owed: false, unsigned: false, last: 0, producer }
     }
 
-    /// How this thread's CPU time is known.
+    /// The source of this thread's CPU time.
     #[must_use]
     pub fn cpu_source(&self) -> CpuSource {
         self.cpu
@@ -81,13 +81,13 @@ impl<M: Memory> Track<M> {
         self.producer.push(event);
     }
 
-    /// Whether the thread has not left its CPU since the last event, and owes no anchor.
+    /// Answers whether the thread has not left its CPU since the last event, and owes no anchor.
     #[inline]
     pub(super) fn is_steady(&self) -> bool {
         self.switch.is_armed() && !self.owed
     }
 
-    /// Records `event`, whose ticks are filled in here.
+    /// Records `event`, with the time now as its ticks.
     #[inline]
     pub fn record(&mut self, when: When, mut event: Event) {
         // The clock first: a switch between it and the look is then seen, and the clock read again.
@@ -134,7 +134,7 @@ impl<M: Memory> Track<M> {
         Some(self.ticks())
     }
 
-    /// Whether the thread left its CPU since the last [`Track::watch`].
+    /// Answers whether the thread left its CPU since the last [`Track::watch`].
     #[inline]
     #[must_use]
     pub fn has_left(&self) -> bool {

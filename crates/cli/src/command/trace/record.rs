@@ -24,8 +24,8 @@ Examples:
 The program is started with one library put before its own. Recorded are contended waits for mutexes, reader-writer
 and spin locks, waits on condition variables and semaphores, futex calls through the C library, syncs of files, and
 reads, writes and sleeps that left the processor. Each thread is an operation, named by its first function; a lock is
-named by its variable, or where it was made, and where it is waited for. Statically linked programs cannot be recorded
-this way. Other processes of the program are written beside FILE, with their number at the end.";
+named by its variable, or where it was made, and where it is waited for. Statically linked programs and Go programs
+are refused. Other processes of the program are written beside FILE, with their number at the end.";
 
 /// Run a program, unchanged, and record what its threads wait for
 #[derive(Args, Debug)]
