@@ -468,6 +468,9 @@ pub(super) fn wait<const N: usize>(fds: &[i32; N], within: Option<Duration>) -> 
         let error = io::Error::last_os_error();
         return if error.kind() == io::ErrorKind::Interrupted { Ok(true) } else { Err(error) };
     }
+    if polled.iter().any(|polled| polled.revents & libc::POLLNVAL != 0) {
+        return Err(io::Error::from_raw_os_error(libc::EBADF)); // the program closed it past us
+    }
     Ok(ready > 0)
 }
 
