@@ -143,6 +143,7 @@ pub(crate) fn end_far(call: &str, why: &str) {
         ));
     }
     heap.end();
+    crate::hooks::end_stack_helper();
 }
 
 /// In the environment once somebody has said what is in force.

@@ -234,6 +234,17 @@ fn stacks_of_threads_contexts_and_handlers_may_lie_in_large_blocks() {
 }
 
 #[test]
+fn programs_may_restrict_their_rights_and_their_system_calls() {
+    for mechanism in mechanisms() {
+        same("rights", &["strict"], mechanism);
+        // By SIGSEGV a child has no far memory.
+        if mechanism != Mechanism::Sigsegv {
+            same("rights", &[], mechanism);
+        }
+    }
+}
+
+#[test]
 fn the_layers_descriptors_survive_programs_that_close_all() {
     mechanisms().into_iter().for_each(|mechanism| same("descriptors", &[], mechanism));
 }

@@ -14,7 +14,9 @@ mod stream;
 mod thread;
 mod transfer;
 
-pub(crate) use stack::{settle_here as settle_stack, start_helper as start_stack_helper};
+pub(crate) use stack::{
+    end_helper as end_stack_helper, settle_here as settle_stack, start_helper as start_stack_helper,
+};
 pub(crate) use stream::take_over as take_streams_over;
 pub(crate) use thread::{Blocks, blocks};
 

@@ -18,11 +18,13 @@ use crate::session::{is_managed, unmanage};
 use azekura_far::sys;
 use libc::{stack_t, ucontext_t};
 use std::ffi::{c_int, c_void};
+use std::ptr;
 use std::sync::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
-use std::{ptr, thread};
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 
 /// Bytes below the stack pointer that the layer and the C library use at the most, with what is above of the
 /// caller's frame.
@@ -40,13 +42,18 @@ static CLONE: Next<Clone> = Next::new(c"clone");
 
 /// The helper's work: an address; 0 when it is done, or there is none.
 static WANTED: AtomicUsize = AtomicUsize::new(0);
+/// In the place of an address: the helper ends.
+const END: usize = usize::MAX;
 /// Counts requests and answers; what the helper and its callers sleep on.
 static TURN: AtomicU32 = AtomicU32::new(0);
+static HELPER: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
 /// Starts the helper; in a child process, too, which has no other threads.
 pub(crate) fn start_helper() -> std::io::Result<()> {
     WANTED.store(0, Relaxed); // the thread that starts it orders the rest
-    thread::Builder::new().name("far-stack".into()).spawn(help).map(drop)
+    let helper = thread::Builder::new().name("far-stack".into()).spawn(help)?;
+    *HELPER.lock().unwrap_or_else(PoisonError::into_inner) = Some(helper);
+    Ok(())
 }
 
 fn help() {
@@ -54,6 +61,9 @@ fn help() {
         // Acquire: pairs with Release in `settle_here`, which changed `WANTED` before.
         let turn = TURN.load(Acquire);
         let wanted = WANTED.load(Acquire);
+        if wanted == END {
+            return;
+        }
         if wanted == 0 {
             futex(libc::FUTEX_WAIT, turn);
             continue;
@@ -62,6 +72,19 @@ fn help() {
         // Release: pairs with Acquire in `settle_here`: the stack is ordinary memory.
         WANTED.store(0, Release);
         turned();
+    }
+}
+
+/// Ends the helper, once nothing is far any more.
+pub(crate) fn end_helper() {
+    // Acquire and release: as a request; a failed exchange is tried again.
+    while WANTED.compare_exchange(0, END, AcqRel, Relaxed).is_err() {
+        thread::yield_now();
+    }
+    turned();
+    let helper = HELPER.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(helper) = helper {
+        let _ = helper.join();
     }
 }
 
