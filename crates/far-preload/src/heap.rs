@@ -24,6 +24,8 @@ pub(crate) struct Heap {
     memory: FarMemory,
     base: usize,
     bytes: usize,
+    /// From `base` on.
+    range: Range<usize>,
     page: usize,
     space: Mutex<Space>,
 }
@@ -95,7 +97,7 @@ impl FrozenHeap<'_> {
         }
         // SAFETY: the caller's.
         let memory = unsafe { self.frozen.in_child()? };
-        Ok(Some(Heap { memory, base, bytes, page, space: Mutex::new(space) }))
+        Ok(Some(Heap { memory, base, bytes, range: base..base + bytes, page, space: Mutex::new(space) }))
     }
 }
 
@@ -103,7 +105,14 @@ impl Heap {
     pub(crate) fn new(memory: FarMemory, page: usize) -> Self {
         let (base, bytes) = (memory.as_ptr() as usize, memory.len() / page * page);
         let free = BTreeMap::from([(0, bytes / page)]);
-        Self { memory, base, bytes, page, space: Mutex::new(Space { free, ..Space::default() }) }
+        Self {
+            memory,
+            base,
+            bytes,
+            range: base..base + bytes,
+            page,
+            space: Mutex::new(Space { free, ..Space::default() }),
+        }
     }
 
     pub(crate) fn memory(&self) -> &FarMemory {
@@ -180,7 +189,7 @@ impl Heap {
     pub(crate) fn end(&self) {
         let given: Vec<Range<usize>> = {
             let space = self.lock();
-            space.mapped.iter().chain(space.blocks_within(self, &self.range()).iter()).collect()
+            space.mapped.iter().chain(space.blocks_within(self, &self.range).iter()).collect()
         };
         given.into_iter().for_each(|range| self.unmanage(range));
         for range in self.memory.adopted().to_vec() {
@@ -197,8 +206,9 @@ impl Heap {
         unsafe { self.memory.retire() };
     }
 
-    fn range(&self) -> Range<usize> {
-        self.base..self.base + self.bytes
+    /// The addresses of the heap.
+    pub(crate) fn range(&self) -> &Range<usize> {
+        &self.range
     }
 
     /// Pages left: the kernel unmaps what the program has not of them.
@@ -218,7 +228,7 @@ impl Heap {
     /// Bytes that the program has of managed memory.
     pub(crate) fn given_bytes(&self) -> usize {
         let space = self.lock();
-        space.mapped.total() + space.blocks_within(self, &self.range()).total()
+        space.mapped.total() + space.blocks_within(self, &self.range).total()
     }
 
     fn lock(&self) -> MutexGuard<'_, Space> {

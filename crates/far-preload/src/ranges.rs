@@ -77,7 +77,7 @@ impl Ranges {
         self.within(range).next().is_some()
     }
 
-    /// Whether all of a range is in the set.
+    /// Returns whether all of a range is in the set.
     pub(crate) fn covers(&self, range: &Range<usize>) -> bool {
         range.is_empty() || self.within(range).next().is_some_and(|part| part == *range)
     }
@@ -86,7 +86,7 @@ impl Ranges {
         self.0.iter().map(|(&start, &end)| start..end)
     }
 
-    /// How many numbers are in the set.
+    /// Counts the numbers in the set.
     pub(crate) fn total(&self) -> usize {
         self.iter().map(|range| range.len()).sum()
     }

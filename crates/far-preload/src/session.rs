@@ -12,7 +12,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicUsize,
+    AtomicBool, AtomicPtr, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::{fmt, ptr};
@@ -53,10 +53,18 @@ static LAUNCH: OnceLock<Launch> = OnceLock::new();
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
 
-/// The far heap, if there is one.
+/// The far heap, if there is one. A stack in it that this thread runs on leaves it first (FAR-4).
 pub(crate) fn heap() -> Option<&'static Heap> {
     // Acquire: pairs with Release in `begin`. SAFETY: null, or a session that is never dropped.
-    unsafe { HEAP.load(Acquire).as_ref() }.map(|session| &session.heap)
+    let heap = unsafe { HEAP.load(Acquire).as_ref() }.map(|session| &session.heap)?;
+    crate::hooks::settle_stack(heap.range());
+    Some(heap)
+}
+
+/// Returns whether a range meets managed memory. Takes no lock, and looks at no stack.
+pub(crate) fn is_managed(range: Range<usize>) -> bool {
+    // SAFETY: as in `heap`. Acquire: as there.
+    unsafe { HEAP.load(Acquire).as_ref() }.is_some_and(|session| session.heap.memory().is_managed(range))
 }
 
 /// The far heap for a new block of this size.
@@ -77,10 +85,6 @@ pub(crate) fn was_far(address: usize) -> bool {
     // Relaxed: written before `main`, read in children.
     address.wrapping_sub(PLACE[0].load(Relaxed)) < PLACE[1].load(Relaxed)
 }
-
-/// Standard error as it was before `main`: many programs close theirs before our turn comes at their end. 2
-/// if there is no other.
-static VOICE: AtomicI32 = AtomicI32::new(2);
 
 /// Whether the kernel would not reach any byte of a range, as it is far memory that it does not wait for
 /// (F1).
@@ -139,6 +143,7 @@ pub(crate) fn end_far(call: &str, why: &str) {
         ));
     }
     heap.end();
+    crate::hooks::end_stack_helper();
 }
 
 /// In the environment once somebody has said what is in force.
@@ -150,10 +155,9 @@ extern "C" fn begin() {
         Ok(None) => return,
         Err(error) => refuse(&error),
     };
-    if !launch.quiet {
-        keep_voice();
-    }
     crate::hooks::settle();
+    azekura_far::descriptors::place_high();
+    azekura_far::keep_standard_error();
     let launch = LAUNCH.get_or_init(|| launch);
     let session = open(launch);
     if !launch.quiet && std::env::var_os(SAID).is_none() {
@@ -200,6 +204,9 @@ fn install(heap: Heap, launch: &'static Launch) -> &'static Session {
             place[1].store(range.len(), Relaxed);
         }
         UNSERVED_RANGES.store(heap.memory().adopted().len() + 1, Relaxed);
+    }
+    if let Err(error) = crate::hooks::start_stack_helper() {
+        refuse(&error);
     }
     let session = Box::leak(Box::new(Session { heap, launch }));
     // Relaxed: there is one thread, or it is the one that asks for the first block.
@@ -256,20 +263,7 @@ fn refuse(error: &dyn Error) -> ! {
 }
 
 fn say(what: fmt::Arguments<'_>) {
-    let text = what.to_string();
-    // SAFETY: as long as said.
-    unsafe {
-        libc::write(VOICE.load(Relaxed), text.as_ptr().cast(), text.len());
-    }
-}
-
-/// High up, where no program expects a descriptor of its own.
-fn keep_voice() {
-    // SAFETY: no memory is passed.
-    let copy = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, 500) };
-    if copy >= 0 {
-        VOICE.store(copy, Relaxed); // before there are other threads
-    }
+    azekura_far::say(&what.to_string());
 }
 
 extern "C" fn at_end() {

@@ -223,6 +223,47 @@ fn memory_calls_that_only_the_kernel_can_do_have_their_ordinary_effect() {
 }
 
 #[test]
+fn stacks_of_threads_contexts_and_handlers_may_lie_in_large_blocks() {
+    for mechanism in mechanisms() {
+        same("stacks", &[], mechanism);
+        // By SIGSEGV no handler can run on a stack that is away and that nobody told of.
+        if mechanism != Mechanism::Sigsegv {
+            same("stacks", &["own"], mechanism);
+        }
+    }
+}
+
+#[test]
+fn programs_may_restrict_their_rights_and_their_system_calls() {
+    for mechanism in mechanisms() {
+        same("rights", &["strict"], mechanism);
+        // By SIGSEGV a child has no far memory.
+        if mechanism != Mechanism::Sigsegv {
+            same("rights", &[], mechanism);
+        }
+    }
+}
+
+#[test]
+fn the_layers_descriptors_survive_programs_that_close_all() {
+    mechanisms().into_iter().for_each(|mechanism| same("descriptors", &[], mechanism));
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_program_that_closes_them_by_raw_system_calls_is_told_why_it_ends() {
+    for mechanism in mechanisms() {
+        let server = server();
+        let mut command = Command::new(compiled("descriptors"));
+        command.arg("raw");
+        let out = run(command, Some(&Launch { mechanism, ..launch(&server) }));
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(71), "{mechanism}: {said}");
+        assert!(said.contains("raw system call"), "{mechanism}: {said}");
+    }
+}
+
+#[test]
 fn children_are_born_and_run_other_programs() {
     mechanisms().into_iter().for_each(|mechanism| same("children", &[], mechanism));
 }

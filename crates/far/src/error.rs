@@ -93,8 +93,8 @@ pub(crate) enum Loss {
     )]
     NoTaker { page: u32, why: String },
     #[error(
-        "cannot read page faults from the userfaultfd descriptor: {source}; if the program closed descriptors by \
-         raw system calls, it cannot run in far memory"
+        "cannot wait for page faults on the layer's descriptors: {source}; a program that closes all descriptors \
+         by raw system calls cannot run in far memory"
     )]
     Faults { source: io::Error },
     #[error("the kernel refuses to map page {page} {how}: {source}; {}", map_advice(source))]

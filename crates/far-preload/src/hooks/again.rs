@@ -314,7 +314,11 @@ pub(super) unsafe extern "C" fn syscall(
     let call = || unsafe { SYSCALL.get()(number, a, b, c, d, e, f) };
     if number != libc::SYS_futex {
         // SAFETY: passed on.
-        let by_number = || unsafe { super::kernel::by_number(number, [a, b, c, d, e, f]) };
+        let by_number = || unsafe {
+            let arguments = [a, b, c, d, e, f];
+            super::kernel::by_number(number, arguments)
+                .or_else(|| super::descriptor::by_number(number, arguments))
+        };
         let done = if super::thread::is_ours() { None } else { by_number() };
         return done.unwrap_or_else(call);
     }

@@ -86,7 +86,11 @@ macro_rules! on_range {
             ///
             /// As the C library's.
             #[unsafe(no_mangle)]
-            pub(super) unsafe extern "C" fn $name($at: *mut c_void, $bytes: usize $(, $more: $kind)*) -> c_int {
+            pub(super) unsafe extern "C" fn $name(
+                $at: *mut c_void,
+                $bytes: usize
+                $(, $more: $kind)*
+            ) -> c_int {
                 let mut arguments = [$at as usize, $bytes, 0, 0, 0, 0];
                 let more: &[usize] = &[$($more as usize),*];
                 arguments[2..2 + more.len()].copy_from_slice(more);
@@ -272,7 +276,7 @@ fn restricts(name: &str) {
     end_far(name, "the program restricts its system calls, which far memory needs");
 }
 
-/// What is far of the argument of an `ioctl` on a userfaultfd.
+/// Hands over the memory that an `ioctl` on a userfaultfd names.
 pub(super) fn before_ioctl(request: usize, argument: usize) {
     let words = ptr::with_exposed_provenance::<[usize; 3]>(argument);
     if request == REGISTER && argument != 0 {

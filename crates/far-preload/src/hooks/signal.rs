@@ -98,7 +98,11 @@ macro_rules! mask {
             ///
             /// As the C library's.
             #[unsafe(no_mangle)]
-            pub(super) unsafe extern "C" fn $name(how: c_int, new: *const sigset_t, old: *mut sigset_t) -> c_int {
+            pub(super) unsafe extern "C" fn $name(
+                how: c_int,
+                new: *const sigset_t,
+                old: *mut sigset_t,
+            ) -> c_int {
                 // SAFETY: passed on; what the program gives may be far, and is read and written here.
                 unsafe {
                     let open = new.as_ref().copied().map(|mut set| {

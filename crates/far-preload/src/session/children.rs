@@ -10,7 +10,7 @@
 //! The handlers of `fork` run in the thread that forks, so what it takes in the first it gives back in the
 //! second or third.
 
-use super::{CODE, HEAP, LAUNCH, PLACE, THRESHOLD, UNSERVED_RANGES, VOICE, install, open, say};
+use super::{CODE, HEAP, LAUNCH, PLACE, THRESHOLD, UNSERVED_RANGES, install, open, say};
 use crate::heap::{FrozenHeap, Heap};
 use crate::hooks::{Blocks, blocks};
 use std::cell::UnsafeCell;
@@ -75,12 +75,7 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
-    let voice = VOICE.swap(2, Relaxed);
-    if voice != 2 {
-        // SAFETY: ours; who waits for the end of standard error is not to wait for a child that closed its
-        // own.
-        unsafe { libc::close(voice) };
-    }
+    azekura_far::drop_standard_error();
     let frozen = frozen();
     if super::heap().is_none() {
         return;

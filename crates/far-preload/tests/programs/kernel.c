@@ -1,5 +1,5 @@
-/* Memory calls that only the kernel can carry out, on memory of which most is far. Everything that a program can
-   observe is printed: results, errno, faults counted by a handler, and the bytes. */
+/* Memory calls that only the kernel can carry out, on memory of which most is far. Everything that a program
+   can observe is printed: results, errno, faults counted by a handler, and the bytes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -25,8 +25,8 @@ static const int RW = PROT_READ | PROT_WRITE, ANON = MAP_PRIVATE | MAP_ANONYMOUS
 /* The kernel's result, with errno where it failed. */
 static void say(const char *what, long result)
 {
-    printf("%s: %ld%s%s\n", what, result < 0 || result > 100000 ? -(result < 0) : result, result == -1 ? " " : "",
-           result == -1 ? strerrorname_np(errno) : "");
+    const char *error = result == -1 ? strerrorname_np(errno) : "";
+    printf("%s: %ld %s\n", what, result < 0 || result > 100000 ? -(result < 0) : result, error);
 }
 
 static void fill(unsigned char *at, size_t bytes)
@@ -157,7 +157,8 @@ static void fixed(void)
 {
     unsigned char *a = fresh();
     say("no replace", (long)mmap(a + MB, PIECE, RW, ANON | MAP_FIXED_NOREPLACE, -1, 0));
-    say("no replace, over its end", (long)mmap(a + SIZE - PIECE, 2 * PIECE, RW, ANON | MAP_FIXED_NOREPLACE, -1, 0));
+    const int kept = ANON | MAP_FIXED_NOREPLACE, shared = MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED;
+    say("no replace, over its end", (long)mmap(a + SIZE - PIECE, 2 * PIECE, RW, kept, -1, 0));
     printf("%ld wrong\n", wrong(a, SIZE));
     munmap(a + 2 * MB, MB);
     printf("no replace in a hole: %d\n",
@@ -173,7 +174,7 @@ static void fixed(void)
     char text[12];
     printf("%s, %ld\n", pread(fd, text, 12, 0) == 12 ? text : "", (long)b[5 * MB]);
     say("closed file", (long)mmap(b + 4 * MB, MB, RW, MAP_SHARED | MAP_FIXED, 987, 0));
-    printf("shared: %d\n", mmap(b + 6 * MB, MB, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == b + 6 * MB);
+    printf("shared: %d\n", mmap(b + 6 * MB, MB, RW, shared, -1, 0) == b + 6 * MB);
     b[6 * MB] = 1;
     if (fork() == 0) b[6 * MB] = 2, _exit(0);
     wait(NULL);
@@ -209,8 +210,9 @@ static void advice(void)
     say("no such", madvise(a + 4 * MB, MB, 12345));
     say("free", madvise(a + 5 * MB, MB, MADV_FREE));
     say("guard", madvise(b + MB, MB, 102) + madvise(b + MB, MB, 103));
-    say("hints", madvise(a, SIZE, MADV_SEQUENTIAL) + madvise(a, SIZE, MADV_NORMAL) + madvise(a, SIZE, MADV_DONTDUMP) +
-                     posix_madvise(a, SIZE, POSIX_MADV_RANDOM) + posix_madvise(a + MB, MB, POSIX_MADV_NORMAL));
+    int hints[] = {MADV_SEQUENTIAL, MADV_NORMAL, MADV_DONTDUMP, MADV_NOHUGEPAGE};
+    for (int i = 0; i < 4; i++) say("hint", madvise(a + i * MB, 2 * MB, hints[i]));
+    say("hint", posix_madvise(a, SIZE, POSIX_MADV_RANDOM) + posix_madvise(a + MB, MB, POSIX_MADV_NORMAL));
     struct iovec part = {b + 6 * MB, MB};
     int self = syscall(SYS_pidfd_open, getpid(), 0);
     say("process_madvise", process_madvise(self, &part, 1, MADV_COLD, 0) == MB);
@@ -279,6 +281,6 @@ int main(int count, char **arguments)
     void (*parts[])(void) = {protection, locks, remaps, fixed, advice, nodes, faultfd, raw};
     const char *names[] = {"protection", "locks", "remaps", "fixed", "advice", "nodes", "faultfd", "raw"};
     for (int i = 0; i < 8; i++)
-        if (!arguments[1] || !strcmp(arguments[1], names[i])) printf("-- %s\n", names[i]), fflush(stdout), parts[i]();
+        if (!arguments[1] || !strcmp(arguments[1], names[i])) puts(names[i]), fflush(stdout), parts[i]();
     return 0;
 }

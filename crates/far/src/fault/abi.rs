@@ -3,6 +3,7 @@
 //! Not the crate `userfaultfd`, which has neither `UFFDIO_MOVE` nor `UFFD_USER_MODE_ONLY` with write
 //! protection.
 
+use crate::descriptors::{self, Hidden};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -93,7 +94,7 @@ pub(crate) struct Message {
 
 /// A userfaultfd.
 #[derive(Debug)]
-pub(crate) struct Userfault(OwnedFd);
+pub(crate) struct Userfault(Hidden<OwnedFd>);
 
 impl Userfault {
     /// A new one that offers these features, or the system's reason.
@@ -106,7 +107,7 @@ impl Userfault {
         }
         // SAFETY: a descriptor that was just made, and nobody else's.
         #[expect(clippy::cast_possible_truncation, reason = "descriptors are small")]
-        let fd = Self(unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
+        let fd = Self(Hidden::new(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }));
         let mut api = ApiArg { api: API, features, ioctls: 0 };
         fd.call(iowr(0x3F, size_of::<ApiArg>()), &mut api)?;
         Ok(fd)
@@ -118,10 +119,7 @@ impl Userfault {
 
     /// Closes a parent's in its child, which never uses it.
     pub(crate) fn abandon(&self) {
-        // SAFETY: ours; its owner is not dropped in a child.
-        unsafe {
-            libc::close(self.fd());
-        }
+        descriptors::close(self.fd());
     }
 
     fn call<T>(&self, request: u64, argument: &mut T) -> io::Result<()> {

@@ -4,6 +4,7 @@
 //! that library's, which would take our own region for the program's and come back here under the pager's
 //! lock.
 
+use crate::descriptors::{self, Hidden};
 use crate::sys;
 use std::io;
 use std::ops::Range;
@@ -143,7 +144,7 @@ pub(super) fn missing(at: *mut u8, bytes: usize) -> io::Result<(Vec<usize>, usiz
 
 /// A descriptor that becomes readable when rung.
 #[derive(Debug)]
-pub(crate) struct Bell(OwnedFd);
+pub(crate) struct Bell(Hidden<OwnedFd>);
 
 impl Bell {
     pub(crate) fn new() -> io::Result<Self> {
@@ -153,7 +154,7 @@ impl Bell {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a descriptor that was just made, and nobody else's.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(Self(Hidden::new(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -162,10 +163,7 @@ impl Bell {
 
     /// Closes a parent's in its child, which never uses it.
     pub(super) fn abandon(&self) {
-        // SAFETY: ours; its owner is not dropped in a child.
-        unsafe {
-            libc::close(self.fd());
-        }
+        descriptors::close(self.fd());
     }
 
     pub(crate) fn ring(&self) {

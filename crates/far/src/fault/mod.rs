@@ -83,6 +83,15 @@ impl Mechanism {
         matches!(self, Self::UserModeMove | Self::UserModeCopy)
     }
 
+    /// The mechanism with the same transfers that needs no right.
+    fn for_any_user(self) -> Option<Self> {
+        match self {
+            Self::UserfaultMove => Some(Self::UserModeMove),
+            Self::UserfaultCopy => Some(Self::UserModeCopy),
+            _ => None,
+        }
+    }
+
     fn moves(self) -> bool {
         matches!(self, Self::UserfaultMove | Self::UserModeMove)
     }

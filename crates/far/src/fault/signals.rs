@@ -15,8 +15,8 @@ type Function =
     unsafe extern "C" fn(libc::c_int, *const libc::sigaction, *mut libc::sigaction) -> libc::c_int;
 
 static FUNCTION: AtomicPtr<libc::c_void> = AtomicPtr::new(ptr::null_mut());
-/// The program's action; null while the mechanism does not hold the signal. Actions are never freed: a handler
-/// may be reading one, and programs set few.
+/// The program's action; null while the mechanism does not hold the signal. Actions are never freed: a
+/// handler may be reading one, and programs set few.
 static ACTION: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
 
 /// Sets the function that changes the kernel's actions.
@@ -40,7 +40,7 @@ pub(super) unsafe fn kernel_action(
     }
 }
 
-/// Whether the mechanism holds SIGSEGV in this process.
+/// Returns whether the mechanism holds SIGSEGV in this process.
 #[must_use]
 pub fn are_held() -> bool {
     !ACTION.load(Relaxed).is_null() // the action itself is read with Acquire

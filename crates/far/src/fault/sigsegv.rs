@@ -23,6 +23,7 @@ use super::signals;
 use super::unmanaged::Unmanaged;
 use super::userfault::wait;
 use super::{Allow, Backend, Event, Fault, Frame, Mechanism, Run};
+use crate::descriptors::Hidden;
 use crate::replace::Access;
 use crate::sys;
 use std::ffi::{c_int, c_void};
@@ -76,7 +77,7 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 #[derive(Debug)]
 pub(crate) struct SigsegvBackend {
     region: usize,
-    file: OwnedFd,
+    file: Hidden<OwnedFd>,
     /// As the program sees it.
     seen: Mapping,
     /// As we see it.
@@ -99,7 +100,7 @@ impl SigsegvBackend {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a descriptor that was just made, and nobody else's.
-        let file = unsafe { OwnedFd::from_raw_fd(fd) };
+        let file = Hidden::new(unsafe { OwnedFd::from_raw_fd(fd) });
         let length = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
         // SAFETY: no memory is passed.
         if unsafe { libc::ftruncate(file.as_raw_fd(), length) } < 0 {

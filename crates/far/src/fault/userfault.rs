@@ -413,7 +413,7 @@ impl Backend for UserfaultBackend {
     }
 
     fn stop(&self) {
-        self.stopped.store(true, Relaxed);
+        self.stopped.store(true, Relaxed); // the bell makes it seen
         self.bell.ring();
     }
 
@@ -435,11 +435,18 @@ impl Backend for UserfaultBackend {
         let (region, frames) = (self.region.for_child(), self.frames.for_child());
         self.uffd.abandon();
         self.bell.abandon();
-        let made = open(self.mechanism)
-            .and_then(|uffd| Self::over(self.mechanism, uffd, region, frames, self.page_bytes));
+        // A process that has given its rights up since has those of any user.
+        let own = (self.mechanism, open(self.mechanism));
+        let (mechanism, uffd) = match (own, self.mechanism.for_any_user()) {
+            ((_, Err(error)), Some(other)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                (other, open(other))
+            }
+            (own, _) => own,
+        };
+        let made = uffd.and_then(|uffd| Self::over(mechanism, uffd, region, frames, self.page_bytes));
         match made {
             Ok(backend) => {
-                backend.forked.store(true, Relaxed);
+                backend.forked.store(true, Relaxed); // a hint
                 Ok(Arc::new(backend))
             }
             Err(error) => {
@@ -467,6 +474,9 @@ pub(super) fn wait<const N: usize>(fds: &[i32; N], within: Option<Duration>) -> 
     if ready < 0 {
         let error = io::Error::last_os_error();
         return if error.kind() == io::ErrorKind::Interrupted { Ok(true) } else { Err(error) };
+    }
+    if polled.iter().any(|polled| polled.revents & libc::POLLNVAL != 0) {
+        return Err(io::Error::from_raw_os_error(libc::EBADF)); // the program closed it past us
     }
     Ok(ready > 0)
 }

@@ -49,7 +49,11 @@ use core::calibration::Lap;
 pub(crate) use fork::Frozen;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Interval at which the fault thread checks that its descriptors are open: a descriptor that is closed while
+/// the thread sleeps on it wakes no thread.
+const GLANCE: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
 pub(crate) struct Pager {
@@ -109,7 +113,7 @@ impl Pager {
     /// The fault thread.
     fn answer(&self) {
         loop {
-            match self.backend.next_fault(None) {
+            match self.backend.next_fault(Some(GLANCE)) {
                 Ok(Event::Fault(fault)) => self.lock().answer(fault),
                 Ok(Event::Nothing) => {}
                 Ok(Event::Stopped) => return,

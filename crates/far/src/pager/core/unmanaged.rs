@@ -4,8 +4,8 @@
 //! under the lock, all that are local are handed to the kernel. A page that left again meanwhile is touched
 //! again.
 //!
-//! - **UNMANAGED-2** An unmanaged page takes part of the local budget: `limit` is smaller by one for each, but
-//!   never below [`LEAST`] and an eighth of its first value, so that the rest of the program goes on. The
+//! - **UNMANAGED-2** An unmanaged page takes part of the local budget: `limit` is smaller by one for each,
+//!   and never below [`LEAST`] and an eighth of its first value, so that the rest of the program goes on. The
 //!   policy, the replicas and the frames know nothing of such a page.
 
 use super::Core;
@@ -54,7 +54,7 @@ impl Core {
         None
     }
 
-    /// Pages whose bytes are all here.
+    /// Hands over pages of which no byte is away.
     fn unmanage_local(&mut self, pages: Range<u32>) {
         for page in pages.clone() {
             if self.pages.is_blank(page as usize) {
