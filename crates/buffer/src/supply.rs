@@ -5,12 +5,12 @@
 //!    the word moves.
 //! 3. The cleaner writes batches of dirty pages. After each batch the thread that wrote it evicts pages by
 //!    the policy's own rule, puts their frames into the free list, and *notifies*.
-//! 4. A round of the cleaner that could neither write nor free a page ends the wait as *stuck*: every frame is
-//!    pinned or latched, or the device failed. The miss then searches all frames and writes a page itself,
+//! 4. A round of the cleaner that could neither write nor free a page ends the wait as *stuck*: every frame
+//!    is pinned or latched, or the device failed. The miss then searches all frames and writes a page itself,
 //!    which finds a frame that was let go of meanwhile, or returns the error.
 //!
-//! - **SUPPLY-1** No wakeup is lost. The miss registers (a read-modify-write of the word) before it looks into
-//!   the free list; the cleaner pushes before it notifies (a read-modify-write too). If the registration
+//! - **SUPPLY-1** No wakeup is lost. The miss registers (a read-modify-write of the word) before it looks
+//!   into the free list; the cleaner pushes before it notifies (a read-modify-write too). If the registration
 //!   comes first, the notification sees it, moves the word and wakes; if it comes second, it has acquired the
 //!   push, and the look finds the frame.
 //! - **SUPPLY-2** Each call of the cleaner is followed by a round that begins after it: the cleaner takes the
@@ -31,7 +31,7 @@ pub(crate) const MISS_LOOKS: usize = 64;
 const REGISTERED: u32 = 1;
 const NOTIFICATION: u32 = 2;
 
-/// Where misses wait for free frames.
+/// The word on which misses wait for free frames.
 #[derive(Debug)]
 pub(crate) struct FrameSupply {
     word: WaitWord,
@@ -62,14 +62,14 @@ impl Default for FrameSupply {
 }
 
 impl FrameSupply {
-    /// Whether a cleaner frees frames.
+    /// Returns `true` if a cleaner frees frames.
     pub(crate) fn has_cleaner(&self) -> bool {
         self.has_cleaner.load(Relaxed) // a late answer is corrected by SUPPLY-3
     }
 
     /// A cleaner frees frames from now on.
     pub(crate) fn begin(&self) {
-        self.has_cleaner.store(true, Relaxed); // orders nothing; misses that see it late search for themselves
+        self.has_cleaner.store(true, Relaxed); // a miss that sees it late searches for itself
     }
 
     /// The cleaner is gone: wakes every miss (SUPPLY-3).
@@ -86,7 +86,7 @@ impl FrameSupply {
         }
     }
 
-    /// Whether searches meet dirty frames.
+    /// Returns `true` if searches meet dirty frames.
     pub(crate) fn is_wanted(&self) -> bool {
         self.is_wanted.load(Relaxed)
     }
@@ -116,7 +116,7 @@ impl FrameSupply {
         false
     }
 
-    /// Whether a miss is registered and was not notified.
+    /// Returns `true` if a miss is registered and was not notified.
     pub(crate) fn is_awaited(&self) -> bool {
         self.word.word().load(Relaxed) & REGISTERED != 0 // a hint: SUPPLY-2 has another round look again
     }

@@ -13,7 +13,7 @@ use azekura_base::sync::{Arc, Condvar, Mutex};
 use crate::error::WriteError;
 use crate::frame::FrameId;
 
-/// What became of the batches of one cleaning.
+/// The result of one cleaning.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// Frames of which an image was written.
