@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use azekura_base::page;
 use azekura_base::sync::thread;
+use azekura_buffer::page_file::PageAccess;
 use azekura_far::{AuthKey, FarCache};
 use azekura_io::{Fs, MemFs, OsFs};
 use azekura_wal::lsn_range::MAX_RANGE;
@@ -33,6 +34,7 @@ pub enum Durability {
 pub struct Builder {
     pub(crate) page_size: usize,
     pub(crate) cache_bytes: usize,
+    pub(crate) page_access: PageAccess,
     pub(crate) protocol: LogProtocol,
     pub(crate) workers: Option<usize>,
     pub(crate) streams: StreamCount,
@@ -66,6 +68,7 @@ impl Default for Builder {
         Self {
             page_size: 8192,
             cache_bytes: default_cache_bytes(memory_limit()),
+            page_access: PageAccess::default(),
             protocol: LogProtocol::PWal,
             workers: None,
             streams: StreamCount::Auto,
@@ -102,6 +105,15 @@ impl Builder {
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache_bytes = bytes;
+        self
+    }
+
+    /// Has pages read and written past the system's page cache (`O_DIRECT`). Default: through it, so that
+    /// pages that do not fit into [`Builder::cache_bytes`] are read from free memory of the machine. With
+    /// direct pages the store takes no memory but its own cache. A crash loses no more in either way.
+    #[must_use]
+    pub fn direct_pages(mut self, direct: bool) -> Self {
+        self.page_access = if direct { PageAccess::Direct } else { PageAccess::Buffered };
         self
     }
 

@@ -35,9 +35,13 @@
 //! least as new as the last image that a sync covered. If the crash comes during the repair, nothing in the
 //! area has changed (DW-6), and the next repair does the same.
 //!
-//! Restarting in the same kernel after a *failed sync* has a trap of its own: the page cache shows the bytes,
-//! calls them clean and never writes them. All uncovered batches have their copies in the area, so repair
-//! also writes once more what it finds intact in the places of these pages; its sync then means something.
+//! A sync means the same for buffered pages and for direct ones: each write that returned before it is on the
+//! device. The kernel writes buffered pages when it likes, and reports a write that failed once per open
+//! file, to the next sync. There is one open file for all pages, and one sync of it at a time; a failed one
+//! is the store's end (DW-7). Restarting in the same kernel after a *failed sync* has a trap of its own: the
+//! page cache shows the bytes, calls them clean and never writes them. All uncovered batches have their
+//! copies in the area, so repair also writes once more what it finds intact in the places of these pages; its
+//! sync then means something.
 //!
 //! *Fresh* pages (of a bulk load, say) are those whose place holds nothing that anybody will ask for: until
 //! the next sync a crash may tear them, and their writer does not refer to them before. They are written in
@@ -118,6 +122,19 @@ pub struct PageFile {
     repairing: Mutex<()>,
 }
 
+/// The way of the pages to and from their places. The double-write area is always direct where the file
+/// system can.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageAccess {
+    /// Through the system's page cache: a miss for a page that is there costs a copy and no read of the
+    /// device, and the kernel writes the pages of many batches together.
+    #[default]
+    Buffered,
+    /// Past the system's page cache (`O_DIRECT`), where the file system can: the memory for pages is what the
+    /// pool has, and no more.
+    Direct,
+}
+
 /// An open file and its name.
 #[derive(Clone, Debug)]
 struct Place {
@@ -126,10 +143,11 @@ struct Place {
 }
 
 impl Place {
-    /// Opens a file, direct where that is to be had for memory aligned as [`PageBuf`] is.
-    fn open(fs: &dyn Fs, path: &Path, create: bool) -> Result<Self, StoreError> {
+    /// Opens a file; direct, if asked to be, where that is to be had for memory aligned as [`PageBuf`] is.
+    fn open(fs: &dyn Fs, path: &Path, create: bool, access: PageAccess) -> Result<Self, StoreError> {
         let options = OpenOptions::new().create(create);
-        let mut file = fs.open(path, options.direct(true)).map_err(error("open", path, None, 0))?;
+        let direct = options.direct(access == PageAccess::Direct);
+        let mut file = fs.open(path, direct).map_err(error("open", path, None, 0))?;
         if file.alignment() > HEAD_BYTES {
             file = fs.open(path, options).map_err(error("open", path, None, 0))?;
         }
@@ -212,7 +230,7 @@ impl PageFile {
         check_page_size(page_size, dir)?;
         create_dir_all_durable(&*fs, dir).map_err(error("create directory", dir, None, 0))?;
         let area = Area { shape: shape.made_possible(), page_size };
-        let place = Place::open(&*fs, &dir.join(Self::DOUBLE_WRITE_NAME), true)?;
+        let place = Place::open(&*fs, &dir.join(Self::DOUBLE_WRITE_NAME), true, PageAccess::Direct)?;
         match read_area(&place, page_size) {
             Err(StoreError::Refused { what: "page size", found, expected, .. }) => {
                 return Err(refused(&place.path, ("page size", found, expected)));
@@ -221,24 +239,37 @@ impl PageFile {
             made => drop(made?),
         }
         place.sync()?;
-        Place::open(&*fs, &dir.join(Self::NAME), true)?.sync()?;
+        Place::open(&*fs, &dir.join(Self::NAME), true, PageAccess::default())?.sync()?;
         fs.sync_dir(dir).map_err(error("sync directory", dir, None, 0))
     }
 
-    /// Opens both files, direct where the file system can. Costs one read; the [`PageFile::repair`] is due
-    /// next.
+    /// Opens both files, the pages buffered. Costs one read; the [`PageFile::repair`] is due next.
+    ///
+    /// # Errors
+    ///
+    /// As [`PageFile::open_with`].
+    pub fn open(fs: Arc<dyn Fs>, dir: &Path, page_size: usize) -> Result<Self, StoreError> {
+        Self::open_with(fs, dir, page_size, PageAccess::default())
+    }
+
+    /// As [`PageFile::open`], with an access to pages that the caller chooses, anew at each opening.
     ///
     /// # Errors
     ///
     /// [`StoreError::Io`], with `NotFound` if a file is missing; [`StoreError::Refused`] if the area is
     /// damaged or for another page size.
-    pub fn open(fs: Arc<dyn Fs>, dir: &Path, page_size: usize) -> Result<Self, StoreError> {
+    pub fn open_with(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        page_size: usize,
+        access: PageAccess,
+    ) -> Result<Self, StoreError> {
         check_page_size(page_size, dir)?;
         let path = dir.join(Self::DOUBLE_WRITE_NAME);
-        let area = read_area(&Place::open(&*fs, &path, false)?, page_size)?;
+        let area = read_area(&Place::open(&*fs, &path, false, PageAccess::Direct)?, page_size)?;
         let slots: Result<Vec<_>, _> =
-            (0..area.shape.slots).map(|_| Place::open(&*fs, &path, false)).collect();
-        let pages = Place::open(&*fs, &dir.join(Self::NAME), false)?;
+            (0..area.shape.slots).map(|_| Place::open(&*fs, &path, false, PageAccess::Direct)).collect();
+        let pages = Place::open(&*fs, &dir.join(Self::NAME), false, access)?;
         let len = pages.len()?.next_multiple_of(page_size as u64);
         Ok(Self {
             pages,

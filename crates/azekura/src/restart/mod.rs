@@ -225,7 +225,7 @@ struct Restart<'a> {
 impl<'a> Restart<'a> {
     fn begin(path: &'a Path, options: &'a Builder, control: ControlFile) -> Result<Self, Error> {
         let page_size = control.current().page_size;
-        let file = PageFile::open(Arc::clone(&options.fs), path, page_size)?;
+        let file = PageFile::open_with(Arc::clone(&options.fs), path, page_size, options.page_access)?;
         let repaired = file.repair()?;
         let log = Arc::new(RestartLog::new(control.current().redo_lsn));
         let pool_options =

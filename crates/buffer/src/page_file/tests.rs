@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use super::*;
 use azekura_io::{FailKind, FaultFs, IoKind, MemFs, OsFs};
 
@@ -32,15 +34,22 @@ fn fill_of(file: &PageFile, id: u64) -> Result<u8, StoreError> {
 #[test]
 fn pages_come_back_from_every_file_system() {
     let scratch = tempfile::tempdir().unwrap();
-    let direct = Arc::new(FaultFs::with_alignment(512));
-    let systems: [(Arc<dyn Fs>, &Path); 3] = [
-        (Arc::new(OsFs::new()), scratch.path()),
-        (Arc::new(MemFs::new()), DIR.as_ref()),
-        (direct, DIR.as_ref()),
+    let real = |name: &str| (Arc::new(OsFs::new()) as Arc<dyn Fs>, scratch.path().join(name));
+    let aligned = || (Arc::new(FaultFs::with_alignment(512)) as Arc<dyn Fs>, PathBuf::from(DIR));
+    let systems = [
+        (real("buffered"), PageAccess::Buffered),
+        (real("direct"), PageAccess::Direct),
+        ((Arc::new(MemFs::new()), DIR.into()), PageAccess::Direct),
+        (aligned(), PageAccess::Buffered),
+        (aligned(), PageAccess::Direct),
     ];
-    for (fs, dir) in systems {
+    for ((fs, dir), access) in systems {
+        let dir = &*dir;
         PageFile::create(Arc::clone(&fs), dir, SIZE).unwrap();
-        let file = PageFile::open(Arc::clone(&fs), dir, SIZE).unwrap();
+        let file = PageFile::open_with(Arc::clone(&fs), dir, SIZE, access).unwrap();
+        if access == PageAccess::Buffered {
+            assert!(!file.pages.file.is_direct());
+        }
         let mut batch: Vec<_> = (0..150).rev().map(|id| page(id * 3 % 151, id as u8 + 1)).collect();
         file.write_pages(&mut batch).unwrap();
         file.sync().unwrap();
@@ -51,7 +60,7 @@ fn pages_come_back_from_every_file_system() {
             "the batch keeps its order"
         );
         drop(file);
-        let file = PageFile::open(fs, dir, SIZE).unwrap();
+        let file = PageFile::open_with(fs, dir, SIZE, access).unwrap();
         assert_eq!(file.repair().unwrap(), []);
         for id in 0..150 {
             assert_eq!(fill_of(&file, id * 3 % 151).unwrap(), id as u8 + 1, "{fs:?}", fs = file.pages);
