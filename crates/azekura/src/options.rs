@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use azekura_base::page;
 use azekura_base::sync::thread;
+use azekura_buffer::page_file::PageAccess;
 use azekura_far::{AuthKey, FarCache};
 use azekura_io::{Fs, MemFs, OsFs};
 use azekura_wal::lsn_range::MAX_RANGE;
@@ -34,6 +35,7 @@ pub struct Builder {
     pub(crate) page_size: usize,
     pub(crate) cache_bytes: usize,
     pub(crate) version_bytes: Option<u64>,
+    pub(crate) page_access: PageAccess,
     pub(crate) protocol: LogProtocol,
     pub(crate) workers: Option<usize>,
     pub(crate) streams: StreamCount,
@@ -71,6 +73,7 @@ impl Default for Builder {
             page_size: 8192,
             cache_bytes: default_cache_bytes(memory_limit()),
             version_bytes: None,
+            page_access: PageAccess::default(),
             protocol: LogProtocol::PWal,
             workers: None,
             streams: StreamCount::Auto,
@@ -113,6 +116,12 @@ impl Builder {
         self
     }
 
+    /// Has pages read and written past the system's page cache (`O_DIRECT`). Default: through it, so that
+    /// pages that do not fit into [`Builder::cache_bytes`] are read from free memory of the machine. With
+    /// direct pages the store takes no memory but its own cache. A crash loses no more in either way.
+    #[must_use]
+    pub fn direct_pages(mut self, direct: bool) -> Self {
+        self.page_access = if direct { PageAccess::Direct } else { PageAccess::Buffered };
     /// Most memory for row versions, which writers keep while a snapshot is open. Default: a quarter of the
     /// page cache. Beyond it the oldest snapshot fails with [`Error::SnapshotTooOld`]; writers never wait.
     #[must_use]

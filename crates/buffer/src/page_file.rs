@@ -47,9 +47,13 @@
 //! least as new as the last image that a sync covered. If the crash comes during the repair, nothing in the
 //! area has changed (DW-6), and the next repair does the same.
 //!
-//! Restarting in the same kernel after a *failed sync* has a trap of its own: the page cache shows the bytes,
-//! calls them clean and never writes them. All uncovered batches have their copies in the area, so repair
-//! also writes once more what it finds intact in the places of these pages; its sync then means something.
+//! A sync means the same for buffered pages and for direct ones: each write that returned before it is on the
+//! device. The kernel writes buffered pages when it likes, and reports a write that failed once per open
+//! file, to the next sync. There is one open file for all pages, and one sync of it at a time; a failed one
+//! is the store's end (DW-7). Restarting in the same kernel after a *failed sync* has a trap of its own: the
+//! page cache shows the bytes, calls them clean and never writes them. All uncovered batches have their
+//! copies in the area, so repair also writes once more what it finds intact in the places of these pages; its
+//! sync then means something.
 //!
 //! *Fresh* pages (of a bulk load, say) are those whose place holds nothing that anybody will ask for: until
 //! the next sync a crash may tear them, and their writer does not refer to them before. They are written in
@@ -144,6 +148,19 @@ pub struct PageFile {
     repairing: Mutex<()>,
 }
 
+/// The way of the pages to and from their places. The double-write area is always direct where the file
+/// system can.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageAccess {
+    /// Through the system's page cache: a miss for a page that is there costs a copy and no read of the
+    /// device, and the kernel writes the pages of many batches together.
+    #[default]
+    Buffered,
+    /// Past the system's page cache (`O_DIRECT`), where the file system can: the memory for pages is what the
+    /// pool has, and no more.
+    Direct,
+}
+
 /// An open file and its name.
 #[derive(Clone, Debug)]
 struct Place {
@@ -152,10 +169,11 @@ struct Place {
 }
 
 impl Place {
-    /// Opens a file, direct where that is to be had for memory aligned as [`PageBuf`] is.
-    fn open(fs: &dyn Fs, path: &Path, create: bool) -> Result<Self, StoreError> {
+    /// Opens a file; direct, if asked to be, where that is to be had for memory aligned as [`PageBuf`] is.
+    fn open(fs: &dyn Fs, path: &Path, create: bool, access: PageAccess) -> Result<Self, StoreError> {
         let options = OpenOptions::new().create(create);
-        let mut file = fs.open(path, options.direct(true)).map_err(error("open", path, None, 0))?;
+        let direct = options.direct(access == PageAccess::Direct);
+        let mut file = fs.open(path, direct).map_err(error("open", path, None, 0))?;
         if file.alignment() > HEAD_BYTES {
             file = fs.open(path, options).map_err(error("open", path, None, 0))?;
         }

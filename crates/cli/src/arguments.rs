@@ -40,6 +40,10 @@ pub(crate) struct StoreArguments {
     /// Page size of a store that is created: 4K, 8K (unless set), 16K, 32K or 64K
     #[arg(long, global = true, value_name = "SIZE", value_parser = page_bytes, help_heading = "Store options")]
     pub(crate) page_size: Option<usize>,
+
+    /// Read and write pages past the system's page cache: no memory is used but the page cache's own
+    #[arg(long, global = true, help_heading = "Store options")]
+    pub(crate) direct_pages: bool,
 }
 
 #[derive(Debug, Subcommand)]

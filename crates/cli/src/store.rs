@@ -11,7 +11,7 @@ use crate::format::escape::escaped;
 
 impl StoreArguments {
     fn builder(&self) -> Builder {
-        let mut builder = Database::builder();
+        let mut builder = Database::builder().direct_pages(self.direct_pages);
         if let Some(bytes) = self.cache {
             builder = builder.cache_bytes(bytes);
         }

@@ -54,10 +54,10 @@ pub struct AreaShape {
 }
 
 impl AreaShape {
-    /// Eight slots of about 1 MiB.
+    /// Eight slots of about 1 MiB: each write of the area waits for the device, and so serves many pages.
     #[must_use]
     pub fn for_page_size(page_size: usize) -> Self {
-        Self { slots: 8, pages_per_slot: ((1 << 20) / page_size.max(1)).clamp(16, 64) as u32 }
+        Self { slots: 8, pages_per_slot: ((1 << 20) / page_size.max(1)).clamp(16, 128) as u32 }
     }
 
     /// Whether slot heads can list that many pages, and somebody could mean that many slots.

@@ -12,7 +12,7 @@ use azekura_io::{Fs, create_dir_all_durable};
 use super::area::{Area, AreaShape, HEAD_BYTES, Misfit};
 use super::head::Head;
 use super::ledger::Ledger;
-use super::{PageFile, Place, error};
+use super::{PageAccess, PageFile, Place, error};
 use crate::store::StoreError;
 
 /// The page file as the checkpoint of a store knows it.
@@ -53,7 +53,7 @@ impl PageFile {
         check_page_size(page_size, dir)?;
         create_dir_all_durable(&*fs, dir).map_err(error("create directory", dir, None, 0))?;
         let area = Area { shape: shape.made_possible(), page_size, database_id };
-        let place = Place::open(&*fs, &dir.join(Self::DOUBLE_WRITE_NAME), true)?;
+        let place = Place::open(&*fs, &dir.join(Self::DOUBLE_WRITE_NAME), true, PageAccess::Direct)?;
         match read_area(&place, page_size)? {
             Ok(_) => {}
             Err(("page size", found, expected)) => {
@@ -62,7 +62,7 @@ impl PageFile {
             Err(_) => area.make(&place)?,
         }
         place.sync()?;
-        let pages = Place::open(&*fs, &dir.join(Self::NAME), true)?;
+        let pages = Place::open(&*fs, &dir.join(Self::NAME), true, PageAccess::default())?;
         make_head(&pages, Head { page_size, database_id, settled: 0 })?;
         pages.sync()?;
         fs.sync_dir(dir).map_err(error("sync directory", dir, None, 0))
@@ -74,10 +74,24 @@ impl PageFile {
     ///
     /// As [`PageFile::open_as`].
     pub fn open(fs: Arc<dyn Fs>, dir: &Path, page_size: usize) -> Result<Self, StoreError> {
-        Self::open_as(fs, dir, page_size, Identity::default())
+        Self::open_with(fs, dir, page_size, PageAccess::default())
     }
 
-    /// Opens both files, direct where the file system can. Costs two reads; the [`PageFile::repair`] is due
+    /// As [`PageFile::open`], with this access to the pages.
+    ///
+    /// # Errors
+    ///
+    /// As [`PageFile::open_as`].
+    pub fn open_with(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        page_size: usize,
+        access: PageAccess,
+    ) -> Result<Self, StoreError> {
+        Self::open_as(fs, dir, page_size, Identity::default(), access)
+    }
+
+    /// Opens both files; `access` is chosen anew at each opening. Costs two reads; the [`PageFile::repair`] is due
     /// next. A double-write area that is missing, damaged or unreadable is no error (DW-9).
     ///
     /// # Errors
@@ -90,13 +104,14 @@ impl PageFile {
         dir: &Path,
         page_size: usize,
         identity: Identity,
+        access: PageAccess,
     ) -> Result<Self, StoreError> {
         check_page_size(page_size, dir)?;
-        let pages = Place::open(&*fs, &dir.join(Self::NAME), false)?;
+        let pages = Place::open(&*fs, &dir.join(Self::NAME), false, access)?;
         let head = read_head(&pages, page_size, identity)?;
         let path = dir.join(Self::DOUBLE_WRITE_NAME);
         let is_missing = !fs.exists(&path);
-        let place = Place::open(&*fs, &path, true)?;
+        let place = Place::open(&*fs, &path, true, PageAccess::Direct)?;
         if is_missing {
             fs.sync_dir(dir).map_err(error("sync directory", dir, None, 0))?;
         }
@@ -107,7 +122,7 @@ impl PageFile {
         let area = found.unwrap_or(expected);
         let is_whole = place.len().is_ok_and(|len| len >= area.len());
         let slots: Result<Vec<_>, _> =
-            (0..area.shape.slots).map(|_| Place::open(&*fs, &path, false)).collect();
+            (0..area.shape.slots).map(|_| Place::open(&*fs, &path, false, PageAccess::Direct)).collect();
         let len = pages.len()?.next_multiple_of(page_size as u64);
         Ok(Self {
             pages,

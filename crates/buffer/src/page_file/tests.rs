@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use super::*;
 use azekura_io::{FailKind, FaultFs, IoKind, MemFs, OsFs};
 
@@ -26,7 +28,7 @@ fn reopen(fs: &FaultFs) -> PageFile {
 
 fn open_as(fs: &FaultFs, covered: u64) -> Result<PageFile, StoreError> {
     let identity = Identity { database_id: 0, covered };
-    PageFile::open_as(Arc::new(fs.clone()), DIR.as_ref(), SIZE, identity)
+    PageFile::open_as(Arc::new(fs.clone()), DIR.as_ref(), SIZE, identity, PageAccess::default())
 }
 
 /// The place of a page in the file.
@@ -52,15 +54,22 @@ fn fill_of(file: &PageFile, id: u64) -> Result<u8, StoreError> {
 #[test]
 fn pages_come_back_from_every_file_system() {
     let scratch = tempfile::tempdir().unwrap();
-    let direct = Arc::new(FaultFs::with_alignment(512));
-    let systems: [(Arc<dyn Fs>, &Path); 3] = [
-        (Arc::new(OsFs::new()), scratch.path()),
-        (Arc::new(MemFs::new()), DIR.as_ref()),
-        (direct, DIR.as_ref()),
+    let real = |name: &str| (Arc::new(OsFs::new()) as Arc<dyn Fs>, scratch.path().join(name));
+    let aligned = || (Arc::new(FaultFs::with_alignment(512)) as Arc<dyn Fs>, PathBuf::from(DIR));
+    let systems = [
+        (real("buffered"), PageAccess::Buffered),
+        (real("direct"), PageAccess::Direct),
+        ((Arc::new(MemFs::new()), DIR.into()), PageAccess::Direct),
+        (aligned(), PageAccess::Buffered),
+        (aligned(), PageAccess::Direct),
     ];
-    for (fs, dir) in systems {
+    for ((fs, dir), access) in systems {
+        let dir = &*dir;
         PageFile::create(Arc::clone(&fs), dir, SIZE).unwrap();
-        let file = PageFile::open(Arc::clone(&fs), dir, SIZE).unwrap();
+        let file = PageFile::open_with(Arc::clone(&fs), dir, SIZE, access).unwrap();
+        if access == PageAccess::Buffered {
+            assert!(!file.pages.file.is_direct());
+        }
         let mut batch: Vec<_> = (0..150).rev().map(|id| page(id * 3 % 151, id as u8 + 1)).collect();
         file.write_pages(&mut batch).unwrap();
         file.sync().unwrap();
@@ -71,7 +80,7 @@ fn pages_come_back_from_every_file_system() {
             "the batch keeps its order"
         );
         drop(file);
-        let file = PageFile::open(fs, dir, SIZE).unwrap();
+        let file = PageFile::open_with(fs, dir, SIZE, access).unwrap();
         assert_eq!(file.repair().unwrap(), []);
         for id in 0..150 {
             assert_eq!(fill_of(&file, id * 3 % 151).unwrap(), id as u8 + 1, "{fs:?}", fs = file.pages);
@@ -463,7 +472,7 @@ fn dw9_an_area_that_is_damaged_cut_off_missing_or_of_another_store_is_made_anew(
             )
             .unwrap();
             let identity = Identity { database_id: 9, covered: 0 };
-            let file = PageFile::open_as(Arc::clone(&other) as _, DIR.as_ref(), SIZE, identity).unwrap();
+            let file = PageFile::open_as(Arc::clone(&other) as _, DIR.as_ref(), SIZE, identity, PageAccess::default()).unwrap();
             file.write_pages(&mut [page(5, 99)]).unwrap();
             let bytes = other.contents("db/dw".as_ref()).unwrap();
             fs.open("db/dw".as_ref(), OpenOptions::new()).unwrap().write_at(0, &bytes).unwrap();
@@ -531,6 +540,6 @@ fn a_page_file_of_an_earlier_checkpoint_or_of_another_store_is_refused() {
     let stale = open_as(&fs, covered).unwrap_err();
     assert!(matches!(stale, StoreError::Stale { found: 1, expected: 2, .. }), "{stale}");
     let identity = Identity { database_id: 3, covered: 0 };
-    let other = PageFile::open_as(Arc::new(fs), DIR.as_ref(), SIZE, identity).unwrap_err();
+    let other = PageFile::open_as(Arc::new(fs), DIR.as_ref(), SIZE, identity, PageAccess::default()).unwrap_err();
     assert!(matches!(other, StoreError::Refused { what: "database id", .. }), "{other}");
 }
