@@ -125,6 +125,16 @@ impl Drain {
         self.is_recording = false;
     }
 
+    /// Gives the area's memory back, if no program is left that uses it.
+    pub(crate) fn close(&mut self) {
+        let owners = (0..PROCESSES).map(|index| self.area.process(index).owner.load(Acquire));
+        if !owners.filter(|owner| *owner != 0).any(|owner| process::is_alive(process_of(owner))) {
+            self.open.clear();
+            self.ready = 0;
+            let _ = self.area.empty(&self.file); // then the memory goes with our process
+        }
+    }
+
     /// The recordings of recording `number`.
     pub(crate) fn take_finished(&mut self) -> Vec<Spooled> {
         std::mem::take(&mut self.finished)

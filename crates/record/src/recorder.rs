@@ -285,6 +285,7 @@ impl Drop for Shared {
         self.area.header().command.store(0, Relaxed);
         self.is_over.store(true, Relaxed);
         let _ = self.thread.take().map(JoinHandle::join); // it has nothing to tell
+        self.lock().close();
     }
 }
 

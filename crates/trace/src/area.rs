@@ -305,6 +305,21 @@ impl Area {
         Ok(slots)
     }
 
+    /// Gives the file's memory back: all fields are 0 from then on. To be called when no program is left that
+    /// has mapped it; the mapping itself stays, because references to it may.
+    ///
+    /// # Errors
+    ///
+    /// The operating system's: the file system cannot do it.
+    pub fn empty(&self, file: &File) -> io::Result<()> {
+        let (mode, len) = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, file.metadata()?.len());
+        // SAFETY: the call reads its arguments.
+        match unsafe { libc::fallocate(file.as_raw_fd(), mode, 0, len as libc::off_t) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     /// Maps the area of a recorder; `None` if the file is none, or there is no room for the mapping.
     #[must_use]
     pub fn open(file: &File) -> Option<Self> {
@@ -493,6 +508,20 @@ mod tests {
         let mut taken = Vec::new();
         consumer.drain(|event| taken.push(event.ticks));
         assert_eq!((taken, consumer.lost()), ((0..8).collect(), 1));
+    }
+
+    #[test]
+    fn an_area_that_is_emptied_has_no_memory() {
+        use std::os::unix::fs::MetadataExt;
+        let file = tempfile::tempfile().unwrap();
+        let area = Area::create(&file, Layout::new(64)).unwrap();
+        area.grow(&file, 0, 2).unwrap();
+        area.header().tags.store(7, Relaxed); // one thread
+        let blocks = || file.metadata().unwrap().blocks();
+        let before = blocks();
+        area.empty(&file).unwrap();
+        assert!(blocks() * 4 < before, "{before} blocks, then {}", blocks());
+        assert_eq!(area.header().tags.load(Relaxed), 0); // one thread
     }
 
     #[test]
