@@ -122,6 +122,9 @@ impl Builder {
     #[must_use]
     pub fn direct_pages(mut self, direct: bool) -> Self {
         self.page_access = if direct { PageAccess::Direct } else { PageAccess::Buffered };
+        self
+    }
+
     /// Most memory for row versions, which writers keep while a snapshot is open. Default: a quarter of the
     /// page cache. Beyond it the oldest snapshot fails with [`Error::SnapshotTooOld`]; writers never wait.
     #[must_use]

@@ -265,7 +265,7 @@ proptest! {
                     changes += u32::from(old.is_some());
                     prop_assert_eq!(rows.remove(&key).expect("removes"), old);
                 }
-                Step::Savepoint => savepoints.push((tx.savepoint(), changes, model.clone())),
+                Step::Savepoint => savepoints.push((tx.savepoint().expect("open"), changes, model.clone())),
                 Step::RollBack(skip) => {
                     savepoints.truncate(savepoints.len().saturating_sub(skip));
                     if let Some((savepoint, at, before)) = savepoints.pop() {

@@ -144,7 +144,7 @@ fn snapshots_equal_a_model_whatever_comes_after_them() {
                 open.push(Open { tx, changes: BTreeMap::new(), savepoint: None });
             }
             4..8 if !open.is_empty() => {
-                let mut ended = open.swap_remove(random.random_range(0..open.len()));
+                let ended = open.swap_remove(random.random_range(0..open.len()));
                 if random.random_bool(0.7) {
                     ended.tx.set_durability(Durability::Relaxed);
                     ended.tx.commit().unwrap();
@@ -212,7 +212,7 @@ fn v1_commit_lsns_are_no_snapshot_and_timestamps_are() {
     })
     .unwrap();
     let on = |worker: usize| {
-        let mut tx = db.begin_on_log_worker(worker).unwrap();
+        let tx = db.begin_on_log_worker(worker).unwrap();
         tx.set_durability(Durability::Relaxed);
         tx
     };

@@ -24,8 +24,8 @@ use azekura_buffer::Peek;
 use crate::change::PageOp;
 use crate::env::{Env, Writer};
 use crate::error::TreeError;
-use crate::space::find_pages;
 use crate::record::Head;
+use crate::space::find_pages;
 use crate::undo::{UndoLog, UndoOp};
 
 const NEXT_AT: usize = 24;

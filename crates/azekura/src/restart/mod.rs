@@ -234,7 +234,8 @@ impl<'a> Restart<'a> {
     fn begin(path: &'a Path, options: &'a Builder, control: ControlFile) -> Result<Self, Error> {
         let Control { page_size, database_id, covered, redo_lsn, ref gaps, .. } = *control.current();
         let identity = Identity { database_id, covered };
-        let file = PageFile::open_as(Arc::clone(&options.fs), path, page_size, identity, options.page_access)?;
+        let file =
+            PageFile::open_as(Arc::clone(&options.fs), path, page_size, identity, options.page_access)?;
         let (settled, repaired) = (file.settled(), file.repair()?);
         let log = Arc::new(RestartLog::new(redo_lsn, gaps.clone()));
         let pool_options =

@@ -472,7 +472,14 @@ fn dw9_an_area_that_is_damaged_cut_off_missing_or_of_another_store_is_made_anew(
             )
             .unwrap();
             let identity = Identity { database_id: 9, covered: 0 };
-            let file = PageFile::open_as(Arc::clone(&other) as _, DIR.as_ref(), SIZE, identity, PageAccess::default()).unwrap();
+            let file = PageFile::open_as(
+                Arc::clone(&other) as _,
+                DIR.as_ref(),
+                SIZE,
+                identity,
+                PageAccess::default(),
+            )
+            .unwrap();
             file.write_pages(&mut [page(5, 99)]).unwrap();
             let bytes = other.contents("db/dw".as_ref()).unwrap();
             fs.open("db/dw".as_ref(), OpenOptions::new()).unwrap().write_at(0, &bytes).unwrap();
@@ -540,6 +547,7 @@ fn a_page_file_of_an_earlier_checkpoint_or_of_another_store_is_refused() {
     let stale = open_as(&fs, covered).unwrap_err();
     assert!(matches!(stale, StoreError::Stale { found: 1, expected: 2, .. }), "{stale}");
     let identity = Identity { database_id: 3, covered: 0 };
-    let other = PageFile::open_as(Arc::new(fs), DIR.as_ref(), SIZE, identity, PageAccess::default()).unwrap_err();
+    let other =
+        PageFile::open_as(Arc::new(fs), DIR.as_ref(), SIZE, identity, PageAccess::default()).unwrap_err();
     assert!(matches!(other, StoreError::Refused { what: "database id", .. }), "{other}");
 }
