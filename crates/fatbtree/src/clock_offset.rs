@@ -9,14 +9,14 @@ use std::time::Duration;
 /// Most time that a message is on its way; more ends its connection.
 const MOST_DELAY_MS: u64 = 3000;
 
-/// How far another clock is off.
+/// The offset of another node's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockOffset {
-    /// Whether it is ahead of this node's clock, or behind.
+    /// The other clock is ahead of this node's; else it is behind.
     pub is_ahead: bool,
-    /// By so many milliseconds at least.
+    /// Least offset, in milliseconds.
     pub ms: u64,
-    /// So many are allowed.
+    /// Most that is allowed.
     pub max_ms: u64,
 }
 
