@@ -68,6 +68,28 @@ fn a_mutex_of_iso_c_is_named() {
     judge_program("iso", "", "clerk", |a| accuses(a, "ledger_mutex, mutex, waited for in clerk"));
 }
 
+/// All begin in the same function of std; its mutex is a futex.
+#[test]
+fn threads_of_rust_are_operations_by_their_names() {
+    let _turn = turn();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/planted/rust_threads.rs");
+    let program = scratch().join("rust_threads");
+    let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let compiled = std::process::Command::new(compiler)
+        .args(["--edition", "2024", "-g", "-O", "-o"])
+        .args([&program, &source])
+        .status();
+    if !compiled.is_ok_and(|status| status.success()) {
+        return println!("not tried: there is no rustc to call");
+    }
+    let analysis = analysis(&program, &[], Some("clerk"));
+    let clerk = analysis.chosen().expect("the clerks");
+    assert_eq!((clerk.executions, clerk.threads), (4, 4), "{:#?}", analysis.operations);
+    assert!(analysis.operations.iter().any(|row| row.name == "guard"), "{:#?}", analysis.operations);
+    let lock = analysis.sites.iter().find(|site| site.name.contains("LEDGER") && site.name.contains("futex"));
+    assert!(lock.is_some() && clerk.lock_wait_ns * 2 > clerk.elapsed_ns, "{:#?}", analysis.sites);
+}
+
 /// Four threads of CPython behind one `threading.Lock`, which sleeps while it is held.
 #[test]
 fn a_lock_of_python_is_named_where_python_is_installed() {
