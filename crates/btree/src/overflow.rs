@@ -5,8 +5,8 @@
 //! brought in by one call. The chain is written from its end, so that each run knows its successor. The
 //! record of a run's last [`run_pages`] pages takes the whole run, with the inverse "free these pages"; its
 //! other pages come in records of the same size, which need no inverse. The cell that refers to the chain
-//! comes last. A chain is read only under the lock of its record, so pages are read one after the other without
-//! coupling.
+//! comes last. A chain is read only under the lock of its record, so pages are read one after the other
+//! without coupling.
 //!
 //! | bytes | field |
 //! |---|---|
