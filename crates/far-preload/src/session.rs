@@ -122,8 +122,41 @@ pub(crate) fn unmanage(address: usize, bytes: usize) {
     {
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
         heap.unmanage(address..address.saturating_add(bytes));
+        keeps_budget(heap);
         // SAFETY: this thread's own.
         unsafe { *libc::__errno_location() = errno };
+    }
+}
+
+/// With `--strict` a program ends when what left far memory takes more than the local budget.
+fn keeps_budget(heap: &Heap) {
+    let Some(launch) = LAUNCH.get().filter(|launch| launch.strict) else { return };
+    let left = heap.memory().stats().unmanaged_bytes;
+    if left > launch.local as u64 {
+        lost(&format!(
+            "azekura far: {} KiB of large blocks left far memory for calls that only the kernel can do, more \
+             than --local {}; raise --local, or run without --strict\n",
+            left >> 10,
+            Size(launch.local)
+        ));
+    }
+}
+
+/// Bytes of large blocks for which far memory had no room.
+static OVERFLOW: AtomicUsize = AtomicUsize::new(0);
+
+/// A large block becomes ordinary memory, as there is no room for it in `--space`; with `--strict` it ends
+/// the program.
+#[cold]
+pub(crate) fn overflowed(what: &str, bytes: usize) {
+    OVERFLOW.fetch_add(bytes, Relaxed); // a count
+    if let Some(launch) = LAUNCH.get().filter(|launch| launch.strict) {
+        lost(&format!(
+            "azekura far: {what} of {} KiB does not fit the far memory that is left of --space {}; raise \
+             --space, or run without --strict to have it in ordinary memory\n",
+            bytes >> 10,
+            Size(launch.space)
+        ));
     }
 }
 
@@ -144,6 +177,7 @@ pub(crate) fn end_far(call: &str, why: &str) {
     }
     heap.end();
     crate::hooks::end_stack_helper();
+    ENDED.store(true, Relaxed); // read by the handlers of `fork`, which only save work by it
 }
 
 /// In the environment once somebody has said what is in force.
@@ -266,18 +300,55 @@ fn say(what: fmt::Arguments<'_>) {
     azekura_far::say(&what.to_string());
 }
 
-extern "C" fn at_end() {
+/// The statistics are given once: at the end, or before calls that they need are forbidden.
+static REPORTED: AtomicBool = AtomicBool::new(false);
+/// Nothing is far any more, nor will be.
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+pub(crate) extern "C" fn at_end() {
+    if REPORTED.swap(true, Relaxed) {
+        return; // one thread ends the process
+    }
     // SAFETY: as in `heap`.
     let Some(session) = (unsafe { HEAP.load(Acquire).as_ref() }) else { return };
     let stats = session.heap.memory().stats();
-    // Who had nothing in far memory has nothing to say: shells that only start the program.
-    if !session.launch.quiet && stats.faults > 0 {
-        say(format_args!("azekura far: {stats}, at most {} MiB resident\n", peak_resident() >> 20));
+    let peak = peak_resident();
+    let overflow = OVERFLOW.load(Relaxed) as u64; // the program's threads have counted
+    let ordinary = peak.saturating_sub(stats.peak_local_bytes + stats.unmanaged_bytes);
+    // A process that had nothing in far memory says nothing: a shell that only starts the program.
+    if !session.launch.quiet && (stats.faults > 0 || overflow > 0) {
+        say(format_args!(
+            "azekura far: {stats}, at most {} MiB resident: {} MiB of far pages, {} MiB that left far memory \
+             for calls that only the kernel can do, {} MiB that far memory does not cover (blocks below \
+             --block {}, stacks, code, files, shared memory)\n",
+            peak >> 20,
+            stats.peak_local_bytes.min(peak) >> 20,
+            stats.unmanaged_bytes >> 20,
+            ordinary >> 20,
+            Size(session.launch.block)
+        ));
+        if overflow > 0 {
+            say(format_args!(
+                "azekura far: warning: large blocks of {} KiB in all did not fit --space {} and were \
+                 ordinary memory; raise --space\n",
+                overflow >> 10,
+                Size(session.launch.space)
+            ));
+        }
+        if stats.unmanaged_bytes > session.launch.local as u64 {
+            say(format_args!(
+                "azekura far: warning: what left far memory takes more than --local {}; raise --local\n",
+                Size(session.launch.local)
+            ));
+        }
     }
     if let Some(path) = &session.launch.stats_json {
         let json = stats.to_json();
         let fields = json.strip_suffix('}').unwrap_or(&json);
-        let line = format!("{fields},\"peak_resident_bytes\":{}}}\n", peak_resident());
+        let line = format!(
+            "{fields},\"overflow_bytes\":{overflow},\"ordinary_bytes\":{ordinary},\
+             \"peak_resident_bytes\":{peak}}}\n"
+        );
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
         if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
             say(format_args!("azekura far: write {}: {error}\n", path.display()));

@@ -338,6 +338,25 @@ fn what_cannot_be_set_up_is_refused_before_main() {
     assert!(said.starts_with("azekura far: connect to memory server 127.0.0.1:1: "), "{said}");
 }
 
+/// Blocks that do not fit `space`, and memory that leaves far memory beyond `local`.
+#[test]
+fn what_takes_more_than_its_budget_is_said_and_with_strict_ends_the_program() {
+    let parts: [(&str, &[&str], usize, &str); 2] =
+        [("threads", &[], 8 << 20, "--space 8 MiB"), ("kernel", &["protection"], 256 << 20, "--local 4 MiB")];
+    for (name, arguments, space, setting) in parts {
+        for strict in [false, true] {
+            let server = server();
+            let mut command = Command::new(compiled(name));
+            command.args(arguments);
+            let out = run(command, Some(&Launch { space, strict, ..launch(&server) }));
+            let said = String::from_utf8_lossy(&out.stderr);
+            assert_eq!(out.status.code(), Some(if strict { 71 } else { 0 }), "{name}: {said}");
+            assert_eq!(said.contains("warning"), !strict, "{name}: {said}");
+            assert!(said.contains(setting), "{name}: {said}");
+        }
+    }
+}
+
 #[test]
 fn statistics_are_appended_as_json() {
     let directory = tempfile::tempdir().unwrap();
@@ -352,6 +371,8 @@ fn statistics_are_appended_as_json() {
     let peak =
         |line: &str| line.rsplit_once("\"peak_resident_bytes\":")?.1.strip_suffix('}')?.parse::<u64>().ok();
     assert!(lines.lines().all(|line| peak(line).is_some_and(|bytes| bytes > 1 << 20)), "{lines}");
+    let counts = ["peak_local_bytes", "unmanaged_bytes", "overflow_bytes", "ordinary_bytes"];
+    assert!(counts.iter().all(|name| lines.contains(&format!("\"{name}\":"))), "{lines}");
     assert_eq!(
         lines.lines().filter(|line| line.starts_with("{\"region_bytes\":268435456,")).count(),
         2,

@@ -28,6 +28,8 @@ stats! {
     local_bytes,
     /// Bytes of a page.
     page_bytes,
+    /// The most bytes of pages that were local, or leaving, at once.
+    peak_local_bytes,
     /// Bytes that left far memory for good, because the program had a call done there that only the kernel
     /// can do.
     unmanaged_bytes,

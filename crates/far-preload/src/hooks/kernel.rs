@@ -40,7 +40,7 @@
 //! layer ends it with a message when a page cannot be mapped for it.
 
 use super::map::{madvise, mmap, mprotect, mremap, munmap};
-use crate::session::{end_far, heap, is_static, unmanage};
+use crate::session::{at_end, end_far, heap, is_static, unmanage};
 use azekura_far::sys;
 use libc::{c_long, iovec};
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
@@ -274,6 +274,7 @@ pub(super) unsafe extern "C" fn prctl(what: c_int, a: usize, b: usize, c: usize,
 
 fn restricts(name: &str) {
     end_far(name, "the program restricts its system calls, which far memory needs");
+    at_end();
 }
 
 /// Hands over the memory that an `ioctl` on a userfaultfd names.

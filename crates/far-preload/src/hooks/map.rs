@@ -5,7 +5,7 @@ use super::fail;
 use super::kernel::{PIECE, is_of_pieces};
 use crate::heap::{Heap, Parts};
 use crate::next::Next;
-use crate::session::{heap, heap_for, is_static, unmanage};
+use crate::session::{heap, heap_for, is_static, overflowed, unmanage};
 use std::ffi::{c_int, c_void};
 use std::ops::Range as Addresses;
 use std::ptr;
@@ -65,8 +65,11 @@ pub(super) unsafe extern "C" fn mmap(
             if let Some(done) = map_over(at, bytes, flags, plain) {
                 return done;
             }
-        } else if plain && let Some(far) = heap_for(bytes).and_then(|heap| heap.map(bytes)) {
-            return far.cast();
+        } else if plain && let Some(heap) = heap_for(bytes) {
+            if let Some(far) = heap.map(bytes) {
+                return far.cast();
+            }
+            overflowed("a mapping", bytes);
         }
     }
     // SAFETY: passed on.

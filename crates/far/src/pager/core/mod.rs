@@ -219,6 +219,8 @@ impl Core {
         self.stats.faults += 1;
         self.touched(fault.page, Touch::now(fault.access));
         self.work_ahead();
+        let local = ((self.local + self.leaving) * self.page_bytes) as u64;
+        self.stats.peak_local_bytes = self.stats.peak_local_bytes.max(local);
     }
 
     fn touched(&mut self, page: u32, now: Touch) {
