@@ -27,7 +27,7 @@ use crate::options::Builder;
 use crate::restart::{self, RecoveryReport};
 use crate::ticket::CommitTicket;
 use crate::transaction::{Parked, StatePool, Transaction};
-use crate::{CheckReport, Error, Stats};
+use crate::{CheckReport, Error, RowSorter, Stats};
 
 /// What every transaction of an open store shares.
 pub(crate) struct Shared {
@@ -407,6 +407,15 @@ impl Database {
     #[must_use]
     pub fn max_key_bytes(&self) -> usize {
         azekura_btree::max_key(self.shared.page_size())
+    }
+
+    /// A sorter of rows for loads in any order, which takes `memory_bytes` for rows, and half of that, 16 MiB
+    /// at most, to merge files. Rows that do not fit lie in files in the store's directory.
+    ///
+    /// [`OpenTable::bulk_load_unsorted`](crate::OpenTable::bulk_load_unsorted) sorts and loads in one call.
+    #[must_use]
+    pub fn row_sorter(&self, memory_bytes: usize) -> RowSorter {
+        RowSorter::new(&self.shared, memory_bytes)
     }
 
     /// A transaction that holds every table shared: nobody writes while it lives.

@@ -268,6 +268,62 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         })
     }
 
+    /// Stores rows that come in any order; gives the number of different keys. Of several rows with one key
+    /// the last is kept, and replaces a row that the table has.
+    ///
+    /// The rows are sorted first, `memory_bytes` of them at a time, in files in the store's directory if they
+    /// are more; the files are removed before this returns. An empty table is then filled as
+    /// [`bulk_load`](Self::bulk_load) does, and a table with rows is written to in key order, by ordinary
+    /// writes of this transaction, so that each of its pages is changed once.
+    ///
+    /// ```
+    /// # use azekura::{Database, Error, Table};
+    /// const CUBES: Table<u64, u64> = Table::new("cubes");
+    /// # fn main() -> Result<(), Error> {
+    /// # let db = Database::in_memory()?;
+    /// let rows = (0..10_000_u64).map(|n| n * 7_919 % 10_007).map(|n| (n, n.pow(3)));
+    /// let loaded = db.transact(|tx| tx.table(&CUBES)?.bulk_load_unsorted(rows.clone(), 64 << 20))?;
+    /// assert_eq!(loaded, 10_000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`bulk_load`](Self::bulk_load), but for the order of the rows and a table with rows; and
+    /// [`Error::Io`] if a file cannot be written or read.
+    pub fn bulk_load_unsorted<Q: Borrow<K>, W: Borrow<V::Input>>(
+        &self,
+        rows: impl IntoIterator<Item = (Q, W)>,
+        memory_bytes: usize,
+    ) -> Result<u64, Error> {
+        self.try_bulk_load_unsorted(rows.into_iter().map(Ok), memory_bytes)
+    }
+
+    /// As [`bulk_load_unsorted`](Self::bulk_load_unsorted), of rows that may fail to come.
+    ///
+    /// # Errors
+    ///
+    /// As for [`bulk_load_unsorted`](Self::bulk_load_unsorted), and the first error among the rows.
+    pub fn try_bulk_load_unsorted<Q: Borrow<K>, W: Borrow<V::Input>>(
+        &self,
+        rows: impl IntoIterator<Item = Result<(Q, W), Error>>,
+        memory_bytes: usize,
+    ) -> Result<u64, Error> {
+        let mut sorter = self.tx.row_sorter(memory_bytes);
+        let (mut key_bytes, mut value_bytes) = (Vec::new(), Vec::new());
+        for row in rows {
+            let (key, value) = row?;
+            key_bytes.clear();
+            value_bytes.clear();
+            key.borrow().encode(&mut key_bytes);
+            V::encode(value.borrow(), &mut value_bytes).map_err(|e| self.decode_error(e))?;
+            sorter.push(&key_bytes, &value_bytes)?;
+        }
+        let is_empty = self.first()?.is_none();
+        self.tx.load_sorted(&self.tree, sorter.into_sorted()?, is_empty)
+    }
+
     /// Removes the value at `key` and gives it back.
     ///
     /// # Errors

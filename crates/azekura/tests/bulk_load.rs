@@ -457,4 +457,50 @@ fn a_rollback_while_rows_come_in_waits_for_the_writes_of_the_load() {
     assert_eq!(rows_of(&db, &T).len(), 0);
     assert_clean(&db, "after the rollback");
     assert_eq!(pages(&db), before);
+
+/// Rows of one length, in no order of their keys.
+fn scattered(count: u64) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    (0..count).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes().to_vec()).map(|key| {
+        let value = key.repeat(12);
+        (key, value)
+    })
+}
+
+/// Cache for an eighth of the rows, and memory for a tenth to sort them.
+#[test]
+fn rows_in_any_order_cost_the_pages_that_they_fill_and_not_a_page_each() {
+    const ROWS: u64 = 40_000;
+    let db = store(4096, 140);
+    let pages_written = |rows: u64| {
+        let before = db.stats().cache.pages_written;
+        let load = |tx: &Transaction| tx.table(&T)?.bulk_load_unsorted(scattered(rows), 500_000);
+        assert_eq!(db.transact(load).unwrap(), rows);
+        db.stats().cache.pages_written - before
+    };
+    let into_empty = pages_written(ROWS);
+    let rows: Rows = scattered(ROWS).collect();
+    assert_eq!(rows_of(&db, &T), rows);
+    let leaves = pages(&db);
+    assert!(into_empty < leaves + leaves / 4, "{into_empty} pages written for {leaves}");
+    // Half of the rows again: each page is changed by a run of neighbors.
+    let into_full = pages_written(ROWS / 2);
+    assert!(into_full < 2 * leaves, "{into_full} pages written for {leaves}");
+    assert_eq!(rows_of(&db, &T), rows);
+    assert_clean(&db, "after both loads");
+}
+
+#[test]
+fn of_rows_with_one_key_the_last_is_loaded_and_replaces_what_was_there() {
+    let db = store(4096, 64);
+    let rows = [("b", "1"), ("a", "2"), ("b", "3")].map(|(key, value)| (key.as_bytes(), value.as_bytes()));
+    let loaded = db.transact(|tx| tx.table(&T)?.bulk_load_unsorted(rows, 1 << 20)).unwrap();
+    let held = |rows: &[(&str, &str)]| {
+        let rows: Rows = rows.iter().map(|&(key, value)| (key.into(), value.into())).collect();
+        assert_eq!(rows_of(&db, &T), rows);
+    };
+    assert_eq!(loaded, 2);
+    held(&[("a", "2"), ("b", "3")]);
+    let again = [(&b"c"[..], &b"4"[..]), (b"a", b"5")];
+    assert_eq!(db.transact(|tx| tx.table(&T)?.bulk_load_unsorted(again, 1 << 20)).unwrap(), 2);
+    held(&[("a", "5"), ("b", "3"), ("c", "4")]);
 }

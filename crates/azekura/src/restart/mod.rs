@@ -45,6 +45,7 @@ use crate::database::Parts;
 use crate::deferred::{self, Leftovers};
 use crate::far_tier::FarTier;
 use crate::options::Builder;
+use crate::row_sort;
 
 use analysis::Analysis;
 use redo::Redo;
@@ -142,6 +143,7 @@ pub(crate) fn open(path: &Path, options: &Builder) -> Result<Parts, Error> {
     }
     // LOCK keeps others out while the store is made; this, also if LOCK was removed.
     let control_lock = lock(fs, path, CONTROL_NAME)?;
+    row_sort::remove_leftovers(fs, path)?;
     let control = ControlFile::open(fs, path)?;
     options.check_cache(control.current().page_size)?;
     if is_half_made || fs.exists(&creating) {

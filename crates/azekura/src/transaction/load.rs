@@ -5,9 +5,9 @@ use azekura_btree::{LoadOptions, LoadedPages, Loader, NoLocks, Tree, TreeError, 
 use azekura_lock::TableMode;
 
 use super::state::LoadMark;
-use super::{OpenTree, Transaction};
-use crate::Error;
+use super::{OpenTree, Transaction, WriteKind};
 use crate::database::Shared;
+use crate::{Error, RowSorter, SortedRows};
 
 /// Writes the next row's key and value, as stored, into the two buffers, which are empty; `false` after the
 /// last row.
@@ -28,6 +28,36 @@ impl Transaction {
         let rows = scope.end(loaded)?;
         self.state()?.write_count += 1; // cursors on the table hold that it is empty
         Ok(rows)
+    }
+
+    /// A sorter of rows in the store's directory.
+    pub(crate) fn row_sorter(&self, memory_bytes: usize) -> RowSorter {
+        RowSorter::new(&self.db, memory_bytes)
+    }
+
+    /// Stores sorted rows: fills a table that is empty from below, and writes the rows one by one into
+    /// another; gives their number. See
+    /// [`OpenTable::bulk_load_unsorted`](crate::OpenTable::bulk_load_unsorted).
+    pub(crate) fn load_sorted(
+        &self,
+        open: &OpenTree,
+        mut rows: SortedRows,
+        is_empty: bool,
+    ) -> Result<u64, Error> {
+        if is_empty {
+            return self.bulk_load(open, &mut |key, value| {
+                let Some(row) = rows.next().transpose()? else { return Ok(false) };
+                (*key, *value) = row;
+                Ok(true)
+            });
+        }
+        let mut written = 0;
+        for row in rows {
+            let (key, value) = row?;
+            self.write(open, &key, &value, WriteKind::Put)?;
+            written += 1;
+        }
+        Ok(written)
     }
 
     fn load_rows(&self, open: &OpenTree, next: NextRow<'_>) -> Result<u64, Error> {

@@ -41,6 +41,7 @@ use crate::ticket::CommitTicket;
 use crate::value::Value;
 
 pub(crate) use parked::Parked;
+pub(crate) use rows::check_row;
 pub(crate) use state::{OpenTree, State, StatePool};
 
 /// What a write does with a value that is there.

@@ -125,7 +125,7 @@ impl Transaction {
         kind: WriteKind,
     ) -> Result<Option<Vec<u8>>, Error> {
         self.check_key(key)?;
-        self.check_value(value)?;
+        check_value(value)?;
         self.escalate(tree, 1, TableMode::X)?;
         self.lock_key(tree, key, KeyMode::UPDATE)?;
         let mode = if kind == WriteKind::InsertNew { PutMode::Insert } else { PutMode::Put };
@@ -152,26 +152,7 @@ impl Transaction {
     }
 
     fn check_key(&self, key: &[u8]) -> Result<(), Error> {
-        let max = azekura_btree::max_key(self.db.page_size());
-        if key.len() > max {
-            return Err(Error::Invalid(format!(
-                "a key of {} bytes; at most {max} fit with pages of {} bytes",
-                key.len(),
-                self.db.page_size()
-            )));
-        }
-        Ok(())
-    }
-
-    fn check_value(&self, value: &[u8]) -> Result<(), Error> {
-        if value.len() as u64 > azekura_btree::MAX_VALUE {
-            return Err(Error::Invalid(format!(
-                "a value of {} bytes; at most {} are possible",
-                value.len(),
-                azekura_btree::MAX_VALUE
-            )));
-        }
-        Ok(())
+        check_key(self.db.page_size(), key)
     }
 
     /// A record lock, waited for if need be.
@@ -358,4 +339,32 @@ fn cursor_is_undone() -> Error {
     Error::Invalid(
         "a rollback to a savepoint took back what an iterator over rows began with; make a new one".into(),
     )
+}
+
+/// Refuses a row that no table takes.
+pub(crate) fn check_row(page_size: usize, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    check_key(page_size, key)?;
+    check_value(value)
+}
+
+fn check_key(page_size: usize, key: &[u8]) -> Result<(), Error> {
+    let max = azekura_btree::max_key(page_size);
+    if key.len() > max {
+        return Err(Error::Invalid(format!(
+            "a key of {} bytes; at most {max} fit with pages of {page_size} bytes",
+            key.len()
+        )));
+    }
+    Ok(())
+}
+
+fn check_value(value: &[u8]) -> Result<(), Error> {
+    if value.len() as u64 > azekura_btree::MAX_VALUE {
+        return Err(Error::Invalid(format!(
+            "a value of {} bytes; at most {} are possible",
+            value.len(),
+            azekura_btree::MAX_VALUE
+        )));
+    }
+    Ok(())
 }

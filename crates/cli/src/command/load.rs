@@ -5,9 +5,11 @@
 //! way to the disk.
 //!
 //! Into an empty table, more rows than a transaction takes go in by a bulk load as far as they come in key
-//! order (`sorted`): one transaction, of which an interruption leaves nothing.
+//! order (`sorted`): one transaction, of which an interruption leaves nothing. Rows in any other order are
+//! sorted first (`unsorted`).
 
 mod sorted;
+mod unsorted;
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -20,7 +22,7 @@ use azekura::{CommitTicket, Database, Error, ErrorKind};
 use clap::Args;
 use indicatif::ProgressBar;
 
-use crate::arguments::{StoreArguments, TableArguments};
+use crate::arguments::{StoreArguments, TableArguments, cache_bytes};
 use crate::format::{self, Format, ReadOptions, ReadRows, Row};
 use crate::store::Bytes;
 use crate::{Outcome, UsageError, progress, show};
@@ -43,8 +45,8 @@ Formats:
   jsonl  One JSON object a line. --key names the key field, text or number;
          the value is the line as it stands.
 
-Rows in key order fill an empty table several times as fast: they are bulk
-loaded, in one piece, up to the first that is out of order.
+Rows in key order fill an empty table in one piece. Rows in any other order
+are sorted first, with --sort-memory and files in the store's directory.
 
 A row replaces the one with the same key, so an interrupted load is resumed
 by running it again. The first malformed row stops the load (exit code 1,
@@ -75,6 +77,10 @@ pub(crate) struct Load {
     /// tsv only: take backslashes as they are
     #[arg(long)]
     raw: bool,
+
+    /// Memory for sorting rows that are not in key order, such as 64M or 2G
+    #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "64M")]
+    sort_memory: usize,
 }
 
 impl Load {
@@ -87,6 +93,7 @@ impl Load {
             .map_err(|error| anyhow!(error).context(input.name.clone()))?;
         let db = store.open_or_create(&self.table.path)?;
         let mut loading = Loading::new(&db, &self.table.table, rows, progress::bytes(input.len));
+        loading.sort_memory = self.sort_memory;
         let ended = loading.run();
         let summary = loading.end();
         if let Err(error) = ended {
@@ -155,6 +162,7 @@ struct Loading<'a> {
     bar: ProgressBar,
     started: Instant,
     loaded: u64,
+    sort_memory: usize,
     /// Rows read and not yet loaded.
     read: VecDeque<NumberedRow>,
     /// The transaction before the current one, perhaps not durable yet, and how many rows it has.
@@ -164,19 +172,20 @@ struct Loading<'a> {
 impl<'a> Loading<'a> {
     fn new(db: &'a Database, table: &str, rows: Box<dyn ReadRows + 'a>, bar: ProgressBar) -> Self {
         let table = Bytes::named(table);
-        Self { db, table, rows, bar, started: Instant::now(), loaded: 0, read: VecDeque::new(), last: None }
+        let (started, read) = (Instant::now(), VecDeque::new());
+        Self { db, table, rows, bar, started, loaded: 0, sort_memory: 0, read, last: None }
     }
 
     /// Loads all rows; at an error those before it stay, durably, and `loaded` counts them.
     fn run(&mut self) -> Result<()> {
         let mut next = self.read_batch();
-        // Fewer rows than a batch are not worth a bulk load.
-        if matches!(next.1, Ok(false)) && sorted::ascends(&next.0) && self.is_empty()? {
-            self.read = next.0.into();
-            if !self.bulk_load()? {
-                return Ok(());
+        // Fewer rows than a batch are not worth a bulk load, nor a sort.
+        if matches!(next.1, Ok(false)) {
+            let (ascends, is_empty) = (sorted::ascends(&next.0), self.is_empty()?);
+            if is_empty || !ascends {
+                self.read = next.0.into();
+                return if ascends && !self.bulk_load()? { Ok(()) } else { self.load_unsorted() };
             }
-            next = self.read_batch();
         }
         loop {
             let (batch, end) = next;
@@ -237,7 +246,7 @@ impl<'a> Loading<'a> {
         if let Some(first) = left.front() {
             self.bar.suspend(|| {
                 eprintln!(
-                    "note: line {} is out of key order; from there on rows are inserted one by one",
+                    "note: line {} is out of key order; from there on rows are sorted before they are loaded",
                     first.line
                 );
             });

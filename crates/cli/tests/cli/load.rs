@@ -121,7 +121,7 @@ fn dumped(rows: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
 }
 
 #[test]
-fn from_the_first_row_out_of_order_on_a_bulk_load_goes_on_with_transactions_and_says_so() {
+fn from_the_first_row_out_of_order_on_a_bulk_load_goes_on_with_a_sort_and_says_so() {
     let scratch = Scratch::new();
     let mut rows = ascending(1_000, 12_000);
     rows.push((b"k0000007".to_vec(), b"late".to_vec()));
@@ -142,5 +142,43 @@ fn a_table_with_rows_is_loaded_by_transactions_as_one_without() {
     let more = ascending(0, 11_000);
     Run::with_stdin(&scratch, &["load", "db", "t"], &tsv(&more)).well();
     rows.extend(more);
+    assert!(Run::in_dir(&scratch, &["dump", "db", "t"]).raw_stdout == dumped(&rows));
+}
+
+/// Rows in no order, some keys twice.
+fn scattered(count: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let row = |n: u64| {
+        let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 46;
+        (format!("k{key:06}").into_bytes(), format!("v{n}").into_bytes())
+    };
+    (0..count).map(row).collect()
+}
+
+#[test]
+fn rows_in_any_order_are_sorted_with_little_memory_and_loaded_once() {
+    let scratch = Scratch::new();
+    let rows = scattered(60_000);
+    let run = Run::with_stdin(&scratch, &["load", "db", "t", "--sort-memory", "1M"], &tsv(&rows));
+    assert!(run.code == 0 && run.stdout.starts_with("loaded 60,000 rows "), "{run:?}");
+    assert!(Run::in_dir(&scratch, &["dump", "db", "t"]).raw_stdout == dumped(&rows));
+    // Once more, into a table with rows: a load that was interrupted is resumed like this.
+    let mut again: Vec<_> = scattered(30_000).into_iter().map(|(key, _)| (key, b"new".to_vec())).collect();
+    Run::with_stdin(&scratch, &["load", "db", "t", "--sort-memory", "1M"], &tsv(&again)).well();
+    let mut both = rows;
+    both.append(&mut again);
+    assert!(Run::in_dir(&scratch, &["dump", "db", "t"]).raw_stdout == dumped(&both));
+    assert_eq!(std::fs::read_dir(scratch.path("db/sort")).map_or(0, Iterator::count), 0, "runs are removed");
+    Run::in_dir(&scratch, &["check", "db"]).well();
+}
+
+#[test]
+fn a_malformed_row_ends_a_sorted_load_and_the_rows_before_it_are_loaded() {
+    let scratch = Scratch::new();
+    let rows = scattered(11_000);
+    let mut input = tsv(&rows);
+    input.extend_from_slice(b"bad\\x\n");
+    input.extend_from_slice(b"after\tit\n");
+    let run = Run::with_stdin(&scratch, &["load", "db", "t"], &input);
+    assert!(run.code == 1 && run.stderr.contains("line 11001"), "{run:?}");
     assert!(Run::in_dir(&scratch, &["dump", "db", "t"]).raw_stdout == dumped(&rows));
 }
