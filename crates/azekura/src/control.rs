@@ -23,7 +23,7 @@ use azekura_wal::recovery::{LogRange, Tail};
 use crate::Error;
 
 /// Version of the whole on-disk format; a store with another one is refused.
-pub(crate) const FORMAT_VERSION: u32 = 4;
+pub(crate) const FORMAT_VERSION: u32 = 5;
 pub(crate) const CONTROL_NAME: &str = "CONTROL";
 
 const MAGIC: [u8; 8] = *b"AZEKURA\x01";
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn another_format_is_refused_and_named() {
-        for version in [1, 3, FORMAT_VERSION + 1] {
+        for version in [1, FORMAT_VERSION - 1, FORMAT_VERSION + 1] {
             let fs = MemFs::new();
             let control = created(&fs);
             let mut slot = vec![0; SLOT_BYTES];

@@ -7,6 +7,7 @@ use azekura_base::{LogFailed, PageId, TxnId};
 use azekura_buffer::{FixError, PoolError, StoreError, WriteError};
 use azekura_wal::{AppendError, ReplayError, WalError};
 
+use crate::catalog::TableTypes;
 use crate::key::DecodeError;
 
 /// What a caller does about an error.
@@ -163,6 +164,17 @@ pub enum Error {
         /// The name asked for.
         name: String,
     },
+    /// The rows of a table have other types than those with which it was opened; nothing was read or changed.
+    /// Open it with the stored types, or as bytes ([`Table::raw`](crate::Table::raw)).
+    #[error("table {table:?} has {stored}; it was opened with {asked}")]
+    TableTypeMismatch {
+        /// The table.
+        table: String,
+        /// The types of its rows.
+        stored: Box<TableTypes>,
+        /// The types asked for.
+        asked: Box<TableTypes>,
+    },
     /// A table that is to be filled by a bulk load has rows; nothing was changed. Insert the rows one by one,
     /// or into another table.
     #[error("table {table:?} has rows already; a bulk load fills an empty one")]
@@ -263,7 +275,7 @@ impl Error {
             Self::Invalid(_) | Self::NotFound { .. } | Self::NoSuchTable { .. } | Self::Aborted { .. } => {
                 ErrorKind::Invalid
             }
-            Self::SelfDeadlock { .. } => ErrorKind::Invalid,
+            Self::SelfDeadlock { .. } | Self::TableTypeMismatch { .. } => ErrorKind::Invalid,
             Self::UnsupportedFormat { .. } | Self::NotEmpty { .. } | Self::NotAscending { .. } => {
                 ErrorKind::Invalid
             }

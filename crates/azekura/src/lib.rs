@@ -66,6 +66,7 @@ mod value;
 
 pub use azekura_far::AuthKey;
 pub use azekura_wal::{LogProtocol, UnknownProtocol};
+pub use catalog::{TableInfo, TableTypes};
 pub use check::{CheckReport, Finding, TableReport};
 pub use database::Database;
 pub use error::{Error, ErrorKind};

@@ -6,11 +6,12 @@ use std::marker::PhantomData;
 use std::ops::{ControlFlow, RangeBounds};
 
 use crate::Error;
+use crate::catalog::TableTypes;
 use crate::key::{DecodeError, Key};
 use crate::probe;
 use crate::range::{ByteBounds, Range, RowRef};
 use crate::scan::Cursor;
-use crate::transaction::{Direction, OpenTree, Transaction, WriteKind};
+use crate::transaction::{Direction, OpenTree, Transaction, TypesOf, WriteKind};
 use crate::value::Value;
 
 /// Longest table name, in bytes.
@@ -36,6 +37,7 @@ pub type RowOf<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
 /// ```
 pub struct Table<K: ?Sized, V: ?Sized> {
     name: Cow<'static, str>,
+    is_raw: bool,
     types: Types<K, V>,
 }
 
@@ -43,18 +45,33 @@ impl<K: ?Sized, V: ?Sized> Table<K, V> {
     /// The table of this name.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
-        Self { name: Cow::Borrowed(name), types: PhantomData }
+        Self { name: Cow::Borrowed(name), is_raw: false, types: PhantomData }
     }
 
     /// The table of a name made at run time.
     pub fn named(name: impl Into<String>) -> Self {
-        Self { name: Cow::Owned(name.into()), types: PhantomData }
+        Self { name: Cow::Owned(name.into()), is_raw: false, types: PhantomData }
     }
 
     /// The table's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+}
+
+impl Table<[u8], [u8]> {
+    /// The table of this name as bytes, whatever the types of its rows: for tools that list, copy or mend
+    /// tables. What is written through it must be encodings of the table's types.
+    pub fn raw(name: impl Into<String>) -> Self {
+        Self { is_raw: true, ..Self::named(name) }
+    }
+}
+
+impl<K: Key + ?Sized, V: Value + ?Sized> Table<K, V> {
+    /// The types to compare with those of the rows.
+    pub(crate) fn types_of(&self) -> Option<TypesOf> {
+        (!self.is_raw).then_some(TableTypes::of::<K, V>)
     }
 }
 

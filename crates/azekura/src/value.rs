@@ -15,6 +15,10 @@ pub trait Value {
     /// What writing takes: the type itself, or for [`Serde`] the type it carries.
     type Input: ?Sized;
 
+    /// The type's name in the catalog. Types of one name have one encoding: text is `str` and bytes are
+    /// `bytes`, owned or not.
+    fn type_name() -> String;
+
     /// Appends the bytes of `value` to `out`.
     ///
     /// # Errors
@@ -48,6 +52,9 @@ macro_rules! integer_value {
         impl Value for $ty {
             type Owned = Self;
             type Input = Self;
+            fn type_name() -> String {
+                stringify!($ty).into()
+            }
             fn encode(value: &Self, out: &mut Vec<u8>) -> Result<(), DecodeError> {
                 out.extend_from_slice(&value.to_le_bytes());
                 Ok(())
@@ -64,6 +71,9 @@ integer_value! { u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64 }
 impl Value for () {
     type Owned = ();
     type Input = ();
+    fn type_name() -> String {
+        "()".into()
+    }
     fn encode((): &(), _out: &mut Vec<u8>) -> Result<(), DecodeError> {
         Ok(())
     }
@@ -75,6 +85,9 @@ impl Value for () {
 impl Value for [u8] {
     type Owned = Vec<u8>;
     type Input = [u8];
+    fn type_name() -> String {
+        "bytes".into()
+    }
     fn encode(value: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
         out.extend_from_slice(value);
         Ok(())
@@ -90,6 +103,9 @@ impl Value for [u8] {
 impl Value for str {
     type Owned = String;
     type Input = str;
+    fn type_name() -> String {
+        "str".into()
+    }
     fn encode(value: &str, out: &mut Vec<u8>) -> Result<(), DecodeError> {
         out.extend_from_slice(value.as_bytes());
         Ok(())
@@ -105,6 +121,9 @@ impl Value for str {
 impl<const N: usize> Value for [u8; N] {
     type Owned = Self;
     type Input = Self;
+    fn type_name() -> String {
+        format!("[u8; {N}]")
+    }
     fn encode(value: &Self, out: &mut Vec<u8>) -> Result<(), DecodeError> {
         out.extend_from_slice(value);
         Ok(())
@@ -112,6 +131,16 @@ impl<const N: usize> Value for [u8; N] {
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         bytes.try_into().map_err(|_| mismatch::<Self>(bytes.len()))
     }
+}
+
+/// A type's name without the paths of modules, which may change while the type stays the same:
+/// `my::app::Pair<alloc::string::String>` is `Pair<String>`.
+fn without_paths(name: &str) -> String {
+    let mut out = String::new();
+    for part in name.split_inclusive(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')) {
+        out.push_str(part.rsplit("::").next().unwrap_or(part));
+    }
+    out
 }
 
 /// Marks a table whose values are any serde type, stored in the compact `postcard` format.
@@ -136,6 +165,9 @@ pub struct Serde<T>(PhantomData<fn() -> T>);
 impl<T: Serialize + DeserializeOwned> Value for Serde<T> {
     type Owned = T;
     type Input = T;
+    fn type_name() -> String {
+        format!("Serde<{}>", without_paths(std::any::type_name::<T>()))
+    }
     fn encode(value: &T, out: &mut Vec<u8>) -> Result<(), DecodeError> {
         let start = out.len();
         let bytes = postcard::to_extend(value, std::mem::take(out)).map_err(|_| mismatch::<T>(0))?;
@@ -148,5 +180,23 @@ impl<T: Serialize + DeserializeOwned> Value for Serde<T> {
             Ok((value, [])) => Ok(value),
             _ => Err(mismatch::<T>(bytes.len())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_keeps_its_name_when_its_module_moves() {
+        for (long, short) in [
+            ("u64", "u64"),
+            ("my::app::Person", "Person"),
+            ("alloc::vec::Vec<(my::Key_2, core::option::Option<[u8; 4]>)>", "Vec<(Key_2, Option<[u8; 4]>)>"),
+            ("a::Pair<alloc::string::String, b::c::D<'static>>", "Pair<String, D<'static>>"),
+        ] {
+            assert_eq!(without_paths(long), short);
+        }
+        assert_eq!(Serde::<Vec<Option<String>>>::type_name(), "Serde<Vec<Option<String>>>");
     }
 }

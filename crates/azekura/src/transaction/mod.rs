@@ -39,7 +39,7 @@ use crate::ticket::CommitTicket;
 use crate::value::Value;
 
 pub(crate) use parked::Parked;
-pub(crate) use state::{OpenTree, State, StatePool};
+pub(crate) use state::{OpenTree, State, StatePool, TypesOf};
 
 /// What a write does with a value that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,12 +164,13 @@ impl Transaction {
     /// # Errors
     ///
     /// [`Error::Invalid`] for a name that is empty or longer than [`MAX_TABLE_NAME`](crate::MAX_TABLE_NAME)
-    /// bytes.
+    /// bytes. The first read or write of a table that has rows of other types fails with
+    /// [`Error::TableTypeMismatch`].
     pub fn table<K: Key + ?Sized, V: Value + ?Sized>(
         &self,
         table: &Table<K, V>,
     ) -> Result<OpenTable<'_, K, V>, Error> {
-        Ok(OpenTable::new(self, self.open_tree(table.name())?))
+        Ok(OpenTable::new(self, self.open_tree(table.name(), table.types_of())?))
     }
 
     /// A place to come back to with [`rollback_to`](Self::rollback_to), as often as the caller likes.

@@ -17,14 +17,19 @@ use azekura_lock::{TableMode, TxnLocks};
 use azekura_wal::WorkerId;
 
 use crate::active::{Listed, SharedUndo, TxnUndo};
-use crate::catalog::Hint;
+use crate::catalog::{Hint, TableTypes};
 use crate::database::Shared;
+
+/// Gives the types of a table that is opened.
+pub(crate) type TypesOf = fn() -> TableTypes;
 
 /// A table as one transaction knows it; a number that means something to its transaction only.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenTree {
     pub(super) slot: usize,
     pub(super) name: Arc<str>,
+    /// The types with which the table is open; `None` for bytes, of any types.
+    pub(super) types: Option<TypesOf>,
 }
 
 impl OpenTree {
@@ -40,6 +45,29 @@ pub(super) struct TableSlot {
     pub(super) tree: Option<Tree>,
     /// What the table's tree was when some transaction last looked.
     pub(super) hint: Option<Hint>,
+    /// The types of the rows of `tree` and `hint`.
+    pub(super) types: Option<Arc<TableTypes>>,
+    /// The types with which the table was opened last; they are those of its rows.
+    pub(super) checked: Option<TypesOf>,
+}
+
+impl TableSlot {
+    /// Notes the types of the rows of the slot's tree, which was looked up anew.
+    pub(super) fn set_types(&mut self, types: Arc<TableTypes>) {
+        if self.types.as_ref() != Some(&types) {
+            (self.types, self.checked) = (Some(types), None);
+        }
+    }
+
+    /// Returns `true` if the table is known to be open with its own types; compares no names.
+    #[inline]
+    pub(super) fn is_checked(&self, asked: Option<TypesOf>) -> bool {
+        match (asked, self.checked) {
+            (None, _) => true,
+            (Some(asked), Some(checked)) => std::ptr::fn_addr_eq(asked, checked),
+            (Some(_), None) => false,
+        }
+    }
 }
 
 /// A bulk load that is running in a transaction.

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use azekura_btree::{Tree, UndoOp, WriteCtx};
 use azekura_lock::TableMode;
 
-use super::state::{OpenTree, TableSlot};
+use super::state::{OpenTree, TableSlot, TypesOf};
 use super::{Transaction, WriteKind};
 use crate::Error;
-use crate::catalog::{self, CATALOG};
+use crate::catalog::{self, CATALOG, Entry, TableInfo, TableTypes};
 use crate::locking::OperationLocks;
 use crate::table::MAX_TABLE_NAME;
 
 impl Transaction {
-    pub(super) fn open_tree(&self, name: &str) -> Result<OpenTree, Error> {
+    pub(super) fn open_tree(&self, name: &str, types: Option<TypesOf>) -> Result<OpenTree, Error> {
         if name.is_empty() || name.len() > MAX_TABLE_NAME.min(azekura_btree::max_key(self.db.page_size())) {
             return Err(Error::Invalid(format!(
                 "a table name of {} bytes; 1 to {MAX_TABLE_NAME} are possible",
@@ -24,16 +24,49 @@ impl Transaction {
         let mut state = self.state()?;
         let slot = state.slots.iter().position(|s| *s.name == *name);
         let slot = slot.unwrap_or_else(|| {
-            state.slots.push(TableSlot { name: name.into(), tree: None, hint: None });
+            let (name, tree, hint, types, checked) = (name.into(), None, None, None, None);
+            state.slots.push(TableSlot { name, tree, hint, types, checked });
             state.slots.len() - 1
         });
-        Ok(OpenTree { slot, name: Arc::clone(&state.slots[slot].name) })
+        Ok(OpenTree { slot, name: Arc::clone(&state.slots[slot].name), types })
     }
 
     /// The tree of a table, locked in `mode` at least; `None` if there is no such table (which stays so: its
-    /// row is locked).
+    /// row is locked). Its rows have the types with which it is open.
     pub(super) fn resolve(&self, open: &OpenTree, mode: TableMode) -> Result<Option<Tree>, Error> {
         self.check_time()?;
+        let (known, is_checked) = {
+            let state = self.state()?;
+            let slot = &state.slots[open.slot];
+            (slot.tree, slot.is_checked(open.types))
+        };
+        if let Some(tree) = known
+            && is_checked
+        {
+            self.lock_table(tree, mode)?;
+            return Ok(Some(tree));
+        }
+        let Some(tree) = self.find(open, mode)? else { return Ok(None) };
+        self.check_types(open)?;
+        Ok(Some(tree))
+    }
+
+    /// Refuses a table that is open with other types than those of its rows.
+    fn check_types(&self, open: &OpenTree) -> Result<(), Error> {
+        let Some(types) = open.types else { return Ok(()) };
+        let slot = &mut self.state()?.slots[open.slot];
+        let (asked, stored) = (types(), slot.types.as_deref());
+        if let Some(stored) = stored
+            && *stored != asked
+        {
+            let (table, stored, asked) = (open.name.to_string(), stored.clone().into(), asked.into());
+            return Err(Error::TableTypeMismatch { table, stored, asked });
+        }
+        slot.checked = Some(types);
+        Ok(())
+    }
+
+    fn find(&self, open: &OpenTree, mode: TableMode) -> Result<Option<Tree>, Error> {
         let (known, hint, is_dropped) = {
             let state = self.state()?;
             let slot = &state.slots[open.slot];
@@ -52,35 +85,36 @@ impl Transaction {
                     return Ok(Some(hint.tree));
                 }
             }
-            if let Some(tree) = self.db.catalog.cached(&open.name) {
-                self.lock_table(tree, mode)?;
-                if self.db.catalog.cached(&open.name) == Some(tree) {
-                    return self.found(open, tree);
+            if let Some(entry) = self.db.catalog.cached(&open.name) {
+                self.lock_table(entry.tree, mode)?;
+                if self.db.catalog.cached(&open.name).is_some_and(|now| now.tree == entry.tree) {
+                    return self.found(open, entry);
                 }
             }
         }
         self.lock_table(CATALOG, TableMode::IS)?;
         let Some(row) = self.read_from(CATALOG, open.name.as_bytes())? else { return Ok(None) };
-        let tree = catalog::decode(&row).ok_or_else(|| Error::CorruptPage {
-            page: CATALOG.root,
-            reason: format!("the catalogue's row of table {:?} is no tree", open.name),
-        })?;
-        self.lock_table(tree, mode)?;
+        let entry = catalog::decode(&row).ok_or_else(|| not_a_table(&open.name))?;
+        self.lock_table(entry.tree, mode)?;
         // A table that this transaction made itself is nobody else's to know before it commits.
         if self.has_written_catalog(&open.name)? {
-            self.state()?.slots[open.slot].tree = Some(tree);
-            return Ok(Some(tree));
+            let slot = &mut self.state()?.slots[open.slot];
+            slot.tree = Some(entry.tree);
+            slot.hint = None; // of another table
+            slot.set_types(entry.types);
+            return Ok(Some(entry.tree));
         }
-        self.db.catalog.remember(&open.name, tree);
-        self.found(open, tree)
+        self.db.catalog.remember(&open.name, entry.clone());
+        self.found(open, entry)
     }
 
     /// Notes a table that is there, and locked.
-    fn found(&self, open: &OpenTree, tree: Tree) -> Result<Option<Tree>, Error> {
+    fn found(&self, open: &OpenTree, entry: Entry) -> Result<Option<Tree>, Error> {
         let slot = &mut self.state()?.slots[open.slot];
-        slot.tree = Some(tree);
-        slot.hint = Some(self.db.catalog.hint(tree));
-        Ok(Some(tree))
+        slot.tree = Some(entry.tree);
+        slot.hint = Some(self.db.catalog.hint(entry.tree));
+        slot.set_types(entry.types);
+        Ok(Some(entry.tree))
     }
 
     /// Whether this transaction changed the catalogue's row of `name`.
@@ -108,11 +142,15 @@ impl Transaction {
             let mut ctx = WriteCtx { txn: tx.id, worker, undo, locks: &mut held };
             Tree::create(&tx.db.env, &mut ctx, id).map_err(Error::from)
         })?;
-        let row = catalog::encode(tree);
+        let types = Arc::new(open.types.unwrap_or(TableTypes::of::<[u8], [u8]>)());
+        let row = catalog::encode(&Entry { tree, types: Arc::clone(&types) });
         if self.write_to(CATALOG, open.name.as_bytes(), &row, WriteKind::InsertNew)?.is_some() {
             return Err(Error::Invalid(format!("table {:?} appeared while it was made", open.name)));
         }
-        self.state()?.slots[open.slot].tree = Some(tree);
+        let slot = &mut self.state()?.slots[open.slot];
+        (slot.tree, slot.hint) = (Some(tree), None);
+        slot.set_types(types);
+        slot.checked = open.types;
         Ok(tree)
     }
 
@@ -140,7 +178,7 @@ impl Transaction {
     ///
     /// As for reading a row.
     pub fn table_exists(&self, name: &str) -> Result<bool, Error> {
-        let open = self.open_tree(name)?;
+        let open = self.open_tree(name, None)?;
         Ok(self.resolve(&open, TableMode::IS)?.is_some())
     }
 
@@ -153,7 +191,7 @@ impl Transaction {
     ///
     /// As for writing a row.
     pub fn drop_table(&self, name: &str) -> Result<bool, Error> {
-        let open = self.open_tree(name)?;
+        let open = self.open_tree(name, None)?;
         let Some(tree) = self.resolve(&open, TableMode::X)? else { return Ok(false) };
         self.remove_from(CATALOG, name.as_bytes())?;
         self.statement(|tx, state| {
@@ -175,20 +213,29 @@ impl Transaction {
         self.lock_table(CATALOG, TableMode::S)?;
         let mut trees = Vec::new();
         crate::scan::unlocked(&self.db.env, CATALOG, &mut |_, value| {
-            trees.extend(catalog::decode(value));
+            trees.extend(catalog::decode(value).map(|entry| entry.tree));
             Ok(())
         })?;
         trees.into_iter().try_for_each(|tree| self.lock_table(tree, TableMode::S))
     }
 
-    /// Names of all tables, in byte order.
-    pub(crate) fn table_names(&self) -> Result<Vec<String>, Error> {
+    /// All tables, in byte order of their names.
+    pub(crate) fn tables(&self) -> Result<Vec<TableInfo>, Error> {
         self.lock_table(CATALOG, TableMode::S)?;
-        let mut names = Vec::new();
-        crate::scan::unlocked(&self.db.env, CATALOG, &mut |name, _| {
-            names.push(String::from_utf8_lossy(name).into_owned());
+        let mut tables = Vec::new();
+        crate::scan::unlocked(&self.db.env, CATALOG, &mut |name, value| {
+            let name = String::from_utf8_lossy(name).into_owned();
+            let entry = catalog::decode(value).ok_or_else(|| not_a_table(&name))?;
+            tables.push(TableInfo { name, types: (*entry.types).clone() });
             Ok(())
         })?;
-        Ok(names)
+        Ok(tables)
+    }
+}
+
+fn not_a_table(name: &str) -> Error {
+    Error::CorruptPage {
+        page: CATALOG.root,
+        reason: format!("the catalog's row of table {name:?} is not that of a table"),
     }
 }
