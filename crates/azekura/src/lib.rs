@@ -31,7 +31,7 @@
 //! | `lifetime` | how long a store is open |
 //! | [`options`](Builder) | what a caller may choose |
 //! | [`transaction`](Transaction) | locks, undo, commit |
-//! | [`table`](Table), [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
+//! | [`table`](Table), `compound`, [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
 //! | [`key`](Key), [`value`](Value) | encodings; keys keep their order |
 //! | `locking` | which locks, and why they make transactions serializable |
 //! | `catalog` | names of tables |
@@ -44,6 +44,7 @@ mod active;
 mod catalog;
 mod check;
 mod checkpoint;
+mod compound;
 mod control;
 mod database;
 mod deferred;
@@ -64,7 +65,9 @@ mod ticket;
 mod transaction;
 mod value;
 
+pub use azekura_base::{LogFailed, PageId, TxnId};
 pub use azekura_far::AuthKey;
+pub use azekura_io::Fs;
 pub use azekura_wal::{LogProtocol, UnknownProtocol};
 pub use catalog::{TableInfo, TableTypes};
 pub use check::{CheckReport, Finding, TableReport};
@@ -80,4 +83,17 @@ pub use stats::{CacheStats, FarTierStats, LockCounts, LogStats, Stats};
 pub use table::{MAX_TABLE_NAME, OpenTable, RowOf, Table};
 pub use ticket::CommitTicket;
 pub use transaction::{Savepoint, Transaction};
-pub use value::{Serde, Value};
+pub use value::{EncodeError, Serde, Value};
+
+/// The types that threads may send or share; a change of that is a change of the interface.
+const _: () = {
+    const fn sends<T: Send>() {}
+    const fn shares<T: Send + Sync>() {}
+    shares::<Database>();
+    shares::<Builder>();
+    shares::<Error>();
+    shares::<CommitTicket>();
+    shares::<Table<[u8], [u8]>>();
+    shares::<Savepoint>();
+    sends::<Transaction>();
+};

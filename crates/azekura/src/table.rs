@@ -60,6 +60,12 @@ impl<K: ?Sized, V: ?Sized> Table<K, V> {
     }
 }
 
+impl<K: ?Sized, V: ?Sized> AsRef<str> for Table<K, V> {
+    fn as_ref(&self) -> &str {
+        &self.name
+    }
+}
+
 impl Table<[u8], [u8]> {
     /// The table of this name as bytes, whatever the types of its rows: for tools that list, copy or mend
     /// tables. What is written through it must be encodings of the table's types.
@@ -93,9 +99,24 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for Table<K, V> {
 /// end of the transaction: what was read stays true until commit. Any call may block on another transaction's
 /// lock and may fail with [`Error::Deadlock`]; the transaction is then rolled back already.
 pub struct OpenTable<'tx, K: ?Sized, V: ?Sized> {
-    tx: &'tx Transaction,
-    tree: OpenTree,
+    pub(crate) tx: &'tx Transaction,
+    pub(crate) tree: OpenTree,
     types: Types<K, V>,
+}
+
+impl<K: ?Sized, V: ?Sized> Clone for OpenTable<'_, K, V> {
+    fn clone(&self) -> Self {
+        Self { tx: self.tx, tree: self.tree.clone(), types: PhantomData }
+    }
+}
+
+impl<'tx, K: Key + ?Sized, V: Value + ?Sized> IntoIterator for &OpenTable<'tx, K, V> {
+    type Item = <Range<'tx, K, V> as Iterator>::Item;
+    type IntoIter = Range<'tx, K, V>;
+
+    fn into_iter(self) -> Range<'tx, K, V> {
+        self.iter()
+    }
 }
 
 impl<K: ?Sized, V: ?Sized> fmt::Debug for OpenTable<'_, K, V> {
@@ -193,7 +214,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a key or value beyond its bound; conflict, log and cache errors.
+    /// [`Error::Invalid`] for a key or value beyond its bound; [`Error::Encode`] for a value of a serde type
+    /// that could not be read back; conflict, log and cache errors.
     pub fn insert(&self, key: &K, value: &V::Input) -> Result<(), Error> {
         self.write(key, value, WriteKind::Put).map(drop)
     }
@@ -273,7 +295,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         self.tx.bulk_load(&self.tree, &mut |key_bytes, value_bytes| {
             let Some((key, value)) = rows.next().transpose()? else { return Ok(false) };
             key.borrow().encode(key_bytes);
-            V::encode(value.borrow(), value_bytes).map_err(|e| self.decode_error(e))?;
+            self.encode_value(value.borrow(), value_bytes)?;
             Ok(true)
         })
     }
@@ -389,17 +411,26 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         let _put = probe::put();
         self.tx.with_key(key, |tx, key| {
             tx.with_value(|bytes| {
-                V::encode(value, bytes).map_err(|e| self.decode_error(e))?;
+                self.encode_value(value, bytes)?;
                 tx.write(&self.tree, key, bytes, kind)
             })
         })
     }
 
     /// Decodes a value; takes the memory of a large one along.
-    fn take(&self, value: &mut Vec<u8>) -> Result<V::Owned, Error> {
+    pub(crate) fn take(&self, value: &mut Vec<u8>) -> Result<V::Owned, Error> {
         let decoded =
             if value.len() < KEEPABLE { V::decode(value) } else { V::decode_vec(std::mem::take(value)) };
         decoded.map_err(|e| self.decode_error(e))
+    }
+
+    pub(crate) fn encode_value(&self, value: &V::Input, bytes: &mut Vec<u8>) -> Result<(), Error> {
+        let refused = |source| Error::Encode { table: self.tree.name().to_owned(), source };
+        V::encode(value, bytes).map_err(refused)
+    }
+
+    pub(crate) fn decoded<T>(&self, decoded: Result<T, DecodeError>) -> Result<T, Error> {
+        decoded.map_err(|error| self.decode_error(error))
     }
 
     fn decode_error(&self, source: DecodeError) -> Error {

@@ -17,6 +17,7 @@ mod ends;
 mod load;
 mod parked;
 mod rows;
+mod small_map;
 mod state;
 mod tables;
 

@@ -22,13 +22,11 @@ impl Transaction {
         }
         self.check_time()?;
         let mut state = self.state()?;
-        let slot = state.slots.iter().position(|s| *s.name == *name);
-        let slot = slot.unwrap_or_else(|| {
-            let (name, tree, hint, types, checked) = (name.into(), None, None, None, None);
-            state.slots.push(TableSlot { name, tree, hint, types, checked });
-            state.slots.len() - 1
-        });
-        Ok(OpenTree { slot, name: Arc::clone(&state.slots[slot].name), types })
+        let slot = match state.slots.find(name) {
+            Some(slot) => slot,
+            None => state.slots.push(name.into(), TableSlot::default()),
+        };
+        Ok(OpenTree { slot, name: Arc::clone(state.slots.key(slot)), types })
     }
 
     /// The tree of a table, locked in `mode` at least; `None` if there is no such table (which stays so: its
@@ -37,7 +35,7 @@ impl Transaction {
         self.check_time()?;
         let (known, is_checked) = {
             let state = self.state()?;
-            let slot = &state.slots[open.slot];
+            let slot = state.slots.at(open.slot);
             (slot.tree, slot.is_checked(open.types))
         };
         if let Some(tree) = known
@@ -54,7 +52,8 @@ impl Transaction {
     /// Refuses a table that is open with other types than those of its rows.
     fn check_types(&self, open: &OpenTree) -> Result<(), Error> {
         let Some(types) = open.types else { return Ok(()) };
-        let slot = &mut self.state()?.slots[open.slot];
+        let mut state = self.state()?;
+        let slot = state.slots.at_mut(open.slot);
         let (asked, stored) = (types(), slot.types.as_deref());
         if let Some(stored) = stored
             && *stored != asked
@@ -69,7 +68,7 @@ impl Transaction {
     fn find(&self, open: &OpenTree, mode: TableMode) -> Result<Option<Tree>, Error> {
         let (known, hint, is_dropped) = {
             let state = self.state()?;
-            let slot = &state.slots[open.slot];
+            let slot = state.slots.at(open.slot);
             (slot.tree, slot.hint, state.dropped.contains(&open.name))
         };
         if let Some(tree) = known {
@@ -81,7 +80,7 @@ impl Transaction {
             if let Some(hint) = hint {
                 self.lock_table(hint.tree, mode)?;
                 if self.db.catalog.is_current(hint) {
-                    self.state()?.slots[open.slot].tree = Some(hint.tree);
+                    self.state()?.slots.at_mut(open.slot).tree = Some(hint.tree);
                     return Ok(Some(hint.tree));
                 }
             }
@@ -98,7 +97,8 @@ impl Transaction {
         self.lock_table(entry.tree, mode)?;
         // A table that this transaction made itself is nobody else's to know before it commits.
         if self.has_written_catalog(&open.name)? {
-            let slot = &mut self.state()?.slots[open.slot];
+            let mut state = self.state()?;
+            let slot = state.slots.at_mut(open.slot);
             slot.tree = Some(entry.tree);
             slot.hint = None; // of another table
             slot.set_types(entry.types);
@@ -110,7 +110,8 @@ impl Transaction {
 
     /// Notes a table that is there, and locked.
     fn found(&self, open: &OpenTree, entry: Entry) -> Result<Option<Tree>, Error> {
-        let slot = &mut self.state()?.slots[open.slot];
+        let mut state = self.state()?;
+        let slot = state.slots.at_mut(open.slot);
         slot.tree = Some(entry.tree);
         slot.hint = Some(self.db.catalog.hint(entry.tree));
         slot.set_types(entry.types);
@@ -133,7 +134,7 @@ impl Transaction {
         self.lock_table(CATALOG, TableMode::IX)?;
         let tree = self.statement(|tx, state| {
             tx.db.locks.lock_table(&mut state.locks, id, TableMode::X).map_err(|e| tx.lock_failed(e))?;
-            state.table_modes.push((id, TableMode::X));
+            state.note_table_mode(id, TableMode::X);
             tx.listed(state);
             let (locks, undo, worker) = state.parts();
             let wal = (&*tx.db.wal, worker);
@@ -147,7 +148,8 @@ impl Transaction {
         if self.write_to(CATALOG, open.name.as_bytes(), &row, WriteKind::InsertNew)?.is_some() {
             return Err(Error::Invalid(format!("table {:?} appeared while it was made", open.name)));
         }
-        let slot = &mut self.state()?.slots[open.slot];
+        let mut state = self.state()?;
+        let slot = state.slots.at_mut(open.slot);
         (slot.tree, slot.hint) = (Some(tree), None);
         slot.set_types(types);
         slot.checked = open.types;
@@ -177,35 +179,72 @@ impl Transaction {
     /// # Errors
     ///
     /// As for reading a row.
-    pub fn table_exists(&self, name: &str) -> Result<bool, Error> {
-        let open = self.open_tree(name, None)?;
+    pub fn table_exists(&self, table: impl AsRef<str>) -> Result<bool, Error> {
+        let open = self.open_tree(table.as_ref(), None)?;
         Ok(self.resolve(&open, TableMode::IS)?.is_some())
     }
 
-    /// Removes a table and everything in it; says whether there was one. Its pages are freed after the
-    /// commit.
+    /// Removes a table, given by its name or its definition, and everything in it; returns `false` if there
+    /// was none. Its pages are freed after the commit.
     ///
     /// Waits for every other transaction that uses the table.
     ///
     /// # Errors
     ///
     /// As for writing a row.
-    pub fn drop_table(&self, name: &str) -> Result<bool, Error> {
-        let open = self.open_tree(name, None)?;
+    pub fn drop_table(&self, table: impl AsRef<str>) -> Result<bool, Error> {
+        let open = self.open_tree(table.as_ref(), None)?;
         let Some(tree) = self.resolve(&open, TableMode::X)? else { return Ok(false) };
-        self.remove_from(CATALOG, name.as_bytes())?;
-        self.statement(|tx, state| {
-            let (locks, undo, worker) = state.parts();
-            let wal = (&*tx.db.wal, worker);
-            let mut held = OperationLocks::new(&tx.db.locks, wal, locks, None, Some(TableMode::X));
-            let undo = &mut undo.lock().log;
-            let mut ctx = WriteCtx { txn: tx.id, worker, undo, locks: &mut held };
-            tree.drop_at_commit(&tx.db.env, &mut ctx).map_err(Error::from)
-        })?;
+        let before = self.state()?.undo_len();
+        let kept = self.take_out_of_catalog(&open).and_then(|()| {
+            self.statement(|tx, state| {
+                let (locks, undo, worker) = state.parts();
+                let wal = (&*tx.db.wal, worker);
+                let mut held = OperationLocks::new(&tx.db.locks, wal, locks, None, Some(TableMode::X));
+                let undo = &mut undo.lock().log;
+                let mut ctx = WriteCtx { txn: tx.id, worker, undo, locks: &mut held };
+                tree.drop_at_commit(&tx.db.env, &mut ctx).map_err(Error::from)
+            })
+        });
+        self.settle(before, kept).map(|()| true)
+    }
+
+    /// Gives a table another name; returns `false` if there is no table of the old name. Both are given by
+    /// name or definition.
+    ///
+    /// Waits for every other transaction that uses the table.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TableExists`]: there is a table of the new name. Else as for writing a row.
+    pub fn rename_table(&self, table: impl AsRef<str>, to: impl AsRef<str>) -> Result<bool, Error> {
+        let (old, new) = (self.open_tree(table.as_ref(), None)?, self.open_tree(to.as_ref(), None)?);
+        let Some(tree) = self.resolve(&old, TableMode::X)? else { return Ok(false) };
+        if self.resolve(&new, TableMode::IX)?.is_some() {
+            return Err(Error::TableExists { name: new.name.to_string() });
+        }
+        // A table that was found has types.
+        let Some(types) = self.state()?.slots.at(old.slot).types.clone() else { return Ok(false) };
+        let row = catalog::encode(&Entry { tree, types: Arc::clone(&types) });
+        let before = self.state()?.undo_len();
+        let moved = self
+            .take_out_of_catalog(&old)
+            .and_then(|()| self.write_to(CATALOG, new.name.as_bytes(), &row, WriteKind::InsertNew).map(drop));
+        self.settle(before, moved)?;
         let mut state = self.state()?;
-        state.slots[open.slot].tree = None;
-        state.dropped.push(open.name);
+        let slot = state.slots.at_mut(new.slot);
+        (slot.tree, slot.hint) = (Some(tree), None);
+        slot.set_types(types);
         Ok(true)
+    }
+
+    /// Removes the catalog's row of a table that is locked exclusively.
+    fn take_out_of_catalog(&self, open: &OpenTree) -> Result<(), Error> {
+        self.remove_from(CATALOG, open.name.as_bytes())?;
+        let mut state = self.state()?;
+        state.slots.at_mut(open.slot).tree = None;
+        state.dropped.push(Arc::clone(&open.name));
+        Ok(())
     }
 
     /// Locks every table for reading.

@@ -48,7 +48,7 @@ pub(super) struct Quotes<R> {
     state: State,
     bytes: u64,
     line: u64,
-    /// Where the current field began.
+    /// Number of the first byte of the current field.
     field_byte: u64,
     field_line: u64,
     has_ended: bool,
