@@ -87,13 +87,13 @@ pub(crate) fn check(
     let mut findings = Vec::new();
     crate::scan::unlocked(&shared.env, CATALOG, &mut |name, value| {
         match catalog::decode(value) {
-            Some(tree) => {
+            Some(entry) => {
                 names.push(String::from_utf8_lossy(name).into_owned());
-                trees.push(tree);
+                trees.push(entry.tree);
             }
             None => findings.push(Finding {
                 page: CATALOG.root.0,
-                what: format!("the row of table {:?} is no tree", String::from_utf8_lossy(name)),
+                what: format!("the row of table {:?} is not that of a table", String::from_utf8_lossy(name)),
             }),
         }
         Ok(())

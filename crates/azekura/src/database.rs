@@ -27,7 +27,7 @@ use crate::options::Builder;
 use crate::restart::{self, RecoveryReport};
 use crate::ticket::CommitTicket;
 use crate::transaction::{Parked, StatePool, Transaction};
-use crate::{CheckReport, Error, RowSorter, Stats};
+use crate::{CheckReport, Error, RowSorter, Stats, TableInfo};
 
 /// What every transaction of an open store shares.
 pub(crate) struct Shared {
@@ -300,7 +300,16 @@ impl Database {
     ///
     /// As for reading rows.
     pub fn table_names(&self) -> Result<Vec<String>, Error> {
-        self.retry(Transaction::table_names).map(|(names, _)| names)
+        Ok(self.tables()?.into_iter().map(|table| table.name).collect())
+    }
+
+    /// All tables with the types of their rows, in byte order of their names.
+    ///
+    /// # Errors
+    ///
+    /// As for reading rows.
+    pub fn tables(&self) -> Result<Vec<TableInfo>, Error> {
+        self.retry(Transaction::tables).map(|(tables, _)| tables)
     }
 
     /// Writes all changed pages, so that a restart has nothing to redo, and recycles the log.

@@ -7,7 +7,9 @@ use azekura_base::{LogFailed, PageId, TxnId};
 use azekura_buffer::{FixError, PoolError, StoreError, WriteError};
 use azekura_wal::{AppendError, ReplayError, WalError};
 
+use crate::catalog::TableTypes;
 use crate::key::DecodeError;
+use crate::value::EncodeError;
 
 /// What a caller does about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -175,6 +177,23 @@ pub enum Error {
         /// The name asked for.
         name: String,
     },
+    /// The rows of a table have other types than those with which it was opened; nothing was read or changed.
+    /// Open it with the stored types, or as bytes ([`Table::raw`](crate::Table::raw)).
+    #[error("table {table:?} has {stored}; it was opened with {asked}")]
+    TableTypeMismatch {
+        /// The table.
+        table: String,
+        /// The types of its rows.
+        stored: Box<TableTypes>,
+        /// The types asked for.
+        asked: Box<TableTypes>,
+    },
+    /// A table cannot get this name: another one has it. Drop or rename that one first.
+    #[error("there is a table named {name:?} already")]
+    TableExists {
+        /// The name.
+        name: String,
+    },
     /// A table that is to be filled by a bulk load has rows; nothing was changed. Insert the rows one by one,
     /// or into another table.
     #[error("table {table:?} has rows already; a bulk load fills an empty one")]
@@ -191,6 +210,15 @@ pub enum Error {
         row: u64,
         /// Its key, as it would be stored.
         key: Vec<u8>,
+    },
+    /// A value that cannot be stored so that it can be read again; nothing was changed. `source` has the type
+    /// and the reason of the codec.
+    #[error("table {table:?}: the value cannot be stored")]
+    Encode {
+        /// The table.
+        table: String,
+        /// The type, and the reason.
+        source: EncodeError,
     },
     /// A stored key or value is no encoding of the table's type.
     #[error("table {table:?}: {source}")]
@@ -276,7 +304,10 @@ impl Error {
             Self::Invalid(_) | Self::NotFound { .. } | Self::NoSuchTable { .. } | Self::Aborted { .. } => {
                 ErrorKind::Invalid
             }
-            Self::SelfDeadlock { .. } => ErrorKind::Invalid,
+            Self::SelfDeadlock { .. }
+            | Self::TableTypeMismatch { .. }
+            | Self::Encode { .. }
+            | Self::TableExists { .. } => ErrorKind::Invalid,
             Self::UnsupportedFormat { .. } | Self::NotEmpty { .. } | Self::NotAscending { .. } => {
                 ErrorKind::Invalid
             }

@@ -31,7 +31,7 @@
 //! | `lifetime` | how long a store is open |
 //! | [`options`](Builder) | what a caller may choose |
 //! | [`transaction`](Transaction) | locks, undo, commit |
-//! | [`table`](Table), [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
+//! | [`table`](Table), `compound`, [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
 //! | [`snapshot`](Snapshot) | reading the store as it was at one moment, without locks |
 //! | `own_writes` | what a cursor takes back of the writes made since |
 //! | `queue` | rows taken to be changed or removed, by many consumers |
@@ -47,6 +47,7 @@ mod active;
 mod catalog;
 mod check;
 mod checkpoint;
+mod compound;
 mod control;
 mod database;
 mod deferred;
@@ -71,8 +72,11 @@ mod ticket;
 mod transaction;
 mod value;
 
+pub use azekura_base::{LogFailed, PageId, TxnId};
 pub use azekura_far::AuthKey;
+pub use azekura_io::Fs;
 pub use azekura_wal::{LogProtocol, UnknownProtocol};
+pub use catalog::{TableInfo, TableTypes};
 pub use check::{CheckReport, Finding, TableReport};
 pub use database::Database;
 pub use error::{Error, ErrorKind};
@@ -88,4 +92,17 @@ pub use stats::{CacheStats, FarTierStats, LockCounts, LogStats, SnapshotStats, S
 pub use table::{MAX_TABLE_NAME, OpenTable, RowOf, Table};
 pub use ticket::CommitTicket;
 pub use transaction::{Savepoint, Transaction};
-pub use value::{Serde, Value};
+pub use value::{EncodeError, Serde, Value};
+
+/// The types that threads may send or share; a change of that is a change of the interface.
+const _: () = {
+    const fn sends<T: Send>() {}
+    const fn shares<T: Send + Sync>() {}
+    shares::<Database>();
+    shares::<Builder>();
+    shares::<Error>();
+    shares::<CommitTicket>();
+    shares::<Table<[u8], [u8]>>();
+    shares::<Savepoint>();
+    sends::<Transaction>();
+};

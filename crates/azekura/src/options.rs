@@ -135,6 +135,7 @@ impl Builder {
 
     /// How the log is written and when commits are acknowledged; the parallel log (P-WAL) unless set. The
     /// others are there to be measured against it. A store may be opened with another one each time.
+    #[doc(hidden)]
     #[must_use]
     pub fn log_protocol(mut self, protocol: LogProtocol) -> Self {
         self.protocol = protocol;
@@ -160,6 +161,7 @@ impl Builder {
     /// Most log sequence numbers that a thread draws at once from the counter that all share; 64 unless set.
     /// With 1 each record draws its own, as the P-WAL paper has it, and builds that know no ranges can read
     /// the log.
+    #[doc(hidden)]
     #[must_use]
     pub fn wal_lsn_range(mut self, most: u32) -> Self {
         self.lsn_range = most;
@@ -257,6 +259,7 @@ impl Builder {
 
     /// Record locks that one transaction may take in a table before it tries to lock the whole table, which
     /// it gets only if nobody is in the way; 1024 unless set.
+    #[doc(hidden)]
     #[must_use]
     pub fn lock_escalation(mut self, records: usize) -> Self {
         self.escalation = records.max(1);

@@ -18,7 +18,7 @@ use crate::key::Key;
 use crate::lifetime::Use;
 use crate::range::{ByteBounds, RowRef};
 use crate::table::{RowOf, Table, Types};
-use crate::transaction::Direction;
+use crate::transaction::{Direction, TypesOf};
 use crate::value::Value;
 use crate::{Database, Error};
 
@@ -154,7 +154,8 @@ impl Snapshot {
         Ok(self.db().wal.make_durable(self.inner.last_lsn)?)
     }
 
-    fn tree(&self, name: &str) -> Result<Option<Tree>, Error> {
+    /// The tree of a table, if it existed and has the types that are asked for.
+    fn tree(&self, name: &str, types: Option<TypesOf>) -> Result<Option<Tree>, Error> {
         self.db().lifetime.check_process()?;
         let mut row = Vec::new();
         let is_there = CATALOG.get_in(&self.db().env, self.view(), name.as_bytes(), &mut row)?;
@@ -162,19 +163,28 @@ impl Snapshot {
         if !is_there {
             return Ok(None);
         }
-        catalog::decode(&row).map(Some).ok_or_else(|| catalog::corrupt_row(name))
+        let entry = catalog::decode(&row).ok_or_else(|| catalog::corrupt_row(name))?;
+        let asked = types.map(|types| types());
+        match asked {
+            Some(asked) if asked != *entry.types => Err(Error::TableTypeMismatch {
+                table: name.to_owned(),
+                stored: (*entry.types).clone().into(),
+                asked: asked.into(),
+            }),
+            _ => Ok(Some(entry.tree)),
+        }
     }
 
     /// A table as it was. A table that did not exist has no rows.
     ///
     /// # Errors
     ///
-    /// [`Error::SnapshotTooOld`]; an error of reading pages.
+    /// [`Error::SnapshotTooOld`]; [`Error::TableTypeMismatch`]; an error of reading pages.
     pub fn table<K: Key + ?Sized, V: Value + ?Sized>(
         &self,
         table: &Table<K, V>,
     ) -> Result<SnapshotTable<'_, K, V>, Error> {
-        let tree = self.tree(table.name())?;
+        let tree = self.tree(table.name(), table.types_of())?;
         Ok(SnapshotTable { snapshot: self, tree, name: table.name().into(), types: PhantomData })
     }
 

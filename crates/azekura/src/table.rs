@@ -6,12 +6,13 @@ use std::marker::PhantomData;
 use std::ops::{ControlFlow, RangeBounds};
 
 use crate::Error;
+use crate::catalog::TableTypes;
 use crate::key::{DecodeError, Key};
 use crate::locking::ScanLocks;
 use crate::probe;
 use crate::range::{ByteBounds, Range, RowRef};
 use crate::scan::Cursor;
-use crate::transaction::{Direction, OpenTree, Transaction, WriteKind};
+use crate::transaction::{Direction, OpenTree, Transaction, TypesOf, WriteKind};
 use crate::value::Value;
 
 /// Longest table name, in bytes.
@@ -37,6 +38,7 @@ pub type RowOf<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
 /// ```
 pub struct Table<K: ?Sized, V: ?Sized> {
     name: Cow<'static, str>,
+    is_raw: bool,
     types: Types<K, V>,
 }
 
@@ -44,18 +46,39 @@ impl<K: ?Sized, V: ?Sized> Table<K, V> {
     /// The table of this name.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
-        Self { name: Cow::Borrowed(name), types: PhantomData }
+        Self { name: Cow::Borrowed(name), is_raw: false, types: PhantomData }
     }
 
     /// The table of a name made at run time.
     pub fn named(name: impl Into<String>) -> Self {
-        Self { name: Cow::Owned(name.into()), types: PhantomData }
+        Self { name: Cow::Owned(name.into()), is_raw: false, types: PhantomData }
     }
 
     /// The table's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+}
+
+impl<K: ?Sized, V: ?Sized> AsRef<str> for Table<K, V> {
+    fn as_ref(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Table<[u8], [u8]> {
+    /// The table of this name as bytes, whatever the types of its rows: for tools that list, copy or mend
+    /// tables. What is written through it must be encodings of the table's types.
+    pub fn raw(name: impl Into<String>) -> Self {
+        Self { is_raw: true, ..Self::named(name) }
+    }
+}
+
+impl<K: Key + ?Sized, V: Value + ?Sized> Table<K, V> {
+    /// The types to compare with those of the rows.
+    pub(crate) fn types_of(&self) -> Option<TypesOf> {
+        (!self.is_raw).then_some(TableTypes::of::<K, V>)
     }
 }
 
@@ -82,6 +105,21 @@ pub struct OpenTable<'tx, K: ?Sized, V: ?Sized> {
     /// See [`skip_locked`](Self::skip_locked).
     pub(crate) skips_locked: bool,
     types: Types<K, V>,
+}
+
+impl<K: ?Sized, V: ?Sized> Clone for OpenTable<'_, K, V> {
+    fn clone(&self) -> Self {
+        Self { tx: self.tx, tree: self.tree.clone(), types: PhantomData }
+    }
+}
+
+impl<'tx, K: Key + ?Sized, V: Value + ?Sized> IntoIterator for &OpenTable<'tx, K, V> {
+    type Item = <Range<'tx, K, V> as Iterator>::Item;
+    type IntoIter = Range<'tx, K, V>;
+
+    fn into_iter(self) -> Range<'tx, K, V> {
+        self.iter()
+    }
 }
 
 impl<K: ?Sized, V: ?Sized> fmt::Debug for OpenTable<'_, K, V> {
@@ -183,7 +221,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a key or value beyond its bound; conflict, log and cache errors.
+    /// [`Error::Invalid`] for a key or value beyond its bound; [`Error::Encode`] for a value of a serde type
+    /// that could not be read back; conflict, log and cache errors.
     pub fn insert(&self, key: &K, value: &V::Input) -> Result<(), Error> {
         self.write(key, value, WriteKind::Put).map(drop)
     }
@@ -263,7 +302,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         self.tx.bulk_load(&self.tree, &mut |key_bytes, value_bytes| {
             let Some((key, value)) = rows.next().transpose()? else { return Ok(false) };
             key.borrow().encode(key_bytes);
-            V::encode(value.borrow(), value_bytes).map_err(|e| self.decode_error(e))?;
+            self.encode_value(value.borrow(), value_bytes)?;
             Ok(true)
         })
     }
@@ -474,17 +513,26 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         let _put = probe::put();
         self.tx.with_key(key, |tx, key| {
             tx.with_value(|bytes| {
-                V::encode(value, bytes).map_err(|e| self.decode_error(e))?;
+                self.encode_value(value, bytes)?;
                 tx.write(&self.tree, key, bytes, kind)
             })
         })
     }
 
     /// Decodes a value; takes the memory of a large one along.
-    fn take(&self, value: &mut Vec<u8>) -> Result<V::Owned, Error> {
+    pub(crate) fn take(&self, value: &mut Vec<u8>) -> Result<V::Owned, Error> {
         let decoded =
             if value.len() < KEEPABLE { V::decode(value) } else { V::decode_vec(std::mem::take(value)) };
         decoded.map_err(|e| self.decode_error(e))
+    }
+
+    pub(crate) fn encode_value(&self, value: &V::Input, bytes: &mut Vec<u8>) -> Result<(), Error> {
+        let refused = |source| Error::Encode { table: self.tree.name().to_owned(), source };
+        V::encode(value, bytes).map_err(refused)
+    }
+
+    pub(crate) fn decoded<T>(&self, decoded: Result<T, DecodeError>) -> Result<T, Error> {
+        decoded.map_err(|error| self.decode_error(error))
     }
 
     pub(crate) fn decode_error(&self, source: DecodeError) -> Error {

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::OsStr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -121,6 +122,14 @@ pub fn page_bytes(text: &str) -> Result<usize, String> {
     Err("a page is 4K, 8K, 16K, 32K or 64K".into())
 }
 
+/// Reads `HOST:PORT`; of a host with several addresses, an IPv4 one goes before the others.
+pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    let cannot = |why: &dyn std::fmt::Display| format!("cannot find the address {text:?}: {why}");
+    let mut found: Vec<SocketAddr> = text.to_socket_addrs().map_err(|error| cannot(&error))?.collect();
+    found.sort_by_key(SocketAddr::is_ipv6);
+    found.first().copied().ok_or_else(|| cannot(&"the host has none"))
+}
+
 /// Reads a span of seconds, such as `0.5`.
 ///
 /// # Errors
@@ -172,6 +181,17 @@ mod tests {
         assert_eq!(size("17B"), Ok(17));
         for wrong in ["", "M", "12X", "1.5G", "-1", "1 G", "99999999999999T", "ib", "é"] {
             assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_address_may_name_its_host() {
+        assert_eq!(socket_address("127.0.0.1:80"), Ok(SocketAddr::from(([127, 0, 0, 1], 80))));
+        assert_eq!(socket_address("[::1]:80").map(|found| found.is_ipv6()), Ok(true));
+        let local = socket_address("localhost:6379").unwrap();
+        assert!(local.ip().is_loopback() && local.port() == 6379);
+        for wrong in ["localhost", ":80", "127.0.0.1", "127.0.0.1:70000", ""] {
+            assert!(socket_address(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -54,7 +54,7 @@ pub(crate) fn existing_table<'tx>(
     if !tx.table_exists(name)? {
         return Err(no_such_table(db, name)?);
     }
-    Ok(tx.table(&Bytes::named(name))?)
+    Ok(tx.table(&Bytes::raw(name))?)
 }
 
 fn no_such_table(db: &Database, name: &str) -> Result<anyhow::Error> {

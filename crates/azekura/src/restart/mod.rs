@@ -399,12 +399,15 @@ impl<'a> Restart<'a> {
         let catalog = Catalog::default();
         catalog.reserve(CATALOG.id);
         crate::scan::unlocked(&self.env, CATALOG, &mut |name, value| {
-            let tree = catalog::decode(value).ok_or_else(|| Error::CorruptPage {
+            let entry = catalog::decode(value).ok_or_else(|| Error::CorruptPage {
                 page: CATALOG.root,
-                reason: format!("the catalogue's row {:?} is no tree", String::from_utf8_lossy(name)),
+                reason: format!(
+                    "the catalog's row {:?} is not that of a table",
+                    String::from_utf8_lossy(name)
+                ),
             })?;
-            catalog.reserve(tree.id);
-            catalog.remember(&String::from_utf8_lossy(name).into(), tree);
+            catalog.reserve(entry.tree.id);
+            catalog.remember(&String::from_utf8_lossy(name).into(), entry);
             Ok(())
         })?;
         Ok(catalog)

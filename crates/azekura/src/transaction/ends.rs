@@ -10,6 +10,7 @@ use azekura_wal::CommitPoint;
 use super::{Direction, State, Transaction};
 use crate::Error;
 use crate::active::Listed;
+use crate::catalog::CATALOG;
 use crate::database::Shared;
 use crate::deferred::{self, Leftovers, Unfreed};
 use crate::locking::{LockPart, ScanLocks};
@@ -247,10 +248,10 @@ impl State {
         // A table may have been made or dropped in what was undone: look it up again when it is used again. A
         // cached tree that this transaction has dropped is forgotten at commit, so only what it still drops
         // counts.
-        for slot in &mut self.slots {
+        for slot in self.slots.values_mut() {
             slot.tree = None;
         }
-        let is_kept = |op: &UndoOp<'_>| matches!(op, UndoOp::KeepTree { .. });
+        let is_kept = |op: &UndoOp<'_>| matches!(op, UndoOp::PutBack { tree, .. } if *tree == CATALOG);
         let kept = self.undo().log.iter().filter(is_kept).count();
         self.dropped.truncate(kept);
         Ok(())

@@ -17,6 +17,7 @@ mod ends;
 mod load;
 mod parked;
 mod rows;
+mod small_map;
 mod state;
 mod tables;
 
@@ -42,7 +43,7 @@ use crate::value::Value;
 
 pub(crate) use parked::Parked;
 pub(crate) use rows::check_row;
-pub(crate) use state::{OpenTree, State, StatePool};
+pub(crate) use state::{OpenTree, State, StatePool, TypesOf};
 
 /// What a write does with a value that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,12 +182,13 @@ impl Transaction {
     /// # Errors
     ///
     /// [`Error::Invalid`] for a name that is empty or longer than [`MAX_TABLE_NAME`](crate::MAX_TABLE_NAME)
-    /// bytes.
+    /// bytes. The first read or write of a table that has rows of other types fails with
+    /// [`Error::TableTypeMismatch`].
     pub fn table<K: Key + ?Sized, V: Value + ?Sized>(
         &self,
         table: &Table<K, V>,
     ) -> Result<OpenTable<'_, K, V>, Error> {
-        Ok(OpenTable::new(self, self.open_tree(table.name())?))
+        Ok(OpenTable::new(self, self.open_tree(table.name(), table.types_of())?))
     }
 
     /// A place to come back to with [`rollback_to`](Self::rollback_to), as often as the caller likes.

@@ -17,14 +17,21 @@ use azekura_lock::{TableMode, TxnLocks};
 use azekura_wal::WorkerId;
 
 use crate::active::{Listed, SharedUndo, TxnUndo};
-use crate::catalog::Hint;
+use crate::catalog::{Hint, TableTypes};
 use crate::database::Shared;
+
+use super::small_map::SmallMap;
+
+/// Gives the types of a table that is opened.
+pub(crate) type TypesOf = fn() -> TableTypes;
 
 /// A table as one transaction knows it; a number that means something to its transaction only.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenTree {
     pub(super) slot: usize,
     pub(super) name: Arc<str>,
+    /// The types with which the table is open; `None` for bytes, of any types.
+    pub(super) types: Option<TypesOf>,
 }
 
 impl OpenTree {
@@ -33,13 +40,35 @@ impl OpenTree {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TableSlot {
-    pub(super) name: Arc<str>,
     /// What this transaction works on, with a lock on it. `None`: not looked up yet, or not there.
     pub(super) tree: Option<Tree>,
     /// What the table's tree was when some transaction last looked.
     pub(super) hint: Option<Hint>,
+    /// The types of the rows of `tree` and `hint`.
+    pub(super) types: Option<Arc<TableTypes>>,
+    /// The types with which the table was opened last; they are those of its rows.
+    pub(super) checked: Option<TypesOf>,
+}
+
+impl TableSlot {
+    /// Notes the types of the rows of the slot's tree, which was looked up anew.
+    pub(super) fn set_types(&mut self, types: Arc<TableTypes>) {
+        if self.types.as_ref() != Some(&types) {
+            (self.types, self.checked) = (Some(types), None);
+        }
+    }
+
+    /// Returns `true` if the table is known to be open with its own types; compares no names.
+    #[inline]
+    pub(super) fn is_checked(&self, asked: Option<TypesOf>) -> bool {
+        match (asked, self.checked) {
+            (None, _) => true,
+            (Some(asked), Some(checked)) => std::ptr::fn_addr_eq(asked, checked),
+            (Some(_), None) => false,
+        }
+    }
 }
 
 /// A bulk load that is running in a transaction.
@@ -60,9 +89,10 @@ pub(crate) struct State {
     pub(super) listed: Option<Listed>,
     /// The newest commit that this transaction saw something of.
     pub(super) depends_on: Lsn,
-    pub(super) slots: Vec<TableSlot>,
-    pub(super) table_modes: Vec<(TreeId, TableMode)>,
-    /// Tables dropped, to be forgotten by the cache at commit.
+    pub(super) slots: SmallMap<Arc<str>, TableSlot>,
+    pub(super) table_modes: SmallMap<TreeId, TableMode>,
+    /// Tables dropped or renamed, to be forgotten by the cache at commit, one for each row removed from the
+    /// catalog.
     pub(super) dropped: Vec<Arc<str>>,
     pub(super) write_count: u64,
     /// The bulk load that is running.
@@ -71,7 +101,7 @@ pub(crate) struct State {
     pub(super) savepoints: Vec<(u64, usize)>,
     newest_savepoint: u64,
     /// Record locks taken since the last try to lock the whole table, for escalation.
-    pub(super) record_locks: Vec<(TreeId, usize)>,
+    pub(super) record_locks: SmallMap<TreeId, usize>,
     /// Memory for one encoded key, and for one encoded value.
     pub(super) key_buf: Vec<u8>,
     pub(super) value_buf: Vec<u8>,
@@ -106,14 +136,14 @@ impl State {
             worker: db.wal.worker(),
             listed: None,
             depends_on: Lsn(0),
-            slots: Vec::new(),
-            table_modes: Vec::new(),
+            slots: SmallMap::new(),
+            table_modes: SmallMap::new(),
             dropped: Vec::new(),
             write_count: 0,
             load: None,
             savepoints: Vec::new(),
             newest_savepoint: 0,
-            record_locks: Vec::new(),
+            record_locks: SmallMap::new(),
             key_buf: Vec::new(),
             value_buf: Vec::new(),
             ids,
@@ -148,7 +178,7 @@ impl State {
         if self.slots.len() > KEPT_SLOTS {
             self.slots.clear();
         }
-        for slot in &mut self.slots {
+        for slot in self.slots.values_mut() {
             slot.tree = None;
         }
         self.depends_on = Lsn(0);
@@ -232,21 +262,22 @@ impl State {
     }
 
     pub(super) fn table_mode(&self, tree: TreeId) -> Option<TableMode> {
-        self.table_modes.iter().find(|(id, _)| *id == tree).map(|(_, mode)| *mode)
+        self.table_modes.get(&tree).copied()
     }
 
     pub(super) fn record_locks_in(&mut self, tree: TreeId) -> &mut usize {
-        let at = self.record_locks.iter().position(|(id, _)| *id == tree).unwrap_or_else(|| {
-            self.record_locks.push((tree, 0));
-            self.record_locks.len() - 1
-        });
-        &mut self.record_locks[at].1
+        let known = self.record_locks.find(&tree);
+        let at = known.unwrap_or_else(|| self.record_locks.push(tree, 0));
+        self.record_locks.at_mut(at)
     }
 
     pub(super) fn note_table_mode(&mut self, tree: TreeId, mode: TableMode) {
-        match self.table_modes.iter_mut().find(|(id, _)| *id == tree) {
-            Some((_, held)) => *held = held.supremum(mode),
-            None => self.table_modes.push((tree, mode)),
+        match self.table_modes.find(&tree) {
+            Some(at) => {
+                let held = self.table_modes.at_mut(at);
+                *held = held.supremum(mode);
+            }
+            None => drop(self.table_modes.push(tree, mode)),
         }
     }
 }

@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::Outcome;
-use crate::arguments::{StoreArguments, cache_bytes, seconds};
+use crate::arguments::{StoreArguments, cache_bytes, seconds, socket_address};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,7 +59,7 @@ pub(crate) struct Serve {
 
     /// Where clients connect; port 0 is any free one [unless given: 127.0.0.1:6379, or what the list of
     /// members says]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = socket_address)]
     listen: Option<SocketAddr>,
 
     /// File whose content is the password that clients need; any other address than a loopback one needs it
@@ -71,7 +71,7 @@ pub(crate) struct Serve {
     tls: Option<Vec<PathBuf>>,
 
     /// Where /metrics and /healthz are; in the clear and without a password
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = socket_address)]
     metrics: Option<SocketAddr>,
 
     /// Loss that an answered write survives: power loss; or, with relaxed, the death of the server, while
