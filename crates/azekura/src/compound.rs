@@ -4,6 +4,7 @@ use std::ops::RangeBounds;
 
 use crate::Error;
 use crate::key::Key;
+use crate::locking::ScanLocks;
 use crate::range::ByteBounds;
 use crate::scan::Cursor;
 use crate::table::OpenTable;
@@ -145,7 +146,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> OpenTable<'_, K, V> {
     }
 
     fn cursor(&self, bounds: ByteBounds) -> Cursor<'_> {
-        Cursor::new(self.tx, self.tree.clone(), bounds)
+        Cursor::new(self.tx, self.tree.clone(), bounds, ScanLocks::default())
     }
 
     fn remove_all(&self, keys: &mut Vec<Vec<u8>>) -> Result<(), Error> {

@@ -109,7 +109,7 @@ pub struct OpenTable<'tx, K: ?Sized, V: ?Sized> {
 
 impl<K: ?Sized, V: ?Sized> Clone for OpenTable<'_, K, V> {
     fn clone(&self) -> Self {
-        Self { tx: self.tx, tree: self.tree.clone(), types: PhantomData }
+        Self { tx: self.tx, tree: self.tree.clone(), skips_locked: self.skips_locked, types: PhantomData }
     }
 }
 
@@ -356,7 +356,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
             key_bytes.clear();
             value_bytes.clear();
             key.borrow().encode(&mut key_bytes);
-            V::encode(value.borrow(), &mut value_bytes).map_err(|e| self.decode_error(e))?;
+            self.encode_value(value.borrow(), &mut value_bytes)?;
             sorter.push(&key_bytes, &value_bytes)?;
         }
         let is_empty = self.first()?.is_none();

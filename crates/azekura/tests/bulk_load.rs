@@ -457,6 +457,7 @@ fn a_rollback_while_rows_come_in_waits_for_the_writes_of_the_load() {
     assert_eq!(rows_of(&db, &T).len(), 0);
     assert_clean(&db, "after the rollback");
     assert_eq!(pages(&db), before);
+}
 
 /// Rows of one length, in no order of their keys.
 fn scattered(count: u64) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {

@@ -242,7 +242,7 @@ impl Transaction {
     pub(crate) fn for_cursor(&self, open: &OpenTree) -> (Option<Tree>, OwnWrites, u64) {
         match self.state() {
             Ok(state) => {
-                let tree = state.slots[open.slot].tree;
+                let tree = state.slots.at(open.slot).tree;
                 (tree, OwnWrites::since(&state.undo().log), state.write_count)
             }
             Err(_) => (None, OwnWrites::default(), u64::MAX),

@@ -181,6 +181,8 @@ fn a_malformed_row_ends_a_sorted_load_and_the_rows_before_it_are_loaded() {
     let run = Run::with_stdin(&scratch, &["load", "db", "t"], &input);
     assert!(run.code == 1 && run.stderr.contains("line 11001"), "{run:?}");
     assert!(Run::in_dir(&scratch, &["dump", "db", "t"]).raw_stdout == dumped(&rows));
+}
+
 #[test]
 fn rows_with_the_same_key_are_counted_or_refused() {
     let scratch = Scratch::new();
