@@ -9,6 +9,9 @@ trap 'rm -rf "$logs"' EXIT
 passed=0 failed=0 broken=()
 root=$PWD
 target=${CARGO_TARGET_DIR:-$root/target}
+# A test program that hangs is ended, so that the output names it and the other steps run.
+export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER='timeout --kill-after=10 900'
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=$CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER
 
 count() { # adds up the "test result:" lines of a log
     local p f

@@ -7,8 +7,11 @@
 # Exit code 0 also where some cannot be had: each check that needs one says that it skips it.
 set -uo pipefail
 
-# Program, Debian's package, who needs it.
-programs="redis-server redis-server redis-clients.sh redis-differential.sh redis-tcl-tests.sh far-programs.py
+# Program or library, Debian's package, the checks that need it.
+programs="libjemalloc.so.2 libjemalloc2 record-harm
+libtcmalloc_minimal.so.4 libtcmalloc-minimal4 record-harm
+libmimalloc.so.2 libmimalloc2.0 record-harm
+redis-server redis-server record-harm redis-clients.sh redis-differential.sh redis-tcl-tests.sh far-programs.py
 redis-benchmark redis-tools redis-clients.sh
 mariadbd mariadb-server azekura-lab mariadb
 python3 python3 redis-py-tests.sh redis-differential.sh far-programs.py
@@ -16,6 +19,10 @@ tclsh tcl redis-tcl-tests.sh
 sqlite3 sqlite3 far-programs.py
 ip iproute2 cluster-namespaces.sh
 chromium chromium pages.sh"
+
+where_is() {
+    command -v "$1" || compgen -G "/usr/lib*/$1*" || compgen -G "/usr/lib/*-linux-gnu/$1*"
+}
 
 install_missing() {
     local program package policy=/usr/sbin/policy-rc.d updated=
@@ -25,7 +32,7 @@ install_missing() {
         trap "rm -f $policy" EXIT
     fi
     while read -r program package _; do
-        command -v "$program" >/dev/null && continue
+        where_is "$program" >/dev/null && continue
         [ -n "$updated" ] || timeout 300 apt-get update -q
         updated=yes
         # One by one: what cannot be had keeps no other away.
@@ -39,5 +46,9 @@ case "${1:-}" in
 *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 while read -r program package users; do
-    if where=$(command -v "$program"); then echo "$program: $where"; else echo "$program: not here, and so not run: $users (package $package)"; fi
+    if where=$(where_is "$program"); then
+        echo "$program: ${where%%$'\n'*}"
+    else
+        echo "$program: not here, and so not run: $users (package $package)"
+    fi
 done <<<"$programs"

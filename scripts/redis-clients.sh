@@ -216,7 +216,7 @@ compare() {
         end
     fi
     for sync in durable relaxed; do
-        serve "bench-$sync" $([ "$sync" = relaxed ] && echo --relaxed)
+        serve "bench-$sync" $([ "$sync" = relaxed ] && echo --durability relaxed)
         measure "azekura $sync"
         measure "azekura $sync, -P 16" -P 16
         end

@@ -139,6 +139,13 @@ impl ActiveList {
         self.stripes.iter().map(|s| s.lock().iter().map(|active| active.undo_entries).sum::<u64>()).sum()
     }
 
+    /// The undo logs of all listed transactions. If a log has no owner, its last record is appended.
+    pub(crate) fn undo_logs(&self) -> Vec<SharedUndo> {
+        let of_stripe =
+            |s: &Stripe| s.lock().iter().map(|active| Arc::clone(&active.undo)).collect::<Vec<_>>();
+        self.stripes.iter().flat_map(of_stripe).collect()
+    }
+
     /// The least first LSN of any listed transaction.
     pub(crate) fn min_first_lsn(&self) -> Option<Lsn> {
         self.stripes.iter().filter_map(|s| s.lock().iter().map(|active| active.first_lsn).min()).min()

@@ -1,4 +1,4 @@
-//! Names of tables: a tree of its own (root page 1) from name to tree id and root page.
+//! Names of tables: a tree of its own (root page 1) from name to tree id, root page, and types.
 //!
 //! A table name is looked up in a cache first. A cached entry is believed only after the transaction has a
 //! lock on the table itself and finds the entry still there; who drops a table holds that lock exclusively
@@ -9,22 +9,74 @@
 //!   has a table that is there. That costs one load of a line that is hardly ever written.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
+
+use serde::Serialize;
 
 use azekura_base::sync::RwLock;
 use azekura_base::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
-use azekura_base::varint::{put_u64, take_u64};
+use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u64};
 use azekura_base::{PageId, TreeId};
 use azekura_btree::Tree;
+
+use crate::Error;
+use crate::key::Key;
+use crate::value::Value;
 
 /// The catalogue's own tree.
 pub(crate) const CATALOG: Tree = Tree { id: TreeId(0), root: PageId(1) };
 
+/// Version of the encodings of keys and values, as a table is written today.
+const CODEC_VERSION: u32 = 1;
+
+/// The types of a table's rows, as the catalog keeps them from the table's first row on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TableTypes {
+    /// The key type ([`Key::type_name`](crate::Key::type_name)).
+    pub key: String,
+    /// The value type ([`Value::type_name`](crate::Value::type_name)).
+    pub value: String,
+    /// Version of the encodings.
+    pub codec: u32,
+}
+
+impl TableTypes {
+    pub(crate) fn of<K: Key + ?Sized, V: Value + ?Sized>() -> Self {
+        Self { key: K::type_name(), value: V::type_name(), codec: CODEC_VERSION }
+    }
+}
+
+impl fmt::Display for TableTypes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "keys {}, values {}", self.key, self.value)?;
+        if self.codec == CODEC_VERSION { Ok(()) } else { write!(f, ", codec version {}", self.codec) }
+    }
+}
+
+/// A table of the store; see [`Database::tables`](crate::Database::tables).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TableInfo {
+    /// Its name.
+    pub name: String,
+    /// The types of its rows.
+    #[serde(flatten)]
+    pub types: TableTypes,
+}
+
+/// A table in the catalog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) tree: Tree,
+    pub(crate) types: Arc<TableTypes>,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
-    cache: RwLock<HashMap<Arc<str>, Tree>>,
+    cache: RwLock<HashMap<Arc<str>, Entry>>,
     next_id: AtomicU32,
     /// Tables dropped so far.
     version: AtomicU64,
@@ -38,13 +90,13 @@ pub(crate) struct Hint {
 }
 
 impl Catalog {
-    pub(crate) fn cached(&self, name: &str) -> Option<Tree> {
-        self.cache.read().get(name).copied()
+    pub(crate) fn cached(&self, name: &str) -> Option<Entry> {
+        self.cache.read().get(name).cloned()
     }
 
-    /// The caller holds a shared lock, at least, on the catalogue's row of this name, and read `tree` there.
-    pub(crate) fn remember(&self, name: &Arc<str>, tree: Tree) {
-        self.cache.write().insert(Arc::clone(name), tree);
+    /// The caller holds a shared lock, at least, on the catalogue's row of this name, and read `entry` there.
+    pub(crate) fn remember(&self, name: &Arc<str>, entry: Entry) {
+        self.cache.write().insert(Arc::clone(name), entry);
     }
 
     /// The caller holds an exclusive lock on the table and is about to let it go.
@@ -82,19 +134,35 @@ impl Catalog {
     }
 }
 
-/// The catalogue's value for a tree.
-pub(crate) fn encode(tree: Tree) -> Vec<u8> {
+/// The catalogue's value for a table.
+pub(crate) fn encode(entry: &Entry) -> Vec<u8> {
     let mut out = Vec::new();
-    put_u64(&mut out, u64::from(tree.id.0));
-    put_u64(&mut out, tree.root.0);
+    put_u64(&mut out, u64::from(entry.tree.id.0));
+    put_u64(&mut out, entry.tree.root.0);
+    put_u64(&mut out, u64::from(entry.types.codec));
+    put_bytes(&mut out, entry.types.key.as_bytes());
+    put_bytes(&mut out, entry.types.value.as_bytes());
     out
 }
 
-/// The tree of a catalogue value; `None` for bytes that are none.
-pub(crate) fn decode(mut value: &[u8]) -> Option<Tree> {
-    let id = u32::try_from(take_u64(&mut value)?).ok()?;
-    let root = take_u64(&mut value)?;
-    (value.is_empty() && id != 0).then_some(Tree { id: TreeId(id), root: PageId(root) })
+/// The table of a catalogue value; `None` for bytes that are none.
+pub(crate) fn decode(mut value: &[u8]) -> Option<Entry> {
+    let input = &mut value;
+    let id = u32::try_from(take_u64(input)?).ok()?;
+    let root = take_u64(input)?;
+    let codec = u32::try_from(take_u64(input)?).ok()?;
+    let mut text = || std::str::from_utf8(take_bytes(input)?).ok().map(str::to_owned);
+    let types = TableTypes { key: text()?, value: text()?, codec };
+    let tree = Tree { id: TreeId(id), root: PageId(root) };
+    (value.is_empty() && id != 0).then_some(Entry { tree, types: Arc::new(types) })
+}
+
+/// The error of a catalog row that holds no tree.
+pub(crate) fn corrupt_row(table: &str) -> Error {
+    Error::CorruptPage {
+        page: CATALOG.root,
+        reason: format!("the catalog's row of table {table:?} is no tree"),
+    }
 }
 
 #[cfg(test)]
@@ -102,10 +170,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_round_trips_and_damage_is_seen() {
+    fn an_entry_round_trips_and_damage_is_seen() {
         let tree = Tree { id: TreeId(300), root: PageId(1 << 40) };
-        assert_eq!(decode(&encode(tree)), Some(tree));
-        assert_eq!(decode(&encode(tree)[..3]), None);
-        assert_eq!(decode(b""), None);
+        let entry = Entry { tree, types: Arc::new(TableTypes::of::<(String, u64), [u8; 4]>()) };
+        let bytes = encode(&entry);
+        assert_eq!(decode(&bytes), Some(entry));
+        (0..bytes.len()).for_each(|len| assert_eq!(decode(&bytes[..len]), None));
+        assert_eq!(decode(&[&bytes[..], &[0]].concat()), None);
     }
 }

@@ -5,14 +5,18 @@
 //!   stays valid.
 //! - **CONTROL-2** What a slot says is already true on disk when it is written: pages below `redo_lsn` are
 //!   synced, the log up to the checkpoint is durable.
-//! - **CONTROL-4** `durable_lsn`, `covered` and `redo_lsn` are of one moment: when the slot is written the
-//!   log is durable up to the first, and a sync of the page file has covered every batch up to the second. So
-//!   a log that ends below `durable_lsn` has lost records.
-//! - **CONTROL-5** A store without ranges is *closed*: all is in its pages, no log counts, and LSNs go on
-//!   above `durable_lsn`. It stays closed until the first record of the next run.
-//! - **CONTROL-3** `ranges` lists, oldest first, the incarnations whose log still counts. All but the last
+//! - **CONTROL-3** `ranges` lists, oldest first, the incarnations that a restart still reads. All but the last
 //!   have a fixed end (their cut, and the tails of workers that count above it); whatever else they hold
 //!   above it is void for ever (W5).
+//! - **CONTROL-4** `durable_lsn`, `covered` and `redo_lsn` are of one moment: when the slot is written the
+//!   log is durable up to the first, and a sync of the page file has covered every batch of page writes up to
+//!   the second. The sync began after the third was chosen, so a later batch has every change below
+//!   `redo_lsn` (DW-8). A log that ends below `durable_lsn` has lost records; a page file with a head below
+//!   `covered` has lost pages.
+//! - **CONTROL-5** No page has an LSN inside a gap. Each opening leaves one above the end of the log that it
+//!   found: if pages were written after that, by files of a later time, their LSNs lie in it.
+//! - **CONTROL-6** A store without ranges is *closed*: all changes are in its pages, a restart reads no log,
+//!   and LSNs go on above `durable_lsn`. It stays closed until the first record of the next run.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +29,7 @@ use azekura_wal::recovery::{LogRange, Tail};
 use crate::Error;
 
 /// Version of the whole on-disk format; a store with another one is refused.
-pub(crate) const FORMAT_VERSION: u32 = 5;
+pub(crate) const FORMAT_VERSION: u32 = 6;
 pub(crate) const CONTROL_NAME: &str = "CONTROL";
 /// Of a file that becomes CONTROL when it is complete.
 pub(crate) const NEW_CONTROL_NAME: &str = "CONTROL.new";
@@ -176,8 +180,13 @@ impl Control {
             && self.ranges.last().is_none_or(|r| r.incarnation <= self.incarnation)
     }
 
-    /// Remembers a gap, and forgets the oldest if there are too many.
+    /// Remembers a gap, and forgets the oldest if there are too many. A gap right behind the last one makes
+    /// that one larger: no LSN between them is in use. So does one that begins where the last one does.
     pub(crate) fn add_gap(&mut self, gap: LsnGap) {
+        if let Some(last) = self.gaps.last_mut().filter(|last| last.after == gap.after || last.before == gap.after.next()) {
+            last.before = gap.before;
+            return;
+        }
         let surplus = (self.gaps.len() + 1).saturating_sub(MOST_GAPS);
         self.gaps.drain(..surplus);
         self.gaps.push(gap);
@@ -360,7 +369,7 @@ mod tests {
 
     #[test]
     fn another_format_is_refused_and_named() {
-        for version in [1, 3, FORMAT_VERSION + 1] {
+        for version in [1, FORMAT_VERSION - 1, FORMAT_VERSION + 1] {
             let fs = MemFs::new();
             let control = created(&fs);
             let mut slot = vec![0; SLOT_BYTES];
@@ -372,9 +381,8 @@ mod tests {
             slot[16..20].copy_from_slice(&crc.to_le_bytes());
             control.file.write_at(SLOT_BYTES as u64, &slot).unwrap();
             let refused = ControlFile::open(&fs, Path::new("db"), true).unwrap_err();
-            assert!(
-                matches!(refused, Error::UnsupportedFormat { found, supported: FORMAT_VERSION, .. } if found == version)
-            );
+            let Error::UnsupportedFormat { found, supported, .. } = refused else { panic!("{refused}") };
+            assert_eq!((found, supported), (version, FORMAT_VERSION));
         }
     }
 
@@ -395,9 +403,16 @@ mod tests {
             ..first()
         };
         for n in 1..=MOST_GAPS as u64 + 1 {
-            second.add_gap(LsnGap { after: Lsn(n), before: Lsn(n + 2) });
+            second.add_gap(LsnGap { after: Lsn(10 * n), before: Lsn(10 * n + 2) });
         }
-        assert_eq!((second.gaps.len(), second.gaps[0].after), (MOST_GAPS, Lsn(2)), "the oldest is forgotten");
+        assert_eq!(
+            (second.gaps.len(), second.gaps[0].after),
+            (MOST_GAPS, Lsn(20)),
+            "the oldest is forgotten"
+        );
+        let last = second.gaps[MOST_GAPS - 1];
+        second.add_gap(LsnGap { after: Lsn(last.before.0 - 1), before: Lsn(9000) });
+        assert_eq!(second.gaps[MOST_GAPS - 1], LsnGap { before: Lsn(9000), ..last }, "one gap with the last");
         control.write(second.clone()).unwrap();
         let reopened = ControlFile::open(&fs, Path::new("db"), true).unwrap();
         assert_eq!(reopened.current(), &Control { sequence: 2, ..second });

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::sync::time::Instant;
 use azekura_base::sync::{Mutex, RwLock, random, thread};
 use azekura_base::{CachePadded, TxnId};
 use azekura_btree::Env;
@@ -16,6 +17,7 @@ use azekura_wal::{CommitPoint, Wal, WorkerId};
 
 use crate::active::ActiveList;
 use crate::catalog::Catalog;
+use crate::check::Leaks;
 use crate::checkpoint::{Past, UndoPace};
 use crate::control::ControlFile;
 use crate::deferred::Unfreed;
@@ -25,7 +27,7 @@ use crate::options::Builder;
 use crate::restart::{self, RecoveryReport};
 use crate::ticket::CommitTicket;
 use crate::transaction::{Parked, StatePool, Transaction};
-use crate::{CheckReport, Error, Stats};
+use crate::{CheckReport, Error, RowSorter, Stats, TableInfo};
 
 /// What every transaction of an open store shares.
 pub(crate) struct Shared {
@@ -233,14 +235,56 @@ impl Database {
     }
 
     /// Runs `body` in a transaction and commits it; when it is rolled back so that others can go on, runs it
-    /// again, later and later. An error from `body` rolls back and is returned.
+    /// again, later and later, within [`Builder::retry_limit`]. An error from `body` rolls back and is
+    /// returned.
     ///
-    /// `body` may run several times: let it change nothing but the store.
+    /// `body` may run several times: let it change nothing but the store. Within `body`, use its transaction:
+    /// another one of the same thread that would wait for it fails with [`Error::SelfDeadlock`].
     ///
     /// # Errors
     ///
-    /// The error of `body`, or of the commit.
+    /// The error of `body`, or of the commit; [`Error::RetriesExhausted`].
     pub fn transact<T>(&self, body: impl FnMut(&Transaction) -> Result<T, Error>) -> Result<T, Error> {
+        self.try_transact(body)
+    }
+
+    /// As [`transact`](Self::transact), for a body with an error type of its own.
+    ///
+    /// ```
+    /// # use azekura::{Database, Error, Table};
+    /// #[derive(Debug)]
+    /// enum Refusal {
+    ///     Overdrawn,
+    ///     Store(Error),
+    /// }
+    /// impl From<Error> for Refusal {
+    ///     fn from(error: Error) -> Self {
+    ///         Self::Store(error)
+    ///     }
+    /// }
+    /// const BALANCES: Table<str, i64> = Table::new("balances");
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// let db = Database::in_memory()?;
+    /// let drawn = db.try_transact(|tx| {
+    ///     let balances = tx.table(&BALANCES)?;
+    ///     match balances.get_for_update("ann")?.unwrap_or(0) {
+    ///         balance if balance < 30 => Err(Refusal::Overdrawn),
+    ///         balance => Ok(balances.insert("ann", &(balance - 30))?),
+    ///     }
+    /// });
+    /// assert!(matches!(drawn, Err(Refusal::Overdrawn)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`transact`](Self::transact).
+    pub fn try_transact<T, E: From<Error>>(
+        &self,
+        body: impl FnMut(&Transaction) -> Result<T, E>,
+    ) -> Result<T, E> {
         let _transaction = crate::probe::transaction();
         let (value, tx) = self.retry(body)?;
         tx.commit()?;
@@ -283,7 +327,16 @@ impl Database {
     ///
     /// As for reading rows.
     pub fn table_names(&self) -> Result<Vec<String>, Error> {
-        self.retry(Transaction::table_names).map(|(names, _)| names)
+        Ok(self.tables()?.into_iter().map(|table| table.name).collect())
+    }
+
+    /// All tables with the types of their rows, in byte order of their names.
+    ///
+    /// # Errors
+    ///
+    /// As for reading rows.
+    pub fn tables(&self) -> Result<Vec<TableInfo>, Error> {
+        self.retry(Transaction::tables).map(|(tables, _)| tables)
     }
 
     /// Writes all changed pages, so that a restart has nothing to redo, and recycles the log.
@@ -335,7 +388,17 @@ impl Database {
     ///
     /// Only when looking fails; what is wrong is in the report.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
-        crate::check::check(self, progress)
+        crate::check::check(self, Leaks::Report, progress)
+    }
+
+    /// As [`check`](Self::check), and frees pages that are marked as used and that nothing refers to, unless
+    /// anything else is wrong. [`CheckReport::freed_pages`] counts them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`check`](Self::check); errors of the log, after which a part of the pages is free.
+    pub fn repair(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
+        crate::check::check(self, Leaks::Free, progress)
     }
 
     /// Closes the store for all its handles: stops its threads, takes a last checkpoint, and unlocks the
@@ -382,31 +445,49 @@ impl Database {
         azekura_btree::max_key(self.shared.page_size())
     }
 
+    /// A sorter of rows for loads in any order, which takes `memory_bytes` for rows, and half of that, 16 MiB
+    /// at most, to merge files. Rows that do not fit lie in files in the store's directory.
+    ///
+    /// [`OpenTable::bulk_load_unsorted`](crate::OpenTable::bulk_load_unsorted) sorts and loads in one call.
+    #[must_use]
+    pub fn row_sorter(&self, memory_bytes: usize) -> RowSorter {
+        RowSorter::new(&self.shared, memory_bytes)
+    }
+
     /// A transaction that holds every table shared: nobody writes while it lives.
     pub(crate) fn lock_all_tables(&self) -> Result<Transaction, Error> {
         self.retry(Transaction::lock_all_tables).map(|((), tx)| tx)
+    }
+
+    pub(crate) const fn owners(&self) -> &Arc<Owners> {
+        &self.owners
     }
 
     pub(crate) const fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    fn retry<T>(
+    fn retry<T, E: From<Error>>(
         &self,
-        mut body: impl FnMut(&Transaction) -> Result<T, Error>,
-    ) -> Result<(T, Transaction), Error> {
-        let mut pause = RetryPause::new();
-        loop {
+        mut body: impl FnMut(&Transaction) -> Result<T, E>,
+    ) -> Result<(T, Transaction), E> {
+        let began = Instant::now();
+        let (mut pause, mut upgrades) = (RetryPause::new(), Vec::new());
+        for attempts in 1.. {
             let tx = self.begin()?;
-            match body(&tx) {
-                Ok(_) | Err(_) if tx.must_retry() => {
-                    drop(tx);
-                    pause.sleep();
-                }
-                Ok(value) => return Ok((value, tx)),
-                Err(error) => return Err(error),
+            tx.read_for_update_in(upgrades);
+            let done = body(&tx);
+            let Some(conflict) = tx.take_conflict() else { return done.map(|value| (value, tx)) };
+            upgrades = tx.upgrades();
+            drop(tx);
+            let (options, elapsed) = (&self.shared.options, began.elapsed());
+            if attempts >= options.retry_attempts || elapsed >= options.retry_time {
+                let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+                return Err(Error::RetriesExhausted { attempts, elapsed_ms, source: conflict.into() }.into());
             }
+            pause.sleep();
         }
+        unreachable!("the attempts are bounded by a number that fits")
     }
 }
 

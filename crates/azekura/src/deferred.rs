@@ -70,13 +70,15 @@ impl Leftovers {
     }
 }
 
-/// What a committed transaction could not free because of an error. It stays in the active list, so that a
-/// restart finds what is left; the checkpointer tries again.
+/// What a committed transaction could not free, because of an error or for a snapshot. It stays in the active
+/// list, so that a restart finds what is left; the checkpointer tries again.
 #[derive(Debug)]
 pub(crate) struct Unfreed {
     pub(crate) writer: Writer,
     pub(crate) leftovers: Leftovers,
     pub(crate) listed: Option<Listed>,
+    /// Its commit timestamp: snapshots before it may read what is to be freed.
+    pub(crate) timestamp: u64,
 }
 
 impl Shared {
@@ -88,6 +90,10 @@ impl Shared {
         let Some(_gate) = self.leftovers_gate.try_read() else { return };
         let again = std::mem::take(&mut *self.unfreed.lock());
         for mut unfreed in again {
+            if self.env.versions().is_hidden_from_any(unfreed.timestamp) {
+                self.unfreed.lock().push(unfreed);
+                continue;
+            }
             match unfreed.leftovers.free(&self.env, unfreed.writer) {
                 Ok(()) => unfreed.listed.take().into_iter().for_each(|listed| self.active.remove(listed)),
                 Err(_) => self.unfreed.lock().push(unfreed),

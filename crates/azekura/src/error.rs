@@ -7,7 +7,9 @@ use azekura_base::{LogFailed, PageId, TxnId};
 use azekura_buffer::{FixError, PoolError, StoreError, WriteError};
 use azekura_wal::{AppendError, ReplayError, WalError};
 
+use crate::catalog::TableTypes;
 use crate::key::DecodeError;
+use crate::value::EncodeError;
 
 /// What a caller does about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +56,35 @@ pub enum Error {
         /// Who held the lock at the end.
         holders: Vec<TxnId>,
     },
+    /// [`Database::transact`](crate::Database::transact) ran its body as often, or for as long, as
+    /// [`Builder::retry_limit`](crate::Builder::retry_limit) allows, and each time it was rolled back so that
+    /// others could go on. `source` is the last conflict.
+    #[error(
+        "the transaction was rolled back {attempts} times in {elapsed_ms} ms; \
+         do less in it, lock rows in one order, or raise the retry limit"
+    )]
+    RetriesExhausted {
+        /// Number of runs.
+        attempts: u32,
+        /// Time since the first run began, in milliseconds.
+        elapsed_ms: u64,
+        /// Why it was rolled back the last time.
+        source: Box<Error>,
+    },
+    /// The call would wait for a transaction that its own thread has open, itself or through others that wait
+    /// for that one: it would never return. The transaction is as it was before the call. End the other
+    /// transaction first, or do both things in one; if another thread is going to end the other one, see
+    /// [`Transaction::detach_from_thread`](crate::Transaction::detach_from_thread).
+    #[error(
+        "transaction {txn} would wait for transaction {holder}, which the same thread has open; \
+         end that one first, or use one transaction for both"
+    )]
+    SelfDeadlock {
+        /// The transaction that would wait.
+        txn: TxnId,
+        /// The transaction that the thread has open.
+        holder: TxnId,
+    },
     /// A lock is held by another transaction, and this one does not wait
     /// ([`Transaction::set_lock_waits`](crate::Transaction::set_lock_waits)); it is as it was before the
     /// call.
@@ -74,6 +105,18 @@ pub enum Error {
         open_ms: u64,
         /// The limit, in milliseconds.
         limit_ms: u64,
+    },
+    /// Row versions took more memory than [`Builder::version_bytes`](crate::Builder::version_bytes) allows,
+    /// and this snapshot, the oldest one, lost those that it needs. Open a new snapshot; read in smaller
+    /// parts, or raise the limit.
+    #[error(
+        "the snapshot is too old: open for {age_ms} ms, versions reached {limit_bytes} bytes; open a new one"
+    )]
+    SnapshotTooOld {
+        /// Time since it was opened, in milliseconds.
+        age_ms: u64,
+        /// The limit, in bytes.
+        limit_bytes: u64,
     },
     /// An earlier call of this transaction failed and it was rolled back; only dropping it is left.
     #[error("transaction {txn} was rolled back by an earlier error and takes no more calls")]
@@ -160,6 +203,23 @@ pub enum Error {
         /// The name asked for.
         name: String,
     },
+    /// The rows of a table have other types than those with which it was opened; nothing was read or changed.
+    /// Open it with the stored types, or as bytes ([`Table::raw`](crate::Table::raw)).
+    #[error("table {table:?} has {stored}; it was opened with {asked}")]
+    TableTypeMismatch {
+        /// The table.
+        table: String,
+        /// The types of its rows.
+        stored: Box<TableTypes>,
+        /// The types asked for.
+        asked: Box<TableTypes>,
+    },
+    /// A table cannot get this name: another one has it. Drop or rename that one first.
+    #[error("there is a table named {name:?} already")]
+    TableExists {
+        /// The name.
+        name: String,
+    },
     /// A table that is to be filled by a bulk load has rows; nothing was changed. Insert the rows one by one,
     /// or into another table.
     #[error("table {table:?} has rows already; a bulk load fills an empty one")]
@@ -176,6 +236,15 @@ pub enum Error {
         row: u64,
         /// Its key, as it would be stored.
         key: Vec<u8>,
+    },
+    /// A value that cannot be stored so that it can be read again; nothing was changed. `source` has the type
+    /// and the reason of the codec.
+    #[error("table {table:?}: the value cannot be stored")]
+    Encode {
+        /// The table.
+        table: String,
+        /// The type, and the reason.
+        source: EncodeError,
     },
     /// A stored key or value is no encoding of the table's type.
     #[error("table {table:?}: {source}")]
@@ -255,13 +324,19 @@ impl Error {
             | Self::LogFull { .. }
             | Self::StillInUse { .. }
             | Self::RollbackPending { .. }
+            | Self::RetriesExhausted { .. }
             | Self::TransactionTimeout { .. }
+            | Self::SnapshotTooOld { .. }
             | Self::WouldWait { .. } => ErrorKind::Busy,
             Self::ReadOnly
             | Self::Invalid(_)
             | Self::NotFound { .. }
             | Self::NoSuchTable { .. }
-            | Self::Aborted { .. } => ErrorKind::Invalid,
+            | Self::Aborted { .. }
+            | Self::SelfDeadlock { .. }
+            | Self::TableTypeMismatch { .. }
+            | Self::Encode { .. }
+            | Self::TableExists { .. } => ErrorKind::Invalid,
             Self::UnsupportedFormat { .. } | Self::NotEmpty { .. } | Self::NotAscending { .. } => {
                 ErrorKind::Invalid
             }
@@ -276,6 +351,17 @@ impl Error {
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self.kind(), ErrorKind::Conflict)
+    }
+
+    /// A copy of an error after which the transaction is to be run again.
+    pub(crate) fn copy_of_conflict(&self) -> Option<Self> {
+        match self {
+            Self::Deadlock { txn, cycle } => Some(Self::Deadlock { txn: *txn, cycle: cycle.clone() }),
+            Self::LockTimeout { txn, waited_ms, holders } => {
+                Some(Self::LockTimeout { txn: *txn, waited_ms: *waited_ms, holders: holders.clone() })
+            }
+            _ => None,
+        }
     }
 
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
@@ -304,7 +390,7 @@ impl From<FixError> for Error {
             FixError::PoolExhausted { .. } => Self::CacheExhausted { reason: error.to_string() },
             FixError::Read(source) => source.into(),
             FixError::WriteBack { source, .. } => source.into(),
-            FixError::NoSuchPage { page_id, .. } => {
+            FixError::NoSuchPage { page_id, .. } | FixError::Foreign { page_id, .. } => {
                 Self::CorruptPage { page: page_id, reason: error.to_string() }
             }
             other => Self::PageIo { reason: other.to_string() },
@@ -332,7 +418,12 @@ impl From<StoreError> for Error {
             {
                 Self::LogFull { reason: full_message(&error) }
             }
-            StoreError::Corrupt { page, .. } => Self::CorruptPage { page, reason: error.to_string() },
+            StoreError::Corrupt { page, .. } | StoreError::Unwritten { page, .. } => {
+                Self::CorruptPage { page, reason: error.to_string() }
+            }
+            StoreError::Stale { ref path, .. } | StoreError::Refused { ref path, .. } => {
+                Self::Corrupt { path: path.to_path_buf(), offset: 0, reason: error.to_string() }
+            }
             other => Self::PageIo { reason: full_message(&other) },
         }
     }

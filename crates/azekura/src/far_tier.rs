@@ -95,6 +95,10 @@ impl PageStore for FarTier {
         self.disk.make_room(id)
     }
 
+    fn sync_for_checkpoint(&self) -> Result<u64, StoreError> {
+        self.disk.sync_for_checkpoint()
+    }
+
     fn stamp(&self, id: PageId) -> Option<u64> {
         Some(self.far.stamp(id.0))
     }
@@ -163,6 +167,9 @@ mod tests {
         assert_eq!(lsn_read(&tier), Lsn(2), "TIER-1");
         tier.evicted(PAGE, slow, &image_of(1));
         assert_eq!(lsn_read(&tier), Lsn(2), "TIER-1: an evictor that was slow");
+        let mut neighbour = PageBuf::zeroed(4096);
+        neighbour[8] = 2; // the id in the header
+        tier.write_pages(&mut [(PageId(2), neighbour)]).unwrap();
         let mut two = vec![0; 2 * 4096];
         tier.read_pages(PageId(2), 4096, &mut two).unwrap();
         assert_eq!(image::lsn(&two[4096..]), Lsn(2));

@@ -45,6 +45,10 @@ pub trait Key {
     /// What reading gives back; `Self` for sized types.
     type Owned;
 
+    /// The type's name in the catalog. Types of one name have one encoding: text is `str` and bytes are
+    /// `bytes`, owned or not.
+    fn type_name() -> String;
+
     /// Appends this key as the only or last part: nothing has to tell where it ends.
     fn encode(&self, out: &mut Vec<u8>);
 
@@ -83,6 +87,9 @@ macro_rules! integer_key {
     ($($unsigned:ty, $signed:ty;)*) => {$(
         impl Key for $unsigned {
             type Owned = Self;
+            fn type_name() -> String {
+                stringify!($unsigned).into()
+            }
             fn encode(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_be_bytes());
             }
@@ -97,6 +104,9 @@ macro_rules! integer_key {
         }
         impl Key for $signed {
             type Owned = Self;
+            fn type_name() -> String {
+                stringify!($signed).into()
+            }
             fn encode(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&(self ^ Self::MIN).to_be_bytes());
             }
@@ -115,6 +125,9 @@ integer_key! { u8, i8; u16, i16; u32, i32; u64, i64; u128, i128; }
 
 impl Key for bool {
     type Owned = Self;
+    fn type_name() -> String {
+        "bool".into()
+    }
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(*self));
     }
@@ -134,6 +147,9 @@ impl Key for bool {
 
 impl Key for [u8] {
     type Owned = Vec<u8>;
+    fn type_name() -> String {
+        "bytes".into()
+    }
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
     }
@@ -172,6 +188,9 @@ impl Key for [u8] {
 
 impl Key for str {
     type Owned = String;
+    fn type_name() -> String {
+        "str".into()
+    }
     fn encode(&self, out: &mut Vec<u8>) {
         self.as_bytes().encode(out);
     }
@@ -189,6 +208,9 @@ impl Key for str {
 
 impl<const N: usize> Key for [u8; N] {
     type Owned = Self;
+    fn type_name() -> String {
+        format!("[u8; {N}]")
+    }
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
     }
@@ -206,6 +228,9 @@ macro_rules! same_as {
     ($($ty:ty => $target:ty;)*) => {$(
         impl Key for $ty {
             type Owned = <$target as Key>::Owned;
+            fn type_name() -> String {
+                <$target as Key>::type_name()
+            }
             fn encode(&self, out: &mut Vec<u8>) {
                 <$target as Key>::encode(self, out);
             }
@@ -225,6 +250,9 @@ same_as! { Vec<u8> => [u8]; String => str; &str => str; &[u8] => [u8]; }
 
 impl<K: Key> Key for Option<K> {
     type Owned = Option<K::Owned>;
+    fn type_name() -> String {
+        format!("Option<{}>", K::type_name())
+    }
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             None => out.push(0),
@@ -262,6 +290,9 @@ macro_rules! tuple_key {
     ($($part:ident $at:tt),+ ; $last:ident $last_at:tt) => {
         impl<$($part: Key,)+ $last: Key> Key for ($($part,)+ $last) {
             type Owned = ($($part::Owned,)+ $last::Owned);
+            fn type_name() -> String {
+                format!("({})", [$($part::type_name(),)+ $last::type_name()].join(", "))
+            }
             fn encode(&self, out: &mut Vec<u8>) {
                 $(self.$at.encode_part(out);)+
                 self.$last_at.encode(out);

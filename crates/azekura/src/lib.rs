@@ -31,7 +31,10 @@
 //! | `lifetime` | how long a store is open |
 //! | [`options`](Builder) | what a caller may choose |
 //! | [`transaction`](Transaction) | locks, undo, commit |
-//! | [`table`](Table), [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
+//! | [`table`](Table), `compound`, [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
+//! | [`snapshot`](Snapshot) | reading the store as it was at one moment, without locks |
+//! | `own_writes` | what a cursor takes back of the writes made since |
+//! | `queue` | rows taken to be changed or removed, by many consumers |
 //! | [`key`](Key), [`value`](Value) | encodings; keys keep their order |
 //! | `locking` | which locks, and why they make transactions serializable |
 //! | `catalog` | names of tables |
@@ -44,6 +47,7 @@ mod active;
 mod catalog;
 mod check;
 mod checkpoint;
+mod compound;
 mod control;
 mod database;
 mod deferred;
@@ -54,18 +58,25 @@ mod lifetime;
 mod locking;
 mod memory_limit;
 mod options;
+mod own_writes;
 mod probe;
+mod queue;
 mod range;
 mod restart;
+mod row_sort;
 mod scan;
+mod snapshot;
 mod stats;
 mod table;
 mod ticket;
 mod transaction;
 mod value;
 
+pub use azekura_base::{LogFailed, PageId, TxnId};
 pub use azekura_far::AuthKey;
+pub use azekura_io::Fs;
 pub use azekura_wal::{LogProtocol, UnknownProtocol};
+pub use catalog::{TableInfo, TableTypes};
 pub use check::{CheckReport, Finding, TableReport};
 pub use database::Database;
 pub use error::{Error, ErrorKind};
@@ -75,8 +86,23 @@ pub use locking::LockPart;
 pub use options::{Builder, Durability};
 pub use range::{Range, RowRef};
 pub use restart::RecoveryReport;
-pub use stats::{CacheStats, FarTierStats, LockCounts, LogStats, Stats};
+pub use row_sort::{RowSorter, SortedRows};
+pub use snapshot::{Snapshot, SnapshotRange, SnapshotTable};
+pub use stats::{CacheStats, FarTierStats, LockCounts, LogStats, SnapshotStats, Stats};
 pub use table::{MAX_TABLE_NAME, OpenTable, RowOf, Table};
 pub use ticket::CommitTicket;
 pub use transaction::{Savepoint, Transaction};
-pub use value::{Serde, Value};
+pub use value::{EncodeError, Serde, Value};
+
+/// The types that threads may send or share; a change of that is a change of the interface.
+const _: () = {
+    const fn sends<T: Send>() {}
+    const fn shares<T: Send + Sync>() {}
+    shares::<Database>();
+    shares::<Builder>();
+    shares::<Error>();
+    shares::<CommitTicket>();
+    shares::<Table<[u8], [u8]>>();
+    shares::<Savepoint>();
+    sends::<Transaction>();
+};

@@ -7,9 +7,16 @@
 //! |---|---|---|
 //! | `get`, present or not | record S | – |
 //! | scan | gap S + record S, each key in the range | gap S, the first key beyond the range |
+//! | scan for update | gap S + record X, each key in the range | gap S, the first key beyond the range |
+//! | scan for removal | gap X + record X, each key in the range | gap X, the first key beyond the range |
+//! | scan past locked rows | record S or X; for removal gap X + record X | –; for removal gap X, tested |
 //! | update in place | record X | – |
 //! | insert | gap I + record X | gap I, tested: it must be grantable, and is not kept |
 //! | delete | gap X + record X | gap X |
+//!
+//! A scan past locked rows relies on nothing but the rows that it returns: others may insert and remove rows
+//! in its range, and it leaves out rows that others hold. For removal it also leaves out a row if the gap
+//! above is taken, because the removal would have to wait for that gap.
 //!
 //! All are held to the end of the transaction (strict two-phase locking). Gap I goes with I only, S with S
 //! only, X with nothing. A transaction that itself holds the next key's gap in S or X and inserts below it
@@ -41,7 +48,7 @@
 //! to know ([`azekura_wal::commit_point`]).
 
 use azekura_base::{Lsn, TreeId};
-use azekura_btree::{Blocked, GapWant, KeyLocks, NextKey};
+use azekura_btree::{Blocked, BlockedRecords, GapWant, KeyLocks, NextKey};
 use azekura_lock::{
     GapMode, KeyMode, KeyRef, LockError, LockTable, RecordMode, TableMode, TxnLocks, WouldBlock,
 };
@@ -104,6 +111,56 @@ impl LockPart {
     }
 }
 
+/// The use that a scan's caller has for the rows, which decides on their locks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    #[default]
+    Read,
+    /// The rows are going to get other values.
+    Update,
+    /// The rows are going to be removed: no wait for another lock lies between the scan and the removal of a
+    /// first or last row.
+    Remove,
+}
+
+/// The locks of a scan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ScanLocks {
+    pub(crate) purpose: Purpose,
+    /// Rows that other transactions hold are left out, and gaps are not locked.
+    pub(crate) skips_locked: bool,
+}
+
+impl ScanLocks {
+    const fn row(self) -> KeyMode {
+        match (self.purpose, self.skips_locked) {
+            (Purpose::Read, false) => KeyMode::SCAN,
+            (Purpose::Read, true) => KeyMode::READ,
+            (Purpose::Update, false) => KeyMode::new(GapMode::S, RecordMode::X),
+            (Purpose::Update, true) => KeyMode::UPDATE,
+            (Purpose::Remove, _) => KeyMode::DELETE,
+        }
+    }
+
+    const fn gap(self) -> Option<KeyMode> {
+        match (self.purpose, self.skips_locked) {
+            (_, true) => None,
+            (Purpose::Read | Purpose::Update, false) => Some(KeyMode::READ_GAP),
+            (Purpose::Remove, false) => Some(KeyMode::DELETE_NEXT),
+        }
+    }
+
+    /// The mode in which the table is locked first.
+    pub(crate) const fn table(self) -> TableMode {
+        if matches!(self.purpose, Purpose::Read) { TableMode::IS } else { TableMode::IX }
+    }
+
+    /// The mode of the whole table that makes locks on rows unnecessary.
+    pub(crate) const fn whole_table(self) -> TableMode {
+        if matches!(self.purpose, Purpose::Read) { TableMode::S } else { TableMode::X }
+    }
+}
+
 /// A lock that an operation could not have at once, to be waited for with no latch held.
 #[derive(Debug)]
 pub(crate) struct Wanted {
@@ -116,6 +173,12 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
+    /// The tree of the key, if the transaction holds the key already, in a mode that is not enough.
+    pub(crate) fn is_upgrade(&self, table: &LockTable, held: &TxnLocks) -> Option<TreeId> {
+        let key = self.key.as_deref().map_or(KeyRef::End, KeyRef::Key);
+        (table.held_key_mode(held, self.tree, key) != KeyMode::NONE).then_some(self.tree)
+    }
+
     /// Waits until the lock can be had, and takes it unless it is only tested.
     pub(crate) fn wait(&self, table: &LockTable, held: &mut TxnLocks) -> Result<Lsn, LockError> {
         let key = self.key.as_deref().map_or(KeyRef::End, KeyRef::Key);
@@ -141,8 +204,8 @@ pub(crate) struct OperationLocks<'a> {
     pub(crate) depends_on: Lsn,
     /// Why the operation came back blocked.
     pub(crate) wanted: Option<Wanted>,
-    /// Record locks taken by this operation's scan.
-    pub(crate) records: usize,
+    /// The locks of this operation's scan.
+    pub(crate) scan: ScanLocks,
     /// `None` but in tests of the tests.
     pub(crate) left_out: Option<LockPart>,
 }
@@ -156,7 +219,8 @@ impl<'a> OperationLocks<'a> {
         table_mode: Option<TableMode>,
     ) -> Self {
         let (depends_on, wanted) = (Lsn(0), None);
-        Self { table, log, held, key, table_mode, depends_on, wanted, records: 0, left_out: None }
+        let scan = ScanLocks::default();
+        Self { table, log, held, key, table_mode, depends_on, wanted, scan, left_out: None }
     }
 
     /// Notes what a granted lock leads to; at once, as the record that comes next rests on it (REST-1).
@@ -231,21 +295,29 @@ const fn key_ref(next: NextKey<'_>) -> KeyRef<'_> {
 
 impl KeyLocks for OperationLocks<'_> {
     fn is_needed(&self) -> bool {
-        let needed = if self.key.is_some() { KeyMode::DELETE } else { KeyMode::SCAN };
+        let needed = if self.key.is_some() { KeyMode::DELETE } else { self.scan.row() };
         !self.table_mode.is_some_and(|m| m.covers_key(needed))
     }
 
     fn try_gap(&mut self, tree: TreeId, next: NextKey<'_>, want: GapWant) -> Result<(), Blocked> {
         let next = key_ref(next);
         match want {
-            GapWant::Read => self.lock(tree, next, KeyMode::READ_GAP),
+            GapWant::Read => self.scan.gap().map_or(Ok(()), |mode| self.lock(tree, next, mode)),
             GapWant::Insert => self.try_insert(tree, next),
             GapWant::Delete => self.lock(tree, next, KeyMode::DELETE_NEXT),
+            GapWant::TestDelete => self.test(tree, next, KeyMode::DELETE_NEXT),
         }
     }
 
     fn try_scan(&mut self, tree: TreeId, key: &[u8]) -> Result<(), Blocked> {
-        self.records += 1;
-        self.lock(tree, KeyRef::Key(key), KeyMode::SCAN)
+        self.lock(tree, KeyRef::Key(key), self.scan.row())
+    }
+
+    fn blocked_records(&self) -> BlockedRecords {
+        match self.scan {
+            ScanLocks { skips_locked: false, .. } => BlockedRecords::Stop,
+            ScanLocks { purpose: Purpose::Remove, .. } => BlockedRecords::PassOverUnlessRemovable,
+            ScanLocks { .. } => BlockedRecords::PassOver,
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use azekura_base::page;
 use azekura_base::sync::thread;
+use azekura_buffer::page_file::PageAccess;
 use azekura_far::{AuthKey, FarCache};
 use azekura_io::{Fs, MemFs, OsFs, OverlayFs};
 use azekura_wal::lsn_range::MAX_RANGE;
@@ -33,12 +34,15 @@ pub enum Durability {
 pub struct Builder {
     pub(crate) page_size: usize,
     pub(crate) cache_bytes: usize,
+    pub(crate) version_bytes: Option<u64>,
+    pub(crate) page_access: PageAccess,
     pub(crate) protocol: LogProtocol,
     pub(crate) workers: Option<usize>,
     pub(crate) streams: StreamCount,
     pub(crate) lsn_range: u32,
     pub(crate) segment_bytes: u64,
     pub(crate) durability: Durability,
+    pub(crate) log_sync_interval: Option<Duration>,
     pub(crate) create: bool,
     pub(crate) read_only: bool,
     pub(crate) background: bool,
@@ -46,6 +50,8 @@ pub struct Builder {
     redo_threads: Option<usize>,
     pub(crate) lock_timeout: Option<Duration>,
     pub(crate) transaction_timeout: Option<Duration>,
+    pub(crate) retry_attempts: u32,
+    pub(crate) retry_time: Duration,
     pub(crate) escalation: usize,
     pub(crate) fs: Arc<dyn Fs>,
     file_mode: Option<u32>,
@@ -67,12 +73,15 @@ impl Default for Builder {
         Self {
             page_size: 8192,
             cache_bytes: default_cache_bytes(memory_limit()),
+            version_bytes: None,
+            page_access: PageAccess::default(),
             protocol: LogProtocol::PWal,
             workers: None,
             streams: StreamCount::Auto,
             lsn_range: WalOptions::default().lsn_range,
             segment_bytes: 16 << 20,
             durability: Durability::Immediate,
+            log_sync_interval: None,
             create: true,
             read_only: false,
             background: true,
@@ -80,6 +89,8 @@ impl Default for Builder {
             redo_threads: None,
             lock_timeout: None,
             transaction_timeout: None,
+            retry_attempts: 10_000,
+            retry_time: Duration::from_secs(30),
             escalation: 1024,
             fs: Arc::new(OsFs::new()),
             file_mode: None,
@@ -107,8 +118,26 @@ impl Builder {
         self
     }
 
+    /// Has pages read and written past the system's page cache (`O_DIRECT`). Default: through it, so that
+    /// pages that do not fit into [`Builder::cache_bytes`] are read from free memory of the machine. With
+    /// direct pages the store takes no memory but its own cache. A crash loses no more in either way.
+    #[must_use]
+    pub fn direct_pages(mut self, direct: bool) -> Self {
+        self.page_access = if direct { PageAccess::Direct } else { PageAccess::Buffered };
+        self
+    }
+
+    /// Most memory for row versions, which writers keep while a snapshot is open. Default: a quarter of the
+    /// page cache. Beyond it the oldest snapshot fails with [`Error::SnapshotTooOld`]; writers never wait.
+    #[must_use]
+    pub fn version_bytes(mut self, bytes: u64) -> Self {
+        self.version_bytes = Some(bytes);
+        self
+    }
+
     /// How the log is written and when commits are acknowledged; the parallel log (P-WAL) unless set. The
     /// others are there to be measured against it. A store may be opened with another one each time.
+    #[doc(hidden)]
     #[must_use]
     pub fn log_protocol(mut self, protocol: LogProtocol) -> Self {
         self.protocol = protocol;
@@ -134,6 +163,7 @@ impl Builder {
     /// Most log sequence numbers that a thread draws at once from the counter that all share; 64 unless set.
     /// With 1 each record draws its own, as the P-WAL paper has it, and builds that know no ranges can read
     /// the log.
+    #[doc(hidden)]
     #[must_use]
     pub fn wal_lsn_range(mut self, most: u32) -> Self {
         self.lsn_range = most;
@@ -152,6 +182,28 @@ impl Builder {
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
+        self
+    }
+
+    /// Hands the log to the operating system before a commit is acknowledged, and syncs it so often, instead
+    /// of before each acknowledgment; `None`, unless set: before each. The death of the process then loses
+    /// nothing that was acknowledged. A power loss may lose the commits of this time, whole transactions from
+    /// the end. Only with [`LogProtocol::PWal`] and [`LogProtocol::Serial`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use azekura::{Database, Error, Table};
+    /// # const T: Table<u64, u64> = Table::new("t");
+    /// # fn main() -> Result<(), Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = Database::builder().log_sync_interval(Some(Duration::from_secs(1))).open(dir.path())?;
+    /// db.transact(|tx| tx.table(&T)?.insert(&1, &1))?; // survives `kill -9`
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn log_sync_interval(mut self, interval: Option<Duration>) -> Self {
+        self.log_sync_interval = interval;
         self
     }
 
@@ -209,8 +261,18 @@ impl Builder {
         self
     }
 
+    /// Bounds [`Database::transact`] where its transaction is rolled back again and again so that others can
+    /// go on: the number of runs of the body, and the time after which no run begins. 10,000 runs and 30
+    /// seconds unless set. Then it fails with [`Error::RetriesExhausted`]. The body runs at least once.
+    #[must_use]
+    pub fn retry_limit(mut self, attempts: u32, time: Duration) -> Self {
+        (self.retry_attempts, self.retry_time) = (attempts, time);
+        self
+    }
+
     /// Record locks that one transaction may take in a table before it tries to lock the whole table, which
     /// it gets only if nobody is in the way; 1024 unless set.
+    #[doc(hidden)]
     #[must_use]
     pub fn lock_escalation(mut self, records: usize) -> Self {
         self.escalation = records.max(1);
@@ -406,6 +468,11 @@ impl Builder {
              {MIN_FRAMES} pages, which take {least} bytes; raise `cache_bytes`",
             self.cache_bytes
         )))
+    }
+
+    /// Most memory for row versions.
+    pub(crate) fn version_bytes_limit(&self) -> u64 {
+        self.version_bytes.unwrap_or(self.cache_bytes as u64 / 4)
     }
 
     /// Threads that a restart redoes with.

@@ -7,6 +7,7 @@ use std::ops::{Bound, RangeBounds};
 
 use crate::Error;
 use crate::key::{DecodeError, Key};
+use crate::locking::ScanLocks;
 use crate::scan::Cursor;
 use crate::table::{RowOf, Types};
 use crate::transaction::{Direction, OpenTree, Transaction};
@@ -56,6 +57,17 @@ impl ByteBounds {
         Self { lower: Bound::Included(prefix.to_vec()), upper }
     }
 
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        <Self as RangeBounds<[u8]>>::contains(self, key)
+    }
+
+    /// The part up to `last`, included, seen in one direction.
+    pub(crate) fn up_to(&self, last: &[u8], is_ascending: bool) -> Self {
+        let (mut part, end) = (self.clone(), Bound::Included(last.to_vec()));
+        *(if is_ascending { &mut part.upper } else { &mut part.lower }) = end;
+        part
+    }
+
     /// Whether no key can lie between the ends.
     pub(crate) fn is_empty(&self) -> bool {
         match (&self.lower, &self.upper) {
@@ -67,9 +79,20 @@ impl ByteBounds {
     }
 }
 
+impl RangeBounds<[u8]> for ByteBounds {
+    fn start_bound(&self) -> Bound<&[u8]> {
+        self.lower.as_ref().map(Vec::as_slice)
+    }
+
+    fn end_bound(&self) -> Bound<&[u8]> {
+        self.upper.as_ref().map(Vec::as_slice)
+    }
+}
+
 /// Iterator over the rows of a range; made by [`OpenTable::range`](crate::OpenTable::range).
 ///
-/// Sees the transaction's own writes, also those made while it runs. After an error it ends. Each row costs
+/// Shows the table as its transaction had it when the iterator was made: own writes of before are included,
+/// later ones are not. After an error it ends. Each row costs
 /// an allocation for a key and for a value that need one; [`OpenTable::visit`](crate::OpenTable::visit) lends
 /// them instead.
 pub struct Range<'tx, K: ?Sized, V: ?Sized> {
@@ -86,8 +109,8 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for Range<'_, K, V> {
 type Decoded<K, V> = Result<RowOf<K, V>, Error>;
 
 impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Range<'tx, K, V> {
-    pub(crate) fn new(tx: &'tx Transaction, tree: OpenTree, bounds: ByteBounds) -> Self {
-        Self { cursor: Cursor::new(tx, tree, bounds), types: PhantomData }
+    pub(crate) fn new(tx: &'tx Transaction, tree: OpenTree, bounds: ByteBounds, locks: ScanLocks) -> Self {
+        Self { cursor: Cursor::new(tx, tree, bounds, locks), types: PhantomData }
     }
 
     fn step(&mut self, direction: Direction) -> Option<Decoded<K, V>> {

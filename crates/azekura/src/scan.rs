@@ -2,14 +2,17 @@
 //!
 //! - **CURSOR-1** `rest` encloses every row that has not been delivered, and of the delivered ones only those
 //!   of the buffer: they are taken out of it before it is read again.
-//! - **CURSOR-2** What is buffered counts only while the transaction has written nothing since: after a write
-//!   the rest is read anew.
+//! - **CURSOR-2** The buffer has rows as they were when the cursor was made ([`crate::own_writes`]), so it
+//!   counts whatever the transaction writes. Other transactions cannot change them: they are locked.
 
 use std::ops::Bound;
 
+use azekura_btree::node::Cell;
 use azekura_btree::{Env, LeafBatch, NoLocks, Outcome, Scan, Tree, ValueRef};
 
 use crate::Error;
+use crate::locking::{Purpose, ScanLocks};
+use crate::own_writes::{OwnWrites, ShownRow};
 use crate::range::ByteBounds;
 use crate::transaction::{Direction, OpenTree, State, Transaction};
 
@@ -20,17 +23,25 @@ const MAX_BATCH: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Cursor<'tx> {
     tx: &'tx Transaction,
-    tree: OpenTree,
+    table: OpenTree,
+    /// The table's tree; `None`: not looked up yet, or not there.
+    tree: Option<Tree>,
+    /// The transaction knew the tree when the cursor was made.
+    is_tree_old: bool,
+    locks: ScanLocks,
     rest: ByteBounds,
     direction: Direction,
     /// Goes on behind the buffer; `None` where the buffer counts no more, and at first.
     scan: Option<Scan>,
     found: LeafBatch,
-    /// Rows of `found` that were delivered; the last of them is the one that the cursor is at.
+    /// The rows of `found` as they were, if own writes have to be taken back.
+    shown: Option<Vec<ShownRow>>,
+    /// Rows that were delivered; the last of them is the one that the cursor is at.
     delivered: usize,
     is_exhausted: bool,
     limit: usize,
-    /// The transaction's count of writes when `found` was read.
+    own: OwnWrites,
+    /// The transaction's count of writes when `own` was last compared with its undo log.
     writes: u64,
     is_over: bool,
     /// The value that the cursor is at, if it is a large one.
@@ -38,72 +49,125 @@ pub(crate) struct Cursor<'tx> {
 }
 
 impl<'tx> Cursor<'tx> {
-    pub(crate) fn new(tx: &'tx Transaction, tree: OpenTree, bounds: ByteBounds) -> Self {
+    pub(crate) fn new(tx: &'tx Transaction, table: OpenTree, bounds: ByteBounds, locks: ScanLocks) -> Self {
+        let (tree, own, writes) = tx.for_cursor(&table);
         Self {
             tx,
+            table,
             tree,
+            is_tree_old: tree.is_some(),
+            locks,
             is_over: bounds.is_empty(),
             rest: bounds,
             direction: Direction::Forward,
             scan: None,
             found: LeafBatch::new(),
+            shown: None,
             delivered: 0,
             is_exhausted: false,
             limit: 1,
-            writes: tx.write_count(),
+            own,
+            writes,
             large: Vec::new(),
         }
     }
 
     pub(crate) fn table(&self) -> &str {
-        self.tree.name()
+        self.table.name()
     }
 
     /// Moves to the next row from one end; `false` when there is none left, and ever after.
     #[inline]
     pub(crate) fn advance(&mut self, direction: Direction) -> Result<bool, Error> {
-        if self.delivered < self.found.len()
-            && self.direction == direction
-            && self.writes == self.tx.write_count()
-        {
+        if self.delivered < self.rows() && self.direction == direction {
+            if self.writes != self.tx.write_count() {
+                self.look_at_writes().inspect_err(|_| self.end())?;
+            }
             self.delivered += 1;
             return Ok(true);
         }
         self.refill(direction).inspect_err(|_| self.end())
     }
 
+    /// Rows in the buffer.
+    fn rows(&self) -> usize {
+        self.shown.as_ref().map_or(self.found.len(), Vec::len)
+    }
+
+    /// Compares with the undo log after a write or a rollback.
+    fn look_at_writes(&mut self) -> Result<(), Error> {
+        self.writes = self.tx.write_count();
+        if self.tx.is_rolled_back_since(&self.own)? && !self.is_tree_old {
+            (self.tree, self.scan) = (None, None); // what was rolled back may have made the table
+        }
+        Ok(())
+    }
+
     fn refill(&mut self, direction: Direction) -> Result<bool, Error> {
-        let writes = self.tx.write_count();
-        let counts = self.direction == direction && self.writes == writes;
-        self.is_over |= counts && self.is_exhausted;
+        self.is_over |= self.direction == direction && self.is_exhausted;
         if self.is_over {
             self.end();
             return Ok(false);
         }
+        if self.writes != self.tx.write_count() {
+            self.look_at_writes()?;
+        }
         self.settle();
-        if !counts {
-            self.scan = None;
-            self.writes = writes;
-        }
         if self.direction != direction {
-            (self.direction, self.limit) = (direction, 1);
+            (self.direction, self.limit, self.scan, self.is_exhausted) = (direction, 1, None, false);
         }
-        if self.scan.is_none() && self.rest.is_empty() {
-            self.end();
-            return Ok(false);
+        while !self.is_exhausted {
+            if self.scan.is_none() && self.rest.is_empty() {
+                break;
+            }
+            self.read()?;
+            if self.rows() > 0 {
+                self.delivered = 1;
+                return Ok(true);
+            }
+            self.settle();
         }
-        let Self { tx, tree, rest, scan, found, limit, .. } = self;
-        self.is_exhausted = tx.scan(tree, rest, scan, direction, *limit, found)?;
-        self.limit = (self.limit * 2).min(MAX_BATCH);
-        self.delivered = usize::from(!self.found.is_empty());
-        self.is_over = self.found.is_empty();
-        Ok(!self.is_over)
+        self.end();
+        Ok(false)
+    }
+
+    /// Fills the buffer behind what was read last.
+    fn read(&mut self) -> Result<(), Error> {
+        let Self { tx, table, tree, locks, rest, scan, found, limit, direction, .. } = self;
+        if tree.is_none() {
+            tx.check_not_dropped(table, &self.own)?;
+            *tree = tx.resolve_to_scan(table, *locks)?;
+        }
+        let Some(tree) = *tree else {
+            found.clear();
+            (self.is_exhausted, self.shown) = (true, None);
+            return Ok(());
+        };
+        self.is_exhausted = tx.scan((tree, *locks), rest, scan, *direction, *limit, found)?;
+        // Rows that others could have are not locked ahead of the cursor.
+        let is_locked_ahead = locks.purpose != Purpose::Remove && !locks.skips_locked;
+        *limit = if is_locked_ahead { (*limit * 2).min(MAX_BATCH) } else { 1 };
+        tx.look_at_own(&mut self.own, tree, rest)?;
+        self.own.narrow(rest);
+        self.shown = (!self.own.is_empty()).then(|| {
+            let is_ascending = *direction == Direction::Forward;
+            let last = found.len().checked_sub(1).filter(|_| !self.is_exhausted);
+            let part = last.map_or_else(|| rest.clone(), |last| rest.up_to(found.key(last), is_ascending));
+            self.own.rows(found, &part, is_ascending)
+        });
+        Ok(())
     }
 
     /// Takes what was delivered out of the rest (CURSOR-1).
     fn settle(&mut self) {
-        if self.delivered > 0 {
-            let key = self.found.key(self.delivered - 1);
+        let last_found = self.found.len().checked_sub(1);
+        let key = match (&self.shown, last_found) {
+            (None, _) => self.delivered.checked_sub(1).map(|i| self.found.key(i)),
+            // All of the buffer, also what is not shown.
+            (Some(shown), Some(last)) if self.delivered == shown.len() => Some(self.found.key(last)),
+            (Some(shown), _) => self.delivered.checked_sub(1).map(|i| shown[i].key(&self.found)),
+        };
+        if let Some(key) = key {
             let bound = match self.direction {
                 Direction::Forward => &mut self.rest.lower,
                 Direction::Backward => &mut self.rest.upper,
@@ -111,6 +175,7 @@ impl<'tx> Cursor<'tx> {
             *bound = Bound::Excluded(key.to_vec());
         }
         self.found.clear();
+        self.shown = None;
         self.delivered = 0;
     }
 
@@ -120,6 +185,19 @@ impl<'tx> Cursor<'tx> {
         self.settle();
     }
 
+    /// Key and cell of the row that the cursor is at.
+    fn at(&self) -> (&[u8], Cell<'_>) {
+        let at = self.delivered - 1;
+        let found = match &self.shown {
+            None => at,
+            Some(shown) => match &shown[at] {
+                ShownRow::Original { key, flags, value } => return (key, Cell { flags: *flags, value }),
+                &ShownRow::Found(i) => i,
+            },
+        };
+        (self.found.key(found), self.found.cell(found))
+    }
+
     /// Key, encoded, and value of the row that the cursor is at; reads a large value.
     ///
     /// # Panics
@@ -127,30 +205,35 @@ impl<'tx> Cursor<'tx> {
     /// If it is at none.
     #[inline]
     pub(crate) fn row(&mut self) -> Result<(&[u8], &[u8]), Error> {
-        let at = self.delivered - 1;
-        if matches!(self.found.value(at), ValueRef::Large(_)) {
-            self.large.clear();
-            self.found.read_value(&self.tx.shared().env, at, &mut self.large)?;
-        }
-        let value = match self.found.value(at) {
-            ValueRef::Inline(bytes) => bytes,
-            ValueRef::Large(_) => &self.large,
-        };
-        Ok((self.found.key(at), value))
+        self.row_start(usize::MAX)
     }
 
     /// As [`row`](Self::row), with the first `max` bytes of the value: of a large one, one page is read.
     pub(crate) fn row_start(&mut self, max: usize) -> Result<(&[u8], &[u8]), Error> {
-        let at = self.delivered - 1;
-        if matches!(self.found.value(at), ValueRef::Large(_)) {
+        if let ValueRef::Large(reference) = ValueRef::of_cell(self.at().1) {
+            let (env, value) = (&self.tx.shared().env, ValueRef::Large(reference));
             self.large.clear();
-            self.found.read_value_start(&self.tx.shared().env, at, max, &mut self.large)?;
+            if max == usize::MAX {
+                value.read(env, &mut self.large)?;
+            } else {
+                value.read_start(env, max, &mut self.large)?;
+            }
         }
-        let value = match self.found.value(at) {
+        let (key, cell) = self.at();
+        let value = match ValueRef::of_cell(cell) {
             ValueRef::Inline(bytes) => &bytes[..bytes.len().min(max)],
             ValueRef::Large(_) => &self.large,
         };
-        Ok((self.found.key(at), value))
+        Ok((key, value))
+    }
+}
+
+impl ShownRow {
+    fn key<'r>(&'r self, found: &'r LeafBatch) -> &'r [u8] {
+        match self {
+            Self::Found(i) => found.key(*i),
+            Self::Original { key, .. } => key,
+        }
     }
 }
 
@@ -163,7 +246,7 @@ impl ByteBounds {
 /// The next rows of `scan`, `max` at most, from the end that `direction` says; locked.
 pub(crate) fn batch(
     tx: &Transaction,
-    tree: Tree,
+    (tree, scan_locks): (Tree, ScanLocks),
     scan: &mut Scan,
     direction: Direction,
     max: usize,
@@ -172,9 +255,12 @@ pub(crate) fn batch(
 ) -> Result<(), Error> {
     let env = &tx.shared().env;
     loop {
-        let (outcome, wanted) = tx.with_locks(state, tree, None, |locks, _| match direction {
-            Direction::Forward => scan.next_batch(env, max, locks, found),
-            Direction::Backward => scan.next_batch_back(env, max, locks, found),
+        let (outcome, wanted) = tx.with_locks(state, tree, None, |locks, _| {
+            locks.scan = scan_locks;
+            match direction {
+                Direction::Forward => scan.next_batch(env, max, locks, found),
+                Direction::Backward => scan.next_batch_back(env, max, locks, found),
+            }
         });
         match outcome? {
             Outcome::Done(()) => return Ok(()),

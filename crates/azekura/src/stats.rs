@@ -19,8 +19,12 @@ pub struct Stats {
     pub log: LogStats,
     /// The locks.
     pub locks: LockCounts,
+    /// Open snapshots and row versions.
+    pub snapshots: SnapshotStats,
     /// What opening found.
     pub recovery: RecoveryReport,
+    /// Leaves that scans came to: those of a table without unused pages hold some of what was asked for.
+    pub scanned_leaves: u64,
     /// Transactions that have written and not ended.
     pub active_writers: usize,
     /// Number of the transaction that has been open for longest of those that have written and not ended.
@@ -137,6 +141,39 @@ pub struct LockCounts {
     pub timeouts: u64,
 }
 
+/// The snapshots' part of [`Stats`].
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct SnapshotStats {
+    /// Snapshots that are open.
+    pub open: usize,
+    /// Age of the oldest, in milliseconds.
+    pub oldest_ms: f64,
+    /// Row versions that writers keep for them.
+    pub versions: u64,
+    /// Memory of these versions, in bytes.
+    pub version_bytes: u64,
+    /// Transactions that replaced large values or dropped tables, and wait for older snapshots to close (or
+    /// for an error to go) before they free the pages.
+    pub waiting_to_free: usize,
+    /// Snapshots that failed with [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld).
+    pub too_old: u64,
+}
+
+impl SnapshotStats {
+    fn of(shared: &Shared) -> Self {
+        let stats = shared.env.versions().stats();
+        Self {
+            open: stats.open,
+            oldest_ms: stats.oldest_age.as_secs_f64() * 1e3,
+            versions: stats.versions,
+            version_bytes: stats.bytes,
+            waiting_to_free: shared.unfreed.lock().len(),
+            too_old: stats.too_old,
+        }
+    }
+}
+
 impl FarTierStats {
     fn of(far: azekura_far::FarCacheStats) -> Self {
         Self {
@@ -193,11 +230,13 @@ impl Stats {
                 deadlocks: locks.deadlocks,
                 timeouts: locks.timeouts,
             },
+            snapshots: SnapshotStats::of(shared),
             recovery: shared.recovery.clone(),
             oldest_writer: oldest.map(|oldest| oldest.txn.0),
             oldest_writer_ms: oldest.map_or(0.0, |oldest| oldest.age.as_secs_f64() * 1e3),
             parked_rollbacks: shared.parked.len(),
             undo_per_second: shared.undo_pace.per_second(),
+            scanned_leaves: shared.env.scanned_leaves(),
             active_writers: shared.active.len(),
             background_error: shared.background_error.lock().clone(),
             degraded: shared.degraded().map(|error| error.to_string()),

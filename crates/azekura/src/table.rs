@@ -6,11 +6,13 @@ use std::marker::PhantomData;
 use std::ops::{ControlFlow, RangeBounds};
 
 use crate::Error;
+use crate::catalog::TableTypes;
 use crate::key::{DecodeError, Key};
+use crate::locking::ScanLocks;
 use crate::probe;
 use crate::range::{ByteBounds, Range, RowRef};
 use crate::scan::Cursor;
-use crate::transaction::{Direction, OpenTree, Transaction, WriteKind};
+use crate::transaction::{Direction, OpenTree, Transaction, TypesOf, WriteKind};
 use crate::value::Value;
 
 /// Longest table name, in bytes.
@@ -36,6 +38,7 @@ pub type RowOf<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
 /// ```
 pub struct Table<K: ?Sized, V: ?Sized> {
     name: Cow<'static, str>,
+    is_raw: bool,
     types: Types<K, V>,
 }
 
@@ -43,18 +46,39 @@ impl<K: ?Sized, V: ?Sized> Table<K, V> {
     /// The table of this name.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
-        Self { name: Cow::Borrowed(name), types: PhantomData }
+        Self { name: Cow::Borrowed(name), is_raw: false, types: PhantomData }
     }
 
     /// The table of a name made at run time.
     pub fn named(name: impl Into<String>) -> Self {
-        Self { name: Cow::Owned(name.into()), types: PhantomData }
+        Self { name: Cow::Owned(name.into()), is_raw: false, types: PhantomData }
     }
 
     /// The table's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+}
+
+impl<K: ?Sized, V: ?Sized> AsRef<str> for Table<K, V> {
+    fn as_ref(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Table<[u8], [u8]> {
+    /// The table of this name as bytes, whatever the types of its rows: for tools that list, copy or mend
+    /// tables. What is written through it must be encodings of the table's types.
+    pub fn raw(name: impl Into<String>) -> Self {
+        Self { is_raw: true, ..Self::named(name) }
+    }
+}
+
+impl<K: Key + ?Sized, V: Value + ?Sized> Table<K, V> {
+    /// The types to compare with those of the rows.
+    pub(crate) fn types_of(&self) -> Option<TypesOf> {
+        (!self.is_raw).then_some(TableTypes::of::<K, V>)
     }
 }
 
@@ -76,9 +100,26 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for Table<K, V> {
 /// end of the transaction: what was read stays true until commit. Any call may block on another transaction's
 /// lock and may fail with [`Error::Deadlock`]; the transaction is then rolled back already.
 pub struct OpenTable<'tx, K: ?Sized, V: ?Sized> {
-    tx: &'tx Transaction,
-    tree: OpenTree,
+    pub(crate) tx: &'tx Transaction,
+    pub(crate) tree: OpenTree,
+    /// See [`skip_locked`](Self::skip_locked).
+    pub(crate) skips_locked: bool,
     types: Types<K, V>,
+}
+
+impl<K: ?Sized, V: ?Sized> Clone for OpenTable<'_, K, V> {
+    fn clone(&self) -> Self {
+        Self { tx: self.tx, tree: self.tree.clone(), skips_locked: self.skips_locked, types: PhantomData }
+    }
+}
+
+impl<'tx, K: Key + ?Sized, V: Value + ?Sized> IntoIterator for &OpenTable<'tx, K, V> {
+    type Item = <Range<'tx, K, V> as Iterator>::Item;
+    type IntoIter = Range<'tx, K, V>;
+
+    fn into_iter(self) -> Range<'tx, K, V> {
+        self.iter()
+    }
 }
 
 impl<K: ?Sized, V: ?Sized> fmt::Debug for OpenTable<'_, K, V> {
@@ -89,7 +130,11 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for OpenTable<'_, K, V> {
 
 impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     pub(crate) const fn new(tx: &'tx Transaction, tree: OpenTree) -> Self {
-        Self { tx, tree, types: PhantomData }
+        Self { tx, tree, skips_locked: false, types: PhantomData }
+    }
+
+    pub(crate) fn with_skips_locked(&self, skips_locked: bool) -> Self {
+        Self { skips_locked, ..Self::new(self.tx, self.tree.clone()) }
     }
 
     /// The table's name.
@@ -176,7 +221,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a key or value beyond its bound; conflict, log and cache errors.
+    /// [`Error::Invalid`] for a key or value beyond its bound; [`Error::Encode`] for a value of a serde type
+    /// that could not be read back; conflict, log and cache errors.
     pub fn insert(&self, key: &K, value: &V::Input) -> Result<(), Error> {
         self.write(key, value, WriteKind::Put).map(drop)
     }
@@ -256,9 +302,65 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         self.tx.bulk_load(&self.tree, &mut |key_bytes, value_bytes| {
             let Some((key, value)) = rows.next().transpose()? else { return Ok(false) };
             key.borrow().encode(key_bytes);
-            V::encode(value.borrow(), value_bytes).map_err(|e| self.decode_error(e))?;
+            self.encode_value(value.borrow(), value_bytes)?;
             Ok(true)
         })
+    }
+
+    /// Stores rows that come in any order; gives the number of different keys. Of several rows with one key
+    /// the last is kept, and replaces a row that the table has.
+    ///
+    /// The rows are sorted first, `memory_bytes` of them at a time, in files in the store's directory if they
+    /// are more; the files are removed before this returns. An empty table is then filled as
+    /// [`bulk_load`](Self::bulk_load) does, and a table with rows is written to in key order, by ordinary
+    /// writes of this transaction, so that each of its pages is changed once.
+    ///
+    /// ```
+    /// # use azekura::{Database, Error, Table};
+    /// const CUBES: Table<u64, u64> = Table::new("cubes");
+    /// # fn main() -> Result<(), Error> {
+    /// # let db = Database::in_memory()?;
+    /// let rows = (0..10_000_u64).map(|n| n * 7_919 % 10_007).map(|n| (n, n.pow(3)));
+    /// let loaded = db.transact(|tx| tx.table(&CUBES)?.bulk_load_unsorted(rows.clone(), 64 << 20))?;
+    /// assert_eq!(loaded, 10_000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`bulk_load`](Self::bulk_load), but for the order of the rows and a table with rows; and
+    /// [`Error::Io`] if a file cannot be written or read.
+    pub fn bulk_load_unsorted<Q: Borrow<K>, W: Borrow<V::Input>>(
+        &self,
+        rows: impl IntoIterator<Item = (Q, W)>,
+        memory_bytes: usize,
+    ) -> Result<u64, Error> {
+        self.try_bulk_load_unsorted(rows.into_iter().map(Ok), memory_bytes)
+    }
+
+    /// As [`bulk_load_unsorted`](Self::bulk_load_unsorted), of rows that may fail to come.
+    ///
+    /// # Errors
+    ///
+    /// As for [`bulk_load_unsorted`](Self::bulk_load_unsorted), and the first error among the rows.
+    pub fn try_bulk_load_unsorted<Q: Borrow<K>, W: Borrow<V::Input>>(
+        &self,
+        rows: impl IntoIterator<Item = Result<(Q, W), Error>>,
+        memory_bytes: usize,
+    ) -> Result<u64, Error> {
+        let mut sorter = self.tx.row_sorter(memory_bytes);
+        let (mut key_bytes, mut value_bytes) = (Vec::new(), Vec::new());
+        for row in rows {
+            let (key, value) = row?;
+            key_bytes.clear();
+            value_bytes.clear();
+            key.borrow().encode(&mut key_bytes);
+            self.encode_value(value.borrow(), &mut value_bytes)?;
+            sorter.push(&key_bytes, &value_bytes)?;
+        }
+        let is_empty = self.first()?.is_none();
+        self.tx.load_sorted(&self.tree, sorter.into_sorted()?, is_empty)
     }
 
     /// Removes the value at `key` and gives it back.
@@ -272,18 +374,55 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         old.map(|mut value| self.take(&mut value)).transpose()
     }
 
+    /// Removes the value at `key` without reading it; says whether there was one. Of a large value only the
+    /// places of its pages are read, after the commit.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert).
+    pub fn delete(&self, key: &K) -> Result<bool, Error> {
+        let _remove = probe::remove();
+        self.tx.with_key(key, |tx, bytes| tx.delete(&self.tree, bytes))
+    }
+
     /// The rows whose keys lie in `range`, in key order; from both ends.
     ///
-    /// Rows are read and locked a few at a time as the iterator moves. For text and byte keys write the
+    /// The iterator shows the table as this transaction had it when the iterator was made. So rows that the
+    /// transaction inserts, changes or removes while it iterates are shown as they were: a loop that moves
+    /// rows ahead ends. Rows are read and locked a few at a time as the iterator moves; what another
+    /// transaction commits before the iterator comes to it is shown as committed. A rollback to a savepoint
+    /// from before the iterator ends it with [`Error::Invalid`].
+    ///
+    /// ```
+    /// # use azekura::{Database, Error, Table};
+    /// const PLACES: Table<u64, str> = Table::new("places");
+    /// # fn main() -> Result<(), Error> {
+    /// # let db = Database::in_memory()?;
+    /// db.transact(|tx| {
+    ///     let places = tx.table(&PLACES)?;
+    ///     places.insert(&1, "first")?;
+    ///     places.insert(&2, "second")?;
+    ///     for row in places.iter() {
+    ///         let (place, name) = row?;
+    ///         places.remove(&place)?;
+    ///         places.insert(&(place + 10), &name)?; // not met again
+    ///     }
+    ///     assert_eq!(places.iter().map(|row| Ok(row?.0)).collect::<Result<Vec<_>, Error>>()?, [11, 12]);
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// For text and byte keys write the
     /// bounds as `"a".."b"` or `b"a".as_slice()..`; for all rows use [`iter`](Self::iter).
     pub fn range<Q: Borrow<K>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
-        Range::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range))
+        Range::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range), ScanLocks::default())
     }
 
     /// All rows, in key order.
     #[must_use]
     pub fn iter(&self) -> Range<'tx, K, V> {
-        Range::new(self.tx, self.tree.clone(), ByteBounds::ALL)
+        Range::new(self.tx, self.tree.clone(), ByteBounds::ALL, ScanLocks::default())
     }
 
     /// Lends the rows of `range` to `each`, in key order, until it breaks off or fails: a scan that copies
@@ -317,7 +456,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         range: impl RangeBounds<Q>,
         mut each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
-        let mut cursor = Cursor::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range));
+        let mut cursor =
+            Cursor::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range), ScanLocks::default());
         while cursor.advance(Direction::Forward)? {
             let (key, value) = cursor.row()?;
             if each(RowRef { table: self.tree.name(), key, value, types: PhantomData })?.is_break() {
@@ -340,7 +480,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         max: usize,
         mut each: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
-        let mut cursor = Cursor::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range));
+        let mut cursor =
+            Cursor::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range), ScanLocks::default());
         while cursor.advance(Direction::Forward)? {
             let (key, value) = cursor.row_start(max)?;
             if each(key, value)?.is_break() {
@@ -372,20 +513,29 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
         let _put = probe::put();
         self.tx.with_key(key, |tx, key| {
             tx.with_value(|bytes| {
-                V::encode(value, bytes).map_err(|e| self.decode_error(e))?;
+                self.encode_value(value, bytes)?;
                 tx.write(&self.tree, key, bytes, kind)
             })
         })
     }
 
     /// Decodes a value; takes the memory of a large one along.
-    fn take(&self, value: &mut Vec<u8>) -> Result<V::Owned, Error> {
+    pub(crate) fn take(&self, value: &mut Vec<u8>) -> Result<V::Owned, Error> {
         let decoded =
             if value.len() < KEEPABLE { V::decode(value) } else { V::decode_vec(std::mem::take(value)) };
         decoded.map_err(|e| self.decode_error(e))
     }
 
-    fn decode_error(&self, source: DecodeError) -> Error {
+    pub(crate) fn encode_value(&self, value: &V::Input, bytes: &mut Vec<u8>) -> Result<(), Error> {
+        let refused = |source| Error::Encode { table: self.tree.name().to_owned(), source };
+        V::encode(value, bytes).map_err(refused)
+    }
+
+    pub(crate) fn decoded<T>(&self, decoded: Result<T, DecodeError>) -> Result<T, Error> {
+        decoded.map_err(|error| self.decode_error(error))
+    }
+
+    pub(crate) fn decode_error(&self, source: DecodeError) -> Error {
         Error::Decode { table: self.tree.name().to_owned(), source }
     }
 }
@@ -394,7 +544,7 @@ impl<'tx, V: Value + ?Sized> OpenTable<'tx, [u8], V> {
     /// The rows whose keys begin with `prefix`, in key order.
     #[must_use]
     pub fn prefix(&self, prefix: &[u8]) -> Range<'tx, [u8], V> {
-        Range::new(self.tx, self.tree.clone(), ByteBounds::prefix(prefix))
+        Range::new(self.tx, self.tree.clone(), ByteBounds::prefix(prefix), ScanLocks::default())
     }
 }
 
@@ -402,6 +552,6 @@ impl<'tx, V: Value + ?Sized> OpenTable<'tx, str, V> {
     /// The rows whose keys begin with `prefix`, in key order.
     #[must_use]
     pub fn prefix(&self, prefix: &str) -> Range<'tx, str, V> {
-        Range::new(self.tx, self.tree.clone(), ByteBounds::prefix(prefix.as_bytes()))
+        Range::new(self.tx, self.tree.clone(), ByteBounds::prefix(prefix.as_bytes()), ScanLocks::default())
     }
 }

@@ -145,7 +145,7 @@ fn a_table_with_rows_is_refused_and_one_that_was_emptied_is_not() {
     for key in many.keys() {
         tx.table(&T).unwrap().remove(key).unwrap();
     }
-    let savepoint = tx.savepoint();
+    let savepoint = tx.savepoint().unwrap();
     load(&tx, &few).unwrap();
     tx.rollback_to(savepoint).unwrap();
     assert_eq!(tx.table(&T).unwrap().iter().count(), 0);
@@ -166,7 +166,7 @@ fn a_load_that_is_rolled_back_leaves_an_empty_table_and_frees_its_pages() {
         let count = [1, 20, 400, 6_000][(seed % 4) as usize];
         let rows = random_rows(rng, count);
         let tx = db.begin().unwrap();
-        let savepoint = tx.savepoint();
+        let savepoint = tx.savepoint().unwrap();
         load(&tx, &rows).unwrap();
         // Changes of what was loaded: splits, merges, large values; their undo comes first.
         for n in 0..rng.random_range(0..400) {
@@ -269,9 +269,10 @@ fn a_reader_of_another_transaction_sees_all_of_it_or_nothing() {
     db.transact(|tx| tx.table(&T)?.insert(b"a", b"1")).unwrap();
     db.transact(|tx| tx.table(&T)?.remove(b"a".as_slice())).unwrap();
     let rows: Rows = (0..3_000u32).map(|n| (n.to_be_bytes().to_vec(), vec![5; 60])).collect();
+    // In another thread: in the loader's own, waiting for it would be a deadlock.
     let look = |key: &[u8]| {
-        let tx = db.begin().unwrap();
-        tx.table(&T).unwrap().get(key)
+        let get = || db.begin().unwrap().table(&T).unwrap().get(key);
+        std::thread::scope(|scope| scope.spawn(get).join().unwrap())
     };
     assert_eq!(look(&[0, 0, 0, 7]).unwrap(), None);
     let tx = db.begin().unwrap();
@@ -300,4 +301,207 @@ fn a_load_logs_no_rows() {
         assert!(logged < 20_000, "{logged} bytes of log for 4 MB of rows");
         db.transact(|tx| tx.drop_table("t")).unwrap();
     }
+}
+
+/// Removes loaded rows in some order, until none is left: the pages go with them, and the first and the last
+/// row are found in one leaf all along.
+#[test]
+fn loaded_rows_that_are_removed_give_their_pages_back() {
+    let rows: Rows = (0..9000).map(|n| (format!("{n:05}/of a load").into_bytes(), vec![1; 60])).collect();
+    for order in 0..3 {
+        let db = store(4096, 2048);
+        db.transact(|tx| tx.table(&T)?.insert(b"", b"")).unwrap();
+        db.transact(|tx| tx.table(&T)?.remove(b"")).unwrap();
+        let empty = pages(&db);
+        db.transact(|tx| load(tx, &rows)).unwrap();
+        let full = pages(&db);
+        let mut keys: Vec<&Vec<u8>> = rows.keys().collect();
+        match order {
+            0 => {}
+            1 => keys.reverse(),
+            _ => keys.sort_by_key(|key| {
+                key.iter().fold(7_u64, |hash, &b| hash.wrapping_mul(31).rotate_left(5) ^ u64::from(b))
+            }),
+        }
+        for (i, part) in keys.chunks(500).enumerate() {
+            db.transact(|tx| {
+                let table = tx.table(&T)?;
+                for key in part {
+                    table.remove(key)?.unwrap();
+                }
+                let before = db.stats().scanned_leaves;
+                let ends = [table.first()?, table.last()?];
+                assert_eq!(db.stats().scanned_leaves - before, 2, "order {order}, {i}: {ends:?}");
+                Ok(())
+            })
+            .unwrap();
+            let left = (keys.len() - 500 * (i + 1)) as u64;
+            let share = (full - empty) * 3 * left / keys.len() as u64 + 10;
+            assert!(pages(&db) <= empty + share, "order {order}: {} pages for {left} rows", pages(&db));
+        }
+        assert_clean(&db, "after the removal");
+        assert_eq!(pages(&db), empty, "order {order}: {full} pages with all rows");
+    }
+}
+
+/// An iterator that panics after `count` rows.
+fn panicking_rows(count: u32) -> impl Iterator<Item = (Vec<u8>, &'static [u8])> {
+    let good = (0..count).map(|n| (n.to_be_bytes().to_vec(), [7; 100].as_slice()));
+    good.chain(std::iter::from_fn(|| panic!("the source of rows fails")))
+}
+
+fn catch<T>(call: impl FnOnce() -> T) -> std::thread::Result<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(call))
+}
+
+#[test]
+fn rows_that_panic_leak_no_page_and_leave_the_transaction_as_it_was() {
+    let db = store(4096, 64);
+    db.transact(|tx| tx.table(&OTHER)?.insert(b"a", b"1")).unwrap();
+    let before = pages(&db);
+    let tx = db.begin().unwrap();
+    tx.table(&OTHER).unwrap().insert(b"b", b"2").unwrap();
+    assert!(catch(|| tx.table(&T).unwrap().bulk_load(panicking_rows(20_000))).is_err());
+    assert!(!tx.is_over());
+    tx.table(&OTHER).unwrap().insert(b"c", b"3").unwrap();
+    assert_eq!(load(&tx, &Rows::from([(b"k".to_vec(), b"v".to_vec())])).unwrap(), 1);
+    tx.commit().unwrap();
+    assert_eq!((rows_of(&db, &T).len(), rows_of(&db, &OTHER).len()), (1, 3));
+    assert_clean(&db, "after a panic");
+    assert_eq!(pages(&db), before + 1, "the new table's root");
+}
+
+/// A load shows only when it has ended, so a savepoint within it is one before it.
+#[test]
+fn a_savepoint_taken_while_rows_come_in_undoes_the_load() {
+    let many = || (0..20_000_u32).map(|n| (n.to_be_bytes().to_vec(), vec![7; 100]));
+    for at in [0, 1, 3_000, 12_000, 19_999] {
+        let db = store(4096, 64);
+        db.transact(|tx| tx.table(&OTHER)?.insert(b"a", b"1")).unwrap();
+        let before = pages(&db);
+        let tx = db.begin().unwrap();
+        tx.table(&OTHER).unwrap().insert(b"b", b"2").unwrap();
+        let earlier = tx.savepoint().unwrap();
+        let mut within = None;
+        let rows = many().enumerate().inspect(|&(n, _)| {
+            if n == at {
+                within = Some(tx.savepoint().unwrap());
+                assert!(matches!(tx.rollback_to(earlier), Err(Error::Invalid(_))), "row {n}");
+            }
+        });
+        tx.table(&T).unwrap().bulk_load(rows.map(|(_, row)| row)).unwrap();
+        for n in 0..200_u32 {
+            tx.table(&OTHER).unwrap().insert(&n.to_be_bytes(), b"after").unwrap();
+        }
+        tx.rollback_to(within.unwrap()).unwrap();
+        assert_eq!(tx.table(&T).unwrap().iter().count(), 0, "row {at}");
+        assert_eq!(tx.table(&OTHER).unwrap().iter().count(), 2, "row {at}");
+        tx.rollback_to(earlier).unwrap();
+        tx.commit().unwrap();
+        assert_clean(&db, &format!("a savepoint at row {at}"));
+        assert_eq!(pages(&db), before, "row {at}");
+    }
+}
+
+#[test]
+fn a_savepoint_that_a_rollback_went_past_is_refused_for_good() {
+    let db = store(4096, 64);
+    let tx = db.begin().unwrap();
+    let put = |n: u32| tx.table(&OTHER).unwrap().insert(&n.to_be_bytes(), b"v").unwrap();
+    put(0);
+    let first = tx.savepoint().unwrap();
+    (1..10).for_each(put);
+    let second = tx.savepoint().unwrap();
+    tx.rollback_to(first).unwrap();
+    (1..20).for_each(put);
+    assert!(matches!(tx.rollback_to(second), Err(Error::Invalid(_))), "its place is another now");
+    assert_eq!(tx.table(&OTHER).unwrap().iter().count(), 20);
+    tx.rollback_to(first).unwrap();
+    tx.rollback_to(first).unwrap();
+    assert_eq!(tx.table(&OTHER).unwrap().iter().count(), 1);
+}
+
+/// LOAD-4 where the rollback does not come from the load: reading its rows fails for good.
+#[test]
+fn a_rollback_while_rows_come_in_waits_for_the_writes_of_the_load() {
+    let (fs, hold) = HeldFs::new("pages", "azekura-load");
+    let db = deterministic(Arc::new(fs), 4096, 2_000).background(true).open("db").unwrap();
+    db.transact(|tx| tx.table(&OTHER)?.insert(b"a", b"1")).unwrap();
+    let before = pages(&db);
+    // Of another thread, so that waiting for it is no deadlock of this one.
+    let hold_row = || {
+        let holder = db.begin().unwrap();
+        holder.table(&OTHER).unwrap().insert(b"a", b"2").unwrap();
+        holder
+    };
+    let holder = std::thread::scope(|scope| scope.spawn(hold_row).join().unwrap());
+    let tx = db.begin().unwrap();
+    tx.set_lock_timeout(Some(Duration::from_millis(1))).unwrap();
+    let rows = (0..15_000_u32).map(|n| Ok((n.to_be_bytes().to_vec(), [3; 100].to_vec())));
+    let failing = std::iter::once_with(|| {
+        hold.wait_for_one();
+        let logged = db.stats().log.records;
+        let error = tx.table(&OTHER).unwrap().get(b"a".as_slice()).unwrap_err();
+        assert!(tx.is_over() && error.is_retryable(), "{error:?}");
+        assert_eq!(db.stats().log.records, logged, "nothing is undone while a page is being written");
+        hold.let_go();
+        Ok((vec![0xff; 5], b"ignores the error".to_vec()))
+    });
+    let result = tx.table(&T).unwrap().try_bulk_load(rows.chain(failing));
+    hold.note_return();
+    assert!(matches!(result, Err(Error::Aborted { .. })), "{result:?}");
+    tx.abort().unwrap();
+    holder.abort().unwrap();
+    assert!(hold.held() > 0, "a write was under way when the transaction was rolled back");
+    assert_eq!(hold.late(), 0, "writes that were still under way");
+    assert_eq!(rows_of(&db, &T).len(), 0);
+    assert_clean(&db, "after the rollback");
+    assert_eq!(pages(&db), before);
+}
+
+/// Rows of one length, in no order of their keys.
+fn scattered(count: u64) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    (0..count).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes().to_vec()).map(|key| {
+        let value = key.repeat(12);
+        (key, value)
+    })
+}
+
+/// Cache for an eighth of the rows, and memory for a tenth to sort them.
+#[test]
+fn rows_in_any_order_cost_the_pages_that_they_fill_and_not_a_page_each() {
+    const ROWS: u64 = 40_000;
+    let db = store(4096, 140);
+    let pages_written = |rows: u64| {
+        let before = db.stats().cache.pages_written;
+        let load = |tx: &Transaction| tx.table(&T)?.bulk_load_unsorted(scattered(rows), 500_000);
+        assert_eq!(db.transact(load).unwrap(), rows);
+        db.stats().cache.pages_written - before
+    };
+    let into_empty = pages_written(ROWS);
+    let rows: Rows = scattered(ROWS).collect();
+    assert_eq!(rows_of(&db, &T), rows);
+    let leaves = pages(&db);
+    assert!(into_empty < leaves + leaves / 4, "{into_empty} pages written for {leaves}");
+    // Half of the rows again: each page is changed by a run of neighbors.
+    let into_full = pages_written(ROWS / 2);
+    assert!(into_full < 2 * leaves, "{into_full} pages written for {leaves}");
+    assert_eq!(rows_of(&db, &T), rows);
+    assert_clean(&db, "after both loads");
+}
+
+#[test]
+fn of_rows_with_one_key_the_last_is_loaded_and_replaces_what_was_there() {
+    let db = store(4096, 64);
+    let rows = [("b", "1"), ("a", "2"), ("b", "3")].map(|(key, value)| (key.as_bytes(), value.as_bytes()));
+    let loaded = db.transact(|tx| tx.table(&T)?.bulk_load_unsorted(rows, 1 << 20)).unwrap();
+    let held = |rows: &[(&str, &str)]| {
+        let rows: Rows = rows.iter().map(|&(key, value)| (key.into(), value.into())).collect();
+        assert_eq!(rows_of(&db, &T), rows);
+    };
+    assert_eq!(loaded, 2);
+    held(&[("a", "2"), ("b", "3")]);
+    let again = [(&b"c"[..], &b"4"[..]), (b"a", b"5")];
+    assert_eq!(db.transact(|tx| tx.table(&T)?.bulk_load_unsorted(again, 1 << 20)).unwrap(), 2);
+    held(&[("a", "5"), ("b", "3"), ("c", "4")]);
 }

@@ -155,7 +155,7 @@ impl Script<'_> {
         self.commit(
             |tx| {
                 tx.table(&table("c"))?.insert(b"first", b"1")?;
-                let savepoint = tx.savepoint();
+                let savepoint = tx.savepoint()?;
                 self.load(tx, "b", &other)?;
                 tx.table(&table("b"))?.insert(b"more", &[1; 2_000])?;
                 tx.rollback_to(savepoint)?;

@@ -67,7 +67,7 @@ impl Plan {
         for &(key, len) in &self.writes {
             rows.insert(&(thread, key), &bytes(len))?;
         }
-        let before: Savepoint = tx.savepoint();
+        let before: Savepoint = tx.savepoint()?;
         for &key in &self.undone {
             rows.insert(&(thread, key), &bytes(3_000))?;
             rows.remove(&(thread, key + 1))?;

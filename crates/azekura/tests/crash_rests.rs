@@ -162,7 +162,7 @@ impl Open {
 
     /// Changes some rows and goes back; the locks stay.
     fn go_astray(&mut self, steps: &[Step]) -> Result<(), Error> {
-        let savepoint = self.tx.savepoint();
+        let savepoint = self.tx.savepoint()?;
         let (digest, len) = (self.digest, self.txn.steps.len());
         steps.iter().try_for_each(|&step| self.step(step))?;
         self.tx.rollback_to(savepoint)?;
@@ -256,7 +256,7 @@ impl Life<'_> {
     /// Ends the client's transaction: mostly with its marker and a commit that is waited for.
     fn end(&mut self, client: usize) -> Result<(), Error> {
         let Some(open) = self.open.remove(&client) else { return Ok(()) };
-        let Open { mut tx, mut txn, .. } = open;
+        let Open { tx, mut txn, .. } = open;
         let end = self.rng.random_range(0..10);
         if end == 0 {
             return tx.abort();

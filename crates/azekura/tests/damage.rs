@@ -3,9 +3,17 @@
 
 #![allow(unreachable_pub, dead_code, reason = "the entries are shared with the fuzz targets")]
 
+#[path = "damage/campaign.rs"]
+mod campaign;
 mod common;
 #[path = "fuzz/control_file.rs"]
 mod control_file;
+#[path = "damage/harm.rs"]
+mod harm;
+#[path = "damage/life.rs"]
+mod life;
+#[path = "damage/live_copy.rs"]
+mod live_copy;
 #[path = "../../../fuzz/mutate.rs"]
 mod mutate;
 
@@ -169,4 +177,22 @@ fn a_damaged_unclosed_store_never_answers_wrongly() {
 #[test]
 fn a_changed_control_file_opens_the_store_or_says_what_is_wrong() {
     mutate::run_mutated(100, &control_file::seeds(), control_file::control_file);
+}
+
+/// A store that lost CONTROL is a damaged store, whatever else is there; it is neither foreign nor made anew.
+#[test]
+fn a_store_without_its_control_file_is_damaged_and_stays_as_it_is() {
+    let (files, _) = store(true);
+    for missing in [&["CONTROL"][..], &["CONTROL", "dw"], &["CONTROL", "pages"]] {
+        let mut left = files.clone();
+        left.retain(|(path, _)| !missing.iter().any(|name| path.ends_with(name)));
+        let fs = MemFs::with_files(&left).expect("fits");
+        let error = open(&fs).expect_err("no CONTROL");
+        assert!(matches!(&error, Error::Corrupt { path, .. } if path.ends_with("CONTROL")), "{error}");
+        let after = fs.files(Path::new(DIR)).expect("is there");
+        assert_eq!(
+            after.iter().filter(|(path, _)| !path.ends_with("LOCK")).count(),
+            left.iter().filter(|(path, _)| !path.ends_with("LOCK")).count()
+        );
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Barrier;
 
-use azekura::{Database, Error, Table};
+use azekura::{Database, Error, OpenTable, Table, Transaction};
 
 const COUNTERS: Table<u32, u64> = Table::new("counters");
 
@@ -78,11 +78,265 @@ fn a_transaction_waits_for_who_read_a_row_for_update() -> Result<(), Error> {
     let db = Database::builder().lock_timeout(std::time::Duration::from_millis(20)).open_in_memory()?;
     db.transact(|tx| tx.table(&COUNTERS)?.insert(&1, &7))?;
     let first = db.begin()?;
+    first.detach_from_thread()?;
     first.table(&COUNTERS)?.get_for_update(&1)?;
     let second = db.begin()?;
     let refused = second.table(&COUNTERS)?.get(&1);
     assert!(matches!(refused, Err(Error::LockTimeout { .. })), "{refused:?}");
     first.commit()?;
     assert_eq!(db.transact(|tx| tx.table(&COUNTERS)?.get(&1))?, Some(7));
+    Ok(())
+}
+
+const JOBS: Table<u64, [u8]> = Table::new("jobs");
+
+fn with_jobs(count: u64) -> Result<Database, Error> {
+    let db = Database::builder().page_size(4096).open_in_memory()?;
+    db.transact(|tx| {
+        let jobs = tx.table(&JOBS)?;
+        (1..=count).try_for_each(|n| jobs.insert(&n, &[7; 300]))
+    })?;
+    Ok(db)
+}
+
+fn keys_left(db: &Database) -> Result<Vec<u64>, Error> {
+    db.transact(|tx| tx.table(&JOBS)?.iter().map(|row| Ok(row?.0)).collect())
+}
+
+/// A transaction that never waits: a call that would is an error.
+fn without_waits(db: &Database) -> Result<Transaction, Error> {
+    let tx = db.begin()?;
+    tx.set_lock_waits(false)?;
+    Ok(tx)
+}
+
+type Take = fn(&OpenTable<'_, u64, [u8]>) -> Result<Option<(u64, Vec<u8>)>, Error>;
+
+fn key_of(tx: &Transaction, take: Take) -> Result<Option<u64>, Error> {
+    Ok(take(&tx.table(&JOBS)?)?.map(|row| row.0))
+}
+
+/// Takes all jobs by several threads, and gives the deadlocks, and the most runs of a transaction.
+fn take_all(db: &Database, jobs: u64, take: Take) -> Result<(u64, u64), Error> {
+    let start = Barrier::new(8);
+    let (mut taken, mut most) = (Vec::new(), 0);
+    std::thread::scope(|scope| {
+        let take_some = || {
+            start.wait();
+            let (mut taken, mut most) = (Vec::new(), 0);
+            loop {
+                let mut runs = 0;
+                let job = db.transact(|tx| {
+                    runs += 1;
+                    key_of(tx, take)
+                })?;
+                most = most.max(runs);
+                match job {
+                    Some(job) => taken.push(job),
+                    None => return Ok::<_, Error>((taken, most)),
+                }
+            }
+        };
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(take_some)).collect();
+        for thread in threads {
+            let (some, runs) = thread.join().expect("no panic")?;
+            taken.extend(some);
+            most = most.max(runs);
+        }
+        Ok::<(), Error>(())
+    })?;
+    taken.sort_unstable();
+    assert_eq!(taken, (1..=jobs).collect::<Vec<_>>(), "each job once");
+    assert_eq!(keys_left(db)?, [] as [u64; 0]);
+    Ok((db.stats().locks.deadlocks, most))
+}
+
+#[test]
+fn consumers_of_a_queue_take_each_job_once_and_none_runs_again() -> Result<(), Error> {
+    let takes: [Take; 3] = [
+        |jobs| jobs.pop_first(),
+        |jobs| jobs.pop_last(),
+        |jobs| {
+            let first = jobs.first_for_update()?;
+            std::thread::yield_now();
+            first.iter().try_for_each(|(key, _)| jobs.remove(key).map(drop))?;
+            Ok(first)
+        },
+    ];
+    for take in takes {
+        assert_eq!(take_all(&with_jobs(300)?, 300, take)?, (0, 1));
+    }
+    Ok(())
+}
+
+/// The last job may be held by another consumer while this one looks; then it looks once more.
+#[test]
+fn consumers_that_skip_locked_jobs_take_each_job_once_too() -> Result<(), Error> {
+    let db = with_jobs(300)?;
+    let take: Take = |jobs| match jobs.skip_locked().pop_first()? {
+        Some(job) => Ok(Some(job)),
+        None => jobs.pop_first(),
+    };
+    take_all(&db, 300, take).map(drop)
+}
+
+#[test]
+fn consumers_that_read_before_they_remove_take_each_job_once_too() -> Result<(), Error> {
+    let take: Take = |jobs| {
+        let first = jobs.first()?;
+        std::thread::yield_now();
+        first.iter().try_for_each(|(key, _)| jobs.remove(key).map(drop))?;
+        Ok(first)
+    };
+    take_all(&with_jobs(300)?, 300, take).map(drop)
+}
+
+#[test]
+fn open_transactions_that_skip_locked_jobs_never_wait_and_hold_what_they_took() -> Result<(), Error> {
+    for (take, backward) in [
+        ((|jobs| jobs.skip_locked().pop_first()) as Take, false),
+        (|jobs| jobs.skip_locked().pop_last(), true),
+    ] {
+        let db = with_jobs(40)?;
+        let transactions: Vec<_> = (0..8).map(|_| without_waits(&db)).collect::<Result<_, _>>()?;
+        let mut taken = Vec::new();
+        for tx in transactions.iter().chain(&transactions) {
+            taken.push(key_of(tx, take)?.expect("there are enough"));
+        }
+        taken.sort_unstable();
+        taken.dedup();
+        assert_eq!(taken.len(), 16, "each once: {taken:?}");
+        // A removal holds the gap above the row, so of two neighbors one is passed over.
+        let nearest = if backward { 8..=40 } else { 1..=32 };
+        assert!(taken.iter().all(|key| nearest.contains(key)), "{taken:?}");
+        for (n, tx) in transactions.into_iter().enumerate() {
+            if n % 2 == 0 { tx.commit()? } else { tx.abort()? }
+        }
+        assert_eq!(keys_left(&db)?.len(), 40 - 8, "what was aborted is back");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_job_that_is_passed_over_is_not_held() -> Result<(), Error> {
+    let db = with_jobs(10)?;
+    let take: Take = |jobs| jobs.skip_locked().pop_first();
+    let [first, second, third] = [without_waits(&db)?, without_waits(&db)?, without_waits(&db)?];
+    assert_eq!(key_of(&first, take)?, Some(1));
+    assert_eq!(key_of(&second, take)?, Some(3), "the gap above 1 belongs to 2");
+    first.commit()?;
+    assert_eq!(key_of(&third, take)?, Some(5), "the row above 2 is 4, below which the second removed 3");
+    let other = without_waits(&db)?;
+    assert_eq!(other.table(&JOBS)?.get_for_update(&2)?.map(|value| value.len()), Some(300));
+    second.commit()?;
+    other.commit()?;
+    third.commit()?;
+    assert_eq!(keys_left(&db)?, [2, 4, 6, 7, 8, 9, 10]);
+    Ok(())
+}
+
+#[test]
+fn a_range_for_update_locks_its_rows_and_with_skip_locked_passes_over_others() -> Result<(), Error> {
+    let db = with_jobs(300)?;
+    let (low, high) = (without_waits(&db)?, without_waits(&db)?);
+    let rows = |tx: &Transaction, range: std::ops::Range<u64>| {
+        let rows = tx.table(&JOBS)?.range_for_update(range);
+        rows.map(|row| Ok(row?.0)).collect::<Result<Vec<u64>, Error>>()
+    };
+    assert_eq!(rows(&low, 1..100)?, (1..100).collect::<Vec<_>>());
+    assert_eq!(rows(&high, 100..200)?, (100..200).collect::<Vec<_>>(), "ranges side by side");
+    let other = without_waits(&db)?;
+    let read = other.table(&JOBS)?.get(&50);
+    assert!(matches!(read, Err(Error::WouldWait { .. })), "{read:?}");
+    let inserted = other.table(&JOBS)?.insert(&0, b"new");
+    assert!(
+        matches!(inserted, Err(Error::WouldWait { .. })),
+        "into the gap below the first row: {inserted:?}"
+    );
+    other.table(&JOBS)?.insert(&301, b"outside of both ranges")?;
+    let jobs = other.table(&JOBS)?;
+    let free: Vec<u64> =
+        jobs.skip_locked().range_for_update(90..210).map(|row| Ok(row?.0)).collect::<Result<_, Error>>()?;
+    assert_eq!(free, (200..210).collect::<Vec<_>>());
+    let backward = jobs.skip_locked().range_for_update(..300).rev().map(|row| Ok(row?.0));
+    assert_eq!(backward.take(2).collect::<Result<Vec<u64>, Error>>()?, [299, 298]);
+    jobs.insert(&205, b"changed without a wait")
+}
+
+#[test]
+fn a_queue_that_is_empty_or_not_there_has_no_first_job() -> Result<(), Error> {
+    let db = Database::in_memory()?;
+    let takes: [Take; 4] = [
+        |jobs| jobs.pop_first(),
+        |jobs| jobs.pop_last(),
+        |jobs| jobs.first_for_update(),
+        |jobs| jobs.last_for_update(),
+    ];
+    for take in takes {
+        assert_eq!(db.transact(|tx| key_of(tx, take))?, None);
+    }
+    db.transact(|tx| tx.table(&JOBS)?.insert(&1, b"only"))?;
+    assert_eq!(db.transact(|tx| tx.table(&JOBS)?.pop_last())?, Some((1, b"only".to_vec())));
+    for take in takes {
+        assert_eq!(db.transact(|tx| key_of(tx, take))?, None);
+        assert!(db.transact(|tx| Ok(take(&tx.table(&JOBS)?.skip_locked())?.is_none()))?);
+    }
+    Ok(())
+}
+
+/// Two transactions have read a row that both write then. The younger one runs again, and takes the write's
+/// lock when it reads.
+#[test]
+fn a_victim_of_an_upgrade_reads_for_update_in_its_next_run() -> Result<(), Error> {
+    type Access = (fn(&Transaction) -> Result<(), Error>, fn(&Transaction) -> Result<(), Error>);
+    let by_key: Access =
+        (|tx| tx.table(&JOBS)?.get(&1).map(drop), |tx| tx.table(&JOBS)?.insert(&1, b"written"));
+    let by_scan: Access =
+        (|tx| tx.table(&JOBS)?.first().map(drop), |tx| tx.table(&JOBS)?.remove(&1).map(drop));
+    for (read, write) in [by_key, by_scan] {
+        let db = with_jobs(5)?;
+        let older = db.begin()?;
+        read(&older)?;
+        older.detach_from_thread()?; // another thread ends it
+        let mut runs = 0;
+        std::thread::scope(|scope| {
+            let mut older = Some(older);
+            db.transact(|tx| {
+                runs += 1;
+                if runs == 1 {
+                    read(tx)?;
+                    let older = older.take().expect("the first run");
+                    scope.spawn(move || {
+                        write(&older)?;
+                        older.commit()
+                    });
+                } else {
+                    read(tx)?;
+                    let other = without_waits(&db)?;
+                    let refused = read(&other);
+                    assert!(matches!(refused, Err(Error::WouldWait { .. })), "{refused:?}");
+                }
+                write(tx)
+            })
+        })?;
+        assert_eq!((runs, db.stats().locks.deadlocks), (2, 1));
+    }
+    Ok(())
+}
+
+/// A consumer that had to wait would hold nothing meanwhile that the first one needs.
+#[test]
+fn a_consumer_that_comes_second_is_not_in_the_way_of_the_first() -> Result<(), Error> {
+    let takes: [Take; 2] = [|jobs| jobs.first_for_update(), |jobs| jobs.last_for_update()];
+    for take in takes {
+        let db = with_jobs(10)?;
+        let (first, second) = (without_waits(&db)?, without_waits(&db)?);
+        let job = key_of(&first, take)?.expect("ten jobs");
+        let refused = key_of(&second, take);
+        assert!(matches!(refused, Err(Error::WouldWait { .. })), "{refused:?}");
+        assert!(first.table(&JOBS)?.delete(&job)?, "without a wait");
+        first.commit()?;
+        assert_ne!(key_of(&second, take)?, Some(job));
+    }
     Ok(())
 }

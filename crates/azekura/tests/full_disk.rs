@@ -67,7 +67,7 @@ fn a_small_transaction_that_meets_a_full_disk_is_undone_out_of_the_reserve() {
     write_all(&db, 1).expect("writes");
     // It has begun, and done a little, when somebody else takes the last room.
     let small = db.begin().expect("begins");
-    let before = small.savepoint();
+    let before = small.savepoint().expect("is open");
     let extra = |n: u32| small.table(&ROWS)?.insert(&(1_000 + n), &[9; 500]);
     (0..20).try_for_each(extra).expect("writes");
     let greedy = db.begin().expect("begins");

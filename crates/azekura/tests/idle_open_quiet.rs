@@ -109,7 +109,7 @@ fn w3_the_last_commit_of_a_quiet_store_becomes_durable_by_itself() {
         assert_eq!(get(&after_power_loss(&disk), 1), Some(1), "{shape:?}");
 
         // Nobody even asks.
-        let mut tx = db.begin().unwrap();
+        let tx = db.begin().unwrap();
         tx.set_durability(Durability::Relaxed);
         write(2)(&tx).unwrap();
         tx.commit().unwrap();

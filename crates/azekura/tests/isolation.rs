@@ -11,6 +11,8 @@ mod clients;
 mod durable_answers;
 #[path = "isolation/scenarios.rs"]
 mod scenarios;
+#[path = "isolation/snapshots.rs"]
+mod snapshots;
 
 use azekura::LockPart;
 use azekura_history::Kind;
@@ -38,6 +40,8 @@ fn shape(seed: u64) -> Shape {
         escalation: seed.is_multiple_of(4).then_some(8),
         writes: 4 + (seed % 5) as u32,
         aborts: 3,
+        // Others have none, or many.
+        snapshots: [0, 2, 5][seed as usize % 3],
     }
 }
 
@@ -62,6 +66,7 @@ fn concurrent_histories_are_serializable() {
     println!("{sum:?}");
     assert!(sum.deadlocks > 0, "clients that never meet prove nothing: {sum:?}");
     assert!(sum.evictions > 0, "the small caches are small: {sum:?}");
+    assert!(sum.snapshots > 200, "{sum:?}");
     assert!(sum.scans > 0 && sum.dependencies > sum.committed, "{sum:?}");
 }
 
@@ -82,7 +87,7 @@ fn a_lock_left_out_is_noticed() {
         LockPart::DeleteNext,
     ];
     const MOST_SEEDS: u64 = 200;
-    let shape = Shape { keys: 8, writes: 8, escalation: None, ..shape(1) };
+    let shape = Shape { keys: 8, writes: 8, escalation: None, snapshots: 0, ..shape(1) };
     for part in PARTS {
         let found = (1..=MOST_SEEDS).find_map(|seed| {
             let run = run(seed, shape, Some(part));

@@ -1,4 +1,8 @@
-//! A transaction that does not wait for locks: a call that would have to leaves it as it was, and it goes on.
+//! Calls that do not wait for locks: those of a transaction that is told so, and those that would wait for
+//! their own thread. They leave the transaction as it was, and it goes on.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 use azekura::{Database, Error, ErrorKind, Table};
 
@@ -36,7 +40,7 @@ fn a_call_that_would_wait_changes_nothing_and_the_others_last() -> Result<(), Er
     assert!(is_refused(tx.drop_table("rows")), "the table");
     rows.insert(&35, &7)?;
     assert!(!holder.is_awaited(), "nobody waits for it");
-    let before = tx.savepoint();
+    let before = tx.savepoint()?;
     tx.table(&OTHER)?.insert(&2, &7)?;
     tx.rollback_to(before)?;
     tx.commit()?;
@@ -65,4 +69,96 @@ fn who_is_awaited_knows_it() -> Result<(), Error> {
         assert_eq!(waiter.join().expect("no panic")?, Some(1));
         Ok(())
     })
+}
+
+fn is_self_deadlock<T>(result: Result<T, Error>) -> bool {
+    matches!(result, Err(error @ Error::SelfDeadlock { .. }) if error.kind() == ErrorKind::Invalid)
+}
+
+#[test]
+fn a_call_inside_a_transaction_of_the_same_thread_never_waits_for_it() -> Result<(), Error> {
+    let db = store()?;
+    let seen = db.transact(|outer| {
+        outer.table(&ROWS)?.insert(&20, &1)?;
+        outer.table(&ROWS)?.range(45..=50).count();
+        assert!(is_self_deadlock(db.transact(|tx| tx.table(&ROWS)?.get(&20))), "the row");
+        assert!(is_self_deadlock(db.transact(|tx| tx.table(&ROWS)?.insert(&45, &7))), "the gap");
+        assert!(is_self_deadlock(db.transact(|tx| tx.drop_table("rows"))), "the table");
+        assert!(is_self_deadlock(db.transact_async(|tx| tx.table(&ROWS)?.remove(&20))));
+        assert!(is_self_deadlock(db.check(&mut |_, _| {})));
+        assert_eq!(db.table_names()?, ["other", "rows"], "no table is made or dropped");
+        outer.table(&Table::<u32, u64>::new("new"))?.insert(&1, &1)?;
+        assert!(is_self_deadlock(db.table_names()));
+        let inner = db.begin()?;
+        inner.table(&OTHER)?.insert(&5, &5)?;
+        assert!(is_self_deadlock(inner.table(&ROWS)?.get(&20)));
+        inner.table(&ROWS)?.insert(&80, &8)?;
+        assert!(!inner.is_over(), "it goes on");
+        inner.commit()?;
+        outer.table(&ROWS)?.get(&80)
+    })?;
+    assert_eq!(seen, Some(8));
+    assert_eq!(
+        db.transact(|tx| Ok((tx.table(&OTHER)?.get(&5)?, tx.table(&ROWS)?.get(&45)?)))?,
+        (Some(5), None)
+    );
+    Ok(())
+}
+
+#[test]
+fn a_detached_transaction_may_be_ended_by_another_thread() -> Result<(), Error> {
+    let db = store()?;
+    let holder = db.begin()?;
+    holder.table(&ROWS)?.insert(&20, &1)?;
+    holder.detach_from_thread()?;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while !holder.is_awaited() {
+                std::thread::yield_now();
+            }
+            holder.commit()
+        });
+        assert_eq!(db.transact(|tx| tx.table(&ROWS)?.get(&20))?, Some(1));
+        Ok(())
+    })
+}
+
+#[test]
+fn retries_end_with_the_number_of_attempts_and_the_last_cause() -> Result<(), Error> {
+    let runs = AtomicU32::new(0);
+    let attempt = |db: &Database| {
+        runs.store(0, Relaxed);
+        let hold = || {
+            let holder = db.begin()?;
+            holder.table(&ROWS)?.insert(&20, &1)?;
+            Ok::<_, Error>(holder)
+        };
+        let holder = std::thread::scope(|scope| scope.spawn(hold).join().expect("no panic"))?;
+        let refused = db.transact(|tx| {
+            runs.fetch_add(1, Relaxed);
+            // An error that is not passed on does not help: the transaction is over.
+            Ok(tx.table(&ROWS)?.get(&20).is_ok())
+        });
+        holder.abort()?;
+        Ok::<_, Error>(refused)
+    };
+    let builder = || Database::builder().lock_timeout(Duration::from_millis(1));
+    for (limit, expected) in
+        [((5, Duration::MAX), 5), ((u32::MAX, Duration::ZERO), 1), ((0, Duration::MAX), 1)]
+    {
+        let db = builder().retry_limit(limit.0, limit.1).open_in_memory()?;
+        db.transact(|tx| tx.table(&ROWS)?.insert(&20, &0))?;
+        match attempt(&db)? {
+            Err(error @ Error::RetriesExhausted { .. }) => {
+                assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Busy, false));
+                let Error::RetriesExhausted { attempts, source, .. } = error else { unreachable!() };
+                assert_eq!((attempts, runs.load(Relaxed)), (expected, expected));
+                assert!(matches!(*source, Error::LockTimeout { .. }), "{source:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+        // What is free at last is had.
+        assert!(db.transact(|tx| Ok(tx.table(&ROWS)?.get(&20)?.is_some()))?);
+    }
+    Ok(())
 }

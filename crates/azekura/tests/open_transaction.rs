@@ -113,7 +113,7 @@ fn a_carried_transaction_goes_on_to_savepoints_and_its_commit() {
     let tx = begin_open(&db);
     let mut savepoints = Vec::new();
     for round in 0..5_u32 {
-        savepoints.push(tx.savepoint());
+        savepoints.push(tx.savepoint().unwrap());
         for n in 0..300 {
             tx.table(&OPEN).unwrap().insert(&(100 + n), &[round as u8; 100]).expect("writes");
         }
@@ -235,7 +235,7 @@ fn a_transaction_whose_time_is_over_is_rolled_back_by_its_next_call() {
     ];
     for call in calls {
         let tx = begin_open(&db);
-        let savepoint = tx.savepoint();
+        let savepoint = tx.savepoint().unwrap();
         std::thread::sleep(2 * limit);
         let error = call(tx, savepoint);
         assert!(is_over(&error) && error.kind() == ErrorKind::Busy, "{error:?}");
@@ -258,7 +258,7 @@ const RANGE: u32 = 40;
 fn write_range(db: &Database, writer: u32, number: u64) -> Result<(), Error> {
     let tx = db.begin()?;
     let rows = tx.table(&BUSY)?;
-    let mut savepoint = tx.savepoint();
+    let mut savepoint = tx.savepoint()?;
     for n in 0..RANGE {
         let key = 10_000 * writer + n;
         rows.insert(&key, &number)?;
@@ -269,7 +269,7 @@ fn write_range(db: &Database, writer: u32, number: u64) -> Result<(), Error> {
             (n - n % 8..=n).try_for_each(|n| rows.insert(&(10_000 * writer + n), &number))?;
         }
         if n % 8 == 7 {
-            savepoint = tx.savepoint();
+            savepoint = tx.savepoint()?;
             std::thread::yield_now();
         }
     }

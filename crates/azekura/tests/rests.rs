@@ -43,7 +43,7 @@ fn store(fs: &FaultFs) -> Database {
 type Body = fn(&Transaction) -> Result<(), Error>;
 
 fn run(db: &Database, worker: usize, durability: Durability, body: Body) {
-    let mut tx = db.begin_on_log_worker(worker).unwrap();
+    let tx = db.begin_on_log_worker(worker).unwrap();
     tx.set_durability(durability);
     body(&tx).unwrap();
     tx.commit().unwrap();

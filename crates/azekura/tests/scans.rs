@@ -73,84 +73,214 @@ fn an_error_of_the_visitor_ends_the_visit_and_comes_back() {
 }
 
 #[test]
-fn a_visit_sees_what_its_visitor_writes_before_it() {
-    let (db, mut model) = filled(300);
+fn a_visit_shows_the_table_as_it_was_when_it_began() {
+    let (db, model) = filled(300);
     let tx = db.begin().expect("begins");
     let rows = tx.table(&ROWS).expect("opens");
     let mut seen = Vec::new();
     rows.visit::<u32>(.., |row| {
         let key = row.key()?;
-        seen.push(key);
-        if key % 10 == 0 && key < 590 {
-            rows.insert(&(key + 1), b"new")?;
-            rows.remove(&(key + 2))?;
-            model.insert(key + 1, b"new".to_vec());
-            model.remove(&(key + 2));
-        }
+        seen.push((key, row.value()?));
+        rows.insert(&(key + 1), b"new")?;
+        rows.remove(&(key + 2))?;
+        rows.insert(&(key + 4), b"other")?;
         Ok(Continue(()))
     })
     .expect("visits");
-    assert_eq!(seen, model.keys().copied().collect::<Vec<_>>());
+    assert_eq!(seen, model.into_iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn rows_moved_ahead_of_the_iterator_are_met_once() {
+    let (db, model) = filled(2_000);
+    let tx = db.begin().expect("begins");
+    let rows = tx.table(&ROWS).expect("opens");
+    let mut met = 0;
+    for row in rows.iter() {
+        let (key, value) = row.expect("scans");
+        rows.remove(&key).expect("removes");
+        rows.insert(&(key + 1), &value).expect("inserts");
+        met += 1;
+    }
+    assert_eq!(met, model.len());
+    let moved: BTreeMap<u32, Vec<u8>> = model.into_iter().map(|(key, value)| (key + 1, value)).collect();
+    assert_eq!(rows.iter().collect::<Result<BTreeMap<_, _>, _>>().expect("scans"), moved);
+}
+
+#[test]
+fn a_row_ahead_that_changes_again_and_again_is_shown_as_it_was() {
+    let (db, model) = filled(300);
+    for backward in [false, true] {
+        let tx = db.begin().expect("begins");
+        let rows = tx.table(&ROWS).expect("opens");
+        let ahead = |n: u32| if backward { n } else { 598 - n };
+        let (mut range, mut n) = (rows.iter(), 0_u8);
+        let mut seen = Vec::new();
+        while let Some(row) = if backward { range.next_back() } else { range.next() } {
+            seen.push(row.expect("scans"));
+            n = n.wrapping_add(1);
+            let same_length = |key| rows.insert(&key, &value(key / 2, n)).expect("writes");
+            same_length(ahead(2));
+            same_length(ahead(4));
+            rows.insert(&ahead(6), &vec![n; n as usize % 7]).expect("writes");
+            if n.is_multiple_of(3) {
+                rows.insert(&ahead(4), b"another length").expect("writes");
+                rows.remove(&ahead(8)).expect("removes");
+                rows.remove(&ahead(9)).expect("removes");
+            } else {
+                same_length(ahead(8));
+                same_length(ahead(9));
+            }
+        }
+        if backward {
+            seen.reverse();
+        }
+        assert_eq!(seen, model.clone().into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn an_iterator_shows_a_table_that_was_emptied_and_loaded_or_dropped_meanwhile() {
+    for drops in [false, true] {
+        for read_before in [0, 1, 70] {
+            let (db, mut model) = filled(300);
+            let tx = db.begin().expect("begins");
+            let rows = tx.table(&ROWS).expect("opens");
+            rows.insert(&7, b"own, of before").expect("inserts");
+            model.insert(7, b"own, of before".to_vec());
+            let mut range = rows.iter();
+            let mut seen: Vec<_> = range.by_ref().take(read_before).map(|row| row.expect("scans")).collect();
+            if drops {
+                tx.drop_table(ROWS.name()).expect("drops");
+                rows.insert(&1, b"in the next table").expect("makes another one");
+            } else {
+                model.keys().for_each(|key| drop(rows.remove(key).expect("removes")));
+                rows.bulk_load((0..5000_u32).map(|n| (n, b"loaded".to_vec()))).expect("loads");
+                rows.insert(&20, b"changed").expect("inserts");
+                rows.remove(&22).expect("removes");
+            }
+            for (n, row) in range.enumerate() {
+                seen.push(row.expect("scans"));
+                // Rows that are in the later table only.
+                rows.insert(&595, &vec![1; n % 3]).expect("inserts");
+                rows.remove(&(2 * n as u32 + 61)).expect("removes");
+            }
+            assert_eq!(seen, model.into_iter().collect::<Vec<_>>(), "drops: {drops}, {read_before}");
+        }
+    }
+}
+
+#[test]
+fn an_iterator_that_had_not_looked_for_its_table_says_so_when_that_was_dropped() {
+    let (db, _) = filled(10);
+    let tx = db.begin().expect("begins");
+    let mut range = tx.table(&ROWS).expect("opens").iter();
+    tx.drop_table(ROWS.name()).expect("drops");
+    let refused = range.next();
+    assert!(matches!(refused, Some(Err(Error::Invalid(_)))), "{refused:?}");
+    assert!(range.next().is_none());
 }
 
 #[derive(Clone, Debug)]
 enum Step {
     Next,
     NextBack,
+    /// The same length as before for each key, so that only bits flip.
     Write(u32),
+    Lengthen(u32),
     Remove(u32),
+    Savepoint,
+    /// To the newest savepoint, or one before.
+    RollBack(usize),
+    NewIterator,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => Just(Step::Next),
         4 => Just(Step::NextBack),
-        1 => (0..800u32).prop_map(Step::Write),
-        1 => (0..800u32).prop_map(Step::Remove),
+        2 => (0..800u32).prop_map(Step::Write),
+        1 => (0..800u32).prop_map(Step::Lengthen),
+        2 => (0..800u32).prop_map(Step::Remove),
+        1 => Just(Step::Savepoint),
+        1 => (0..2usize).prop_map(Step::RollBack),
+        1 => Just(Step::NewIterator),
     ];
-    // Long runs of each kind, so that batches grow.
-    proptest::collection::vec((step, 1..60usize), 1..40)
-        .prop_map(|runs| runs.into_iter().flat_map(|(step, n)| std::iter::repeat_n(step, n)).collect())
+    // Long runs of each kind, so that batches grow; writes go to rows side by side.
+    proptest::collection::vec((step, 1..60usize), 1..60).prop_map(|runs| {
+        let repeat = |(step, n): (Step, usize)| -> Vec<Step> {
+            let key = |key: u32, i: u32| (key + i) % 800;
+            let each = |i: u32| match step {
+                Step::Write(at) => Step::Write(key(at, i)),
+                Step::Lengthen(at) => Step::Lengthen(key(at, i)),
+                Step::Remove(at) => Step::Remove(key(at, i)),
+                ref other => other.clone(),
+            };
+            let once = matches!(step, Step::Savepoint | Step::RollBack(_) | Step::NewIterator);
+            (0..if once { 1 } else { n as u32 }).map(each).collect()
+        };
+        runs.into_iter().flat_map(repeat).collect()
+    })
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn an_iterator_used_from_both_ends_while_rows_change_gives_each_row_that_is_there_once(steps in steps()) {
+    fn an_iterator_used_from_both_ends_while_rows_change_shows_the_table_as_it_was(steps in steps()) {
         let (db, mut model) = filled(400);
         let tx = db.begin().expect("begins");
         let rows = tx.table(&ROWS).expect("opens");
-        let (mut lower, mut upper) = (Bound::Unbounded, Bound::Unbounded);
         let mut range = rows.iter();
-        let mut over = false;
+        // What the iterator has still to show, and the changes made when it was made.
+        let (mut rest, mut made_at) = (model.clone(), 0);
+        let mut changes = 0;
+        let mut savepoints = Vec::new();
+        let mut is_undone = false;
         for (n, step) in steps.into_iter().enumerate() {
-            let rest = || model.range((lower, upper));
             match step {
-                Step::Next | Step::NextBack if over => prop_assert!(range.next().is_none()),
-                Step::Next => {
-                    let expected = rest().next().map(|(&k, v)| (k, v.clone()));
-                    prop_assert_eq!(range.next().transpose().expect("scans"), expected.clone());
-                    expected.map_or_else(|| over = true, |(key, _)| lower = Bound::Excluded(key));
+                Step::Next | Step::NextBack => {
+                    let is_next = matches!(step, Step::Next);
+                    let shown = if is_next { range.next() } else { range.next_back() };
+                    if is_undone {
+                        // One that has told its end, or its error, tells no more.
+                        let is_refused = matches!(shown, Some(Err(Error::Invalid(_))));
+                        prop_assert!(is_refused || rest.is_empty() && shown.is_none(), "{:?}", shown);
+                        rest.clear();
+                    } else {
+                        let expected = if is_next { rest.pop_first() } else { rest.pop_last() };
+                        prop_assert_eq!(shown.transpose().expect("scans"), expected);
+                    }
                 }
-                Step::NextBack => {
-                    let expected = rest().next_back().map(|(&k, v)| (k, v.clone()));
-                    prop_assert_eq!(range.next_back().transpose().expect("scans"), expected.clone());
-                    expected.map_or_else(|| over = true, |(key, _)| upper = Bound::Excluded(key));
-                }
-                Step::Write(key) => {
-                    let new = value(key, n as u8);
+                Step::Write(key) | Step::Lengthen(key) => {
+                    let mut new = value(key / 2, n as u8);
+                    if matches!(step, Step::Lengthen(_)) {
+                        new.extend([n as u8; 3]);
+                    }
                     rows.insert(&key, &new).expect("writes");
                     model.insert(key, new);
+                    changes += 1;
                 }
                 Step::Remove(key) => {
-                    prop_assert_eq!(rows.remove(&key).expect("removes"), model.remove(&key));
+                    let old = model.remove(&key);
+                    changes += u32::from(old.is_some());
+                    prop_assert_eq!(rows.remove(&key).expect("removes"), old);
+                }
+                Step::Savepoint => savepoints.push((tx.savepoint().expect("open"), changes, model.clone())),
+                Step::RollBack(skip) => {
+                    savepoints.truncate(savepoints.len().saturating_sub(skip));
+                    if let Some((savepoint, at, before)) = savepoints.pop() {
+                        tx.rollback_to(savepoint).expect("rolls back");
+                        (changes, model) = (at, before);
+                        is_undone |= at < made_at;
+                    }
+                }
+                Step::NewIterator => {
+                    range = rows.iter();
+                    (rest, made_at, is_undone) = (model.clone(), changes, false);
                 }
             }
-            // `BTreeMap::range` panics where the ends cross; nothing is left there anyway.
-            if let (Bound::Excluded(a), Bound::Excluded(b)) = (lower, upper) && a >= b {
-                break;
-            }
         }
+        prop_assert_eq!(rows.iter().collect::<Result<BTreeMap<_, _>, _>>().expect("scans"), model);
     }
 }
 

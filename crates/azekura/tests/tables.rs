@@ -21,7 +21,7 @@ fn a_table_dropped_and_made_again_is_not_mistaken_for_the_old_one() {
         assert_eq!(db.transact(|tx| get(tx, 1)).expect("reads"), Some(round));
         // Other transactions remember the table while this one drops it and thinks better of it.
         let tx = db.begin().expect("begins");
-        let before = tx.savepoint();
+        let before = tx.savepoint().expect("is open");
         assert!(tx.drop_table("rows").expect("drops"));
         assert_eq!(get(&tx, 1).expect("reads"), None);
         tx.rollback_to(before).expect("rolls back");
@@ -81,4 +81,161 @@ fn dropping_and_making_under_many_readers_never_shows_half_a_table() {
     });
     let report = db.check(&mut |_, _| {}).expect("checks");
     assert!(report.is_clean(), "{report:?}");
+}
+
+#[test]
+fn a_table_is_refused_to_other_types_and_lists_its_own() {
+    let db = Database::in_memory().expect("opens");
+    let wrong_value = Table::<u32, i32>::new("rows");
+    let wrong_key = Table::<i32, u32>::new("rows");
+    let refused = |result: Result<(), Error>| {
+        let Err(Error::TableTypeMismatch { table, stored, asked }) = result else { panic!("{result:?}") };
+        assert_eq!((table.as_str(), stored.to_string()), ("rows", "keys u32, values u32".into()));
+        asked.to_string()
+    };
+    let tx = db.begin().expect("begins");
+    put(&tx, 1, 7).expect("writes");
+    for tx in [tx, db.begin().expect("begins"), db.begin().expect("begins")] {
+        assert_eq!(get(&tx, 1).expect("reads"), Some(7));
+        let wrong = tx.table(&wrong_value).expect("a handle");
+        assert_eq!(refused(wrong.get(&1).map(drop)), "keys u32, values i32");
+        refused(wrong.insert(&2, &2));
+        refused(wrong.remove(&1).map(drop));
+        refused(wrong.iter().try_for_each(|row| row.map(drop)));
+        refused(wrong.get_for_update(&1).map(drop));
+        assert_eq!(
+            refused(tx.table(&wrong_key).and_then(|t| t.contains(&1)).map(drop)),
+            "keys i32, values u32"
+        );
+        assert_eq!(get(&tx, 1).expect("reads"), Some(7));
+        let raw = Table::raw("rows");
+        let bytes = tx.table(&raw).expect("a handle").get(&1_u32.to_be_bytes()).expect("reads");
+        assert_eq!(bytes, Some(7_u32.to_le_bytes().to_vec()));
+        tx.commit().expect("commits");
+    }
+    // Dropped, the name is free for any types, in the same transaction.
+    db.transact(|tx| {
+        tx.drop_table("rows")?;
+        tx.table(&wrong_key)?.insert(&-1, &1)?;
+        assert!(matches!(get(tx, 1), Err(Error::TableTypeMismatch { .. })));
+        tx.table(&Table::raw("bytes"))?.insert(b"k", b"v")
+    })
+    .expect("makes it anew");
+    let tables = db.tables().expect("lists");
+    let listed: Vec<_> = tables.iter().map(|t| (t.name.as_str(), t.types.to_string())).collect();
+    let expected = [("bytes", "keys bytes, values bytes"), ("rows", "keys i32, values u32")];
+    assert_eq!(listed, expected.map(|(name, types)| (name, types.to_owned())));
+}
+
+#[test]
+fn types_outlast_a_restart_and_owned_text_is_text() {
+    let fs = std::sync::Arc::new(azekura_io::MemFs::new());
+    let open = || Database::builder().file_system(fs.clone()).open("db").expect("opens");
+    let db = open();
+    let names = "names".to_owned();
+    db.transact(|tx| {
+        tx.table(&Table::<(String, u64), str>::named(names.as_str()))?.insert(&("a".into(), 1), "v")
+    })
+    .expect("writes");
+    db.close().expect("closes");
+    let db = open();
+    let same = Table::<(&str, u64), str>::new("names");
+    assert_eq!(db.transact(|tx| tx.table(&same)?.get(&("a", 1))).expect("reads"), Some("v".into()));
+    let other = Table::<(String, u32), str>::new("names");
+    let refused = db.transact(|tx| tx.table(&other)?.first());
+    assert!(matches!(refused, Err(Error::TableTypeMismatch { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_renamed_table_has_its_rows_under_the_new_name_only() {
+    let db = Database::in_memory().expect("opens");
+    let fill = |tx: &Transaction| (0..100).try_for_each(|key| put(tx, key, key));
+    let count = |tx: &Transaction, name: &'static str| tx.table(&Table::<u32, u32>::new(name))?.len();
+    db.transact(fill).expect("fills");
+    for round in 0..3 {
+        // Others remember the old name meanwhile.
+        assert_eq!(db.transact(|tx| count(tx, "rows")).expect("counts"), 100, "round {round}");
+        let tx = db.begin().expect("begins");
+        let before = tx.savepoint().expect("is open");
+        assert!(tx.rename_table(&ROWS, "moved").expect("renames"));
+        assert_eq!((count(&tx, "rows").unwrap(), count(&tx, "moved").unwrap()), (0, 100));
+        // What is undone after the renaming does not undo that.
+        let after = tx.savepoint().expect("is open");
+        tx.table(&OTHER).unwrap().insert(&1, &1).expect("writes");
+        tx.rollback_to(after).expect("rolls back");
+        if round == 1 {
+            tx.rollback_to(before).expect("rolls back");
+            assert_eq!((count(&tx, "rows").unwrap(), count(&tx, "moved").unwrap()), (100, 0));
+            tx.commit().expect("commits");
+            continue;
+        }
+        tx.commit().expect("commits");
+        assert_eq!(db.table_names().expect("lists"), ["moved"]);
+        let counts = db.transact(|tx| Ok((count(tx, "rows")?, count(tx, "moved")?)));
+        assert_eq!(counts.expect("counts"), (0, 100));
+        db.transact(|tx| tx.rename_table("moved", &ROWS)).expect("renames");
+    }
+    db.transact(|tx| tx.table(&OTHER)?.insert(&1, &1)).expect("writes");
+    let refused = db.transact(|tx| tx.rename_table(&ROWS, &OTHER));
+    assert!(matches!(refused, Err(Error::TableExists { ref name }) if name == "other"), "{refused:?}");
+    assert!(!db.transact(|tx| tx.rename_table("absent", "new")).expect("looks"));
+    assert!(db.transact(|tx| tx.drop_table(&ROWS)).expect("drops"));
+    assert_eq!(db.table_names().expect("lists"), ["other"]);
+    let report = db.check(&mut |_, _| {}).expect("checks");
+    assert!(report.is_clean(), "{report:?}");
+}
+
+#[test]
+fn rows_are_counted_changed_compared_and_removed_as_in_a_map() -> Result<(), Error> {
+    let db = Database::in_memory()?;
+    db.transact(|tx| {
+        let rows = tx.table(&ROWS)?;
+        assert!(rows.is_empty()? && rows.len()? == 0);
+        assert!(!rows.compare_and_set(&1, Some(&0), Some(&1))?, "there is no table yet");
+        assert!(rows.compare_and_set(&1, None, None)? && rows.compare_and_set(&1, None, Some(&7))?);
+        assert!(!rows.compare_and_set(&1, None, Some(&8))? && !rows.compare_and_set(&1, Some(&8), None)?);
+        assert!(rows.compare_and_set(&1, Some(&7), Some(&9))? && rows.get(&1)? == Some(9));
+        assert!(rows.compare_and_set(&1, Some(&9), None)? && rows.is_empty()?);
+        for key in 0..5_000 {
+            rows.update(&(key % 2_500), |old| Some(old.unwrap_or(0) + 1))?;
+        }
+        assert!(rows.len()? == 2_500 && rows.iter().all(|row| row.is_ok_and(|(_, value)| value == 2)));
+        rows.update(&7, |old| (old != Some(2)).then_some(0))?;
+        assert_eq!((rows.get(&7)?, rows.len()?), (None, 2_499));
+        assert_eq!(rows.remove_range(100..2_400)?, 2_300);
+        assert_eq!(rows.remove_range(100..2_400)?, 0);
+        assert_eq!(rows.retain(|key, _| key % 2 == 0)?, 99);
+        let kept = (&rows).into_iter().map(|row| row.map(|(key, _)| key)).collect::<Result<Vec<_>, _>>()?;
+        assert!(kept.iter().copied().eq((0..100).chain(2_400..2_500).filter(|key| key % 2 == 0)));
+        Ok(())
+    })
+}
+
+#[test]
+fn a_predicate_that_panics_removes_nothing() {
+    let db = Database::in_memory().expect("opens");
+    db.transact(|tx| (0..100).try_for_each(|key| put(tx, key, key))).expect("fills");
+    let tx = db.begin().expect("begins");
+    let rows = tx.table(&ROWS).expect("a handle");
+    let retain = || rows.retain(|key, _| if key == 90 { panic!("the predicate fails") } else { false });
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(retain)).is_err());
+    tx.commit().expect("commits");
+    assert_eq!(db.transact(|tx| tx.table(&ROWS)?.len()).expect("counts"), 100);
+}
+
+#[test]
+fn a_value_that_cannot_be_read_again_is_not_stored() {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Number(u64),
+    }
+    const EITHERS: Table<u32, azekura::Serde<Either>> = Table::new("eithers");
+    let db = Database::in_memory().expect("opens");
+    let refused = db.transact(|tx| tx.table(&EITHERS)?.insert(&1, &Either::Number(7)));
+    let Err(error @ Error::Encode { .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(error.kind(), azekura::ErrorKind::Invalid);
+    let cause = std::error::Error::source(&error).and_then(std::error::Error::source);
+    assert!(cause.is_some_and(|cause| !cause.to_string().is_empty()), "{error:?}");
+    assert_eq!(db.table_names().expect("lists"), Vec::<String>::new());
 }

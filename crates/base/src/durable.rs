@@ -1,12 +1,12 @@
-//! What the page cache must know of the log, so that neither imports the other (invariant 2, hazards G4, W4).
+//! The log as the page cache sees it, so that neither imports the other (invariant 2, hazards G4, W4).
 
-use crate::Lsn;
+use crate::{Lsn, PageId};
 
 /// The log can no longer make anything durable: a write or a sync failed, and the store stopped committing
 /// (W10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFailed {
-    /// What failed first, in words: file, offset and the operating system's reason.
+    /// The first failure, in words: file, offset and the operating system's reason.
     pub reason: std::sync::Arc<str>,
 }
 
@@ -39,6 +39,12 @@ pub trait DurableLog: Send + Sync {
 
     /// Every record with an LSN up to and including this one is on disk, in every worker's log.
     fn durable_lsn(&self) -> Lsn;
+
+    /// Says if a page that is read from disk can have this LSN. If not, the page is of another time than the
+    /// log: files of different moments were put together. The default is for logs that cannot tell.
+    fn is_possible(&self, _page_id: PageId, _page_lsn: Lsn) -> bool {
+        true
+    }
 
     /// Blocks until `durable_lsn() >= lsn`, pushing out other workers' buffers as needed (W2). Never waits
     /// for another transaction's end.

@@ -16,12 +16,15 @@ use crate::error::TreeError;
 use crate::node::{Cell, FLAG_OVERFLOW, Node};
 use crate::overflow::{OverflowRef, runs_of_one_map};
 use crate::record::Head;
+use crate::space::find_pages;
 use crate::space::map_of;
 use crate::tree::{Tree, WriteCtx};
 use crate::undo::{Deferred, UndoOp};
 
 /// Most leaves that one step frees.
 const LEAVES_PER_STEP: usize = 64;
+/// Most runs of leaked pages that one record frees.
+const RUNS_PER_RECORD: usize = 64;
 
 impl Tree {
     /// Creates an empty tree named `id` for the transaction of `ctx`.
@@ -30,7 +33,7 @@ impl Tree {
     ///
     /// [`TreeError::SpaceFull`], or what pool and log say.
     pub fn create(env: &Env, ctx: &mut WriteCtx<'_>, id: TreeId) -> Result<Self, TreeError> {
-        let found = env.space().find_with_room(env.pool(), 1)?;
+        let found = find_pages(env, ctx.worker, 1)?;
         let tree = Self { id, root: found.first };
         let (take, scratch, mut image) = (found.op(), empty_leaf(env.page_size(), tree), Vec::new());
         let image = PageOp::image_of(scratch.page(), &mut image);
@@ -106,6 +109,34 @@ fn clear_ops<'e>(
     let map = env.pool().fix(map_of(runs[0].0, env.page_size()).0)?.exclusive();
     let ops = runs.iter().map(|&(first, count)| PageOp::SpaceClear { first: bit(first), count }).collect();
     Ok((map, ops))
+}
+
+/// Frees pages that are in use and that nothing refers to, in ascending order, each at most once
+/// ([`Report::leaked`](crate::Report::leaked)).
+///
+/// # Errors
+///
+/// [`TreeError`]; a part of the pages is free then.
+pub fn free_leaked(env: &Env, worker: WorkerId, leaked: &[PageId]) -> Result<(), TreeError> {
+    let map = |page_id| map_of(page_id, env.page_size()).0;
+    let mut runs: Vec<(PageId, u32)> = Vec::new();
+    for &page_id in leaked {
+        match runs.last_mut() {
+            Some((first, count))
+                if first.0 + u64::from(*count) == page_id.0 && map(*first) == map(page_id) =>
+            {
+                *count += 1;
+            }
+            _ => runs.push((page_id, 1)),
+        }
+    }
+    let parts = runs.chunk_by(|a, b| map(a.0) == map(b.0)).flat_map(|runs| runs.chunks(RUNS_PER_RECORD));
+    for runs in parts {
+        let (map, ops) = clear_ops(env, runs)?;
+        env.commit(worker, &Head::System, &mut [map], &ops_at(0, ops))?;
+        note_freed(env, runs);
+    }
+    Ok(())
 }
 
 fn ops_at(guard: usize, ops: Vec<PageOp<'static>>) -> Vec<(usize, PageOp<'static>)> {

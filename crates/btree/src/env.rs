@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use azekura_base::page::PageType;
-use azekura_base::{DurableLog, Lsn, PageId, PageWords};
+use azekura_base::{DurableLog, Lsn, PageId, PageWords, StripedCounter};
 use azekura_buffer::{BufferPool, ExclusiveGuard};
 use azekura_wal::{AppendError, Order, Wal, WorkerId};
 
 use crate::change::{PageOp, apply_checked, check};
 use crate::error::TreeError;
 use crate::heat::Heat;
-use crate::node::{NodeSpec, Scratch};
+use crate::node::{Node, NodeSpec, Scratch};
 use crate::overflow::run_pages;
 use crate::record::{self, Head};
-use crate::space::Space;
+use crate::space::{Space, fix_unwritten};
 use crate::tree::Tree;
 use crate::undo::{UndoLog, UndoOp};
+use crate::version::Versions;
 
 /// The log as the tree sees it: somewhere to append to. [`Wal`] is one; tests have others.
 pub trait Log: DurableLog {
@@ -53,12 +54,14 @@ pub struct EnvOptions {
     /// How often a descent may fail because something changed underneath before it latches its way down. 0 is
     /// always: slow, but a way to test that way.
     pub optimistic_attempts: u32,
+    /// Most memory for row versions, in bytes.
+    pub version_bytes: u64,
 }
 
 impl Default for EnvOptions {
-    /// As many pages as the pool can name; 64 attempts.
+    /// As many pages as the pool can name; 64 attempts; 64 MiB of versions.
     fn default() -> Self {
-        Self { max_pages: azekura_buffer::MAX_PAGE_ID + 1, optimistic_attempts: 64 }
+        Self { max_pages: azekura_buffer::MAX_PAGE_ID + 1, optimistic_attempts: 64, version_bytes: 64 << 20 }
     }
 }
 
@@ -75,6 +78,8 @@ pub struct Env {
     log: Arc<dyn Log>,
     space: Space,
     heat: Heat,
+    versions: Versions,
+    scanned_leaves: StripedCounter,
     optimistic_attempts: u32,
 }
 
@@ -92,7 +97,15 @@ impl Env {
     #[must_use]
     pub fn new(pool: Arc<BufferPool>, log: Arc<dyn Log>, options: EnvOptions) -> Self {
         let space = Space::new(pool.page_size(), options.max_pages);
-        Self { pool, log, space, heat: Heat::new(), optimistic_attempts: options.optimistic_attempts }
+        Self {
+            pool,
+            log,
+            space,
+            heat: Heat::new(),
+            versions: Versions::new(options.version_bytes),
+            optimistic_attempts: options.optimistic_attempts,
+            scanned_leaves: StripedCounter::new(),
+        }
     }
 
     /// The page pool.
@@ -125,6 +138,22 @@ impl Env {
         &self.heat
     }
 
+    /// Row versions and open snapshots.
+    #[must_use]
+    pub const fn versions(&self) -> &Versions {
+        &self.versions
+    }
+
+    /// Leaves that scans have come to, those without records included.
+    #[must_use]
+    pub fn scanned_leaves(&self) -> u64 {
+        self.scanned_leaves.sum()
+    }
+
+    pub(crate) fn leaf_scanned(&self) {
+        self.scanned_leaves.add(1);
+    }
+
     pub(crate) const fn space(&self) -> &Space {
         &self.space
     }
@@ -134,13 +163,13 @@ impl Env {
     ///
     /// # Errors
     ///
-    /// [`TreeError`]; in particular [`TreeError::Apply`] if the file already holds a store.
+    /// [`TreeError`]; in particular [`TreeError::Corrupt`] if the file already holds a store.
     pub fn format(&self, worker: WorkerId) -> Result<Tree, TreeError> {
         let tree = Tree { id: azekura_base::TreeId(0), root: PageId(1) };
-        let mut guards = [self.pool.fix(PageId(0))?.exclusive(), self.pool.fix_new(tree.root)?];
+        let mut guards = [fix_unwritten(&self.pool, PageId(0))?, self.pool.fix_new(tree.root)?];
         let (scratch, mut buffer) = (empty_leaf(self.page_size(), tree), Vec::new());
         let image = PageOp::image_of(scratch.page(), &mut buffer);
-        let map = PageOp::SpaceSet { first: 1, count: 1 };
+        let map = PageOp::SpaceMake { used: 1 };
         self.commit(worker, &Head::System, &mut guards, &[(0, map), (1, image)])?;
         Ok(tree)
     }
@@ -197,6 +226,8 @@ impl Env {
         guards: &mut [ExclusiveGuard<'_>],
         ops: &[(usize, PageOp<'_>)],
     ) -> Result<Lsn, TreeError> {
+        // Before the page shows the change (VERSION-2). If the append fails, the image equals the row.
+        self.versions.before_change(log, &undo, guards.first().map(|guard| Node::new(guard.words())));
         let lsn = self.commit(writer.worker, &Head::Update { txn: writer.txn, undo }, guards, ops)?;
         log.push(&undo);
         Ok(lsn)

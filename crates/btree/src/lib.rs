@@ -45,6 +45,7 @@
 //! | `rollback`, `redo` | undoing a transaction, doing the log again |
 //! | `load` | an empty tree filled from below, in key order |
 //! | `destroy` | birth and death of trees; freeing what committed transactions left |
+//! | `version` | row versions for snapshots: clock, before-images, reading by snapshot |
 //! | `verify` | everything that must hold, looked up |
 
 #![forbid(unsafe_code)]
@@ -69,14 +70,15 @@ mod structure;
 mod tree;
 mod undo;
 mod verify;
+mod version;
 mod write;
 
 pub use change::{ApplyError, PageOp};
-pub use destroy::free_step;
+pub use destroy::{free_leaked, free_step};
 pub use env::{Env, EnvOptions, Log, Writer, max_record_bytes};
 pub use error::{RecordError, TreeError};
 pub use load::{IsPast, LoadOptions, LoadedPages, Loader};
-pub use locks::{Blocked, GapWant, KeyLocks, NextKey, NoLocks, Outcome};
+pub use locks::{Blocked, BlockedRecords, GapWant, KeyLocks, NextKey, NoLocks, Outcome};
 pub use node::{max_inline_value, max_key};
 pub use overflow::{MAX_VALUE, OverflowRef};
 pub use record::{Carry, Head, Record};
@@ -86,4 +88,7 @@ pub use scan::{LeafBatch, Scan, ValueRef};
 pub use tree::{Tree, WriteCtx};
 pub use undo::{Deferred, UndoLog, UndoOp};
 pub use verify::{Finding, Report, TreeReport, verify};
+#[doc(hidden)]
+pub use version::model as version_model;
+pub use version::{GRACE, SnapshotId, VersionStats, Versions, View};
 pub use write::{PutMode, Written};

@@ -28,6 +28,20 @@ pub enum GapWant {
     Insert,
     /// The key below the gap is about to go, which makes the gap longer.
     Delete,
+    /// As [`Self::Delete`], tested and not kept: the key may go later.
+    TestDelete,
+}
+
+/// Rules of a scan for records with locks that cannot be had at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BlockedRecords {
+    /// The scan comes back with [`Outcome::Blocked`].
+    #[default]
+    Stop,
+    /// The scan leaves the record out.
+    PassOver,
+    /// The scan leaves the record out, also if [`GapWant::TestDelete`] of the gap above it is refused.
+    PassOverUnlessRemovable,
 }
 
 /// The lock cannot be had at once.
@@ -40,6 +54,11 @@ pub trait KeyLocks {
     /// key.
     fn is_needed(&self) -> bool {
         true
+    }
+
+    /// The rule for records that [`Self::try_scan`] refuses.
+    fn blocked_records(&self) -> BlockedRecords {
+        BlockedRecords::Stop
     }
 
     /// Tries to lock the gap below `next` for `want`.

@@ -1,10 +1,12 @@
 //! Values too large for a leaf: chains of runs of pages.
 //!
-//! A leaf's cell refers to the chain's first page. A *run* is up to [`run_pages`] neighbouring pages written
-//! by one log record; its first page names the next run. The chain is written from its end, so that each run
-//! knows its successor; every run is an update with the inverse "free these pages", and the cell that refers
-//! to the chain comes last. Nobody but the holder of the record's lock ever looks at a chain, so pages are
-//! read one after the other without coupling.
+//! A leaf's cell refers to the chain's first page. A *run* is up to 4 MiB of neighboring pages; its first
+//! page names the next run. So freeing a chain reads one page of each run, and a reader has many pages
+//! brought in by one call. The chain is written from its end, so that each run knows its successor. The
+//! record of a run's last [`run_pages`] pages takes the whole run, with the inverse "free these pages"; its
+//! other pages come in records of the same size, which need no inverse. The cell that refers to the chain
+//! comes last. A chain is read only under the lock of its record, so pages are read one after the other
+//! without coupling.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -17,10 +19,13 @@
 
 use azekura_base::page::PageType;
 use azekura_base::{PageId, PageWords};
+use azekura_buffer::Peek;
 
 use crate::change::PageOp;
 use crate::env::{Env, Writer};
 use crate::error::TreeError;
+use crate::record::Head;
+use crate::space::find_pages;
 use crate::undo::{UndoLog, UndoOp};
 
 const NEXT_AT: usize = 24;
@@ -32,7 +37,12 @@ const PAYLOAD_AT: usize = 48;
 /// Longest value: 1 GiB.
 pub const MAX_VALUE: u64 = 1 << 30;
 
-/// Most pages in a run: 16, and fewer where that would make a log record of more than 128 KiB.
+/// Most pages in a run: 4 MiB of them.
+const fn longest_run(page_size: usize) -> u32 {
+    (4 << 20) / page_size as u32
+}
+
+/// Most pages in a record: 16, and fewer where that would make a log record of more than 128 KiB.
 #[must_use]
 pub(crate) const fn run_pages(page_size: usize) -> u32 {
     let fit = (128 << 10) / page_size as u32;
@@ -90,7 +100,7 @@ pub(crate) fn write(
     let mut pages_left = chain_pages(value.len() as u64, page_size);
     let mut next = PageId(0);
     while pages_left > 0 {
-        let want = pages_left.min(run_pages(page_size).into()) as u32;
+        let want = pages_left.min(longest_run(page_size).into()) as u32;
         let (first, count) = write_run(env, writer, undo, value, pages_left, want, next)?;
         pages_left -= u64::from(count);
         next = first;
@@ -108,19 +118,31 @@ fn write_run(
     want: u32,
     next: PageId,
 ) -> Result<(PageId, u32), TreeError> {
-    let found = env.space().find_with_room(env.pool(), want)?;
+    let found = find_pages(env, writer.worker, want)?;
     let (first, count, take) = (found.first, found.count, found.op());
-    let mut guards = vec![found.map];
-    let mut fronts = Vec::new();
-    for i in 0..count {
-        guards.push(env.pool().fix_new(PageId(first.0 + u64::from(i)))?);
-        let run = if i == 0 { (next, count) } else { (PageId(0), 0) };
-        fronts.push(front_of(value, payload(env.page_size()), end - u64::from(count - i), run));
+    let mut map = Some(found.map);
+    let mut left = count;
+    while left > 0 {
+        let from = left.saturating_sub(run_pages(env.page_size()));
+        let (mut guards, mut fronts) = (Vec::new(), Vec::new());
+        for i in from..left {
+            guards.push(env.pool().fix_new(PageId(first.0 + u64::from(i)))?);
+            let run = if i == 0 { (next, count) } else { (PageId(0), 0) };
+            fronts.push(front_of(value, payload(env.page_size()), end - u64::from(count - i), run));
+        }
+        let kind = [PageType::Overflow as u8, 0, 0, 0];
+        let images = fronts.iter().map(|front| PageOp::Image { kind, front, back: &[] });
+        let mut ops: Vec<_> = images.enumerate().collect();
+        if let Some(map) = map.take() {
+            ops.push((guards.len(), take));
+            guards.push(map);
+            let undo_op = UndoOp::FreePages { first, count };
+            env.commit_update(writer, undo, undo_op, &mut guards, &ops)?;
+        } else {
+            env.commit(writer.worker, &Head::System, &mut guards, &ops)?;
+        }
+        left = from;
     }
-    let mut ops = vec![(0, take)];
-    let kind = [PageType::Overflow as u8, 0, 0, 0];
-    ops.extend(fronts.iter().enumerate().map(|(i, front)| (i + 1, PageOp::Image { kind, front, back: &[] })));
-    env.commit_update(writer, undo, UndoOp::FreePages { first, count }, &mut guards, &ops)?;
     Ok((first, count))
 }
 
@@ -161,7 +183,7 @@ impl ChainPage {
         if index.is_some_and(|index| index != this.index) {
             return Err(TreeError::corrupt(page_id, "not the expected part of a large value"));
         }
-        if this.len as usize > payload(page.len()) || this.run > run_pages(page.len()) {
+        if this.len as usize > payload(page.len()) || this.run > longest_run(page.len()) {
             return Err(TreeError::corrupt(page_id, "impossible numbers in a large value"));
         }
         Ok(this)
@@ -181,6 +203,10 @@ pub(crate) fn walk_chain(
         let mut head = None;
         while head.is_none_or(|head: ChainPage| index - first < u64::from(head.run)) {
             let page_id = PageId(run.0 + (index - first));
+            let left_of_run = head.map_or(1, |head| u64::from(head.run) - (index - first));
+            if left_of_run > 1 && matches!(env.pool().peek(page_id), Peek::Absent) {
+                env.pool().read_ahead(page_id, left_of_run as usize);
+            }
             let guard = env.pool().fix(page_id)?.shared();
             let page = ChainPage::of(guard.words(), page_id, Some(index))?;
             if head.is_none() && (page.run == 0 || u64::from(page.run) > pages - index) {
@@ -278,7 +304,8 @@ mod tests {
     }
 
     #[test]
-    fn runs_stay_below_128_kib_of_log() {
+    fn records_stay_below_128_kib_and_runs_below_4_mib() {
+        assert_eq!([4096, 8192, 16384, 65536].map(longest_run), [1024, 512, 256, 64]);
         assert_eq!([4096, 8192, 16384, 65536].map(run_pages), [16, 16, 8, 2]);
     }
 }

@@ -119,6 +119,16 @@ impl<'a> Record<'a> {
         Ok(Self { head, ops: Ops::new(rest) })
     }
 
+    /// The record relies on pages that are not in the log, and that the page store has once it holds all
+    /// batches of page writes up to this number; 0 for none. See [`UndoOp::EmptyTree`].
+    #[must_use]
+    pub const fn settled(&self) -> u64 {
+        match self.head {
+            Head::Update { undo: UndoOp::EmptyTree { settled, .. }, .. } => settled,
+            _ => 0,
+        }
+    }
+
     /// The page operations, each with its page.
     #[must_use]
     pub const fn ops(&self) -> Ops<'a> {

@@ -61,7 +61,7 @@ const fn compensate(writer: Writer) -> Head<'static> {
     Head::Compensate { txn: writer.txn }
 }
 
-/// Applies an operation to the slot of a key that must be there; says whether its leaf is underfull now.
+/// Applies an operation to the slot of a key that must be there; says whether its leaf is to be tidied now.
 fn on_key<'o>(
     env: &Env,
     writer: Writer,
@@ -75,7 +75,7 @@ fn on_key<'o>(
     };
     let mut guards = [leaf];
     env.commit(writer.worker, &compensate(writer), &mut guards, &[(0, op(slot as u16))])?;
-    Ok(structure::is_underfull(Node::new(guards[0].words())))
+    Ok(structure::is_tidy_due(Node::new(guards[0].words())))
 }
 
 fn remove_key(env: &Env, writer: Writer, tree: Tree, key: &[u8]) -> Result<(), TreeError> {

@@ -13,6 +13,7 @@ use crate::error::RecordError;
 use crate::node::{Cell, FLAG_OVERFLOW};
 use crate::overflow::OverflowRef;
 use crate::tree::Tree;
+use crate::version::WriterVersions;
 
 /// The inverse of one change of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,10 @@ pub enum UndoOp<'a> {
         /// So many entries before this one, which said what to free while the tree did not yet refer to it,
         /// are done with.
         covers: u64,
+        /// The number that the page store gave when the loaded pages were durable
+        /// ([`PageStore::sync_for_checkpoint`](azekura_buffer::PageStore::sync_for_checkpoint)): a store that
+        /// does not get as far lacks some of them.
+        settled: u64,
     },
     /// A tree was dropped: it stays. Its pages are freed only after the commit.
     KeepTree {
@@ -146,10 +151,11 @@ impl<'a> UndoOp<'a> {
                 out.push(KEEP_TREE);
                 put_tree(out, tree);
             }
-            Self::EmptyTree { tree, covers } => {
+            Self::EmptyTree { tree, covers, settled } => {
                 out.push(EMPTY_TREE);
                 put_tree(out, tree);
                 put_u64(out, covers);
+                put_u64(out, settled);
             }
         }
     }
@@ -183,7 +189,11 @@ impl<'a> UndoOp<'a> {
             }
             DROP_TREE => Self::DropTree { tree: take_tree(input)? },
             KEEP_TREE => Self::KeepTree { tree: take_tree(input)? },
-            EMPTY_TREE => Self::EmptyTree { tree: take_tree(input)?, covers: take_u64(input)? },
+            EMPTY_TREE => Self::EmptyTree {
+                tree: take_tree(input)?,
+                covers: take_u64(input)?,
+                settled: take_u64(input)?,
+            },
             _ => return None,
         })
     }
@@ -212,13 +222,19 @@ fn take_tree(input: &mut &[u8]) -> Option<Tree> {
 pub struct UndoLog {
     bytes: Vec<u8>,
     starts: Vec<usize>,
+    pub(crate) writer: WriterVersions,
+    /// Number of times that entries were taken off the end since the log was cleared.
+    shrink_count: u64,
+    /// Of the times when that happened, those after which the log was never shorter: number and length, both
+    /// ascending.
+    shrinks: Vec<(u64, usize)>,
 }
 
 impl UndoLog {
     /// A log without entries.
     #[must_use]
-    pub const fn new() -> Self {
-        Self { bytes: Vec::new(), starts: Vec::new() }
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Number of entries.
@@ -283,13 +299,33 @@ impl UndoLog {
         if let Some(&start) = self.starts.get(len) {
             self.bytes.truncate(start);
             self.starts.truncate(len);
+            self.shrink_count += 1;
+            while self.shrinks.pop_if(|shrink| shrink.1 >= len).is_some() {}
+            self.shrinks.push((self.shrink_count, len));
         }
+    }
+
+    /// Number of times that entries were taken off the end; other entries may have replaced them since.
+    #[must_use]
+    pub const fn shrink_count(&self) -> u64 {
+        self.shrink_count
+    }
+
+    /// The least number of entries since [`shrink_count`](Self::shrink_count) was `count`; `None` if none has
+    /// been taken off since.
+    #[must_use]
+    pub fn shortest_since(&self, count: u64) -> Option<usize> {
+        let later = self.shrinks.partition_point(|&(number, _)| number <= count);
+        self.shrinks.get(later).map(|&(_, len)| len)
     }
 
     /// Forgets all entries and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.starts.clear();
+        self.writer.clear();
+        self.shrinks.clear();
+        self.shrink_count = 0;
     }
 
     /// The entries, oldest first.
@@ -352,11 +388,44 @@ mod tests {
         let run = |first| UndoOp::FreePages { first: PageId(first), count: 16 };
         let mut log = UndoLog::new();
         [run(10), run(30), run(50)].iter().for_each(|e| log.push(e));
-        log.push(&UndoOp::EmptyTree { tree, covers: 2 });
-        assert_eq!(log.iter().collect::<Vec<_>>(), [run(10), UndoOp::EmptyTree { tree, covers: 2 }]);
-        log.push(&UndoOp::EmptyTree { tree, covers: u64::MAX });
-        assert_eq!(log.iter().collect::<Vec<_>>(), [UndoOp::EmptyTree { tree, covers: u64::MAX }]);
+        log.push(&UndoOp::EmptyTree { tree, covers: 2, settled: 1 << 40 });
+        assert_eq!(
+            log.iter().collect::<Vec<_>>(),
+            [run(10), UndoOp::EmptyTree { tree, covers: 2, settled: 1 << 40 }]
+        );
+        log.push(&UndoOp::EmptyTree { tree, covers: u64::MAX, settled: 5 });
+        assert_eq!(
+            log.iter().collect::<Vec<_>>(),
+            [UndoOp::EmptyTree { tree, covers: u64::MAX, settled: 5 }]
+        );
         assert!(log.deferred_frees().is_empty());
+    }
+
+    #[test]
+    fn the_log_knows_how_short_it_was_since_a_moment() {
+        let tree = Tree { id: TreeId(7), root: PageId(300) };
+        let (mut log, mut state) = (UndoLog::new(), 1_u64);
+        // Length after each change, and the count of shrinks then.
+        let mut history = vec![(0, 0)];
+        for _ in 0..2000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            match (state >> 33) % 5 {
+                0 | 1 => (0..(state >> 40) % 4).for_each(|_| log.pop()),
+                _ => log.push(&UndoOp::KeepTree { tree }),
+            }
+            history.push((log.len(), log.shrink_count()));
+            for (i, &(_, count)) in history.iter().enumerate() {
+                let is_later = |&&(_, later): &&(usize, u64)| later > count;
+                if history[i..].iter().any(|later| is_later(&later)) {
+                    let least = history.iter().filter(is_later).map(|&(len, _)| len).min();
+                    assert_eq!(log.shortest_since(count), least, "since {count}");
+                } else {
+                    assert_eq!(log.shortest_since(count), None);
+                }
+            }
+        }
+        log.clear();
+        assert_eq!((log.shrink_count(), log.shortest_since(0)), (0, None));
     }
 
     #[test]
@@ -367,7 +436,7 @@ mod tests {
             log.push(&UndoOp::FreePages { first: PageId(n * 1_000), count: n as u32 });
             log.push(&UndoOp::RemoveKey { tree, key: &vec![n as u8; n as usize] });
         }
-        log.push(&UndoOp::EmptyTree { tree, covers: 3 });
+        log.push(&UndoOp::EmptyTree { tree, covers: 3, settled: 9 });
         for part_bytes in [0, 1, 7, 64, 1_000, usize::MAX / 2] {
             let mut copy = UndoLog::new();
             let mut parts = 0;

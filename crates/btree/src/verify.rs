@@ -12,7 +12,7 @@ use crate::env::Env;
 use crate::error::TreeError;
 use crate::node::{Expected, FLAG_OVERFLOW, Node, verify_node};
 use crate::overflow::{OverflowRef, chain_of, walk_chain};
-use crate::space::{group_pages, is_used, map_of};
+use crate::space::{group_pages, has_next, is_used, map_of};
 use crate::tree::Tree;
 use crate::undo::Deferred;
 
@@ -51,7 +51,10 @@ pub struct Report {
     pub pages: u64,
     /// One per tree, in the order in which they were given.
     pub trees: Vec<TreeReport>,
-    /// What is wrong; empty for a sound store.
+    /// Pages that are marked as used and that nothing refers to, in ascending order. If there are findings,
+    /// some may belong to what hangs below a damaged page.
+    pub leaked: Vec<PageId>,
+    /// What else is wrong.
     pub findings: Vec<Finding>,
 }
 
@@ -59,7 +62,7 @@ impl Report {
     /// Whether nothing is wrong.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.findings.is_empty()
+        self.findings.is_empty() && self.leaked.is_empty()
     }
 }
 
@@ -146,18 +149,17 @@ impl Check<'_> {
                     return Ok(maps);
                 }
             };
-            match guard.words().page_type() {
-                Some(PageType::SpaceMap) => {}
-                Some(PageType::Free) if !maps.is_empty() => return Ok(maps),
-                _ => {
-                    self.find(page_id, "not a space map");
-                    return Ok(maps);
-                }
+            if guard.words().page_type() != Some(PageType::SpaceMap) {
+                self.find(page_id, "not a space map");
+                return Ok(maps);
             }
             let used: Vec<bool> = (0..group as u32).map(|bit| is_used(guard.words(), bit)).collect();
             self.in_use += used.iter().filter(|&&used| used).count() as u64;
             self.report.pages += 1;
             maps.push(Map { page_id, used });
+            if !has_next(guard.words()) {
+                return Ok(maps);
+            }
         }
     }
 
@@ -296,7 +298,7 @@ impl Check<'_> {
             for (bit, &is_used) in map.used.iter().enumerate().skip(1) {
                 let page_id = PageId(map.page_id.0 + bit as u64);
                 match (is_used, self.owners.contains_key(&page_id)) {
-                    (true, false) => self.find(page_id, "leaked: marked as used, but nothing refers to it"),
+                    (true, false) => self.report.leaked.push(page_id),
                     (false, true) => self.find(page_id, "in use, but marked as free"),
                     _ => {}
                 }

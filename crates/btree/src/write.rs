@@ -264,9 +264,9 @@ impl Tree {
         let mut guards = [leaf];
         let op = PageOp::Remove { slot: slot as u16 };
         env.commit_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, op)])?;
-        let is_underfull = structure::is_underfull(Node::new(guards[0].words()));
+        let is_tidy_due = structure::is_tidy_due(Node::new(guards[0].words()));
         drop(guards);
-        if is_underfull {
+        if is_tidy_due {
             structure::tidy(env, *self, ctx.worker, key)?;
         }
         Ok((old_slot.flags, old))

@@ -331,23 +331,74 @@ fn a_refused_record_consumes_nothing() {
     }
 }
 
-#[test]
-fn the_next_key_is_found_behind_leaves_that_have_become_empty() {
-    let (world, tree) = World::new(4096, 64);
-    let firsts = several_leaves(&world, tree);
-    // Full leaves beside an empty one do not merge with it.
+/// Removes all records of the second leaf, and stops short of the record that unlinks the leaf, as a crash
+/// may; gives the first key of that leaf and of the one behind it.
+fn with_a_bare_leaf(world: &World, tree: Tree) -> (u32, u32) {
+    let firsts = several_leaves(world, tree);
     let (second, third) = (number(&firsts[1]), number(&firsts[2]));
     let mut txn = world.txn(2);
     for n in (second..third).step_by(10) {
+        if n + 10 == third {
+            world.log.break_after(1);
+        }
         txn.remove(tree, &key(n));
     }
+    world.log.repair();
     txn.commit();
     let report = world.assert_sound(&[tree], &[]);
     assert_eq!(report.trees[0].leaf_pages as usize, firsts.len(), "the empty leaf is still there");
+    (second, third)
+}
+
+#[test]
+fn the_next_key_is_found_behind_leaves_that_have_become_empty() {
+    let (world, tree) = World::new(4096, 64);
+    let (second, third) = with_a_bare_leaf(&world, tree);
     let mut keeper = Keeper::default();
     assert_eq!(
         put(&world, tree, &mut keeper, &key(second - 1), PutMode::Put),
         Outcome::Done(Written::Inserted)
     );
     assert_eq!(keeper.offers, [gap(third, GapWant::Insert)]);
+}
+
+/// The gap that a scan locks is that of the next key, whichever leaf its place belongs to when the scan ends.
+#[test]
+fn no_key_slips_into_a_scanned_gap_while_the_leaf_of_the_gap_is_unlinked() {
+    for forward in [true, false] {
+        let (world, tree) = World::new(4096, 64);
+        let (second, third) = with_a_bare_leaf(&world, tree);
+        let (from, to) = (key(second - 20), key(third - 5));
+        let meanwhile: Meanwhile<'_> = Box::new(|| {
+            // The removal makes its leaf underfull, which joins the bare one; then a key comes into the gap.
+            let leaves = world.assert_sound(&[tree], &[]).trees[0].leaf_pages;
+            let mut txn = world.txn(3);
+            for n in (third..third + 2000).step_by(10) {
+                txn.remove(tree, &key(n));
+            }
+            txn.put(tree, &key(third + 1990), b"the next key now");
+            txn.put(tree, &key(third - 7), b"slips in");
+            txn.commit();
+            assert!(world.assert_sound(&[tree], &[]).trees[0].leaf_pages < leaves);
+        });
+        // Forward the gap comes after two records, backward before them.
+        let at = if forward { 3 } else { 1 };
+        let mut keeper = Keeper { meanwhile: Some((at, meanwhile)), ..Keeper::default() };
+        let mut scan = Scan::new(tree, Included(&from), Excluded(&to));
+        let mut found = Vec::new();
+        let mut batch = LeafBatch::new();
+        while !scan.is_done() {
+            let outcome = if forward {
+                scan.next_batch(&world.env, 100, &mut keeper, &mut batch)
+            } else {
+                scan.next_batch_back(&world.env, 100, &mut keeper, &mut batch)
+            };
+            assert_eq!(outcome.expect("scan"), Outcome::Done(()));
+            found.extend((0..batch.len()).map(|i| number(batch.key(i))));
+        }
+        found.sort_unstable();
+        assert_eq!(found, [second - 20, second - 10, third - 7], "forward: {forward}");
+        let above = Offer::Gap(Some(key(third + 1990)), GapWant::Read);
+        assert!(keeper.offers.contains(&above), "{:?}", keeper.offers);
+    }
 }

@@ -202,6 +202,7 @@ proptest! {
             PageOp::Remove { slot },
             PageOp::Flip { slot, at: len as u16, diff: &bytes },
             PageOp::Truncate { keep: slot, upper: &bytes },
+            PageOp::LowerFence { lower: &bytes },
             PageOp::SpaceSet { first: u32::from(slot), count: len as u32 },
             PageOp::SpaceClear { first: u32::from(slot), count: len as u32 },
         ] {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use azekura_base::{PageBuf, PageId};
-use azekura_btree::{Env, EnvOptions, LeafBatch, NoLocks, Outcome, Scan, Tree};
+use azekura_btree::{Env, EnvOptions, LeafBatch, NoLocks, Outcome, PutMode, Scan, Tree};
 use azekura_buffer::{BufferPool, MemStore, PageStore, PoolOptions, StoreError};
 use common::{MemLog, World};
 
@@ -82,6 +82,11 @@ impl Cold {
     /// With a pool that holds no page yet.
     fn world(&self, frames: usize) -> World {
         world(&self.store, &self.log, frames)
+    }
+
+    /// Reads of the store so far, and the pages that they brought.
+    fn counts(&self) -> [u64; 2] {
+        [&self.store.reads, &self.store.pages].map(|count| count.load(SeqCst))
     }
 
     /// The rows that a scan gives, of `most` at most, and the reads and pages that it took.
@@ -172,4 +177,59 @@ fn a_scan_of_a_tree_larger_than_the_pool_leaves_the_leaves_that_are_used() {
     }
     let (_, _, pages) = cold.scan(&world, hot(), true, usize::MAX);
     assert!(pages < hot_leaves / 4, "{pages} of {hot_leaves} leaves that were used had left");
+}
+
+#[test]
+fn a_large_value_is_read_many_pages_at_a_time_and_freed_almost_unread() {
+    let cold = Cold::new();
+    let large: Vec<u8> = (0..9_000_000_u32).map(|i| (i % 251) as u8).collect();
+    let whole = cold.world(FRAMES);
+    let mut txn = whole.txn(2);
+    txn.put(cold.tree, b"large", &large);
+    txn.commit();
+    let chain = whole.assert_sound(&[cold.tree], &[]).trees[0].overflow_pages;
+    assert_eq!(chain, 9_000_000_u64.div_ceil(4048));
+    whole.env.pool().flush_all().expect("flushed");
+
+    let world = cold.world(FRAMES);
+    let before = cold.counts();
+    assert!(common::get(&world.env, cold.tree, b"large").as_deref() == Some(&large[..]));
+    let [reads, pages] = cold.counts();
+    let (reads, pages) = (reads - before[0], pages - before[1]);
+    assert_eq!(pages, chain + cold.height, "each page once");
+    assert!(reads <= chain / 20 + 3 * 2 + cold.height, "{reads} reads for {chain} pages");
+
+    let world = cold.world(FRAMES);
+    let before = cold.counts();
+    let mut txn = world.txn(3);
+    let removed = txn.with(&mut NoLocks, |env, ctx| cold.tree.remove(env, ctx, b"large", None));
+    assert_eq!(removed.expect("removes"), Outcome::Done(true));
+    txn.commit();
+    let pages = cold.counts()[1] - before[1];
+    assert!(pages <= cold.height + 3 + 1, "{pages} pages: three runs and a map besides the way");
+    assert_eq!(world.assert_sound(&[cold.tree], &[]).trees[0].overflow_pages, 0);
+}
+
+/// A rollback frees whole runs, however many records of the last one were written.
+#[test]
+fn a_large_value_that_is_taken_back_frees_all_of_its_pages() {
+    let (world, tree) = World::new(PAGE, 4_000);
+    let value = vec![3; 5_000_000];
+    for records in 0..90 {
+        let mut txn = world.txn(2);
+        world.log.break_after(records);
+        let put = txn.with(&mut NoLocks, |env, ctx| tree.put(env, ctx, b"large", &value, PutMode::Put, None));
+        world.log.repair();
+        if put.is_ok() {
+            assert!(records > 5_000_000 / 4096 / 16, "{records} records");
+            txn.roll_back();
+            world.assert_sound(&[tree], &[]);
+            return;
+        }
+        let undo = txn.undo.iter().count();
+        assert!(undo <= 2, "{undo} entries for two runs");
+        txn.roll_back();
+        world.assert_sound(&[tree], &[]);
+    }
+    panic!("more than 90 records");
 }

@@ -19,6 +19,7 @@ enum Owned {
     Replace(u16, Vec<u8>, bool),
     Flip(u16, u16, Vec<u8>),
     Truncate(u16, Vec<u8>),
+    LowerFence(Vec<u8>),
     Set(u32, u32),
     Clear(u32, u32),
     Release,
@@ -37,6 +38,7 @@ impl Owned {
             Self::Replace(slot, v, l) => PageOp::Replace { slot: *slot, cell: cell(v, *l) },
             Self::Flip(slot, at, diff) => PageOp::Flip { slot: *slot, at: *at, diff },
             Self::Truncate(keep, upper) => PageOp::Truncate { keep: *keep, upper },
+            Self::LowerFence(lower) => PageOp::LowerFence { lower },
             Self::Set(first, count) => PageOp::SpaceSet { first: *first, count: *count },
             Self::Clear(first, count) => PageOp::SpaceClear { first: *first, count: *count },
             Self::Release => PageOp::Release,
@@ -56,6 +58,7 @@ fn op() -> impl Strategy<Value = Owned> {
         (any::<u16>(), bytes(), any::<bool>()).prop_map(|(s, v, l)| Owned::Replace(s, v, l)),
         (any::<u16>(), any::<u16>(), bytes()).prop_map(|(s, a, d)| Owned::Flip(s, a, d)),
         (any::<u16>(), bytes()).prop_map(|(k, u)| Owned::Truncate(k, u)),
+        bytes().prop_map(Owned::LowerFence),
         (any::<u32>(), any::<u32>()).prop_map(|(f, c)| Owned::Set(f, c)),
         (any::<u32>(), any::<u32>()).prop_map(|(f, c)| Owned::Clear(f, c)),
         Just(Owned::Release),
@@ -72,7 +75,7 @@ fn head<'a>(n: usize, txn: TxnId, tree: Tree, key: &'a [u8], value: &'a [u8]) ->
         UndoOp::FreePages { first: tree.root, count: 16 },
         UndoOp::DropTree { tree },
         UndoOp::KeepTree { tree },
-        UndoOp::EmptyTree { tree, covers: tree.root.0 },
+        UndoOp::EmptyTree { tree, covers: tree.root.0, settled: 1 << 33 },
     ];
     match n {
         0 => Head::System,

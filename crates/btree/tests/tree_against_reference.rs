@@ -1,6 +1,7 @@
 //! Random histories of transactions, with rollbacks and savepoints, against `BTreeMap`.
 
 mod common;
+mod emptied;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -206,6 +207,7 @@ fn run(page_size: usize, frames: usize, steps: &[Step]) {
     assert_eq!(contents, run.committed.clone().into_iter().collect::<Vec<_>>());
     let report = world.assert_sound(&[catalogue, tree], &[]);
     assert_eq!(report.trees[1].records, contents.len() as u64);
+    emptied::assert_dense(&world, tree);
     assert!(world.log.records().iter().all(|body| body.len() <= max_record_bytes(page_size)));
     redone_equals_done(&world, page_size, frames);
 }

@@ -64,7 +64,13 @@ impl Damaged {
 fn a_page_that_nothing_refers_to_is_a_leak() {
     let damaged = Damaged::new();
     damaged.apply(PageId(0), &PageOp::SpaceSet { first: 500, count: 1 });
-    damaged.assert_found(PageId(500), "leaked");
+    let report = || verify(&damaged.world.env, &[damaged.tree], &[], &mut |_, _| {}).expect("verify");
+    damaged.apply(PageId(0), &PageOp::SpaceSet { first: 502, count: 300 });
+    let leaked: Vec<_> = [500].into_iter().chain(502..802).map(PageId).collect();
+    assert_eq!((report().leaked, report().findings), (leaked.clone(), vec![]));
+    let worker = common::worker();
+    azekura_btree::free_leaked(&damaged.world.env, worker, &leaked).expect("frees");
+    assert!(report().is_clean());
 }
 
 #[test]
@@ -211,4 +217,39 @@ fn a_map_that_was_overwritten_is_found() {
     damaged.assert_found(PageId(0), "not a space map");
     assert_eq!(space::map_of(PageId(77), 4096), (PageId(0), 77));
     assert_eq!(damaged.tree.id, TreeId(0));
+}
+
+/// Zeroes in the place of a map are damage, so the next map is made by a record that the last one knows of.
+#[test]
+fn the_map_of_the_next_group_is_made_when_all_others_are_full() {
+    let damaged = Damaged::new();
+    let (world, group) = (&damaged.world, space::group_pages(4096));
+    let is_free = |&bit: &u64| {
+        let map = world.env.pool().fix(PageId(0)).expect("fix").shared();
+        !space::is_used(map.words(), bit as u32)
+    };
+    let free: Vec<u64> = (0..group).filter(is_free).collect();
+    for run in free[..free.len() - 1].chunk_by(|a, b| a + 1 == *b) {
+        damaged.apply(PageId(0), &PageOp::SpaceSet { first: run[0] as u32, count: run.len() as u32 });
+    }
+    let mut txn = world.txn(2);
+    let trees: Vec<Tree> = (10..13).map(|id| txn.create(id)).collect();
+    txn.commit();
+    let roots: Vec<u64> = trees.iter().map(|tree| tree.root.0).collect();
+    assert_eq!(roots, [group - 1, group + 1, group + 2], "the last page, and those behind the next map");
+    let has_next = |map: u64| {
+        let map = world.env.pool().fix(PageId(map)).expect("fix").shared();
+        space::has_next(map.words())
+    };
+    assert!(has_next(0) && !has_next(group));
+    // The new map is found by the check, and where a map is lost nothing is given out.
+    damaged.assert_found(PageId(group + 1), "leaked");
+    let mut guard = world.env.pool().fix(PageId(group)).expect("fix").exclusive();
+    guard.will_change(azekura_base::Lsn(u64::MAX));
+    (0..512).for_each(|word| guard.page_mut().set_word(word, 0));
+    drop(guard);
+    damaged.assert_found(PageId(group), "not a space map");
+    let refused = world.txn(3).with(&mut NoLocks, |env, ctx| Tree::create(env, ctx, TreeId(20)));
+    let told = refused.expect_err("no map").to_string();
+    assert_eq!(told, format!("page {group} is corrupt: not a space map"));
 }

@@ -1,6 +1,6 @@
 //! What can go wrong in the pool.
 
-use azekura_base::{LogFailed, PageId};
+use azekura_base::{LogFailed, Lsn, PageId};
 
 use crate::store::StoreError;
 
@@ -30,6 +30,18 @@ pub enum FixError {
     /// The page could not be read, or is damaged.
     #[error(transparent)]
     Read(StoreError),
+    /// The page has an LSN that the log never gave to a durable record: the page file is of a later time than
+    /// the log. Restore all files from one moment.
+    #[error(
+        "page {page_id} is of another time than the log: its LSN is {lsn}, and the log has no such record; \
+         restore all files from one moment"
+    )]
+    Foreign {
+        /// The page wanted.
+        page_id: PageId,
+        /// Its LSN.
+        lsn: Lsn,
+    },
     /// A dirty page that had to leave could not be written; it is still in the pool.
     #[error("write back page {page_id} to make room: {source}")]
     WriteBack {

@@ -34,7 +34,7 @@
 //!
 //! The page word packs which page the frame holds (bits 25..64) and which buffer has its words (0..25; all
 //! ones: none), so that both are seen at once. Of a frame in the free list it has the next one of the list in
-//! the buffer's place.
+//! the page's place; the frame keeps its buffer there.
 //!
 //! A header takes half a cache line. Which frames share one is chosen so that pages that come after each
 //! other, as a tree's upper pages do, do not ([`nth_frame`]): a fix of one would take the line from who peeks
@@ -337,13 +337,22 @@ impl Frame {
 
     /// What [`Self::set_below`] stored last, or something else if the frame is not in the free list by now.
     pub(crate) fn below(&self) -> u32 {
-        self.held().buffer
+        self.held().page_id.0 as u32 // 25 bits, see `set_below`
     }
 
-    /// In the free list: which one follows. The caller owns the frame.
+    /// In the free list: which one follows. The caller owns the frame. The place of the page id serves: no
+    /// page table entry leads here, and a thread with a stale entry finds the frame evicted, whatever page it
+    /// names.
     pub(crate) fn set_below(&self, below: u32) {
+        let buffer = Held::of(self.page.load(Relaxed)).buffer; // FRAME-1: only the owner changes it
+        let page_id = PageId(below.into());
+        self.page.store(Held { page_id, buffer }.word(), Relaxed); // FRAME-1; the list publishes it
+    }
+
+    /// Gives an evicted frame its buffer back before it goes into the free list.
+    pub(crate) fn keep_buffer(&self, _owner: &Evicted, buffer: u32) {
         let page_id = self.page_id();
-        self.page.store(Held { page_id, buffer: below }.word(), Relaxed); // FRAME-1; the list publishes it
+        self.page.store(Held { page_id, buffer }.word(), Relaxed); // FRAME-1; the list publishes it
     }
 
     /// Asks to be the one who reads the page in. Relaxed: content is handed over by `install`, not by this.

@@ -38,6 +38,17 @@ impl FreeFrames {
         self.0.try_pop(&headers).map(|turn| Evicted { frame: headers.frame(turn) })
     }
 
+    /// As [`Self::pop`], but tries again if another thread was faster: `None` means that there is none.
+    pub(crate) fn pop_any(&self, frames: &[Frame]) -> Option<Evicted> {
+        let headers = Headers(frames);
+        self.0.pop(&headers).map(|turn| Evicted { frame: headers.frame(turn) })
+    }
+
+    /// Frames in the list, about.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whoever wants the frame may have it.
     pub(crate) fn push(&self, owner: Evicted, frames: &[Frame]) {
         self.0.push(turn_of(owner.frame, frames.len()) as u32, &Headers(frames));

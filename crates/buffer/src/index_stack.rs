@@ -10,6 +10,12 @@ use azekura_base::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
 };
 
+// Nothing depends on the count, so no model needs to switch threads at it.
+#[cfg(not(loom))]
+use azekura_base::sync::atomic::AtomicU32 as Count;
+#[cfg(loom)]
+use std::sync::atomic::AtomicU32 as Count;
+
 use crate::count::shared_rmw;
 
 /// Where it is noted which number is below another: 25 bits. Relaxed; the stack's head orders it.
@@ -26,6 +32,8 @@ pub(crate) struct IndexStack {
     /// Numbers from here on were never pushed nor popped.
     fresh: AtomicU32,
     bound: u32,
+    /// Numbers pushed and not popped, about: relaxed, and counted after the fact.
+    pushed: Count,
 }
 
 /// What came of one attempt.
@@ -41,7 +49,7 @@ const NUMBER: u64 = TAG_ONE - 1;
 impl IndexStack {
     /// A stack of all numbers below `bound`, which come in their order.
     pub(crate) fn new(bound: usize) -> Self {
-        Self { head: AtomicU64::new(0), fresh: AtomicU32::new(0), bound: bound as u32 }
+        Self { head: AtomicU64::new(0), fresh: AtomicU32::new(0), bound: bound as u32, pushed: Count::new(0) }
     }
 
     /// Puts a number on top; it must not be in the stack.
@@ -53,7 +61,10 @@ impl IndexStack {
             shared_rmw();
             // Release part: the note above, and whatever the number stands for, become visible to the popper.
             match self.head.compare_exchange_weak(head, new, AcqRel, Relaxed) {
-                Ok(_) => return,
+                Ok(_) => {
+                    self.pushed.fetch_add(1, Relaxed); // a count, see the field
+                    return;
+                }
                 Err(now) => head = now,
             }
         }
@@ -89,7 +100,18 @@ impl IndexStack {
         let new = ((head & !NUMBER).wrapping_add(TAG_ONE)) | u64::from(below);
         shared_rmw();
         let popped = self.head.compare_exchange(head, new, AcqRel, Relaxed);
-        popped.map_or(Popped::Overtaken, |_| Popped::Number(number))
+        if popped.is_err() {
+            return Popped::Overtaken;
+        }
+        self.pushed.fetch_sub(1, Relaxed); // a count, see the field
+        Popped::Number(number)
+    }
+
+    /// Numbers that can be popped now, about.
+    pub(crate) fn len(&self) -> usize {
+        // Relaxed: counts. The difference of two of them may be below zero for a moment.
+        let pushed = self.pushed.load(Relaxed).cast_signed().max(0) as usize;
+        pushed + self.bound.saturating_sub(self.fresh.load(Relaxed)) as usize
     }
 
     fn take_fresh(&self) -> Option<u32> {

@@ -32,6 +32,7 @@
 //! | [`policy`] | which page leaves: the clock sweep (Fig. 5) and its hands; two rings and a sketch |
 //! | [`guard`] | fixed, latched, peeked-at pages |
 //! | `write_back`, [`cleaner`], `dirty_map` | dirty pages to the store, ahead of the hand; which frames these are |
+//! | `supply`, `write_queue` | misses that wait for free frames; batches written by several threads at once |
 //! | [`store`], [`page_file`] | where pages live: the trait, memory, a file with a double-write area |
 //! | [`stats`], [`count`] | counts |
 //! | `memory`, `free_frames`, `index_stack` | the words of all pages; free frames, spare buffers: stacks |
@@ -62,7 +63,9 @@ mod stall;
 mod stall_tests;
 pub mod stats;
 pub mod store;
+mod supply;
 mod write_back;
+mod write_queue;
 
 pub use cleaner::Cleaner;
 pub use error::{FixError, PoolError, WriteError};

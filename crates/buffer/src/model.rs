@@ -1,15 +1,17 @@
 //! The parts of the pool by themselves, for the models in `tests/loom_*.rs`. Each call begins with a place to
 //! switch.
 
-use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use azekura_base::{Lsn, PageId};
 use azekura_latch::{HybridLatch, Version};
 
+use crate::cleaner::CleanerBell;
 use crate::dirty_map::DirtyMap;
 use crate::frame::{self, Evicted, Frame, FrameId, Look};
 use crate::page_table::{Inserted, Owners, PageTable};
-use crate::policy::Sweep;
 use crate::policy::two_rings::TwoRings;
+use crate::policy::{Search, Sweep};
+use crate::supply::FrameSupply;
 
 pub use crate::stall::step;
 
@@ -165,7 +167,9 @@ impl ModelRings {
     /// A miss: evicts somebody, and puts `page` there. Whether a frame was found.
     pub fn miss(&self, page: u64) -> bool {
         step();
-        let Sweep::Victim { frame, swap } = self.rings.sweep(&self.frames, &mut 0) else { return false };
+        let Sweep::Victim { frame, swap } = self.rings.sweep(&self.frames, &mut Search::full()) else {
+            return false;
+        };
         step();
         let victim = &self.frames[frame.0 as usize];
         victim.close();
@@ -185,6 +189,68 @@ impl ModelRings {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.rings.is_permutation()
+    }
+}
+
+/// Misses that wait for frames, and the cleaner that frees them.
+#[derive(Debug, Default)]
+pub struct ModelSupply {
+    supply: FrameSupply,
+    bell: CleanerBell,
+    /// Free frames.
+    free: AtomicU64,
+}
+
+impl ModelSupply {
+    fn take(&self) -> bool {
+        // Acquire and Release as the head of the free list.
+        let mut free = self.free.load(Acquire);
+        while free > 0 {
+            match self.free.compare_exchange(free, free - 1, AcqRel, Acquire) {
+                Ok(_) => return true,
+                Err(now) => free = now,
+            }
+        }
+        false
+    }
+
+    /// A miss that finds no victim. Returns `false` if the cleaner ended first.
+    pub fn miss(&self) -> bool {
+        while self.supply.has_cleaner() {
+            if self.take() {
+                return true;
+            }
+            let registration = self.supply.register();
+            if self.take() {
+                return true;
+            }
+            self.bell.call();
+            if !self.supply.wait(registration) {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// The cleaner: each round frees one frame if a miss waits.
+    pub fn clean(&self) {
+        self.bell.serve(&self.supply, || {
+            if self.supply.is_awaited() {
+                self.free.fetch_add(1, AcqRel);
+                step();
+                self.supply.notify();
+            }
+        });
+    }
+
+    /// A cleaner serves from now on.
+    pub fn begin(&self) {
+        self.supply.begin();
+    }
+
+    /// Stops the cleaner.
+    pub fn stop(&self) {
+        self.bell.stop();
     }
 }
 

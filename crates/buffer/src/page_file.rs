@@ -10,8 +10,15 @@
 //! 2. into its places in the page file, neighbours in one write, not durable yet;
 //! 3. and the slot rests until a sync of the page file has covered step 2.
 //!
-//! After a crash, *repair* looks at the place of every page of which the area has a copy, and puts the newest
-//! copy into a place whose bytes are not intact.
+//! After a crash, *repair* looks at the place of every page of which the area has a copy that may be needed,
+//! and puts the newest copy into a place that is not intact, or cannot be read. Slots are used again and
+//! again, so the area is full of old copies: each batch has a sequence number, a checkpoint keeps the number
+//! up to which its sync covered all batches ([`PageStore::sync_for_checkpoint`]), and a copy counts only
+//! above that. A page that is damaged later has no copy that counts, and reads as an error.
+//!
+//! The file begins with a head of one page (`head`): the store's id, and the number up to which all batches
+//! are in their places, written before the checkpoint's sync. A page file whose number is below the
+//! checkpoint's is of an earlier time, and refused. Page *n* follows at (*n* + 1) × page size.
 //!
 //! - **DW-1** A slot has one user at a time, who owns an `OwnedSlot`.
 //! - **DW-2** The places of a batch are written only after the write of its slot returned, durable.
@@ -26,6 +33,11 @@
 //! - **DW-7** After the first failed write or sync no batch gets a slot, and no sync is tried (W10): what may
 //!   have been lost keeps its copies. Only a file that cannot *grow* for want of space is no failure: nothing
 //!   was in doubt (compare W11).
+//! - **DW-8** A copy counts only if its batch is above `covered`, the number that the last checkpoint got
+//!   from [`PageStore::sync_for_checkpoint`]. Such a copy has every change with an LSN below the checkpoint's
+//!   redo LSN, because that was chosen before: so redo brings any of them to the page's newest state.
+//! - **DW-9** The area is redundant. Slots that cannot be read hold nothing; an area whose head is lost is
+//!   made anew after the repair. Sequence numbers go on far above those that were not seen (DW-5).
 //!
 //! Why a page is never torn for ever. Let its place be damaged after a crash. Some write to it was under way,
 //! or not covered by a successful sync; let *w* be the last such write. When *w* began, its copy was durable
@@ -35,9 +47,13 @@
 //! least as new as the last image that a sync covered. If the crash comes during the repair, nothing in the
 //! area has changed (DW-6), and the next repair does the same.
 //!
-//! Restarting in the same kernel after a *failed sync* has a trap of its own: the page cache shows the bytes,
-//! calls them clean and never writes them. All uncovered batches have their copies in the area, so repair
-//! also writes once more what it finds intact in the places of these pages; its sync then means something.
+//! A sync means the same for buffered pages and for direct ones: each write that returned before it is on the
+//! device. The kernel writes buffered pages when it likes, and reports a write that failed once per open
+//! file, to the next sync. There is one open file for all pages, and one sync of it at a time; a failed one
+//! is the store's end (DW-7). Restarting in the same kernel after a *failed sync* has a trap of its own: the
+//! page cache shows the bytes, calls them clean and never writes them. All uncovered batches have their
+//! copies in the area, so repair also writes once more what it finds intact in the places of these pages; its
+//! sync then means something.
 //!
 //! *Fresh* pages (of a bulk load, say) are those whose place holds nothing that anybody will ask for: until
 //! the next sync a crash may tear them, and their writer does not refer to them before. They are written in
@@ -47,19 +63,23 @@
 //! The page file grows by written zeroes, so that a page write neither allocates nor runs out of space.
 //! Nothing needs these zeroes: bytes beyond the end of the file, whole pages or parts of one, count as
 //! zeroes, and a crash that takes them back takes nothing that a sync had promised. So the length need not be
-//! a multiple of the page size.
+//! a multiple of the page size. A page of zeroes is no page: reading it is an error.
 //!
 //! | module | noun |
 //! |---|---|
 //! | `area` | bytes of the double-write area |
 //! | `handle` | the descriptor of a slot |
-//! | `ledger` | who owns which slot, what a sync has covered, the first failure |
+//! | `head` | bytes of the page file's head |
+//! | `ledger` | the owners of the slots, what a sync has covered, the first failure |
+//! | `open` | making and opening both files |
 //! | `repair` | what happens after opening |
 //! | `room` | space on the disk for batches to come |
 
 mod area;
 mod handle;
+mod head;
 mod ledger;
+mod open;
 mod repair;
 mod room;
 
@@ -71,14 +91,15 @@ use azekura_base::page::PageWord;
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::AtomicBool;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use azekura_base::{PageBuf, PageId, PageWords, page};
-use azekura_io::{File, Fs, OpenOptions, create_dir_all_durable};
+use azekura_base::{PageBuf, PageId, PageWords};
+use azekura_io::{File, Fs, OpenOptions};
 
 pub use self::area::AreaShape;
 use self::area::{Area, HEAD_BYTES, SlotHead};
-use self::handle::SlotHandle;
+use self::head::Head;
 use self::ledger::{Ledger, OwnedSlot, Taken};
 use self::room::is_full;
+pub use self::open::Identity;
 use crate::store::{PageStore, StoreError, read_and_copy, seal_batch, stored_checksum, verify};
 
 /// The file grows by its own length, but not by less,
@@ -92,7 +113,7 @@ const MOST_ZEROES: u64 = 64 << 20;
 /// ```
 /// use azekura_base::{PageBuf, PageId};
 /// use azekura_buffer::page_file::PageFile;
-/// use azekura_buffer::store::PageStore;
+/// use azekura_buffer::store::{PageStore, StoreError};
 /// use azekura_io::FaultFs;
 /// use std::{path::Path, sync::Arc};
 ///
@@ -106,14 +127,22 @@ const MOST_ZEROES: u64 = 64 << 20;
 /// let after = disk.crash(1); // power loss
 /// let file = PageFile::open(Arc::new(after), dir, 4096)?;
 /// file.repair()?;
-/// file.read_page(PageId(3), &mut page)?; // old (zeroes) or new, never torn
-/// assert!(page.iter().all(|&b| b == 0) || page[8] == 3);
-/// # Ok::<(), azekura_buffer::store::StoreError>(())
+/// match file.read_page(PageId(3), &mut page) {
+///     Ok(()) => assert_eq!(page[8], 3),
+///     Err(error) => assert!(matches!(error, StoreError::Unwritten { .. })), // never torn
+/// }
+/// # Ok::<(), StoreError>(())
 /// ```
 #[derive(Debug)]
 pub struct PageFile {
     pages: Place,
+    /// As it is on disk, or will be: under the lock it is written.
+    head: Mutex<Head>,
     area: Area,
+    /// Whether the area is to be made anew after the repair (DW-9).
+    is_area_lost: bool,
+    /// Copies of batches up to this number do not count (DW-8).
+    covered: u64,
     /// One handle for each slot, so that the kernel reports a lost write to the one who made it.
     slots: Vec<Place>,
     /// Bytes of the area that are there; changed under `growing` only.
@@ -128,6 +157,19 @@ pub struct PageFile {
     repairing: Mutex<()>,
 }
 
+/// The way of the pages to and from their places. The double-write area is always direct where the file
+/// system can.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageAccess {
+    /// Through the system's page cache: a miss for a page that is there costs a copy and no read of the
+    /// device, and the kernel writes the pages of many batches together.
+    #[default]
+    Buffered,
+    /// Past the system's page cache (`O_DIRECT`), where the file system can: the memory for pages is what the
+    /// pool has, and no more.
+    Direct,
+}
+
 /// An open file and its name.
 #[derive(Clone, Debug)]
 struct Place {
@@ -136,10 +178,11 @@ struct Place {
 }
 
 impl Place {
-    /// Opens a file, direct where that is to be had for memory aligned as [`PageBuf`] is.
-    fn open(fs: &dyn Fs, path: &Path, create: bool) -> Result<Self, StoreError> {
+    /// Opens a file; direct, if asked to be, where that is to be had for memory aligned as [`PageBuf`] is.
+    fn open(fs: &dyn Fs, path: &Path, create: bool, access: PageAccess) -> Result<Self, StoreError> {
         let options = OpenOptions::new().create(create);
-        let mut file = fs.open(path, options.direct(true)).map_err(error("open", path, None, 0))?;
+        let direct = options.direct(access == PageAccess::Direct);
+        let mut file = fs.open(path, direct).map_err(error("open", path, None, 0))?;
         if file.alignment() > HEAD_BYTES {
             file = fs.open(path, options).map_err(error("open", path, None, 0))?;
         }
@@ -189,108 +232,23 @@ fn error(
     move |source| StoreError::Io { action, path: Arc::clone(&path), page, offset, source: Arc::new(source) }
 }
 
-/// Making and opening.
 impl PageFile {
     /// Name of the page file in its directory.
     pub const NAME: &str = "pages";
     /// Name of the double-write area in its directory.
     pub const DOUBLE_WRITE_NAME: &str = "dw";
 
-    /// Makes both files, durably with their names, and the directory if it is missing. May be repeated: an
-    /// area that was made is left as it is.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Io`]; or [`StoreError::Refused`] if there is an area for another page size, or
-    /// `page_size` is none.
-    pub fn create(fs: Arc<dyn Fs>, dir: &Path, page_size: usize) -> Result<(), StoreError> {
-        Self::create_with(fs, dir, page_size, AreaShape::for_page_size(page_size))
-    }
-
-    /// As [`PageFile::create`], with a double-write area of another shape; what is not possible becomes the
-    /// nearest that is. The area remembers its shape.
-    ///
-    /// # Errors
-    ///
-    /// As [`PageFile::create`].
-    pub fn create_with(
-        fs: Arc<dyn Fs>,
-        dir: &Path,
-        page_size: usize,
-        shape: AreaShape,
-    ) -> Result<(), StoreError> {
-        check_page_size(page_size, dir)?;
-        create_dir_all_durable(&*fs, dir).map_err(error("create directory", dir, None, 0))?;
-        let area = Area { shape: shape.made_possible(), page_size };
-        let place = Place::open(&*fs, &dir.join(Self::DOUBLE_WRITE_NAME), true)?;
-        match read_area(&place, page_size) {
-            Err(StoreError::Refused { what: "page size", found, expected, .. }) => {
-                return Err(refused(&place.path, ("page size", found, expected)));
-            }
-            Err(StoreError::Refused { .. }) => make_area(&place, area)?,
-            made => drop(made?),
-        }
-        place.sync()?;
-        Place::open(&*fs, &dir.join(Self::NAME), true)?.sync()?;
-        fs.sync_dir(dir).map_err(error("sync directory", dir, None, 0))
-    }
-
-    /// Makes both files anew, with these pages, sealed and in order from page 0 on. The pages are durable
-    /// when it returns, the names and the area are not: its first growth syncs it.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Io`]; or [`StoreError::Refused`] if `page_size` is none.
-    pub fn create_unnamed(
-        fs: Arc<dyn Fs>,
-        dir: &Path,
-        page_size: usize,
-        pages: &PageBuf,
-    ) -> Result<(), StoreError> {
-        check_page_size(page_size, dir)?;
-        let area = Area { shape: AreaShape::for_page_size(page_size), page_size };
-        let place = Place::open(&*fs, &dir.join(Self::DOUBLE_WRITE_NAME), true)?;
-        let made = place.file.set_len(0).and_then(|()| place.file.write_at(0, &area.head()));
-        made.map_err(place.error("write the head of", None, 0))?;
-        let place = Place::open(&*fs, &dir.join(Self::NAME), true)?;
-        let made = place.file.set_len(0).and_then(|()| place.file.write_at(0, pages));
-        made.map_err(place.error("write the first pages of", Some(PageId(0)), 0))?;
-        place.sync()
-    }
-
-    /// Opens both files, direct where the file system can. Costs one read; the [`PageFile::repair`] is due
-    /// next.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Io`], with `NotFound` if a file is missing; [`StoreError::Refused`] if the area is
-    /// damaged or for another page size.
-    pub fn open(fs: Arc<dyn Fs>, dir: &Path, page_size: usize) -> Result<Self, StoreError> {
-        check_page_size(page_size, dir)?;
-        let path = dir.join(Self::DOUBLE_WRITE_NAME);
-        let place = Place::open(&*fs, &path, false)?;
-        let area = read_area(&place, page_size)?;
-        let area_len = AtomicU64::new(place.len()?);
-        let slots = SlotHandle::places(&fs, place, area.shape.slots as usize);
-        let pages = Place::open(&*fs, &dir.join(Self::NAME), false)?;
-        let len = pages.len()?.next_multiple_of(page_size as u64);
-        Ok(Self {
-            pages,
-            area,
-            slots,
-            area_len,
-            ledger: Ledger::new(area.shape.slots as usize),
-            has_failed: AtomicBool::new(false),
-            len: AtomicU64::new(len),
-            growing: Mutex::new(()),
-            repairing: Mutex::new(()),
-        })
-    }
-
-    /// How many pages the page file has room for; pages beyond read as zeroes.
+    /// The number of pages that the page file has room for; pages beyond were never written.
     #[must_use]
     pub fn page_count(&self) -> u64 {
-        self.len.load(Acquire) / self.area.page_size as u64
+        // Acquire: as in `read_unverified`.
+        (self.len.load(Acquire) / self.area.page_size as u64).saturating_sub(1)
+    }
+
+    /// All batches of page writes up to this number are in their places, by what the file's head says.
+    #[must_use]
+    pub fn settled(&self) -> u64 {
+        self.head.lock().settled
     }
 
     /// Page size in bytes.
@@ -298,29 +256,6 @@ impl PageFile {
     pub const fn page_size(&self) -> usize {
         self.area.page_size
     }
-}
-
-fn check_page_size(page_size: usize, dir: &Path) -> Result<(), StoreError> {
-    if page::is_page_size(page_size) {
-        return Ok(());
-    }
-    let nearest = page_size.clamp(page::MIN_PAGE_SIZE, page::MAX_PAGE_SIZE).next_power_of_two();
-    Err(refused(dir, ("page size", page_size as u64, nearest as u64)))
-}
-
-fn refused(path: &Path, (what, found, expected): area::Misfit) -> StoreError {
-    StoreError::Refused { path: path.into(), what, found, expected }
-}
-
-/// Writes the head; the slots come with their first use.
-fn make_area(place: &Place, area: Area) -> Result<(), StoreError> {
-    place.file.write_at_sync(0, &area.head()).map_err(place.error("write the head of", None, 0))
-}
-
-fn read_area(place: &Place, page_size: usize) -> Result<Area, StoreError> {
-    let mut head = PageBuf::zeroed(HEAD_BYTES);
-    place.read(0, &mut head, None)?;
-    Area::from_head(&head, page_size).map_err(|misfit| refused(&place.path, misfit))
 }
 
 impl PageStore for PageFile {
@@ -340,12 +275,12 @@ impl PageStore for PageFile {
         let there = there.unwrap_or(usize::MAX).min(out.len());
         let (there, beyond) = out.split_at_mut(there);
         beyond.fill(0);
-        if there.is_empty() {
-            return Ok(());
+        if !there.is_empty() {
+            self.pages.read(offset, there, Some(first))?;
         }
-        self.pages.read(offset, there, Some(first))?;
-        (first.0..).zip(there.chunks_exact(page_size)).try_for_each(|(id, page)| {
-            verify(PageId(id), page, &self.pages.path, self.offset(PageId(id)).unwrap_or(u64::MAX))
+        out.chunks_exact(page_size).enumerate().try_for_each(|(nth, page)| {
+            let id = PageId(first.0.saturating_add(nth as u64));
+            verify(id, page, &self.pages.path, self.offset(id).unwrap_or(u64::MAX))
         })
     }
 
@@ -394,20 +329,23 @@ impl PageStore for PageFile {
     fn write_fresh(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
         let order = seal_batch(batch, self.area.page_size);
         self.repair()?;
-        self.ledger.check()?;
-        for run in order.chunk_by(|&a, &b| batch[a].0.0 + 1 == batch[b].0.0) {
-            let mut bytes = PageBuf::zeroed(run.len() * self.area.page_size);
-            for (place, &index) in bytes.chunks_exact_mut(self.area.page_size).zip(run) {
-                place.copy_from_slice(&batch[index].1);
-            }
-            self.write_fresh_run(batch[run[0]].0, &bytes)?;
-        }
-        self.ledger.finish_without_slot();
-        Ok(())
+        let sequence = self.ledger.begin_without_slot()?;
+        let written = self.write_fresh_runs(batch, &order);
+        self.ledger.finish_without_slot(sequence);
+        written
     }
 
     fn sync(&self) -> Result<(), StoreError> {
         self.cover(self.ledger.finished())
+    }
+
+    fn sync_for_checkpoint(&self) -> Result<u64, StoreError> {
+        self.repair()?;
+        let last = self.ledger.last_begun();
+        self.ledger.settle(last)?;
+        self.write_settled(last)?;
+        self.cover(self.ledger.finished())?;
+        Ok(last)
     }
 
     fn make_room(&self, id: PageId) -> Result<(), StoreError> {
@@ -421,10 +359,38 @@ impl PageStore for PageFile {
 
 /// Steps.
 impl PageFile {
-    /// Where a page is; `None` if no file is that long.
+    /// The pages of a batch in the order of their ids, neighbours in one write.
+    fn write_fresh_runs(&self, batch: &[(PageId, PageBuf)], order: &[usize]) -> Result<(), StoreError> {
+        for run in order.chunk_by(|&a, &b| batch[a].0.0 + 1 == batch[b].0.0) {
+            let mut bytes = PageBuf::zeroed(run.len() * self.area.page_size);
+            for (place, &index) in bytes.chunks_exact_mut(self.area.page_size).zip(run) {
+                place.copy_from_slice(&batch[index].1);
+            }
+            self.write_fresh_run(batch[run[0]].0, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Says in the head that all batches up to `last` are in their places, which they are. A copy of the file
+    /// that is read from its beginning, and has this head, so has all their pages, or newer ones.
+    fn write_settled(&self, last: u64) -> Result<(), StoreError> {
+        let mut head = self.head.lock();
+        if head.settled >= last {
+            return Ok(());
+        }
+        let next = Head { settled: last, ..*head };
+        let written = self.pages.file.write_at(0, &next.to_bytes());
+        written.map_err(|e| self.fail(self.pages.error("write the head of", None, 0)(e)))?;
+        *head = next;
+        self.ledger.wrote();
+        Ok(())
+    }
+
+    /// Where a page is, behind the head; `None` if no file is that long.
     fn offset(&self, id: PageId) -> Option<u64> {
-        let (at, size) = (id.0, self.area.page_size as u64);
-        at.checked_mul(size).filter(|offset| offset.checked_add(size).is_some())
+        let size = self.area.page_size as u64;
+        let offset = id.0.checked_add(1)?.checked_mul(size)?;
+        offset.checked_add(size).map(|_| offset)
     }
 
     /// Reads the bytes in a page's place, whatever they are; returns where that is.
@@ -506,7 +472,7 @@ impl PageFile {
             slot.buffer[at..at + page.len()].copy_from_slice(page);
             head.pages.push((*id, stored_checksum(page)));
         }
-        head.write_to(&mut slot.buffer);
+        head.write_to(&mut slot.buffer, self.area.database_id);
         head
     }
 
@@ -581,7 +547,8 @@ impl PageFile {
             return Ok(());
         }
         self.ledger.check()?;
-        let target = end.max(len + len.clamp(LEAST_GROWTH, MOST_GROWTH));
+        let pages_len = len.saturating_sub(self.area.page_size as u64);
+        let target = end.max(len + pages_len.clamp(LEAST_GROWTH, MOST_GROWTH));
         let from = len.max(end.saturating_sub(MOST_ZEROES));
         if let Err(error) = self.pages.file.write_zeroes(from, target.saturating_sub(from)) {
             return Err(self.unless_full(self.pages.error("make room for", Some(id), from)(error)));

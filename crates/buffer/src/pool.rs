@@ -4,8 +4,8 @@
 //! lock.
 //!
 //! **Miss.**
-//! 1. Take a frame never used, or a victim: clean and unpinned when the CAS took it, so disk has what it had
-//!    (G3).
+//! 1. Take a free frame, or a victim: clean and unpinned when the CAS took it, so disk has what it had (G3).
+//!    If a bounded search finds none, sleep until the cleaner has freed some (see `supply`).
 //! 2. See the victim's page out: close the frame to optimistic readers, remove its mapping, leave. Whoever
 //!    wants that page meanwhile does the same; the last one out owns the frame, the others look for another.
 //! 3. Publish the frame for the new page, pinned by us, without content; then put its mapping into the table.
@@ -54,6 +54,8 @@ use crate::policy::{Policy, Replacement};
 use crate::stall::sync_point;
 use crate::stats::Counters;
 use crate::store::PageStore;
+use crate::supply::FrameSupply;
+use crate::write_queue::WriteQueue;
 
 pub(crate) use self::page_in::{Filling, Fixed};
 use self::patience::Patience;
@@ -99,6 +101,8 @@ pub struct BufferPool {
     pub(crate) bell: CleanerBell,
     pub(crate) dirty_frames: StripedCounter,
     pub(crate) dirty: DirtyMap,
+    pub(crate) supply: FrameSupply,
+    pub(crate) write_queue: WriteQueue,
 }
 
 impl std::fmt::Debug for BufferPool {
@@ -146,6 +150,8 @@ impl BufferPool {
             bell: CleanerBell::default(),
             dirty_frames: StripedCounter::new(),
             dirty: DirtyMap::new(frames),
+            supply: FrameSupply::default(),
+            write_queue: WriteQueue::default(),
         })
     }
 

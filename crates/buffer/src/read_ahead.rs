@@ -80,6 +80,9 @@ impl BufferPool {
         if self.store.read_words(run[0].guard.page_id(), &words).is_err() {
             return 0;
         }
+        if run.iter().zip(&words).any(|(page, words)| self.check_lsn(page.guard.page_id(), *words).is_err()) {
+            return 0;
+        }
         sync_point!("filled buffers ahead");
         run.iter_mut().map(|claimed| usize::from(claimed.filling.install())).sum()
     }

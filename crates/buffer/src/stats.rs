@@ -10,7 +10,11 @@ pub(crate) struct Counters {
     pub(crate) duplicate_reads: StripedCounter,
     pub(crate) evictions: StripedCounter,
     pub(crate) pages_written: StripedCounter,
+    pub(crate) pages_cleaned: StripedCounter,
     pub(crate) foreground_writes: StripedCounter,
+    pub(crate) cleaner_looks: StripedCounter,
+    pub(crate) long_searches: StripedCounter,
+    pub(crate) waits_for_frames: StripedCounter,
 }
 
 /// Counts since the pool was made. Hits are not counted: that would cost each of them more than all the rest.
@@ -33,8 +37,16 @@ pub struct PoolStats {
     pub evictions: u64,
     /// Page images written.
     pub pages_written: u64,
+    /// Pages that a write left clean: less than the images written by those of pages changed meanwhile.
+    pub pages_cleaned: u64,
     /// Of these, images that a miss had to write because nothing clean was cold.
     pub foreground_writes: u64,
+    /// Frames that the cleaner looked at to free frames for misses.
+    pub cleaner_looks: u64,
+    /// Misses that looked at more than 64 frames before they had one.
+    pub long_searches: u64,
+    /// Times that a miss slept until the cleaner freed frames.
+    pub waits_for_frames: u64,
 }
 
 impl BufferPool {
@@ -51,7 +63,11 @@ impl BufferPool {
             duplicate_reads: counters.duplicate_reads.sum(),
             evictions: counters.evictions.sum(),
             pages_written: counters.pages_written.sum(),
+            pages_cleaned: counters.pages_cleaned.sum(),
             foreground_writes: counters.foreground_writes.sum(),
+            cleaner_looks: counters.cleaner_looks.sum(),
+            long_searches: counters.long_searches.sum(),
+            waits_for_frames: counters.waits_for_frames.sum(),
         }
     }
 }

@@ -23,13 +23,15 @@ pub(crate) use self::seal::{seal_batch, stored_checksum, verify};
 /// Pages by number. All calls block; any thread may call, but nobody reads or writes a page while another
 /// thread writes that page: whoever calls excludes that.
 pub trait PageStore: Send + Sync + fmt::Debug {
-    /// Reads a page into `out`, which is one page long. A page that was never written, or lies beyond the end
-    /// of the store, reads as zeroes. What `out` holds after an error is unspecified.
+    /// Reads a page into `out`, which is one page long. What `out` holds after an error is unspecified.
     ///
     /// # Errors
     ///
     /// - [`StoreError::Io`]: the device failed; a later call tries anew.
     /// - [`StoreError::Corrupt`]: the bytes are not this page's.
+    /// - [`StoreError::Unwritten`]: the page holds zeroes only, or lies beyond the end of the store. A page
+    ///   that was written is not like that, so for a page in use this is damage. [`MemStore`] reads zeroes
+    ///   instead.
     ///
     /// # Panics
     ///
@@ -116,7 +118,18 @@ pub trait PageStore: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Where the page's image stands now: writing the page moves it. `None`, and no cost, if the store has no
+    /// As [`PageStore::sync`], for a checkpoint: covers the page writes that are under way, too. Returns a
+    /// number that goes into the checkpoint and is given back when the store is opened again. Choose the LSN
+    /// from which redo starts before this call.
+    ///
+    /// # Errors
+    ///
+    /// As [`PageStore::sync`].
+    fn sync_for_checkpoint(&self) -> Result<u64, StoreError> {
+        self.sync().map(|()| 0)
+    }
+
+    /// A stamp of the page's image: writing the page moves it. `None`, and no cost, if the store has no
     /// use for pages that leave the pool; then [`PageStore::evicted`] is not called.
     fn stamp(&self, id: PageId) -> Option<u64> {
         let _ = id;
@@ -132,7 +145,7 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     }
 }
 
-/// What [`PageStore::read_words`] does by default, for a store that does better for some reads only.
+/// The default of [`PageStore::read_words`], for a store that does better for some reads only.
 ///
 /// # Errors
 ///
@@ -172,13 +185,13 @@ pub fn read_and_copy<S: PageStore + ?Sized>(
 pub enum StoreError {
     /// The device failed.
     Io {
-        /// What was being done.
+        /// The call that failed.
         action: &'static str,
         /// To which file or directory.
         path: Arc<Path>,
         /// For which page, or the first of several; none if it was for no page.
         page: Option<PageId>,
-        /// Where in the file, in bytes.
+        /// The offset in the file, in bytes.
         offset: u64,
         /// The operating system's reason.
         source: Arc<io::Error>,
@@ -190,7 +203,7 @@ pub enum StoreError {
         page: PageId,
         /// The file.
         path: Arc<Path>,
-        /// Where in the file, in bytes.
+        /// The offset in the file, in bytes.
         offset: u64,
         /// The checksum that the page says it has.
         found_checksum: u32,
@@ -199,15 +212,35 @@ pub enum StoreError {
         /// The page that the header says it is.
         found_page: PageId,
     },
+    /// The page holds zeroes only, or lies beyond the end of the file: it was never written, or the device
+    /// lost it, and there is no copy. Restore a backup.
+    Unwritten {
+        /// The page.
+        page: PageId,
+        /// The file.
+        path: Arc<Path>,
+        /// The offset in the file, in bytes.
+        offset: u64,
+    },
+    /// The page file is older than the checkpoint: it lacks page writes that the checkpoint relies on.
+    /// Restore all files from one moment.
+    Stale {
+        /// The file.
+        path: Arc<Path>,
+        /// The last batch of page writes that the file is known to hold.
+        found: u64,
+        /// The last batch that the checkpoint relies on.
+        expected: u64,
+    },
     /// A file is not what it has to be for this store; nothing was changed. Open it with the right settings.
     Refused {
         /// The file.
         path: Arc<Path>,
         /// The property that does not fit.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         found: u64,
-        /// What it has to be.
+        /// The value that it has to have.
         expected: u64,
     },
     /// A write or a sync failed before; the store takes no more of either. Reads go on. Reopen the store.
@@ -239,8 +272,20 @@ impl fmt::Display for StoreError {
             }
             Self::Corrupt { page, path, offset, found_checksum, expected_checksum, found_page } => write!(
                 f,
-                "page {page} at offset {offset} of {} is damaged: checksum {found_checksum:#010x} for bytes whose \
-                 checksum is {expected_checksum:#010x}, page id {found_page}",
+                "page {page} at offset {offset} of {} is damaged: checksum {found_checksum:#010x} for bytes with \
+                 checksum {expected_checksum:#010x}, page id {found_page}",
+                path.display()
+            ),
+            Self::Unwritten { page, path, offset } => write!(
+                f,
+                "page {page} at offset {offset} of {} is damaged: it holds zeroes only, as if it had never \
+                 been written",
+                path.display()
+            ),
+            Self::Stale { path, found, expected } => write!(
+                f,
+                "{} is older than the control file: it holds page writes up to batch {found}, and the \
+                 control file relies on those up to batch {expected}; restore all files from one moment",
                 path.display()
             ),
             Self::Refused { path, what, found, expected } => {
@@ -257,7 +302,7 @@ impl std::error::Error for StoreError {
             // The error itself and not its `Arc`, so that callers can downcast.
             Self::Io { source, .. } => Some(&**source),
             Self::Failed { first } => Some(&**first),
-            Self::Corrupt { .. } | Self::Refused { .. } => None,
+            Self::Corrupt { .. } | Self::Unwritten { .. } | Self::Stale { .. } | Self::Refused { .. } => None,
         }
     }
 }

@@ -11,9 +11,11 @@
 //!
 //! - **WRITE-1** A fix that writes a victim back may hold latches of other pages, in any order: so steps 1
 //!   and 5 only try. (Waiting there, a thread with page A latched and page B to write would wait for one with
-//!   B latched that wants A.) Only [`BufferPool::flush_all`] waits; its caller holds none.
+//!   B latched that wants A.) Only [`BufferPool::write_all`] waits; its caller holds none.
 //! - **WRITE-2** The writing bit is set from step 1 to the end of step 5, so images of a page reach the store
 //!   in the order they were taken.
+
+use std::collections::HashSet;
 
 use azekura_base::page::image;
 use azekura_base::sync::atomic::{Ordering::Acquire, fence};
@@ -29,8 +31,9 @@ use crate::stall::sync_point;
 
 static WRITE_BACK: Site = Site::new("page being written by another");
 
-/// Most pages of one batch.
-const MAX_BATCH_PAGES: usize = 64;
+/// Most pages of one batch: as many as a slot of the double-write area takes
+/// ([`AreaShape::for_page_size`](crate::page_file::AreaShape::for_page_size)).
+const MAX_BATCH_PAGES: usize = 128;
 
 /// The right to write a page's image (WRITE-2), and the frame's pin. Dropping it lets go of both, even if
 /// store or log panicked (G9): the page stays dirty then.
@@ -105,9 +108,15 @@ impl BufferPool {
         self.bell.ring_if(|| self.is_too_dirty());
     }
 
-    /// Pages written at once: they are pinned meanwhile, so never more than an eighth of the pool.
+    /// Pages of a batch: they are pinned while it is written, so all batches in flight together take an
+    /// eighth of the pool at most.
     pub(crate) fn batch_pages(&self) -> usize {
-        (self.frames.len() / 8).clamp(1, MAX_BATCH_PAGES)
+        (self.frames.len() / (8 * self.batches_in_flight())).clamp(1, MAX_BATCH_PAGES)
+    }
+
+    /// Batches that one cleaning writes at once.
+    pub(crate) fn batches_in_flight(&self) -> usize {
+        1 + self.write_queue.helpers()
     }
 
     /// Dirty frames, about.
@@ -117,7 +126,7 @@ impl BufferPool {
 
     pub(crate) fn is_too_dirty(&self) -> bool {
         // Signed: the stripes of one counter may be read while others move.
-        (self.dirty_count() as i64) > (self.frames.len() / 4) as i64
+        (self.dirty_count() as i64) > (self.frames.len() / 2) as i64
     }
 
     /// A cold dirty page that has to leave: written in the caller's time. Says whether it was.
@@ -183,6 +192,7 @@ impl BufferPool {
         }
         written?;
         self.counters.pages_written.add(bytes.len() as u64);
+        self.supply_frames();
         Ok(ids)
     }
 
@@ -222,6 +232,7 @@ impl BufferPool {
                 if frame.latch.validate(image.version) {
                     frame.now_clean();
                     self.dirty.clear(image.frame_id()); // DIRTY-1: still latched
+                    self.counters.pages_cleaned.add(1);
                     self.dirty_frames.add(1u64.wrapping_neg());
                 }
             }
@@ -232,7 +243,8 @@ impl BufferPool {
     /// One step of the cleaner: writes up to `max_pages` dirty pages and gives how many.
     ///
     /// With `below`: those whose recovery LSN is below it, oldest first, so that a checkpoint can move.
-    /// Without: those that the hand will meet next, so that misses find clean victims. Waits for the log (G4)
+    /// Without: those that the hand will meet next, so that misses find clean victims. The pages are written
+    /// in the order of their ids, several batches at once if the pool has a cleaner. Waits for the log (G4)
     /// and the store. Several threads may clean at once.
     ///
     /// # Errors
@@ -243,11 +255,23 @@ impl BufferPool {
             Some(lsn) => self.oldest_dirty(lsn, max_pages),
             None => self.dirty_ahead(max_pages),
         };
-        let mut written = 0;
-        for batch in chosen.chunks(self.batch_pages()) {
-            written += self.write_frames(batch, Latched::Skip)?.len();
-        }
-        Ok(written)
+        Ok(self.write_sorted(chosen)?.len())
+    }
+
+    /// Writes those of the frames that are dirty and not latched, in the order of their pages' ids, and gives
+    /// those of which an image was written.
+    fn write_sorted(&self, mut frames: Vec<FrameId>) -> Result<Vec<FrameId>, WriteError> {
+        // A frame may be given to another page meanwhile; then the order is a little off.
+        frames.sort_by_cached_key(|id| self.frames[id.0 as usize].page_id());
+        let outcome = self
+            .write_queue
+            .write_all(&frames, self.batch_pages(), |batch| self.write_frames(batch, Latched::Skip));
+        outcome.error.map_or(Ok(outcome.written), Err)
+    }
+
+    /// Writes batches of other threads' cleanings until the cleaner ends.
+    pub(crate) fn help_writing(&self) {
+        self.write_queue.help(|batch| self.write_frames(batch, Latched::Skip));
     }
 
     fn oldest_dirty(&self, below: Lsn, max: usize) -> Vec<FrameId> {
@@ -297,16 +321,25 @@ impl BufferPool {
     ///
     /// # Errors
     ///
-    /// [`WriteError`]; what was not written stays dirty.
+    /// As [`write_all`](Self::write_all).
     pub fn flush_all(&self) -> Result<(), WriteError> {
-        let all: Vec<FrameId> = self.dirty.iter().collect();
-        for batch in all.chunks(self.batch_pages()) {
-            let written = self.write_frames(batch, Latched::Skip)?;
-            for &id in batch.iter().filter(|id| !written.contains(id)) {
-                self.flush_one(id)?;
-            }
-        }
+        self.write_all()?;
         self.sync()
+    }
+
+    /// Writes every page that is dirty now; the pages are durable after the next sync. Waits for latches: the
+    /// caller must hold none.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError`]; what was not written stays dirty.
+    pub fn write_all(&self) -> Result<(), WriteError> {
+        let all: Vec<FrameId> = self.dirty.iter().collect();
+        let written: HashSet<FrameId> = self.write_sorted(all.clone())?.into_iter().collect();
+        for &id in all.iter().filter(|id| !written.contains(id)) {
+            self.flush_one(id)?;
+        }
+        Ok(())
     }
 
     /// Writes the page in this frame, if it is dirty, whoever latches it or writes it now.
@@ -379,5 +412,15 @@ impl BufferPool {
     /// [`WriteError::Store`].
     pub fn sync(&self) -> Result<(), WriteError> {
         self.store.sync().map_err(WriteError::from)
+    }
+
+    /// Makes durable what was written, and what is being written: see
+    /// [`PageStore::sync_for_checkpoint`](crate::PageStore::sync_for_checkpoint).
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Store`].
+    pub fn sync_for_checkpoint(&self) -> Result<u64, WriteError> {
+        self.store.sync_for_checkpoint().map_err(WriteError::from)
     }
 }

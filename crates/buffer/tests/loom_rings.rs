@@ -8,7 +8,7 @@
 mod loom_common;
 
 use azekura_base::sync::{Arc, thread};
-use azekura_buffer::model::ModelRings;
+use azekura_buffer::model::{ModelRings, ModelSupply};
 use loom_common::model;
 
 fn spawn(
@@ -44,5 +44,46 @@ fn ring_2_a_swap_and_two_misses_in_turn_lose_no_frame() {
         rings.miss(12);
         other.join().unwrap();
         assert!(rings.is_whole());
+    });
+}
+
+/// SUPPLY-1 and SUPPLY-2: loom ends a run in which a thread sleeps for ever.
+#[test]
+fn no_miss_sleeps_through_the_frame_that_is_freed_for_it() {
+    model("two misses and a cleaner", 2, 100, || {
+        let supply = Arc::new(ModelSupply::default());
+        supply.begin();
+        let cleaner = thread::spawn({
+            let supply = Arc::clone(&supply);
+            move || supply.clean()
+        });
+        let other = thread::spawn({
+            let supply = Arc::clone(&supply);
+            move || supply.miss()
+        });
+        let ours = supply.miss();
+        assert!(ours && other.join().unwrap());
+        supply.stop();
+        cleaner.join().unwrap();
+    });
+}
+
+/// SUPPLY-3.
+#[test]
+fn no_miss_waits_for_a_cleaner_that_has_ended() {
+    model("a miss and a cleaner that is stopped", 3, 100, || {
+        let supply = Arc::new(ModelSupply::default());
+        supply.begin();
+        let cleaner = thread::spawn({
+            let supply = Arc::clone(&supply);
+            move || supply.clean()
+        });
+        let stopper = thread::spawn({
+            let supply = Arc::clone(&supply);
+            move || supply.stop()
+        });
+        supply.miss();
+        stopper.join().unwrap();
+        cleaner.join().unwrap();
     });
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use azekura_base::durable::NoLog;
 use azekura_base::page::PageType;
 use azekura_base::{Lsn, PageId};
+use azekura_buffer::store::Access;
 use azekura_buffer::{BufferPool, Cleaner, FixError, HandKind, MemStore, Peek, Policy, PoolOptions};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -285,5 +286,48 @@ fn a_miss_costs_a_bounded_number_of_read_modify_writes_and_shared_writes() {
         let each = [costs.read_modify_writes, costs.shared_writes].map(|count| count as f64 / 2_000.0);
         assert!(each[0] > rmws - 1.0 && each[0] <= rmws, "{policy:?}: {each:?}");
         assert!(each[1] > writes - 1.0 && each[1] <= writes, "{policy:?}: {each:?}");
+    }
+}
+
+/// Every page is changed, so that misses need pages written faster than the cleaner writes them.
+#[test]
+fn misses_that_outrun_the_cleaner_sleep_and_do_not_search() {
+    for policy in [Policy::TwoRings, Policy::NbGclock(HandKind::Striped)] {
+        let (pool, store) = pool(1_000, policy);
+        let cleaner = Cleaner::spawn(Arc::clone(&pool));
+        // No page is written before a miss waits; then each gives other threads a turn first, as a device
+        // does that is slower than memory.
+        let waits = Arc::clone(&pool);
+        store.set_hook(move |access| {
+            if matches!(access, Access::Write(_)) {
+                std::thread::yield_now();
+                while waits.stats().waits_for_frames == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        std::thread::scope(|s| {
+            for thread in 0..4u64 {
+                let pool = &pool;
+                s.spawn(move || {
+                    let mut rng = StdRng::seed_from_u64(thread);
+                    for _ in 0..6_000 {
+                        let id = rng.random_range(0..8_000);
+                        let mut page = pool.fix(PageId(id)).unwrap().exclusive();
+                        page.will_change(Lsn(1));
+                        page.page_mut().format(PageType::Leaf, PageId(id));
+                    }
+                });
+            }
+        });
+        let stats = pool.stats();
+        assert!(stats.waits_for_frames > 0, "the cleaner was never outrun: {stats:?}");
+        assert!(stats.long_searches <= stats.misses / 1_000, "{stats:?}");
+        assert!(stats.cleaner_looks <= 64 * stats.evictions, "{stats:?}");
+        // One image per page cleaned, but for pages changed while they were written.
+        assert!(stats.pages_written <= stats.pages_cleaned + stats.pages_cleaned / 20, "{stats:?}");
+        assert_eq!(stats.foreground_writes, 0, "{stats:?}");
+        drop(cleaner);
+        store.clear_hook(); // which holds the pool
     }
 }

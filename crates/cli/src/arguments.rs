@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::OsStr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,6 +41,10 @@ pub(crate) struct StoreArguments {
     /// Page size of a store that is created: 4K, 8K (unless set), 16K, 32K or 64K
     #[arg(long, global = true, value_name = "SIZE", value_parser = page_bytes, help_heading = "Store options")]
     pub(crate) page_size: Option<usize>,
+
+    /// Read and write pages past the system's page cache: no memory is used but the page cache's own
+    #[arg(long, global = true, help_heading = "Store options")]
+    pub(crate) direct_pages: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -75,6 +80,10 @@ pub(crate) struct TableArguments {
 }
 
 /// Reads a number of bytes: digits, then K, M, G or T (powers of 1024), which `B` or `iB` may follow.
+///
+/// # Errors
+///
+/// Another form, or a number beyond 64 bits: the text says which forms are possible.
 pub fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no size; write 4096, 64K, 256M or 2G");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -92,11 +101,19 @@ pub fn size(text: &str) -> Result<u64, String> {
 }
 
 /// Reads a number of bytes that this machine can address.
+///
+/// # Errors
+///
+/// As [`size`], and a size beyond the address space.
 pub fn cache_bytes(text: &str) -> Result<usize, String> {
     usize::try_from(size(text)?).map_err(|_| format!("{text} is more than this machine can address"))
 }
 
 /// Reads a page size: a power of two from 4K to 64K.
+///
+/// # Errors
+///
+/// As [`size`], and a size that no page can have.
 pub fn page_bytes(text: &str) -> Result<usize, String> {
     let bytes = cache_bytes(text)?;
     if bytes.is_power_of_two() && (4096..=65536).contains(&bytes) {
@@ -105,7 +122,19 @@ pub fn page_bytes(text: &str) -> Result<usize, String> {
     Err("a page is 4K, 8K, 16K, 32K or 64K".into())
 }
 
+/// Reads `HOST:PORT`; of a host with several addresses, an IPv4 one goes before the others.
+pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    let cannot = |why: &dyn std::fmt::Display| format!("cannot find the address {text:?}: {why}");
+    let mut found: Vec<SocketAddr> = text.to_socket_addrs().map_err(|error| cannot(&error))?.collect();
+    found.sort_by_key(SocketAddr::is_ipv6);
+    found.first().copied().ok_or_else(|| cannot(&"the host has none"))
+}
+
 /// Reads a span of seconds, such as `0.5`.
+///
+/// # Errors
+///
+/// No number, or one outside 0 to 86400.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
     if (0.0..=86_400.0).contains(&seconds) {
@@ -152,6 +181,17 @@ mod tests {
         assert_eq!(size("17B"), Ok(17));
         for wrong in ["", "M", "12X", "1.5G", "-1", "1 G", "99999999999999T", "ib", "é"] {
             assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_address_may_name_its_host() {
+        assert_eq!(socket_address("127.0.0.1:80"), Ok(SocketAddr::from(([127, 0, 0, 1], 80))));
+        assert_eq!(socket_address("[::1]:80").map(|found| found.is_ipv6()), Ok(true));
+        let local = socket_address("localhost:6379").unwrap();
+        assert!(local.ip().is_loopback() && local.port() == 6379);
+        for wrong in ["localhost", ":80", "127.0.0.1", "127.0.0.1:70000", ""] {
+            assert!(socket_address(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -60,6 +60,8 @@ pub enum Outcome {
     Well,
     /// Not found, or a check failed; the command has printed the reason: exit code 1.
     Failed,
+    /// A program that was run ended with this exit code, which is passed on.
+    Code(u8),
 }
 
 /// A wrong command line that only looking at several arguments together shows: exit code 2.
@@ -97,6 +99,7 @@ pub fn run_command(program: &str, command: impl FnOnce(&mut dyn Write) -> Result
     match result {
         Ok(Outcome::Well) => ExitCode::SUCCESS,
         Ok(Outcome::Failed) => ExitCode::from(1),
+        Ok(Outcome::Code(code)) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => {
             // The reader closed the pipe (`| head`). The rest of the buffer must not be written on drop.
             let _ = out.into_parts();

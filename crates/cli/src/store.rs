@@ -1,6 +1,7 @@
 //! Opening a store and finding a table in it, with messages that say what to do next.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use azekura::{Builder, Database, Error, OpenTable, Table, Transaction};
@@ -10,7 +11,7 @@ use crate::format::escape::escaped;
 
 impl StoreArguments {
     fn builder(&self) -> Builder {
-        let mut builder = Database::builder();
+        let mut builder = Database::builder().direct_pages(self.direct_pages);
         if let Some(bytes) = self.cache {
             builder = builder.cache_bytes(bytes);
         }
@@ -41,6 +42,11 @@ impl StoreArguments {
         })
     }
 
+    /// The same with a log that is synced once per interval, if there is one.
+    pub(crate) fn open_or_create_synced(&self, path: &Path, interval: Option<Duration>) -> Result<Database> {
+        Ok(self.builder().log_sync_interval(interval).open(path)?)
+    }
+
     /// Opens the store at `path`; creates nothing.
     pub(crate) fn open_existing(&self, path: &Path) -> Result<Database> {
         self.builder().create(false).open(path).map_err(|error| match error {
@@ -64,7 +70,7 @@ pub(crate) fn existing_table<'tx>(
     if !tx.table_exists(name)? {
         return Err(no_such_table(db, name)?);
     }
-    Ok(tx.table(&Bytes::named(name))?)
+    Ok(tx.table(&Bytes::raw(name))?)
 }
 
 fn no_such_table(db: &Database, name: &str) -> Result<anyhow::Error> {

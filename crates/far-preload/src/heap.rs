@@ -1,11 +1,16 @@
 //! The far memory of this process, and which of its pages are given out.
 //!
 //! Blocks are whole pages, found first-fit; a block's length is kept beside it, not in it, so that giving
-//! memory out touches none. Memory that was mapped (not allocated) can be unmapped in pieces of 4 KiB: each
-//! page counts its pieces and is free when none is left. What lies in mapped memory may be blocks, too: those
-//! of an allocator that the program brought, which alone knows their lengths and can take them back.
+//! memory out touches none. Memory that was mapped (not allocated) can be unmapped in pieces of 4 KiB: a page
+//! is free when none of it is mapped. What lies in mapped memory may be blocks, too: those of an allocator
+//! that the program brought, which alone knows their lengths and can take them back.
+//!
+//! Pages leave the heap for good when the program has a call done on them that only the kernel can do
+//! ([`Heap::unmanage`]): then the kernel has mapped there what the program has, and nothing else, and the
+//! heap knows no more than that they left.
 
-use azekura_far::{FarMemory, ForkError, Frozen};
+use crate::ranges::Ranges;
+use azekura_far::{FarMemory, ForkError, Frozen, sys};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -19,6 +24,8 @@ pub(crate) struct Heap {
     memory: FarMemory,
     base: usize,
     bytes: usize,
+    /// From `base` on.
+    range: Range<usize>,
     page: usize,
     space: Mutex<Space>,
 }
@@ -29,8 +36,10 @@ struct Space {
     free: BTreeMap<usize, usize>,
     /// First page of each allocated block → bytes that it may use.
     blocks: BTreeMap<usize, usize>,
-    /// Page → pieces that are still mapped, for memory that was mapped.
-    pieces: BTreeMap<usize, usize>,
+    /// Addresses that are mapped.
+    mapped: Ranges,
+    /// Addresses of pages that left.
+    unmanaged: Ranges,
 }
 
 /// Whose a block in far memory is.
@@ -48,22 +57,13 @@ pub(crate) enum Owner {
     Nobody,
 }
 
-/// A range of addresses, cut at the bounds of far memory; no part is empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cut {
-    pub(crate) far: Option<Range<usize>>,
-    /// What is not far: before and behind.
-    pub(crate) others: [Option<Range<usize>>; 2],
-}
-
-impl Cut {
-    fn new(range: Range<usize>, far: Range<usize>) -> Self {
-        let part = |from: usize, to: usize| {
-            let (from, to) = (from.max(range.start), to.min(range.end));
-            (from < to).then_some(from..to)
-        };
-        Self { far: part(far.start, far.end), others: [part(0, far.start), part(far.end, usize::MAX)] }
-    }
+/// A range of addresses by what is to be done with each part of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parts {
+    /// Managed pages, whether they are given out or not.
+    pub(crate) far: Vec<Range<usize>>,
+    /// Memory of the kernel's: before and behind the heap, and what left it.
+    pub(crate) others: Vec<Range<usize>>,
 }
 
 /// A heap that stands still while its process forks.
@@ -97,7 +97,7 @@ impl FrozenHeap<'_> {
         }
         // SAFETY: the caller's.
         let memory = unsafe { self.frozen.in_child()? };
-        Ok(Some(Heap { memory, base, bytes, page, space: Mutex::new(space) }))
+        Ok(Some(Heap { memory, base, bytes, range: base..base + bytes, page, space: Mutex::new(space) }))
     }
 }
 
@@ -105,7 +105,14 @@ impl Heap {
     pub(crate) fn new(memory: FarMemory, page: usize) -> Self {
         let (base, bytes) = (memory.as_ptr() as usize, memory.len() / page * page);
         let free = BTreeMap::from([(0, bytes / page)]);
-        Self { memory, base, bytes, page, space: Mutex::new(Space { free, ..Space::default() }) }
+        Self {
+            memory,
+            base,
+            bytes,
+            range: base..base + bytes,
+            page,
+            space: Mutex::new(Space { free, ..Space::default() }),
+        }
     }
 
     pub(crate) fn memory(&self) -> &FarMemory {
@@ -117,15 +124,111 @@ impl Heap {
         address.wrapping_sub(self.base) < self.bytes
     }
 
-    /// Whether any byte of a range is.
+    /// Returns whether any byte of a range is managed.
     pub(crate) fn overlaps(&self, address: usize, bytes: usize) -> bool {
-        self.cut(address, bytes).far.is_some()
+        !self.parts(address, bytes).far.is_empty()
     }
 
-    /// What of a range is far memory, and what lies before and behind it: an allocator joins maps that lie
-    /// side by side, whoever gave it them.
-    pub(crate) fn cut(&self, address: usize, bytes: usize) -> Cut {
-        Cut::new(address..address.saturating_add(bytes), self.base..self.base + self.bytes)
+    /// A range cut into what is far memory and what is not: an allocator joins maps that lie side by side,
+    /// and some of them may be the kernel's.
+    pub(crate) fn parts(&self, address: usize, bytes: usize) -> Parts {
+        let range = address..address.saturating_add(bytes);
+        let heap = self.base..self.base + self.bytes;
+        let within = range.start.max(heap.start)..range.end.min(heap.end);
+        if within.is_empty() {
+            return Parts { far: Vec::new(), others: vec![range] };
+        }
+        let space = self.lock();
+        let around = [range.start..within.start, within.end..range.end];
+        let others = around.into_iter().filter(|part| !part.is_empty());
+        Parts {
+            far: space.unmanaged.without(&within),
+            others: others.chain(space.unmanaged.within(&within)).collect(),
+        }
+    }
+
+    /// Returns whether the program has mapped all of a range of managed memory.
+    pub(crate) fn has_mapped(&self, range: &Range<usize>) -> bool {
+        self.lock().mapped.covers(range)
+    }
+
+    /// Returns whether the program has all of a range of managed memory, mapped or as a block.
+    pub(crate) fn has_given(&self, range: &Range<usize>) -> bool {
+        let space = self.lock();
+        let rest = space.mapped.without(range);
+        rest.iter().all(|part| space.blocks_within(self, part).covers(part))
+    }
+
+    /// Returns whether the program has any of a range of managed memory.
+    pub(crate) fn has_given_any(&self, range: &Range<usize>) -> bool {
+        let space = self.lock();
+        space.mapped.meets(range) || space.blocks_within(self, range).meets(range)
+    }
+
+    /// Returns whether a range of managed memory meets a block.
+    pub(crate) fn meets_block(&self, range: &Range<usize>) -> bool {
+        !self.lock().blocks_within(self, range).is_empty()
+    }
+
+    /// Hands the pages that meet a range to the kernel, for good, with their bytes. What the program has not
+    /// of them is not mapped any more.
+    pub(crate) fn unmanage(&self, range: Range<usize>) {
+        let of_page = |address: usize| self.base + (address - self.base) / self.page * self.page;
+        for part in self.parts(range.start, range.len()).far {
+            let pages = of_page(part.start)..of_page(part.end - 1) + self.page;
+            self.lock().take_free_within(self, &pages);
+            // SAFETY: this thread has no lock of ours (FAR-1), and the memory is never dropped.
+            unsafe { self.memory.unmanage(pages.clone()) };
+            self.settle(pages);
+        }
+        // SAFETY: as above; what remains are static arrays.
+        unsafe { self.memory.unmanage(range) };
+    }
+
+    /// Hands all pages to the kernel and ends far memory.
+    pub(crate) fn end(&self) {
+        let given: Vec<Range<usize>> = {
+            let space = self.lock();
+            space.mapped.iter().chain(space.blocks_within(self, &self.range).iter()).collect()
+        };
+        given.into_iter().for_each(|range| self.unmanage(range));
+        for range in self.memory.adopted().to_vec() {
+            // SAFETY: as in `unmanage`.
+            unsafe { self.memory.unmanage(range) };
+        }
+        for part in self.parts(self.base, self.bytes).far {
+            self.lock().take_free_within(self, &part);
+            // SAFETY: as in `unmanage`; nothing of it is given out.
+            unsafe { self.memory.unmanage_free(part.clone()) };
+            self.settle(part);
+        }
+        // SAFETY: all pages left.
+        unsafe { self.memory.retire() };
+    }
+
+    /// The addresses of the heap.
+    pub(crate) fn range(&self) -> &Range<usize> {
+        &self.range
+    }
+
+    /// Pages left: the kernel unmaps what the program has not of them.
+    fn settle(&self, pages: Range<usize>) {
+        let mut space = self.lock();
+        for part in space.unmanaged.without(&pages) {
+            let blocks = space.blocks_within(self, &part);
+            for free in space.mapped.without(&part).iter().flat_map(|free| blocks.without(free)) {
+                unmap(&free);
+            }
+            space.mapped.remove(part.clone());
+            space.take_free_within(self, &part);
+            space.unmanaged.insert(part);
+        }
+    }
+
+    /// Bytes that the program has of managed memory.
+    pub(crate) fn given_bytes(&self) -> usize {
+        let space = self.lock();
+        space.mapped.total() + space.blocks_within(self, &self.range).total()
     }
 
     fn lock(&self) -> MutexGuard<'_, Space> {
@@ -149,18 +252,21 @@ impl Heap {
 
     /// Whose block lies at this address.
     pub(crate) fn owner(&self, address: usize) -> Owner {
-        self.lock().owner((address - self.base) / self.page)
+        self.lock().owner(self, (address - self.base) / self.page)
     }
 
     /// Gives a block back, if it is ours; says whose it was.
     pub(crate) fn release(&self, address: usize) -> Owner {
         let first = (address - self.base) / self.page;
         let mut space = self.lock();
-        let owner = space.owner(first);
+        let owner = space.owner(self, first);
         if let Owner::Heap { usable } = owner {
             space.blocks.remove(&first);
+            let block = address..address + usable;
+            space.unmanaged.within(&block).for_each(|part| unmap(&part));
+            let managed = space.unmanaged.without(&block);
             drop(space);
-            self.give_back(first, usable / self.page);
+            managed.into_iter().for_each(|part| self.give_back(part));
         }
         owner
     }
@@ -170,7 +276,7 @@ impl Heap {
     pub(crate) fn lengthen(&self, address: usize, bytes: usize) -> bool {
         let first = (address - self.base) / self.page;
         let mut space = self.lock();
-        let Owner::Heap { usable } = space.owner(first) else { return false };
+        let Owner::Heap { usable } = space.owner(self, first) else { return false };
         let (pages, wanted) = (usable / self.page, bytes.div_ceil(self.page));
         let lengthens = wanted > pages && space.take_at(first + pages, wanted - pages);
         if lengthens {
@@ -184,44 +290,34 @@ impl Heap {
         let pages = bytes.div_ceil(self.page);
         let mut space = self.lock();
         let first = space.take(pages, 1)?;
-        let mut left = bytes.div_ceil(PIECE);
-        for page in first..first + pages {
-            let here = left.min(self.page / PIECE);
-            space.pieces.insert(page, here);
-            left -= here;
-        }
-        Some((self.base + first * self.page) as *mut u8)
+        let at = self.base + first * self.page;
+        space.mapped.insert(at..at + bytes.next_multiple_of(PIECE));
+        Some(at as *mut u8)
     }
 
-    /// Gives a mapped range of far memory back, whole pages when their last piece goes; those that follow one
-    /// another in one go.
-    pub(crate) fn unmap(&self, address: usize, bytes: usize) {
-        let (start, end) = (address - self.base, (address - self.base + bytes).min(self.bytes));
-        let (mut page, mut at) = (start / self.page, start);
-        let mut free = page..page;
+    /// Takes a range of managed memory back from what is mapped; pages of which nothing is mapped any more
+    /// are free.
+    pub(crate) fn unmap(&self, range: Range<usize>) {
+        let of_page = |address: usize| self.base + (address - self.base) / self.page * self.page;
         let mut space = self.lock();
-        let mut frees: Vec<Range<usize>> = Vec::new();
-        while at < end {
-            let next = ((page + 1) * self.page).min(end);
-            if space.unmap(page, (next - at).div_ceil(PIECE)) {
-                if free.end != page {
-                    frees.push(std::mem::replace(&mut free, page..page));
-                }
-                free.end = page + 1;
-            }
-            (page, at) = (page + 1, next);
-        }
+        let pages = of_page(range.start)..of_page(range.end - 1) + self.page;
+        let mut before = Ranges::new();
+        space
+            .mapped
+            .within(&pages)
+            .for_each(|part| before.insert(of_page(part.start)..of_page(part.end - 1) + self.page));
+        space.mapped.remove(range);
+        space
+            .mapped
+            .within(&pages)
+            .for_each(|part| before.remove(of_page(part.start)..of_page(part.end - 1) + self.page));
         drop(space);
-        frees.push(free);
-        frees
-            .into_iter()
-            .filter(|free| !free.is_empty())
-            .for_each(|free| self.give_back(free.start, free.len()));
+        before.iter().for_each(|free| self.give_back(free));
     }
 
     /// A range is zeros from now on: what lies between whole pages is written, by the caller's own stores.
-    pub(crate) fn zero(&self, address: usize, bytes: usize) {
-        let (start, end) = (address - self.base, (address - self.base + bytes).min(self.bytes));
+    pub(crate) fn zero(&self, range: &Range<usize>) {
+        let (start, end) = (range.start - self.base, range.end - self.base);
         let (first, last) = (start.next_multiple_of(self.page), end / self.page * self.page);
         let clear = |from: usize, to: usize| {
             if from < to {
@@ -238,24 +334,68 @@ impl Heap {
         clear(last, end);
     }
 
-    fn give_back(&self, first: usize, pages: usize) {
+    /// Whole pages are free again.
+    fn give_back(&self, pages: Range<usize>) {
         // SAFETY: no longer given out, not yet free for others.
-        unsafe { self.memory.discard_shared(first * self.page..(first + pages) * self.page) };
-        self.lock().give(first, pages);
+        unsafe { self.memory.discard_shared(pages.start - self.base..pages.end - self.base) };
+        let mut space = self.lock();
+        // A page that another thread has handed to the kernel meanwhile is not given out again.
+        for part in space.unmanaged.without(&pages) {
+            space.give((part.start - self.base) / self.page, part.len() / self.page);
+        }
     }
+}
+
+/// Unmaps memory that far memory no longer manages.
+fn unmap(range: &Range<usize>) {
+    // SAFETY: nothing that the program has lies there, or it gives it up.
+    unsafe { sys::call(libc::SYS_munmap, [range.start, range.len(), 0, 0, 0, 0]) };
 }
 
 impl Space {
     fn is_unused(&self) -> bool {
-        self.blocks.is_empty() && self.pieces.is_empty()
+        self.blocks.is_empty() && self.mapped.is_empty() && self.unmanaged.is_empty()
     }
 
-    /// A page is either of a block or mapped, as both take it from what is free.
-    fn owner(&self, page: usize) -> Owner {
+    /// A page is either of a block or mapped, as both take it from what is free. Memory that left the heap
+    /// may be the next allocator's.
+    fn owner(&self, heap: &Heap, page: usize) -> Owner {
+        let addresses = heap.base + page * heap.page..heap.base + (page + 1) * heap.page;
         match self.blocks.get(&page) {
             Some(&usable) => Owner::Heap { usable },
-            None if self.pieces.contains_key(&page) => Owner::Allocator,
+            None if self.mapped.meets(&addresses) || self.unmanaged.meets(&addresses) => Owner::Allocator,
             None => Owner::Nobody,
+        }
+    }
+
+    /// The blocks that meet a range, as addresses.
+    fn blocks_within(&self, heap: &Heap, range: &Range<usize>) -> Ranges {
+        let page = |address: usize| (address - heap.base) / heap.page;
+        let first = page(range.start);
+        let before = self.blocks.range(..first).next_back();
+        let mut found = Ranges::new();
+        for (&page, &usable) in before.into_iter().chain(self.blocks.range(first..page(range.end - 1) + 1)) {
+            let start = heap.base + page * heap.page;
+            let within = start.max(range.start)..(start + usable).min(range.end);
+            found.insert(within);
+        }
+        found
+    }
+
+    /// Takes what is free of whole pages out of what can be given out.
+    fn take_free_within(&mut self, heap: &Heap, pages: &Range<usize>) {
+        let (first, end) = ((pages.start - heap.base) / heap.page, (pages.end - heap.base) / heap.page);
+        let before = self.free.range(..first).next_back();
+        let meeting: Vec<(usize, usize)> = before
+            .into_iter()
+            .chain(self.free.range(first..end))
+            .map(|(&start, &length)| (start, length))
+            .collect();
+        for (start, length) in meeting {
+            let (from, to) = (start.max(first), (start + length).min(end));
+            if from < to {
+                self.take_at(from, to - from);
+            }
         }
     }
 
@@ -266,17 +406,6 @@ impl Space {
         };
         let first = self.free.iter().find_map(fits)?;
         self.take_at(first, pages).then_some(first)
-    }
-
-    /// So many pieces of a page are no longer mapped. Returns whether none is.
-    fn unmap(&mut self, page: usize, gone: usize) -> bool {
-        let Some(pieces) = self.pieces.get_mut(&page) else { return false };
-        *pieces = pieces.saturating_sub(gone);
-        let is_free = *pieces == 0;
-        if is_free {
-            self.pieces.remove(&page);
-        }
-        is_free
     }
 
     /// These pages, if they are free.

@@ -6,16 +6,21 @@
 //! | module | noun |
 //! |---|---|
 //! | `heap` | the far memory of this process, and which of its pages are given out |
+//! | `ranges` | sets of addresses |
 //! | `session` | before `main`: settings, servers; at the end: statistics |
 //! | `session::statics` | static arrays |
 //! | `session::children` | child processes made by `fork` |
 //! | `hooks::block` | `malloc`, `calloc`, `realloc`, `free` and their like |
 //! | `hooks::map` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect` of private anonymous memory |
+//! | `hooks::kernel` | the other memory calls, which only the kernel can do; the table of all of them |
 //! | `hooks::transfer` | `read`, `write` and their like, where the kernel does not wait for far memory |
 //! | `hooks::message` | messages of sockets, likewise |
 //! | `hooks::stream` | streams (`FILE`), likewise |
+//! | `hooks::descriptor` | `close` and its like, which leave the layer's descriptors out |
 //! | `hooks::directory` | `opendir`, likewise |
 //! | `hooks::again` | system calls that can be asked again, likewise |
+//! | `hooks::signal` | SIGSEGV, shared with the program |
+//! | `hooks::stack` | stacks in far memory |
 //! | `hooks::thread` | our own threads, and their memory |
 //! | `hooks::bounce` | ordinary memory that such a transfer goes through |
 //! | `next` | the C library's functions behind our own |
@@ -27,10 +32,12 @@
 //!   touches it.
 //! - **FAR-2** Our own memory is never far memory.
 //! - **FAR-3** What cannot be set up ends the process before `main`, with a message and code 71.
+//! - **FAR-4** A stack that a thread runs on is not far memory when the thread takes a lock of ours.
 //!
 //! # What it cannot do
 //!
-//! Stacks, files and shared memory stay ordinary memory, and so do small blocks; with the `sigsegv` mechanism
+//! Stacks, files and shared memory stay ordinary memory, and so do small blocks; an access to memory that the
+//! program has unmapped is not refused; with the `sigsegv` mechanism
 //! static arrays, too. A child made by `fork` has a copy of its parent's far memory, for which the servers
 //! need room; where it cannot have one (by SIGSEGV, or without room) it is ended when it touches it. Without
 //! the right to use userfaultfd for the kernel, the calls in `hooks` work on far memory; others, and those
@@ -51,5 +58,7 @@ mod hooks;
 #[path = "../../preload/src/next.rs"]
 #[allow(dead_code, reason = "what only the recorder's hooks need")]
 mod next;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod ranges;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod session;

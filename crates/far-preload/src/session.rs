@@ -12,7 +12,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicUsize,
+    AtomicBool, AtomicPtr, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::{fmt, ptr};
@@ -53,10 +53,18 @@ static LAUNCH: OnceLock<Launch> = OnceLock::new();
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
 
-/// The far heap, if there is one.
+/// The far heap, if there is one. A stack in it that this thread runs on leaves it first (FAR-4).
 pub(crate) fn heap() -> Option<&'static Heap> {
     // Acquire: pairs with Release in `begin`. SAFETY: null, or a session that is never dropped.
-    unsafe { HEAP.load(Acquire).as_ref() }.map(|session| &session.heap)
+    let heap = unsafe { HEAP.load(Acquire).as_ref() }.map(|session| &session.heap)?;
+    crate::hooks::settle_stack(heap.range());
+    Some(heap)
+}
+
+/// Returns whether a range meets managed memory. Takes no lock, and looks at no stack.
+pub(crate) fn is_managed(range: Range<usize>) -> bool {
+    // SAFETY: as in `heap`. Acquire: as there.
+    unsafe { HEAP.load(Acquire).as_ref() }.is_some_and(|session| session.heap.memory().is_managed(range))
 }
 
 /// The far heap for a new block of this size.
@@ -78,17 +86,16 @@ pub(crate) fn was_far(address: usize) -> bool {
     address.wrapping_sub(PLACE[0].load(Relaxed)) < PLACE[1].load(Relaxed)
 }
 
-/// Standard error as it was before `main`: many programs close theirs before our turn comes at their end. 2
-/// if there is no other.
-static VOICE: AtomicI32 = AtomicI32::new(2);
-
 /// Whether the kernel would not reach any byte of a range, as it is far memory that it does not wait for
 /// (F1).
 #[inline]
 pub(crate) fn is_unserved(address: usize, bytes: usize) -> bool {
     // Relaxed: written before `main`, and in children that have one thread.
     let ranges = UNSERVED_RANGES.load(Relaxed);
-    ranges != 0 && bytes != 0 && UNSERVED[..ranges].iter().any(|range| meets(range, address, bytes))
+    ranges != 0
+        && bytes != 0
+        && UNSERVED[..ranges].iter().any(|range| meets(range, address, bytes))
+        && heap().is_none_or(|heap| heap.memory().is_managed(address..address.saturating_add(bytes)))
 }
 
 fn meets([base, length]: &[AtomicUsize; 2], address: usize, bytes: usize) -> bool {
@@ -98,8 +105,79 @@ fn meets([base, length]: &[AtomicUsize; 2], address: usize, bytes: usize) -> boo
 
 /// Whether any byte of a range is a far static array.
 pub(crate) fn is_static(address: usize, bytes: usize) -> bool {
-    let overlaps = |range: &Range<usize>| address < range.end && address.saturating_add(bytes) > range.start;
-    heap().is_some_and(|heap| heap.memory().adopted().iter().any(overlaps))
+    let end = address.saturating_add(bytes);
+    let meets = |memory: &FarMemory, range: &Range<usize>| {
+        let (start, end) = (address.max(range.start), end.min(range.end));
+        start < end && memory.is_managed(start..end)
+    };
+    heap().is_some_and(|heap| heap.memory().adopted().iter().any(|range| meets(heap.memory(), range)))
+}
+
+/// Hands the far memory that a range meets to the kernel, for good: a call is to be done on it that only the
+/// kernel can do.
+pub(crate) fn unmanage(address: usize, bytes: usize) {
+    if let Some(heap) = heap()
+        && bytes > 0
+        && heap.memory().is_managed(address..address.saturating_add(bytes))
+    {
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        heap.unmanage(address..address.saturating_add(bytes));
+        keeps_budget(heap);
+        // SAFETY: this thread's own.
+        unsafe { *libc::__errno_location() = errno };
+    }
+}
+
+/// With `--strict` a program ends when what left far memory takes more than the local budget.
+fn keeps_budget(heap: &Heap) {
+    let Some(launch) = LAUNCH.get().filter(|launch| launch.strict) else { return };
+    let left = heap.memory().stats().unmanaged_bytes;
+    if left > launch.local as u64 {
+        lost(&format!(
+            "azekura far: {} KiB of large blocks left far memory for calls that only the kernel can do, more \
+             than --local {}; raise --local, or run without --strict\n",
+            left >> 10,
+            Size(launch.local)
+        ));
+    }
+}
+
+/// Bytes of large blocks for which far memory had no room.
+static OVERFLOW: AtomicUsize = AtomicUsize::new(0);
+
+/// A large block becomes ordinary memory, as there is no room for it in `--space`; with `--strict` it ends
+/// the program.
+#[cold]
+pub(crate) fn overflowed(what: &str, bytes: usize) {
+    OVERFLOW.fetch_add(bytes, Relaxed); // a count
+    if let Some(launch) = LAUNCH.get().filter(|launch| launch.strict) {
+        lost(&format!(
+            "azekura far: {what} of {} KiB does not fit the far memory that is left of --space {}; raise \
+             --space, or run without --strict to have it in ordinary memory\n",
+            bytes >> 10,
+            Size(launch.space)
+        ));
+    }
+}
+
+/// All far memory becomes ordinary memory, and no new memory is far: the program has a call done that
+/// concerns all of its memory, or all calls that the layer makes.
+pub(crate) fn end_far(call: &str, why: &str) {
+    // Relaxed: later blocks of other threads may be far a moment longer, and come home below or are refused.
+    if THRESHOLD.swap(usize::MAX, Relaxed) == usize::MAX {
+        return;
+    }
+    let Some(heap) = heap() else { return };
+    if LAUNCH.get().is_some_and(|launch| !launch.quiet) {
+        let bytes = heap.given_bytes() + heap.memory().adopted().iter().map(Range::len).sum::<usize>();
+        say(format_args!(
+            "azekura far: {call}: {why}; all {} KiB of far memory are local from now on\n",
+            bytes >> 10
+        ));
+    }
+    heap.end();
+    crate::hooks::end_stack_helper();
+    ENDED.store(true, Relaxed); // read by the handlers of `fork`, which only save work by it
 }
 
 /// In the environment once somebody has said what is in force.
@@ -111,10 +189,9 @@ extern "C" fn begin() {
         Ok(None) => return,
         Err(error) => refuse(&error),
     };
-    if !launch.quiet {
-        keep_voice();
-    }
     crate::hooks::settle();
+    azekura_far::descriptors::place_high();
+    azekura_far::keep_standard_error();
     let launch = LAUNCH.get_or_init(|| launch);
     let session = open(launch);
     if !launch.quiet && std::env::var_os(SAID).is_none() {
@@ -161,6 +238,9 @@ fn install(heap: Heap, launch: &'static Launch) -> &'static Session {
             place[1].store(range.len(), Relaxed);
         }
         UNSERVED_RANGES.store(heap.memory().adopted().len() + 1, Relaxed);
+    }
+    if let Err(error) = crate::hooks::start_stack_helper() {
+        refuse(&error);
     }
     let session = Box::leak(Box::new(Session { heap, launch }));
     // Relaxed: there is one thread, or it is the one that asks for the first block.
@@ -217,34 +297,58 @@ fn refuse(error: &dyn Error) -> ! {
 }
 
 fn say(what: fmt::Arguments<'_>) {
-    let text = what.to_string();
-    // SAFETY: as long as said.
-    unsafe {
-        libc::write(VOICE.load(Relaxed), text.as_ptr().cast(), text.len());
-    }
+    azekura_far::say(&what.to_string());
 }
 
-/// High up, where no program expects a descriptor of its own.
-fn keep_voice() {
-    // SAFETY: no memory is passed.
-    let copy = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, 500) };
-    if copy >= 0 {
-        VOICE.store(copy, Relaxed); // before there are other threads
-    }
-}
+/// The statistics are given once: at the end, or before calls that they need are forbidden.
+static REPORTED: AtomicBool = AtomicBool::new(false);
+/// Nothing is far any more, nor will be.
+static ENDED: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn at_end() {
+pub(crate) extern "C" fn at_end() {
+    if REPORTED.swap(true, Relaxed) {
+        return; // one thread ends the process
+    }
     // SAFETY: as in `heap`.
     let Some(session) = (unsafe { HEAP.load(Acquire).as_ref() }) else { return };
     let stats = session.heap.memory().stats();
-    // Who had nothing in far memory has nothing to say: shells that only start the program.
-    if !session.launch.quiet && stats.faults > 0 {
-        say(format_args!("azekura far: {stats}, at most {} MiB resident\n", peak_resident() >> 20));
+    let peak = peak_resident();
+    let overflow = OVERFLOW.load(Relaxed) as u64; // the program's threads have counted
+    let ordinary = peak.saturating_sub(stats.peak_local_bytes + stats.unmanaged_bytes);
+    // A process that had nothing in far memory says nothing: a shell that only starts the program.
+    if !session.launch.quiet && (stats.faults > 0 || overflow > 0) {
+        say(format_args!(
+            "azekura far: {stats}, at most {} MiB resident: {} MiB of far pages, {} MiB that left far memory \
+             for calls that only the kernel can do, {} MiB that far memory does not cover (blocks below \
+             --block {}, stacks, code, files, shared memory)\n",
+            peak >> 20,
+            stats.peak_local_bytes.min(peak) >> 20,
+            stats.unmanaged_bytes >> 20,
+            ordinary >> 20,
+            Size(session.launch.block)
+        ));
+        if overflow > 0 {
+            say(format_args!(
+                "azekura far: warning: large blocks of {} KiB in all did not fit --space {} and were \
+                 ordinary memory; raise --space\n",
+                overflow >> 10,
+                Size(session.launch.space)
+            ));
+        }
+        if stats.unmanaged_bytes > session.launch.local as u64 {
+            say(format_args!(
+                "azekura far: warning: what left far memory takes more than --local {}; raise --local\n",
+                Size(session.launch.local)
+            ));
+        }
     }
     if let Some(path) = &session.launch.stats_json {
         let json = stats.to_json();
         let fields = json.strip_suffix('}').unwrap_or(&json);
-        let line = format!("{fields},\"peak_resident_bytes\":{}}}\n", peak_resident());
+        let line = format!(
+            "{fields},\"overflow_bytes\":{overflow},\"ordinary_bytes\":{ordinary},\
+             \"peak_resident_bytes\":{peak}}}\n"
+        );
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
         if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
             say(format_args!("azekura far: write {}: {error}\n", path.display()));

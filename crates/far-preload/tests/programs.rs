@@ -4,8 +4,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
+#[path = "../src/ranges.rs"]
+mod ranges;
+
 use azekura_far::launch::Launch;
 use azekura_far::{FarError, FarMemory, Mechanism, Server};
+use ranges::Ranges;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -112,8 +116,11 @@ fn same_of(program: &Path, arguments: &[&str], mechanism: Mechanism) {
         command.args(arguments);
         command
     };
-    let plain =
-        if arguments.is_empty() { run(command(), None).stdout } else { b"the child was stopped\n".to_vec() };
+    let plain = if arguments == ["touch"] {
+        b"the child was stopped\n".to_vec()
+    } else {
+        run(command(), None).stdout
+    };
     let server = server();
     let far = run(command(), Some(&Launch { mechanism, ..launch(&server) }));
     let said = String::from_utf8_lossy(&far.stderr);
@@ -130,6 +137,37 @@ fn same_of(program: &Path, arguments: &[&str], mechanism: Mechanism) {
     );
     assert!(said.contains(mechanism.name()), "{said}");
     assert!(server.stats().puts > 10, "{name} by {mechanism}: {:?} {said}", server.stats());
+}
+
+#[test]
+fn ranges_are_what_a_set_of_numbers_is() {
+    let mut random = 1_u64;
+    let mut draw = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((random >> 33) % below) as usize
+    };
+    let (mut ranges, mut set) = (Ranges::new(), BTreeSet::new());
+    for _ in 0..5000 {
+        let start = draw(60);
+        let range = start..start + draw(9);
+        if draw(2) == 0 {
+            ranges.insert(range.clone());
+            set.extend(range.clone());
+        } else {
+            ranges.remove(range.clone());
+            set.retain(|number| !range.contains(number));
+        }
+        let probe = draw(50);
+        let probe = probe..probe + draw(20);
+        let within = |number: &usize| set.contains(number);
+        assert!(ranges.iter().flatten().eq(set.iter().copied()));
+        assert!(ranges.iter().zip(ranges.iter().skip(1)).all(|(a, b)| a.end < b.start));
+        assert!(ranges.within(&probe).flatten().eq(probe.clone().filter(within)));
+        assert!(ranges.without(&probe).into_iter().flatten().eq(probe.clone().filter(|n| !within(n))));
+        assert_eq!(ranges.meets(&probe), probe.clone().any(|n| within(&n)));
+        assert_eq!(ranges.covers(&probe), probe.clone().all(|n| within(&n)));
+        assert_eq!((ranges.total(), ranges.is_empty()), (set.len(), set.is_empty()));
+    }
 }
 
 #[test]
@@ -170,6 +208,59 @@ fn static_arrays_are_far_and_children_have_them() {
 #[test]
 fn maps_are_cut_moved_and_emptied() {
     mechanisms().into_iter().for_each(|mechanism| same("maps", &[], mechanism));
+}
+
+/// The table in `hooks/kernel.rs`, part by part.
+#[test]
+fn memory_calls_that_only_the_kernel_can_do_have_their_ordinary_effect() {
+    let parts = ["protection", "locks", "remaps", "fixed", "advice", "nodes", "faultfd", "raw"];
+    let program = compiled("kernel");
+    for mechanism in mechanisms() {
+        // By SIGSEGV a child has no far memory, and the part on advice has one read it.
+        let has = |part: &&&str| **part != "advice" || mechanism != Mechanism::Sigsegv;
+        parts.iter().filter(has).for_each(|part| same_of(&program, &[part], mechanism));
+    }
+}
+
+#[test]
+fn stacks_of_threads_contexts_and_handlers_may_lie_in_large_blocks() {
+    for mechanism in mechanisms() {
+        same("stacks", &[], mechanism);
+        // By SIGSEGV no handler can run on a stack that is away and that nobody told of.
+        if mechanism != Mechanism::Sigsegv {
+            same("stacks", &["own"], mechanism);
+        }
+    }
+}
+
+#[test]
+fn programs_may_restrict_their_rights_and_their_system_calls() {
+    for mechanism in mechanisms() {
+        same("rights", &["strict"], mechanism);
+        // By SIGSEGV a child has no far memory.
+        if mechanism != Mechanism::Sigsegv {
+            same("rights", &[], mechanism);
+        }
+    }
+}
+
+#[test]
+fn the_layers_descriptors_survive_programs_that_close_all() {
+    mechanisms().into_iter().for_each(|mechanism| same("descriptors", &[], mechanism));
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_program_that_closes_them_by_raw_system_calls_is_told_why_it_ends() {
+    for mechanism in mechanisms() {
+        let server = server();
+        let mut command = Command::new(compiled("descriptors"));
+        command.arg("raw");
+        let out = run(command, Some(&Launch { mechanism, ..launch(&server) }));
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(71), "{mechanism}: {said}");
+        assert!(said.contains("raw system call"), "{mechanism}: {said}");
+    }
 }
 
 #[test]
@@ -247,6 +338,25 @@ fn what_cannot_be_set_up_is_refused_before_main() {
     assert!(said.starts_with("azekura far: connect to memory server 127.0.0.1:1: "), "{said}");
 }
 
+/// Blocks that do not fit `space`, and memory that leaves far memory beyond `local`.
+#[test]
+fn what_takes_more_than_its_budget_is_said_and_with_strict_ends_the_program() {
+    let parts: [(&str, &[&str], usize, &str); 2] =
+        [("threads", &[], 8 << 20, "--space 8 MiB"), ("kernel", &["protection"], 256 << 20, "--local 4 MiB")];
+    for (name, arguments, space, setting) in parts {
+        for strict in [false, true] {
+            let server = server();
+            let mut command = Command::new(compiled(name));
+            command.args(arguments);
+            let out = run(command, Some(&Launch { space, strict, ..launch(&server) }));
+            let said = String::from_utf8_lossy(&out.stderr);
+            assert_eq!(out.status.code(), Some(if strict { 71 } else { 0 }), "{name}: {said}");
+            assert_eq!(said.contains("warning"), !strict, "{name}: {said}");
+            assert!(said.contains(setting), "{name}: {said}");
+        }
+    }
+}
+
 #[test]
 fn statistics_are_appended_as_json() {
     let directory = tempfile::tempdir().unwrap();
@@ -261,6 +371,8 @@ fn statistics_are_appended_as_json() {
     let peak =
         |line: &str| line.rsplit_once("\"peak_resident_bytes\":")?.1.strip_suffix('}')?.parse::<u64>().ok();
     assert!(lines.lines().all(|line| peak(line).is_some_and(|bytes| bytes > 1 << 20)), "{lines}");
+    let counts = ["peak_local_bytes", "unmanaged_bytes", "overflow_bytes", "ordinary_bytes"];
+    assert!(counts.iter().all(|name| lines.contains(&format!("\"{name}\":"))), "{lines}");
     assert_eq!(
         lines.lines().filter(|line| line.starts_with("{\"region_bytes\":268435456,")).count(),
         2,

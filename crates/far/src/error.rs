@@ -79,19 +79,43 @@ pub enum ForkError {
     Threads(#[source] io::Error),
 }
 
-/// Why a program had to be stopped: it needs bytes that nobody has any more, or that cannot be put anywhere.
+/// The reason why a program is ended: it needs bytes that no replica has any more, or that cannot be put
+/// anywhere.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Loss {
     #[error(
-        "page {page} (bytes {from:#x}..{to:#x} of the region) was only on a server that is lost; run with --copies 2 or --spill FILE to survive this"
+        "page {page} (bytes {from:#x}..{to:#x} of the region) was only on a server that is lost; run with \
+         --copies 2 or --spill FILE to survive this"
     )]
     Page { page: u32, from: usize, to: usize },
     #[error(
-        "nobody takes page {page} any more ({why}), and local memory is used up; give another server, or --spill FILE"
+        "no server takes page {page} ({why}), and local memory is used up; give another server, or --spill FILE"
     )]
     NoTaker { page: u32, why: String },
-    #[error("faults can no longer be heard of: {source}")]
+    #[error(
+        "cannot wait for page faults on the layer's descriptors: {source}; a program that closes all descriptors \
+         by raw system calls cannot run in far memory"
+    )]
     Faults { source: io::Error },
-    #[error("page {page} cannot be mapped {how}: {source}")]
+    #[error("the kernel refuses to map page {page} {how}: {source}; {}", map_advice(source))]
     Map { page: u32, how: &'static str, source: io::Error },
+    #[error(
+        "the kernel does not take {pages} pages from page {page} on back as ordinary memory: {source}; {}",
+        map_advice(source)
+    )]
+    Unmanage { page: u32, pages: usize, source: io::Error },
+}
+
+/// The usual cause of an error when pages are mapped, and the remedy.
+fn map_advice(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::ENOMEM) => {
+            "memory, RLIMIT_AS or the number of mappings (vm.max_map_count) is used up: raise it, or lower \
+             --local"
+        }
+        Some(libc::EBADF | libc::ENOTTY) => {
+            "the program closed the layer's descriptor by a raw system call: it cannot run in far memory"
+        }
+        _ => "the program changed this range by a raw system call, or this is a defect: report it",
+    }
 }

@@ -25,6 +25,7 @@ const POLICY: &str = "AZEKURA_FAR_POLICY";
 const MECHANISM: &str = "AZEKURA_FAR_MECHANISM";
 const STATS: &str = "AZEKURA_FAR_STATS_JSON";
 const QUIET: &str = "AZEKURA_FAR_QUIET";
+const STRICT: &str = "AZEKURA_FAR_STRICT";
 
 /// How a program is to use far memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub struct Launch {
     pub stats_json: Option<PathBuf>,
     /// Nothing is said at the start and the end.
     pub quiet: bool,
+    /// A program that needs more local memory than [`local`](Self::local) for its large blocks is ended.
+    pub strict: bool,
 }
 
 /// What is in the environment cannot be understood, or is missing.
@@ -100,6 +103,7 @@ impl Default for Launch {
             mechanism: Mechanism::Auto,
             stats_json: None,
             quiet: false,
+            strict: false,
         }
     }
 }
@@ -151,6 +155,7 @@ impl Launch {
             (POLICY, self.policy.to_string().into()),
             (MECHANISM, self.mechanism.to_string().into()),
             (QUIET, if self.quiet { "1" } else { "0" }.into()),
+            (STRICT, if self.strict { "1" } else { "0" }.into()),
         ];
         let paths = [(SPILL, &self.spill), (KEY, &self.auth_key), (STATS, &self.stats_json)];
         settings.extend(paths.into_iter().filter_map(|(name, path)| Some((name, path.as_ref()?.into()))));
@@ -183,6 +188,7 @@ impl Launch {
             mechanism: parsed(get, MECHANISM)?,
             stats_json: get(STATS).map(Into::into),
             quiet: parsed::<u8>(get, QUIET)? != 0,
+            strict: parsed::<u8>(get, STRICT)? != 0,
         }))
     }
 }
@@ -239,6 +245,7 @@ mod tests {
             spill: Some("/spill dir".into()),
             policy: Policy::UClock,
             mechanism: Mechanism::Sigsegv,
+            strict: true,
             ..Launch::default()
         };
         let mut said: HashMap<_, _> = launch.environment().into_iter().collect();

@@ -25,6 +25,7 @@
 //! | `adopt` | memory that the program has already: its bytes, kept while it becomes far |
 //! | `fault` | [`Mechanism`]: how pages come and go: userfaultfd, or SIGSEGV and memory protection as in the paper |
 //! | `pager` | answers faults, sends pages away, has them brought back |
+//! | `descriptors` | the layer's descriptors, hidden from the program |
 //! | `client` | where pages are kept: connections to memory servers, a spill file |
 //! | [`cache`] | [`FarCache`]: images that may be forgotten, the second tier of a page cache |
 //! | [`launch`] | unmodified programs: what their launcher tells the library in them |
@@ -32,11 +33,14 @@
 //! | [`wire`] | what clients and servers say to each other |
 //! | [`replace`] | [`Replacement`]: who leaves when a page comes; the policies; their replay without real paging |
 //! | [`ffi`] | the same for C: `include/azekura_far.h` |
+//! | `sys` | system calls past the C library |
 //! | [`digest`] | what a page's bytes are known by |
 
 mod adopt;
 pub mod cache;
 mod client;
+#[doc(hidden)]
+pub mod descriptors;
 pub mod digest;
 mod error;
 mod fault;
@@ -53,11 +57,18 @@ pub mod server;
 mod setters;
 mod sparse;
 mod stats;
+#[doc(hidden)]
+pub mod sys;
 pub mod wire;
+
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 pub use cache::{FarCache, FarCacheBuilder, FarCacheError, FarCacheStats};
 pub use client::ConnectError;
 pub use error::{FarError, ForkError};
+#[doc(hidden)]
+pub use fault::signals;
 pub use fault::{Mechanism, ParseMechanismError};
 pub use region::{FarMemory, FarMemoryBuilder, Frozen};
 pub use replace::{Access, AccessBits, PageNo, Policy, Replacement, Shape};
@@ -65,11 +76,43 @@ pub use server::{ServeError, Server, ServerBuilder, ServerStats};
 pub use stats::FarStats;
 pub use wire::auth::AuthKey;
 
+/// Standard error as it was before `main`; 2 if it was not kept.
+static VOICE: AtomicI32 = AtomicI32::new(2);
+
+/// Keeps a copy of standard error, hidden from the program, for messages after the program closed its own.
+#[doc(hidden)]
+pub fn keep_standard_error() {
+    // SAFETY: a copy that was just made, and nobody else's.
+    let copy = unsafe {
+        let copy = sys::call(libc::SYS_fcntl, [2, libc::F_DUPFD_CLOEXEC as usize, 3, 0, 0, 0]);
+        RawFd::try_from(copy).ok().filter(|&copy| copy >= 0).map(|copy| OwnedFd::from_raw_fd(copy))
+    };
+    if let Some(copy) = copy {
+        VOICE.store(descriptors::hide(copy).into_raw_fd(), Relaxed); // before there are other threads
+    }
+}
+
+/// Closes that copy: in a child, as the reader of its parent's standard error may wait for the end of it.
+#[doc(hidden)]
+pub fn drop_standard_error() {
+    let copy = VOICE.swap(2, Relaxed); // a child has one thread
+    if copy != 2 {
+        descriptors::close(copy);
+    }
+}
+
 /// Writes to standard error in one call, without its lock: a thread of the program may hold that one while it
-/// waits for a page.
-fn say(message: &str) {
-    // SAFETY: as long as said. What cannot be written is lost.
-    unsafe {
-        libc::write(2, message.as_ptr().cast(), message.len());
+/// waits for a page. Where the copy was closed by a raw system call, standard error itself is tried.
+#[doc(hidden)]
+pub fn say(message: &str) {
+    let write = |fd: i32| {
+        // SAFETY: as long as said. What cannot be written is lost.
+        unsafe {
+            sys::call(libc::SYS_write, [fd as usize, message.as_ptr() as usize, message.len(), 0, 0, 0])
+        }
+    };
+    let copy = VOICE.load(Relaxed); // written before `main`
+    if write(copy) < 0 && copy != 2 {
+        write(2);
     }
 }

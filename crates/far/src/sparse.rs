@@ -31,6 +31,11 @@ impl<T: Copy> Sparse<T> {
         (at < self.len).then(|| &self[at])
     }
 
+    /// Returns whether nothing was ever written near this place.
+    pub(crate) fn is_blank(&self, at: usize) -> bool {
+        self.parts[at / PART].is_none()
+    }
+
     /// The places of all values in parts that were written; everywhere else it is blank.
     pub(crate) fn written(&self) -> impl Iterator<Item = usize> + use<T> {
         let parts: Vec<usize> = (0..self.parts.len()).filter(|&part| self.parts[part].is_some()).collect();

@@ -28,6 +28,11 @@ stats! {
     local_bytes,
     /// Bytes of a page.
     page_bytes,
+    /// The most bytes of pages that were local, or leaving, at once.
+    peak_local_bytes,
+    /// Bytes that left far memory for good, because the program had a call done there that only the kernel
+    /// can do.
+    unmanaged_bytes,
     /// Faults that the pager answered.
     faults,
     /// Pages that came because they were touched while away (the paper's swaps).

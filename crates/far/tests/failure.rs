@@ -172,7 +172,7 @@ fn f4_without_a_second_copy_the_program_is_stopped_and_told_why() {
         );
         assert!(
             error.contains("azekura far memory: ") && error.contains("run with --copies 2")
-                || error.contains("nobody takes page"),
+                || error.contains("no server takes page"),
             "seed {trial}: {error}"
         );
     }

@@ -282,3 +282,36 @@ fn a_server_that_ends_waits_for_nobody() {
     server.shutdown();
     assert_eq!(server.stats().waiting, 0);
 }
+
+/// As many as a server has sessions, and more: they send one byte each and wait.
+#[test]
+fn f6_connections_that_do_not_log_in_keep_no_client_out() {
+    let server = Server::builder().capacity(64 << 20).max_sessions(8).listen("127.0.0.1:0").unwrap();
+    let strangers: Vec<TcpStream> = (0..100)
+        .map(|_| {
+            let mut stranger = TcpStream::connect(server.address()).unwrap();
+            stranger.write_all(b"A").unwrap();
+            stranger
+        })
+        .collect();
+    let make = || {
+        FarMemory::builder()
+            .bytes(1 << 20)
+            .local(256 << 10)
+            .page(4096)
+            .reserve(0)
+            .servers([server.address().to_string()])
+            .build()
+    };
+    let clients: Vec<FarMemory> = (0..8).map(|_| make().unwrap()).collect();
+    let more: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    for mut client in clients {
+        client.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
+        assert!(client.iter().enumerate().all(|(at, &byte)| byte == at as u8));
+    }
+    // The threads of connections that were ended count them a moment later.
+    while server.stats().turned_away < 60 {
+        thread::yield_now();
+    }
+    drop((strangers, more));
+}

@@ -9,12 +9,20 @@ use crate::id::PeId;
 #[non_exhaustive]
 pub enum Error {
     /// No node that can answer was reached in time. Nothing was changed; try again.
-    #[error("the owner of the key could not be reached within {timeout_ms} ms; nothing was changed{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
+    #[error("the owner of the key could not be reached within {timeout_ms} ms{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     Unavailable {
         /// How long it was tried.
         timeout_ms: u64,
         /// Why not, as far as it is known.
         reason: Option<String>,
+    },
+    /// The node that owns the key is known to be down. Nothing was changed; try again once it is back.
+    #[error("node {} cannot be reached: {reason}", pe.0)]
+    Unreachable {
+        /// Which node.
+        pe: PeId,
+        /// Why not.
+        reason: String,
     },
     /// A write was on its way when the time was up, or when the connection to the other node ended. It may
     /// have happened, or may still happen.

@@ -50,6 +50,7 @@
 
 #![forbid(unsafe_code)]
 
+mod clock_offset;
 mod error;
 pub mod frame;
 mod id;
@@ -69,6 +70,7 @@ pub mod store;
 pub mod tcp;
 mod world;
 
+pub use clock_offset::ClockOffset;
 pub use error::{Error, FrameError, StoreError};
 pub use id::{LogicalPageId, PageNo, PeId, Pointer};
 pub use index::{BuildOptions, Built, PageCopy, build};
@@ -78,8 +80,8 @@ pub use lock_service::{Acquire, Held, LockMode, LockService};
 pub use membership::{FileMeta, ListMark, Member, Membership, MembershipError, Meta, even_shares};
 pub use message::{Answer, FarewellId, Find, Message, Refusal, RequestId, TransactionId, Unkept, Work};
 pub use node::{
-    Application, Asked, Counts, Credentials, LeaveError, ListError, MoveError, NoApplication, Node,
-    OpenTransaction, Parts, Ran, Rows, RunError, Stepped,
+    Application, Asked, Counts, Credentials, LeaveError, ListError, MISSED_HEARTBEATS, MoveError,
+    NoApplication, Node, OpenTransaction, Parts, Ran, Rows, RunError, Stepped,
 };
 pub use options::{Options, Protocol};
 pub use page_service::{Access, PageService, StorePages};

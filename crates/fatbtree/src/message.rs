@@ -396,4 +396,9 @@ pub enum Message {
         /// Which one.
         list: ListMark,
     },
+    /// The sender is alive.
+    Heartbeat {
+        /// The time of its application, in milliseconds since 1970, if that has one.
+        clock_ms: Option<u64>,
+    },
 }

@@ -54,12 +54,21 @@ pub struct Options {
     /// Whether a request that needs an index page of another PE goes to the one that owns the leaf, or to any
     /// that has a copy (the paper).
     pub is_choice_by_range: bool,
-    /// A request is answered, or refused, after this time.
+    /// A request is answered, or refused, after this time: shorter than the time-outs of the usual clients. A
+    /// split or move has twice [`move_timeout`](Self::move_timeout) besides, a step of an open transaction at
+    /// least [`open_timeout`](Self::open_timeout).
     pub request_timeout: Duration,
     /// A read that has not been answered for so long is sent again: reading twice does no harm.
     pub read_timeout: Duration,
     /// A leaf that is on its way is kept from writers so long at most; then it stays where it was.
     pub move_timeout: Duration,
+    /// Interval of the heartbeats by which nodes tell each other that they are alive; `None`: none at all. A
+    /// node is down after [`MISSED_HEARTBEATS`](crate::MISSED_HEARTBEATS) intervals without a message of it,
+    /// until the next one comes.
+    pub heartbeat_interval: Option<Duration>,
+    /// Most that the clocks of two nodes may differ; beyond it they refuse each other. Of an application that
+    /// judges rows by the time.
+    pub max_clock_offset: Duration,
     /// How often a decision about a move is asked for, or told again.
     pub remind_interval: Duration,
     /// A transaction that is open for so long is rolled back.
@@ -82,9 +91,11 @@ impl Default for Options {
             leaf_bytes: 4 << 20,
             index_entries: 256,
             is_choice_by_range: true,
-            request_timeout: Duration::from_secs(10),
-            read_timeout: Duration::from_secs(1),
+            request_timeout: Duration::from_millis(1500),
+            read_timeout: Duration::from_millis(500),
             move_timeout: Duration::from_secs(2),
+            heartbeat_interval: Some(Duration::from_millis(500)),
+            max_clock_offset: Duration::from_secs(2),
             remind_interval: Duration::from_millis(200),
             open_timeout: Duration::from_secs(10),
             most_open: 256,
@@ -112,6 +123,9 @@ impl Options {
         }
         if self.index_entries < 3 {
             return refuse("index_entries: an index page must hold three entries, or it cannot be split");
+        }
+        if self.heartbeat_interval.is_some_and(|interval| interval.is_zero()) {
+            return refuse("heartbeat_interval: 0; give a time above 0, or none");
         }
         if self.read_timeout > self.request_timeout {
             return refuse("read_timeout: longer than request_timeout, so a read would never be sent again");

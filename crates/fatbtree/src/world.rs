@@ -30,6 +30,13 @@ pub trait Net {
         true
     }
 
+    /// Returns whether the last attempt to connect to a node failed, and no other has succeeded since: a
+    /// request for its keys is refused at once.
+    fn is_down(&self, to: PeId) -> bool {
+        let _ = to;
+        false
+    }
+
     /// Why nothing would be sent.
     fn trouble(&self, to: PeId) -> String {
         format!("{to} is not connected")

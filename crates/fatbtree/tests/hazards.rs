@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
 use azekura_fatbtree::{
-    BuildOptions, Clock, KeyRange, Node, PageNo, PeId, Placement, Protocol, Rng, Work, build,
+    BuildOptions, Clock, Error, KeyRange, Node, Options, PageNo, PeId, Placement, Protocol, Rng, Work, build,
 };
 
 const SOURCE: PeId = PeId(0);
@@ -292,4 +292,62 @@ fn b3_the_papers_protocols_split_everywhere_at_once_without_a_circle_of_waits() 
             }
         }
     }
+}
+
+/// A node answers nothing any more, as after a stop of its process: after four heartbeats requests for its
+/// keys are refused without waiting, those for other keys go on, and it is taken back once it is heard.
+#[test]
+fn a_silent_node_is_noticed_within_3_seconds_and_stalls_no_request_for_other_keys() {
+    let mut options = options(3);
+    options.node.heartbeat_interval = Options::default().heartbeat_interval;
+    options.node.request_timeout = Duration::from_secs(3600);
+    let cluster = started(5, options);
+    let (gateway, executor) = (cluster.running(PeId(0)), cluster.executor().clone());
+    let write = |key: u8| {
+        let node = Rc::clone(&gateway);
+        cluster.wait(async move { node.write([key], Work::Put(vec![key])).await })
+    };
+    // Keys of nodes 0, 1 and 2.
+    const KEYS: [u8; 3] = [1, 100, 200];
+    for key in KEYS {
+        write(key).expect("all run");
+    }
+    cluster.crash(PeId(2));
+    let crashed = executor.now();
+    // It was on its way: told as soon as the silence is noticed, an hour before the time is up.
+    assert!(matches!(write(KEYS[2]), Err(Error::Unknown { .. })));
+    assert!(executor.now() - crashed <= Duration::from_secs(3), "{:?}", executor.now() - crashed);
+    let began = executor.now();
+    for _ in 0..1000 {
+        let refused = write(KEYS[2]);
+        assert!(matches!(refused, Err(Error::Unreachable { pe: PeId(2), .. })), "{refused:?}");
+        write(KEYS[0]).expect("it runs");
+        write(KEYS[1]).expect("it runs");
+    }
+    // Only the store and the net take time: less than a millisecond for each of these requests.
+    assert!(executor.now() - began < Duration::from_secs(2), "{:?}", executor.now() - began);
+
+    let again = cluster.clone();
+    cluster.wait(async move { again.start(PeId(2)).await.map(drop) }).expect("it starts again");
+    executor.run_for(Duration::from_secs(1));
+    write(KEYS[2]).expect("it is heard again");
+}
+
+/// Four missed heartbeats count, not fewer, and one that comes begins the count anew.
+#[test]
+fn a_node_whose_answers_are_lost_for_less_than_four_heartbeats_is_not_down() {
+    let mut options = options(2);
+    options.node.heartbeat_interval = Some(Duration::from_millis(500));
+    let cluster = started(6, options);
+    let (gateway, executor) = (cluster.running(PeId(0)), cluster.executor().clone());
+    executor.run_for(Duration::from_secs(1));
+    cluster.network().cut(PeId(1), PeId(0));
+    executor.run_for(Duration::from_millis(1400));
+    assert!(!gateway.is_down(PeId(1)));
+    cluster.network().mend();
+    executor.run_for(Duration::from_secs(10));
+    assert!(!gateway.is_down(PeId(1)));
+    cluster.network().cut(PeId(1), PeId(0));
+    executor.run_for(Duration::from_secs(3));
+    assert!(gateway.is_down(PeId(1)));
 }

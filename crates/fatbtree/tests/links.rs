@@ -11,10 +11,10 @@ use azekura_auth::AuthKey;
 use azekura_fatbtree::frame::{self, Address};
 use azekura_fatbtree::store::{Change, DatabaseStore, Inline, LeafStore, NoAttachments};
 use azekura_fatbtree::tcp::handshake::{self, Identity};
-use azekura_fatbtree::tcp::{LinkState, LinkStatus, NodeConfig, NodeThread};
+use azekura_fatbtree::tcp::{LinkState, LinkStatus, NodeConfig, NodeHandle, NodeThread};
 use azekura_fatbtree::{
-    Answer, Application, Credentials, Find, ListMark, Member, Membership, Message, NoApplication, Options,
-    PageNo, PeId, RequestId, Target, Work,
+    Answer, Application, Credentials, Error, Find, ListMark, Member, Membership, Message, NoApplication,
+    Options, PageNo, PeId, RequestId, Target, Work,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -23,7 +23,8 @@ const CLUSTER: u64 = 0x11;
 /// The node under test, and the one that the test plays.
 const NODE: PeId = PeId(0);
 const PLAYED: PeId = PeId(1);
-const ME: Identity = Identity { cluster: CLUSTER, pe: PLAYED, epoch: 1, store: STORE, list: NO_LIST };
+const ME: Identity =
+    Identity { cluster: CLUSTER, pe: PLAYED, epoch: 1, store: STORE, list: NO_LIST, clock_ms: 0 };
 /// It says nothing of the list that it goes by.
 const NO_LIST: ListMark = ListMark { version: 0, digest: 0 };
 const STORE: Credentials = Credentials { birth: 5, is_settled: true, is_loss_accepted: false };
@@ -38,6 +39,10 @@ fn key() -> AuthKey {
 
 /// A node of two, and where the other one should be.
 fn node() -> (NodeThread, TcpListener) {
+    node_with(Options::default())
+}
+
+fn node_with(options: Options) -> (NodeThread, TcpListener) {
     let (own, played) = (TcpListener::bind("127.0.0.1:0"), TcpListener::bind("127.0.0.1:0"));
     let (own, played) = (own.expect("a port"), played.expect("a port"));
     let member = |pe, listener: &TcpListener, from: &str| Member {
@@ -49,14 +54,8 @@ fn node() -> (NodeThread, TcpListener) {
     };
     let members = vec![member(NODE, &own, ""), member(PLAYED, &played, "m")];
     let members = Membership::new(CLUSTER, "unused".into(), members).expect("fine");
-    let config = NodeConfig {
-        pe: NODE,
-        members,
-        key: key(),
-        listener: own,
-        options: Options::default(),
-        rows: "rows".to_owned(),
-    };
+    let config =
+        NodeConfig { pe: NODE, members, key: key(), listener: own, options, rows: "rows".to_owned() };
     let db = settled(&config.members);
     let application = |_| -> Rc<dyn Application> { Rc::new(NoApplication) };
     let node = NodeThread::start(db, Arc::new(NoAttachments), application, config).expect("it starts");
@@ -196,4 +195,73 @@ fn who_waits_for_an_answer_that_was_lost_is_told_by_the_end_of_its_connection() 
         tokio::select! { () = refusing => {}, () = asking => {} }
     });
     assert!(link(&node).dropped > 0);
+}
+
+/// Asks the node under test for a key of the played one, as often as that is known to be down if `patiently`.
+fn ask_for_its_key(node: &NodeHandle, patiently: bool) -> Result<Option<Vec<u8>>, Error> {
+    loop {
+        let got = node.ask(|here| Box::pin(async move { here.node.get(*b"z").await })).expect("it runs");
+        if !patiently || !matches!(got, Err(Error::Unreachable { .. })) {
+            return got;
+        }
+    }
+}
+
+/// Options by which a request waits for ever, unless the node is known to be down.
+fn waiting() -> Options {
+    let mut options = Options::default();
+    options.request_timeout = Duration::from_secs(3600);
+    options.read_timeout = Duration::from_secs(3600);
+    options.heartbeat_interval = Some(Duration::from_millis(20));
+    options
+}
+
+#[test]
+fn a_request_for_a_key_of_a_node_that_refuses_connections_is_refused_at_once() {
+    let (node, listener) = node_with(waiting());
+    drop(listener);
+    let refused = ask_for_its_key(&node.handle(), false);
+    let Err(Error::Unreachable { pe: PLAYED, reason }) = refused else { panic!("{refused:?}") };
+    assert!(reason.to_lowercase().contains("refused"), "{reason}");
+}
+
+/// The played node has connected both ways and says nothing more, as after a stop of its process.
+#[test]
+fn a_node_that_is_connected_and_silent_is_down_until_it_is_heard_again() {
+    let (node, listener) = node_with(waiting());
+    let said =
+        |message: &Message| frame::encode(Address { cluster: CLUSTER, from: PLAYED, epoch: 1 }, message);
+    let found = play(async {
+        let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
+        let mut to_node = come_in(&node).await;
+        let mut from_node = be_called(&listener).await;
+        to_node.write_all(&said(&Message::Heartbeat { clock_ms: None })).await.expect("it takes it");
+        let ask = |patiently| {
+            let handle = node.handle();
+            tokio::task::spawn_blocking(move || ask_for_its_key(&handle, patiently))
+        };
+        let refused = ask(false).await.expect("no panic");
+        assert!(matches!(refused, Err(Error::Unreachable { pe: PLAYED, .. })), "{refused:?}");
+        let LinkState::Down(reason) = link(&node).state else { panic!("{:?}", link(&node)) };
+        assert!(reason.contains("no sign of life"), "{reason}");
+
+        let asked = ask(true);
+        loop {
+            to_node.write_all(&said(&Message::Heartbeat { clock_ms: None })).await.expect("it takes it");
+            let mut head = [0; 4];
+            from_node.read_exact(&mut head).await.expect("it goes on");
+            let mut body = vec![0; frame::length(head).expect("a frame")];
+            from_node.read_exact(&mut body).await.expect("it goes on");
+            // What was asked before the silence was noticed has been given up.
+            if let (_, Message::Find(find)) = frame::decode(&body, CLUSTER, 1).expect("a message") {
+                let result = Ok(Answer::Value(Some(b"striped".to_vec())));
+                let answer = Message::Answered { id: find.id, result, fact: None, hops: find.hops };
+                to_node.write_all(&said(&answer)).await.expect("it takes it");
+            }
+            if asked.is_finished() {
+                return asked.await.expect("no panic");
+            }
+        }
+    });
+    assert_eq!(found.expect("an answer"), Some(b"striped".to_vec()));
 }

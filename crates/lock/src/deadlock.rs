@@ -33,6 +33,14 @@
 //! blockers (`Owner::set_awaited`), and a conversion that passes waiters marks itself; a T without the mark
 //! skips the search.
 //!
+//! **One thread, several transactions.** While a thread waits on behalf of one of its transactions, its other
+//! transactions do not go on: one more edge, from each of them to the waiting one. A wait of a thread with
+//! other transactions open is in the list `with_mates` from before its search until after its end, and is
+//! searched without the cheap exit; so the search that comes last sees an edge of this kind, too. In a circle
+//! with such an edge the transaction at the edge's end gives way, with an error that a retry would only
+//! repeat. (A transaction that has changed its thread since its last request counts as one of the former
+//! thread: see `LockTable::detach`.)
+//!
 //! The victim is the youngest of the circle. One wait can close several circles; they are broken one by one
 //! until none goes through T, or T itself was chosen.
 
@@ -64,6 +72,9 @@ pub(crate) struct Waits {
     pub(crate) timeouts: u64,
     /// Nobody waits any more.
     pub(crate) is_closed: bool,
+    /// Owners that wait while their thread has other transactions open, with that thread: these cannot end
+    /// before the wait does. An entry may outlast its wait a little.
+    pub(crate) with_mates: Vec<(u32, u32)>,
 }
 
 impl Waits {
@@ -84,6 +95,13 @@ impl Waits {
         let cycle: Vec<TxnId> = cycle.iter().map(|&o| owners.get(o).txn()).collect();
         self.deadlocks += 1;
         self.sentences.push((owner, LockError::Deadlock { victim: owners.get(owner).txn(), cycle }));
+    }
+
+    /// Ends the wait of an owner that closes a circle through its own thread, which has `holder` open.
+    pub(crate) fn sentence_self(&mut self, owner: u32, holder: u32, owners: &Owners) {
+        let (victim, holder) = (owners.get(owner).txn(), owners.get(holder).txn());
+        self.deadlocks += 1;
+        self.sentences.push((owner, LockError::SelfDeadlock { victim, holder }));
     }
 
     /// Owners that wait, or waited once, and where.

@@ -27,6 +27,17 @@ pub enum LockError {
         /// Each waits for the next, and the last for the first.
         cycle: Vec<TxnId>,
     },
+    /// The thread that would wait has the transaction open that is in the way, itself or through others that
+    /// wait for it.
+    #[error(
+        "transaction {victim} would wait for transaction {holder} of the same thread; end that one first"
+    )]
+    SelfDeadlock {
+        /// The transaction that gets this error.
+        victim: TxnId,
+        /// The transaction in the way.
+        holder: TxnId,
+    },
     /// The lock was not granted in time.
     #[error(
         "no lock within {} ms, held up by {}; roll back and retry, or raise the lock timeout",

@@ -12,9 +12,13 @@
 //! | 0 | running | its own thread, when its wait timed out, under the waits latch |
 //!
 //! - **OWNER-1** A transaction waits for at most one lock at a time.
+//! - **HOME-1** `home` is the thread that made the owner's last request, from its first request to its
+//!   release; 0 for none, and for a transaction that was detached from threads. Only the transaction's own
+//!   thread writes it.
 //! - **OWNER-2** A place passes to another transaction only after the old one holds nothing and waits for
 //!   nothing.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 
 use azekura_base::sync::Mutex;
@@ -39,8 +43,21 @@ pub(crate) struct Owner {
     thread: AtomicU32,
     /// Somebody began to wait for this owner: only then can it be part of a circle. May be set for no reason.
     is_awaited: AtomicBool,
+    /// See HOME-1.
+    home: AtomicU32,
     word: WaitWord,
     pub(crate) intents: Mutex<Intents>,
+}
+
+// Owners at home in this thread, in all tables; more if other threads have released some of them.
+azekura_base::per_thread! {
+    static AT_HOME: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The calling thread's number for [`Owner::home`]; 0 in models, because all their threads have one number.
+#[inline]
+fn this_thread() -> u32 {
+    if cfg!(loom) { 0 } else { azekura_base::striped::thread_stripe() as u32 + 1 }
 }
 
 impl Owner {
@@ -49,6 +66,7 @@ impl Owner {
             txn: AtomicU64::new(0),
             thread: AtomicU32::new(0),
             is_awaited: AtomicBool::new(false),
+            home: AtomicU32::new(0),
             word: WaitWord::new(RUNNING),
             intents: Mutex::new(Intents::new()),
         }
@@ -62,6 +80,35 @@ impl Owner {
         self.thread.store(azekura_trace::thread_tag().0, Relaxed);
         self.is_awaited.store(false, Relaxed);
         self.word.word().store(RUNNING, Relaxed);
+    }
+
+    /// Makes the calling thread the home, in place of `known`, the home so far; returns the home.
+    #[inline]
+    pub(crate) fn settle(&self, known: u32) -> u32 {
+        let here = this_thread();
+        if known != here {
+            AT_HOME.with(|count| count.set(count.get() + 1));
+            self.home.store(here, Relaxed); // see `home`
+        }
+        here
+    }
+
+    /// Has no home from now on.
+    pub(crate) fn leave_home(&self, known: u32) {
+        if known == 0 {
+            return;
+        }
+        if known == this_thread() {
+            AT_HOME.with(|count| count.set(count.get().saturating_sub(1)));
+        }
+        self.home.store(0, Relaxed); // see `home`
+    }
+
+    pub(crate) fn home(&self) -> u32 {
+        // Relaxed: read by the home itself, which wrote it, or for an owner that is found in a request, under
+        // the latch under which that was put there after `settle`. A later change is a move to another
+        // thread, and that is as if it came after the look.
+        self.home.load(Relaxed)
     }
 
     pub(crate) fn txn(&self) -> TxnId {
@@ -153,6 +200,15 @@ impl Owners {
         // `intent`) before every owner that this count leaves out.
         let _grow = self.grow.lock();
         self.len.load(Relaxed)
+    }
+
+    /// Returns `true` if the calling thread is the home of another owner beside this one. Looks at every
+    /// owner, if the thread's own count does not rule it out.
+    pub(crate) fn has_mates(&self, index: u32) -> bool {
+        let home = self.get(index).home();
+        home != 0
+            && AT_HOME.with(Cell::get) > 1
+            && (0..self.len()).any(|other| other != index && self.get(other).home() == home)
     }
 
     #[inline]

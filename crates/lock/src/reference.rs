@@ -207,7 +207,7 @@ impl Pair {
     /// over.
     fn begin_wait(&mut self, owner: usize, demand: Demand, thing: Thing, mode: AnyMode) {
         let deadlocks = self.real.stats().deadlocks;
-        let Begun::Waiting(request, _) = self.real.begin_wait(&demand) else {
+        let Begun::Waiting(request, _) = self.real.begin_wait(&demand, false) else {
             panic!("nothing changed since the refusal");
         };
         self.pending[owner] = Some((demand, request, thing, mode));

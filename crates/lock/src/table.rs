@@ -117,7 +117,23 @@ impl LockTable {
         locks.txn = txn;
         locks.timeout = self.timeout;
         locks.waits = true;
+        locks.is_detached = false;
         self.owners.get(locks.owner).begin(txn);
+    }
+
+    /// Notes the thread that uses the transaction (HOME-1).
+    #[inline]
+    fn settle(&self, t: &mut TxnLocks) {
+        if !t.is_detached {
+            t.home = self.owners.get(t.owner).settle(t.home);
+        }
+    }
+
+    /// Says that the transaction may go on in any thread: that a thread which has used it waits for its locks
+    /// is no deadlock then.
+    pub fn detach(&self, t: &mut TxnLocks) {
+        t.is_detached = true;
+        self.owners.get(t.owner).leave_home(std::mem::take(&mut t.home));
     }
 
     /// Locks a whole table, waiting as long as need be: the commit LSN this transaction now depends on (W8),
@@ -283,6 +299,7 @@ impl LockTable {
             some.iter().rev().for_each(|held| self.release_one(t, held, &mut wakes));
             self.wake(&mut wakes);
         }
+        self.owners.get(t.owner).leave_home(std::mem::take(&mut t.home));
         t.reset();
     }
 
@@ -334,6 +351,7 @@ impl LockTable {
         if want == held || self.table_covers(t, tree, mode) {
             return Attempt::Granted(Lsn(0));
         }
+        self.settle(t);
         let demand = Demand { id, owner: t.owner, own: own.map_or(NONE, |h| h.request), want, instant };
         let granted = self.stripe(id).lock().attempt(&demand, &self.owners);
         granted
@@ -354,6 +372,7 @@ impl LockTable {
         if want == held {
             return Attempt::Granted(Lsn(0));
         }
+        self.settle(t);
         let is_intent = claims::table_mode(want).is_some_and(TableMode::is_intent);
         if is_intent && self.note_intent(t, own, tree, want) {
             return Attempt::Granted(self.depend.find(id, want));

@@ -35,6 +35,9 @@ pub struct TxnLocks {
     pub(crate) txn: TxnId,
     pub(crate) timeout: Option<Duration>,
     pub(crate) waits: bool,
+    /// The owner's home as last written; HOME-1.
+    pub(crate) home: u32,
+    pub(crate) is_detached: bool,
     /// A lock stronger than an intent is held on some table, a gap is held in S or X: most transactions have
     /// neither, and need not look for it.
     has_strong: bool,
@@ -56,6 +59,8 @@ impl TxnLocks {
             txn: TxnId(0),
             timeout: None,
             waits: true,
+            home: 0,
+            is_detached: false,
             has_strong: false,
             closes_gaps: false,
             held: Vec::new(),
@@ -93,6 +98,12 @@ impl TxnLocks {
     /// waiters then, so it is in no circle.
     pub const fn set_waits(&mut self, waits: bool) {
         self.waits = waits;
+    }
+
+    /// Returns whether later requests wait; see [`set_waits`](Self::set_waits).
+    #[must_use]
+    pub const fn waits(&self) -> bool {
+        self.waits
     }
 
     pub(crate) fn held(&self) -> &[Held] {

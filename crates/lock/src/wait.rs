@@ -53,7 +53,8 @@ impl LockTable {
             return Err(LockError::WouldWait);
         }
         let began = Instant::now();
-        match self.begin_wait(demand) {
+        let has_mates = self.owners.has_mates(demand.owner);
+        match self.begin_wait(demand, has_mates) {
             Begun::Granted(request) => Ok(self.granted(t, demand, request)),
             Begun::Refused => Err(LockError::Closed),
             Begun::Waiting(request, holder) => {
@@ -62,14 +63,18 @@ impl LockTable {
                 let waiting = azekura_trace::wait_for(site, demand.id.0 as usize, WaitKind::Lock, holder);
                 let ended = self.sleep(demand, request, began, t.timeout);
                 drop(waiting);
+                if has_mates {
+                    self.waits.lock().with_mates.retain(|&(owner, _)| owner != demand.owner);
+                }
                 self.wait_micros.add(began.elapsed().as_micros() as u64);
                 ended.map(|()| self.granted(t, demand, request))
             }
         }
     }
 
-    /// Enqueues, and breaks every circle this wait closes.
-    pub(crate) fn begin_wait(&self, demand: &Demand) -> Begun {
+    /// Enqueues, and breaks every circle this wait closes. `has_mates`: the thread has other transactions
+    /// open.
+    pub(crate) fn begin_wait(&self, demand: &Demand, has_mates: bool) -> Begun {
         let mut waits = self.waits.lock();
         let number = self.stripe_number(demand.id);
         let mut stripe = self.stripes[number].lock();
@@ -86,7 +91,10 @@ impl LockTable {
         waits.begun += 1;
         waits.set_place(demand.owner, WaitPlace { stripe: number as u32, request });
         let mut wakes = Wakes::new();
-        if self.owners.get(demand.owner).is_awaited() {
+        if has_mates {
+            waits.with_mates.push((demand.owner, self.owners.get(demand.owner).home()));
+        }
+        if has_mates || self.owners.get(demand.owner).is_awaited() {
             self.break_circles(&mut waits, demand.owner, &mut wakes);
         }
         drop(waits);
@@ -97,8 +105,15 @@ impl LockTable {
     /// Ends the wait of a youngest one until no circle goes through `owner`.
     fn break_circles(&self, waits: &mut Waits, owner: u32, wakes: &mut Wakes) {
         while let Some(cycle) = find_cycle(owner, |node| self.blockers_of(waits, node)) {
-            let victim = youngest(&cycle, &self.owners);
-            waits.sentence(victim, &cycle, &self.owners);
+            let idle = cycle.iter().position(|&node| !self.is_waiting(waits, node));
+            let victim = match idle {
+                Some(at) => cycle[(at + 1) % cycle.len()],
+                None => youngest(&cycle, &self.owners),
+            };
+            match idle {
+                Some(at) => waits.sentence_self(victim, cycle[at], &self.owners),
+                None => waits.sentence(victim, &cycle, &self.owners),
+            }
             let place = waits.place(victim).expect("a member of a circle waits");
             let mut stripe = self.stripes[place.stripe as usize].lock();
             debug_assert!(stripe.is_waiting(place.request, victim), "a circle that is found exists");
@@ -140,9 +155,21 @@ impl LockTable {
 
     /// The edges of `owner` in the waits-for graph, now.
     fn blockers_of(&self, waits: &Waits, owner: u32) -> Vec<u32> {
-        let Some(place) = waits.place(owner) else { return Vec::new() };
-        let stripe = self.stripes[place.stripe as usize].lock();
-        if stripe.is_waiting(place.request, owner) { stripe.blockers(place.request) } else { Vec::new() }
+        if let Some(place) = waits.place(owner) {
+            let stripe = self.stripes[place.stripe as usize].lock();
+            if stripe.is_waiting(place.request, owner) {
+                return stripe.blockers(place.request);
+            }
+        }
+        let home = self.owners.get(owner).home();
+        let is_held_up = |&&(mate, at): &&(u32, u32)| at == home && self.is_waiting(waits, mate);
+        waits.with_mates.iter().filter(is_held_up).map(|&(mate, _)| mate).collect()
+    }
+
+    fn is_waiting(&self, waits: &Waits, owner: u32) -> bool {
+        let is_at =
+            |place: WaitPlace| self.stripes[place.stripe as usize].lock().is_waiting(place.request, owner);
+        waits.place(owner).is_some_and(is_at)
     }
 
     /// Sleeps until the wait ends one way or the other.

@@ -211,3 +211,103 @@ fn threads_that_lock_random_sets_in_random_order_always_finish() {
     println!("{stats:?}");
     assert_eq!((stats.locks, stats.timeouts, stats.deadlocks), (0, 0, victims.load(Relaxed)));
 }
+
+fn is_self_deadlock(refused: Result<azekura_base::Lsn, LockError>, holder: TxnId) -> bool {
+    matches!(refused, Err(LockError::SelfDeadlock { holder: found, .. }) if found == holder)
+}
+
+#[test]
+fn waiting_for_a_transaction_of_the_same_thread_is_refused() {
+    let table = table();
+    let (mut outer, mut inner) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
+    table.lock_table(&mut outer, TREE, TableMode::IX).unwrap();
+    table.lock_key(&mut outer, TREE, key("k"), KeyMode::UPDATE).unwrap();
+    assert!(is_self_deadlock(table.lock_table(&mut inner, TREE, TableMode::S), TxnId(1)), "noted intents");
+    table.lock_table(&mut inner, TREE, TableMode::IX).unwrap();
+    assert!(is_self_deadlock(table.lock_key(&mut inner, TREE, key("k"), KeyMode::READ), TxnId(1)));
+    assert!(is_self_deadlock(table.wait_test_key(&mut inner, TREE, key("k"), KeyMode::READ), TxnId(1)));
+    table.lock_key(&mut inner, TREE, key("other"), KeyMode::UPDATE).unwrap();
+    assert!(is_self_deadlock(table.lock_key(&mut outer, TREE, key("other"), KeyMode::READ), TxnId(2)));
+    // The other one ended, there is nothing to wait for; its place may be another's of the same thread.
+    table.release(&mut outer, None);
+    table.lock_key(&mut inner, TREE, key("k"), KeyMode::READ).unwrap();
+    table.begin_again(&mut outer, TxnId(3));
+    table.release_all(outer, None);
+    table.release_all(inner, None);
+    assert_eq!((table.stats().locks, table.stats().deadlocks), (0, 4));
+}
+
+#[test]
+fn a_transaction_that_moved_to_another_thread_is_waited_for() {
+    let table = table();
+    for is_detached in [false, true] {
+        let (mut moved, mut waiter) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
+        table.lock_table(&mut moved, TREE, TableMode::IX).unwrap();
+        table.lock_key(&mut moved, TREE, key("k"), KeyMode::UPDATE).unwrap();
+        if is_detached {
+            table.detach(&mut moved);
+        }
+        std::thread::scope(|s| {
+            let (lock, locked) = std::sync::mpsc::channel();
+            let table = &table;
+            s.spawn(move || {
+                // A request tells the table where the transaction is now; a detached one is nowhere.
+                if !is_detached {
+                    table.lock_key(&mut moved, TREE, key("more"), KeyMode::UPDATE).unwrap();
+                }
+                lock.send(()).unwrap();
+                until_waiting(table, TxnId(2));
+                table.release_all(moved, None);
+            });
+            locked.recv().unwrap();
+            table.lock_table(&mut waiter, TREE, TableMode::IX).unwrap();
+            table.lock_key(&mut waiter, TREE, key("k"), KeyMode::UPDATE).unwrap();
+        });
+        table.release_all(waiter, None);
+    }
+    assert_eq!((table.stats().locks, table.stats().deadlocks), (0, 0));
+}
+
+/// The outer transaction reads, and one of another thread waits to write. The inner transaction, of the outer
+/// one's thread, would queue up behind the writer. Tested in both orders of the two waits.
+#[test]
+fn a_circle_through_another_thread_and_the_own_one_is_refused() {
+    for inner_waits_first in [false, true] {
+        let table = table();
+        let mut outer = table.begin(TxnId(1));
+        table.lock_table(&mut outer, TREE, TableMode::IX).unwrap();
+        table.lock_key(&mut outer, TREE, key("k"), KeyMode::READ).unwrap();
+        std::thread::scope(|s| {
+            let table = &table;
+            let (go, gone) = std::sync::mpsc::channel::<()>();
+            let (holds, held) = std::sync::mpsc::channel();
+            s.spawn(move || {
+                let mut writer = table.begin(TxnId(2));
+                table.lock_table(&mut writer, TREE, TableMode::IX).unwrap();
+                table.lock_key(&mut writer, TREE, key("mine"), KeyMode::UPDATE).unwrap();
+                holds.send(()).unwrap();
+                if inner_waits_first {
+                    until_waiting(table, TxnId(3));
+                }
+                table.lock_key(&mut writer, TREE, key("k"), KeyMode::UPDATE).unwrap();
+                gone.recv().unwrap();
+                table.release_all(writer, None);
+            });
+            held.recv().unwrap();
+            let mut inner = table.begin(TxnId(3));
+            table.lock_table(&mut inner, TREE, TableMode::IX).unwrap();
+            let wanted = if inner_waits_first {
+                "mine"
+            } else {
+                until_waiting(table, TxnId(2));
+                "k"
+            };
+            let refused = table.lock_key(&mut inner, TREE, key(wanted), KeyMode::READ);
+            assert!(is_self_deadlock(refused, TxnId(1)), "{inner_waits_first}");
+            table.release_all(inner, None);
+            table.release_all(outer, None);
+            go.send(()).unwrap();
+        });
+        assert_eq!((table.stats().locks, table.stats().deadlocks), (0, 1));
+    }
+}

@@ -346,6 +346,7 @@ fn who_does_not_wait_is_refused_and_goes_on() {
     assert_eq!((other.len(), table.stats().waits), (held, 0));
     assert!(!table.is_awaited(&holder), "nobody waits for it");
     table.release_all(holder, None);
+    table.detach(&mut other); // this thread waits for it
     table.lock_key(&mut other, TREE, key("k"), KeyMode::UPDATE).unwrap();
     // Somebody waits for it from now on; and the next transaction with this list waits again.
     let mut third = table.begin(TxnId(3));
@@ -359,6 +360,7 @@ fn who_does_not_wait_is_refused_and_goes_on() {
     table.release(&mut other, None);
     table.begin_again(&mut other, TxnId(4));
     assert!(!table.is_awaited(&other));
+    table.detach(&mut third);
     table.lock_key(&mut third, TREE, key("k"), KeyMode::UPDATE).unwrap();
     other.set_timeout(Some(Duration::from_millis(1)));
     assert!(matches!(
@@ -374,6 +376,7 @@ fn who_does_not_wait_is_refused_and_goes_on() {
 fn a_timeout_names_who_was_in_the_way() {
     let table = table();
     let (mut holder, mut waiter) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
+    table.detach(&mut holder);
     table.lock_table(&mut holder, TREE, TableMode::IX).unwrap();
     table.lock_key(&mut holder, TREE, key("k"), KeyMode::UPDATE).unwrap();
     waiter.set_timeout(Some(Duration::from_millis(2)));

@@ -1,4 +1,4 @@
-//! Who called the function that waits: three frames further up, for now and then a wait.
+//! Callers of the function that waits: three frames further up, for now and then a wait.
 //!
 //! Many programs lock through a wrapper of their own, and every call site is then the same. One wait of
 //! sixteen (and the first of each thread) is followed by marks that tell, for the object, who called the
@@ -8,21 +8,25 @@
 //! The unwinder finds a program's tables without a lock where the C library can (`_dl_find_object`, glibc
 //! 2.35); where it cannot, nothing is walked (HOOK-2).
 
+use crate::local::local;
 use crate::next::exists;
-use crate::sites::SITES;
-use std::cell::Cell;
+use crate::recorder::Thread;
+use azekura_trace::area::Called;
 use std::ffi::{c_int, c_void};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const ONE_OF: u32 = 16;
-/// The marks' names; crates/record knows them.
-const LEVELS: [&str; 3] = ["caller", "caller 2", "caller 3"];
+const LEVELS: [Called; 3] = [Called::Caller, Called::Caller2, Called::Caller3];
+/// Set if the unwinder finds tables without a lock. Relaxed: stored while the process has one thread.
+static IS_FREE_OF_LOCKS: AtomicBool = AtomicBool::new(false);
+
+/// Asks once; call while the library is loaded.
+pub(crate) fn settle() {
+    IS_FREE_OF_LOCKS.store(exists(c"_dl_find_object"), Relaxed);
+}
+
 /// Frames of ours between the unwinder and the program, and then some.
 const MOST_FRAMES: u32 = 24;
-
-thread_local! {
-    static WAITS: Cell<u32> = const { Cell::new(0) };
-}
 
 unsafe extern "C" {
     fn _Unwind_Backtrace(each: extern "C" fn(*mut c_void, *mut c_void) -> c_int, state: *mut c_void)
@@ -39,22 +43,22 @@ struct Walk {
     callers: [usize; LEVELS.len()],
 }
 
-/// Tells now and then who called the function that called us from `from`; call while recording.
-pub(crate) fn tell(from: usize, object: usize) {
-    let waits = WAITS.get();
-    WAITS.set(waits.wrapping_add(1));
-    if waits.is_multiple_of(ONE_OF) && is_free_of_locks() {
-        tell_now(from, object);
+/// Tells now and then who called the function that called us from `from`; inside `recording`.
+pub(crate) fn tell(thread: &mut Thread, from: usize, object: usize) {
+    let waits = local().waits.get();
+    local().waits.set(waits.wrapping_add(1));
+    if waits.is_multiple_of(ONE_OF) && IS_FREE_OF_LOCKS.load(Relaxed) {
+        tell_now(thread, from, object);
     }
 }
 
 #[cold]
-fn tell_now(from: usize, object: usize) {
+fn tell_now(thread: &mut Thread, from: usize, object: usize) {
     let mut walk = Walk { from, left: MOST_FRAMES, found: None, callers: [0; LEVELS.len()] };
     // SAFETY: `step` is given back what it is given here, and does not unwind.
     unsafe { _Unwind_Backtrace(step, (&raw mut walk).cast()) };
     for (level, caller) in LEVELS.into_iter().zip(walk.callers).filter(|(_, caller)| *caller != 0) {
-        azekura_trace::mark(SITES.of(level, caller), object as u64);
+        thread.mark(level, caller, object);
     }
 }
 
@@ -75,9 +79,4 @@ extern "C" fn step(context: *mut c_void, walk: *mut c_void) -> c_int {
     }
     walk.left -= 1;
     if walk.left == 0 { ENOUGH } else { GO_ON }
-}
-
-fn is_free_of_locks() -> bool {
-    static FREE: OnceLock<bool> = OnceLock::new();
-    *FREE.get_or_init(|| exists(c"_dl_find_object"))
 }

@@ -13,13 +13,13 @@
 //! | `hooks::device` | syncs of files, and reads and writes that left the processor |
 //! | `hooks::futex` | `syscall(SYS_futex, …)`: locks that a program or its runtime built itself |
 //! | `hooks::thread` | threads: each is an operation, named by the function it starts with |
-//! | `session` | when recording begins and ends in this process; forks; the page that the recorder shares with us |
-//! | `sites` | a name for each call site, found without a lock |
-//! | `callers` | who called the function that waits, now and then |
-//! | `held` | the holds of this thread that will be recorded |
-//! | `quiet` | what must not be recorded: our own calls, and those of signal handlers in the middle of ours |
-//! | `next` | the C library's functions behind our own |
-//! | `alloc` | memory from the C library's own heap, whatever allocator the program brought |
+//! | `session` | the area that the recorder shares with us; forks; ends of threads and of the process |
+//! | `recorder` | one thread's events, in its slot of the area |
+//! | `sites` | a number for each call site, found without a lock |
+//! | `callers` | which function called the one that waits, now and then |
+//! | `local` | what is known of the calling thread; calls that must not be recorded: our own |
+//! | `next` | the C library's functions behind our own, found while the library is loaded |
+//! | `alloc` | memory from the C library's own heap, for what is done while the library is loaded |
 //!
 //! # What it cannot see
 //!
@@ -30,9 +30,10 @@
 //! # Rules that every hook keeps
 //!
 //! - **HOOK-1** The program sees the results and the `errno` that the C library gave.
-//! - **HOOK-2** Nothing of ours takes a lock of the program, of its allocator or of the dynamic loader: call
-//!   sites are kept as addresses, which are given names after the program's end.
-//! - **HOOK-3** Whatever a hook calls in turn is passed on unseen (`quiet`); so is all that a signal handler
+//! - **HOOK-2** A hook allocates nothing, registers no destructor, opens no file, starts no thread and takes
+//!   no lock: not the program's, its allocator's or the dynamic loader's. All that is needed is reserved while
+//!   the library is loaded. Call sites are kept as addresses, which get their names after the program's end.
+//! - **HOOK-3** Whatever a hook calls in turn is passed on unseen (`local`); so is all that a signal handler
 //!   does while it interrupts a hook.
 //! - **HOOK-4** No destructor stands on the stack while the C library's function runs: a cancelled thread, or
 //!   one that ends by `pthread_exit`, unwinds through plain frames only.
@@ -44,13 +45,13 @@ mod alloc;
 #[cfg(all(target_os = "linux", target_env = "gnu", not(loom)))]
 mod callers;
 #[cfg(all(target_os = "linux", target_env = "gnu", not(loom)))]
-mod held;
-#[cfg(all(target_os = "linux", target_env = "gnu", not(loom)))]
 mod hooks;
+#[cfg(all(target_os = "linux", target_env = "gnu", not(loom)))]
+mod local;
 #[cfg(all(target_os = "linux", target_env = "gnu", not(loom)))]
 mod next;
 #[cfg(all(target_os = "linux", target_env = "gnu", not(loom)))]
-mod quiet;
+mod recorder;
 #[cfg(all(target_os = "linux", target_env = "gnu", not(loom)))]
 mod session;
 #[cfg(all(target_os = "linux", target_env = "gnu", not(loom)))]

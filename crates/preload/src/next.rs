@@ -5,7 +5,29 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use std::{mem, ptr};
 
-/// Whether the process has a function of this name.
+/// Defines a [`Next`] that is found while the library is loaded: a search takes a lock of the loader, and one
+/// that fails allocates.
+#[allow(unused_macros, reason = "what only recording's hooks need")]
+macro_rules! next {
+    ($name:ident: $type:ty = $new:ident($symbol:literal)) => {
+        static $name: crate::next::Next<$type> = crate::next::Next::$new($symbol);
+
+        const _: () = {
+            extern "C" fn settle() {
+                $name.settle();
+            }
+
+            #[used]
+            #[unsafe(link_section = ".init_array")]
+            static SETTLE: extern "C" fn() = settle;
+        };
+    };
+}
+#[allow(unused_imports, reason = "as above")]
+pub(crate) use next;
+
+/// Whether the process has a function of this name. Call while the library is loaded.
+#[allow(dead_code, reason = "what only recording's hooks need")]
 pub(crate) fn exists(name: &CStr) -> bool {
     // SAFETY: the name is NUL-terminated.
     !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null()
@@ -32,7 +54,8 @@ impl<F: Copy> Next<F> {
 
     /// Condition variables: their present layout is that of version 2.3.2 (x86-64).
     pub(crate) const fn condvar(name: &'static CStr) -> Self {
-        Self { version: Some(c"GLIBC_2.3.2"), ..Self::new(name) }
+        let version = if cfg!(target_arch = "x86_64") { Some(c"GLIBC_2.3.2") } else { None };
+        Self { version, ..Self::new(name) }
     }
 
     /// The function. Ends the process if the C library has none of this name: it could not have been linked.
@@ -48,7 +71,6 @@ impl<F: Copy> Next<F> {
     }
 
     /// Finds the function now, if there is one.
-    #[allow(dead_code, reason = "what only far memory's hooks need")]
     pub(crate) fn settle(&self) {
         self.search();
     }

@@ -1,81 +1,94 @@
-//! When recording begins and ends in this process; forks; the page that the recorder shares with us.
+//! Whether this process is recorded: the recorder's area, mapped when the library is loaded.
 //!
-//! `azekura trace record` gives a directory in the environment. In it lies a page, [`Control`], that all
-//! recorded processes map; each writes its own trace file beside it. A process records from its first thread
-//! or its first contended wait on: a process without threads leaves no file.
+//! `azekura trace record` gives a directory in the environment. In it lies the area, which all recorded
+//! processes map while they are loaded, so what a program does to its rights, its files and its descriptors
+//! later changes nothing. A process records from its first thread or its first contended wait on: one without
+//! threads records nothing.
 //!
-//! | command | means |
-//! |---|---|
-//! | 0 | pass everything on |
-//! | n | the n-th recording is under way |
-//!
-//! A thread of ours looks at the command every few milliseconds and ends the recording when it has changed;
-//! so does the end of the process. A killed process leaves a file that is cut short.
+//! The pointer to the session lies in a page that the kernel clears in the child of a fork. So a child that
+//! no handler of ours saw (a bare `clone`) records nothing, and never writes into a slot of its parent.
 
-use crate::quiet::{is_quiet, quietly, stay_quiet};
-use crate::sites::STARTS;
-use azekura_trace::{Operation, Options};
-use std::cell::Cell;
-use std::ffi::CStr;
-use std::path::PathBuf;
-use std::sync::Mutex;
+use crate::callers;
+use crate::local::{is_quiet, local, quietly};
+use crate::recorder::{Thread, join};
+use azekura_trace::area::{self, Area, Header, ProcessSlot, flag, state};
+use azekura_trace::parts::{cpu_ns_of, sample, settle, time_source};
+use std::ffi::{CStr, c_void};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::mem::MaybeUninit;
+use std::os::unix::fs::OpenOptionsExt;
+use std::ptr;
 use std::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+    AtomicPtr, AtomicU32,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use std::time::{Duration, Instant};
-use std::{mem, ptr};
 
-/// The environment's name of the directory. The recorder knows it too.
+/// [`area::DIRECTORY`] for the C library.
 const DIRECTORY: &CStr = c"AZEKURA_TRACE_DIR";
-/// Events a thread's ring holds.
-const RING_EVENTS: &CStr = c"AZEKURA_TRACE_RING";
-const DEFAULT_RING_EVENTS: usize = 1 << 13;
-const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The shared page: what the recorder wants, and what it learns.
-#[repr(C)]
-struct Control {
-    command: AtomicU32,
-    /// Processes into which this library was loaded.
-    loaded: AtomicU32,
-    /// Recordings that could not be started.
-    failed: AtomicU32,
-    /// How long the mutex below is to be held longer than its program wants, ns.
-    plant_ns: AtomicU32,
-    /// A mutex, or 0: see [`planted`].
-    plant: AtomicU64,
+/// What holds for this process.
+pub(crate) struct Session {
+    pub(crate) area: Area,
+    process_id: u32,
+    process_index: usize,
+    owner: u64,
+    /// The program's serial number.
+    serial: u32,
 }
 
-/// Null until the constructor found the page, and again when this process is to record no more.
-static CONTROL: AtomicPtr<Control> = AtomicPtr::new(ptr::null_mut());
-/// The command under which this process records, 0 when it does not.
-static RECORDING: AtomicU32 = AtomicU32::new(0);
-/// The process that records; another after a fork.
-static PROCESS: AtomicU32 = AtomicU32::new(0);
-/// Held while a recording is started or stopped.
-static TURN: Mutex<()> = Mutex::new(());
+impl Session {
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process_id
+    }
 
-static MAIN: Operation = Operation::at("main", "", 0);
+    pub(crate) fn process_index(&self) -> usize {
+        self.process_index
+    }
 
-thread_local! {
-    /// The recording that this thread's operation was told to.
-    static JOINED: Cell<u32> = const { Cell::new(0) };
-    /// What this thread began with; null for the first thread.
-    static START: Cell<*const Operation> = const { Cell::new(ptr::null()) };
+    pub(crate) fn owner(&self) -> u64 {
+        self.owner
+    }
+
+    fn header(&self) -> &'static Header {
+        self.area.header()
+    }
+
+    fn process(&self) -> &'static ProcessSlot {
+        self.area.process(self.process_index)
+    }
 }
 
-fn control() -> Option<&'static Control> {
-    // Acquire: pairs with the Release in `load`.
-    let page = CONTROL.load(Acquire);
-    // SAFETY: null, or a mapping that is never undone; its fields are atomics, shared with other processes.
-    unsafe { page.as_ref() }
+/// The session is null until the constructor found the area, and when this process records no more.
+static NOWHERE: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
+/// The word that holds the session's address: [`NOWHERE`], then one in a page of its own.
+static PAGE: AtomicPtr<AtomicPtr<Session>> = AtomicPtr::new((&raw const NOWHERE).cast_mut());
+/// The session's memory: written by the constructor, and in the child of a fork, when there is one thread.
+static mut SESSION: MaybeUninit<Session> = MaybeUninit::uninit();
+/// The key with the destructor that tells a thread's end; [`NO_KEY`]: there is none that allocates nothing.
+static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
+const NO_KEY: u32 = u32::MAX;
+
+#[inline]
+fn word() -> &'static AtomicPtr<Session> {
+    // SAFETY: the static, or the page of `load`, which is never unmapped. Relaxed: stored while the process
+    // had one thread.
+    unsafe { &*PAGE.load(Relaxed) }
+}
+
+#[inline]
+fn session() -> Option<&'static Session> {
+    // Acquire: pairs with the Release in `register`.
+    let session = word().load(Acquire);
+    // SAFETY: null or SESSION, which is written before its address is stored.
+    unsafe { session.as_ref() }
 }
 
 /// The command now; 0 when nobody records.
 #[inline]
 fn command() -> u32 {
-    control().map_or(0, |control| control.command.load(Relaxed))
+    session().map_or(0, |session| session.header().command.load(Relaxed))
 }
 
 /// Whether a hook is to do more than pass on.
@@ -84,47 +97,61 @@ pub(crate) fn is_on() -> bool {
     command() != 0 && !is_quiet()
 }
 
-/// Runs `record` as part of the recording under way, which begins now if it has not, with the thread's
-/// operation told.
+/// Runs `record` with the recorder of this thread, which is made now if there is none: for the recording
+/// under way.
 #[inline]
-pub(crate) fn recording<R>(record: impl FnOnce() -> R) -> R {
+pub(crate) fn recording<R>(record: impl FnOnce(&mut Thread) -> R) -> Option<R> {
+    let session = session()?;
+    let command = session.header().command.load(Relaxed);
+    if command == 0 {
+        return None;
+    }
     quietly(|| {
-        let command = command();
-        if JOINED.get() != command {
-            join(command);
-        }
-        record()
+        let thread = if local().command.get() == command && !local().thread.get().is_null() {
+            local().thread.get()
+        } else {
+            joined(session, command)
+        };
+        // SAFETY: null, or this thread's own, which lives as long as the thread does; `quietly`: there is no
+        // second reference.
+        unsafe { thread.as_mut() }.map(record)
     })
 }
 
-/// As [`recording`], for what is not worth the beginning of a recording.
+/// As [`recording`], if this process records already: for calls that are no reason to begin.
 #[inline]
-pub(crate) fn if_recording(record: impl FnOnce()) {
-    let now = RECORDING.load(Relaxed);
-    if now != 0 {
-        quietly(|| {
-            if JOINED.get() != now {
-                join(now);
-            }
-            record();
-        });
-    }
+pub(crate) fn if_recording<R>(record: impl FnOnce(&mut Thread) -> R) -> Option<R> {
+    if is_recording() { recording(record) } else { None }
 }
 
-/// Whether a recording is under way in this process: for hooks that are no reason to begin one.
+/// Whether this process has begun to record.
 #[inline]
 pub(crate) fn is_recording() -> bool {
-    RECORDING.load(Relaxed) != 0 && is_on()
+    is_on() && (!local().thread.get().is_null() || session().is_some_and(has_begun))
+}
+
+fn has_begun(session: &Session) -> bool {
+    session.process().flags.load(Relaxed) & flag::RECORDS != 0
+}
+
+/// Whether the hold that begins is passed over, and counts it then.
+#[inline]
+pub(crate) fn passes_over_hold() -> bool {
+    let left = local().holds_left.get();
+    if left > 1 {
+        local().holds_left.set(left - 1);
+    }
+    left > 1
 }
 
 /// Holds a mutex that was just taken longer, if the recorder asks for it: a delay planted under one lock
 /// shows up in whatever else counts the waits for it, and so tells what that calls it.
 #[inline]
 pub(crate) fn planted(object: usize) {
-    if let Some(control) = control()
-        && control.plant.load(Relaxed) == object as u64
+    if let Some(session) = session()
+        && session.header().plant.load(Relaxed) == object as u64
     {
-        let until = Instant::now() + Duration::from_nanos(control.plant_ns.load(Relaxed).into());
+        let until = Instant::now() + Duration::from_nanos(session.header().plant_ns.load(Relaxed).into());
         while Instant::now() < until {
             std::hint::spin_loop();
         }
@@ -133,93 +160,114 @@ pub(crate) fn planted(object: usize) {
 
 /// This thread begins with this function.
 pub(crate) fn thread_begins(function: usize) {
-    START.set(quietly(|| STARTS.of("thread", function)));
+    local().start.set(function);
     if is_on() {
-        recording(|| ());
+        recording(|_| ());
     }
 }
 
 #[cold]
-fn join(command: u32) {
-    if command == 0 {
-        return;
+#[inline(never)]
+fn joined(session: &Session, command: u32) -> *mut Thread {
+    /// Every how many times a thread without a slot looks for one.
+    const LOOK_EVERY: u32 = 16;
+    let local = local();
+    let is_first = local.command.replace(command) != command;
+    if local.ended.get() {
+        return ptr::null_mut();
     }
-    if RECORDING.load(Acquire) != command {
-        begin(command);
+    leave();
+    if is_first {
+        local.looks.set(0);
     }
-    JOINED.set(command);
-    // SAFETY: null, or from `STARTS.of`, which gives out statics.
-    let operation: &'static Operation = unsafe { START.get().as_ref() }.unwrap_or(&MAIN);
-    // Ended by the thread's end, or the recording's: see `Recorder::drop` and crates/record.
-    mem::forget(azekura_trace::operation(operation));
+    let looks = local.looks.get();
+    local.looks.set(looks.wrapping_add(1));
+    if !looks.is_multiple_of(LOOK_EVERY) {
+        return ptr::null_mut();
+    }
+    begin(session);
+    let thread = join(session, command, is_first);
+    local.forget();
+    local.command.set(command);
+    local.thread.set(thread);
+    let key = KEY.load(Relaxed); // stored while the process had one thread
+    if key != NO_KEY && !thread.is_null() {
+        // SAFETY: our key; its value is only looked at for being there. Allocates nothing: see `make_key`.
+        unsafe { libc::pthread_setspecific(key, thread.cast()) };
+    }
+    thread
 }
 
-fn begin(command: u32) {
-    let _turn = TURN.lock();
-    if RECORDING.load(Relaxed) == command {
+/// The process begins to record, if it has not.
+fn begin(session: &Session) {
+    let process = session.process();
+    if process.flags.load(Relaxed) & flag::RECORDS != 0 {
         return;
     }
-    let _ = azekura_trace::stop(); // one of an earlier command, if its end was not noticed yet
-    let process = std::process::id();
-    PROCESS.store(process, Relaxed);
-    let Some(directory) = variable(DIRECTORY) else { return };
-    let path = PathBuf::from(directory).join(format!("{process}-{command}.trace"));
-    let ring_events = variable(RING_EVENTS).and_then(|n| n.parse().ok()).unwrap_or(DEFAULT_RING_EVENTS);
-    let options = Options {
-        file: Some(path),
-        ring_events,
-        modules: true,
-        collector_begins: Some(stay_quiet),
-        label: program(),
-        ..Options::default()
-    };
-    let started = azekura_trace::start(options).is_ok();
-    // Also when it failed: one try for each command. Before the watching thread looks.
-    RECORDING.store(command, Release);
-    if !(started && watch(command))
-        && let Some(control) = control()
-    {
-        control.failed.fetch_add(1, Relaxed);
+    let now = sample(time_source());
+    if process.begin[0].compare_exchange(0, now.ticks, Relaxed, Relaxed).is_ok() {
+        process.begin[1].store(now.monotonic_ns, Relaxed);
+        process.begin[2].store(now.process_cpu_ns, Relaxed);
+        // Release: pairs with the Acquire of the recorder; the three clocks are visible.
+        process.flags.fetch_or(flag::RECORDS, Release);
     }
 }
 
-/// Starts the thread that ends the recording when the command changes.
-fn watch(command_then: u32) -> bool {
-    let look = move || {
-        stay_quiet();
-        while command() == command_then && RECORDING.load(Relaxed) == command_then {
-            std::thread::sleep(LOOK_EVERY);
+/// Closes the slot of this thread, if it has one.
+fn leave() {
+    let thread = local().thread.replace(ptr::null_mut());
+    // SAFETY: null, or this thread's own; the callers are inside `quietly`.
+    if let Some(thread) = unsafe { thread.as_mut() } {
+        thread.leave();
+    }
+}
+
+/// The destructor of [`KEY`]: the thread ends.
+unsafe extern "C" fn thread_ends(_value: *mut c_void) {
+    quietly(|| {
+        if session().is_some() {
+            leave();
         }
-        end(command_then);
-    };
-    azekura_trace::without_signals(|| {
-        std::thread::Builder::new().name("azekura-watch".to_owned()).stack_size(128 << 10).spawn(look).is_ok()
-    })
+        local().ended.set(true);
+    });
 }
 
-fn end(command: u32) {
-    let _turn = TURN.lock();
-    if RECORDING.load(Relaxed) == command {
-        let _ = azekura_trace::stop(); // what went wrong shows in the file
-        RECORDING.store(0, Release);
-    }
-}
-
-/// Ends the recording if this process has one: it is about to end, or to become another program.
+/// The process is about to end: nothing of it is recorded from here on.
 pub(crate) fn process_ends() {
-    let recording = RECORDING.load(Acquire);
-    if recording != 0 && PROCESS.load(Relaxed) == std::process::id() {
-        // Threads that still run must not begin another.
-        CONTROL.store(ptr::null_mut(), Release);
-        quietly(|| end(recording));
+    let Some(session) = session() else { return };
+    if session.process_id != std::process::id() {
+        return; // the child of a vfork, in its parent's memory
     }
-}
-
-fn program() -> String {
-    std::fs::read_link("/proc/self/exe")
-        .ok()
-        .and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()))
-        .unwrap_or_default()
+    quietly(|| {
+        // AcqRel: one thread tells the end.
+        if word().swap(ptr::null_mut(), AcqRel).is_null() {
+            return;
+        }
+        let process = session.process();
+        if process.flags.load(Relaxed) & flag::RECORDS == 0 {
+            process.owner.store(0, Release);
+            return;
+        }
+        leave();
+        let now = sample(time_source());
+        // Acquire: pairs with the Release in `Area::grow` (AREA-3). Relaxed: told by ENDED below.
+        let ready = (session.header().ready.load(Acquire) as usize).min(session.area.layout().slots);
+        let live = u64::from(session.process_id) << 32 | state::LIVE; // Relaxed: slots of this process
+        for index in (0..ready).filter(|&index| session.area.state(index).load(Relaxed) == live) {
+            let slot = session.area.slot(index);
+            if let Some(cpu) = cpu_ns_of(slot.os_id.load(Relaxed)) {
+                // Relaxed: told by ENDED below.
+                slot.end[1].store(cpu, Relaxed);
+                slot.end[0].store(now.ticks, Relaxed);
+            }
+        }
+        // Relaxed: told by ENDED.
+        process.end[0].store(now.ticks, Relaxed);
+        process.end[1].store(now.monotonic_ns, Relaxed);
+        process.end[2].store(now.process_cpu_ns, Relaxed);
+        // Release: pairs with the Acquire of the recorder; all of the above is visible.
+        process.flags.fetch_or(flag::ENDED, Release);
+    });
 }
 
 fn variable(name: &CStr) -> Option<String> {
@@ -230,16 +278,108 @@ fn variable(name: &CStr) -> Option<String> {
     }
 }
 
-/// The loader calls it before the program's `main`.
+/// The loader calls it before the program's `main`. All that is to be allocated, opened or looked up is here.
 extern "C" fn load() {
     quietly(|| {
-        let Some(page) = variable(DIRECTORY).and_then(|directory| map(&directory)) else { return };
-        // SAFETY: just mapped, for good.
-        unsafe { &*page }.loaded.fetch_add(1, Relaxed);
+        callers::settle();
+        let Some(directory) = variable(DIRECTORY) else { return };
+        let Some(area) = attach(&directory) else { return };
+        let serial = area.header().loaded.fetch_add(1, Relaxed) + 1;
+        write_maps(&directory, serial);
+        make_page();
+        make_key();
         // SAFETY: the handler is a function without state.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-        // Release: pairs with the Acquire in `control`.
-        CONTROL.store(page, Release);
+        settle();
+        register(area, serial);
+    });
+}
+
+/// Maps the recorder's area.
+fn attach(directory: &str) -> Option<Area> {
+    let path = format!("{directory}/{}", area::FILE);
+    let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_CLOEXEC).open(path).ok()?;
+    Area::open(&file)
+}
+
+/// Tells the recorder the program's path and what is mapped where: it may have ended by the time it is
+/// looked at.
+fn write_maps(directory: &str, serial: u32) {
+    let Ok(mut maps) = File::open("/proc/self/maps") else { return };
+    let mut text =
+        std::fs::read_link("/proc/self/exe").unwrap_or_default().into_os_string().into_encoded_bytes();
+    text.push(b'\n');
+    let path = format!("{directory}/{serial}.maps");
+    if maps.read_to_end(&mut text).is_ok()
+        && let Ok(mut file) = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+    {
+        let _ = file.write_all(&text); // then addresses keep their numbers as names
+    }
+}
+
+/// A page that the kernel clears in the child of a fork.
+fn make_page() {
+    const LEN: usize = 4096;
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping, wherever the kernel likes. Where it cannot be cleared, it is as good as NOWHERE.
+    unsafe {
+        let page = libc::mmap(ptr::null_mut(), LEN, rights, kind, -1, 0);
+        if page != libc::MAP_FAILED {
+            libc::madvise(page, LEN, libc::MADV_WIPEONFORK);
+            PAGE.store(page.cast(), Relaxed);
+        }
+    }
+}
+
+/// Makes a key with a destructor that tells ends of threads. The C library keeps the values of its first 32
+/// keys in the thread itself; for others it calls `calloc`, and they are not used: the recorder finds out
+/// by itself.
+fn make_key() {
+    const FIRST: u32 = 32;
+    let mut key = 0;
+    // SAFETY: the destructor is a function without state.
+    if unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } == 0 && key < FIRST {
+        KEY.store(key, Relaxed);
+    }
+}
+
+/// Takes a place in the table of processes; without one this process is not recorded.
+fn register(area: Area, serial: u32) {
+    let process_id = std::process::id();
+    let header = area.header();
+    let owner = u64::from(process_id) << 32 | u64::from(header.tags.fetch_add(1, Relaxed) + 1);
+    let free = (0..area::PROCESSES).find(|&index| {
+        let word = &area.process(index).owner;
+        // Acquire: pairs with the Release of the recorder that freed it.
+        word.load(Relaxed) == 0 && word.compare_exchange(0, owner, Acquire, Relaxed).is_ok()
+    });
+    let Some(process_index) = free else {
+        header.processes_missed.fetch_add(1, Relaxed);
+        return;
+    };
+    area.process(process_index).serial.store(serial, Relaxed);
+    // SAFETY: the process has one thread, and no reference to an earlier value is in use.
+    let session = unsafe {
+        let session = &raw mut SESSION;
+        (*session).write(Session { area, process_id, process_index, owner, serial });
+        session.cast::<Session>()
+    };
+    // Release: pairs with the Acquire in `session`.
+    word().store(session, Release);
+}
+
+/// In the child of a fork, which has one thread.
+unsafe extern "C" fn forked() {
+    quietly(|| {
+        local().forget();
+        // SAFETY: written by `load`, which has asked for this call.
+        let (area, serial) = unsafe {
+            let session = &*(&raw const SESSION).cast::<Session>();
+            (session.area, session.serial)
+        };
+        word().store(ptr::null_mut(), Relaxed);
+        register(area, serial);
     });
 }
 
@@ -254,28 +394,3 @@ static LOAD: extern "C" fn() = load;
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static UNLOAD: extern "C" fn() = unload;
-
-/// In the child of a fork: it has one thread and no collector.
-unsafe extern "C" fn forked() {
-    quietly(|| {
-        azekura_trace::forget_after_fork();
-        RECORDING.store(0, Relaxed);
-        JOINED.set(0);
-        // `TURN` may be held by a thread that is not here: then this process records nothing.
-        if TURN.try_lock().is_err() {
-            CONTROL.store(ptr::null_mut(), Release);
-        }
-    });
-}
-
-fn map(directory: &str) -> Option<*mut Control> {
-    let file =
-        std::fs::OpenOptions::new().read(true).write(true).open(format!("{directory}/control")).ok()?;
-    if file.metadata().ok()?.len() < size_of::<Control>() as u64 {
-        return None;
-    }
-    let (rights, fd) = (libc::PROT_READ | libc::PROT_WRITE, std::os::fd::AsRawFd::as_raw_fd(&file));
-    // SAFETY: a new mapping, wherever the kernel likes; the file is long enough.
-    let page = unsafe { libc::mmap(ptr::null_mut(), size_of::<Control>(), rights, libc::MAP_SHARED, fd, 0) };
-    (page != libc::MAP_FAILED).then_some(page.cast())
-}

@@ -35,6 +35,14 @@ pub enum RecordError {
         /// The operating system's reason.
         source: io::Error,
     },
+    /// The library cannot be loaded into the program: asked before it runs.
+    #[error("cannot record {}: {reason}", path.display())]
+    NotRecordable {
+        /// The program, or the interpreter of the script.
+        path: PathBuf,
+        /// The reason, and a way that works.
+        reason: &'static str,
+    },
     /// The program ran and the library never saw it.
     #[error(
         "the program did not load the recorder: it is statically linked, runs with another user's rights, uses another C \
@@ -44,13 +52,13 @@ pub enum RecordError {
     /// The program started no thread and waited for none: there is nothing to tell.
     #[error("the program started no threads and waited for no lock: nothing was recorded")]
     NothingRecorded,
-    /// A recorded process could not write its file.
-    #[error("{failed} processes could not record: is {} writable for them?", path.display())]
-    Failed {
-        /// How many.
-        failed: u32,
-        /// The directory.
+    /// A recording could not be written where it was to go.
+    #[error("{source}; the recordings, with addresses in the place of names, are kept in {}", path.display())]
+    Kept {
+        /// Where they are.
         path: PathBuf,
+        /// Why.
+        source: Box<RecordError>,
     },
     /// The kernel does not let us watch: it asks for more rights, or less caution.
     #[error(
@@ -116,4 +124,15 @@ pub enum RecordError {
         /// The operating system's reason.
         source: io::Error,
     },
+}
+
+/// An error with its reasons in one line.
+pub(crate) fn in_full(error: &RecordError) -> String {
+    let mut text = error.to_string();
+    let mut reason = std::error::Error::source(error);
+    while let Some(source) = reason {
+        text += &format!(": {source}");
+        reason = source.source();
+    }
+    text
 }

@@ -2,22 +2,23 @@
 
 use crate::error::RecordError;
 use crate::kernel::{Function, Kernel, Target, program};
-use crate::recorder::{Recorded, Recorder};
+use crate::recorder::{Collected, Recorded, Recorder};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What to run, and what of it to record.
+/// A program to run, and the parts of its run to record.
 #[derive(Debug, Clone, Default)]
 pub struct Launch {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Where the recording goes.
+    /// The file of the recording.
     pub output: PathBuf,
     /// Records only after so long.
     pub delay: Duration,
@@ -32,17 +33,21 @@ pub struct Launch {
     pub functions: Vec<String>,
 }
 
-/// What came of it.
+/// A run that is over.
 #[derive(Debug)]
 pub struct Launched {
-    /// How the program ended.
+    /// The program's exit status.
     pub status: ExitStatus,
-    /// How long it ran.
+    /// The time that it ran.
     pub ran: Duration,
     /// Its processes' recordings, the largest first.
     pub recorded: Vec<Recorded>,
-    /// What was asked of the kernel and refused, in sentences.
+    /// Requests that the kernel refused, in sentences.
     pub refusals: Vec<String>,
+    /// Parts that are missing of the recordings, in sentences.
+    pub missing: Vec<String>,
+    /// Why there is no recording at all.
+    pub nothing: Option<RecordError>,
 }
 
 /// Runs a program to its end and records it.
@@ -59,13 +64,15 @@ pub struct Launched {
 pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
     let (name, arguments) = launch.command.split_first().expect("a program to run");
     let functions = find_functions(launch)?;
+    crate::program::check(Path::new(name))?;
+    try_output(&launch.output)?;
     let mut recorder = Recorder::new()?;
     if let Some(events) = launch.ring_events {
         recorder = recorder.ring_events(events);
     }
     let mut command = Command::new(name);
     command.args(arguments);
-    recorder.prepare(&mut command);
+    recorder.prepare(&mut command)?;
     if launch.delay.is_zero() {
         recorder.begin()?;
     }
@@ -94,9 +101,14 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
         std::thread::sleep(Duration::from_millis(5));
     };
     let ran = begun.elapsed();
-    recorder.end()?;
-    let recorded = recorder.collect_with(&launch.output, child.id(), &kernel.finish())?;
-    Ok(Launched { status, ran, recorded, refusals })
+    recorder.end();
+    let launched =
+        Launched { status, ran, refusals, recorded: Vec::new(), missing: Vec::new(), nothing: None };
+    Ok(match recorder.collect_with(&launch.output, child.id(), &kernel.finish()) {
+        Ok(Collected { recorded, missing }) => Launched { recorded, missing, ..launched },
+        // The program has run: its status is told in any case.
+        Err(nothing) => Launched { nothing: Some(nothing), ..launched },
+    })
 }
 
 /// Records a running process from outside and writes it to `output`: until it ends, for so long, or until
@@ -122,6 +134,19 @@ pub fn attach_until(
     crate::recorder::write(process, &trace, output.to_owned())
 }
 
+/// Returns an error if the recording's file cannot be written: asked before the program runs.
+fn try_output(output: &Path) -> Result<(), RecordError> {
+    let failed = |source| RecordError::Write { path: output.to_owned(), source };
+    let is_there = output.exists();
+    File::options().create(true).append(true).open(output).map_err(failed)?;
+    if !is_there {
+        // Of a symbolic link what it leads to.
+        let made = std::fs::canonicalize(output).map_err(failed)?;
+        std::fs::remove_file(made).map_err(failed)?;
+    }
+    Ok(())
+}
+
 fn find_functions(launch: &Launch) -> Result<Vec<Function>, RecordError> {
     if launch.functions.is_empty() {
         return Ok(Vec::new());
@@ -130,7 +155,7 @@ fn find_functions(launch: &Launch) -> Result<Vec<Function>, RecordError> {
     launch.functions.iter().map(|name| Function::find(name, &program)).collect()
 }
 
-/// Where in its run the program is.
+/// The part of its run in which the program is.
 enum Phase {
     Before,
     On,
@@ -145,7 +170,7 @@ impl Phase {
                 Self::On
             }
             Self::On if launch.duration.is_some_and(|d| ran >= launch.delay + d) => {
-                recorder.end()?;
+                recorder.end();
                 Self::After
             }
             phase => phase,
@@ -159,7 +184,7 @@ struct Signals {
 }
 
 impl Signals {
-    /// Where a handler cannot be had, the signal ends us as always.
+    /// Without a handler the signal ends this process as always.
     fn new() -> Self {
         let term = Arc::new(AtomicBool::new(false));
         let _ = signal_hook::flag::register(SIGINT, Arc::new(AtomicBool::new(false)));

@@ -11,11 +11,11 @@
 //!
 //! let mut recorder = Recorder::new()?;
 //! let mut program = Command::new("./server");
-//! recorder.prepare(&mut program);
+//! recorder.prepare(&mut program)?;
 //! recorder.begin()?;
 //! let mut child = program.spawn()?;
 //! child.wait()?;
-//! for recorded in recorder.collect(Path::new("server.trace"), child.id())? {
+//! for recorded in recorder.collect(Path::new("server.trace"), child.id())?.recorded {
 //!     println!("{}: {} events", recorded.file.display(), recorded.events);
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -23,7 +23,10 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | `recorder` | the library in the program, the page shared with it, its files |
+//! | `recorder` | the library in the programs, the area shared with them |
+//! | `drain`, `spool` | takes events out of the area; the file of one process while it is recorded |
+//! | `process` | what the kernel tells of a recorded process |
+//! | `program` | programs that cannot be recorded |
 //! | [`mod@launch`] | a program run under a recorder from start to end |
 //! | [`kernel`] | what only the kernel sees: switches, calls of functions, a process that runs already |
 //! | [`symbols`] | addresses to functions, variables and lines |
@@ -33,14 +36,18 @@
 
 #![forbid(unsafe_code)]
 
+mod drain;
 pub mod error;
 pub mod kernel;
 pub mod launch;
 mod locks;
 pub mod name;
+mod process;
+mod program;
 mod recorder;
+mod spool;
 pub mod symbols;
 
 pub use error::RecordError;
 pub use launch::{Launch, Launched, attach_until, launch};
-pub use recorder::{Recorded, Recorder};
+pub use recorder::{Collected, Recorded, Recorder};

@@ -6,14 +6,14 @@
 
 use crate::name::{CALLERS, Called};
 use crate::symbols::{Place, Symbols};
-use azekura_trace::event::EventKind;
+use azekura_trace::event::{EventKind, WAITED};
 use azekura_trace::file::{Name, Trace};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// How often the function that waits was called from where, and that function in turn.
+/// Counts of the places from which the function that waits was called, and that function in turn.
 type Callers = [BTreeMap<u64, u64>; CALLERS.len()];
 
-/// What is known of one object.
+/// The facts about one object.
 #[derive(Debug, Default)]
 struct Known {
     what: &'static str,
@@ -23,6 +23,9 @@ struct Known {
     callers: Callers,
     /// An address that was seen with it, if nobody ever waited.
     seen: u64,
+    /// Waits, and holds that followed one.
+    waits: u64,
+    holds: u64,
 }
 
 /// Objects of one identity: they share a site.
@@ -32,11 +35,19 @@ struct Group {
     callers: Callers,
 }
 
-/// The name of each object.
-pub(crate) fn names(trace: &Trace, calls: &HashMap<u32, Called>, symbols: &Symbols) -> HashMap<u64, Name> {
+/// The name of each object, and those that are used as locks though another thread may signal them.
+pub(crate) fn names(
+    trace: &Trace,
+    calls: &HashMap<u32, Called>,
+    symbols: &Symbols,
+) -> (HashMap<u64, Name>, HashSet<u64>) {
     let mut groups: BTreeMap<Identity, Group> = BTreeMap::new();
     let mut identities = HashMap::new();
+    let mut locks = HashSet::new();
     for (object, known) in known(trace, calls).into_iter().filter(|(_, known)| !known.what.is_empty()) {
+        if known.is_lock(symbols) {
+            locks.insert(object);
+        }
         let identity = known.identity(object, symbols);
         let group = groups.entry(identity.clone()).or_default();
         for (address, ticks) in known.waited {
@@ -54,10 +65,26 @@ pub(crate) fn names(trace: &Trace, calls: &HashMap<u32, Called>, symbols: &Symbo
         .into_iter()
         .map(|(identity, group)| (identity.clone(), group.name(&identity, symbols)))
         .collect();
-    identities.into_iter().map(|(object, identity)| (object, named[&identity].clone())).collect()
+    let names = identities.into_iter().map(|(object, identity)| (object, named[&identity].clone())).collect();
+    (names, locks)
 }
 
-/// What makes objects the same to a reader.
+/// Functions that wait for a lock, in Rust's std, parking_lot and abseil.
+const ACQUIRE: [&str; 7] = [
+    "lock_contended",
+    "lock_slow",
+    "lock_shared_slow",
+    "lock_exclusive_slow",
+    "read_contended",
+    "write_contended",
+    "absl::Mutex::Lock",
+];
+/// Functions that wait for work, in the same libraries.
+const AWAIT: [&str; 5] = ["Condvar::wait", "condvar::Condvar", "Parker::park", "absl::CondVar", "recv"];
+/// One of so many waits must be followed by a hold: waiters wake without need, too.
+const HOLDS_OF_A_LOCK: u64 = 8;
+
+/// Objects of one identity are the same to a reader.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Identity {
     what: &'static str,
@@ -68,6 +95,25 @@ struct Identity {
 }
 
 impl Known {
+    /// Answers whether the object is used as a lock: its waiters are in a function that acquires one, or a
+    /// waiter signals the object itself afterwards, as only a holder does.
+    fn is_lock(&self, symbols: &Symbols) -> bool {
+        if self.waits == 0 {
+            return false;
+        }
+        let callers = self.callers.iter().flat_map(|callers| callers.keys());
+        let functions = self.waited.keys().chain(callers).map(|address| symbols.code(*address).function);
+        let of = |patterns: &[&str], function: &str| patterns.iter().any(|part| function.contains(part));
+        let mut is_awaited = false;
+        for function in functions {
+            if of(&ACQUIRE, &function) {
+                return true;
+            }
+            is_awaited |= of(&AWAIT, &function);
+        }
+        !is_awaited && self.holds * HOLDS_OF_A_LOCK >= self.waits
+    }
+
     fn identity(&self, object: u64, symbols: &Symbols) -> Identity {
         let what = self.what;
         let own = match (symbols.variable(object), self.made) {
@@ -142,6 +188,7 @@ fn known(trace: &Trace, calls: &HashMap<u32, Called>) -> BTreeMap<u64, Known> {
                 EventKind::Mark => known.made = Some(called.address),
                 EventKind::WaitBegin => {
                     known.seen = called.address;
+                    known.waits += 1;
                     open.push((event.site, event.object, event.ticks));
                 }
                 EventKind::WaitEnd => {
@@ -151,7 +198,10 @@ fn known(trace: &Trace, calls: &HashMap<u32, Called>) -> BTreeMap<u64, Known> {
                         *known.waited.entry(called.address).or_default() += event.ticks.saturating_sub(begin);
                     }
                 }
-                _ => known.seen = called.address,
+                _ => {
+                    known.seen = called.address;
+                    known.holds += u64::from(event.kind == EventKind::Hold && event.flags & WAITED != 0);
+                }
             }
         }
     }

@@ -6,9 +6,10 @@
 
 use crate::locks;
 use crate::symbols::Symbols;
+use azekura_trace::WaitKind;
 use azekura_trace::event::{Event, EventKind};
 use azekura_trace::file::{Name, ThreadTrace, Trace};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A call site as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub(crate) struct Called {
 
 /// What is called on an object of which there may be many, each with call sites of its own.
 const OBJECTS: [&str; 7] = ["mutex", "spin lock", "rwlock", "futex", "condition", "semaphore", "barrier"];
+/// Objects that any thread may signal.
+const SIGNALS: [&str; 3] = ["futex", "condition", "semaphore"];
 /// Who called the function that waits for an object, and who called that: marks, the nearest first.
 pub(crate) const CALLERS: [&str; 3] = ["caller", "caller 2", "caller 3"];
 /// What is told by its call site alone.
@@ -68,7 +71,7 @@ pub fn name(mut trace: Trace) -> Trace {
     let symbols = Symbols::new(&trace.modules);
     let calls: HashMap<u32, Called> =
         trace.sites.iter().filter_map(|(id, name)| Some((*id, Called::of(name)?))).collect();
-    let objects = locks::names(&trace, &calls, &symbols);
+    let (objects, locks) = locks::names(&trace, &calls, &symbols);
     let mut sites = Sites::default();
     let plain: HashMap<u32, u32> = trace
         .sites
@@ -81,6 +84,7 @@ pub fn name(mut trace: Trace) -> Trace {
     for thread in &mut trace.threads {
         let is_object = |event: &Event| calls.get(&event.site).is_some_and(Called::is_object);
         thread.events.retain(|event| event.kind != EventKind::Mark || !calls.contains_key(&event.site));
+        decide(thread, &calls, &locks);
         for event in &mut thread.events {
             let object = if is_object(event) { named.get(&event.object) } else { None };
             event.site = object.or_else(|| plain.get(&event.site)).copied().unwrap_or(event.site);
@@ -95,8 +99,64 @@ pub fn name(mut trace: Trace) -> Trace {
             *name = Name { name: place.function, file: place.file, line: place.line };
         }
     }
+    by_thread_name(&mut trace);
     trace.modules.clear();
     trace
+}
+
+/// Functions of runtimes with which all of a program's threads begin, by the parts of their names: Rust's std
+/// (in either mangling), libstdc++, the Java VM.
+const RUNTIMES: [&[&str]; 3] =
+    [&["std::sys::", "::thread_start"], &["execute_native_thread_routine"], &["thread_native_entry"]];
+
+/// Tells threads by their names, without the numbers at the end, where the function that they begin with is a
+/// runtime's. Threads that have only the program's name keep the function.
+fn by_thread_name(trace: &mut Trace) {
+    let is_runtime =
+        |name: &Name| RUNTIMES.iter().any(|parts| parts.iter().all(|part| name.name.contains(part)));
+    let runtimes: HashMap<u16, Name> = trace
+        .operations
+        .iter()
+        .filter(|(_, name)| is_runtime(name))
+        .map(|(id, name)| (*id, name.clone()))
+        .collect();
+    let mut named: BTreeMap<(u16, String), u16> = BTreeMap::new();
+    for thread in &mut trace.threads {
+        let stem =
+            thread.name.trim_end_matches(|c: char| c.is_ascii_digit() || "-_ #:".contains(c)).to_owned();
+        if stem.is_empty() || trace.session.label.starts_with(&stem) {
+            continue;
+        }
+        for event in &mut thread.events {
+            let Some(function) = runtimes.get(&event.operation) else { continue };
+            let next = trace.operations.keys().next_back().and_then(|last| last.checked_add(1));
+            let id = match named.get(&(event.operation, stem.clone())) {
+                Some(id) => *id,
+                None => {
+                    let Some(next) = next else { return };
+                    trace.operations.insert(next, Name { name: stem.clone(), ..function.clone() });
+                    named.insert((event.operation, stem.clone()), next);
+                    next
+                }
+            };
+            event.operation = id;
+        }
+    }
+}
+
+/// Waits for semaphores, condition variables and futexes that are used as locks are waits for locks; holds of
+/// the others are none.
+fn decide(thread: &mut ThreadTrace, calls: &HashMap<u32, Called>, locks: &HashSet<u64>) {
+    let is_signal =
+        |event: &Event| calls.get(&event.site).is_some_and(|called| SIGNALS.contains(&called.what));
+    thread
+        .events
+        .retain(|event| event.kind != EventKind::Hold || !is_signal(event) || locks.contains(&event.object));
+    for event in thread.events.iter_mut().filter(|event| event.kind == EventKind::WaitBegin) {
+        if is_signal(event) && locks.contains(&event.object) {
+            event.argument = event.argument >> 8 << 8 | WaitKind::Other as u64;
+        }
+    }
 }
 
 /// The name of a call site that stands for itself.
@@ -190,5 +250,44 @@ impl Sites {
 
     fn by_id(self) -> BTreeMap<u32, Name> {
         self.0.into_iter().map(|(name, id)| (id, name)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_trace::file::{ClockSample, CpuSource, Encoder, SessionInfo, ThreadInfo, TimeSource};
+
+    #[test]
+    fn threads_that_begin_in_a_runtime_are_told_by_their_names() {
+        let mut encoder = Encoder::new();
+        encoder.session(&SessionInfo {
+            time: TimeSource::Monotonic,
+            cpu: CpuSource::None,
+            hold_sampling: 1,
+            event_cost_ps: 0,
+            ticks_per_second: 1_000_000_000,
+            process_id: 1,
+            processors: 1,
+            started_wall_ns: 0,
+            label: "server".into(),
+        });
+        encoder.clock(&ClockSample { ticks: 0, monotonic_ns: 0, process_cpu_ns: 0 });
+        let start = "std::sys::thread::unix::Thread::new::thread_start";
+        encoder.operations([(1, "main", "", 0), (2, start, "", 0)]);
+        let threads = [("server", 1), ("flush-1", 2), ("flush-2", 2), ("reader", 2), ("server", 2)];
+        for (tag, (name, operation)) in (1..).zip(threads) {
+            encoder.thread(&ThreadInfo { tag, os_id: tag, name: name.into(), cpu: CpuSource::None });
+            let event = |ticks, kind| Event { operation, ..Event::new(ticks, kind) };
+            encoder.events(tag, 0, &[event(1, EventKind::Enter), event(9, EventKind::Exit)]);
+        }
+        encoder.end(0);
+        let trace = name(Trace::from_bytes(encoder.as_bytes()).unwrap());
+        let told = |thread: &ThreadTrace| {
+            assert_eq!(thread.events[0].operation, thread.events[1].operation);
+            trace.operations[&thread.events[0].operation].name.as_str()
+        };
+        let told: Vec<&str> = trace.threads.iter().map(told).collect();
+        assert_eq!(told, ["main", "flush", "flush", "reader", start]);
     }
 }

@@ -1,19 +1,24 @@
-//! The library in the program, the page shared with it, its files.
-//!
-//! The page is a file in a directory of our own; recorded processes map it. We write the command into it and
-//! read what they count, by ordinary reads and writes, which the kernel keeps the same as the mapping.
+//! The library in the programs, the area shared with them, the thread that drains it.
 
+use crate::drain::Drain;
 use crate::error::RecordError;
 use crate::kernel::Seen;
 use crate::name::name;
+use crate::spool::Spooled;
+use azekura_trace::Options;
+use azekura_trace::area::{self, Area, DIRECTORY, Layout};
 use azekura_trace::file::{Ending, Trace};
+use azekura_trace::parts::session_info;
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// The library that is loaded into programs, built by this crate's build script; empty where it cannot be.
@@ -21,38 +26,47 @@ static LIBRARY: &[u8] = include_bytes!(env!("AZEKURA_PRELOAD_BUILT"));
 const LIBRARY_FILE: &str = "libazekura_preload.so";
 /// The environment's name of another library to load instead of ours.
 const OTHER_LIBRARY: &str = "AZEKURA_PRELOAD";
-/// The environment's name of the directory; the library knows it too.
-const DIRECTORY: &str = "AZEKURA_TRACE_DIR";
-const RING_EVENTS: &str = "AZEKURA_TRACE_RING";
-const PAGE_BYTES: u64 = 4096;
-/// Longest time to wait for processes to end their recordings.
-const ENDS_WITHIN: Duration = Duration::from_secs(10);
-
-/// What is shared with recorded processes: four numbers of 32 bits, and one of 64.
-#[derive(Clone, Copy)]
-enum Word {
-    Command = 0,
-    Loaded = 4,
-    Failed = 8,
-    PlantNs = 12,
-    Plant = 16,
-}
+/// The directory of memory that no disk stands behind.
+const SHARED_MEMORY: &str = "/dev/shm";
+const DEFAULT_RING_EVENTS: usize = 1 << 13;
+/// The thread drains as often, or sooner when a ring fills.
+const DRAINS_EVERY: Duration = Duration::from_millis(4);
 
 /// Records programs that were prepared by it, between [`Recorder::begin`] and [`Recorder::end`].
 #[derive(Debug)]
 pub struct Recorder {
     library: PathBuf,
+    /// The library, and the traces while they are recorded.
     directory: TempDir,
-    page: File,
-    /// How often `begin` was called: the number of the recording under way.
+    /// The number of the recording under way: `begin` counts.
     begun: u32,
-    ring_events: Option<usize>,
+    ring_events: usize,
+    shared: Option<Shared>,
+}
+
+/// The area, and the thread that drains it: made when the first program is prepared.
+#[derive(Debug)]
+struct Shared {
+    directory: TempDir,
+    area: Area,
+    drain: Arc<Mutex<Drain>>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Recordings that are over.
+#[derive(Debug)]
+pub struct Collected {
+    /// The recordings that were written, the one of the program that was started first.
+    pub recorded: Vec<Recorded>,
+    /// Parts that are missing, in sentences.
+    pub missing: Vec<String>,
 }
 
 /// One process's recording.
 #[derive(Debug)]
 pub struct Recorded {
-    /// Where it was written.
+    /// Its file.
     pub file: PathBuf,
     /// The process.
     pub process: u32,
@@ -62,9 +76,9 @@ pub struct Recorded {
     pub threads: usize,
     /// Events.
     pub events: u64,
-    /// Events that found their ring full.
+    /// Events that found their ring full, or could not be written.
     pub lost: u64,
-    /// The process was killed, or became another program, before its recording ended.
+    /// The process was killed before its recording ended, or a disk was full.
     pub is_cut_short: bool,
 }
 
@@ -77,29 +91,45 @@ impl Recorder {
     pub fn new() -> Result<Self, RecordError> {
         let directory = tempfile::Builder::new().prefix("azekura-record-").tempdir();
         let directory = directory.map_err(|source| failed(&std::env::temp_dir(), source))?;
-        let library = put_library(directory.path())?;
-        let page = make_page(directory.path()).map_err(|source| failed(directory.path(), source))?;
-        Ok(Self { library, directory, page, begun: 0, ring_events: None })
+        let library = put_library(directory.path()).map_err(|error| match error {
+            Put::No(error) => error,
+            Put::Io(source) => failed(directory.path(), source),
+        })?;
+        Ok(Self { library, directory, begun: 0, ring_events: DEFAULT_RING_EVENTS, shared: None })
     }
 
-    /// Events that each thread's ring holds, instead of 8192; more lose less.
+    /// Events that each thread's ring holds, instead of 8192; more lose less. Of no effect once a program was
+    /// prepared.
     #[must_use]
     pub fn ring_events(mut self, events: usize) -> Self {
-        self.ring_events = Some(events);
+        self.ring_events = events;
         self
     }
 
     /// Puts the library before the program's own. What the program starts in turn is recorded as well.
-    pub fn prepare(&self, program: &mut Command) {
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError::Directory`]: there is no room for the memory shared with the program.
+    pub fn prepare(&mut self, program: &mut Command) -> Result<(), RecordError> {
+        let shared = self.shared()?.directory.path().to_owned();
         let mut preload = OsString::from(&self.library);
         if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
             preload.push(":");
             preload.push(others);
         }
-        program.env("LD_PRELOAD", preload).env(DIRECTORY, self.directory.path());
-        if let Some(events) = self.ring_events {
-            program.env(RING_EVENTS, events.to_string());
+        program.env("LD_PRELOAD", preload).env(DIRECTORY, shared);
+        Ok(())
+    }
+
+    fn shared(&mut self) -> Result<&mut Shared, RecordError> {
+        if self.shared.is_none() {
+            let spools = self.directory.path().join("recordings");
+            std::fs::create_dir_all(&spools).map_err(|source| failed(&spools, source))?;
+            private(&spools, 0o700).map_err(|source| failed(&spools, source))?;
+            self.shared = Some(Shared::new(self.ring_events, spools)?);
         }
+        Ok(self.shared.as_mut().expect("made above"))
     }
 
     /// From now on prepared programs record; those that run already, from their next wait on.
@@ -109,43 +139,34 @@ impl Recorder {
     /// [`RecordError::Directory`].
     pub fn begin(&mut self) -> Result<(), RecordError> {
         self.begun += 1;
-        self.command(self.begun)
+        let number = self.begun;
+        self.shared()?.lock().begin(number);
+        Ok(())
     }
 
-    /// Ends the recording in all prepared programs, and waits until their files are whole.
-    ///
-    /// # Errors
-    ///
-    /// [`RecordError::Directory`].
-    pub fn end(&self) -> Result<(), RecordError> {
-        self.command(0)?;
-        let until = Instant::now() + ENDS_WITHIN;
-        while Instant::now() < until && self.files()?.iter().any(|file| is_alive(file) && !is_whole(file)) {
-            std::thread::sleep(Duration::from_millis(5));
+    /// Ends the recording in all prepared programs.
+    pub fn end(&self) {
+        if let Some(shared) = &self.shared {
+            shared.lock().end();
         }
-        Ok(())
     }
 
     /// From now on, while recording, every hold of the mutex at this address lasts longer by `delay`; 0 is no
     /// mutex. Addresses are [`InstanceRow::object`](azekura_trace::analyze::InstanceRow), good in one process
     /// only.
-    ///
-    /// # Errors
-    ///
-    /// [`RecordError::Directory`].
-    pub fn plant(&self, object: u64, delay: Duration) -> Result<(), RecordError> {
-        let ns = u32::try_from(delay.as_nanos()).unwrap_or(u32::MAX);
-        let written = self
-            .page
-            .write_all_at(&ns.to_ne_bytes(), Word::PlantNs as u64)
-            .and_then(|()| self.page.write_all_at(&object.to_ne_bytes(), Word::Plant as u64));
-        written.map_err(|source| failed(self.directory.path(), source))
+    pub fn plant(&self, object: u64, delay: Duration) {
+        if let Some(shared) = &self.shared {
+            let header = shared.area.header();
+            // Relaxed: programs look at them now and then.
+            header.plant_ns.store(u32::try_from(delay.as_nanos()).unwrap_or(u32::MAX), Relaxed);
+            header.plant.store(object, Relaxed);
+        }
     }
 
     /// Processes that loaded the library so far.
     #[must_use]
     pub fn loaded(&self) -> u32 {
-        self.read(Word::Loaded)
+        self.shared.as_ref().map_or(0, |shared| shared.area.header().loaded.load(Relaxed))
     }
 
     /// Ends the recording, gives names to what was recorded last, and writes it: process `first` into
@@ -154,8 +175,8 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// [`RecordError`]: nothing was recorded, or it could not be read or written.
-    pub fn collect(&self, output: &Path, first: u32) -> Result<Vec<Recorded>, RecordError> {
+    /// [`RecordError`]: nothing was recorded, or nothing of it could be written.
+    pub fn collect(&mut self, output: &Path, first: u32) -> Result<Collected, RecordError> {
         self.collect_with(output, first, &Seen::default())
     }
 
@@ -164,61 +185,107 @@ impl Recorder {
     /// # Errors
     ///
     /// [`RecordError`], likewise.
-    pub fn collect_with(&self, output: &Path, first: u32, seen: &Seen) -> Result<Vec<Recorded>, RecordError> {
-        self.end()?;
-        let mut traces = Vec::new();
-        for file in self.files()? {
-            let Some(process) = process_of(&file, self.begun) else { continue };
-            match Trace::read(&file) {
-                // One that ended at the moment it began has nothing to tell.
-                Ok(trace) if trace.event_count() > 0 => traces.push((process, trace)),
-                Ok(_) => {}
-                // A process that died while it began to record.
-                Err(azekura_trace::ReadError::NoHead { .. }) => {}
-                Err(source) => return Err(RecordError::Read { process, source }),
+    pub fn collect_with(&mut self, output: &Path, first: u32, seen: &Seen) -> Result<Collected, RecordError> {
+        self.end();
+        let loaded = self.loaded();
+        let Some(shared) = &self.shared else { return Err(RecordError::NotLoaded) };
+        let mut missing = shared.missing();
+        let mut finished = shared.lock().take_finished();
+        finished.retain(|spooled| spooled.recorded() > 0);
+        if finished.is_empty() {
+            return Err(if loaded == 0 { RecordError::NotLoaded } else { RecordError::NothingRecorded });
+        }
+        finished.sort_by_key(|of| (of.process != first, std::cmp::Reverse(of.recorded()), of.process));
+        let mut recorded = Vec::new();
+        let mut first_error = None;
+        let mut names = Names::new(output);
+        for spooled in &finished {
+            match write_one(spooled, seen, names.next(spooled.process)) {
+                Ok(one) => {
+                    missing.extend(why_cut(spooled, &one));
+                    recorded.push(one);
+                }
+                Err(error) => {
+                    missing.push(crate::error::in_full(&error));
+                    first_error = first_error.or(Some(error));
+                }
             }
         }
-        if traces.is_empty() {
-            return Err(self.why_nothing());
+        match first_error {
+            Some(error) if recorded.is_empty() && !matches!(error, RecordError::Write { .. }) => Err(error),
+            Some(error) if matches!(error, RecordError::Write { .. }) => {
+                missing.push(crate::error::in_full(&self.keep(error)));
+                Ok(Collected { recorded, missing })
+            }
+            _ => Ok(Collected { recorded, missing }),
         }
-        traces.sort_by_key(|(process, trace)| {
-            (*process != first, std::cmp::Reverse(trace.event_count()), *process)
-        });
-        let write = |(index, (process, mut trace)): (usize, (u32, Trace))| {
-            seen.add_to(&mut trace);
-            let file = if index == 0 { output.to_owned() } else { beside(output, process) };
-            write(process, &name(trace), file)
+    }
+
+    /// Keeps the recordings that could not be written to the file that was asked for.
+    fn keep(&mut self, error: RecordError) -> RecordError {
+        self.directory.disable_cleanup(true);
+        RecordError::Kept { path: self.directory.path().join("recordings"), source: Box::new(error) }
+    }
+}
+
+impl Shared {
+    fn new(ring_events: usize, spools: PathBuf) -> Result<Self, RecordError> {
+        let layout = Layout::new(ring_events);
+        let make = |place: &Path| -> io::Result<(TempDir, File, Area)> {
+            let directory = tempfile::Builder::new().prefix("azekura-record-").tempdir_in(place)?;
+            private(directory.path(), 0o700)?;
+            let path = directory.path().join(area::FILE);
+            let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+            let area = Area::create(&file, layout)?;
+            Ok((directory, file, area))
         };
-        traces.into_iter().enumerate().map(write).collect()
+        let temporary = std::env::temp_dir();
+        let made = make(Path::new(SHARED_MEMORY)).or_else(|_| make(&temporary));
+        let (directory, file, area) = made.map_err(|source| failed(&temporary, source))?;
+        let info = session_info(&Options::default()).expect("no source of CPU time was insisted on");
+        // Relaxed: programs are started after this.
+        area.header().cpu.store(info.cpu as u32, Relaxed);
+        let drain = Drain::new(area, file, directory.path().to_owned(), spools, info);
+        let drain = Arc::new(Mutex::new(drain.map_err(|source| failed(directory.path(), source))?));
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (theirs, over) = (Arc::clone(&drain), Arc::clone(&is_over));
+        let work = move || {
+            // Relaxed: a flag that stands for nothing else.
+            while !over.load(Relaxed) {
+                let is_busy = theirs.lock().unwrap_or_else(PoisonError::into_inner).turn();
+                if is_busy {
+                    std::thread::yield_now();
+                } else {
+                    std::thread::sleep(DRAINS_EVERY);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("azekura-drain".into()).spawn(work);
+        let thread = Some(thread.map_err(|source| failed(directory.path(), source))?);
+        Ok(Self { directory, area, drain, is_over, thread })
     }
 
-    fn why_nothing(&self) -> RecordError {
-        match (self.read(Word::Failed), self.loaded()) {
-            (0, 0) => RecordError::NotLoaded,
-            (0, _) => RecordError::NothingRecorded,
-            (failed, _) => RecordError::Failed { failed, path: self.directory.path().to_owned() },
-        }
+    fn lock(&self) -> MutexGuard<'_, Drain> {
+        self.drain.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn files(&self) -> Result<Vec<PathBuf>, RecordError> {
-        let entries =
-            std::fs::read_dir(self.directory.path()).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-        let entries = entries.map_err(|source| failed(self.directory.path(), source))?;
-        Ok(entries
-            .iter()
-            .map(std::fs::DirEntry::path)
-            .filter(|p| process_of(p, self.begun).is_some())
-            .collect())
+    /// Threads and processes for which there was no room.
+    fn missing(&self) -> Vec<String> {
+        let header = self.area.header();
+        let (threads, processes) = (&header.threads_missed, &header.processes_missed);
+        let told = [(threads.swap(0, Relaxed), "threads"), (processes.swap(0, Relaxed), "processes")];
+        let tell = |(count, what)| format!("{count} {what} were not recorded: there was no room for more");
+        told.into_iter().filter(|(count, _)| *count > 0).map(tell).collect()
     }
+}
 
-    fn command(&self, command: u32) -> Result<(), RecordError> {
-        let written = self.page.write_all_at(&command.to_ne_bytes(), Word::Command as u64);
-        written.map_err(|source| failed(self.directory.path(), source))
-    }
-
-    fn read(&self, word: Word) -> u32 {
-        let mut bytes = [0; 4];
-        self.page.read_exact_at(&mut bytes, word as u64).map_or(0, |()| u32::from_ne_bytes(bytes))
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Relaxed: programs and our thread look at them now and then.
+        self.area.header().command.store(0, Relaxed);
+        self.is_over.store(true, Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join); // it has nothing to tell
+        self.lock().close();
     }
 }
 
@@ -226,37 +293,52 @@ fn failed(path: &Path, source: io::Error) -> RecordError {
     RecordError::Directory { path: path.to_owned(), source }
 }
 
-fn make_page(directory: &Path) -> io::Result<File> {
-    let path = directory.join("control");
-    let page = File::options().read(true).write(true).create_new(true).open(&path)?;
-    page.set_len(PAGE_BYTES)?;
-    if rustix::process::geteuid().is_root() {
-        // A server that gives up its rights after the start must still be able to write here.
-        std::fs::set_permissions(directory, Permissions::from_mode(0o1777))?;
-        page.set_permissions(Permissions::from_mode(0o666))?;
+fn private(path: &Path, mode: u32) -> io::Result<()> {
+    std::fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// Files of the recordings: the first one's is as asked for.
+struct Names<'o> {
+    output: &'o Path,
+    used: Vec<PathBuf>,
+}
+
+impl<'o> Names<'o> {
+    fn new(output: &'o Path) -> Self {
+        Self { output, used: Vec::new() }
     }
-    Ok(page)
+
+    fn next(&mut self, process: u32) -> PathBuf {
+        let beside = |end: String| {
+            let mut name = self.output.as_os_str().to_owned();
+            name.push(end);
+            PathBuf::from(name)
+        };
+        // A process that became another program has two recordings.
+        let ends = (2_u32..).map(|n| format!(".{process}.{n}"));
+        let names = [String::new(), format!(".{process}")].into_iter().chain(ends);
+        let skipped = usize::from(!self.used.is_empty());
+        let name = names.skip(skipped).map(beside).find(|name| !self.used.contains(name));
+        let name = name.expect("there is no end of names");
+        self.used.push(name.clone());
+        name
+    }
 }
 
-/// The process whose file of the `n`-th recording this is.
-fn process_of(file: &Path, n: u32) -> Option<u32> {
-    let (process, number) = file.file_name()?.to_str()?.strip_suffix(".trace")?.split_once('-')?;
-    (number.parse() == Ok(n)).then(|| process.parse().ok())?
+fn write_one(spooled: &Spooled, seen: &Seen, file: PathBuf) -> Result<Recorded, RecordError> {
+    let process = spooled.process;
+    let mut trace = spooled.read().map_err(|source| RecordError::Read { process, source })?;
+    seen.add_to(&mut trace);
+    write(process, &name(trace), file)
 }
 
-fn is_alive(file: &Path) -> bool {
-    let process = file.file_name().and_then(|name| name.to_str()).and_then(|name| name.split('-').next());
-    process.is_some_and(|process| Path::new("/proc").join(process).exists())
-}
-
-fn is_whole(file: &Path) -> bool {
-    Trace::read(file).is_ok_and(|trace| trace.ending == Ending::Complete)
-}
-
-fn beside(output: &Path, process: u32) -> PathBuf {
-    let mut name = output.as_os_str().to_owned();
-    name.push(format!(".{process}"));
-    name.into()
+/// Why a recording is not whole, if that is not the end of its process.
+fn why_cut(spooled: &Spooled, recorded: &Recorded) -> Option<String> {
+    let error = spooled.failed.as_ref()?;
+    let (process, lost) = (spooled.process, recorded.lost);
+    Some(format!(
+        "of process {process} the recording could not be written to its end: {error}; {lost} events lost"
+    ))
 }
 
 pub(crate) fn write(process: u32, trace: &Trace, file: PathBuf) -> Result<Recorded, RecordError> {
@@ -273,17 +355,32 @@ pub(crate) fn write(process: u32, trace: &Trace, file: PathBuf) -> Result<Record
     })
 }
 
-/// Writes the library where the loader of programs finds it: into our directory, which lasts as long as the
-/// recorder.
-fn put_library(directory: &Path) -> Result<PathBuf, RecordError> {
+/// Why there is no library.
+enum Put {
+    No(RecordError),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Put {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Writes the library where the loader of programs finds it, also of those that run as another user: without
+/// it the loader would complain on their standard error. Recordings are where only our user can see them.
+fn put_library(directory: &Path) -> Result<PathBuf, Put> {
     if let Some(value) = std::env::var_os(OTHER_LIBRARY) {
         let path = std::path::absolute(&value).ok().filter(|path| path.is_file());
-        return path.ok_or_else(|| RecordError::OtherLibrary { value: value.to_string_lossy().into_owned() });
+        let error = || RecordError::OtherLibrary { value: value.to_string_lossy().into_owned() };
+        return path.ok_or_else(|| Put::No(error()));
     }
     if LIBRARY.is_empty() {
-        return Err(RecordError::NoLibrary);
+        return Err(Put::No(RecordError::NoLibrary));
     }
     let path = directory.join(LIBRARY_FILE);
-    std::fs::write(&path, LIBRARY).map_err(|source| failed(&path, source))?;
+    std::fs::write(&path, LIBRARY)?;
+    private(&path, 0o644)?;
+    private(directory, 0o711)?;
     Ok(path)
 }

@@ -20,6 +20,11 @@ use std::process::Command;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+#[path = "planted/harm.rs"]
+mod harm;
+#[path = "planted/signals.rs"]
+mod signals;
+
 /// What a program's answer is.
 struct Case {
     program: &'static str,
@@ -145,7 +150,12 @@ const CASES: [Case; 15] = [
         program: "seldom",
         arguments: &[],
         operation: "thinker",
-        right: |a| a.verdict == Verdict::Nothing,
+        right: |a| match &a.verdict {
+            Verdict::Waits { idle, lock, largest, .. } => {
+                *idle > 0.5 && *lock < 0.1 && largest[0].0.starts_with("sleep in work_us")
+            }
+            _ => false,
+        },
     },
 ];
 
@@ -376,7 +386,7 @@ fn functions_are_operations_where_the_kernel_permits_and_threads_where_it_does_n
     assert!(post.lock_wait_ns > 0 && post.lock_wait_ns * 100 >= clerk.lock_wait_ns * 98, "{told}");
     assert!(add.lock_wait_ns * 100 <= clerk.lock_wait_ns * 2, "{told}");
     let cpu = |row: &azekura_trace::analyze::OperationRow| row.cpu_ns.expect("known");
-    assert!(cpu(add) > 2 * cpu(post) && cpu(add) * 98 <= cpu(clerk) * 100, "{told}");
+    assert!(cpu(add) > cpu(post) && cpu(add) * 98 <= cpu(clerk) * 100, "{told}");
     assert!(matches!(trace.switches, Switches::Recorded { lost: 0 }), "{:?}", trace.switches);
     assert!(trace.threads.iter().filter(|t| !t.off.is_empty()).count() >= 4);
     // Each stretch off its processor lies between two moments at which the thread did something.
@@ -457,7 +467,7 @@ fn a_program_without_threads_or_with_another_name_is_a_typed_error() {
         let command = vec![name.into()];
         launch(&Launch { command, output: scratch().join("none.trace"), ..Launch::default() })
     };
-    assert!(matches!(run("true"), Err(RecordError::NothingRecorded)));
+    assert!(matches!(run("true").unwrap().nothing, Some(RecordError::NothingRecorded)));
     assert!(matches!(run("/nowhere/at-all"), Err(RecordError::Start { .. })));
 }
 

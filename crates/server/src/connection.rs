@@ -15,12 +15,14 @@
 //!   is durable.
 //! - **REPLY-2** Memory is bounded: a request by [`WireLimits`], the replies that wait by a quarter of a MiB
 //!   and one reply, whose own bound is [`max_reply_bytes`](crate::ServerOptions::max_reply_bytes); in a
-//!   cluster that of each of a flight (`cluster::flight`). While replies wait for the client nothing more is
-//!   read or run.
+//!   cluster that of each of a flight (`cluster::flight`). Unfinished requests of all connections together
+//!   are bounded too (`budget`): the connection that would exceed that is refused and closed. While replies
+//!   wait for the client nothing more is read or run.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::budget::Part;
 use crate::channel::{Channel, Received};
 use crate::clients::{Client, Released};
 use crate::engine::Pending;
@@ -73,6 +75,10 @@ pub(crate) struct Connection {
     ends: bool,
     is_over: bool,
     heard_at: Instant,
+    /// Since when the password is missing.
+    locked_since: Option<Instant>,
+    /// Of the memory for unfinished requests.
+    unfinished: Part,
     /// Since when the client takes no bytes though some wait.
     stuck_since: Option<Instant>,
     /// Dropped last: when nobody is on the list any more, nobody holds the store.
@@ -87,6 +93,7 @@ impl Connection {
         channel: Channel,
     ) -> Self {
         let session = Session::new(Arc::clone(shared), Arc::clone(&client));
+        let locked_since = (!session.is_authenticated()).then(Instant::now);
         let limits =
             if session.is_authenticated() { shared.options.wire } else { WireLimits::unauthenticated() };
         Self {
@@ -107,6 +114,8 @@ impl Connection {
             ends: false,
             is_over: false,
             heard_at: Instant::now(),
+            locked_since,
+            unfinished: Part::default(),
             stuck_since: None,
             _released: released,
         }
@@ -193,7 +202,11 @@ impl Connection {
         // An open transaction ends first; then the silence counts, unless it is we who still have to say
         // something.
         let silent = options.idle_timeout.filter(|_| !self.has_unsent()).map(|time| self.heard_at + time);
-        [stuck, self.session.deadline().or(silent)].into_iter().flatten().min()
+        [stuck, self.login_deadline(), self.session.deadline().or(silent)].into_iter().flatten().min()
+    }
+
+    fn login_deadline(&self) -> Option<Instant> {
+        self.locked_since.map(|since| since + self.shared.options.login_timeout)
     }
 
     /// Reads and runs what has arrived, up to a request that [needs the end](Self::needs_the_end) of the
@@ -224,7 +237,9 @@ impl Connection {
         if deadline > now {
             return;
         }
-        if self.session.deadline().is_some_and(|deadline| deadline <= now) {
+        if self.login_deadline().is_some_and(|deadline| deadline <= now) {
+            self.is_over = true;
+        } else if self.session.deadline().is_some_and(|deadline| deadline <= now) {
             self.session.look_at_the_clock();
             self.heard_at = now;
         } else if self.stuck_since.is_some() || self.input == Input::None {
@@ -249,10 +264,25 @@ impl Connection {
                 if self.input == Input::Some && is_clear && !self.reader.is_full() {
                     self.input = Input::None;
                 }
+                self.account();
             }
             Ok(Received::Nothing) => self.input = Input::None,
             // Why a connection ends is the client's affair.
             Ok(Received::End) | Err(_) => self.is_over = true,
+        }
+    }
+
+    /// Counts what unfinished requests hold here, and ends the connection if all hold too much.
+    fn account(&mut self) {
+        let most = self.shared.options.max_unfinished_bytes;
+        let bytes = self.reader.held_bytes() + self.session.queued_bytes();
+        if !self.unfinished.set(&self.shared.unfinished, bytes, most) {
+            self.session.land(&mut self.out);
+            Reply::Error(CommandError::TooMuchUnfinished(most)).encode(Protocol::Resp2, &mut self.out);
+            self.reader = RequestReader::new(self.shared.options.wire);
+            self.has_requests = false;
+            self.ends = true;
+            self.unfinished.set(&self.shared.unfinished, 0, most);
         }
     }
 
@@ -291,9 +321,15 @@ impl Connection {
                 let is_in = self.session.is_authenticated();
                 let limits = if is_in { self.shared.options.wire } else { WireLimits::unauthenticated() };
                 self.reader.set_limits(limits);
+                self.locked_since =
+                    if is_in { None } else { self.locked_since.or_else(|| Some(Instant::now())) };
             }
         }
         self.session.land(&mut self.out);
+        if !self.has_requests && !self.ends {
+            self.reader.shrink();
+            self.account();
+        }
     }
 
     /// Blocks until what was run is durable.
@@ -357,6 +393,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.channel.say_goodbye(&self.client.stream);
+        self.unfinished.set(&self.shared.unfinished, 0, 0);
         // The list may hold the socket too, so dropping is not closing.
         self.client.cut();
     }

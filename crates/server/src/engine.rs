@@ -247,7 +247,7 @@ impl Engine {
 
 /// Runs a command inside a transaction that goes on; a refusal leaves it as it was before.
 pub(crate) fn run_inside(keys: &Keyspace<'_>, run: Run, request: Request<'_>) -> CommandResult {
-    let before = keys.savepoint();
+    let before = keys.savepoint()?;
     let done = match run {
         Run::Data(apply) => apply(keys, request),
         Run::Walk(walk) => {

@@ -114,6 +114,15 @@ pub(crate) enum CommandError {
     Alone,
     #[error("UNAVAIL {0}")]
     Unavailable(String),
+    /// The owner of a key cannot be reached.
+    #[error("UNAVAIL {0}; nothing was changed")]
+    Unreachable(String),
+    /// The reply of the owner of a key, with its code.
+    #[error("{0}")]
+    OfOwner(String),
+    /// A request for keys of several nodes failed after some of it was done.
+    #[error("PARTIAL {done} keys were removed, then: {why}")]
+    Partial { done: usize, why: String },
     #[error("UNKNOWN {0}")]
     Unknown(String),
     #[error(
@@ -130,10 +139,24 @@ pub(crate) enum CommandError {
     NoSlots,
     #[error("ERR storage: {0}")]
     Storage(String),
+    #[error("ERR the unfinished requests of all connections exceed {0} bytes; try again (--max-unfinished)")]
+    TooMuchUnfinished(usize),
     #[error("ERR max number of clients reached")]
     TooManyClients,
     #[error("ERR {0}")]
     Protocol(String),
+}
+
+impl CommandError {
+    /// This error, after a request had removed keys already.
+    pub(crate) fn after_removing(self, done: usize) -> Self {
+        match self {
+            error if done == 0 => error,
+            // Its text says that nothing was changed.
+            Self::Unreachable(why) => Self::Partial { done, why: format!("UNAVAIL {why}") },
+            error => Self::Partial { done, why: error.to_string() },
+        }
+    }
 }
 
 /// Why a command did not do its work: because of what was asked, or of the store.
@@ -202,6 +225,9 @@ pub enum ServerError {
         /// The operating system's reason.
         source: std::io::Error,
     },
+    /// A request did not end within the drain time though its connection was cut. Its thread holds the store.
+    #[error("a request is still at work in the store, which stays open until it ends")]
+    StillInUse,
     /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),

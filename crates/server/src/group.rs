@@ -114,7 +114,10 @@ impl Group {
                 Err(error) => return Joined::Done(Err(engine.told(error.into()))),
             },
         };
-        let before = open.tx.savepoint();
+        let before = match open.tx.savepoint() {
+            Ok(before) => before,
+            Err(error) => return Joined::Done(Err(engine.told(error.into()))),
+        };
         let reply = match open.apply(apply, request) {
             Ok(reply) => Ok(reply),
             Err(failure) => {

@@ -1,14 +1,25 @@
 //! The least of HTTP that a scraper and a health check need: one `GET`, one page, and the end of the
 //! connection.
+//!
+//! One thread serves all visitors together, so that a silent one delays no other. There are at most
+//! [`MAX_VISITORS`], each for [`PATIENCE`]; beyond that the oldest has to go.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A request that is longer is refused.
 const MAX_HEAD_BYTES: usize = 8 << 10;
-/// For the whole of a request, and of sending the answer: such clients are served one after another.
+/// Time for the whole of a request and its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Visitors at once.
+const MAX_VISITORS: usize = 64;
+/// Pause after a failure to accept: no more files, for instance.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// An answer.
 #[derive(Debug)]
@@ -22,53 +33,134 @@ impl Page {
     pub(crate) fn plain(status: &'static str, body: impl Into<String>) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", body: body.into() }
     }
+
+    fn encoded(&self) -> Vec<u8> {
+        let head = format!(
+            "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            self.status,
+            self.content_type,
+            self.body.len()
+        );
+        [head.as_bytes(), self.body.as_bytes()].concat()
+    }
 }
 
-/// Answers the one request of `stream` with the page that `page` has for its path.
-pub(crate) fn serve(stream: &TcpStream, page: impl FnOnce(&str) -> Option<Page>) {
-    // Whoever asks will ask again.
-    let _ = answer(stream, page);
+/// A connection: its request while it arrives, then the answer while it is sent.
+#[derive(Debug)]
+struct Visitor {
+    stream: TcpStream,
+    deadline: Instant,
+    head: Vec<u8>,
+    answer: Option<Vec<u8>>,
+    sent: usize,
 }
 
-fn answer(mut stream: &TcpStream, page: impl FnOnce(&str) -> Option<Page>) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let page = match read_path(&mut stream)? {
-        Some(path) => {
-            page(&path).unwrap_or_else(|| Page::plain("404 Not Found", "there are /metrics and /healthz\n"))
+impl Visitor {
+    fn wanted(&self) -> PollFlags {
+        if self.answer.is_some() { PollFlags::OUT } else { PollFlags::IN }
+    }
+
+    /// Reads and writes what goes without waiting. Returns whether the connection goes on.
+    fn step(&mut self, page: &mut impl FnMut(&str) -> Option<Page>) -> io::Result<bool> {
+        if self.answer.is_none() {
+            let mut piece = [0; 1024];
+            let count = match self.stream.read(&mut piece) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                count => count?,
+            };
+            self.head.extend_from_slice(&piece[..count]);
+            self.answer = match asked(&self.head, count == 0) {
+                Asked::More => return Ok(true),
+                Asked::Path(path) => Some(page(&path).unwrap_or_else(no_page).encoded()),
+                Asked::Wrong => Some(Page::plain("400 Bad Request", "only GET, in few lines\n").encoded()),
+            };
         }
-        None => Page::plain("400 Bad Request", "only GET, in few lines\n"),
-    };
-    let head = format!(
-        "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        page.status,
-        page.content_type,
-        page.body.len()
-    );
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(page.body.as_bytes())
+        let answer = self.answer.as_deref().unwrap_or_default();
+        match self.stream.write(&answer[self.sent..]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            count => self.sent += count?,
+        }
+        Ok(self.sent < answer.len())
+    }
 }
 
-/// The path that is asked for; `None` if it is no request that we answer.
-fn read_path(stream: &mut impl Read) -> io::Result<Option<String>> {
-    let began = std::time::Instant::now();
-    let mut head = Vec::new();
-    let mut piece = [0; 1024];
+fn no_page() -> Page {
+    Page::plain("404 Not Found", "there are /metrics, /healthz and /livez\n")
+}
+
+/// Serves visitors of `listener`, a socket that does not block, with the pages that `page` has for their
+/// paths, until `stopped` ends.
+pub(crate) fn serve_all(
+    listener: &TcpListener,
+    stopped: &UnixStream,
+    mut page: impl FnMut(&str) -> Option<Page>,
+) {
+    let mut visitors: VecDeque<Visitor> = VecDeque::new();
     loop {
-        let count = stream.read(&mut piece)?;
-        head.extend_from_slice(&piece[..count]);
-        let mut headers = [httparse::EMPTY_HEADER; 64];
-        let mut request = httparse::Request::new(&mut headers);
-        match request.parse(&head) {
-            Ok(httparse::Status::Complete(_)) => {
-                let is_get = request.method == Some("GET");
-                let path = request.path.map(|path| path.split('?').next().unwrap_or_default().to_owned());
-                return Ok(path.filter(|_| is_get));
-            }
-            Ok(httparse::Status::Partial)
-                if count > 0 && head.len() < MAX_HEAD_BYTES && began.elapsed() < PATIENCE => {}
-            _ => return Ok(None),
+        let (is_stopped, has_new, ready) = wait(listener, stopped, &visitors);
+        if is_stopped {
+            return;
         }
+        let (now, mut ready) = (Instant::now(), ready.into_iter());
+        visitors.retain_mut(|visitor| {
+            let is_ready = ready.next().unwrap_or_default();
+            let goes_on = !is_ready || visitor.step(&mut page).unwrap_or_default();
+            goes_on && visitor.deadline > now
+        });
+        if has_new && let Ok((stream, _)) = listener.accept() {
+            if visitors.len() >= MAX_VISITORS {
+                visitors.pop_front();
+            }
+            if stream.set_nonblocking(true).is_ok() {
+                let (deadline, head) = (now + PATIENCE, Vec::new());
+                visitors.push_back(Visitor { stream, deadline, head, answer: None, sent: 0 });
+            }
+        } else if has_new {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Waits until something can be done: whether to stop, whether somebody has come, and which visitors can be
+/// served.
+fn wait(
+    listener: &TcpListener,
+    stopped: &UnixStream,
+    visitors: &VecDeque<Visitor>,
+) -> (bool, bool, Vec<bool>) {
+    let own = [PollFd::new(listener, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
+    let of_visitors = visitors.iter().map(|visitor| PollFd::new(&visitor.stream, visitor.wanted()));
+    let mut all: Vec<_> = own.into_iter().chain(of_visitors).collect();
+    // The oldest has the first deadline.
+    let left = visitors.front().map(|oldest| oldest.deadline.saturating_duration_since(Instant::now()));
+    let left = left.and_then(|left| Timespec::try_from(left).ok());
+    if poll(&mut all, left.as_ref()).is_err() {
+        return (false, false, Vec::new()); // a signal
+    }
+    let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+    (is_ready(&all[1]), is_ready(&all[0]), all[2..].iter().map(is_ready).collect())
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Asked {
+    /// The request is not whole.
+    More,
+    Path(String),
+    /// No request that is answered.
+    Wrong,
+}
+
+/// Returns the request that the bytes make so far.
+fn asked(head: &[u8], is_end: bool) -> Asked {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(head) {
+        Ok(httparse::Status::Complete(_)) => match (request.method, request.path) {
+            (Some("GET"), Some(path)) => Asked::Path(path.split('?').next().unwrap_or_default().to_owned()),
+            _ => Asked::Wrong,
+        },
+        Ok(httparse::Status::Partial) if !is_end && head.len() < MAX_HEAD_BYTES => Asked::More,
+        _ => Asked::Wrong,
     }
 }
 
@@ -78,11 +170,45 @@ mod tests {
 
     #[test]
     fn only_whole_short_gets_are_answered() {
-        let path = |request: &[u8]| read_path(&mut &*request).expect("a slice reads");
-        assert_eq!(path(b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n").as_deref(), Some("/metrics"));
-        assert_eq!(path(b"POST /metrics HTTP/1.1\r\n\r\n"), None);
-        assert_eq!(path(b"GET /met"), None);
-        assert_eq!(path(b"\0\xff"), None);
-        assert_eq!(path(&[b"GET / HTTP/1.1\r\na: ".as_slice(), &[b'b'; 20_000]].concat()), None);
+        let metrics = Asked::Path("/metrics".into());
+        assert_eq!(asked(b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n", false), metrics);
+        assert_eq!(asked(b"POST /metrics HTTP/1.1\r\n\r\n", false), Asked::Wrong);
+        assert_eq!(asked(b"GET /met", false), Asked::More);
+        assert_eq!(asked(b"GET /met", true), Asked::Wrong);
+        assert_eq!(asked(b"\0\xff", false), Asked::Wrong);
+        let long = [b"GET / HTTP/1.1\r\na: ".as_slice(), &[b'b'; 20_000]].concat();
+        assert_eq!(asked(&long, false), Asked::Wrong);
+    }
+
+    /// Served one after another, each silent visitor delayed the others for two seconds.
+    #[test]
+    fn silent_visitors_delay_nobody_and_beyond_the_limit_the_oldest_goes() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        let address = listener.local_addr().expect("it listens");
+        let (stopping, stopped) = UnixStream::pair().expect("a pair");
+        let server = std::thread::spawn(move || {
+            serve_all(&listener, &stopped, |path| Some(Page::plain("200 OK", path)));
+        });
+        let connect = || {
+            let stream = TcpStream::connect(address).expect("it listens");
+            stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a test that hangs fails instead");
+            stream
+        };
+        let mut read = Vec::new();
+        for _ in 0..3 {
+            // More than are served at once, so a visitor after another visitor has to be served before these.
+            let silent: Vec<_> = (0..MAX_VISITORS + 10).map(|_| connect()).collect();
+            let mut visitor = connect();
+            visitor.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").expect("it is accepted");
+            read.clear();
+            visitor.read_to_end(&mut read).expect("an answer");
+            assert!(read.ends_with(b"\r\n\r\n/healthz"), "{}", String::from_utf8_lossy(&read));
+            // Those that came first were let go for it, without an answer.
+            read.clear();
+            assert!((&silent[0]).read_to_end(&mut read).is_err() || read.is_empty());
+        }
+        drop(stopping);
+        server.join().expect("it stops");
     }
 }

@@ -30,13 +30,15 @@
 //! | `keyspace` | keys, values and their ends over the store's tables |
 //! | `watch`, `cursor`, `glob` | watched keys, cursors of scans, patterns |
 //! | [`resp`](RequestReader) | requests read, replies written |
-//! | `http`, `metrics`, `counters` | `/metrics`, `/healthz` and what they tell |
+//! | `http`, `metrics`, `counters` | `/metrics`, `/healthz`, `/livez` and what they tell |
+//! | `budget`, `descriptors` | bounds for all connections together: memory, open files |
 //! | [`options`](ServerOptions), [`tls`](TlsFiles), [`error`](ServerError) | settings, and what can be wrong |
 
 // A model has the modules that it is about, and nothing of sockets and stores.
 #![cfg(not(loom))]
 #![forbid(unsafe_code)]
 
+mod budget;
 mod channel;
 mod clients;
 mod cluster;
@@ -44,6 +46,7 @@ mod command;
 mod connection;
 mod counters;
 mod cursor;
+mod descriptors;
 mod engine;
 mod error;
 mod glob;

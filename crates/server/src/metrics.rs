@@ -1,4 +1,4 @@
-//! `/metrics` in Prometheus' text format, and `/healthz`.
+//! `/metrics` in Prometheus' text format, `/healthz` and `/livez`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::cluster::Cluster;
 use crate::command::TABLE;
 use crate::http::Page;
 use crate::server::Shared;
@@ -18,7 +19,8 @@ const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The page at `path`.
 pub(crate) fn page(shared: &Arc<Shared>, path: &str) -> Option<Page> {
     match path {
-        "/healthz" => Some(health(shared)),
+        "/healthz" => Some(told(health(shared))),
+        "/livez" => Some(told(shared.engine.failure().map_or(Ok(()), Err))),
         "/metrics" => {
             let mut registry = Registry::with_prefix("azekura");
             registry.register_collector(Box::new(Snapshot(Arc::clone(shared))));
@@ -32,11 +34,19 @@ pub(crate) fn page(shared: &Arc<Shared>, path: &str) -> Option<Page> {
     }
 }
 
-/// Well unless the store cannot take writes any more, or something in its background failed.
-fn health(shared: &Shared) -> Page {
-    match shared.engine.failure() {
-        None => Page::plain("200 OK", "ok\n"),
-        Some(error) => Page::plain("503 Service Unavailable", format!("{error}\n")),
+/// Tells why requests cannot be served: the store takes no writes; or this node of a cluster has not its keys
+/// yet, or cannot reach another one and so not serve the keys that are there.
+fn health(shared: &Shared) -> Result<(), String> {
+    if let Some(error) = shared.engine.failure() {
+        return Err(error);
+    }
+    shared.cluster.get().map_or(Ok(()), Cluster::health)
+}
+
+fn told(health: Result<(), String>) -> Page {
+    match health {
+        Ok(()) => Page::plain("200 OK", "ok\n"),
+        Err(why) => Page::plain("503 Service Unavailable", format!("{why}\n")),
     }
 }
 
@@ -71,6 +81,8 @@ impl Snapshot {
     fn server(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let counters = &self.0.counters;
         gauge(out, "clients", "Connections", self.0.clients.len() as u64)?;
+        let unfinished = self.0.unfinished.held() as u64;
+        gauge(out, "unfinished_request_bytes", "Memory of unfinished large requests", unfinished)?;
         gauge(out, "uptime_seconds", "Time since the start", self.0.began.elapsed().as_secs())?;
         counter(out, "connections", "Connections accepted", counters.connections.get())?;
         counter(out, "connections_rejected", "Connections beyond the limit", counters.rejected.get())?;

@@ -58,7 +58,8 @@ pub struct ServerOptions {
     pub tls: Option<crate::tls::TlsFiles>,
     /// When a write is answered: once it is durable, unless set.
     pub durability: Durability,
-    /// Most connections at once.
+    /// Most connections at once. Fewer if the process may not open as many files and 256 besides, which are
+    /// left to the store: [`Server::max_clients`](crate::Server::max_clients) tells how many there may be.
     pub max_clients: usize,
     /// Reactors, at most: each is a thread that serves its share of the connections; as many as there are
     /// processors, unless set.
@@ -71,10 +72,15 @@ pub struct ServerOptions {
     pub groups_writes: bool,
     /// What a connection may send.
     pub wire: WireLimits,
+    /// Most bytes of unfinished requests that all connections together hold: of those that have arrived in
+    /// part, and of those that `MULTI` has queued. Up to 64 KiB of each connection do not count.
+    pub max_unfinished_bytes: usize,
     /// Most bytes that the replies of one transaction hold.
     pub max_reply_bytes: usize,
     /// A connection that says nothing for so long is closed; never unless set.
     pub idle_timeout: Option<Duration>,
+    /// A connection that has not shown the password for so long is closed.
+    pub login_timeout: Duration,
     /// A client that takes no bytes for so long is cut off.
     pub write_timeout: Duration,
     /// An interactive transaction that is open for so long is rolled back: it holds locks that others wait
@@ -103,8 +109,10 @@ impl Default for ServerOptions {
             adapts_reactors: true,
             groups_writes: true,
             wire: WireLimits::default(),
+            max_unfinished_bytes: 256 << 20,
             max_reply_bytes: 64 << 20,
             idle_timeout: None,
+            login_timeout: Duration::from_secs(10),
             write_timeout: Duration::from_secs(30),
             transaction_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(10),

@@ -1,8 +1,9 @@
 //! The server: listens, gives each connection to a reactor, removes what has ended, and stops in order.
 //!
 //! Stopping: 1. no new connections; 2. every connection answers the requests that had arrived and is closed,
-//! open interactive transactions are rolled back; 3. the store is closed with a last checkpoint. What was
-//! answered is durable at every moment, so a kill loses nothing of it.
+//! open interactive transactions are rolled back; 3. the server drops its handle of the store,
+//! which closes with its last handle. What was answered is durable at every moment, so a kill loses nothing
+//! of it.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,6 +16,7 @@ use azekura::Database;
 use azekura_fatbtree::tcp::NodeThread;
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::budget::Budget;
 use crate::channel::Channel;
 use crate::clients::{Clients, Released};
 use crate::cluster::{self, Cluster};
@@ -29,7 +31,7 @@ use crate::reactor::Fleet;
 use crate::resp::{Protocol, Reply};
 use crate::tls::Tls;
 use crate::watch::Watches;
-use crate::{http, metrics};
+use crate::{descriptors, http, metrics};
 
 /// What all threads of a server share.
 #[derive(Debug)]
@@ -39,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) clients: Arc<Clients>,
     pub(crate) counters: Counters,
     pub(crate) began: Instant,
+    pub(crate) unfinished: Budget,
     tls: Option<Tls>,
     /// The node, if it serves as one.
     pub(crate) cluster: OnceLock<Cluster>,
@@ -85,8 +88,9 @@ impl Server {
     ///
     /// [`ServerError::PublicWithoutPassword`], [`ServerError::Listen`] and [`ServerError::Tls`] say what to
     /// change.
-    pub fn start(db: Database, options: ServerOptions) -> Result<Self, ServerError> {
+    pub fn start(db: Database, mut options: ServerOptions) -> Result<Self, ServerError> {
         options.validate()?;
+        options.max_clients = descriptors::most_clients(options.max_clients);
         let tls = options.tls.as_ref().map(Tls::load).transpose()?;
         let listener = listen(options.listen)?;
         let metrics_listener = options.metrics.map(listen).transpose()?;
@@ -108,6 +112,7 @@ impl Server {
             clients: Arc::default(),
             counters: Counters::new(),
             began: Instant::now(),
+            unfinished: Budget::default(),
             tls,
             cluster: OnceLock::new(),
         });
@@ -126,13 +131,11 @@ impl Server {
         };
         server.spawn("expiry", &shared, &stopped, expire)?;
         server.spawn("listener", &shared, &stopped, move |shared, stopped| {
-            accept_all(&listener, stopped, true, |stream| admit(shared, &fleet, stream));
+            accept_all(&listener, stopped, |stream| admit(shared, &fleet, stream));
         })?;
         if let Some(listener) = metrics_listener {
             server.spawn("metrics", &shared, &stopped, move |shared, stopped| {
-                accept_all(&listener, stopped, false, |stream| {
-                    http::serve(&stream, |path| metrics::page(shared, path))
-                });
+                http::serve_all(&listener, stopped, |path| metrics::page(shared, path));
             })?;
         }
         Ok(server)
@@ -164,6 +167,12 @@ impl Server {
         self.address
     }
 
+    /// Most connections at once: as the options have it, or fewer if the process may not open so many files.
+    #[must_use]
+    pub fn max_clients(&self) -> usize {
+        self.shared.as_ref().map_or(0, |shared| shared.options.max_clients)
+    }
+
     /// Where `/metrics` and `/healthz` are.
     #[must_use]
     pub const fn metrics_address(&self) -> Option<SocketAddr> {
@@ -176,12 +185,13 @@ impl Server {
         self.node.as_ref().map(NodeThread::address)
     }
 
-    /// Stops in order and closes the store. Blocks until requests that were accepted are answered,
-    /// [`drain_timeout`](ServerOptions::drain_timeout) at most, and for a checkpoint.
+    /// Stops in order. Blocks until requests that were accepted are answered,
+    /// [`drain_timeout`](ServerOptions::drain_timeout) at most. The store stays open for other handles; the
+    /// last one closes it, and [`Database::close`] tells whether that went well.
     ///
     /// # Errors
     ///
-    /// An error of closing the store. What was answered is safe all the same.
+    /// [`ServerError::StillInUse`]. What was answered is safe all the same.
     pub fn stop(mut self) -> Result<(), ServerError> {
         self.shut()
     }
@@ -201,13 +211,10 @@ impl Server {
             node.stop();
         }
         match Arc::try_unwrap(shared) {
-            Ok(shared) => {
-                let engine = shared.engine;
-                drop(engine.around); // it holds the store too, which is closed by its last user
-                Ok(engine.db.close()?)
-            }
-            // A thread still waits for a lock or the disk; the store closes when it ends.
-            Err(_) => Ok(()),
+            // Not closed: the program may use the store by other handles.
+            Ok(_) => Ok(()),
+            // A thread still waits for a lock or the disk.
+            Err(_) => Err(ServerError::StillInUse),
         }
     }
 }
@@ -230,13 +237,8 @@ pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
     listener.map_err(|source| ServerError::Listen { address, source })
 }
 
-/// Hands each new connection to `serve`, until `stopped` ends; `is_nonblocking`: whose socket does not block.
-fn accept_all(
-    listener: &TcpListener,
-    stopped: &UnixStream,
-    is_nonblocking: bool,
-    mut serve: impl FnMut(TcpStream),
-) {
+/// Hands each new connection to `serve`, until `stopped` ends.
+fn accept_all(listener: &TcpListener, stopped: &UnixStream, mut serve: impl FnMut(TcpStream)) {
     loop {
         let mut ready = [PollFd::new(listener, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
         if poll(&mut ready, None).is_err() {
@@ -247,7 +249,7 @@ fn accept_all(
         }
         match listener.accept() {
             Ok((stream, _)) => {
-                if stream.set_nonblocking(is_nonblocking).is_ok() {
+                if stream.set_nonblocking(true).is_ok() {
                     serve(stream);
                 }
             }

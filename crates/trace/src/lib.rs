@@ -26,6 +26,7 @@
 //! | [`event`] | the 32 bytes a probe writes |
 //! | [`ring`] | the hand-off from a recording thread to the collector |
 //! | [`mod@file`] | the trace file, and a trace in memory |
+//! | [`area`] | memory that a recorder shares with the programs that it records, and [`parts`] of recorders |
 //! | [`error`] | what can go wrong |
 //! | [`analyze`] | from a trace to an answer (feature `analyze`, on by default) |
 //! | [`report`] | the answer as text, JSON, a page, a Perfetto file; two answers as a difference (likewise) |
@@ -52,11 +53,16 @@ mod probes;
 #[path = "silent.rs"]
 mod probes;
 
+#[cfg(all(not(any(feature = "off", loom)), target_os = "linux"))]
+pub mod area;
+#[cfg(not(any(feature = "off", loom)))]
+pub use probes::parts;
+
 pub use error::{ReadError, StartError, StopError};
 pub use kind::{HoldMode, ThreadTag, WaitClass, WaitKind};
 pub use probes::{
-    HoldGuard, OperationGuard, Suspension, WaitGuard, Watch, forget_after_fork, hold, hold_at, is_enabled,
-    mark, operation, released, start, stop, suspend, thread_tag, wait, wait_for, watch, without_signals,
+    HoldGuard, OperationGuard, Suspension, WaitGuard, hold, is_enabled, mark, operation, released, start,
+    stop, suspend, thread_tag, wait, wait_for,
 };
 pub use recording::{CpuTime, Options, Recording};
 pub use site::{Operation, Site};

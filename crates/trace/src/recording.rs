@@ -47,10 +47,6 @@ pub struct Options {
     /// (rounded as above), the shorter the fewer; of longer ones, and of the first ones, all. Waits are
     /// recorded in all of them. 1: all are timed.
     pub operation_sampling: u32,
-    /// Also record what is mapped where in this process, for names that are addresses.
-    pub modules: bool,
-    /// Called once by the collector's thread before all else.
-    pub collector_begins: Option<fn()>,
     /// What to call the recording in reports.
     pub label: String,
 }
@@ -64,8 +60,6 @@ impl Default for Options {
             cpu: CpuTime::Auto,
             hold_sampling: 256,
             operation_sampling: 256,
-            modules: false,
-            collector_begins: None,
             label: String::new(),
         }
     }

@@ -26,9 +26,11 @@ use azekura_base::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// Slots are words of relaxed atomics: plain moves to the processor, and no data race to argue about.
+/// Room for one event: words of relaxed atomics, which are plain moves to the processor, and no data race to
+/// argue about.
 #[derive(Debug)]
-struct Slot {
+#[repr(C)]
+pub struct Slot {
     words: [AtomicU64; 4],
     /// In a model only: complains when the slot is read and written without an order between (RING-1).
     #[cfg(loom)]
@@ -64,19 +66,89 @@ impl Slot {
 #[cfg(loom)]
 unsafe impl Sync for Slot {}
 
+/// The counters of a ring.
 #[derive(Debug)]
-struct Ring {
-    slots: Box<[Slot]>,
+#[repr(C)]
+pub struct Counters {
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
     lost: AtomicU64,
     closed: AtomicBool,
 }
 
+impl Counters {
+    /// The counters of an empty ring.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            head: CachePadded::new(AtomicU64::new(0)),
+            tail: CachePadded::new(AtomicU64::new(0)),
+            lost: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes the ring an empty, open one. No thread uses it: it is handed to its next producer by other
+    /// means, which order these stores.
+    pub fn reset(&self) {
+        self.head.store(0, Relaxed);
+        self.tail.store(0, Relaxed);
+        self.lost.store(0, Relaxed);
+        self.closed.store(false, Relaxed);
+    }
+
+    /// Closes the ring in the place of a producer that does not exist any more.
+    pub fn close(&self) {
+        // Release: pairs with the Acquire in `Consumer::is_closed` (RING-3).
+        self.closed.store(true, Release);
+    }
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The memory in which a ring lies: of this process, or shared with another one.
+pub trait Memory {
+    /// Its counters.
+    fn counters(&self) -> &Counters;
+    /// Its slots; a power of two of them, always the same number.
+    fn slots(&self) -> &[Slot];
+
+    /// The slot of an event's number.
+    #[inline]
+    fn slot(&self, number: u64) -> &Slot {
+        // The capacity is a power of two, so the mask never leaves the slots.
+        let slots = self.slots();
+        &slots[number as usize & (slots.len() - 1)]
+    }
+}
+
+/// A ring in memory of this process.
+#[derive(Debug)]
+pub struct Ring {
+    slots: Box<[Slot]>,
+    counters: Counters,
+}
+
+impl Memory for Arc<Ring> {
+    #[inline]
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    #[inline]
+    fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+}
+
 /// The recording thread's end. Dropping it closes the ring.
 #[derive(Debug)]
-pub struct Producer {
-    ring: Arc<Ring>,
+pub struct Producer<M: Memory = Arc<Ring>> {
+    ring: M,
     /// Our own copy of `head`: nobody else writes it.
     head: u64,
     /// Below this slot number we may write without a look at `tail`.
@@ -88,8 +160,8 @@ pub struct Producer {
 
 /// The collector's end.
 #[derive(Debug)]
-pub struct Consumer {
-    ring: Arc<Ring>,
+pub struct Consumer<M: Memory = Arc<Ring>> {
+    ring: M,
     /// Our own copy of `tail`: nobody else writes it.
     tail: u64,
 }
@@ -100,26 +172,19 @@ pub struct Consumer {
 #[must_use]
 pub fn ring(capacity: usize) -> (Producer, Consumer) {
     let capacity = capacity.max(2).next_power_of_two();
-    let ring = Arc::new(Ring {
-        slots: (0..capacity).map(|_| Slot::new()).collect(),
-        head: CachePadded::new(AtomicU64::new(0)),
-        tail: CachePadded::new(AtomicU64::new(0)),
-        lost: AtomicU64::new(0),
-        closed: AtomicBool::new(false),
-    });
-    let producer =
-        Producer { ring: Arc::clone(&ring), head: 0, limit: capacity as u64, lost_here: 0, lost: 0 };
-    (producer, Consumer { ring, tail: 0 })
+    let ring =
+        Arc::new(Ring { slots: (0..capacity).map(|_| Slot::new()).collect(), counters: Counters::new() });
+    (Producer::new(Arc::clone(&ring)), Consumer::new(ring))
 }
 
-impl Ring {
-    fn slot(&self, number: u64) -> &Slot {
-        // The capacity is a power of two, so the mask never leaves the slots.
-        &self.slots[number as usize & (self.slots.len() - 1)]
+impl<M: Memory> Producer<M> {
+    /// The producer of an empty ring; its only one.
+    #[must_use]
+    pub fn new(ring: M) -> Self {
+        let limit = ring.slots().len() as u64;
+        Self { ring, head: 0, limit, lost_here: 0, lost: 0 }
     }
-}
 
-impl Producer {
     /// Offers an event; a full ring loses and counts it. Never waits.
     #[inline]
     pub fn push(&mut self, event: Event) {
@@ -132,25 +197,25 @@ impl Producer {
         self.ring.slot(self.head).store(event);
         self.head += 1;
         // Release: pairs with the Acquire in `Consumer::drain`; the slot's words become visible with it.
-        self.ring.head.store(self.head, Release);
+        self.ring.counters().head.store(self.head, Release);
     }
 
     #[cold]
     #[inline(never)]
     fn push_slowly(&mut self, event: Event) {
         // Acquire: pairs with the Release in `Consumer::drain`; its reads of the slots are over (RING-1).
-        let tail = self.ring.tail.load(Acquire);
-        let free = self.ring.slots.len() as u64 - (self.head - tail);
+        let tail = self.ring.counters().tail.load(Acquire);
+        let free = (self.ring.slots().len() as u64).saturating_sub(self.head.wrapping_sub(tail));
         let needed = 1 + u64::from(self.lost_here > 0);
         if free < needed {
             self.lost_here += 1;
             self.lost += 1;
             self.limit = self.head;
             // Relaxed: a statistic; `closed` or the end of the session orders the last value.
-            self.ring.lost.store(self.lost, Relaxed);
+            self.ring.counters().lost.store(self.lost, Relaxed);
             return;
         }
-        self.limit = tail + self.ring.slots.len() as u64;
+        self.limit = tail.wrapping_add(self.ring.slots().len() as u64);
         if self.lost_here > 0 {
             let object = std::mem::take(&mut self.lost_here);
             self.write(Event { object, ..Event::new(event.ticks, EventKind::Lost) });
@@ -159,47 +224,55 @@ impl Producer {
     }
 }
 
-impl Drop for Producer {
+impl<M: Memory> Drop for Producer<M> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `Consumer::is_closed` (RING-3).
-        self.ring.closed.store(true, Release);
+        self.ring.counters().closed.store(true, Release);
     }
 }
 
-impl Consumer {
+impl<M: Memory> Consumer<M> {
+    /// The consumer of an empty ring; its only one.
+    #[must_use]
+    pub fn new(ring: M) -> Self {
+        Self { ring, tail: 0 }
+    }
+
     /// Takes every event that is there, oldest first, and gives their slots back.
+    ///
+    /// Shared with another process the counters may say anything: no more than the ring's slots are taken.
     pub fn drain(&mut self, mut each: impl FnMut(Event)) -> usize {
         // Acquire: pairs with the Release in `Producer::write`.
-        let head = self.ring.head.load(Acquire);
-        let taken = (head - self.tail) as usize;
-        while self.tail < head {
+        let head = self.ring.counters().head.load(Acquire);
+        let taken = head.wrapping_sub(self.tail).min(self.ring.slots().len() as u64) as usize;
+        for number in 0..taken as u64 {
             // Always whole (RING-1); a kind that is none of ours cannot have been pushed.
-            self.ring.slot(self.tail).load().into_iter().for_each(&mut each);
-            self.tail += 1;
+            self.ring.slot(self.tail.wrapping_add(number)).load().into_iter().for_each(&mut each);
         }
+        self.tail = head;
         // Release: pairs with the Acquire in `Producer::push_slowly`; our reads happen before its next
         // writes.
-        self.ring.tail.store(self.tail, Release);
+        self.ring.counters().tail.store(self.tail, Release);
         taken
     }
 
     /// Events lost so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.ring.lost.load(Relaxed)
+        self.ring.counters().lost.load(Relaxed)
     }
 
     /// Whether the producer is gone. A drain that begins after `true` takes the last event there is.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         // Acquire: pairs with the Release in `Producer::drop` (RING-3).
-        self.ring.closed.load(Acquire)
+        self.ring.counters().closed.load(Acquire)
     }
 
     /// Events the ring can hold.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.ring.slots.len()
+        self.ring.slots().len()
     }
 }
 
@@ -236,7 +309,7 @@ mod tests {
         let mut first = None;
         consumer.tail = 0;
         // One slot given back is not enough for the mark and the event.
-        consumer.ring.tail.store(1, Release);
+        consumer.ring.counters().tail.store(1, Release);
         producer.push(event(3));
         assert_eq!(consumer.lost(), 2);
         consumer.tail = 1;

@@ -48,14 +48,6 @@ impl Drop for Suspension {
     fn drop(&mut self) {}
 }
 
-/// Runs `f` with all signals blocked, when there is something to record; compiled out.
-pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
-    f()
-}
-
-/// Forgets the parent's recording after a fork; compiled out.
-pub fn forget_after_fork() {}
-
 /// The time from [`operation`] to its drop.
 #[derive(Debug)]
 #[must_use = "the operation ends when this is dropped"]
@@ -93,42 +85,6 @@ pub fn wait_for(_site: &'static Site, _object: usize, _kind: WaitKind, _holder: 
 #[inline(always)]
 pub fn hold(_site: &'static Site, _object: usize, _mode: HoldMode) -> HoldGuard {
     HoldGuard(PhantomData)
-}
-
-/// Begins a hold; compiled out.
-#[inline(always)]
-pub fn hold_at(_site: impl FnOnce() -> &'static Site, _object: usize, _mode: HoldMode) -> HoldGuard {
-    HoldGuard(PhantomData)
-}
-
-impl HoldGuard {
-    /// Whether its drop will record something: never.
-    #[must_use]
-    pub const fn is_recorded(&self) -> bool {
-        false
-    }
-}
-
-/// An instant from [`watch`].
-#[derive(Debug)]
-pub struct Watch(PhantomData<*const ()>);
-
-/// Watches a call that seldom waits; compiled out.
-#[inline(always)]
-#[must_use]
-pub fn watch() -> Watch {
-    Watch(PhantomData)
-}
-
-impl Watch {
-    /// Whether the thread left its CPU since: not known.
-    #[must_use]
-    pub const fn has_left(&self) -> bool {
-        false
-    }
-
-    /// Records that the thread waited; compiled out.
-    pub fn waited(self, _site: &'static Site, _object: usize, _kind: WaitKind) {}
 }
 
 /// Tells that a resource was let go while others wait; compiled out.

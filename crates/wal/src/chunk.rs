@@ -33,7 +33,10 @@
 //!
 //! - **CHUNK-1** A header counts only at the very place (database, incarnation, stream, segment, offset) that
 //!   it names, so a chunk left in a recycled segment never passes for a new one (W6).
-//! - **CHUNK-2** Chunk *n + 1* of a stream is written only after the write of chunk *n* returned durable.
+//! - **CHUNK-2** Chunk *n + 1* of a stream is written only after the write of chunk *n* returned durable. In
+//!   a log that is synced at intervals this holds from segment to segment only; within one, a power loss may
+//!   leave a later chunk without an earlier one. The log then ends before the missing one, and no header
+//!   claims that it was durable: headers tell what is synced.
 
 use azekura_base::checksum::crc32c;
 use azekura_base::varint;

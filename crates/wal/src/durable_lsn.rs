@@ -45,6 +45,9 @@ pub struct DurableHorizon {
     marks: Box<[CachePadded<AtomicU64>]>,
     /// The largest horizon that anybody has computed; only rises.
     reached: CachePadded<AtomicU64>,
+    /// Of a log that is synced at intervals: up to where it is synced; only rises. There the marks and the
+    /// horizon tell what is written to the operating system.
+    synced: Option<CachePadded<AtomicU64>>,
 }
 
 impl DurableHorizon {
@@ -55,6 +58,34 @@ impl DurableHorizon {
             next: CachePadded::new(AtomicU64::new(first_lsn.0)),
             marks: (0..workers).map(|_| CachePadded::new(AtomicU64::new(IDLE))).collect(),
             reached: CachePadded::new(AtomicU64::new(first_lsn.0.saturating_sub(1))),
+            synced: None,
+        }
+    }
+
+    /// The same of a log that is synced at intervals.
+    #[must_use]
+    pub fn synced_at_intervals(self) -> Self {
+        let synced = CachePadded::new(AtomicU64::new(self.reached().0));
+        Self { synced: Some(synced), ..self }
+    }
+
+    /// Returns whether the log is synced at intervals, not with each write.
+    pub(crate) const fn is_synced_at_intervals(&self) -> bool {
+        self.synced.is_some()
+    }
+
+    /// Up to where everything survives a power loss: the horizon, or in a log that is synced at intervals
+    /// what is synced of it.
+    pub(crate) fn survives_power_loss(&self) -> Lsn {
+        // Acquire: pairs with the Release in `note_synced`.
+        self.synced.as_ref().map_or_else(|| self.compute(), |synced| Lsn(synced.load(Acquire)))
+    }
+
+    /// Everything up to `lsn` was written before all files were synced.
+    pub(crate) fn note_synced(&self, lsn: Lsn) {
+        if let Some(synced) = &self.synced {
+            // Release: pairs with the Acquire in `survives_power_loss`.
+            synced.fetch_max(lsn.0, AcqRel);
         }
     }
 

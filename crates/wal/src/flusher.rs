@@ -1,5 +1,6 @@
 //! The log's own threads: a flusher per stream, one that prepares segments, one that ends epochs if there are
-//! any, and one that adapts the number of streams if it may.
+//! any, one that adapts the number of streams if it may, and one that syncs the log if that is done at
+//! intervals.
 //!
 //! A flusher sleeps while nothing is buffered. It works for tickets and for [`Wal::request_flush`]: greedily,
 //! one flush after the other while there are requests, like any other committer (it shares the gate with
@@ -42,6 +43,12 @@ pub(crate) fn start(log: &Arc<Log>) -> Result<Vec<JoinHandle<()>>, WalError> {
                 spawn("azekura-wal-adapt".into(), Box::new(adapt_until_stopped))
             }
             LogProtocol::PWal | LogProtocol::Rfa | LogProtocol::Serial => Ok(()),
+        })
+        .and_then(|()| match log.options.sync_interval {
+            Some(interval) => {
+                spawn("azekura-wal-sync".into(), Box::new(move |log| sync_until_stopped(log, interval)))
+            }
+            None => Ok(()),
         });
     if let Err(source) = spawned {
         stop(log, threads);
@@ -55,7 +62,9 @@ pub(crate) fn start(log: &Arc<Log>) -> Result<Vec<JoinHandle<()>>, WalError> {
 pub(crate) fn stop(log: &Log, threads: Vec<JoinHandle<()>>) {
     log.stopping.store(true, azekura_base::sync::atomic::Ordering::Release);
     let epochs = log.epochs.iter().map(|epochs| &epochs.bell);
-    for bell in log.streams.iter().map(|s| &s.bell).chain([&log.preparer, &log.adapter]).chain(epochs) {
+    for bell in
+        log.streams.iter().map(|s| &s.bell).chain([&log.preparer, &log.adapter, &log.syncer]).chain(epochs)
+    {
         bell.request(); // not only rung: a thread on its way to sleep looks at the request
     }
     for thread in threads {
@@ -92,6 +101,21 @@ fn flush_until_stopped(log: &Log, stream: &Stream) {
             stream.bell.rest(Some(log.options.max_delay), || false);
         } else {
             stream.bell.rest(None, || stream.pending(&log.horizon).is_some());
+        }
+    }
+}
+
+/// Syncs the log an `interval` after something was written; sleeps while nothing is.
+fn sync_until_stopped(log: &Log, interval: Duration) {
+    // Acquire: pairs with the Release in `stop`.
+    let is_stopping = || log.stopping.load(Acquire) || log.failure.get().is_some();
+    while !is_stopping() {
+        log.syncer.rest(None, || log.has_unsynced() || is_stopping());
+        log.syncer.take_request();
+        if log.has_unsynced() {
+            log.syncer.rest(Some(interval), is_stopping);
+            // A failure poisons the log: every later call tells it.
+            let _ = log.sync_written();
         }
     }
 }

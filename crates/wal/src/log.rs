@@ -93,6 +93,8 @@ pub(crate) struct Log {
     pub(crate) commits: Box<[CachePadded<CommitCounts>]>,
     /// Of the thread that prepares segments.
     pub(crate) preparer: Bell,
+    /// Of the thread that syncs the log at intervals, if there is one.
+    pub(crate) syncer: Bell,
     /// The background threads end. Set once.
     pub(crate) stopping: AtomicBool,
     pub(crate) segments_trimmed: AtomicU64,
@@ -226,6 +228,42 @@ impl Log {
                 }
             }
         }
+    }
+
+    /// Returns whether something is written and not synced; only in a log that is synced at intervals.
+    pub(crate) fn has_unsynced(&self) -> bool {
+        self.horizon.is_synced_at_intervals() && self.horizon.survives_power_loss() < self.horizon.reached()
+    }
+
+    /// Syncs what is written, in a log that is synced at intervals.
+    pub(crate) fn sync_written(&self) -> Result<(), LogFailed> {
+        // Before the files: what is up to here lies in their current segments, or in synced ones.
+        let written = self.horizon.compute();
+        if self.horizon.survives_power_loss() >= written {
+            return Ok(());
+        }
+        for stream in &self.streams {
+            self.failure.check()?;
+            if let Err(reason) = stream.sync() {
+                self.fail(&reason);
+            }
+        }
+        self.failure.check()?;
+        self.horizon.note_synced(written);
+        Ok(())
+    }
+
+    /// Blocks until everything up to `lsn`, or everything drawn so far if that is less, survives a power
+    /// loss.
+    pub(crate) fn make_survive_power_loss(&self, lsn: Lsn) -> Result<(), LogFailed> {
+        if self.horizon.is_synced_at_intervals() {
+            if self.horizon.survives_power_loss() >= lsn {
+                return Ok(());
+            }
+            self.make_durable(lsn)?;
+            return self.sync_written();
+        }
+        self.make_durable(lsn)
     }
 
     /// Whether a commit may be acknowledged: everything up to it is durable, and, with epochs, all of its
@@ -409,6 +447,9 @@ impl Log {
         let woken = lead.finish();
         self.wakers.wake_through(acknowledged);
         self.count(stream, records, woken);
+        if self.horizon.is_synced_at_intervals() {
+            self.syncer.rouse();
+        }
         if stream.store.is_short() {
             self.replenish(stream);
         }
@@ -527,10 +568,13 @@ impl Log {
     pub(crate) fn finish(&self) -> Result<(), LogFailed> {
         self.make_durable(Lsn::MAX)?;
         self.epochs.iter().try_for_each(|epochs| self.wait_for_last_epoch(epochs))?;
+        self.sync_written()?;
         for stream in &self.streams {
             self.failure.check()?; // W10: not one more write
             let testified = stream.testify(&mut stream.writer(), &self.horizon);
-            if let Err(reason) = testified {
+            let is_written_only = self.horizon.is_synced_at_intervals();
+            if let Err(reason) = testified.and_then(|()| if is_written_only { stream.sync() } else { Ok(()) })
+            {
                 self.fail(&reason);
             }
         }

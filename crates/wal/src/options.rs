@@ -139,6 +139,14 @@ pub struct WalOptions {
     /// Longest time that a record stays in a buffer when nobody asks for a flush (W3), within a factor of
     /// two. Only with `background`.
     pub max_delay: Duration,
+    /// Write the log to the operating system's cache and sync it so often, instead of with each write;
+    /// `None`: with each. A commit is acknowledged once the operating system has it, so the death of the
+    /// process loses nothing that was acknowledged, and a power loss up to this much time. What
+    /// [`DurableLog`] calls durable is synced either way. Without direct I/O. Not for [`LogProtocol::Rfa`]
+    /// and [`LogProtocol::Epoch`].
+    ///
+    /// [`DurableLog`]: azekura_base::DurableLog
+    pub sync_interval: Option<Duration>,
     /// Ask for direct I/O.
     pub direct: bool,
     /// Most LSNs that a worker draws at once, see [`lsn_range`](crate::lsn_range): with 1 each record draws
@@ -190,6 +198,7 @@ impl Default for WalOptions {
             buffer_bytes: 1 << 20,
             background: true,
             max_delay: Duration::from_millis(10),
+            sync_interval: None,
             direct: true,
             lsn_range: 64,
             first_segment_bytes: None,
@@ -253,6 +262,10 @@ impl WalOptions {
         }
         if self.protocol == (LogProtocol::Epoch { interval: Duration::ZERO }) {
             return refuse("epochs of no length".into());
+        }
+        if self.sync_interval.is_some() && !matches!(self.protocol, LogProtocol::PWal | LogProtocol::Serial) {
+            // What these acknowledge follows from what single streams have written (CHUNK-2).
+            return refuse(format!("a sync interval; the log {} syncs each write", self.protocol));
         }
         if let StreamCount::Fixed(n) | StreamCount::UpTo(n) = self.stream_count()
             && (n == 0 || n > workers.min(MAX_STREAMS))
@@ -362,6 +375,11 @@ mod tests {
             WalOptions { streams: StreamCount::Fixed(0), ..good.clone() },
             WalOptions { streams: StreamCount::Fixed(5), ..good.clone() },
             WalOptions { protocol: LogProtocol::Epoch { interval: Duration::ZERO }, ..good.clone() },
+            WalOptions {
+                sync_interval: Some(Duration::from_secs(1)),
+                protocol: LogProtocol::Rfa,
+                ..good.clone()
+            },
             WalOptions { buffer_bytes: 10, ..good.clone() },
             WalOptions { lsn_range: 0, ..good.clone() },
             WalOptions { lsn_range: MAX_RANGE + 1, ..good.clone() },

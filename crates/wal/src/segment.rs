@@ -60,7 +60,7 @@ pub(crate) fn parse_segment(name: &str) -> Option<u64> {
 }
 
 /// A segment that can be written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) number: u64,
     pub(crate) path: PathBuf,
@@ -81,6 +81,10 @@ struct Retired {
 
 /// Trims that are looked at to know how many segments the log needs.
 const TRIMS: usize = 16;
+
+/// Files that a trim removes before it syncs the directory. A removal that was not synced comes back after a
+/// power loss: with one sync at the end, openings that are cut off again and again would only add files.
+const REMOVALS_PER_SYNC: usize = 8;
 
 #[derive(Debug, Default)]
 struct State {
@@ -403,7 +407,7 @@ impl SegmentStore {
         let freed = self.take_below(below);
         let mut done = 0;
         let mut removed = Ok(());
-        let mut sync = false;
+        let mut unsynced = 0;
         for retired in freed {
             let mut state = self.state.lock();
             if state.wants_spare(retired.file_bytes) {
@@ -413,17 +417,25 @@ impl SegmentStore {
             }
             drop(state);
             match self.fs.remove_file(&retired.path) {
-                Ok(()) => (sync, done) = (true, done + 1),
+                Ok(()) => (unsynced, done) = (unsynced + 1, done + 1),
                 Err(error) => {
                     removed = Err(WalError::io("remove", &retired.path)(error));
                     self.state.lock().old.push(retired); // tried again by the next trim
                 }
             }
+            if unsynced == REMOVALS_PER_SYNC {
+                removed = removed.and(self.sync_dir());
+                unsynced = 0;
+            }
         }
-        if sync {
-            self.fs.sync_dir(&self.dir).map_err(WalError::io("sync", &self.dir))?;
+        if unsynced > 0 {
+            removed = removed.and(self.sync_dir());
         }
         removed.and(looked_up).map(|()| done)
+    }
+
+    fn sync_dir(&self) -> Result<(), WalError> {
+        self.fs.sync_dir(&self.dir).map_err(WalError::io("sync", &self.dir))
     }
 
     fn take_below(&self, below: u64) -> Vec<Retired> {

@@ -5,8 +5,11 @@
 //! 1. **Take** each worker's buffer, giving it an empty one ([`Stream::begin`]).
 //! 2. **Gather** the batches into chunks: as many as fit the chunk and the segment into one, each worker's a
 //!    block.
-//! 3. **Write** each chunk synchronously, the next only after the one before is durable (CHUNK-2).
+//! 3. **Write** each chunk synchronously, the next only after the one before is durable (CHUNK-2); in a log
+//!    that is synced at intervals, to the operating system's cache.
 //! 4. **Settle**: marks move, sleepers wake ([`Log::lead`](crate::log::Log)).
+
+use std::sync::Arc;
 
 use azekura_base::PageBuf;
 use azekura_base::checksum::crc32c;
@@ -169,7 +172,7 @@ impl Stream {
         while !todo.is_empty() {
             let fit = self.count_fitting(writer, &todo);
             if fit == 0 {
-                self.next_segment(writer)?;
+                self.next_segment(writer, horizon)?;
                 continue;
             }
             let rest = todo.split_off(fit);
@@ -196,7 +199,10 @@ impl Stream {
         fits.count()
     }
 
-    fn next_segment(&self, writer: &mut Writer) -> Result<(), String> {
+    fn next_segment(&self, writer: &mut Writer, horizon: &DurableHorizon) -> Result<(), String> {
+        if horizon.is_synced_at_intervals() {
+            writer.segment.as_ref().map_or(Ok(()), sync)?; // CHUNK-2; no later call syncs it
+        }
         // SEGMENT-2 says that there is one.
         let next = self.store.take_ready().ok_or("no log segment was prepared")?;
         self.offset_and_bytes(|offset, bytes| {
@@ -236,7 +242,7 @@ impl Stream {
     ) -> Result<(), String> {
         let offset = self.offset.load(Relaxed);
         let segment = writer.segment.as_ref().ok_or("no log segment was begun")?;
-        let (number, file) = (segment.number, std::sync::Arc::clone(&segment.file));
+        let (number, file) = (segment.number, Arc::clone(&segment.file));
         let tells_voids = which.iter().any(|&i| !writer.batches[i].voids.is_empty());
         let end = self.gather(writer, which, tells_voids, buffers);
         let total = chunk::chunk_bytes(end - HEADER_BYTES) as usize;
@@ -255,11 +261,16 @@ impl Stream {
             first_lsn: first_lsn.unwrap_or(0),
             last_lsn: last_lsn.unwrap_or(0),
             complete_below: writer.complete_below,
-            durable_lsn: horizon.compute().0,
+            durable_lsn: horizon.survives_power_loss().0,
             max_before: writer.max_lsn,
         };
         writer.memory[..HEADER_BYTES].copy_from_slice(&header.encode());
-        file.write_at_sync(offset, &writer.memory[..total]).map_err(|error| {
+        let bytes = &writer.memory[..total];
+        let written = match horizon.is_synced_at_intervals() {
+            true => file.write_at(offset, bytes),
+            false => file.write_at_sync(offset, bytes),
+        };
+        written.map_err(|error| {
             let path = writer.segment.as_ref().map(|segment| segment.path.display());
             let path = path.map_or_else(String::new, |path| path.to_string());
             format!("write {total} bytes at offset {offset} of {path}: {error}")
@@ -308,13 +319,25 @@ impl Stream {
 
     /// Writes a chunk without records if the last one testifies to less than is durable now.
     pub(crate) fn testify(&self, writer: &mut Writer, horizon: &DurableHorizon) -> Result<(), String> {
-        if writer.next_chunk == 0 || writer.testified >= horizon.compute().0 {
+        if writer.next_chunk == 0 || writer.testified >= horizon.survives_power_loss().0 {
             return Ok(());
         }
         if self.rest() < chunk::chunk_bytes(0) {
-            self.next_segment(writer)?;
+            self.next_segment(writer, horizon)?;
         }
         self.write_chunk(writer, &[], horizon, &[])
+    }
+
+    /// Syncs what was written to the current segment. Full ones are synced when they are left.
+    ///
+    /// # Errors
+    ///
+    /// In words, what failed: the log must be poisoned.
+    pub(crate) fn sync(&self) -> Result<(), String> {
+        let writer = self.writer();
+        let segment = writer.segment.clone();
+        drop(writer); // flushes go on
+        segment.as_ref().map_or(Ok(()), sync)
     }
 
     /// Opens the buffers for more records if everything they can hold has a place.
@@ -453,10 +476,12 @@ impl Stream {
     }
 }
 
+fn sync(segment: &Segment) -> Result<(), String> {
+    segment.file.sync().map_err(|error| format!("sync {}: {error}", segment.path.display()))
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::sync::Arc;
-
     use azekura_base::Lsn;
     use azekura_io::{FaultFs, Fs};
 

@@ -70,6 +70,7 @@ impl Wal {
         let grows = options.first_segment().is_some();
         let assign = if grows { Assignment::closed } else { Assignment::new };
         let assignment = assign(workers, in_use);
+        let direct = options.direct && options.sync_interval.is_none();
         let live = (0..streams).map(|stream| {
             // Only where the number in use may change is there room for all that it may be.
             let most = match options.stream_count() {
@@ -79,13 +80,15 @@ impl Wal {
                 }
             };
             let sizes = Some(Sizes::of(&options, most));
-            let store = SegmentStore::new(&fs, dir, stream as u32, identity, options.direct, sizes);
+            let store = SegmentStore::new(&fs, dir, stream as u32, identity, direct, sizes);
             let store = store.where_nothing_counts(options.nothing_counts);
             Stream::new(stream, most, assignment.clone(), store, identity)
         });
         let live: Box<[Stream]> = live.collect();
+        let horizon = DurableHorizon::new(workers, identity.first_lsn);
+        let horizon = if options.sync_interval.is_some() { horizon.synced_at_intervals() } else { horizon };
         let log = Arc::new(Log {
-            horizon: DurableHorizon::new(workers, identity.first_lsn),
+            horizon,
             epochs: matches!(options.protocol, LogProtocol::Epoch { .. })
                 .then(|| EpochClock::new(identity.first_lsn)),
             buffers: (0..workers).map(|w| LogBuffer::new(&options, w)).collect(),
@@ -99,13 +102,14 @@ impl Wal {
                 fs,
                 dir: dir.to_path_buf(),
                 identity,
-                direct: options.direct,
+                direct,
                 has_begun: Mutex::new(false),
             },
             failure: Failure::default(),
             wakers: Wakers::default(),
             commits: (0..workers).map(|_| CachePadded::new(CommitCounts::default())).collect(),
             preparer: Bell::new(),
+            syncer: Bell::new(),
             stopping: AtomicBool::new(false),
             segments_trimmed: AtomicU64::new(0),
             options,
@@ -206,7 +210,8 @@ impl Wal {
     ///
     /// # Errors
     ///
-    /// [`LogFailed`]: the log failed before that; whether the record is on disk is unknown until the next recovery.
+    /// [`LogFailed`]: the log failed before that; whether the record is on disk is unknown until the next
+    /// recovery.
     pub fn wait_acknowledged(&self, commit: impl Into<CommitPoint>) -> Result<(), LogFailed> {
         self.log.wait_acknowledged(commit.into())
     }
@@ -291,7 +296,8 @@ impl Wal {
     ///
     /// # Errors
     ///
-    /// [`WalError::Io`]: a segment could not be read or removed; it stays, and is tried again by the next trim.
+    /// [`WalError::Io`]: a segment could not be read or removed; it stays, and is tried again by the next
+    /// trim.
     pub fn trim(&self, below: Lsn) -> Result<u64, WalError> {
         let mut trimmed = 0;
         let mut result = Ok(());
@@ -400,12 +406,12 @@ impl DurableLog for Wal {
 
     /// A load per worker.
     fn durable_lsn(&self) -> Lsn {
-        self.log.horizon.compute()
+        self.log.horizon.survives_power_loss()
     }
 
     /// For an LSN that was not drawn yet: until everything drawn so far is durable.
     fn make_durable(&self, lsn: Lsn) -> Result<(), LogFailed> {
-        self.log.make_durable(lsn)
+        self.log.make_survive_power_loss(lsn)
     }
 }
 

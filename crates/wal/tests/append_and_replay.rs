@@ -427,3 +427,56 @@ fn a_log_makes_no_file_before_its_first_record_and_grows_with_what_is_written() 
         assert!(records == model);
     }
 }
+
+/// Synced when a page needs it, as there are no threads here. A kill leaves all that was written; a power
+/// loss keeps some of what was not synced, also later chunks without earlier ones.
+#[test]
+fn a_log_that_is_synced_at_intervals_loses_nothing_by_a_kill_and_nothing_durable_by_a_power_loss() {
+    let mut lost = 0;
+    for seed in 0..30 {
+        for (workers, streams) in [(1, 1), (4, 2), (5, 5)] {
+            let fs = FaultFs::with_alignment(4096);
+            let interval = Some(std::time::Duration::from_secs(3600));
+            let wal = create(&fs, WalOptions { sync_interval: interval, ..small(workers, streams) });
+            let mut model = Records::new();
+            for n in 0..400 {
+                let body = body(1, n, 12 + (n as usize * 37) % 700);
+                let lsn = wal.append(worker(n as usize * 7 / 3), &body).expect("appends");
+                model.insert(lsn.0, body);
+                if n % 150 == 149 {
+                    wal.make_durable(lsn).expect("durable");
+                } else if n % 5 == 0 {
+                    wal.wait_acknowledged(lsn).expect("written");
+                }
+            }
+            let (acknowledged, durable) = (wal.acknowledged_lsn(), wal.durable_lsn());
+            assert!(durable >= Lsn(300) && durable < acknowledged, "{durable:?} {acknowledged:?}");
+            for (disk, least) in [(fs.kill(), acknowledged), (fs.crash(seed), durable)] {
+                let (found, records) = read(&disk, &[open_range(1, 1)], 1);
+                assert!(found.last_lsn >= least, "seed {seed}: {:?} of {least:?}", found.last_lsn);
+                let mut whole = model.clone();
+                whole.split_off(&(found.last_lsn.0 + 1));
+                assert!(records == whole, "seed {seed}, {workers} workers, {streams} streams");
+                lost += u64::from(found.last_lsn < acknowledged);
+            }
+            wal.close().expect("closes");
+            let (found, records) = read(&fs.crash_losing_all(), &[open_range(1, 1)], 1);
+            assert!(found.last_lsn == Lsn(400) && records == model);
+        }
+    }
+    assert!(lost > 30, "{lost} of 90 power losses lost something");
+}
+
+#[test]
+fn a_log_with_threads_is_synced_an_interval_after_the_last_write() {
+    let fs = FaultFs::with_alignment(4096);
+    let interval = Some(std::time::Duration::from_millis(1));
+    let wal = create(&fs, WalOptions { sync_interval: interval, background: true, ..small(2, 1) });
+    let lsn = wal.append(worker(0), b"a").expect("appends");
+    wal.wait_acknowledged(lsn).expect("written");
+    while wal.durable_lsn() < lsn {
+        std::thread::yield_now();
+    }
+    let (found, _) = read(&fs.crash_losing_all(), &[open_range(1, 1)], 1);
+    assert_eq!(found.last_lsn, lsn);
+}

@@ -38,6 +38,8 @@ fn cluster() -> Vec<Server> {
         let key = AuthKey::new(b"a key that these nodes share").unwrap();
         let mut cluster = ClusterOptions::new(Arc::clone(&members) as _, PeId(pe), key);
         cluster.listener = Some(Arc::clone(listener));
+        // New nodes have to hear of each other first, whatever else the machine does.
+        cluster.node.request_timeout = std::time::Duration::from_secs(30);
         let mut options = ServerOptions::default();
         options.listen = "127.0.0.1:0".parse().unwrap();
         options.cluster = Some(cluster);

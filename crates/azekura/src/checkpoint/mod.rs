@@ -24,6 +24,7 @@ use azekura_base::{DurableLog, Lsn};
 use azekura_wal::{LogProtocol, remove_segments};
 
 use crate::Error;
+use crate::control::Control;
 use crate::database::Shared;
 use crate::error::full_message;
 use crate::restart::{FIRST_SEGMENT_BYTES, WAL_DIR};
@@ -49,7 +50,7 @@ impl Shared {
         let next_txn = self.txn_bound();
 
         self.wal.make_durable(Lsn(end.0 - 1))?; // CKPT-2
-        self.pool.sync()?;
+        let covered = self.pool.sync_for_checkpoint()?; // CONTROL-4: after the pages were looked at
         let redo_lsn = oldest_page.map_or(begin, |lsn| lsn.min(begin));
         let scan_lsn = oldest_txn.map_or(redo_lsn, |lsn| lsn.min(redo_lsn));
         let mut next = control.current().clone();
@@ -58,6 +59,7 @@ impl Shared {
             next.scan_lsn = next.scan_lsn.max(scan_lsn);
             next.next_txn = next_txn;
             next.durable_lsn = Lsn(end.0 - 1);
+            next.covered = covered;
             next.ranges.retain(|r| r.end().is_none_or(|end| end >= next.scan_lsn));
             control.write(next)?;
         }
@@ -73,7 +75,7 @@ impl Shared {
         let _checkpoint = crate::probe::checkpoint();
         self.retry_undone();
         self.carry_open(0);
-        self.pool.flush_all()?;
+        self.pool.write_all()?;
         self.advance_checkpoint()
     }
 
@@ -95,8 +97,9 @@ impl Shared {
         if !self.wal.has_begun() || !is_done || self.pool.stats().dirty_pages > 0 {
             return Ok(());
         }
+        let covered = self.pool.sync_for_checkpoint()?; // as a rule, there is nothing to sync any more
         let mut control = self.control.lock();
-        let mut last = control.current().clone();
+        let mut last = Control { covered, ..control.current().clone() };
         let next_lsn = self.wal.next_lsn();
         (last.redo_lsn, last.scan_lsn, last.durable_lsn) = (next_lsn, next_lsn, Lsn(next_lsn.0 - 1));
         last.next_txn = self.txn_bound();
@@ -175,6 +178,7 @@ impl Shared {
     /// Goes on with what earlier calls could not finish.
     fn retry_undone(&self) {
         self.retry_parked();
+        self.env.versions().turn_off();
         self.retry_unfreed();
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use azekura_base::{DurableLog, LogFailed, Lsn, PageBuf, TxnId};
 use azekura_btree::{Env, EnvOptions};
+use azekura_buffer::page_file::{Identity, PageAccess};
 use azekura_buffer::{BufferPool, PageFile, PoolOptions};
 use azekura_io::{FileLock, Fs, MemFs, OpenOptions, create_dir_all_durable};
 use azekura_wal::{AppendError, Order, WorkerId};
@@ -54,7 +55,9 @@ fn refuse_foreign(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
     let names = fs.list_dir(path).map_err(|e| Error::io("list", path, e))?;
     let of_creation =
         [LOCK_NAME, NEW_CONTROL_NAME, PageFile::NAME, PageFile::DOUBLE_WRITE_NAME, CONTROL_NAME];
-    match names.iter().find(|name| !of_creation.contains(&name.as_str())) {
+    let is_log = |name: &&String| *name == WAL_DIR;
+    let is_foreign = |name: &&String| !of_creation.contains(&name.as_str());
+    match names.iter().find(is_log).or_else(|| names.iter().find(is_foreign)) {
         None => Ok(()),
         Some(name) if name == WAL_DIR => Err(Error::Corrupt {
             path: path.join(CONTROL_NAME),
@@ -73,10 +76,12 @@ fn refuse_foreign(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
 fn create(path: &Path, options: &Builder) -> Result<(), Error> {
     let fs = &*options.fs;
     let page_size = options.page_size;
-    PageFile::create_unnamed(Arc::clone(&options.fs), path, page_size, &first_pages(page_size)?)?;
+    let database_id = rand::random();
+    let pages = first_pages(page_size)?;
+    PageFile::create_unnamed(Arc::clone(&options.fs), path, page_size, database_id, &pages)?;
     let first = Control {
         sequence: 0,
-        database_id: rand::random(),
+        database_id,
         page_size,
         redo_lsn: FIRST_LSN.next(),
         scan_lsn: FIRST_LSN.next(),
@@ -94,19 +99,21 @@ fn create(path: &Path, options: &Builder) -> Result<(), Error> {
 }
 
 /// Makes again what a power loss has taken of a store that was just made (CREATE-2).
-pub(super) fn complete(fs: &Arc<dyn Fs>, path: &Path, page_size: usize) -> Result<(), Error> {
+pub(super) fn complete(fs: &Arc<dyn Fs>, path: &Path, control: &Control) -> Result<(), Error> {
+    let Control { page_size, database_id, .. } = *control;
     let first = first_pages(page_size)?;
     let is_there = || {
         let mut found = PageBuf::zeroed(first.len());
         let file = fs.open(&path.join(PageFile::NAME), OpenOptions::new().read_only(true)).ok()?;
-        let read = file.read_at(0, &mut found).ok()?;
-        let area = PageFile::open(Arc::clone(fs), path, page_size);
-        (read == first.len() && *found == *first && area.is_ok()).then_some(())
+        let read = file.read_at(page_size as u64, &mut found).ok()?;
+        let identity = Identity { database_id, covered: 0 };
+        let opened = PageFile::open_as(Arc::clone(fs), path, page_size, identity, PageAccess::default());
+        (read == first.len() && *found == *first && opened.is_ok()).then_some(())
     };
     if is_there().is_some() {
         return Ok(());
     }
-    PageFile::create_unnamed(Arc::clone(fs), path, page_size, &first)?;
+    PageFile::create_unnamed(Arc::clone(fs), path, page_size, database_id, &first)?;
     fs.sync_dir(path).map_err(|e| Error::io("sync", path, e))
 }
 
@@ -122,7 +129,7 @@ fn first_pages(page_size: usize) -> Result<PageBuf, Error> {
     let mut pages = PageBuf::zeroed((CATALOG.root.0 as usize + 1) * page_size);
     let path = dir.join(PageFile::NAME);
     let io = |source| Error::io("read", &path, source);
-    fs.open(&path, OpenOptions::new()).map_err(io)?.read_at(0, &mut pages).map_err(io)?;
+    fs.open(&path, OpenOptions::new()).map_err(io)?.read_at(page_size as u64, &mut pages).map_err(io)?;
     Ok(pages)
 }
 

@@ -32,10 +32,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use azekura_base::sync::Mutex;
-use azekura_base::{DurableLog, LogFailed, Lsn, TreeId};
+use azekura_base::{DurableLog, LogFailed, Lsn, PageId, TreeId};
 use azekura_btree::{Env, Record, Writer, roll_back_to};
-use azekura_buffer::{BufferPool, PageFile, PageStore, PoolOptions};
-use azekura_io::{FileLock, Fs};
+use azekura_buffer::page_file::Identity;
+use azekura_buffer::{BufferPool, FixError, PageFile, PageStore, PoolOptions};
+use azekura_io::FileLock;
 use azekura_wal::recovery::{self, LogRange, Replayed};
 use azekura_wal::{
     AppendError, Begin, LogIdentity, Order, StreamCount, Wal, WalOptions, WorkerId, remove_segments,
@@ -50,6 +51,7 @@ use crate::deferred::{self, Leftovers};
 use crate::error::full_message;
 use crate::far_tier::FarTier;
 use crate::options::Builder;
+use crate::row_sort;
 
 use analysis::Analysis;
 use redo::Redo;
@@ -57,7 +59,7 @@ use redo::Redo;
 pub(crate) const WAL_DIR: &str = "wal";
 /// Size of the first log files; those of a log that is written a lot become larger.
 pub(crate) const FIRST_SEGMENT_BYTES: u64 = 256 << 10;
-/// LSNs that a restart leaves out after a crash ([`LsnGap`]): more than any store draws in one life.
+/// LSNs that a restart leaves out ([`LsnGap`]): more than any store draws in one life.
 const LSN_GAP: u64 = 1 << 32;
 
 /// What opening found and did.
@@ -112,10 +114,13 @@ pub(crate) fn open(path: &Path, options: &Builder) -> Result<Parts, Error> {
         if fs.exists(&path.join(CONTROL_NAME)) { None } else { Some(create::take(path, options)?) };
     let control_lock = lock(options, path)?;
     drop(creating); // CONTROL keeps others out from now on
+    if !options.read_only {
+        row_sort::remove_leftovers(fs, path)?;
+    }
     let control = ControlFile::open(fs, path, options.read_only)?;
     options.check_cache(control.current().page_size)?;
     if control.current().is_new() {
-        create::complete(&options.fs, path, control.current().page_size)?;
+        create::complete(&options.fs, path, control.current())?;
     }
     let mut parts = Restart::begin(path, options, control)?.run(control_lock)?;
     parts.recovery.time = began.elapsed();
@@ -145,16 +150,21 @@ struct Restart<'a> {
     log: Arc<RestartLog>,
     env: Env,
     analysis: Analysis,
+    /// All batches of page writes up to this number were in the page file that was found.
+    settled: u64,
     report: RecoveryReport,
 }
 
 impl<'a> Restart<'a> {
     fn begin(path: &'a Path, options: &'a Builder, control: ControlFile) -> Result<Self, Error> {
-        let page_size = control.current().page_size;
-        let file = PageFile::open(Arc::clone(&options.fs), path, page_size)?;
+        let Control { page_size, database_id, covered, redo_lsn, ref gaps, .. } = *control.current();
+        let identity = Identity { database_id, covered };
+        let file =
+            PageFile::open_as(Arc::clone(&options.fs), path, page_size, identity, options.page_access)?;
+        let settled = file.settled();
         // All pages of a closed store are synced: none can be torn.
         let repaired = if control.current().is_closed() { Vec::new() } else { file.repair()? };
-        let log = Arc::new(RestartLog::new(control.current().redo_lsn));
+        let log = Arc::new(RestartLog::new(redo_lsn, gaps.clone()));
         let pool_options =
             PoolOptions { page_size, capacity_bytes: options.cache_bytes, ..PoolOptions::default() };
         let mut far = None;
@@ -163,11 +173,15 @@ impl<'a> Restart<'a> {
             None => Arc::new(file),
         };
         let pool = Arc::new(BufferPool::new(pool_options, Arc::clone(&store), Arc::clone(&log) as _)?);
-        let env = Env::new(Arc::clone(&pool), Arc::clone(&log) as _, azekura_btree::EnvOptions::default());
+        let env_options = azekura_btree::EnvOptions {
+            version_bytes: options.version_bytes_limit(),
+            ..azekura_btree::EnvOptions::default()
+        };
+        let env = Env::new(Arc::clone(&pool), Arc::clone(&log) as _, env_options);
         let analysis = Analysis::new(control.current().next_txn);
         let report = RecoveryReport { repaired_pages: repaired.len() as u64, ..RecoveryReport::default() };
         let control = Arc::new(Mutex::new(control));
-        Ok(Self { path, options, control, store, pool, far, log, env, analysis, report })
+        Ok(Self { path, options, control, store, pool, far, log, env, analysis, settled, report })
     }
 
     fn control(&self) -> Control {
@@ -178,9 +192,12 @@ impl<'a> Restart<'a> {
         let control = self.control();
         let wal = if control.is_closed() {
             self.refuse_newer_log(&control)?;
-            self.new_log(control.incarnation + 1, control.durable_lsn.next())?
+            let gap = gap_after(control.durable_lsn, control.durable_lsn);
+            let first_lsn = gap.map_or(control.durable_lsn.next(), |gap| gap.before);
+            self.new_log(control.incarnation + 1, first_lsn, gap)?
         } else {
             let replayed = self.replay()?;
+            self.log.check_pages_read(replayed.end().max(Lsn(control.scan_lsn.0 - 1)))?;
             self.new_incarnation(&replayed)?
         };
         self.undo_and_free(&wal)?;
@@ -219,40 +236,53 @@ impl<'a> Restart<'a> {
     /// Analysis and redo, in one pass over the log.
     fn replay(&mut self) -> Result<Replayed, Error> {
         let began = Instant::now();
-        let replayed = std::thread::scope(|scope| {
+        let mut analysis = Analysis::new(self.control().next_txn);
+        let (replayed, redo_threads) = std::thread::scope(|scope| {
             let mut redo = Redo::start(scope, &self.env, self.options.threads_to_redo());
-            self.report.redo_threads = redo.threads();
-            let dir = self.path.join(WAL_DIR);
-            let replayed = replay_into(
-                &mut self.analysis,
-                &mut redo,
-                &*self.options.fs,
-                &dir,
-                &self.control.lock().current().clone(),
-            )?;
+            let threads = redo.threads();
+            let replayed = self.replay_into(&mut analysis, &mut redo)?;
             redo.finish()?;
-            Ok::<_, Error>(replayed)
+            Ok::<_, Error>((replayed, threads))
         })?;
+        self.analysis = analysis;
+        self.report.redo_threads = redo_threads;
         self.report.records = replayed.records;
         self.report.log_bytes = replayed.bytes;
         self.report.replay_time = began.elapsed();
         Ok(replayed)
     }
 
-    /// Voids what lies above the cut and begins a log above everything ever seen (W5), after a crash with a
-    /// gap between: a page that has an LSN in the gap was written after the files that the restart read.
+    fn replay_into(&self, analysis: &mut Analysis, redo: &mut Redo<'_, '_>) -> Result<Replayed, Error> {
+        let (dir, settled) = (self.path.join(WAL_DIR), self.settled);
+        let control = self.control();
+        let Control { database_id, ref ranges, scan_lsn, redo_lsn, durable_lsn, .. } =
+            control;
+        let mut each = |lsn, body: &[u8]| -> Result<(), Error> {
+            let record = Record::decode(body).map_err(|e| bad_record(&dir, lsn, &e))?;
+            if record.settled() > settled {
+                let reason = format!(
+                    "older than the log: log record {lsn} relies on page writes up to batch {}, and the file \
+                     holds them up to batch {settled}; restore all files from one moment",
+                    record.settled()
+                );
+                return Err(Error::Corrupt { path: self.path.join(PageFile::NAME), offset: 0, reason });
+            }
+            analysis.see(lsn, &record).map_err(|e| bad_record(&dir, lsn, &e))?;
+            if lsn >= redo_lsn { redo.record(lsn, &record) } else { Ok(()) }
+        };
+        let (fs, durable) = (&*self.options.fs, Some(durable_lsn));
+        Ok(recovery::replay_durable(fs, &dir, database_id, ranges, scan_lsn, durable, &mut each)?)
+    }
+
+    /// Voids what lies above the cut and begins a log above everything ever seen (W5), with a gap between: a
+    /// page that has an LSN in the gap was written after the files that the restart read.
     fn new_incarnation(&mut self, replayed: &Replayed) -> Result<Arc<Wal>, Error> {
         let mut control = self.control();
         let end = replayed.end().max(Lsn(control.scan_lsn.0 - 1));
         let newest = end.max(replayed.max_lsn_seen);
-        let is_settled = replayed.records == 0 && newest <= control.durable_lsn;
-        let first_lsn = if is_settled || newest.0 > LSN_GAP << 29 {
-            newest.next()
-        } else {
-            let gap = LsnGap { after: end, before: Lsn(newest.0 + LSN_GAP) };
-            control.add_gap(gap);
-            gap.before
-        };
+        let gap = gap_after(end, newest);
+        gap.into_iter().for_each(|gap| control.add_gap(gap));
+        let first_lsn = gap.map_or(newest.next(), |gap| gap.before);
         let last = control.ranges.last_mut().filter(|last| last.last_lsn.is_none());
         let incarnation = control.incarnation + 1;
         if let Some(last) = last {
@@ -268,13 +298,14 @@ impl<'a> Restart<'a> {
         }
         control.durable_lsn = replayed.last_lsn.max(control.durable_lsn);
         self.control.lock().write(control)?;
-        self.new_log(incarnation, first_lsn)
+        self.new_log(incarnation, first_lsn, None)
     }
 
     /// The log of this run. It is begun by its first record: then CONTROL names the incarnation (W5), and all
-    /// that the log accepts can be written, also to a full disk.
-    fn new_log(&self, incarnation: u32, first_lsn: Lsn) -> Result<Arc<Wal>, Error> {
-        let control = self.control();
+    /// that the log accepts can be written, also to a full disk. CONTROL gets the `gap` at that time, too.
+    fn new_log(&self, incarnation: u32, first_lsn: Lsn, gap: Option<LsnGap>) -> Result<Arc<Wal>, Error> {
+        let mut control = self.control();
+        gap.into_iter().for_each(|gap| control.add_gap(gap));
         let streams = match self.options.streams {
             StreamCount::Auto if control.streams > 0 => StreamCount::AutoFrom(control.streams as usize),
             chosen => chosen,
@@ -286,6 +317,7 @@ impl<'a> Restart<'a> {
                 let mut control = control.lock();
                 let mut next = control.current().clone();
                 next.incarnation = incarnation;
+                gap.into_iter().for_each(|gap| next.add_gap(gap));
                 next.ranges.push(LogRange::open(incarnation, first_lsn));
                 control.write(next).map_err(|error| io_error(&error))
             }
@@ -305,10 +337,11 @@ impl<'a> Restart<'a> {
                 first_segment_bytes: Some(FIRST_SEGMENT_BYTES),
                 nothing_counts: control.is_closed(),
                 begin: Some(Begin::new(begin)),
+                sync_interval: self.options.log_sync_interval,
                 ..WalOptions::default()
             },
         )?;
-        self.log.switch_to(Arc::clone(&wal));
+        self.log.switch_to(Arc::clone(&wal), control.gaps);
         Ok(wal)
     }
 
@@ -345,11 +378,14 @@ impl<'a> Restart<'a> {
             return Ok(catalog);
         }
         crate::scan::unlocked(&self.env, CATALOG, &mut |name, value| {
-            let tree = catalog::decode(value).ok_or_else(|| Error::CorruptPage {
+            let entry = catalog::decode(value).ok_or_else(|| Error::CorruptPage {
                 page: CATALOG.root,
-                reason: format!("the catalogue's row {:?} is no tree", String::from_utf8_lossy(name)),
+                reason: format!(
+                    "the catalog's row {:?} is not that of a table",
+                    String::from_utf8_lossy(name)
+                ),
             })?;
-            catalog.reserve(tree.id);
+            catalog.reserve(entry.tree.id);
             Ok(())
         })?;
         Ok(catalog)
@@ -360,11 +396,13 @@ impl<'a> Restart<'a> {
     fn checkpoint(&mut self, wal: &Wal, catalog: &Catalog) -> Result<(), Error> {
         let next_lsn = wal.next_lsn();
         wal.make_durable(Lsn(next_lsn.0 - 1))?; // from here on it is below all that come (RANGE-5)
-        self.pool.flush_all()?;
+        self.pool.write_all()?;
+        let covered = self.pool.sync_for_checkpoint()?;
         let mut control = self.control();
         control.redo_lsn = next_lsn;
         control.scan_lsn = next_lsn;
         control.durable_lsn = Lsn(next_lsn.0 - 1);
+        control.covered = covered;
         control.next_txn = self.analysis.next_txn;
         if wal.has_begun() {
             control.ranges.retain(|r| r.last_lsn.is_none());
@@ -381,6 +419,12 @@ impl<'a> Restart<'a> {
     }
 }
 
+/// The gap to leave between the log that ends with `end` and the next one; `newest` is the largest LSN of any
+/// record.
+fn gap_after(end: Lsn, newest: Lsn) -> Option<LsnGap> {
+    (newest.0 <= LSN_GAP << 29).then_some(LsnGap { after: end, before: Lsn(newest.0 + LSN_GAP) })
+}
+
 /// An error of the operating system that tells what failed, of the same kind.
 fn io_error(error: &(dyn std::error::Error + 'static)) -> io::Error {
     let mut next = Some(error);
@@ -393,73 +437,91 @@ fn io_error(error: &(dyn std::error::Error + 'static)) -> io::Error {
     io::Error::new(kind, full_message(error))
 }
 
-fn replay_into(
-    analysis: &mut Analysis,
-    redo: &mut Redo<'_, '_>,
-    fs: &dyn Fs,
-    dir: &Path,
-    control: &Control,
-) -> Result<Replayed, Error> {
-    let mut each = |lsn, body: &[u8]| -> Result<(), Error> {
-        let record = Record::decode(body).map_err(|e| bad_record(dir, lsn, &e))?;
-        analysis.see(lsn, &record).map_err(|e| bad_record(dir, lsn, &e))?;
-        if lsn >= control.redo_lsn { redo.record(lsn, &record) } else { Ok(()) }
-    };
-    let Control { database_id, ref ranges, scan_lsn, durable_lsn, .. } = *control;
-    Ok(recovery::replay_durable(fs, dir, database_id, ranges, scan_lsn, Some(durable_lsn), &mut each)?)
-}
-
 fn bad_record(dir: &Path, lsn: Lsn, reason: &dyn std::fmt::Display) -> Error {
     Error::Corrupt { path: dir.to_path_buf(), offset: 0, reason: format!("log record {lsn}: {reason}") }
 }
 
-/// The log as pool and trees see it during a restart: what is being replayed is durable; then the new log
+/// The log as pool and trees see it: during a restart, what is being replayed is durable; then the new log
 /// takes over.
 #[derive(Debug)]
 pub(crate) struct RestartLog {
-    wal: std::sync::OnceLock<Arc<Wal>>,
+    wal: std::sync::OnceLock<NewLog>,
     /// Nothing below is redone.
     redo_lsn: Lsn,
+    /// Of CONTROL as the restart found it.
+    gaps: Vec<LsnGap>,
+    /// The largest LSN of any page that was read before the new log took over.
+    newest_read: Mutex<(Lsn, PageId)>,
+}
+
+#[derive(Debug)]
+struct NewLog {
+    wal: Arc<Wal>,
+    gaps: Vec<LsnGap>,
 }
 
 impl RestartLog {
-    const fn new(redo_lsn: Lsn) -> Self {
-        Self { wal: std::sync::OnceLock::new(), redo_lsn }
+    const fn new(redo_lsn: Lsn, gaps: Vec<LsnGap>) -> Self {
+        let newest_read = Mutex::new((Lsn(0), PageId(0)));
+        Self { wal: std::sync::OnceLock::new(), redo_lsn, gaps, newest_read }
     }
 
-    fn switch_to(&self, wal: Arc<Wal>) {
-        assert!(self.wal.set(wal).is_ok(), "a restart begins one log");
+    fn switch_to(&self, wal: Arc<Wal>, gaps: Vec<LsnGap>) {
+        assert!(self.wal.set(NewLog { wal, gaps }).is_ok(), "a restart begins one log");
+    }
+
+    fn wal(&self) -> Option<&Wal> {
+        self.wal.get().map(|new| &*new.wal)
+    }
+
+    /// No page that was read so far may be newer than the log, which ends with `end`: pages are written after
+    /// the log is durable (W7).
+    fn check_pages_read(&self, end: Lsn) -> Result<(), Error> {
+        let (lsn, page_id) = *self.newest_read.lock();
+        if lsn <= end { Ok(()) } else { Err(FixError::Foreign { page_id, lsn }.into()) }
     }
 }
 
 impl DurableLog for RestartLog {
     fn next_lsn(&self) -> Lsn {
         // Threads redo at different places of the log; a page needs none below this one.
-        self.wal.get().map_or(self.redo_lsn, |wal| wal.next_lsn())
+        self.wal().map_or(self.redo_lsn, DurableLog::next_lsn)
     }
 
     fn lsn_bound(&self) -> Lsn {
-        self.wal.get().map_or(self.redo_lsn, |wal| wal.lsn_bound())
+        self.wal().map_or(self.redo_lsn, DurableLog::lsn_bound)
     }
 
     fn durable_lsn(&self) -> Lsn {
-        self.wal.get().map_or(Lsn::MAX, |wal| wal.durable_lsn())
+        self.wal().map_or(Lsn::MAX, DurableLog::durable_lsn)
+    }
+
+    fn is_possible(&self, page_id: PageId, page_lsn: Lsn) -> bool {
+        let is_in = |gaps: &[LsnGap]| gaps.iter().any(|gap| gap.after < page_lsn && page_lsn < gap.before);
+        let Some(new) = self.wal.get() else {
+            let mut newest = self.newest_read.lock();
+            *newest = (*newest).max((page_lsn, page_id));
+            return !is_in(&self.gaps);
+        };
+        // The bound is cheaper, and mostly enough.
+        let is_durable = page_lsn < new.wal.lsn_bound() || page_lsn <= new.wal.durable_lsn();
+        is_durable && !is_in(&new.gaps)
     }
 
     fn make_durable(&self, lsn: Lsn) -> Result<(), LogFailed> {
-        self.wal.get().map_or(Ok(()), |wal| wal.make_durable(lsn))
+        self.wal().map_or(Ok(()), |wal| wal.make_durable(lsn))
     }
 }
 
 impl azekura_btree::Log for RestartLog {
     fn append(&self, worker: WorkerId, body: &[u8], order: Order, rests_on: Lsn) -> Result<Lsn, AppendError> {
-        match self.wal.get() {
+        match self.wal() {
             Some(wal) => wal.append_in_order(worker, body, order, rests_on),
             None => Err(LogFailed { reason: "the log is only being replayed".into() }.into()),
         }
     }
 
     fn foreign(&self, worker: WorkerId, lsn: Lsn) -> Lsn {
-        self.wal.get().map_or(Lsn(0), |wal| wal.foreign(worker, lsn))
+        self.wal().map_or(Lsn(0), |wal| wal.foreign(worker, lsn))
     }
 }

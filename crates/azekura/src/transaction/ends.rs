@@ -10,9 +10,10 @@ use azekura_wal::CommitPoint;
 use super::{Direction, State, Transaction};
 use crate::Error;
 use crate::active::Listed;
+use crate::catalog::CATALOG;
 use crate::database::Shared;
 use crate::deferred::{self, Leftovers, Unfreed};
-use crate::locking::LockPart;
+use crate::locking::{LockPart, ScanLocks};
 use crate::range::ByteBounds;
 
 impl Transaction {
@@ -73,9 +74,9 @@ impl Transaction {
     /// Passes an error on; one that ends the transaction rolls it back first.
     pub(super) fn fail(&self, error: Error) -> Error {
         if ends_transaction(&error) {
-            self.must_retry.set(error.is_retryable());
+            self.conflict.replace(error.copy_of_conflict());
             if let Err(stuck) = self.roll_back() {
-                self.must_retry.set(false);
+                self.conflict.replace(None);
                 return stuck;
             }
         }
@@ -85,6 +86,7 @@ impl Transaction {
     pub(super) fn lock_failed(&self, error: LockError) -> Error {
         match error {
             LockError::Deadlock { cycle, .. } => Error::Deadlock { txn: self.id, cycle },
+            LockError::SelfDeadlock { holder, .. } => Error::SelfDeadlock { txn: self.id, holder },
             LockError::Timeout { waited, holders } => Error::LockTimeout {
                 txn: self.id,
                 waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
@@ -103,6 +105,10 @@ impl Transaction {
     /// Undoes everything and releases the locks (TXN-2).
     pub(super) fn roll_back(&self) -> Result<(), Error> {
         let _rollback = crate::probe::rollback();
+        if let Some(load) = self.state.borrow_mut().as_mut().and_then(|state| state.load.as_mut()) {
+            load.is_doomed = true; // LOAD-4: `end_load` rolls back
+            return Ok(());
+        }
         let state = self.state.borrow_mut().take().ok_or(Error::Aborted { txn: self.id })?;
         if let Err(forked) = self.db.lifetime.check_process() {
             std::mem::forget(state); // its locks and its records are the parent's (LIFE-3)
@@ -145,8 +151,10 @@ impl Transaction {
         let body = std::mem::take(body);
         let mut undo = state.undo();
         let appended = self.db.wal.append_commit(writer.worker, &body);
+        let mut timestamp = 0;
         if appended.is_ok() {
             undo.owner = None; // ACTIVE-2: no copy follows the last record
+            timestamp = self.db.env.versions().commit(&mut undo.log);
         }
         drop(undo);
         state.key_buf = body;
@@ -168,6 +176,12 @@ impl Transaction {
         }
         let listed = state.listed.take();
         self.db.end(state, Some(commit.lsn()));
+        if self.db.env.versions().is_hidden_from_any(timestamp) {
+            // A snapshot may still read these pages; the checkpointer frees them later.
+            self.db.unfreed.lock().push(Unfreed { writer, leftovers, listed, timestamp });
+            drop(gate);
+            return Ok(commit);
+        }
         match leftovers.free(&self.db.env, writer) {
             Ok(()) => {
                 if let Some(listed) = listed {
@@ -176,7 +190,7 @@ impl Transaction {
             }
             // Committed all the same; the checkpointer frees the rest.
             Err(error) => {
-                self.db.unfreed.lock().push(Unfreed { writer, leftovers, listed });
+                self.db.unfreed.lock().push(Unfreed { writer, leftovers, listed, timestamp });
                 self.db.note_background_error(&error);
             }
         }
@@ -208,7 +222,7 @@ impl Transaction {
                 let mut found = LeafBatch::new();
                 crate::scan::batch(
                     self,
-                    tree,
+                    (tree, ScanLocks::default()),
                     &mut above.scan(tree),
                     Direction::Forward,
                     1,
@@ -241,14 +255,15 @@ impl State {
         let undone = self.undo_in_steps(db, id, len);
         db.undo_pace.rolled_back((before - self.undo_len()) as u64, began.elapsed());
         self.note_undo(db);
+        self.forget_undone_savepoints();
         undone?;
         // A table may have been made or dropped in what was undone: look it up again when it is used again. A
         // cached tree that this transaction has dropped is forgotten at commit, so only what it still drops
         // counts.
-        for slot in &mut self.slots {
+        for slot in self.slots.values_mut() {
             slot.tree = None;
         }
-        let is_kept = |op: &UndoOp<'_>| matches!(op, UndoOp::KeepTree { .. });
+        let is_kept = |op: &UndoOp<'_>| matches!(op, UndoOp::PutBack { tree, .. } if *tree == CATALOG);
         let kept = self.undo().log.iter().filter(is_kept).count();
         self.dropped.truncate(kept);
         Ok(())
@@ -263,6 +278,7 @@ impl State {
         let mut undo = self.undo();
         deferred::append_end(&db.env, self.undoer(id))?;
         undo.owner = None; // ACTIVE-2: no copy follows the last record
+        db.env.versions().roll_back(&mut undo.log);
         Ok(())
     }
 

@@ -4,9 +4,10 @@ use azekura_base::{DurableLog, Lsn};
 use azekura_btree::{LoadOptions, LoadedPages, Loader, NoLocks, Tree, TreeError, WriteCtx};
 use azekura_lock::TableMode;
 
-use super::{OpenTree, Transaction};
-use crate::Error;
+use super::state::LoadMark;
+use super::{OpenTree, Transaction, WriteKind};
 use crate::database::Shared;
+use crate::{Error, RowSorter, SortedRows};
 
 /// Writes the next row's key and value, as stored, into the two buffers, which are empty; `false` after the
 /// last row.
@@ -22,12 +23,42 @@ impl Transaction {
     pub(crate) fn bulk_load(&self, open: &OpenTree, next: NextRow<'_>) -> Result<u64, Error> {
         let _load = crate::probe::bulk_load();
         self.check_writable()?;
-        let before = self.state()?.undo_len();
+        let scope = LoadScope::begin(self, open)?;
         // The loader is gone, and with it all writes of its pages, before anything is undone (LOAD-4).
         let loaded = self.load_rows(open, next);
-        let rows = self.settle(before, loaded)?;
+        let rows = scope.end(loaded)?;
         self.state()?.write_count += 1; // cursors on the table hold that it is empty
         Ok(rows)
+    }
+
+    /// A sorter of rows in the store's directory.
+    pub(crate) fn row_sorter(&self, memory_bytes: usize) -> RowSorter {
+        RowSorter::new(&self.db, memory_bytes)
+    }
+
+    /// Stores sorted rows: fills a table that is empty from below, and writes the rows one by one into
+    /// another; gives their number. See
+    /// [`OpenTable::bulk_load_unsorted`](crate::OpenTable::bulk_load_unsorted).
+    pub(crate) fn load_sorted(
+        &self,
+        open: &OpenTree,
+        mut rows: SortedRows,
+        is_empty: bool,
+    ) -> Result<u64, Error> {
+        if is_empty {
+            return self.bulk_load(open, &mut |key, value| {
+                let Some(row) = rows.next().transpose()? else { return Ok(false) };
+                (*key, *value) = row;
+                Ok(true)
+            });
+        }
+        let mut written = 0;
+        for row in rows {
+            let (key, value) = row?;
+            self.write(open, &key, &value, WriteKind::Put)?;
+            written += 1;
+        }
+        Ok(written)
     }
 
     fn load_rows(&self, open: &OpenTree, next: NextRow<'_>) -> Result<u64, Error> {
@@ -50,6 +81,17 @@ impl Transaction {
         Ok(load.rows)
     }
 
+    /// The end of a load that began with so many entries in the undo log. What a rollback would have undone
+    /// meanwhile is undone now: the load's pages had writes on their way (LOAD-4).
+    fn end_load<T>(&self, before: usize, loaded: Result<T, Error>) -> Result<T, Error> {
+        let load = self.state.borrow_mut().as_mut().and_then(|state| state.load.take());
+        if load.is_some_and(|load| load.is_doomed) {
+            let rolled_back = self.roll_back().inspect_err(|_| drop(self.conflict.take()));
+            return rolled_back.and(loaded);
+        }
+        self.settle(before, loaded)
+    }
+
     /// Runs one step of a load with the transaction's log buffer and undo log.
     fn with_writer<T>(
         &self,
@@ -65,6 +107,40 @@ impl Transaction {
         drop(undo);
         state.write_count = writes;
         result
+    }
+}
+
+/// A load from its first look to its last: ends it also when the caller's rows panic, with the same undo as
+/// after an error.
+struct LoadScope<'t> {
+    tx: &'t Transaction,
+    before: usize,
+}
+
+impl<'t> LoadScope<'t> {
+    fn begin(tx: &'t Transaction, open: &OpenTree) -> Result<Self, Error> {
+        tx.check_time()?;
+        let mut state = tx.state()?;
+        if state.load.is_some() {
+            return Err(changed_by_rows(open));
+        }
+        let before = state.undo_len();
+        state.load = Some(LoadMark { undo_len: before, is_doomed: false });
+        Ok(Self { tx, before })
+    }
+
+    fn end<T>(self, loaded: Result<T, Error>) -> Result<T, Error> {
+        let (tx, before) = (self.tx, self.before);
+        std::mem::forget(self); // it has nothing to drop, and the load ends here
+        tx.end_load(before, loaded)
+    }
+}
+
+impl Drop for LoadScope<'_> {
+    fn drop(&mut self) {
+        let panicked = Error::Invalid("the rows of a bulk load panicked".into());
+        // The caller gets the panic; a transaction that cannot be undone is rolled back.
+        let _ = self.tx.end_load::<()>(self.before, Err(panicked));
     }
 }
 

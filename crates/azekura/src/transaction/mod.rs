@@ -17,6 +17,7 @@ mod ends;
 mod load;
 mod parked;
 mod rows;
+mod small_map;
 mod state;
 mod tables;
 
@@ -24,8 +25,10 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::fmt;
 use std::time::Duration;
 
-use azekura_base::TxnId;
 use azekura_base::sync::time::Instant;
+use azekura_base::{TreeId, TxnId};
+use azekura_btree::Tree;
+use azekura_lock::LockError;
 use azekura_wal::WorkerId;
 
 use crate::Error;
@@ -39,7 +42,8 @@ use crate::ticket::CommitTicket;
 use crate::value::Value;
 
 pub(crate) use parked::Parked;
-pub(crate) use state::{OpenTree, State, StatePool};
+pub(crate) use rows::check_row;
+pub(crate) use state::{OpenTree, State, StatePool, TypesOf};
 
 /// What a write does with a value that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,11 +63,21 @@ pub(crate) enum Direction {
     Backward,
 }
 
+impl Direction {
+    /// The other direction.
+    pub(crate) const fn reversed(self) -> Self {
+        match self {
+            Self::Forward => Self::Backward,
+            Self::Backward => Self::Forward,
+        }
+    }
+}
+
 /// A place in a transaction to come back to; made by [`Transaction::savepoint`].
 #[derive(Clone, Copy, Debug)]
 pub struct Savepoint {
     txn: TxnId,
-    undo_len: usize,
+    number: u64,
 }
 
 /// A serializable transaction; made by [`Database::begin`](crate::Database::begin) or
@@ -71,14 +85,20 @@ pub struct Savepoint {
 ///
 /// Any number run at once, on any threads; one transaction can move between threads but is used by one at a
 /// time. Dropped without `commit` it is rolled back. A deadlock ends with [`Error::Deadlock`] in one of the
-/// transactions in it, which is then rolled back already.
+/// transactions in it, which is then rolled back already. A thread that has several open gets
+/// [`Error::SelfDeadlock`] where one of them would wait for another.
+#[must_use = "dropped without `commit` the transaction is rolled back"]
 pub struct Transaction {
     db: Use,
     id: TxnId,
-    durability: Durability,
+    durability: Cell<Durability>,
     /// `None` once it is over.
     state: RefCell<Option<Box<State>>>,
-    must_retry: Cell<bool>,
+    /// Why it was rolled back, if that was so that others could go on.
+    conflict: RefCell<Option<Error>>,
+    /// Tables in which this transaction, or an earlier try of it, was a deadlock's victim because it asked
+    /// for more on a row that it had read. A further try takes the write's lock when it reads there.
+    upgrades: RefCell<Vec<TreeId>>,
     /// When it began; taken only if its time is limited.
     began: Option<Instant>,
 }
@@ -93,10 +113,11 @@ impl Transaction {
     pub(crate) fn begin(db: Use) -> Result<Self, Error> {
         db.checkpoint_if_due()?;
         let (state, id) = State::begin(&db);
-        let durability = db.options.durability;
+        let durability = Cell::new(db.options.durability);
         let began = db.options.transaction_timeout.map(|_| Instant::now());
         let state = RefCell::new(Some(state));
-        Ok(Self { db, id, durability, state, must_retry: Cell::new(false), began })
+        let (conflict, upgrades) = (RefCell::new(None), RefCell::default());
+        Ok(Self { db, id, durability, state, conflict, upgrades, began })
     }
 
     /// This transaction's number. Larger ones are younger, but for those that begin at about the same time.
@@ -106,8 +127,8 @@ impl Transaction {
     }
 
     /// Chooses what this transaction's commit waits for.
-    pub fn set_durability(&mut self, durability: Durability) {
-        self.durability = durability;
+    pub fn set_durability(&self, durability: Durability) {
+        self.durability.set(durability);
     }
 
     /// Bounds each later wait of this transaction for a lock, for a caller that can wait without a thread
@@ -136,6 +157,18 @@ impl Transaction {
         Ok(())
     }
 
+    /// Says that another thread may go on with this transaction and end it. A call that would wait for a
+    /// transaction which the same thread used last fails with [`Error::SelfDeadlock`], because the wait would
+    /// not end; for a detached transaction it waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Aborted`]: it is over.
+    pub fn detach_from_thread(&self) -> Result<(), Error> {
+        self.db.locks.detach(&mut self.state()?.locks);
+        Ok(())
+    }
+
     /// Whether another transaction waits for a lock of this one, or has waited since this one began: time to
     /// commit, for one that could go on. It may say so without reason. Costs a few loads.
     #[must_use]
@@ -149,24 +182,49 @@ impl Transaction {
     /// # Errors
     ///
     /// [`Error::Invalid`] for a name that is empty or longer than [`MAX_TABLE_NAME`](crate::MAX_TABLE_NAME)
-    /// bytes.
+    /// bytes. The first read or write of a table that has rows of other types fails with
+    /// [`Error::TableTypeMismatch`].
     pub fn table<K: Key + ?Sized, V: Value + ?Sized>(
         &self,
         table: &Table<K, V>,
     ) -> Result<OpenTable<'_, K, V>, Error> {
-        Ok(OpenTable::new(self, self.open_tree(table.name())?))
+        Ok(OpenTable::new(self, self.open_tree(table.name(), table.types_of())?))
     }
 
-    /// A place to come back to with [`rollback_to`](Self::rollback_to).
+    /// A place to come back to with [`rollback_to`](Self::rollback_to), as often as the caller likes.
     ///
-    /// # Panics
+    /// A statement of several rows that fails in its midst leaves the rows before: take a savepoint first.
     ///
-    /// If the transaction is over.
-    #[must_use]
-    pub fn savepoint(&self) -> Savepoint {
-        let state = self.state.borrow();
-        let undo_len = state.as_ref().expect("a transaction that is over has no savepoints").undo_len();
-        Savepoint { txn: self.id, undo_len }
+    /// ```
+    /// # use azekura::{Database, Error, Table};
+    /// # const T: Table<u32, u32> = Table::new("t");
+    /// # fn main() -> Result<(), Error> {
+    /// # let db = Database::in_memory()?;
+    /// # let tx = db.begin()?;
+    /// # let keys = [1, 2];
+    /// # let has_room = |key| key < 2;
+    /// let before = tx.savepoint()?;
+    /// let table = tx.table(&T)?;
+    /// for key in keys {
+    ///     table.insert(&key, &0)?;
+    ///     if !has_room(key) {
+    ///         tx.rollback_to(before)?; // none of them
+    ///         break;
+    ///     }
+    /// }
+    /// assert_eq!(table.get(&1)?, None);
+    /// # tx.commit()
+    /// # }
+    /// ```
+    ///
+    /// While the rows of a bulk load come in, it is the place where the load began: nothing of the load shows
+    /// before its end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Aborted`]: the transaction is over.
+    pub fn savepoint(&self) -> Result<Savepoint, Error> {
+        Ok(Savepoint { txn: self.id, number: self.state()?.add_savepoint() })
     }
 
     /// Undoes every change made since `savepoint`. Locks stay.
@@ -176,14 +234,22 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a savepoint of another transaction, or one that a rollback went past; conflict
-    /// errors.
+    /// [`Error::Invalid`] for a savepoint of another transaction, for one that a rollback went past, and
+    /// while the rows of a bulk load come in; conflict errors.
     pub fn rollback_to(&self, savepoint: Savepoint) -> Result<(), Error> {
         self.check_time()?;
-        if savepoint.txn != self.id || savepoint.undo_len > self.state()?.undo_len() {
-            return Err(Error::Invalid("this savepoint is not one of this transaction as it is now".into()));
+        let state = self.state()?;
+        if state.load.is_some() {
+            return Err(Error::Invalid(
+                "a bulk load is running in this transaction; return to a savepoint after it".into(),
+            ));
         }
-        self.return_to(savepoint.undo_len).map_err(|error| self.fail(error))
+        let undo_len = state.undo_len_at(savepoint.number).filter(|_| savepoint.txn == self.id);
+        drop(state);
+        let undo_len = undo_len.ok_or_else(|| {
+            Error::Invalid("this savepoint is not one of this transaction as it is now".into())
+        })?;
+        self.return_to(undo_len).map_err(|error| self.fail(error))
     }
 
     /// Ends the transaction and makes it last. Returns when it is durable, or at once with
@@ -197,7 +263,7 @@ impl Transaction {
     /// reopening.
     pub fn commit(self) -> Result<(), Error> {
         let _commit = probe::commit();
-        let relaxed = self.durability == Durability::Relaxed;
+        let relaxed = self.durability.get() == Durability::Relaxed;
         let commit = self.commit_record()?;
         if relaxed { Ok(()) } else { self.db.wait_durable(commit) }
     }
@@ -248,7 +314,8 @@ impl Transaction {
         Ok(CommitTicket::quiet(&self.db, commit))
     }
 
-    /// Ends the transaction and undoes all of it. Dropping does the same, without telling what went wrong.
+    /// Ends the transaction and undoes all of it. Dropping does the same, without telling what went wrong. A
+    /// transaction that an error has rolled back already is left as it is.
     ///
     /// # Errors
     ///
@@ -256,7 +323,14 @@ impl Transaction {
     /// undo can go on: once there is room again if the disk was full ([`Error::LogFull`]), or when the store
     /// is opened anew.
     pub fn abort(self) -> Result<(), Error> {
-        self.roll_back()
+        if self.is_over() { self.db.lifetime.check_process() } else { self.roll_back() }
+    }
+
+    /// Whether an error of an earlier call has rolled the transaction back: then each call fails with
+    /// [`Error::Aborted`], and only dropping or aborting it is left.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.state.borrow().as_ref().is_none_or(|state| state.is_doomed())
     }
 
     /// For tests; before the first call.
@@ -285,9 +359,32 @@ impl Transaction {
         &self.db
     }
 
-    /// Whether this transaction was rolled back so that others could go on.
-    pub(crate) fn must_retry(&self) -> bool {
-        self.must_retry.get()
+    /// Why this transaction was rolled back, if that was so that others could go on.
+    pub(crate) fn take_conflict(&self) -> Option<Error> {
+        self.conflict.take()
+    }
+
+    /// Tables in which reads take the write's lock: given to the next try of this transaction.
+    pub(crate) fn upgrades(&self) -> Vec<TreeId> {
+        self.upgrades.take()
+    }
+
+    pub(crate) fn read_for_update_in(&self, tables: Vec<TreeId>) {
+        *self.upgrades.borrow_mut() = tables;
+    }
+
+    /// Notes that a request for a key of `upgraded`, held in a weaker mode, made this transaction a victim.
+    fn note_upgrade(&self, error: &LockError, upgraded: Option<TreeId>) {
+        let mut upgrades = self.upgrades.borrow_mut();
+        if let (LockError::Deadlock { .. }, Some(tree)) = (error, upgraded)
+            && !upgrades.contains(&tree)
+        {
+            upgrades.push(tree);
+        }
+    }
+
+    fn reads_for_update(&self, tree: Tree) -> bool {
+        self.upgrades.borrow().contains(&tree.id)
     }
 
     /// Moves with every change, so that iterators notice that what they buffered is old.
@@ -297,7 +394,7 @@ impl Transaction {
 
     fn state(&self) -> Result<RefMut<'_, State>, Error> {
         self.db.lifetime.check_process()?;
-        RefMut::filter_map(self.state.borrow_mut(), |state| state.as_deref_mut())
+        RefMut::filter_map(self.state.borrow_mut(), |state| state.as_deref_mut().filter(|s| !s.is_doomed()))
             .map_err(|_| Error::Aborted { txn: self.id })
     }
 

@@ -41,6 +41,7 @@ impl Shared {
                 Ok(())
             }
             Err(error) => {
+                self.locks.detach(&mut state.locks); // no thread can end it by a call
                 self.parked.count.fetch_add(1, Relaxed);
                 let mut rollbacks = self.parked.rollbacks.lock();
                 rollbacks.push((id, state));

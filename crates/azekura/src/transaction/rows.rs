@@ -1,12 +1,14 @@
 //! Rows: the locks that each call takes before it touches the tree.
 
-use azekura_btree::{Env, LeafBatch, Outcome, PutMode, Scan, Tree, TreeError, WriteCtx, Written};
+use azekura_btree::{Env, LeafBatch, Outcome, PutMode, Scan, Tree, TreeError, UndoOp, WriteCtx, Written};
 use azekura_lock::{KeyMode, KeyRef, TableMode};
 
 use super::{Direction, OpenTree, State, Transaction, WriteKind};
 use crate::Error;
 use crate::active::SharedUndo;
-use crate::locking::{LockPart, OperationLocks, Wanted};
+use crate::catalog::CATALOG;
+use crate::locking::{LockPart, OperationLocks, Purpose, ScanLocks, Wanted};
+use crate::own_writes::OwnWrites;
 use crate::range::ByteBounds;
 
 impl Transaction {
@@ -45,7 +47,7 @@ impl Transaction {
     pub(crate) fn contains(&self, open: &OpenTree, key: &[u8]) -> Result<bool, Error> {
         let Some(tree) = self.resolve(open, TableMode::IS)? else { return Ok(false) };
         self.check_key(key)?;
-        self.lock_key(tree, key, KeyMode::READ)?;
+        self.lock_to_read(tree, key)?;
         tree.contains(&self.db.env, key).map_err(|error| self.fail(error.into()))
     }
 
@@ -67,6 +69,29 @@ impl Transaction {
         }
     }
 
+    /// Removes `key`, which the transaction has locked for removal, if no lock has to be waited for; says
+    /// whether it did.
+    pub(crate) fn remove_without_waiting(&self, open: &OpenTree, key: &[u8]) -> Result<bool, Error> {
+        let waits = self.state()?.locks.waits();
+        self.state()?.locks.set_waits(false);
+        let removed = self.delete(open, key);
+        if let Ok(mut state) = self.state() {
+            state.locks.set_waits(waits);
+        }
+        match removed {
+            Err(Error::WouldWait { .. }) => Ok(false),
+            other => other,
+        }
+    }
+
+    /// Removes the row at `key` without reading a large value; says whether there was one.
+    pub(crate) fn delete(&self, open: &OpenTree, key: &[u8]) -> Result<bool, Error> {
+        match self.resolve(open, TableMode::IX)? {
+            Some(tree) => self.take_from(tree, key, None),
+            None => Ok(false),
+        }
+    }
+
     pub(super) fn read_from(&self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let mut value = Vec::new();
         Ok(self.read_into(tree, key, &mut value)?.then_some(value))
@@ -74,8 +99,16 @@ impl Transaction {
 
     fn read_into(&self, tree: Tree, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         self.check_key(key)?;
-        self.lock_key(tree, key, KeyMode::READ)?;
+        self.lock_to_read(tree, key)?;
         self.fetch(tree, key, value)
+    }
+
+    fn lock_to_read(&self, tree: Tree, key: &[u8]) -> Result<(), Error> {
+        if !self.reads_for_update(tree) {
+            return self.lock_key(tree, key, KeyMode::READ);
+        }
+        self.lock_table(tree, TableMode::IX)?;
+        self.lock_key(tree, key, KeyMode::UPDATE)
     }
 
     /// The value at a key that is locked.
@@ -92,7 +125,7 @@ impl Transaction {
         kind: WriteKind,
     ) -> Result<Option<Vec<u8>>, Error> {
         self.check_key(key)?;
-        self.check_value(value)?;
+        check_value(value)?;
         self.escalate(tree, 1, TableMode::X)?;
         self.lock_key(tree, key, KeyMode::UPDATE)?;
         let mode = if kind == WriteKind::InsertNew { PutMode::Insert } else { PutMode::Put };
@@ -106,36 +139,20 @@ impl Transaction {
     }
 
     pub(super) fn remove_from(&self, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let mut old = Vec::new();
+        Ok(self.take_from(tree, key, Some(&mut old))?.then_some(old))
+    }
+
+    fn take_from(&self, tree: Tree, key: &[u8], mut old: Option<&mut Vec<u8>>) -> Result<bool, Error> {
         self.check_key(key)?;
         self.lock_table(tree, TableMode::IX)?;
         self.escalate(tree, 1, TableMode::X)?;
         self.lock_key(tree, key, KeyMode::DELETE)?;
-        let mut old = Vec::new();
-        let was_there = self.change(tree, key, |env, ctx| tree.remove(env, ctx, key, Some(&mut old)))?;
-        Ok(was_there.then_some(old))
+        self.change(tree, key, |env, ctx| tree.remove(env, ctx, key, old.as_deref_mut()))
     }
 
     fn check_key(&self, key: &[u8]) -> Result<(), Error> {
-        let max = azekura_btree::max_key(self.db.page_size());
-        if key.len() > max {
-            return Err(Error::Invalid(format!(
-                "a key of {} bytes; at most {max} fit with pages of {} bytes",
-                key.len(),
-                self.db.page_size()
-            )));
-        }
-        Ok(())
-    }
-
-    fn check_value(&self, value: &[u8]) -> Result<(), Error> {
-        if value.len() as u64 > azekura_btree::MAX_VALUE {
-            return Err(Error::Invalid(format!(
-                "a value of {} bytes; at most {} are possible",
-                value.len(),
-                azekura_btree::MAX_VALUE
-            )));
-        }
-        Ok(())
+        check_key(self.db.page_size(), key)
     }
 
     /// A record lock, waited for if need be.
@@ -151,6 +168,8 @@ impl Transaction {
                 Ok(())
             }
             Err(error) => {
+                let held = self.db.locks.held_key_mode(&state.locks, tree.id, KeyRef::Key(key));
+                self.note_upgrade(&error, (held != KeyMode::NONE).then_some(tree.id));
                 drop(state);
                 Err(self.fail(self.lock_failed(error)))
             }
@@ -206,8 +225,64 @@ impl Transaction {
     /// Waits for what blocked an operation, with no latch held.
     pub(crate) fn wait_for(&self, state: &mut State, wanted: Option<Wanted>) -> Result<(), Error> {
         let wanted = wanted.expect("a blocked operation says what it wants");
-        let depends_on = wanted.wait(&self.db.locks, &mut state.locks).map_err(|e| self.lock_failed(e))?;
+        let depends_on = wanted.wait(&self.db.locks, &mut state.locks).map_err(|error| {
+            self.note_upgrade(&error, wanted.is_upgrade(&self.db.locks, &state.locks));
+            self.lock_failed(error)
+        })?;
         state.depend_on(&self.db, depends_on);
+        Ok(())
+    }
+
+    /// The tree of a table, locked so that a cursor can lock its rows; `None` if there is no such table.
+    pub(crate) fn resolve_to_scan(&self, open: &OpenTree, locks: ScanLocks) -> Result<Option<Tree>, Error> {
+        self.resolve(open, locks.table())
+    }
+
+    /// The tree of a table as far as it is known, own writes from now on, and their count so far.
+    pub(crate) fn for_cursor(&self, open: &OpenTree) -> (Option<Tree>, OwnWrites, u64) {
+        match self.state() {
+            Ok(state) => {
+                let tree = state.slots.at(open.slot).tree;
+                (tree, OwnWrites::since(&state.undo().log), state.write_count)
+            }
+            Err(_) => (None, OwnWrites::default(), u64::MAX),
+        }
+    }
+
+    /// Brings the own writes of a cursor up to date.
+    pub(crate) fn look_at_own(
+        &self,
+        own: &mut OwnWrites,
+        tree: Tree,
+        rest: &ByteBounds,
+    ) -> Result<(), Error> {
+        own.look(&self.state()?.undo().log, tree, rest).map_err(|_| cursor_is_undone())
+    }
+
+    /// Returns whether something was undone since the cursor of `own` looked last; fails if that had been
+    /// done before the cursor was made.
+    pub(crate) fn is_rolled_back_since(&self, own: &OwnWrites) -> Result<bool, Error> {
+        own.is_shrunk(&self.state()?.undo().log).map_err(|_| cursor_is_undone())
+    }
+
+    /// Fails if this transaction dropped the table after the cursor of `own` was made.
+    pub(crate) fn check_not_dropped(&self, open: &OpenTree, own: &OwnWrites) -> Result<(), Error> {
+        let state = self.state()?;
+        if state.dropped.is_empty() {
+            return Ok(());
+        }
+        let undo = state.undo();
+        let row = open.name().as_bytes();
+        let is_drop = |op| matches!(op, UndoOp::PutBack { tree, key, .. } if tree == CATALOG && key == row);
+        let is_dropped = (own.mark()..undo.log.len()).filter_map(|i| undo.log.get(i)).any(is_drop);
+        drop(undo);
+        drop(state);
+        if is_dropped {
+            let table = open.name();
+            return Err(Error::Invalid(format!(
+                "table {table:?} was dropped before an iterator over it had read its first row"
+            )));
+        }
         Ok(())
     }
 
@@ -215,7 +290,7 @@ impl Transaction {
     /// is where the rows before them ended, or `None` for a beginning.
     pub(crate) fn scan(
         &self,
-        open: &OpenTree,
+        (tree, mut locks): (Tree, ScanLocks),
         bounds: &ByteBounds,
         scan: &mut Option<Scan>,
         direction: Direction,
@@ -223,14 +298,16 @@ impl Transaction {
         found: &mut LeafBatch,
     ) -> Result<bool, Error> {
         let _scan = crate::probe::scan();
-        let Some(tree) = self.resolve(open, TableMode::IS)? else {
-            found.clear();
-            return Ok(true);
-        };
-        self.escalate(tree, max, TableMode::S)?;
+        self.check_time()?;
+        if locks.purpose == Purpose::Read && self.reads_for_update(tree) {
+            locks.purpose = Purpose::Remove;
+        }
+        self.lock_table(tree, locks.table())?;
+        self.escalate(tree, 0, locks.whole_table())?;
         let scan = scan.get_or_insert_with(|| bounds.scan(tree));
         let mut state = self.state()?;
-        let result = crate::scan::batch(self, tree, scan, direction, max, &mut state, found);
+        let result = crate::scan::batch(self, (tree, locks), scan, direction, max, &mut state, found);
+        *state.record_locks_in(tree.id) += found.len();
         drop(state);
         result.map_err(|error| self.fail(error))?;
         Ok(scan.is_done())
@@ -256,4 +333,38 @@ impl Transaction {
         }
         Ok(())
     }
+}
+
+fn cursor_is_undone() -> Error {
+    Error::Invalid(
+        "a rollback to a savepoint took back what an iterator over rows began with; make a new one".into(),
+    )
+}
+
+/// Refuses a row that no table takes.
+pub(crate) fn check_row(page_size: usize, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    check_key(page_size, key)?;
+    check_value(value)
+}
+
+fn check_key(page_size: usize, key: &[u8]) -> Result<(), Error> {
+    let max = azekura_btree::max_key(page_size);
+    if key.len() > max {
+        return Err(Error::Invalid(format!(
+            "a key of {} bytes; at most {max} fit with pages of {page_size} bytes",
+            key.len()
+        )));
+    }
+    Ok(())
+}
+
+fn check_value(value: &[u8]) -> Result<(), Error> {
+    if value.len() as u64 > azekura_btree::MAX_VALUE {
+        return Err(Error::Invalid(format!(
+            "a value of {} bytes; at most {} are possible",
+            value.len(),
+            azekura_btree::MAX_VALUE
+        )));
+    }
+    Ok(())
 }

@@ -2,6 +2,9 @@
 //!
 //! - **STATE-1** A state in the pool holds no lock and is in no list: it is memory, and names of tables used
 //!   before with the tree that each had, to be believed only as `catalog` says.
+//! - **SAVE-1** A savepoint is in the list exactly while the undo log has not been shorter than at the
+//!   savepoint: what undoes entries takes out the savepoints behind the new end. Later entries may make the
+//!   log as long again, so a length alone does not name a place in it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,14 +17,21 @@ use azekura_lock::{TableMode, TxnLocks};
 use azekura_wal::WorkerId;
 
 use crate::active::{Listed, SharedUndo, TxnUndo};
-use crate::catalog::Hint;
+use crate::catalog::{Hint, TableTypes};
 use crate::database::Shared;
+
+use super::small_map::SmallMap;
+
+/// Gives the types of a table that is opened.
+pub(crate) type TypesOf = fn() -> TableTypes;
 
 /// A table as one transaction knows it; a number that means something to its transaction only.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenTree {
     pub(super) slot: usize,
     pub(super) name: Arc<str>,
+    /// The types with which the table is open; `None` for bytes, of any types.
+    pub(super) types: Option<TypesOf>,
 }
 
 impl OpenTree {
@@ -30,13 +40,44 @@ impl OpenTree {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TableSlot {
-    pub(super) name: Arc<str>,
     /// What this transaction works on, with a lock on it. `None`: not looked up yet, or not there.
     pub(super) tree: Option<Tree>,
     /// What the table's tree was when some transaction last looked.
     pub(super) hint: Option<Hint>,
+    /// The types of the rows of `tree` and `hint`.
+    pub(super) types: Option<Arc<TableTypes>>,
+    /// The types with which the table was opened last; they are those of its rows.
+    pub(super) checked: Option<TypesOf>,
+}
+
+impl TableSlot {
+    /// Notes the types of the rows of the slot's tree, which was looked up anew.
+    pub(super) fn set_types(&mut self, types: Arc<TableTypes>) {
+        if self.types.as_ref() != Some(&types) {
+            (self.types, self.checked) = (Some(types), None);
+        }
+    }
+
+    /// Returns `true` if the table is known to be open with its own types; compares no names.
+    #[inline]
+    pub(super) fn is_checked(&self, asked: Option<TypesOf>) -> bool {
+        match (asked, self.checked) {
+            (None, _) => true,
+            (Some(asked), Some(checked)) => std::ptr::fn_addr_eq(asked, checked),
+            (Some(_), None) => false,
+        }
+    }
+}
+
+/// A bulk load that is running in a transaction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoadMark {
+    /// Entries of the undo log when the load began.
+    pub(super) undo_len: usize,
+    /// The transaction is to be rolled back as soon as the load has ended (LOAD-4).
+    pub(super) is_doomed: bool,
 }
 
 #[derive(Debug)]
@@ -48,13 +89,19 @@ pub(crate) struct State {
     pub(super) listed: Option<Listed>,
     /// The newest commit that this transaction saw something of.
     pub(super) depends_on: Lsn,
-    pub(super) slots: Vec<TableSlot>,
-    pub(super) table_modes: Vec<(TreeId, TableMode)>,
-    /// Tables dropped, to be forgotten by the cache at commit.
+    pub(super) slots: SmallMap<Arc<str>, TableSlot>,
+    pub(super) table_modes: SmallMap<TreeId, TableMode>,
+    /// Tables dropped or renamed, to be forgotten by the cache at commit, one for each row removed from the
+    /// catalog.
     pub(super) dropped: Vec<Arc<str>>,
     pub(super) write_count: u64,
+    /// The bulk load that is running.
+    pub(super) load: Option<LoadMark>,
+    /// The savepoints that can be returned to, with the entries of the undo log at each, ascending (SAVE-1).
+    pub(super) savepoints: Vec<(u64, usize)>,
+    newest_savepoint: u64,
     /// Record locks taken since the last try to lock the whole table, for escalation.
-    pub(super) record_locks: Vec<(TreeId, usize)>,
+    pub(super) record_locks: SmallMap<TreeId, usize>,
     /// Memory for one encoded key, and for one encoded value.
     pub(super) key_buf: Vec<u8>,
     pub(super) value_buf: Vec<u8>,
@@ -89,11 +136,14 @@ impl State {
             worker: db.wal.worker(),
             listed: None,
             depends_on: Lsn(0),
-            slots: Vec::new(),
-            table_modes: Vec::new(),
+            slots: SmallMap::new(),
+            table_modes: SmallMap::new(),
             dropped: Vec::new(),
             write_count: 0,
-            record_locks: Vec::new(),
+            load: None,
+            savepoints: Vec::new(),
+            newest_savepoint: 0,
+            record_locks: SmallMap::new(),
             key_buf: Vec::new(),
             value_buf: Vec::new(),
             ids,
@@ -128,7 +178,7 @@ impl State {
         if self.slots.len() > KEPT_SLOTS {
             self.slots.clear();
         }
-        for slot in &mut self.slots {
+        for slot in self.slots.values_mut() {
             slot.tree = None;
         }
         self.depends_on = Lsn(0);
@@ -136,6 +186,8 @@ impl State {
         self.dropped.clear();
         self.record_locks.clear();
         self.write_count = 0;
+        self.load = None;
+        self.savepoints.clear();
         if let Some(state) = db.states.give(self) {
             db.locks.release_all(state.locks, None);
         }
@@ -154,6 +206,38 @@ impl State {
     /// Entries of the undo log.
     pub(super) fn undo_len(&self) -> usize {
         self.undo().log.len()
+    }
+
+    /// Returns `true` if the transaction is rolled back as soon as its bulk load has ended.
+    pub(super) fn is_doomed(&self) -> bool {
+        self.load.is_some_and(|load| load.is_doomed)
+    }
+
+    /// The number of a savepoint here. A bulk load that is running does not show before its end, so a
+    /// savepoint within it is one at its beginning.
+    pub(super) fn add_savepoint(&mut self) -> u64 {
+        let undo_len = self.load.map_or_else(|| self.undo_len(), |load| load.undo_len);
+        match self.savepoints.last() {
+            Some(&(number, len)) if len == undo_len => number,
+            _ => {
+                self.newest_savepoint += 1;
+                self.savepoints.push((self.newest_savepoint, undo_len));
+                self.newest_savepoint
+            }
+        }
+    }
+
+    /// Entries of the undo log at a savepoint that still can be returned to.
+    pub(super) fn undo_len_at(&self, savepoint: u64) -> Option<usize> {
+        let at = self.savepoints.binary_search_by_key(&savepoint, |&(number, _)| number).ok()?;
+        Some(self.savepoints[at].1)
+    }
+
+    /// Forgets the savepoints that lie behind the end of the undo log (SAVE-1).
+    pub(super) fn forget_undone_savepoints(&mut self) {
+        let undo_len = self.undo_len();
+        let kept = self.savepoints.partition_point(|&(_, len)| len <= undo_len);
+        self.savepoints.truncate(kept);
     }
 
     /// Whether an entry of the undo log is such.
@@ -178,21 +262,22 @@ impl State {
     }
 
     pub(super) fn table_mode(&self, tree: TreeId) -> Option<TableMode> {
-        self.table_modes.iter().find(|(id, _)| *id == tree).map(|(_, mode)| *mode)
+        self.table_modes.get(&tree).copied()
     }
 
     pub(super) fn record_locks_in(&mut self, tree: TreeId) -> &mut usize {
-        let at = self.record_locks.iter().position(|(id, _)| *id == tree).unwrap_or_else(|| {
-            self.record_locks.push((tree, 0));
-            self.record_locks.len() - 1
-        });
-        &mut self.record_locks[at].1
+        let known = self.record_locks.find(&tree);
+        let at = known.unwrap_or_else(|| self.record_locks.push(tree, 0));
+        self.record_locks.at_mut(at)
     }
 
     pub(super) fn note_table_mode(&mut self, tree: TreeId, mode: TableMode) {
-        match self.table_modes.iter_mut().find(|(id, _)| *id == tree) {
-            Some((_, held)) => *held = held.supremum(mode),
-            None => self.table_modes.push((tree, mode)),
+        match self.table_modes.find(&tree) {
+            Some(at) => {
+                let held = self.table_modes.at_mut(at);
+                *held = held.supremum(mode);
+            }
+            None => drop(self.table_modes.push(tree, mode)),
         }
     }
 }

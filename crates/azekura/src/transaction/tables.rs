@@ -5,15 +5,15 @@ use std::sync::Arc;
 use azekura_btree::{Tree, UndoOp, WriteCtx};
 use azekura_lock::TableMode;
 
-use super::state::{OpenTree, TableSlot};
+use super::state::{OpenTree, TableSlot, TypesOf};
 use super::{Transaction, WriteKind};
 use crate::Error;
-use crate::catalog::{self, CATALOG};
+use crate::catalog::{self, CATALOG, Entry, TableInfo, TableTypes};
 use crate::locking::OperationLocks;
 use crate::table::MAX_TABLE_NAME;
 
 impl Transaction {
-    pub(super) fn open_tree(&self, name: &str) -> Result<OpenTree, Error> {
+    pub(super) fn open_tree(&self, name: &str, types: Option<TypesOf>) -> Result<OpenTree, Error> {
         if name.is_empty() || name.len() > MAX_TABLE_NAME.min(azekura_btree::max_key(self.db.page_size())) {
             return Err(Error::Invalid(format!(
                 "a table name of {} bytes; 1 to {MAX_TABLE_NAME} are possible",
@@ -22,21 +22,53 @@ impl Transaction {
         }
         self.check_time()?;
         let mut state = self.state()?;
-        let slot = state.slots.iter().position(|s| *s.name == *name);
-        let slot = slot.unwrap_or_else(|| {
-            state.slots.push(TableSlot { name: name.into(), tree: None, hint: None });
-            state.slots.len() - 1
-        });
-        Ok(OpenTree { slot, name: Arc::clone(&state.slots[slot].name) })
+        let slot = match state.slots.find(name) {
+            Some(slot) => slot,
+            None => state.slots.push(name.into(), TableSlot::default()),
+        };
+        Ok(OpenTree { slot, name: Arc::clone(state.slots.key(slot)), types })
     }
 
     /// The tree of a table, locked in `mode` at least; `None` if there is no such table (which stays so: its
-    /// row is locked).
+    /// row is locked). Its rows have the types with which it is open.
     pub(super) fn resolve(&self, open: &OpenTree, mode: TableMode) -> Result<Option<Tree>, Error> {
         self.check_time()?;
+        let (known, is_checked) = {
+            let state = self.state()?;
+            let slot = state.slots.at(open.slot);
+            (slot.tree, slot.is_checked(open.types))
+        };
+        if let Some(tree) = known
+            && is_checked
+        {
+            self.lock_table(tree, mode)?;
+            return Ok(Some(tree));
+        }
+        let Some(tree) = self.find(open, mode)? else { return Ok(None) };
+        self.check_types(open)?;
+        Ok(Some(tree))
+    }
+
+    /// Refuses a table that is open with other types than those of its rows.
+    fn check_types(&self, open: &OpenTree) -> Result<(), Error> {
+        let Some(types) = open.types else { return Ok(()) };
+        let mut state = self.state()?;
+        let slot = state.slots.at_mut(open.slot);
+        let (asked, stored) = (types(), slot.types.as_deref());
+        if let Some(stored) = stored
+            && *stored != asked
+        {
+            let (table, stored, asked) = (open.name.to_string(), stored.clone().into(), asked.into());
+            return Err(Error::TableTypeMismatch { table, stored, asked });
+        }
+        slot.checked = Some(types);
+        Ok(())
+    }
+
+    fn find(&self, open: &OpenTree, mode: TableMode) -> Result<Option<Tree>, Error> {
         let (known, hint, is_dropped) = {
             let state = self.state()?;
-            let slot = &state.slots[open.slot];
+            let slot = state.slots.at(open.slot);
             (slot.tree, slot.hint, state.dropped.contains(&open.name))
         };
         if let Some(tree) = known {
@@ -48,39 +80,42 @@ impl Transaction {
             if let Some(hint) = hint {
                 self.lock_table(hint.tree, mode)?;
                 if self.db.catalog.is_current(hint) {
-                    self.state()?.slots[open.slot].tree = Some(hint.tree);
+                    self.state()?.slots.at_mut(open.slot).tree = Some(hint.tree);
                     return Ok(Some(hint.tree));
                 }
             }
-            if let Some(tree) = self.db.catalog.cached(&open.name) {
-                self.lock_table(tree, mode)?;
-                if self.db.catalog.cached(&open.name) == Some(tree) {
-                    return self.found(open, tree);
+            if let Some(entry) = self.db.catalog.cached(&open.name) {
+                self.lock_table(entry.tree, mode)?;
+                if self.db.catalog.cached(&open.name).is_some_and(|now| now.tree == entry.tree) {
+                    return self.found(open, entry);
                 }
             }
         }
         self.lock_table(CATALOG, TableMode::IS)?;
         let Some(row) = self.read_from(CATALOG, open.name.as_bytes())? else { return Ok(None) };
-        let tree = catalog::decode(&row).ok_or_else(|| Error::CorruptPage {
-            page: CATALOG.root,
-            reason: format!("the catalogue's row of table {:?} is no tree", open.name),
-        })?;
-        self.lock_table(tree, mode)?;
+        let entry = catalog::decode(&row).ok_or_else(|| catalog::corrupt_row(&open.name))?;
+        self.lock_table(entry.tree, mode)?;
         // A table that this transaction made itself is nobody else's to know before it commits.
         if self.has_written_catalog(&open.name)? {
-            self.state()?.slots[open.slot].tree = Some(tree);
-            return Ok(Some(tree));
+            let mut state = self.state()?;
+            let slot = state.slots.at_mut(open.slot);
+            slot.tree = Some(entry.tree);
+            slot.hint = None; // of another table
+            slot.set_types(entry.types);
+            return Ok(Some(entry.tree));
         }
-        self.db.catalog.remember(&open.name, tree);
-        self.found(open, tree)
+        self.db.catalog.remember(&open.name, entry.clone());
+        self.found(open, entry)
     }
 
     /// Notes a table that is there, and locked.
-    fn found(&self, open: &OpenTree, tree: Tree) -> Result<Option<Tree>, Error> {
-        let slot = &mut self.state()?.slots[open.slot];
-        slot.tree = Some(tree);
-        slot.hint = Some(self.db.catalog.hint(tree));
-        Ok(Some(tree))
+    fn found(&self, open: &OpenTree, entry: Entry) -> Result<Option<Tree>, Error> {
+        let mut state = self.state()?;
+        let slot = state.slots.at_mut(open.slot);
+        slot.tree = Some(entry.tree);
+        slot.hint = Some(self.db.catalog.hint(entry.tree));
+        slot.set_types(entry.types);
+        Ok(Some(entry.tree))
     }
 
     /// Whether this transaction changed the catalogue's row of `name`.
@@ -99,7 +134,7 @@ impl Transaction {
         self.lock_table(CATALOG, TableMode::IX)?;
         let tree = self.statement(|tx, state| {
             tx.db.locks.lock_table(&mut state.locks, id, TableMode::X).map_err(|e| tx.lock_failed(e))?;
-            state.table_modes.push((id, TableMode::X));
+            state.note_table_mode(id, TableMode::X);
             tx.listed(state);
             let (locks, undo, worker) = state.parts();
             let wal = (&*tx.db.wal, worker);
@@ -108,11 +143,16 @@ impl Transaction {
             let mut ctx = WriteCtx { txn: tx.id, worker, undo, locks: &mut held };
             Tree::create(&tx.db.env, &mut ctx, id).map_err(Error::from)
         })?;
-        let row = catalog::encode(tree);
+        let types = Arc::new(open.types.unwrap_or(TableTypes::of::<[u8], [u8]>)());
+        let row = catalog::encode(&Entry { tree, types: Arc::clone(&types) });
         if self.write_to(CATALOG, open.name.as_bytes(), &row, WriteKind::InsertNew)?.is_some() {
             return Err(Error::Invalid(format!("table {:?} appeared while it was made", open.name)));
         }
-        self.state()?.slots[open.slot].tree = Some(tree);
+        let mut state = self.state()?;
+        let slot = state.slots.at_mut(open.slot);
+        (slot.tree, slot.hint) = (Some(tree), None);
+        slot.set_types(types);
+        slot.checked = open.types;
         Ok(tree)
     }
 
@@ -139,35 +179,72 @@ impl Transaction {
     /// # Errors
     ///
     /// As for reading a row.
-    pub fn table_exists(&self, name: &str) -> Result<bool, Error> {
-        let open = self.open_tree(name)?;
+    pub fn table_exists(&self, table: impl AsRef<str>) -> Result<bool, Error> {
+        let open = self.open_tree(table.as_ref(), None)?;
         Ok(self.resolve(&open, TableMode::IS)?.is_some())
     }
 
-    /// Removes a table and everything in it; says whether there was one. Its pages are freed after the
-    /// commit.
+    /// Removes a table, given by its name or its definition, and everything in it; returns `false` if there
+    /// was none. Its pages are freed after the commit.
     ///
     /// Waits for every other transaction that uses the table.
     ///
     /// # Errors
     ///
     /// As for writing a row.
-    pub fn drop_table(&self, name: &str) -> Result<bool, Error> {
-        let open = self.open_tree(name)?;
+    pub fn drop_table(&self, table: impl AsRef<str>) -> Result<bool, Error> {
+        let open = self.open_tree(table.as_ref(), None)?;
         let Some(tree) = self.resolve(&open, TableMode::X)? else { return Ok(false) };
-        self.remove_from(CATALOG, name.as_bytes())?;
-        self.statement(|tx, state| {
-            let (locks, undo, worker) = state.parts();
-            let wal = (&*tx.db.wal, worker);
-            let mut held = OperationLocks::new(&tx.db.locks, wal, locks, None, Some(TableMode::X));
-            let undo = &mut undo.lock().log;
-            let mut ctx = WriteCtx { txn: tx.id, worker, undo, locks: &mut held };
-            tree.drop_at_commit(&tx.db.env, &mut ctx).map_err(Error::from)
-        })?;
+        let before = self.state()?.undo_len();
+        let kept = self.take_out_of_catalog(&open).and_then(|()| {
+            self.statement(|tx, state| {
+                let (locks, undo, worker) = state.parts();
+                let wal = (&*tx.db.wal, worker);
+                let mut held = OperationLocks::new(&tx.db.locks, wal, locks, None, Some(TableMode::X));
+                let undo = &mut undo.lock().log;
+                let mut ctx = WriteCtx { txn: tx.id, worker, undo, locks: &mut held };
+                tree.drop_at_commit(&tx.db.env, &mut ctx).map_err(Error::from)
+            })
+        });
+        self.settle(before, kept).map(|()| true)
+    }
+
+    /// Gives a table another name; returns `false` if there is no table of the old name. Both are given by
+    /// name or definition.
+    ///
+    /// Waits for every other transaction that uses the table.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TableExists`]: there is a table of the new name. Else as for writing a row.
+    pub fn rename_table(&self, table: impl AsRef<str>, to: impl AsRef<str>) -> Result<bool, Error> {
+        let (old, new) = (self.open_tree(table.as_ref(), None)?, self.open_tree(to.as_ref(), None)?);
+        let Some(tree) = self.resolve(&old, TableMode::X)? else { return Ok(false) };
+        if self.resolve(&new, TableMode::IX)?.is_some() {
+            return Err(Error::TableExists { name: new.name.to_string() });
+        }
+        // A table that was found has types.
+        let Some(types) = self.state()?.slots.at(old.slot).types.clone() else { return Ok(false) };
+        let row = catalog::encode(&Entry { tree, types: Arc::clone(&types) });
+        let before = self.state()?.undo_len();
+        let moved = self
+            .take_out_of_catalog(&old)
+            .and_then(|()| self.write_to(CATALOG, new.name.as_bytes(), &row, WriteKind::InsertNew).map(drop));
+        self.settle(before, moved)?;
         let mut state = self.state()?;
-        state.slots[open.slot].tree = None;
-        state.dropped.push(open.name);
+        let slot = state.slots.at_mut(new.slot);
+        (slot.tree, slot.hint) = (Some(tree), None);
+        slot.set_types(types);
         Ok(true)
+    }
+
+    /// Removes the catalog's row of a table that is locked exclusively.
+    fn take_out_of_catalog(&self, open: &OpenTree) -> Result<(), Error> {
+        self.remove_from(CATALOG, open.name.as_bytes())?;
+        let mut state = self.state()?;
+        state.slots.at_mut(open.slot).tree = None;
+        state.dropped.push(Arc::clone(&open.name));
+        Ok(())
     }
 
     /// Locks every table for reading.
@@ -175,20 +252,22 @@ impl Transaction {
         self.lock_table(CATALOG, TableMode::S)?;
         let mut trees = Vec::new();
         crate::scan::unlocked(&self.db.env, CATALOG, &mut |_, value| {
-            trees.extend(catalog::decode(value));
+            trees.extend(catalog::decode(value).map(|entry| entry.tree));
             Ok(())
         })?;
         trees.into_iter().try_for_each(|tree| self.lock_table(tree, TableMode::S))
     }
 
-    /// Names of all tables, in byte order.
-    pub(crate) fn table_names(&self) -> Result<Vec<String>, Error> {
+    /// All tables, in byte order of their names.
+    pub(crate) fn tables(&self) -> Result<Vec<TableInfo>, Error> {
         self.lock_table(CATALOG, TableMode::S)?;
-        let mut names = Vec::new();
-        crate::scan::unlocked(&self.db.env, CATALOG, &mut |name, _| {
-            names.push(String::from_utf8_lossy(name).into_owned());
+        let mut tables = Vec::new();
+        crate::scan::unlocked(&self.db.env, CATALOG, &mut |name, value| {
+            let name = String::from_utf8_lossy(name).into_owned();
+            let entry = catalog::decode(value).ok_or_else(|| catalog::corrupt_row(&name))?;
+            tables.push(TableInfo { name, types: (*entry.types).clone() });
             Ok(())
         })?;
-        Ok(names)
+        Ok(tables)
     }
 }

@@ -170,7 +170,7 @@ pub fn apply_to_store(tx: &Transaction, op: &Op) -> Result<(), Error> {
         Op::Remove { table: at, key } => tx.table(&table(*at))?.remove(key).map(drop),
         Op::DropTable { table } => tx.drop_table(&table_name(*table)).map(drop),
         Op::RolledBack(ops) => {
-            let savepoint = tx.savepoint();
+            let savepoint = tx.savepoint()?;
             ops.iter().try_for_each(|op| apply_to_store(tx, op))?;
             tx.rollback_to(savepoint)
         }
@@ -228,7 +228,7 @@ pub fn run(db: &Database, start: Model, txns: &[Txn]) -> Outcome {
 
 /// The error comes with whether the commit was attempted: then its fate is open.
 fn run_one(db: &Database, txn: &Txn) -> Result<(), (Error, bool)> {
-    let mut tx = db.begin().map_err(|e| (e, false))?;
+    let tx = db.begin().map_err(|e| (e, false))?;
     let midway = txn.checkpoint.and_then(|c| c.before);
     for at in 0..=txn.ops.len() {
         if let Some(stream) = txn.writes_alone.filter(|_| at == txn.ops.len() / 2) {

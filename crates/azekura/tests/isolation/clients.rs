@@ -8,13 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use azekura::{Builder, Database, Durability, Error, ErrorKind, LockPart, OpenTable, Table, Transaction};
-use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use azekura_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use azekura_history::{History, Level, Op, Recorder, Report, Running, check};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-const LIVE: Table<u64, [u8]> = Table::new("live");
-const REMOVED: Table<u64, [u8]> = Table::new("removed");
+pub(crate) const LIVE: Table<u64, [u8]> = Table::new("live");
+pub(crate) const REMOVED: Table<u64, [u8]> = Table::new("removed");
 /// Rows of no interest, to fill the cache with.
 const BALLAST: Table<u64, [u8]> = Table::new("ballast");
 const BALLAST_BYTES: usize = 1500;
@@ -36,6 +36,8 @@ pub(crate) struct Shape {
     pub(crate) writes: u32,
     /// How many of 16 transactions are aborted by their client.
     pub(crate) aborts: u32,
+    /// Transactions of 16 that read a snapshot.
+    pub(crate) snapshots: u32,
 }
 
 /// What a run came to.
@@ -47,6 +49,7 @@ pub(crate) struct Counts {
     pub(crate) scans: usize,
     pub(crate) dependencies: usize,
     pub(crate) evictions: u64,
+    pub(crate) snapshots: usize,
 }
 
 impl Counts {
@@ -57,6 +60,7 @@ impl Counts {
         self.scans += other.scans;
         self.dependencies += other.dependencies;
         self.evictions += other.evictions;
+        self.snapshots += other.snapshots;
     }
 }
 
@@ -111,6 +115,7 @@ pub(crate) fn run(seed: u64, shape: Shape, left_out: Option<LockPart>) -> Run {
     let db = open(shape, left_out, lock_timeout).expect("a store in memory opens");
     let recorder = Recorder::new();
     let is_broken = AtomicBool::new(false);
+    let snapshots = AtomicUsize::new(0);
     let fill = db.transact(|tx| {
         let mut session = Session::new(tx, &recorder, shape.padding)?;
         (0..shape.keys).step_by(2).try_for_each(|key| session.step(&Step::Append(key)))?;
@@ -120,9 +125,9 @@ pub(crate) fn run(seed: u64, shape: Shape, left_out: Option<LockPart>) -> Run {
     record(recorder.begin(), fill.expect("nobody else is there")).committed();
     let results: Vec<Result<(), Error>> = thread::scope(|scope| {
         let client = |n| {
-            let (db, recorder, is_broken) = (&db, &recorder, &is_broken);
+            let (db, recorder, is_broken, snapshots) = (&db, &recorder, &is_broken, &snapshots);
             move || {
-                let result = client(db, recorder, is_broken, seed * 1000 + n, shape);
+                let result = client(db, recorder, (is_broken, snapshots), seed * 1000 + n, shape);
                 is_broken.fetch_or(result.is_err(), Relaxed); // only asks the others to stop soon
                 result
             }
@@ -137,7 +142,8 @@ pub(crate) fn run(seed: u64, shape: Shape, left_out: Option<LockPart>) -> Run {
     }
     let history = recorder.finish();
     let report = check(&history, Level::StrictSerializable);
-    Run { counts: counts(&history, &report, &db), report, error, db }
+    let counts = Counts { snapshots: snapshots.into_inner(), ..counts(&history, &report, &db) };
+    Run { counts, report, error, db }
 }
 
 fn open(shape: Shape, left_out: Option<LockPart>, lock_timeout: Duration) -> Result<Database, Error> {
@@ -181,6 +187,7 @@ pub(crate) fn stage(acts: &[(usize, Act)], left_out: Option<LockPart>) -> (Repor
         escalation: None,
         writes: 0,
         aborts: 0,
+        snapshots: 0,
     };
     let db = open(SHAPE, left_out, Duration::from_millis(20)).expect("a store in memory opens");
     let recorder = Recorder::new();
@@ -219,8 +226,10 @@ pub(crate) fn stage(acts: &[(usize, Act)], left_out: Option<LockPart>) -> (Repor
         ops.append(&mut session.ops);
         match result {
             Ok(()) => clients[who] = Some((running, tx, ops)),
-            Err(error) if error.kind() == ErrorKind::Conflict => {
+            // All clients are of one thread.
+            Err(error) if error.is_retryable() || matches!(error, Error::SelfDeadlock { .. }) => {
                 conflicts += 1;
+                drop(tx);
                 record(running, ops).aborted();
             }
             Err(error) => panic!("client {who}, {act:?}: {error}"),
@@ -258,10 +267,11 @@ fn counts(history: &History, report: &Report, db: &Database) -> Counts {
         scans: ops.filter(|op| matches!(op, Op::Scan { .. })).count(),
         dependencies: report.dependencies(),
         evictions: stats.cache.evictions,
+        snapshots: 0,
     }
 }
 
-fn record(mut running: Running<'_>, ops: Vec<Op>) -> Running<'_> {
+pub(crate) fn record(mut running: Running<'_>, ops: Vec<Op>) -> Running<'_> {
     for op in ops {
         match op {
             Op::Append { key, value } => running.append(key, value),
@@ -276,12 +286,17 @@ fn record(mut running: Running<'_>, ops: Vec<Op>) -> Running<'_> {
 fn client(
     db: &Database,
     recorder: &Recorder,
-    is_broken: &AtomicBool,
+    (is_broken, snapshots): (&AtomicBool, &AtomicUsize),
     seed: u64,
     shape: Shape,
 ) -> Result<(), Error> {
     let mut rng = StdRng::seed_from_u64(seed);
     for _ in 0..shape.txns_per_thread {
+        if rng.random_ratio(shape.snapshots, 16) {
+            super::snapshots::read(db, recorder, shape.keys, &mut rng)?;
+            snapshots.fetch_add(1, Relaxed); // a count
+            continue;
+        }
         let plan = plan(&mut rng, shape);
         let end = end(&mut rng, shape);
         // Again after a deadlock, but not for ever.
@@ -356,7 +371,7 @@ fn end(rng: &mut StdRng, shape: Shape) -> End {
 /// Runs a plan once; `false` if it was rolled back for the sake of others.
 fn attempt(db: &Database, recorder: &Recorder, shape: Shape, plan: &[Step], end: End) -> Result<bool, Error> {
     let running = recorder.begin();
-    let mut tx = db.begin()?;
+    let tx = db.begin()?;
     if matches!(end, End::CommitRelaxed) {
         tx.set_durability(Durability::Relaxed);
     }
@@ -520,7 +535,7 @@ impl<'a> Session<'a> {
 
     /// Of what is rolled back, the reads stay true, but for those that saw what is not there any more.
     fn rolled_back(&mut self, steps: &[Step]) -> Result<(), Error> {
-        let (savepoint, start) = (self.tx.savepoint(), self.ops.len());
+        let (savepoint, start) = (self.tx.savepoint()?, self.ops.len());
         steps.iter().try_for_each(|step| self.step(step))?;
         let mut written = Vec::new();
         let done = self.ops.split_off(start);
@@ -548,7 +563,7 @@ fn encode(list: &[u64], padding: usize) -> Vec<u8> {
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Vec<u64> {
+pub(crate) fn decode(bytes: &[u8]) -> Vec<u64> {
     let (len, values) = bytes.split_first_chunk().expect("a length");
     let len = u32::from_le_bytes(*len) as usize;
     values.chunks_exact(8).take(len).map(|v| u64::from_le_bytes(v.try_into().expect("eight"))).collect()

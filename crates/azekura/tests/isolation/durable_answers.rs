@@ -38,7 +38,7 @@ fn rows_after(write: Body, look: Option<Body>, seed: u64) -> Rows {
     db.transact(|tx| (1..=5).try_for_each(|n| tx.table(&ROWS)?.insert(&(n * 10), &0))).expect("filled");
     // Threads of their own, so that they may use different log buffers.
     let run = |body: Body, durability| {
-        let mut tx = db.begin()?;
+        let tx = db.begin()?;
         tx.set_durability(durability);
         body(&tx)?;
         tx.commit()
@@ -81,7 +81,7 @@ fn w8_a_reader_does_not_answer_before_what_it_saw_is_durable() {
     let insert_in_vain: Body = |tx| tx.table(&ROWS)?.insert_new(&25, &1).map(drop);
     let remove_in_vain: Body = |tx| tx.table(&ROWS)?.remove(&30).map(drop);
     let look_and_roll_back: Body = |tx| {
-        let savepoint = tx.savepoint();
+        let savepoint = tx.savepoint()?;
         tx.table(&ROWS)?.insert(&30, &8)?;
         tx.rollback_to(savepoint)
     };

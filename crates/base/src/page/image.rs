@@ -8,14 +8,11 @@ pub fn seal(page: &mut [u8]) {
     page[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Whether the checksum fits and the page says it is `page_id`, or the page is all zero (never written).
+/// Whether the checksum fits and the page says it is `page_id`. A page of zeroes is not intact.
 #[must_use]
 pub fn is_intact(page: &[u8], page_id: PageId) -> bool {
     let crc = page.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-    if crc == checksum::crc32c(&page[4..]) {
-        return id(page) == page_id;
-    }
-    is_zero(page)
+    crc == checksum::crc32c(&page[4..]) && id(page) == page_id
 }
 
 /// Whether the page was never written.

@@ -29,18 +29,16 @@ impl<'a> PageWords<'a> {
     #[must_use]
     pub fn is_intact(self, page_id: PageId) -> bool {
         const WORDS: usize = 64;
-        let (mut bytes, mut crc, mut all) = ([0; 8 * WORDS], 0, 0);
+        let (mut bytes, mut crc) = ([0; 8 * WORDS], 0);
         for (nth, words) in self.0.chunks(WORDS).enumerate() {
             for (word, eight) in words.iter().zip(bytes.as_chunks_mut::<8>().0) {
-                let word = word.load(Relaxed); // see above
-                all |= word;
-                *eight = word.to_ne_bytes();
+                *eight = word.load(Relaxed).to_ne_bytes(); // see above
             }
             // The first four bytes are the checksum.
             let covered = &bytes[if nth == 0 { 4 } else { 0 }..8 * words.len()];
             crc = checksum::crc32c_append(crc, covered);
         }
-        if self.u32(0) == crc { self.page_id() == page_id } else { all == 0 }
+        self.u32(0) == crc && self.page_id() == page_id
     }
 
     /// Page size in bytes.

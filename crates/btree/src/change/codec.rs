@@ -16,6 +16,9 @@ const TRUNCATE: u8 = 6;
 const SPACE_SET: u8 = 7;
 const SPACE_CLEAR: u8 = 8;
 const RELEASE: u8 = 9;
+const SPACE_MAKE: u8 = 10;
+const SPACE_NEXT: u8 = 11;
+const LOWER_FENCE: u8 = 12;
 
 /// Appends `op` on page `page_id`.
 pub(crate) fn put_op(out: &mut Vec<u8>, page_id: PageId, op: &PageOp<'_>) {
@@ -56,6 +59,10 @@ pub(crate) fn put_op(out: &mut Vec<u8>, page_id: PageId, op: &PageOp<'_>) {
             put_u64(out, keep.into());
             put_bytes(out, upper);
         }
+        PageOp::LowerFence { lower } => {
+            start(out, LOWER_FENCE);
+            put_bytes(out, lower);
+        }
         PageOp::SpaceSet { first, count } => {
             start(out, SPACE_SET);
             put_u64(out, first.into());
@@ -67,6 +74,11 @@ pub(crate) fn put_op(out: &mut Vec<u8>, page_id: PageId, op: &PageOp<'_>) {
             put_u64(out, count.into());
         }
         PageOp::Release => start(out, RELEASE),
+        PageOp::SpaceMake { used } => {
+            start(out, SPACE_MAKE);
+            put_u64(out, used.into());
+        }
+        PageOp::SpaceNext => start(out, SPACE_NEXT),
     }
 }
 
@@ -116,6 +128,9 @@ fn take_op<'a>(input: &mut &'a [u8]) -> Option<(PageId, PageOp<'a>)> {
         SPACE_SET => PageOp::SpaceSet { first: take_u32(input)?, count: take_u32(input)? },
         SPACE_CLEAR => PageOp::SpaceClear { first: take_u32(input)?, count: take_u32(input)? },
         RELEASE => PageOp::Release,
+        SPACE_MAKE => PageOp::SpaceMake { used: take_u32(input)? },
+        SPACE_NEXT => PageOp::SpaceNext,
+        LOWER_FENCE => PageOp::LowerFence { lower: take_short(input)? },
         _ => return None,
     };
     Some((page_id, op))

@@ -14,7 +14,7 @@ use azekura_base::{PageId, PageWords};
 pub use codec::Ops;
 pub(crate) use codec::{put_cell, put_op, take_cell, take_u16};
 
-use crate::node::{self, Cell, Node};
+use crate::node::{self, Cell, CorruptNode, Node, Scratch};
 use crate::space;
 
 /// One change of one page.
@@ -59,14 +59,26 @@ pub enum PageOp<'a> {
         /// Old bytes XOR new bytes.
         diff: &'a [u8],
     },
-    /// A node keeps its first entries and gets a lower upper fence.
+    /// A node keeps its first entries and gets another upper fence.
     Truncate {
         /// How many entries stay.
         keep: u16,
         /// The new upper fence; empty for none.
         upper: &'a [u8],
     },
-    /// Pages of a group become used. On a page never written: it becomes a space map first.
+    /// The page becomes a space map.
+    SpaceMake {
+        /// So many pages behind it are in use.
+        used: u32,
+    },
+    /// The space map of the next group has been made.
+    SpaceNext,
+    /// A leaf gets another lower fence and keeps its entries.
+    LowerFence {
+        /// The new lower fence.
+        lower: &'a [u8],
+    },
+    /// Pages of a group become used.
     SpaceSet {
         /// First bit: the page's distance from the map.
         first: u32,
@@ -121,14 +133,15 @@ impl<'a> PageOp<'a> {
     /// Whether the operation needs nothing of what the page was before.
     #[must_use]
     pub const fn is_whole_page(&self) -> bool {
-        matches!(self, Self::Image { .. })
+        matches!(self, Self::Image { .. } | Self::SpaceMake { .. })
     }
 
     /// Whether the operation changes a node's entries and nothing else.
     pub(crate) const fn is_of_rows(&self) -> bool {
         match self {
             Self::Insert { .. } | Self::Remove { .. } | Self::Replace { .. } | Self::Flip { .. } => true,
-            Self::Image { .. } | Self::Truncate { .. } | Self::Release => false,
+            Self::Image { .. } | Self::Truncate { .. } | Self::LowerFence { .. } | Self::Release => false,
+            Self::SpaceMake { .. } | Self::SpaceNext => false,
             Self::SpaceSet { .. } | Self::SpaceClear { .. } => false,
         }
     }
@@ -141,6 +154,9 @@ impl<'a> PageOp<'a> {
             Self::Replace { .. } => "replace",
             Self::Flip { .. } => "flip",
             Self::Truncate { .. } => "truncate",
+            Self::SpaceMake { .. } => "space make",
+            Self::SpaceNext => "space next",
+            Self::LowerFence { .. } => "lower fence",
             Self::SpaceSet { .. } => "space set",
             Self::SpaceClear { .. } => "space clear",
             Self::Release => "release",
@@ -164,6 +180,9 @@ pub fn check(op: &PageOp<'_>, page: PageWords<'_>, page_id: PageId) -> Result<()
         PageOp::Replace { slot, cell } => node::check_replace(node, slot.into(), cell).map_err(|e| e.0),
         PageOp::Flip { slot, at, diff } => check_flip(node, slot, at, diff),
         PageOp::Truncate { keep, upper } => node::check_truncated(node, keep.into(), upper).map_err(|e| e.0),
+        PageOp::SpaceMake { used } => space::check_make(page, used),
+        PageOp::SpaceNext => space::check_next(page),
+        PageOp::LowerFence { lower } => node::build_with_lower(node, lower).map(drop).map_err(|e| e.0),
         PageOp::SpaceSet { first, count } => space::check_set(page, first, count),
         PageOp::SpaceClear { first, count } => space::check_clear(page, first, count),
         PageOp::Release => Ok(()),
@@ -210,16 +229,22 @@ pub(crate) fn apply_checked(op: &PageOp<'_>, page: &mut PageMut<'_>, page_id: Pa
         PageOp::Remove { slot } => node::remove(page, slot.into()),
         PageOp::Replace { slot, cell } => node::replace(page, slot.into(), cell),
         PageOp::Flip { slot, at, diff } => node::flip(page, slot.into(), at.into(), diff),
-        PageOp::Truncate { keep, upper } => truncate(page, page_id, keep.into(), upper),
-        PageOp::SpaceSet { first, count } => space::set(page, page_id, first, count),
+        PageOp::Truncate { keep, upper } => {
+            become_image(page, page_id, node::build_truncated(Node::new(page.words()), keep.into(), upper));
+        }
+        PageOp::LowerFence { lower } => {
+            become_image(page, page_id, node::build_with_lower(Node::new(page.words()), lower));
+        }
+        PageOp::SpaceMake { used } => space::make(page, page_id, used),
+        PageOp::SpaceNext => space::set_next(page),
+        PageOp::SpaceSet { first, count } => space::set(page, first, count),
         PageOp::SpaceClear { first, count } => space::clear(page, first, count),
         PageOp::Release => page.set_page_type(PageType::Free),
     }
 }
 
-fn truncate(page: &mut PageMut<'_>, page_id: PageId, keep: usize, upper: &[u8]) {
-    let rebuilt =
-        node::build_truncated(Node::new(page.words()), keep, upper).expect("checked on this very page");
+fn become_image(page: &mut PageMut<'_>, page_id: PageId, rebuilt: Result<Scratch, CorruptNode>) {
+    let rebuilt = rebuilt.expect("checked on this very page");
     let mut buffer = Vec::new();
     let image = PageOp::image_of(rebuilt.page(), &mut buffer);
     apply_checked(&image, page, page_id);

@@ -42,6 +42,7 @@ use crate::locks::NoLocks;
 use crate::node::{Cell, FLAG_OVERFLOW, Scratch, max_inline_value};
 use crate::overflow;
 use crate::scan::{LeafBatch, Scan};
+use crate::space::find_pages;
 use crate::tree::{Tree, WriteCtx};
 use crate::undo::UndoOp;
 use crate::write::check_sizes;
@@ -96,6 +97,8 @@ pub struct LoadedPages {
     undo_mark: usize,
     root: Option<Scratch>,
     last_freed: Lsn,
+    /// Of [`UndoOp::EmptyTree`].
+    settled: u64,
 }
 
 /// What says whether a restart would redo records up to an LSN: whoever keeps the checkpoints.
@@ -211,7 +214,7 @@ impl<'e> Loader<'e> {
 
     /// Takes up to `want` pages, by one record.
     fn take_run(&mut self, ctx: &mut WriteCtx<'_>, want: u32) -> Result<Run, TreeError> {
-        let found = self.env.space().find(self.env.pool(), want)?;
+        let found = find_pages(self.env, ctx.worker, want)?;
         let (first, count, take) = (found.first, found.count, found.op());
         let mut map = [found.map];
         // Read while the map is latched: what freed these pages is in it (LOAD-2).
@@ -242,10 +245,9 @@ impl<'e> Loader<'e> {
     /// As for [`push`](Self::push).
     pub fn complete(mut self, ctx: &mut WriteCtx<'_>, is_past: IsPast<'_>) -> Result<LoadedPages, TreeError> {
         let root = self.end_levels(ctx, is_past)?;
-        if self.has_pages {
-            self.writers.finish()?;
-        }
-        Ok(LoadedPages { tree: self.tree, undo_mark: self.undo_mark, root, last_freed: self.last_freed })
+        let settled = if self.has_pages { self.writers.finish()? } else { 0 };
+        let Self { tree, undo_mark, last_freed, .. } = self;
+        Ok(LoadedPages { tree, undo_mark, root, last_freed, settled })
     }
 
     /// The root, if there was a record.
@@ -299,7 +301,7 @@ impl LoadedPages {
         let image = PageOp::image_of(root.page(), &mut image);
         let covers = (ctx.undo.len() - self.undo_mark) as u64;
         let mut guards = [env.pool().fix(self.tree.root)?.exclusive()];
-        let undo = UndoOp::EmptyTree { tree: self.tree, covers };
+        let undo = UndoOp::EmptyTree { tree: self.tree, covers, settled: self.settled };
         env.commit_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, image)])?;
         Ok(())
     }

@@ -48,12 +48,12 @@ impl Writers {
         Ok(())
     }
 
-    /// Waits for all batches, and makes them durable.
-    pub(super) fn finish(&mut self) -> Written {
+    /// Waits for all batches, and makes them durable; gives the store's number for that.
+    pub(super) fn finish(&mut self) -> Result<u64, WriteError> {
         while let Some(thread) = self.running.pop_front() {
             finished(thread)?;
         }
-        self.pool.sync()
+        self.pool.sync_for_checkpoint()
     }
 }
 

@@ -166,6 +166,19 @@ pub(crate) fn build_truncated(node: Node<'_>, keep: usize, upper: &[u8]) -> Resu
     Ok(scratch)
 }
 
+/// The leaf `node` with another lower fence, on a page of its own.
+pub(crate) fn build_with_lower(node: Node<'_>, lower: &[u8]) -> Result<Scratch, CorruptNode> {
+    if node.level() != Some(0) {
+        return Err(CorruptNode("not a leaf"));
+    }
+    let mut upper = Vec::new();
+    node.upper_into(&mut upper);
+    let mut scratch = Scratch::new(node.page().len());
+    scratch.format(NodeSpec { level: 0, tree: node.tree(), lower, upper: &upper })?;
+    scratch.push_slots(node, 0..node.count())?;
+    Ok(scratch)
+}
+
 /// Whether [`build_truncated`] can be done, at a small part of its cost.
 pub(crate) fn check_truncated(node: Node<'_>, keep: usize, upper: &[u8]) -> Result<(), CorruptNode> {
     let level = node.level().ok_or(CorruptNode("not a node of a tree"))?;
@@ -173,7 +186,7 @@ pub(crate) fn check_truncated(node: Node<'_>, keep: usize, upper: &[u8]) -> Resu
     node.lower_into(&mut lower);
     let spec = NodeSpec { level, tree: node.tree(), lower: &lower, upper };
     let Some(longer) = spec.prefix_len().checked_sub(node.prefix_len()) else {
-        // Not of a sound node: a lower upper fence shares no less with the lower one.
+        // The new upper fence is above the old one, or the node is not sound.
         return build_truncated(node, keep, upper).map(drop);
     };
     if keep > node.count() {

@@ -40,7 +40,7 @@ use azekura_base::page::PageType;
 use azekura_base::{PageId, PageWords, TreeId};
 
 pub use build::{NodeSpec, Scratch, merged_fit};
-pub(crate) use build::{build_truncated, check_truncated};
+pub(crate) use build::{build_truncated, build_with_lower, check_truncated};
 pub use edit::{CorruptNode, check_insert, check_remove, check_replace};
 pub(crate) use edit::{flip, insert, remove, replace};
 pub use search::Position;

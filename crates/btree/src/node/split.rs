@@ -2,9 +2,9 @@
 //!
 //! The choice counts the entry that waits to be inserted as if it were there. Let C be the node's capacity, M
 //! the largest entry (slot, key and value of an eighth of a page each, padding), F the fences. The entries
-//! and the new one take at most C + M; cut at the entry boundary nearest to the middle, a half has at most (C
-//! + 2M) / 2 bytes, and that plus its fences fits a page: (P - 48 - F)/2 + M + F/2 + P/8 <= P - 48 with M <=
-//! P/4 + 32, for P >= 4096. Prefixes only get longer, so nothing grows by the split itself.
+//! and the new one take at most `C + M`; cut at the entry boundary nearest to the middle, a half has at most
+//! `(C + 2M) / 2` bytes, and that plus its fences fits a page: `(P - 48 - F)/2 + M + F/2 + P/8 <= P - 48`
+//! with `M <= P/4 + 32`, for `P >= 4096`. Prefixes only get longer, so nothing grows by the split itself.
 //!
 //! Around the middle the cut with the shortest separator wins (suffix truncation). A node without an upper
 //! bound whose new entry goes to its very end is cut there, so that keys that arrive in order leave full

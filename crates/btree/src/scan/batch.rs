@@ -2,7 +2,7 @@
 
 use crate::env::Env;
 use crate::error::TreeError;
-use crate::node::{FLAG_OVERFLOW, Node};
+use crate::node::{Cell, FLAG_OVERFLOW, Node};
 use crate::overflow::{self, OverflowRef};
 
 /// A value in a batch.
@@ -12,6 +12,48 @@ pub enum ValueRef<'a> {
     Inline(&'a [u8]),
     /// Where its bytes are: [`LeafBatch::read_value`].
     Large(OverflowRef),
+}
+
+impl<'a> ValueRef<'a> {
+    /// The value, or the reference to it, as a leaf holds it in a cell.
+    #[must_use]
+    pub fn of_cell(cell: Cell<'a>) -> Self {
+        match OverflowRef::decode(cell.value) {
+            Some(reference) if cell.flags & FLAG_OVERFLOW != 0 => Self::Large(reference),
+            _ => Self::Inline(cell.value),
+        }
+    }
+
+    /// Appends the value to `out`.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::Fix`] or [`TreeError::Corrupt`], for a large value.
+    pub fn read(self, env: &Env, out: &mut Vec<u8>) -> Result<(), TreeError> {
+        match self {
+            Self::Inline(bytes) => {
+                out.extend_from_slice(bytes);
+                Ok(())
+            }
+            Self::Large(reference) => overflow::read(env, reference, out),
+        }
+    }
+
+    /// Appends the first `max` bytes of the value to `out`: of a large one at most what its first page has,
+    /// and only that is read.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read).
+    pub fn read_start(self, env: &Env, max: usize, out: &mut Vec<u8>) -> Result<(), TreeError> {
+        match self {
+            Self::Inline(bytes) => {
+                out.extend_from_slice(&bytes[..bytes.len().min(max)]);
+                Ok(())
+            }
+            Self::Large(reference) => overflow::read_start(env, reference, max, out),
+        }
+    }
 }
 
 /// Where a record lies in a batch's buffer: key, then value.
@@ -74,12 +116,18 @@ impl LeafBatch {
     /// If there is no record `i`.
     #[must_use]
     pub fn value(&self, i: usize) -> ValueRef<'_> {
+        ValueRef::of_cell(self.cell(i))
+    }
+
+    /// The cell of record `i`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no record `i`.
+    #[must_use]
+    pub fn cell(&self, i: usize) -> Cell<'_> {
         let entry = self.entries[i];
-        let bytes = &self.bytes[entry.value_at as usize..entry.end as usize];
-        match OverflowRef::decode(bytes) {
-            Some(reference) if entry.flags & FLAG_OVERFLOW != 0 => ValueRef::Large(reference),
-            _ => ValueRef::Inline(bytes),
-        }
+        Cell { flags: entry.flags, value: &self.bytes[entry.value_at as usize..entry.end as usize] }
     }
 
     /// Appends the value of record `i` to `out`, large or not.
@@ -92,39 +140,28 @@ impl LeafBatch {
     ///
     /// If there is no record `i`.
     pub fn read_value(&self, env: &Env, i: usize, out: &mut Vec<u8>) -> Result<(), TreeError> {
-        match self.value(i) {
-            ValueRef::Inline(bytes) => {
-                out.extend_from_slice(bytes);
-                Ok(())
-            }
-            ValueRef::Large(reference) => overflow::read(env, reference, out),
-        }
+        self.value(i).read(env, out)
     }
 
-    /// Appends the first `max` bytes of the value of record `i` to `out`: of a large one at most what its
-    /// first page has, and only that is read.
-    ///
-    /// # Errors
-    ///
-    /// As for [`read_value`](Self::read_value).
-    ///
-    /// # Panics
-    ///
-    /// If there is no record `i`.
-    pub fn read_value_start(
-        &self,
-        env: &Env,
-        i: usize,
-        max: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<(), TreeError> {
-        match self.value(i) {
-            ValueRef::Inline(bytes) => {
-                out.extend_from_slice(&bytes[..bytes.len().min(max)]);
-                Ok(())
-            }
-            ValueRef::Large(reference) => overflow::read_start(env, reference, max, out),
+    /// Appends a record that is not from a leaf.
+    pub(crate) fn push_copy(&mut self, key: &[u8], flags: u16, value: &[u8]) {
+        let key_at = self.used;
+        let value_at = key_at + key.len();
+        let end = value_at + value.len();
+        if end + SLACK > self.bytes.len() {
+            self.bytes.resize((end + SLACK).next_power_of_two(), 0);
         }
+        self.bytes[key_at..value_at].copy_from_slice(key);
+        self.bytes[value_at..end].copy_from_slice(value);
+        self.entries.push(Entry { key_at: key_at as u32, value_at: value_at as u32, end: end as u32, flags });
+        self.used = end;
+    }
+
+    /// Appends record `i` of another batch.
+    pub(crate) fn push_from(&mut self, other: &Self, i: usize) {
+        let entry = other.entries[i];
+        let value = &other.bytes[entry.value_at as usize..entry.end as usize];
+        self.push_copy(other.key(i), entry.flags, value);
     }
 
     pub(super) fn start(&mut self, node: Node<'_>) {
@@ -139,6 +176,11 @@ impl LeafBatch {
     pub fn clear(&mut self) {
         self.entries.clear();
         self.used = 0;
+    }
+
+    /// Forgets record `i`.
+    pub(super) fn leave_out(&mut self, i: usize) {
+        self.entries.remove(i);
     }
 
     /// Copies slot `i` of `node`, whole words at a time, into memory that is there already.

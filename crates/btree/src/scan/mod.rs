@@ -20,9 +20,11 @@ use std::ops::Bound;
 use crate::descent::{Descent, Leaf, Seek, Stop};
 use crate::env::Env;
 use crate::error::TreeError;
-use crate::locks::{GapWant, KeyLocks, Outcome};
+use crate::locks::{Blocked, BlockedRecords, GapWant, KeyLocks, Outcome};
 use crate::next::{Gap, lock_gap};
+use crate::node::Node;
 use crate::tree::Tree;
+use crate::version::View;
 
 use self::ahead::Ahead;
 pub use batch::{LeafBatch, ValueRef};
@@ -35,7 +37,7 @@ pub struct Scan {
     from: Vec<u8>,
     /// Exclusive; `None` is the end of the tree.
     to: Option<Vec<u8>>,
-    /// Whether the gap that `to` lies in is locked.
+    /// The gap that `to` lies in is locked.
     is_gap_locked: bool,
     is_done: bool,
     ahead: Ahead,
@@ -47,6 +49,12 @@ fn successor(key: &[u8]) -> Vec<u8> {
     next.extend_from_slice(key);
     next.push(0);
     next
+}
+
+/// The source of a batch's isolation: locks, or a snapshot.
+enum Reader<'a> {
+    Locks(&'a mut dyn KeyLocks),
+    Snapshot(View<'a>),
 }
 
 /// From which end of the range records are taken.
@@ -62,7 +70,7 @@ struct Part {
     is_cut: bool,
     /// The range has nothing more in this direction.
     is_last: bool,
-    /// The leaf's fence on the far side.
+    /// The leaf's fence on the far side; of a part that is cut, the key where the scan goes on.
     fence: Vec<u8>,
 }
 
@@ -113,7 +121,38 @@ impl Scan {
         locks: &mut dyn KeyLocks,
         batch: &mut LeafBatch,
     ) -> Result<Outcome<()>, TreeError> {
-        self.fill(env, End::Front, limit, locks, batch)
+        self.fill(env, End::Front, limit, &mut Reader::Locks(locks), batch)
+    }
+
+    /// As [`next_batch`](Self::next_batch), with the rows that a snapshot sees, and without locks. A batch
+    /// may have more than `limit` rows, where rows were removed after the snapshot.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
+    pub fn next_batch_in(
+        &mut self,
+        env: &Env,
+        view: View<'_>,
+        limit: usize,
+        batch: &mut LeafBatch,
+    ) -> Result<(), TreeError> {
+        self.fill(env, End::Front, limit, &mut Reader::Snapshot(view), batch).map(|_done| ())
+    }
+
+    /// As [`next_batch_in`](Self::next_batch_in), in descending order.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
+    pub fn next_batch_back_in(
+        &mut self,
+        env: &Env,
+        view: View<'_>,
+        limit: usize,
+        batch: &mut LeafBatch,
+    ) -> Result<(), TreeError> {
+        self.fill(env, End::Back, limit, &mut Reader::Snapshot(view), batch).map(|_done| ())
     }
 
     fn fill(
@@ -121,7 +160,7 @@ impl Scan {
         env: &Env,
         end: End,
         limit: usize,
-        locks: &mut dyn KeyLocks,
+        reader: &mut Reader<'_>,
         batch: &mut LeafBatch,
     ) -> Result<Outcome<()>, TreeError> {
         batch.clear();
@@ -140,11 +179,14 @@ impl Scan {
                 );
             })?;
             let attempt = match end {
-                End::Front => self.forward(env, &leaf, limit.max(1), locks, batch),
-                End::Back => self.backward(env, &leaf, limit.max(1), locks, batch),
+                End::Front => self.forward(env, &leaf, limit.max(1), reader, batch),
+                End::Back => self.backward(env, &leaf, limit.max(1), reader, batch),
             };
             match attempt {
-                Attempt::Part(part) => self.consume(end, part, batch),
+                Attempt::Part(part) => {
+                    env.leaf_scanned();
+                    self.consume(end, part);
+                }
                 Attempt::Blocked => return Ok(Outcome::Blocked),
                 Attempt::Stopped(stop) => {
                     drop(leaf);
@@ -161,7 +203,7 @@ impl Scan {
         env: &'e Env,
         leaf: &Leaf<'e>,
         limit: usize,
-        locks: &mut dyn KeyLocks,
+        reader: &mut Reader<'_>,
         batch: &mut LeafBatch,
     ) -> Attempt<'e> {
         let node = leaf.node();
@@ -176,7 +218,9 @@ impl Scan {
         (start..start + copied).for_each(|i| batch.push(node, i));
         let is_cut = copied < end - start;
         let mut fence = Vec::new();
-        if !is_cut && !is_last {
+        if is_cut {
+            fence = successor(batch.key(batch.len() - 1));
+        } else if !is_last {
             node.upper_into(&mut fence);
         }
         let is_right_leaf = node.covers(&self.from);
@@ -184,15 +228,47 @@ impl Scan {
         if let Some(stop) = self.distrust(leaf, is_right_leaf) {
             return Attempt::Stopped(stop);
         }
+        let locks = match reader {
+            Reader::Locks(locks) => &mut **locks,
+            Reader::Snapshot(view) => {
+                let to = if is_cut || !is_last { Some(&fence) } else { self.to.as_ref() };
+                let range = (&*self.from, to.map(Vec::as_slice));
+                let hides_all = self.correct(*view, range, batch, End::Front);
+                return match leaf.is_valid() {
+                    true if hides_all => Attempt::Part(Part { is_cut: false, is_last: true, fence }),
+                    true => Attempt::Part(Part { is_cut, is_last, fence }),
+                    false => Attempt::Stopped(Stop::Changed),
+                };
+            }
+        };
         if locks.is_needed() {
             let gap = |locks: &mut dyn KeyLocks| lock_gap(env, self.tree, node, end, GapWant::Read, locks);
-            let locked = lock_records(self.tree, batch, locks)
+            let locked = self
+                .lock_records(env, node, start..start + copied, batch, locks)
                 .and_then(|()| if is_cut { Ok(()) } else { as_result(gap(locks)) });
             if let Some(stop) = after_locks(leaf, locked) {
                 return stop;
             }
         }
         Attempt::Part(Part { is_cut, is_last, fence })
+    }
+
+    /// Makes `batch`, which has all rows of a range, what a snapshot sees of it; returns whether it sees
+    /// nothing of the whole tree.
+    fn correct(
+        &self,
+        view: View<'_>,
+        (from, to): (&[u8], Option<&[u8]>),
+        batch: &mut LeafBatch,
+        end: End,
+    ) -> bool {
+        let hides_all = view.is_empty(self.tree);
+        if hides_all {
+            batch.clear();
+        } else {
+            view.correct(self.tree, from, to, batch, end == End::Front);
+        }
+        hides_all
     }
 
     /// Why what was read of `leaf` does not count, if it does not: the leaf has changed, or it is none that
@@ -224,7 +300,7 @@ impl Scan {
         locks: &mut dyn KeyLocks,
         batch: &mut LeafBatch,
     ) -> Result<Outcome<()>, TreeError> {
-        self.fill(env, End::Back, limit, locks, batch)
+        self.fill(env, End::Back, limit, &mut Reader::Locks(locks), batch)
     }
 
     fn backward<'e>(
@@ -232,7 +308,7 @@ impl Scan {
         env: &'e Env,
         leaf: &Leaf<'e>,
         limit: usize,
-        locks: &mut dyn KeyLocks,
+        reader: &mut Reader<'_>,
         batch: &mut LeafBatch,
     ) -> Attempt<'e> {
         let node = leaf.node();
@@ -244,35 +320,79 @@ impl Scan {
         (end - copied..end).rev().for_each(|i| batch.push(node, i));
         let mut fence = Vec::new();
         node.lower_into(&mut fence);
+        let is_cut = copied < end - start;
         let is_right_leaf = match &self.to {
             Some(to) => fence < *to && node.reaches(to),
             None => node.is_last(),
         };
+        if is_cut {
+            fence = batch.key(batch.len() - 1).to_vec();
+        }
         if let Some(stop) = self.distrust(leaf, is_right_leaf) {
             return Attempt::Stopped(stop);
         }
+        let locks = match reader {
+            Reader::Locks(locks) => &mut **locks,
+            Reader::Snapshot(view) => {
+                let from = if is_cut || !is_last { &fence } else { &self.from };
+                let hides_all = self.correct(*view, (from, self.to.as_deref()), batch, End::Back);
+                return match leaf.is_valid() {
+                    true if hides_all => Attempt::Part(Part { is_cut: false, is_last: true, fence }),
+                    true => Attempt::Part(Part { is_cut, is_last, fence }),
+                    false => Attempt::Stopped(Stop::Changed),
+                };
+            }
+        };
         if locks.is_needed() {
             let gap = |locks: &mut dyn KeyLocks| lock_gap(env, self.tree, node, end, GapWant::Read, locks);
             let locked = if self.is_gap_locked { Ok(()) } else { as_result(gap(locks)) }
-                .and_then(|()| lock_records(self.tree, batch, locks));
+                .and_then(|()| self.lock_records(env, node, (end - copied..end).rev(), batch, locks));
             if let Some(stop) = after_locks(leaf, locked) {
                 return stop;
             }
         }
-        Attempt::Part(Part { is_cut: copied < end - start, is_last, fence })
+        Attempt::Part(Part { is_cut, is_last, fence })
     }
 
     /// Takes what a leaf had out of the range.
-    fn consume(&mut self, end: End, part: Part, batch: &LeafBatch) {
-        let last = part.is_cut.then(|| batch.key(batch.len() - 1));
-        match (end, last) {
-            (End::Front, Some(last)) => self.from = successor(last),
-            (End::Front, None) => self.from = part.fence,
-            (End::Back, Some(last)) => self.to = Some(last.to_vec()),
-            (End::Back, None) => self.to = Some(part.fence),
+    fn consume(&mut self, end: End, part: Part) {
+        match end {
+            End::Front => self.from = part.fence,
+            End::Back => self.to = Some(part.fence),
         }
         self.is_gap_locked |= end == End::Back;
         self.is_done = !part.is_cut && part.is_last || self.to.as_ref().is_some_and(|to| *to <= self.from);
+    }
+
+    /// Offers the records of `batch`, which are those of `slots`, and leaves out those that are passed over.
+    fn lock_records<'e>(
+        &self,
+        env: &'e Env,
+        node: Node<'_>,
+        slots: impl Iterator<Item = usize>,
+        batch: &mut LeafBatch,
+        locks: &mut dyn KeyLocks,
+    ) -> Result<(), NotLocked<'e>> {
+        let blocked_records = locks.blocked_records();
+        let mut i = 0;
+        for slot in slots {
+            if blocked_records == BlockedRecords::PassOverUnlessRemovable {
+                match as_result(lock_gap(env, self.tree, node, slot + 1, GapWant::TestDelete, locks)) {
+                    Ok(()) => {}
+                    Err(NotLocked::Blocked) => {
+                        batch.leave_out(i);
+                        continue;
+                    }
+                    Err(stopped) => return Err(stopped),
+                }
+            }
+            match locks.try_scan(self.tree.id, batch.key(i)) {
+                Ok(()) => i += 1,
+                Err(Blocked) if blocked_records == BlockedRecords::Stop => return Err(NotLocked::Blocked),
+                Err(Blocked) => batch.leave_out(i),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -280,10 +400,6 @@ impl Scan {
 enum NotLocked<'e> {
     Blocked,
     Stopped(Stop<'e>),
-}
-
-fn lock_records<'e>(tree: Tree, batch: &LeafBatch, locks: &mut dyn KeyLocks) -> Result<(), NotLocked<'e>> {
-    (0..batch.len()).try_for_each(|i| locks.try_scan(tree.id, batch.key(i))).map_err(|_| NotLocked::Blocked)
 }
 
 fn as_result(gap: Gap<'_>) -> Result<(), NotLocked<'_>> {

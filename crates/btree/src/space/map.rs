@@ -3,16 +3,17 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0..24 | common header |
-//! | 24..32 | zero |
+//! | 24..32 | 1 if the next group has a map, else 0 |
 //! | 32.. | bits, lowest first; bit 0 is the map itself |
 //!
-//! A page that was never written is the map of a group in which nothing is used but the map itself. A bit is
-//! set or cleared only from its opposite: a page that is given out or freed twice is found on the spot, not
-//! later.
+//! Maps are made in their order, each by the record that says so in the one before: so a map page of zeroes
+//! is known for damage. A bit is set or cleared only from its opposite: a page that is given out or freed
+//! twice is found on the spot, not later.
 
 use azekura_base::page::{PageMut, PageType};
 use azekura_base::{PageId, PageWords};
 
+const NEXT_AT_WORD: usize = 3;
 const BITS_AT_WORD: usize = 4;
 
 /// Pages in a group: bits that fit a map page.
@@ -28,16 +29,44 @@ pub const fn map_of(page_id: PageId, page_size: usize) -> (PageId, u32) {
     (PageId(page_id.0 - bit), bit as u32)
 }
 
-fn is_unwritten(page: PageWords<'_>) -> bool {
-    page.page_type() == Some(PageType::Free)
-}
-
-/// Bits `64 * index ..` as one word; an unwritten page has bit 0 only.
+/// Bits `64 * index ..` as one word.
 fn bits(page: PageWords<'_>, index: usize) -> u64 {
-    if is_unwritten(page) { u64::from(index == 0) } else { page.word(BITS_AT_WORD + index) }
+    page.word(BITS_AT_WORD + index)
 }
 
-/// Whether bit `bit` is set.
+/// Says if the next group has a map.
+#[must_use]
+pub fn has_next(page: PageWords<'_>) -> bool {
+    page.word(NEXT_AT_WORD) != 0
+}
+
+pub(crate) fn check_next(page: PageWords<'_>) -> Result<(), &'static str> {
+    check_type(page)?;
+    if has_next(page) { Err("the next map would be made twice") } else { Ok(()) }
+}
+
+pub(crate) fn set_next(page: &mut PageMut<'_>) {
+    page.set_word(NEXT_AT_WORD, 1);
+}
+
+pub(crate) fn check_make(page: PageWords<'_>, used: u32) -> Result<(), &'static str> {
+    let fits = u64::from(used) < group_pages(page.len());
+    fits.then_some(()).ok_or("outside the group")
+}
+
+/// Makes the page a map in which the pages that follow it, `used` of them, are in use.
+pub(crate) fn make(page: &mut PageMut<'_>, page_id: PageId, used: u32) {
+    let lsn = page.lsn();
+    page.format(PageType::SpaceMap, page_id);
+    page.set_lsn(lsn);
+    set(page, 0, used + 1);
+}
+
+fn check_type(page: PageWords<'_>) -> Result<(), &'static str> {
+    if page.page_type() == Some(PageType::SpaceMap) { Ok(()) } else { Err("not a space map") }
+}
+
+/// Says if bit `bit` is set.
 #[must_use]
 pub fn is_used(page: PageWords<'_>, bit: u32) -> bool {
     bits(page, (bit / 64) as usize) >> (bit % 64) & 1 == 1
@@ -48,10 +77,7 @@ fn check_range(page: PageWords<'_>, first: u32, count: u32) -> Result<(), &'stat
     if count == 0 || end > group_pages(page.len()) {
         return Err("outside the group");
     }
-    match page.page_type() {
-        Some(PageType::Free | PageType::SpaceMap) => Ok(()),
-        _ => Err("not a space map"),
-    }
+    check_type(page)
 }
 
 pub(crate) fn check_set(page: PageWords<'_>, first: u32, count: u32) -> Result<(), &'static str> {
@@ -66,13 +92,7 @@ pub(crate) fn check_clear(page: PageWords<'_>, first: u32, count: u32) -> Result
     is_all_used.then_some(()).ok_or("a page would be freed twice")
 }
 
-pub(crate) fn set(page: &mut PageMut<'_>, page_id: PageId, first: u32, count: u32) {
-    if is_unwritten(page.words()) {
-        let lsn = page.lsn();
-        page.format(PageType::SpaceMap, page_id);
-        page.set_lsn(lsn);
-        page.set_word(BITS_AT_WORD, 1);
-    }
+pub(crate) fn set(page: &mut PageMut<'_>, first: u32, count: u32) {
     for_each_word(first, count, |index, mask| {
         page.set_word(BITS_AT_WORD + index, page.word(BITS_AT_WORD + index) | mask);
     });
@@ -131,25 +151,38 @@ mod tests {
     use super::*;
     use crate::node::Scratch;
 
-    #[test]
-    fn an_unwritten_page_is_an_empty_map_and_becomes_a_real_one_when_set() {
+    fn new_map(used: u32) -> Scratch {
         let mut scratch = Scratch::new(4096);
+        assert_eq!(check_set(scratch.page(), 1, 1), Err("not a space map"), "zeroes are no map");
+        assert_eq!(check_next(scratch.page()), Err("not a space map"));
+        make(&mut scratch.page_mut(), PageId(0), used);
+        scratch
+    }
+
+    #[test]
+    fn a_map_is_made_once_and_pages_are_given_out_and_freed_once() {
+        let mut scratch = new_map(0);
         assert_eq!(find_run(scratch.page(), 0, 100, 1), Some((1, 1)), "bit 0 is the map itself");
-        set(&mut scratch.page_mut(), PageId(0), 60, 10);
+        set(&mut scratch.page_mut(), 60, 10);
         assert_eq!(scratch.page().page_type(), Some(PageType::SpaceMap));
         let used: Vec<u32> = (0..200).filter(|&b| is_used(scratch.page(), b)).collect();
-        assert_eq!(used, [0, 60, 61, 62, 63, 64, 65, 66, 67, 68, 69]);
+        assert_eq!(used, [vec![0], (60..70).collect()].concat());
         assert_eq!(check_set(scratch.page(), 69, 2), Err("a page would be given out twice"));
         assert_eq!(check_clear(scratch.page(), 69, 2), Err("a page would be freed twice"));
         assert_eq!(check_clear(scratch.page(), 0, 1), Err("a page would be freed twice"));
         clear(&mut scratch.page_mut(), 62, 8);
         assert!(!is_used(scratch.page(), 64) && is_used(scratch.page(), 61));
+        assert!(!has_next(scratch.page()) && check_next(scratch.page()).is_ok());
+        set_next(&mut scratch.page_mut());
+        assert!(has_next(scratch.page()) && check_next(scratch.page()).is_err());
+        assert!(is_used(new_map(7).page(), 7) && !is_used(new_map(7).page(), 8));
+        let all = group_pages(4096) as u32;
+        assert!(check_make(scratch.page(), all - 1).is_ok() && check_make(scratch.page(), all).is_err());
     }
 
     #[test]
     fn finds_a_whole_run_or_else_the_longest_one() {
-        let mut scratch = Scratch::new(4096);
-        set(&mut scratch.page_mut(), PageId(0), 1, 127);
+        let mut scratch = new_map(127);
         clear(&mut scratch.page_mut(), 10, 2);
         clear(&mut scratch.page_mut(), 62, 5);
         assert_eq!(find_run(scratch.page(), 1, 128, 2), Some((10, 2)));
@@ -163,9 +196,9 @@ mod tests {
     fn a_group_is_as_many_pages_as_a_map_has_bits() {
         assert_eq!(group_pages(8192), 65_280);
         assert_eq!(map_of(PageId(65_281), 8192), (PageId(65_280), 1));
-        let mut scratch = Scratch::new(4096);
+        let mut scratch = new_map(0);
         let last = group_pages(4096) as u32 - 1;
-        set(&mut scratch.page_mut(), PageId(0), last, 1);
+        set(&mut scratch.page_mut(), last, 1);
         assert!(is_used(scratch.page(), last));
         assert_eq!(check_set(scratch.page(), last, 2), Err("outside the group"));
     }

@@ -10,15 +10,19 @@
 
 mod map;
 
+use azekura_base::page::PageType;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::{Lsn, PageId};
-use azekura_buffer::{BufferPool, ExclusiveGuard};
+use azekura_buffer::{BufferPool, ExclusiveGuard, FixError, StoreError};
+use azekura_wal::WorkerId;
 
-pub(crate) use map::{check_clear, check_set, clear, set};
-pub use map::{group_pages, is_used, map_of};
+pub(crate) use map::{check_clear, check_make, check_next, check_set, clear, make, set, set_next};
+pub use map::{group_pages, has_next, is_used, map_of};
 
 use crate::change::PageOp;
+use crate::env::Env;
 use crate::error::TreeError;
+use crate::record::Head;
 
 /// Where to look for free pages.
 #[derive(Debug)]
@@ -46,50 +50,71 @@ impl Found<'_> {
     }
 }
 
+/// Finds up to `want` free pages in one run (at least one) and latches their map; makes the next map, by a
+/// record of its own, if all others are full. The disk has room for the pages then: once the log has accepted
+/// a change of them, they can be written. Latch pages of trees before.
+pub(crate) fn find_pages(env: &Env, worker: WorkerId, want: u32) -> Result<Found<'_>, TreeError> {
+    let space = env.space();
+    let group = group_pages(space.page_size);
+    // Relaxed, here and below: a hint; the latched map decides.
+    let mut from = space.hint.load(Relaxed);
+    while from < space.max_pages {
+        let (map_id, bit) = map_of(PageId(from), space.page_size);
+        let map = env.pool().fix(map_id)?.exclusive();
+        if map.words().page_type() != Some(PageType::SpaceMap) {
+            return Err(TreeError::corrupt(map_id, "not a space map"));
+        }
+        let (next, end) = (map_id.0 + group, group.min(space.max_pages - map_id.0) as u32);
+        if let Some((bit, count)) = map::find_run(map.words(), bit, end, want) {
+            let first = map_id.0 + u64::from(bit);
+            env.pool().make_room(PageId(first + u64::from(count) - 1))?;
+            // Not if the run leaves a hole behind. The hint stays in a group that has a map.
+            if want == 1 || first == from {
+                space.advance(from, (first + u64::from(count)).min(next - 1));
+            }
+            return Ok(Found { map, first: PageId(first), count, bit });
+        }
+        if next < space.max_pages && !has_next(map.words()) {
+            make_next(env, worker, map, PageId(next))?;
+        }
+        space.advance(from, next);
+        from = next;
+    }
+    Err(TreeError::SpaceFull { pages: space.max_pages })
+}
+
+/// Makes the map of the group behind the one of `map`, the last so far.
+fn make_next(env: &Env, worker: WorkerId, map: ExclusiveGuard<'_>, next: PageId) -> Result<(), TreeError> {
+    env.pool().make_room(next)?;
+    let mut guards = [map, fix_unwritten(env.pool(), next)?];
+    let ops = [(0, PageOp::SpaceNext), (1, PageOp::SpaceMake { used: 0 })];
+    env.commit(worker, &Head::System, &mut guards, &ops).map(drop)
+}
+
+/// Fixes and latches a page for a new space map. Nothing can be there: what is there is in use, and a map
+/// that knew of it is damaged.
+pub(crate) fn fix_unwritten(pool: &BufferPool, page_id: PageId) -> Result<ExclusiveGuard<'_>, TreeError> {
+    match pool.fix(page_id) {
+        Err(FixError::Read(StoreError::Unwritten { .. })) => Ok(pool.fix_new(page_id)?),
+        Err(error) => Err(error.into()),
+        Ok(guard) => {
+            let guard = guard.exclusive();
+            if guard.words().page_type() == Some(PageType::Free) {
+                return Ok(guard);
+            }
+            Err(TreeError::corrupt(page_id, "in use, but no space map knows of it"))
+        }
+    }
+}
+
 impl Space {
     pub(crate) fn new(page_size: usize, max_pages: u64) -> Self {
         Self { page_size, max_pages, hint: AtomicU64::new(0), last_freed: AtomicU64::new(0) }
     }
 
-    /// Finds up to `want` free pages in one run (at least one) and latches their map. Latch pages of trees
-    /// before.
-    pub(crate) fn find<'p>(&self, pool: &'p BufferPool, want: u32) -> Result<Found<'p>, TreeError> {
-        let group = group_pages(self.page_size);
-        // Relaxed, here and below: a hint; the latched map decides.
-        let mut from = self.hint.load(Relaxed);
-        while from < self.max_pages {
-            let (map_id, bit) = map_of(PageId(from), self.page_size);
-            let map = pool.fix(map_id)?.exclusive();
-            let end = group.min(self.max_pages - map_id.0) as u32;
-            let page = map.words();
-            if !matches!(page.type_number(), 0 | 1) {
-                return Err(TreeError::corrupt(map_id, "not a space map"));
-            }
-            if let Some((bit, count)) = map::find_run(page, bit, end, want) {
-                self.advance(from, map_id.0 + u64::from(bit), u64::from(count), want);
-                return Ok(Found { map, first: PageId(map_id.0 + u64::from(bit)), count, bit });
-            }
-            drop(map);
-            self.advance(from, map_id.0 + group, 0, 1);
-            from = map_id.0 + group;
-        }
-        Err(TreeError::SpaceFull { pages: self.max_pages })
-    }
-
-    /// The same, and there is room on the disk for the pages: once the log has accepted what is done with
-    /// them, they can be written.
-    pub(crate) fn find_with_room<'p>(&self, pool: &'p BufferPool, want: u32) -> Result<Found<'p>, TreeError> {
-        let found = self.find(pool, want)?;
-        pool.make_room(PageId(found.first.0 + u64::from(found.count) - 1))?;
-        Ok(found)
-    }
-
-    /// Moves the hint from `from` behind the run, unless the run left a hole behind or a page was freed
-    /// meanwhile.
-    fn advance(&self, from: u64, first: u64, count: u64, want: u32) {
-        if want == 1 || first == from {
-            let _ = self.hint.compare_exchange(from, first + count, Relaxed, Relaxed);
-        }
+    /// Moves the hint from `from` to `to`, unless a page was freed meanwhile.
+    fn advance(&self, from: u64, to: u64) {
+        let _ = self.hint.compare_exchange(from, to, Relaxed, Relaxed);
     }
 
     /// Latches the map of the run `first ..` and gives the operation that frees it. Latch pages of trees

@@ -1,147 +1,321 @@
-//! Tidying up: merges of neighbours and shrinking of the root.
+//! Merges: nodes with few entries join a neighbor, so that a tree is as large as its records need.
 //!
-//! This is upkeep. A tree that was never tidied is larger than it could be and just as right, so failing to
-//! get a frame or log space for it is not the caller's failure: the next removal tries again.
+//! A node is *bare* if it is a leaf without records, or an inner node with one child. No bare node but the
+//! root stays in the tree. A neighbor is a node beside it below the same parent. In this order, with the
+//! right neighbor first:
+//!
+//! 1. A bare leaf is unlinked: a neighbor's fence moves over the leaf's range, and the neighbor keeps its
+//!    entries where they are.
+//! 2. A bare inner node joins a neighbor where both fit one page. Another underfull node does so only where a
+//!    quarter of the page stays free; otherwise the next insertion would split it again.
+//! 3. A bare node that fits neither neighbor gets a part of one's entries. (Fences that are further apart
+//!    share a shorter prefix, so the entries of a full neighbor may need more bytes than a page has.)
+//! 4. A bare node without a neighbor: its parent is bare too, and is joined or given children first. A root
+//!    with one child takes that child's entries.
+//!
+//! The parent is looked at next, for it may have become underfull.
+//!
+//! This is upkeep. A tree where it fails is larger than it could be and just as right, so a lack of frames or
+//! log space is not the caller's failure: the next removal tries again. So does the removal that finds a leaf
+//! left bare by a crash between the record of its last removal and the record of this change.
 
 use azekura_buffer::ExclusiveGuard;
 use azekura_wal::WorkerId;
 
 use super::is_underfull;
-use crate::change::PageOp;
+use super::split::{CHILD_BYTES, make_room_above};
+use crate::change::{self, PageOp};
 use crate::descent::{Descent, Pair, expect_level};
 use crate::env::Env;
 use crate::error::TreeError;
-use crate::node::{CorruptNode, Node, NodeSpec, Scratch, merged_fit};
+use crate::node::{Cell, CorruptNode, Node, NodeSpec, Scratch, entry_bytes, merged_fit, separator};
 use crate::record::Head;
 use crate::tree::Tree;
 
-/// Merges the leaf that covers `key` with a neighbour below the same parent, if it is underfull and both fit
-/// one page with room to spare; then likewise upwards; a root with one child takes its place.
+/// Most changes of one call: more than a tree has levels, since a bare node takes two at each.
+const MOST_STEPS: usize = 64;
+
+/// Merges the leaf that covers `key` with a neighbor if it is underfull, then likewise upwards.
 ///
 /// # Errors
 ///
 /// Only [`TreeError::Corrupt`] and [`TreeError::Apply`]; see the module's head for the others.
 pub(crate) fn tidy(env: &Env, tree: Tree, worker: WorkerId, key: &[u8]) -> Result<(), TreeError> {
-    let mut level = 0;
-    loop {
-        match tidy_level(env, tree, worker, key, level) {
+    let (mut level, mut is_lower_left) = (0, false);
+    for _ in 0..MOST_STEPS {
+        match (Tidying { env, tree, worker, key, level }).step() {
+            Ok(Next::Again) => {}
             Ok(Next::Above) => level += 1,
-            Ok(Next::Nothing) => return Ok(()),
+            Ok(Next::AboveFirst) => (level, is_lower_left) = (level + 1, true),
+            Ok(Next::Nothing) if is_lower_left => (level, is_lower_left) = (0, false),
             Err(error @ (TreeError::Corrupt { .. } | TreeError::Apply(_))) => return Err(error),
-            Err(_) => return Ok(()),
+            Ok(Next::Nothing) | Err(_) => return Ok(()),
         }
     }
+    Ok(())
 }
 
-/// Where tidying goes on.
+/// The place where tidying goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
+    /// At the same level: the node, or the root above it, is bare.
+    Again,
+    /// At the parent, which may be underfull now.
     Above,
+    /// At the parent, and then from the leaf on again: the node has no neighbor yet.
+    AboveFirst,
     Nothing,
 }
 
-fn tidy_level(env: &Env, tree: Tree, worker: WorkerId, key: &[u8], level: u8) -> Result<Next, TreeError> {
-    let mut descent = Descent::new(env, tree);
-    let Pair { parent, node } = descent.pair(key, level)?;
-    let Some(parent) = parent else { return Ok(Next::Nothing) };
-    let (view, above) = (Node::new(node.words()), Node::new(parent.words()));
-    if above.count() <= 1 {
-        if parent.page_id() != tree.root {
-            return Ok(Next::Above);
-        }
-        return shrink_root(env, worker, parent, node).map(|()| Next::Nothing);
-    }
-    if !is_underfull(view) {
-        return Ok(Next::Nothing);
-    }
-    let slot = above.slot_covering(key);
-    if above.child(slot) != node.page_id() {
-        return Err(TreeError::corrupt(parent.page_id(), "a child is not where its key leads"));
-    }
-    let neighbours = latch_neighbours(env, &parent, node, slot, level)?;
-    merge(env, worker, parent, neighbours)
+/// Tidying of one level on the way to a key.
+#[derive(Clone, Copy)]
+struct Tidying<'k> {
+    env: &'k Env,
+    tree: Tree,
+    worker: WorkerId,
+    key: &'k [u8],
+    level: u8,
 }
 
-/// Two children of one parent, and the parent's slot of the right one.
-struct Neighbours<'p> {
+/// A leaf without records, or an inner node with one child.
+fn is_bare(node: Node<'_>) -> bool {
+    node.count() <= usize::from(node.level() != Some(0))
+}
+
+/// Two children of one parent, and the parent's slot of the left one.
+struct Neighbors<'p> {
     left: ExclusiveGuard<'p>,
     right: ExclusiveGuard<'p>,
-    right_slot: usize,
-}
-
-/// Latches `node`, in the parent's slot `slot`, together with the neighbour right of it, or else left of it.
-fn latch_neighbours<'e>(
-    env: &'e Env,
-    parent: &ExclusiveGuard<'_>,
-    node: ExclusiveGuard<'e>,
     slot: usize,
-    level: u8,
-) -> Result<Neighbours<'e>, TreeError> {
-    let above = Node::new(parent.words());
-    let latch = |slot| -> Result<ExclusiveGuard<'e>, TreeError> {
-        let guard = env.pool().fix(above.child(slot))?.exclusive();
-        expect_level(guard.words(), guard.page_id(), level)?;
-        Ok(guard)
-    };
-    if slot + 1 < above.count() {
-        return Ok(Neighbours { left: node, right: latch(slot + 1)?, right_slot: slot + 1 });
+}
+
+/// A way to make one node of two neighbors of which one is underfull.
+enum Plan {
+    /// The left one is a bare leaf: the right one's lower fence moves down.
+    UnlinkLeft,
+    /// The right one is a bare leaf: the left one's upper fence moves up.
+    UnlinkRight,
+    /// All entries go to the left one.
+    Join,
+}
+
+impl<'k> Tidying<'k> {
+    fn step(self) -> Result<Next, TreeError> {
+        let mut descent = Descent::new(self.env, self.tree);
+        let Pair { parent, node } = descent.pair(self.key, self.level)?;
+        let Some(parent) = parent else { return Ok(Next::Nothing) };
+        let above = Node::new(parent.words());
+        if above.count() <= 1 {
+            let is_root = parent.page_id() == self.tree.root;
+            return if is_root { self.shrink_root(parent, node) } else { Ok(Next::AboveFirst) };
+        }
+        if !is_underfull(Node::new(node.words())) {
+            return Ok(Next::Nothing);
+        }
+        let at = above.slot_covering(self.key);
+        if above.child(at) != node.page_id() {
+            return Err(TreeError::corrupt(parent.page_id(), "a child is not where its key leads"));
+        }
+        // Latches go from left to right, so the node is let go first. Its parent stays latched: the node can
+        // be neither split nor merged meanwhile, though its entries may change.
+        drop(node);
+        let with_right = (at + 1 < above.count()).then_some(at);
+        let pairs = with_right.into_iter().chain(at.checked_sub(1));
+        for slot in pairs.clone() {
+            let pair = self.latch(&parent, slot)?;
+            if let Some(plan) = plan(&pair, slot == at) {
+                return self.merge(parent, pair, &plan);
+            }
+        }
+        for slot in pairs {
+            let pair = self.latch(&parent, slot)?;
+            let node = Node::new(if slot == at { &pair.left } else { &pair.right }.words());
+            if !is_bare(node) {
+                return Ok(Next::Nothing);
+            }
+            if let Some(halves) = halves(self.env.page_size(), &pair)? {
+                return self.rebalance(parent, pair, &halves);
+            }
+        }
+        Ok(Next::Nothing)
     }
-    // Latches go from left to right, so the node is let go first. Its parent stays latched: it cannot be
-    // split or merged meanwhile, though its records may change.
-    drop(node);
-    Ok(Neighbours { left: latch(slot - 1)?, right: latch(slot)?, right_slot: slot })
+
+    /// Latches the children in the parent's slots `slot` and `slot + 1`.
+    fn latch(self, parent: &ExclusiveGuard<'_>, slot: usize) -> Result<Neighbors<'k>, TreeError> {
+        let above = Node::new(parent.words());
+        let latch = |slot| -> Result<ExclusiveGuard<'k>, TreeError> {
+            let guard = self.env.pool().fix(above.child(slot))?.exclusive();
+            expect_level(guard.words(), guard.page_id(), self.level)?;
+            Ok(guard)
+        };
+        Ok(Neighbors { left: latch(slot)?, right: latch(slot + 1)?, slot })
+    }
+
+    /// Makes one node of two.
+    fn merge(self, parent: ExclusiveGuard<'_>, pair: Neighbors<'_>, plan: &Plan) -> Result<Next, TreeError> {
+        let Neighbors { left, right, slot } = pair;
+        let (left_node, right_node) = (Node::new(left.words()), Node::new(right.words()));
+        let (mut fence, mut image) = (Vec::new(), Vec::new());
+        // The guard that stays, the one that goes, and the change of the one that stays.
+        let (stays, goes, op) = match plan {
+            Plan::UnlinkLeft => {
+                left_node.lower_into(&mut fence);
+                (right, left, PageOp::LowerFence { lower: &fence })
+            }
+            Plan::UnlinkRight => {
+                right_node.upper_into(&mut fence);
+                let keep = left_node.count() as u16;
+                (left, right, PageOp::Truncate { keep, upper: &fence })
+            }
+            Plan::Join => {
+                let merged = joined(self.env.page_size(), left_node, right_node)
+                    .map_err(TreeError::on_page(left.page_id()))?;
+                let op = PageOp::image_of(merged.page(), &mut image);
+                (left, right, op)
+            }
+        };
+        let child = stays.page_id().0.to_le_bytes();
+        let mut ops = vec![(0, PageOp::Remove { slot: slot as u16 + 1 })];
+        if matches!(plan, Plan::UnlinkLeft) {
+            ops.push((0, PageOp::Replace { slot: slot as u16, cell: Cell::inline(&child) }));
+        }
+        let freed = goes.page_id();
+        let (map, clear) = self.env.space().freeing(self.env.pool(), freed, 1)?;
+        ops.extend([(1, op), (2, PageOp::Release), (3, clear)]);
+        let mut guards = [parent, stays, goes, map];
+        self.env.commit(self.worker, &Head::System, &mut guards, &ops)?;
+        self.env.space().freed(freed);
+        let (above, node) = (Node::new(guards[0].words()), Node::new(guards[1].words()));
+        let is_root_bare = is_bare(above) && guards[0].page_id() == self.tree.root;
+        Ok(if is_bare(node) || is_root_bare {
+            Next::Again
+        } else if is_underfull(above) || is_bare(above) {
+            Next::Above
+        } else {
+            Next::Nothing
+        })
+    }
+
+    /// Gives both nodes a part of their entries.
+    fn rebalance(
+        self,
+        parent: ExclusiveGuard<'_>,
+        pair: Neighbors<'_>,
+        halves: &Halves,
+    ) -> Result<Next, TreeError> {
+        let above = Node::new(parent.words());
+        let suffix = halves.separator.get(above.prefix_len()..).unwrap_or_default();
+        let bytes = entry_bytes(suffix.len(), CHILD_BYTES);
+        if bytes > above.free() {
+            drop((parent, pair));
+            make_room_above(self.env, self.tree, self.worker, (self.key, self.level + 1), bytes)?;
+            return Ok(Next::Again);
+        }
+        let Neighbors { left, right, slot } = pair;
+        let slot = slot as u16 + 1;
+        let child = right.page_id().0.to_le_bytes();
+        let [mut left_image, mut right_image] = [(); 2].map(|()| Vec::new());
+        let ops = [
+            (0, PageOp::Remove { slot }),
+            (0, PageOp::Insert { slot, suffix, cell: Cell::inline(&child) }),
+            (1, PageOp::image_of(halves.left.page(), &mut left_image)),
+            (2, PageOp::image_of(halves.right.page(), &mut right_image)),
+        ];
+        self.env.commit(self.worker, &Head::System, &mut [parent, left, right], &ops)?;
+        Ok(Next::Nothing)
+    }
+
+    /// Takes the root's only child into the root.
+    fn shrink_root(self, root: ExclusiveGuard<'_>, child: ExclusiveGuard<'_>) -> Result<Next, TreeError> {
+        let mut image = Vec::new();
+        let image = PageOp::image_of(child.words(), &mut image);
+        let freed = child.page_id();
+        let (map, clear) = self.env.space().freeing(self.env.pool(), freed, 1)?;
+        let mut guards = [root, child, map];
+        let ops = [(0, image), (1, PageOp::Release), (2, clear)];
+        self.env.commit(self.worker, &Head::System, &mut guards, &ops)?;
+        self.env.space().freed(freed);
+        // An inner node: it may have had one child only, as the root now does.
+        Ok(if self.level == 0 { Next::Nothing } else { Next::AboveFirst })
+    }
 }
 
-fn merge(
-    env: &Env,
-    worker: WorkerId,
-    parent: ExclusiveGuard<'_>,
-    neighbours: Neighbours<'_>,
-) -> Result<Next, TreeError> {
-    let Neighbours { left, right, right_slot } = neighbours;
-    let (left_node, right_node) = (Node::new(left.words()), Node::new(right.words()));
-    let fit = merged_fit(left_node, right_node);
-    // Room to spare: or the next insertion splits again.
-    let Some(_) = fit.filter(|&(used, capacity)| used * 4 <= capacity * 3) else { return Ok(Next::Nothing) };
-    let merged =
-        merged(env.page_size(), left_node, right_node).map_err(TreeError::on_page(left.page_id()))?;
-    let mut image = Vec::new();
-    let image = PageOp::image_of(merged.page(), &mut image);
-
-    let freed = right.page_id();
-    let (map, clear) = env.space().freeing(env.pool(), freed, 1)?;
-    let mut guards = [parent, left, right, map];
-    let ops = [(0, PageOp::Remove { slot: right_slot as u16 }), (1, image), (2, PageOp::Release), (3, clear)];
-    env.commit(worker, &Head::System, &mut guards, &ops)?;
-    env.space().freed(freed);
-    let above = Node::new(guards[0].words());
-    Ok(if is_underfull(above) || above.count() <= 1 { Next::Above } else { Next::Nothing })
+/// The plan to make one node of the two, if there is one; the left one is underfull, or the right one.
+fn plan(pair: &Neighbors<'_>, is_left: bool) -> Option<Plan> {
+    let (left, right) = (Node::new(pair.left.words()), Node::new(pair.right.words()));
+    let node = if is_left { left } else { right };
+    if node.level() == Some(0) && node.count() == 0 {
+        let mut fence = Vec::new();
+        let (guard, plan) =
+            if is_left { (&pair.right, Plan::UnlinkLeft) } else { (&pair.left, Plan::UnlinkRight) };
+        let op = if is_left {
+            left.lower_into(&mut fence);
+            PageOp::LowerFence { lower: &fence }
+        } else {
+            right.upper_into(&mut fence);
+            PageOp::Truncate { keep: left.count() as u16, upper: &fence }
+        };
+        return change::check(&op, guard.words(), guard.page_id()).is_ok().then_some(plan);
+    }
+    let (used, capacity) = merged_fit(left, right)?;
+    let fits = if is_bare(node) { used <= capacity } else { used * 4 <= capacity * 3 };
+    (fits && is_underfull(node)).then_some(Plan::Join)
 }
 
-fn merged(page_size: usize, left: Node<'_>, right: Node<'_>) -> Result<Scratch, CorruptNode> {
+fn joined(page_size: usize, left: Node<'_>, right: Node<'_>) -> Result<Scratch, CorruptNode> {
     let (mut lower, mut upper) = (Vec::new(), Vec::new());
     left.lower_into(&mut lower);
     right.upper_into(&mut upper);
-    let spec = NodeSpec { level: left.level().unwrap_or(0), tree: left.tree(), lower: &lower, upper: &upper };
+    part(page_size, left, right, 0..left.count() + right.count(), (&lower, &upper))
+}
+
+/// A node with the entries `range` of those of `left` and `right`, one row, between two fences.
+fn part(
+    page_size: usize,
+    left: Node<'_>,
+    right: Node<'_>,
+    range: std::ops::Range<usize>,
+    (lower, upper): (&[u8], &[u8]),
+) -> Result<Scratch, CorruptNode> {
+    let spec = NodeSpec { level: left.level().unwrap_or(0), tree: left.tree(), lower, upper };
+    let border = left.count();
     let mut scratch = Scratch::new(page_size);
     scratch.format(spec)?;
-    scratch.push_slots(left, 0..left.count())?;
-    scratch.push_slots(right, 0..right.count())?;
+    scratch.push_slots(left, range.start.min(border)..range.end.min(border))?;
+    scratch.push_slots(right, range.start.max(border) - border..range.end.max(border) - border)?;
     Ok(scratch)
 }
 
-/// Takes the root's only child into the root.
-fn shrink_root(
-    env: &Env,
-    worker: WorkerId,
-    root: ExclusiveGuard<'_>,
-    child: ExclusiveGuard<'_>,
-) -> Result<(), TreeError> {
-    let mut image = Vec::new();
-    let image = PageOp::image_of(child.words(), &mut image);
-    let freed = child.page_id();
-    let (map, clear) = env.space().freeing(env.pool(), freed, 1)?;
-    let mut guards = [root, child, map];
-    env.commit(worker, &Head::System, &mut guards, &[(0, image), (1, PageOp::Release), (2, clear)])?;
-    env.space().freed(freed);
-    Ok(())
+/// Two neighbors as they are after a rebalance.
+struct Halves {
+    left: Scratch,
+    right: Scratch,
+    separator: Vec<u8>,
+}
+
+/// Divides the entries of two neighbors, of which one is bare, so that neither is: evenly if both halves fit
+/// their pages, else with fewer entries for the bare one.
+fn halves(page_size: usize, pair: &Neighbors<'_>) -> Result<Option<Halves>, TreeError> {
+    let (left, right) = (Node::new(pair.left.words()), Node::new(pair.right.words()));
+    let (border, all) = (left.count(), left.count() + right.count());
+    let key = |i| if i < border { left.key(i) } else { right.key(i - border) };
+    let (mut lower, mut upper) = (Vec::new(), Vec::new());
+    left.lower_into(&mut lower);
+    right.upper_into(&mut upper);
+    let mut moved = all / 2;
+    while moved > 0 {
+        let at = if is_bare(left) { border + moved } else { border.saturating_sub(moved) };
+        if (1..all).contains(&at) {
+            let first = key(at);
+            let is_leaf = left.level() == Some(0);
+            let fence = if is_leaf { separator(&key(at - 1), &first).to_vec() } else { first };
+            let left_half = part(page_size, left, right, 0..at, (&lower, &fence));
+            let right_half = part(page_size, left, right, at..all, (&fence, &upper));
+            if let (Ok(left), Ok(right)) = (left_half, right_half) {
+                return Ok(Some(Halves { left, right, separator: fence }));
+            }
+        }
+        moved /= 2;
+    }
+    Ok(None)
 }

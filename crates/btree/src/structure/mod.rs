@@ -9,13 +9,15 @@
 //! |---|---|
 //! | split | node (truncated), new right sibling, parent (one more slot), space map |
 //! | root growth | root (one slot), new child with what the root had, space map |
+//! | unlinking | neighbor (one fence moved), bare leaf (released), parent (one slot less), space map |
 //! | merge | left node (with everything), right node (released), parent (one slot less), space map |
+//! | rebalance | both nodes (a part of the entries each), parent (another separator) |
 //! | root shrinking | root (with what its only child had), child (released), space map |
 //!
 //! A node whose parent lacks room for one more separator has its parent split first, by a change of its own.
 //!
 //! A leaf is split when it lacks room, or when writers of different records fight for its latch
-//! ([`crate::heat`]).
+//! ([`crate::heat`]). When nodes are merged is said in `merge`.
 
 mod merge;
 mod split;
@@ -39,7 +41,17 @@ pub(crate) fn fits(node: Node<'_>, key: &[u8], value_len: usize) -> bool {
     }
 }
 
-/// Whether a node has so little in it that a merge is worth trying: less than a quarter.
-pub(crate) fn is_underfull(node: Node<'_>) -> bool {
-    node.used() * 4 < node.capacity()
+/// Returns whether a removal that left `leaf` so calls [`tidy`]: at two of the counts between one power of
+/// two and the next, and at 0. Not after each removal, because the neighbors of an underfull leaf may be too
+/// full for a merge, and looking costs the parent's latch.
+pub(crate) fn is_tidy_due(leaf: Node<'_>) -> bool {
+    let count = leaf.count();
+    let below_second_bit = count.checked_ilog2().map_or(0, |bits| (1 << bits.saturating_sub(1)) - 1);
+    is_underfull(leaf) && count & below_second_bit == 0
+}
+
+/// Returns whether a node has so little in it that a merge is worth trying: less than 3/8, so that two such
+/// neighbors fit one page with a quarter of it to spare.
+fn is_underfull(node: Node<'_>) -> bool {
+    node.used() * 8 < node.capacity() * 3
 }

@@ -13,10 +13,11 @@ use crate::node::{
     Cell, CorruptNode, Node, NodeSpec, Position, Scratch, SplitPoint, choose_split, entry_bytes,
 };
 use crate::record::Head;
+use crate::space::find_pages;
 use crate::tree::Tree;
 
 /// Bytes of a child's page id in an inner node.
-const CHILD_BYTES: usize = 8;
+pub(super) const CHILD_BYTES: usize = 8;
 
 /// Splits the leaf that covers `key`, unless it has room by now for a value of `value_len` bytes under that
 /// key.
@@ -46,6 +47,18 @@ pub(crate) fn part_writers(env: &Env, tree: Tree, worker: WorkerId, key: &[u8]) 
         Err(error @ (TreeError::Corrupt { .. } | TreeError::Apply(_))) => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Splits the inner node of `level` on the way to `key`, unless it has room by now for a separator's entry of
+/// so many bytes. The caller starts over.
+pub(super) fn make_room_above(
+    env: &Env,
+    tree: Tree,
+    worker: WorkerId,
+    (key, level): (&[u8], u8),
+    separator_bytes: usize,
+) -> Result<(), TreeError> {
+    split_at(env, tree, worker, Wanted { key, level, what: What::Separator(separator_bytes) })
 }
 
 /// Why the node on the way to `key` shall be split.
@@ -126,7 +139,7 @@ fn split(
     let mut image = Vec::new();
     let image = PageOp::image_of(right.page(), &mut image);
 
-    let found = env.space().find_with_room(env.pool(), 1)?;
+    let found = find_pages(env, worker, 1)?;
     let take = found.op();
     let new = env.pool().fix_new(found.first)?;
     let child = new.page_id().0.to_le_bytes();
@@ -179,7 +192,7 @@ fn grow_root(env: &Env, worker: WorkerId, root: ExclusiveGuard<'_>) -> Result<()
     let mut child_image = Vec::new();
     let child_image = PageOp::image_of(root.words(), &mut child_image);
 
-    let found = env.space().find_with_room(env.pool(), 1)?;
+    let found = find_pages(env, worker, 1)?;
     let take = found.op();
     let new = env.pool().fix_new(found.first)?;
     let top = root_above(env.page_size(), view.tree(), level + 1, &new)

@@ -94,7 +94,7 @@ fn read_everything(node: Node<'_>, key: &[u8]) {
 }
 
 /// One of each kind, with numbers and bytes from the input.
-fn operations<'a>(data: &'a [u8], key: &'a [u8]) -> [PageOp<'a>; 11] {
+fn operations<'a>(data: &'a [u8], key: &'a [u8]) -> [PageOp<'a>; 12] {
     let number = |i: usize| data.get(data.len().saturating_sub(2 * i + 2)..).and_then(<[u8]>::first_chunk);
     let number = |i: usize| number(i).map_or(0, |&bytes: &[u8; 2]| u16::from_le_bytes(bytes));
     let (slot, wild) = (number(0) % 70, number(1));
@@ -110,6 +110,7 @@ fn operations<'a>(data: &'a [u8], key: &'a [u8]) -> [PageOp<'a>; 11] {
         PageOp::Flip { slot, at: wild % 16, diff: &short[..short.len().min(4)] },
         PageOp::Truncate { keep: slot, upper: b"prefix/b040" },
         PageOp::Truncate { keep: wild, upper: short },
+        PageOp::LowerFence { lower: short },
         PageOp::SpaceSet { first: wild.into(), count: slot.into() },
         PageOp::SpaceClear { first: wild.into(), count: slot.into() },
         PageOp::Image { kind: [wild as u8, 0, 1, 0], front: short, back: short },

@@ -40,6 +40,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         (PageId(9), PageOp::Replace { slot: 0, cell }),
         (PageId(9), PageOp::Flip { slot: 0, at: 2, diff: b"\x01\x02" }),
         (PageId(9), PageOp::Truncate { keep: 2, upper: b"k" }),
+        (PageId(9), PageOp::LowerFence { lower: b"a" }),
         (PageId(9), PageOp::Remove { slot: 0 }),
         (PageId(8), PageOp::Image { kind: [3, 0, 0, 0], front: &[0; 24], back: key }),
         (PageId(7), PageOp::Release),

@@ -57,7 +57,7 @@ use crate::error::PoolError;
 use crate::frame::{Evicted, Frame, FrameId, MAX_FRAMES, MAX_PAGE_ID, NO_BUFFER};
 use crate::free_frames::FreeFrames;
 use crate::page_table::{Inserted, PageTable};
-use crate::policy::{Policy, Replacement, Sweep};
+use crate::policy::{Policy, Replacement, Search, Sweep};
 use crate::pool::nap;
 use crate::stall::sync_point;
 
@@ -327,7 +327,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
             if let Some(owner) = self.free.pop(&self.frames) {
                 return Some((owner, None));
             }
-            match self.policy.sweep(&self.frames, &mut 0) {
+            match self.policy.sweep(&self.frames, &mut Search::full()) {
                 Sweep::Victim { frame, swap } => {
                     own_rmw();
                     self.evictions.add(1);
@@ -337,7 +337,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
                     }
                 }
                 // Nothing is ever dirty here.
-                Sweep::Dirty(_) | Sweep::Nothing { .. } => {
+                Sweep::Dirty(_) | Sweep::Nothing { .. } | Sweep::BoundReached => {
                     tries += 1;
                     if tries >= TRIES && self.when_all_pinned == WhenAllPinned::Refuse {
                         return None;

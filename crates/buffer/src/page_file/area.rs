@@ -10,6 +10,7 @@
 //! | 12..16 | page size |
 //! | 16..20 | number of slots |
 //! | 20..24 | pages that fit a slot, *n* |
+//! | 24..32 | database id |
 //!
 //! Slot *s* begins at 4096 + *s* × (4096 + *n* × page size): a slot head of 4096 bytes, then the pages, in
 //! the order in which the head lists them.
@@ -20,11 +21,12 @@
 //! | 8..12 | CRC over bytes 12..4096 |
 //! | 12..16 | number of pages, at most *n* |
 //! | 16..24 | sequence number of the batch |
+//! | 24..32 | database id |
 //! | 32 + 16·*i* .. | page id (8 bytes), checksum of page *i* (4), zero (4) |
 //!
-//! A slot whose head does not fit its CRC holds nothing. A page in it counts if it is intact and has the id
-//! *and the checksum* that the head lists: a write that was cut off can leave the new head before pages of
-//! the batch before.
+//! A slot with a head that does not fit its CRC, or of another store, holds nothing. A page in a slot counts
+//! if it is intact and has the id *and the checksum* that the head lists: a write that was cut off can leave
+//! the new head before pages of the batch before.
 
 use azekura_base::page::MIN_PAGE_SIZE;
 use azekura_base::{PageBuf, PageId, checksum};
@@ -52,10 +54,10 @@ pub struct AreaShape {
 }
 
 impl AreaShape {
-    /// Eight slots of about 1 MiB.
+    /// Eight slots of about 1 MiB: each write of the area waits for the device, and so serves many pages.
     #[must_use]
     pub fn for_page_size(page_size: usize) -> Self {
-        Self { slots: 8, pages_per_slot: ((1 << 20) / page_size.max(1)).clamp(16, 64) as u32 }
+        Self { slots: 8, pages_per_slot: ((1 << 20) / page_size.max(1)).clamp(16, 128) as u32 }
     }
 
     /// Whether slot heads can list that many pages, and somebody could mean that many slots.
@@ -80,9 +82,10 @@ impl AreaShape {
 pub(super) struct Area {
     pub(super) shape: AreaShape,
     pub(super) page_size: usize,
+    pub(super) database_id: u64,
 }
 
-/// Why the head of an area is not one: the property, what it is, what it has to be.
+/// Why the head of a file is not one: the property, what it is, what it has to be.
 pub(super) type Misfit = (&'static str, u64, u64);
 
 impl Area {
@@ -104,6 +107,7 @@ impl Area {
         head[12..16].copy_from_slice(&(self.page_size as u32).to_le_bytes());
         head[16..20].copy_from_slice(&self.shape.slots.to_le_bytes());
         head[20..24].copy_from_slice(&self.shape.pages_per_slot.to_le_bytes());
+        head[24..32].copy_from_slice(&self.database_id.to_le_bytes());
         seal_head(&mut head, AREA_MAGIC);
         head
     }
@@ -124,7 +128,7 @@ impl Area {
                 ("number of slots", shape.slots.into(), nearest.slots.into())
             });
         }
-        Ok(Self { shape, page_size })
+        Ok(Self { shape, page_size, database_id: u64_at(head, 24) })
     }
 
     /// Where page `index` of a slot begins, in the slot.
@@ -144,11 +148,12 @@ pub(super) struct SlotHead {
 
 impl SlotHead {
     /// Writes the head into the first bytes of a slot.
-    pub(super) fn write_to(&self, slot: &mut [u8]) {
+    pub(super) fn write_to(&self, slot: &mut [u8], database_id: u64) {
         let head = &mut slot[..HEAD_BYTES];
         head.fill(0);
         head[12..16].copy_from_slice(&(self.pages.len() as u32).to_le_bytes());
         head[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        head[24..32].copy_from_slice(&database_id.to_le_bytes());
         for (i, (id, checksum)) in self.pages.iter().enumerate() {
             let at = ENTRIES_AT + i * ENTRY_BYTES;
             head[at..at + 8].copy_from_slice(&id.0.to_le_bytes());
@@ -161,7 +166,8 @@ impl SlotHead {
     pub(super) fn parse(head: &[u8], area: Area) -> Option<Self> {
         check_head(head, SLOT_MAGIC).ok()?;
         let (count, sequence) = (u32_at(head, 12), u64_at(head, 16));
-        if count > area.shape.pages_per_slot || sequence > MAX_SEQUENCE {
+        let is_ours = u64_at(head, 24) == area.database_id;
+        if !is_ours || count > area.shape.pages_per_slot || sequence > MAX_SEQUENCE {
             return None;
         }
         let entries = (0..count as usize).map(|i| ENTRIES_AT + i * ENTRY_BYTES);
@@ -170,25 +176,25 @@ impl SlotHead {
     }
 }
 
-fn seal_head(head: &mut [u8], magic: [u8; 8]) {
+pub(super) fn seal_head(head: &mut [u8], magic: [u8; 8]) {
     head[..8].copy_from_slice(&magic);
     let crc = checksum::crc32c(&head[12..HEAD_BYTES]);
     head[8..12].copy_from_slice(&crc.to_le_bytes());
 }
 
-fn check_head(head: &[u8], magic: [u8; 8]) -> Result<(), Misfit> {
+pub(super) fn check_head(head: &[u8], magic: [u8; 8]) -> Result<(), Misfit> {
     if head[..8] != magic {
-        return Err(("mark of a double-write area", u64_at(head, 0), u64::from_le_bytes(magic)));
+        return Err(("mark of the file's kind", u64_at(head, 0), u64::from_le_bytes(magic)));
     }
     let (found, expected) = (u32_at(head, 8), checksum::crc32c(&head[12..HEAD_BYTES]));
     if found == expected { Ok(()) } else { Err(("checksum of the head", found.into(), expected.into())) }
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
@@ -196,7 +202,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    const AREA: Area = Area { shape: AreaShape { slots: 3, pages_per_slot: 254 }, page_size: 8192 };
+    const AREA: Area =
+        Area { shape: AreaShape { slots: 3, pages_per_slot: 254 }, page_size: 8192, database_id: 5 };
 
     #[test]
     fn a_head_says_what_it_was_told() {
@@ -219,10 +226,11 @@ mod tests {
         let pages = (0..254).map(|i| (PageId(u64::MAX - i), i as u32)).collect();
         let head = SlotHead { sequence: 77, pages };
         let mut slot = PageBuf::zeroed(HEAD_BYTES);
-        head.write_to(&mut slot);
+        head.write_to(&mut slot, 5);
         assert_eq!(SlotHead::parse(&slot, AREA), Some(head));
         let smaller = Area { shape: AreaShape { slots: 3, pages_per_slot: 253 }, ..AREA };
         assert_eq!(SlotHead::parse(&slot, smaller), None, "more pages than the slot has");
+        assert_eq!(SlotHead::parse(&slot, Area { database_id: 6, ..AREA }), None, "of another store");
         for byte in 0..HEAD_BYTES {
             slot[byte] ^= 1;
             assert_eq!(SlotHead::parse(&slot, AREA), None, "byte {byte}");
@@ -233,7 +241,7 @@ mod tests {
     #[test]
     fn slots_follow_each_other_aligned() {
         for page_size in [4096, 8192, 16384, 32768, 65536] {
-            let area = Area { shape: AreaShape::for_page_size(page_size), page_size };
+            let area = Area { shape: AreaShape::for_page_size(page_size), page_size, database_id: 0 };
             assert!(area.shape.is_possible());
             assert_eq!(area.slot_offset(0), 4096);
             assert_eq!(area.slot_offset(1) - area.slot_offset(0), area.slot_bytes() as u64);

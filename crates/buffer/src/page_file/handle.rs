@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use azekura_io::{File, Fs};
 
-use super::Place;
+use super::{PageAccess, Place};
 use crate::store::StoreError;
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl SlotHandle {
         if let Some(file) = self.own.get() {
             return Ok(file);
         }
-        let opened = Place::open(&*self.fs, &self.path, false).map_err(|error| match error {
+        let opened = Place::open(&*self.fs, &self.path, false, PageAccess::Direct).map_err(|error| match error {
             StoreError::Io { source, .. } => io::Error::new(source.kind(), source.to_string()),
             other => io::Error::other(other),
         })?;

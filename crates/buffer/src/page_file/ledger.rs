@@ -6,13 +6,18 @@
 //! | idle, its batch not covered | its copies may be needed | the sync that covers its batch |
 //! | owned | being written, or its pages are | its owner, when the pages are in their places |
 //!
-//! Batches are numbered when their pages are in their places (*finished*). A sync *covers* the batches that
+//! Batches are counted when their pages are in their places (*finished*). A sync *covers* the batches that
 //! were finished when it began. There is one sync at a time, for two reasons: those who come meanwhile share
 //! the next one, and the kernel reports a lost write to one of several callers only, so that a second one
 //! could believe what the first knows to be wrong.
 //!
+//! Besides, each batch has a *sequence number* from the moment when it begins, which goes to disk with its
+//! copies. [`Ledger::settle`] waits until all batches that have begun are finished: what a checkpoint's sync
+//! has covered is then all up to one sequence number.
+//!
 //! The mutex is held for a few instructions and never during I/O.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use azekura_base::PageBuf;
@@ -50,6 +55,8 @@ enum Slot {
 struct State {
     slots: Vec<Slot>,
     next_sequence: u64,
+    /// Sequence numbers of batches that have begun and are not finished.
+    begun: BTreeSet<u64>,
     /// Batches whose pages are in their places.
     finished: u64,
     /// Of these, how many a sync has covered.
@@ -75,6 +82,7 @@ impl Ledger {
         let state = State {
             slots,
             next_sequence: 1,
+            begun: BTreeSet::new(),
             finished: 1,
             covered: 0,
             syncing: false,
@@ -103,14 +111,48 @@ impl Ledger {
     /// Gives a slot back: the pages of its batch are in their places.
     pub(super) fn finish(&self, slot: OwnedSlot) {
         let mut state = self.state.lock();
+        state.begun.remove(&slot.sequence);
         state.finished += 1;
         state.slots[slot.index] = Slot::Idle { batch: state.finished, buffer: slot.buffer };
         self.changed.notify_all();
     }
 
-    /// Pages are in their places that no slot has copies of: a batch like any other for who syncs.
-    pub(super) fn finish_without_slot(&self) {
+    /// Begins a batch that no slot has copies of; gives its sequence number.
+    pub(super) fn begin_without_slot(&self) -> Result<u64, StoreError> {
+        let mut state = self.state.lock();
+        state.check()?;
+        Ok(state.begin())
+    }
+
+    /// Pages are in their places that no slot has copies of: a batch like any other for the sync. To be
+    /// called also if they could not be written.
+    pub(super) fn finish_without_slot(&self, sequence: u64) {
+        let mut state = self.state.lock();
+        state.begun.remove(&sequence);
+        state.finished += 1;
+        self.changed.notify_all();
+    }
+
+    /// Something was written in place that belongs to no batch: the next sync covers it.
+    pub(super) fn wrote(&self) {
         self.state.lock().finished += 1;
+    }
+
+    /// The largest sequence number of any batch that has begun.
+    pub(super) fn last_begun(&self) -> u64 {
+        self.state.lock().next_sequence - 1
+    }
+
+    /// Waits until every batch with a sequence number up to `last` is finished.
+    pub(super) fn settle(&self, last: u64) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        loop {
+            state.check()?;
+            if state.begun.first().is_none_or(|&sequence| sequence > last) {
+                return Ok(());
+            }
+            self.changed.wait(&mut state);
+        }
     }
 
     /// Remembers the first failure (DW-7), and gives the error back.
@@ -197,10 +239,16 @@ impl State {
         idle.min_by_key(|&(_, batch)| batch)
     }
 
-    fn own(&mut self, index: usize) -> OwnedSlot {
-        assert!(self.repaired, "DW-6: a slot is written before the repair");
+    fn begin(&mut self) -> u64 {
+        assert!(self.repaired, "DW-6: pages are written before the repair");
         let sequence = self.next_sequence;
         self.next_sequence += 1;
+        self.begun.insert(sequence);
+        sequence
+    }
+
+    fn own(&mut self, index: usize) -> OwnedSlot {
+        let sequence = self.begin();
         match std::mem::replace(&mut self.slots[index], Slot::Owned) {
             Slot::Idle { buffer, .. } => OwnedSlot { index, sequence, buffer },
             Slot::Owned => unreachable!("DW-1: an owned slot is taken"),
@@ -253,7 +301,7 @@ mod tests {
     #[test]
     fn a_batch_without_a_slot_is_covered_like_any_other() {
         let ledger = ready(1);
-        ledger.finish_without_slot();
+        ledger.finish_without_slot(ledger.begin_without_slot().unwrap());
         let mut syncs = 0;
         for _ in 0..2 {
             let sync = || {
@@ -263,6 +311,28 @@ mod tests {
             ledger.cover(ledger.finished(), sync).unwrap();
         }
         assert_eq!(syncs, 1);
+    }
+
+    #[test]
+    fn a_checkpoint_waits_for_the_batches_that_have_begun_and_for_no_later_one() {
+        let ledger = ready(3);
+        assert_eq!(ledger.last_begun(), 10);
+        ledger.settle(10).unwrap();
+        let (first, second) = (slot(&ledger), slot(&ledger));
+        let last = ledger.last_begun();
+        let later = slot(&ledger);
+        ledger.finish(second);
+        std::thread::scope(|scope| {
+            let settled = scope.spawn(|| ledger.settle(last));
+            // As below: enough turns to go wrong.
+            for _ in 0..10_000 {
+                std::thread::yield_now();
+            }
+            assert!(!settled.is_finished(), "the first batch is not in its places");
+            ledger.finish(first);
+            settled.join().unwrap().unwrap();
+        });
+        drop(later);
     }
 
     #[test]

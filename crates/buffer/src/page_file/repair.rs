@@ -1,21 +1,28 @@
 //! Repair: what happens after opening, before the first write.
 //!
-//! 1. Read every slot; of each page, find the newest copy that counts (DW-4, DW-5).
-//! 2. Read the page's place. Damaged: write the copy there. Intact: the image is older than the copy, and the
-//!    log brings it forward; or the copy's; or newer, and then a sync had covered it before its slot was used
-//!    again. Write the very same bytes once more: a failed sync of an earlier process may have lost them
-//!    behind the page cache.
+//! 1. Read every slot; of each page, find the newest copy that counts (DW-4, DW-5, DW-8). A slot that cannot
+//!    be read holds nothing (DW-9).
+//! 2. Read the page's place. Damaged, empty or unreadable: write the copy there. Intact: the image is older
+//!    than the copy, and the log brings it forward; or the copy's; or newer, and then a sync had covered it
+//!    before its slot was used again. Write the very same bytes once more: a failed sync of an earlier
+//!    process may have lost them behind the page cache.
 //! 3. Sync the page file. Only now may slots be written (DW-6).
+//! 4. Make the area anew if it is lost: the copies are not needed any more.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use azekura_base::page::image;
+use azekura_base::sync::atomic::Ordering::{Relaxed, Release};
 use azekura_base::{PageBuf, PageId};
 
-use super::PageFile;
-use super::area::SlotHead;
+use super::area::{HEAD_BYTES, SlotHead};
+use super::{PageFile, Place};
 use crate::store::{StoreError, stored_checksum};
+
+/// Sequence numbers left out after an opening that could not read all slots: more than any store uses between
+/// two checkpoints.
+const UNSEEN_SEQUENCES: u64 = 1 << 32;
 
 /// The newest copy of a page.
 #[derive(Debug)]
@@ -29,25 +36,28 @@ struct Copy {
 /// What the area holds.
 #[derive(Debug, Default)]
 struct Copies {
+    /// Of slots without a copy that counts: no bytes.
     slots: Vec<PageBuf>,
     newest: BTreeMap<PageId, Copy>,
     /// The largest sequence number, counting slots whose pages did not get to the disk.
     max_sequence: u64,
+    has_unreadable: bool,
 }
 
 impl PageFile {
-    /// Puts the newest copy of a page from the double-write area into each place whose bytes are torn, and
-    /// returns these pages, in order. Call it after opening, before reading: until then a torn page reads as
+    /// Puts the newest copy of a page from the double-write area into each place that is torn, empty or
+    /// unreadable, and returns these pages, in order. Only copies count that the last checkpoint did not make
+    /// needless (DW-8). Call it after opening, before reading: until then a torn page reads as
     /// [`StoreError::Corrupt`].
     ///
-    /// Reads the area, and the place of each page in it (with the usual area, some 512 pages at most), writes
-    /// up to as many, and syncs. The first call that succeeds does it; later ones return nothing. A damaged
-    /// page without a copy stays as it is.
+    /// Reads the heads of all slots, the slots of batches after the last checkpoint, and the place of each
+    /// page in them (with the usual area, some 512 pages at most), writes up to as many, and syncs. The first
+    /// call that succeeds does it; later ones return nothing. A damaged page without a copy stays as it is.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]. After a failed read, call again; after a failed write or sync, reopen. After a
-    /// crash in the middle, the next repair finds what this one found.
+    /// [`StoreError::Io`]: a write or sync failed; reopen. After a crash in the middle, the next repair finds
+    /// what this one found.
     pub fn repair(&self) -> Result<Vec<PageId>, StoreError> {
         if self.ledger.is_repaired() {
             return Ok(Vec::new());
@@ -57,7 +67,7 @@ impl PageFile {
             return Ok(Vec::new()); // by another thread
         }
         self.ledger.check()?;
-        let copies = self.read_copies()?;
+        let copies = self.read_copies();
         let mut repaired = Vec::new();
         for (&id, copy) in &copies.newest {
             let page = &copies.slots[copy.slot][copy.at..copy.at + self.page_size()];
@@ -66,46 +76,77 @@ impl PageFile {
             }
         }
         self.cover(self.ledger.finished())?;
-        self.ledger.set_repaired(copies.max_sequence);
+        if self.is_area_lost {
+            let _growing = self.growing.lock();
+            // Relaxed: changed under the lock only. Release: as in `grow_area`.
+            let made = self.area.make(&self.slots[0], self.area_len.load(Relaxed));
+            made.map_err(|error| self.unless_full(error))?;
+            self.area_len.fetch_max(HEAD_BYTES as u64, Release);
+        }
+        self.ledger.set_repaired(self.max_sequence(&copies));
         Ok(repaired)
     }
 
-    fn read_copies(&self) -> Result<Copies, StoreError> {
+    /// No batch of the store has had a larger number.
+    fn max_sequence(&self, copies: &Copies) -> u64 {
+        let seen = copies.max_sequence.max(self.covered).max(self.head.lock().settled);
+        if copies.has_unreadable { seen + UNSEEN_SEQUENCES } else { seen }
+    }
+
+    fn read_copies(&self) -> Copies {
         let mut copies = Copies::default();
         for (index, place) in self.slots.iter().enumerate() {
-            let mut slot = PageBuf::zeroed(self.area.slot_bytes());
-            place.read(self.area.slot_offset(index), &mut slot, None)?;
-            if let Some(head) = SlotHead::parse(&slot, self.area) {
-                copies.add(self, index, &head, &slot);
-            }
+            let slot = self.read_slot(index, place, &mut copies).unwrap_or_else(|_| {
+                copies.has_unreadable = true;
+                PageBuf::zeroed(0)
+            });
             copies.slots.push(slot);
         }
-        Ok(copies)
+        copies
+    }
+
+    /// Takes in what counts of one slot; gives its bytes.
+    fn read_slot(&self, index: usize, place: &Place, copies: &mut Copies) -> Result<PageBuf, StoreError> {
+        let offset = self.area.slot_offset(index);
+        let mut head = PageBuf::zeroed(HEAD_BYTES);
+        place.read(offset, &mut head, None)?;
+        let Some(head) = SlotHead::parse(&head, self.area) else { return Ok(PageBuf::zeroed(0)) };
+        copies.max_sequence = copies.max_sequence.max(head.sequence);
+        if head.sequence <= self.covered {
+            return Ok(PageBuf::zeroed(0)); // DW-8
+        }
+        let mut slot = PageBuf::zeroed(self.area.page_at(head.pages.len()));
+        place.read(offset, &mut slot, None)?;
+        copies.add(self, index, &head, &slot);
+        Ok(slot)
     }
 
     /// Step 2 of the module's head for one page; returns whether its place was damaged.
     fn repair_place(&self, id: PageId, copy: &[u8]) -> Result<bool, StoreError> {
         let mut place = PageBuf::zeroed(self.page_size());
-        self.read_unverified(id, &mut place)?;
-        let is_damaged = !image::is_intact(&place, id);
-        if is_damaged {
-            self.write_place(id, copy)?;
-        } else if !image::is_zero(&place) {
-            self.write_place(id, &place)?;
-        }
-        Ok(is_damaged)
+        let is_intact = self.read_unverified(id, &mut place).is_ok() && image::is_intact(&place, id);
+        self.write_place(id, if is_intact { &place } else { copy })?;
+        self.has_grown_to_hold(id);
+        Ok(!is_intact)
+    }
+
+    /// A crash may have taken back that the file grew: then the place was beyond its end.
+    fn has_grown_to_hold(&self, id: PageId) {
+        let _growing = self.growing.lock();
+        let end = self.offset(id).map_or(0, |offset| offset + self.page_size() as u64);
+        // Release: as in `grow`.
+        self.len.fetch_max(end, Release);
     }
 }
 
 impl Copies {
     /// Takes in what counts of one slot.
     fn add(&mut self, file: &PageFile, slot: usize, head: &SlotHead, bytes: &[u8]) {
-        self.max_sequence = self.max_sequence.max(head.sequence);
         for (index, &(id, checksum)) in head.pages.iter().enumerate() {
             let at = file.area.page_at(index);
             let page = &bytes[at..at + file.page_size()];
-            // DW-4. A page of zeroes is intact, but nobody writes one.
-            if stored_checksum(page) != checksum || image::id(page) != id || !image::is_intact(page, id) {
+            // DW-4.
+            if stored_checksum(page) != checksum || !image::is_intact(page, id) {
                 continue;
             }
             let copy = Copy { sequence: head.sequence, slot, at };

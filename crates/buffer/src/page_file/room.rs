@@ -75,8 +75,8 @@ impl PageFile {
         }
         self.ledger.check()?;
         // What of the head's unit is missing is written anew as zeroes: nothing is there.
-        let from = len.next_multiple_of(HEAD_BYTES as u64);
-        let target = end.max((2 * len).next_multiple_of(HEAD_BYTES as u64)).min(self.area.len());
+        let from = len.max(1).next_multiple_of(HEAD_BYTES as u64);
+        let target = end.max((2 * from).next_multiple_of(HEAD_BYTES as u64)).min(self.area.len());
         let place = &self.slots[0];
         if len <= HEAD_BYTES as u64 {
             // The head may just have been made, and be lost by a crash: the same bytes, durably.

@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use super::*;
 use azekura_io::{FailKind, FaultFs, IoKind, MemFs, OsFs};
 
@@ -13,7 +15,8 @@ fn page(id: u64, fill: u8) -> (PageId, PageBuf) {
 
 fn create(fs: &FaultFs, slots: u32, pages_per_slot: u32) -> PageFile {
     let fs: Arc<dyn Fs> = Arc::new(fs.clone());
-    PageFile::create_with(Arc::clone(&fs), DIR.as_ref(), SIZE, AreaShape { slots, pages_per_slot }).unwrap();
+    let shape = AreaShape { slots, pages_per_slot };
+    PageFile::create_with(Arc::clone(&fs), DIR.as_ref(), SIZE, 0, shape).unwrap();
     let file = PageFile::open(fs, DIR.as_ref(), SIZE).unwrap();
     assert_eq!(file.repair().unwrap(), []);
     file
@@ -23,24 +26,50 @@ fn reopen(fs: &FaultFs) -> PageFile {
     PageFile::open(Arc::new(fs.clone()), DIR.as_ref(), SIZE).unwrap()
 }
 
+fn open_as(fs: &FaultFs, covered: u64) -> Result<PageFile, StoreError> {
+    let identity = Identity { database_id: 0, covered };
+    PageFile::open_as(Arc::new(fs.clone()), DIR.as_ref(), SIZE, identity, PageAccess::default())
+}
+
+/// The place of a page in the file.
+const fn place(id: u64) -> u64 {
+    (id + 1) * SIZE as u64
+}
+
+fn damage(fs: &FaultFs, id: u64) {
+    fs.corrupt("db/pages".as_ref(), place(id) + 512, 512, 1).unwrap();
+}
+
+/// The last byte of a page; 0 if it was never written.
 fn fill_of(file: &PageFile, id: u64) -> Result<u8, StoreError> {
     let mut out = vec![0; SIZE + 8];
     let at = 8 - out.as_ptr().addr() % 8; // memory that no direct read takes
-    file.read_page(PageId(id), &mut out[at..at + SIZE]).map(|()| out[at + SIZE - 1])
+    match file.read_page(PageId(id), &mut out[at..at + SIZE]) {
+        Ok(()) => Ok(out[at + SIZE - 1]),
+        Err(StoreError::Unwritten { page, .. }) if page == PageId(id) => Ok(0),
+        Err(error) => Err(error),
+    }
 }
 
 #[test]
 fn pages_come_back_from_every_file_system() {
     let scratch = tempfile::tempdir().unwrap();
-    let direct = Arc::new(FaultFs::with_alignment(512));
-    let systems: [(Arc<dyn Fs>, &Path); 3] = [
-        (Arc::new(OsFs::new()), scratch.path()),
-        (Arc::new(MemFs::new()), DIR.as_ref()),
-        (direct, DIR.as_ref()),
+    let real = |name: &str| (Arc::new(OsFs::new()) as Arc<dyn Fs>, scratch.path().join(name));
+    let aligned = || (Arc::new(FaultFs::with_alignment(512)) as Arc<dyn Fs>, PathBuf::from(DIR));
+    let systems = [
+        (real("buffered"), PageAccess::Buffered),
+        (real("direct"), PageAccess::Direct),
+        ((Arc::new(MemFs::new()), DIR.into()), PageAccess::Direct),
+        (aligned(), PageAccess::Buffered),
+        (aligned(), PageAccess::Direct),
     ];
-    for (fs, dir) in systems {
+    for ((fs, dir), access) in systems {
+        let dir = &*dir;
         PageFile::create(Arc::clone(&fs), dir, SIZE).unwrap();
-        let file = PageFile::open(Arc::clone(&fs), dir, SIZE).unwrap();
+        let file = PageFile::open_with(Arc::clone(&fs), dir, SIZE, access).unwrap();
+        if access == PageAccess::Buffered {
+            assert!(!file.pages.file.is_direct());
+        }
         let mut batch: Vec<_> = (0..150).rev().map(|id| page(id * 3 % 151, id as u8 + 1)).collect();
         file.write_pages(&mut batch).unwrap();
         file.sync().unwrap();
@@ -51,7 +80,7 @@ fn pages_come_back_from_every_file_system() {
             "the batch keeps its order"
         );
         drop(file);
-        let file = PageFile::open(fs, dir, SIZE).unwrap();
+        let file = PageFile::open_with(fs, dir, SIZE, access).unwrap();
         assert_eq!(file.repair().unwrap(), []);
         for id in 0..150 {
             assert_eq!(fill_of(&file, id * 3 % 151).unwrap(), id as u8 + 1, "{fs:?}", fs = file.pages);
@@ -83,14 +112,14 @@ fn pages_come_into_words_as_they_come_into_bytes() {
             assert_eq!(fills(&words), [4, 5, 6, 7, 8, 9, 10, 11]);
             file.read_words(PageId(19), &words[5..6]).unwrap();
             assert_eq!(fills(&words), [4, 5, 6, 7, 8, 20, 10, 11]);
-            file.read_words(PageId(room - 1), &words[..2]).unwrap();
-            assert_eq!(fills(&words)[..3], [0, 0, 6], "beyond the end there are zeroes");
-            file.read_words(PageId(u64::MAX / SIZE as u64), &words[6..]).unwrap();
-            assert_eq!(fills(&words)[5..], [20, 0, 0]);
+            for (beyond, words) in [(room - 1, &words[..2]), (u64::MAX / SIZE as u64, &words[6..])] {
+                let unwritten = file.read_words(PageId(beyond), words).unwrap_err();
+                assert!(matches!(unwritten, StoreError::Unwritten { page, .. } if page.0 == beyond));
+            }
         }
         drop(file);
         let handle = fs.open(&dir.join(PageFile::NAME), OpenOptions::new()).unwrap();
-        handle.write_at(5 * SIZE as u64 + 100, b"damage").unwrap();
+        handle.write_at(place(5) + 100, b"damage").unwrap();
         let file = PageFile::open(fs, dir, SIZE).unwrap();
         let words: Vec<PageWords<'_>> = (0..3).map(|n| run(n * SIZE / 8)).collect();
         let damaged = file.read_words(PageId(4), &words);
@@ -135,9 +164,9 @@ fn w12_a_torn_page_is_repaired_from_its_newest_copy() {
     for fill in 1..=3 {
         file.write_pages(&mut [page(5, fill), page(6, fill)]).unwrap();
     }
-    fs.corrupt("db/pages".as_ref(), 5 * 4096 + 512, 512, 1).unwrap();
+    damage(&fs, 5);
     let file = reopen(&fs);
-    assert!(matches!(fill_of(&file, 5), Err(StoreError::Corrupt { page: PageId(5), offset: 20480, .. })));
+    assert!(matches!(fill_of(&file, 5), Err(StoreError::Corrupt { page: PageId(5), offset: 24576, .. })));
     assert_eq!(file.repair().unwrap(), [PageId(5)]);
     assert_eq!(file.repair().unwrap(), [], "once");
     assert_eq!(fill_of(&file, 5).unwrap(), 3);
@@ -148,7 +177,7 @@ fn w12_a_torn_page_is_repaired_from_its_newest_copy() {
 fn the_first_write_repairs_if_nobody_did() {
     let fs = FaultFs::new();
     create(&fs, 1, 4).write_pages(&mut [page(5, 9)]).unwrap();
-    fs.corrupt("db/pages".as_ref(), 5 * 4096, 512, 1).unwrap();
+    damage(&fs, 5);
     let file = reopen(&fs);
     file.write_pages(&mut [page(6, 1)]).unwrap(); // takes the only slot
     assert_eq!(fill_of(&file, 5).unwrap(), 9);
@@ -158,13 +187,13 @@ fn the_first_write_repairs_if_nobody_did() {
 fn a_damaged_copy_repairs_nothing() {
     let fs = FaultFs::new();
     create(&fs, 1, 4).write_pages(&mut [page(5, 9)]).unwrap();
-    fs.corrupt("db/pages".as_ref(), 5 * 4096, 512, 1).unwrap();
+    damage(&fs, 5);
     fs.corrupt("db/dw".as_ref(), 4096 + 4096 + 2000, 1, 1).unwrap();
     let file = reopen(&fs);
     assert_eq!(file.repair().unwrap(), []);
     let error = fill_of(&file, 5).unwrap_err();
     assert!(matches!(error, StoreError::Corrupt { page: PageId(5), .. }));
-    assert!(error.to_string().starts_with("page 5 at offset 20480 of db/pages is damaged"), "{error}");
+    assert!(error.to_string().starts_with("page 5 at offset 24576 of db/pages is damaged"), "{error}");
 }
 
 #[test]
@@ -179,23 +208,23 @@ fn dw4_an_old_copy_under_a_new_head_does_not_count() {
     // The head of the second batch, the page of the first.
     let dw = fs.open("db/dw".as_ref(), OpenOptions::new()).unwrap();
     dw.write_at(8192, &old[8192..12288]).unwrap();
-    fs.corrupt("db/pages".as_ref(), 5 * 4096, 512, 1).unwrap();
+    damage(&fs, 5);
     let file = reopen(&fs);
     assert_eq!(file.repair().unwrap(), []);
     assert!(fill_of(&file, 5).is_err());
 }
 
 #[test]
-fn a_file_of_another_page_size_is_refused() {
+fn a_file_of_another_page_size_or_with_a_damaged_head_is_refused() {
     let fs = FaultFs::new();
     drop(create(&fs, 1, 4));
     let shared: Arc<dyn Fs> = Arc::new(fs.clone());
     let wrong = PageFile::open(Arc::clone(&shared), DIR.as_ref(), 8192).unwrap_err();
-    assert_eq!(wrong.to_string(), "db/dw: page size is 4096, not 8192");
+    assert_eq!(wrong.to_string(), "db/pages: page size is 4096, not 8192");
     assert!(PageFile::create(Arc::clone(&shared), DIR.as_ref(), 8192).is_err());
     let none = PageFile::open(Arc::clone(&shared), DIR.as_ref(), 5000).unwrap_err();
     assert!(matches!(none, StoreError::Refused { what: "page size", found: 5000, .. }));
-    fs.corrupt("db/dw".as_ref(), 16, 1, 1).unwrap();
+    fs.corrupt("db/pages".as_ref(), 16, 1, 1).unwrap();
     let damaged = PageFile::open(Arc::clone(&shared), DIR.as_ref(), SIZE).unwrap_err();
     assert!(matches!(damaged, StoreError::Refused { what: "checksum of the head", .. }), "{damaged}");
     let missing = PageFile::open(shared, "nowhere".as_ref(), SIZE).unwrap_err();
@@ -209,10 +238,15 @@ fn a_cut_off_page_at_the_end_counts_as_zeroes_from_there() {
     file.write_pages(&mut [page(2, 7)]).unwrap();
     drop(file);
     let pages = fs.open("db/pages".as_ref(), OpenOptions::new()).unwrap();
-    pages.set_len(2 * 4096 + 1024).unwrap();
+    pages.set_len(place(2) + 1024).unwrap();
     let file = reopen(&fs);
     assert_eq!(file.page_count(), 3);
     assert_eq!(file.repair().unwrap(), [PageId(2)]);
+    drop(file);
+    let pages = fs.open("db/pages".as_ref(), OpenOptions::new()).unwrap();
+    pages.set_len(4096).unwrap();
+    let file = reopen(&fs);
+    assert_eq!(file.repair().unwrap(), [PageId(2)], "beyond the end");
     assert_eq!(fill_of(&file, 2).unwrap(), 7);
     file.write_pages(&mut [page(3, 8)]).unwrap();
     assert_eq!(fill_of(&file, 3).unwrap(), 8);
@@ -342,11 +376,7 @@ fn a_failed_read_is_tried_anew() {
     fs.fail_read_at(1);
     assert!(matches!(fill_of(&file, 1), Err(StoreError::Io { page: Some(PageId(1)), .. })));
     assert_eq!(fill_of(&file, 1).unwrap(), 1);
-    let again = reopen(&fs);
-    fs.fail_read_at(2);
-    assert!(again.repair().is_err());
-    assert_eq!(again.repair().unwrap(), []);
-    again.write_pages(&mut [page(1, 2)]).unwrap();
+    reopen(&fs).write_pages(&mut [page(1, 2)]).unwrap();
 }
 
 #[test]
@@ -362,14 +392,162 @@ fn pages_that_follow_each_other_are_read_by_one_access_and_verified_each() {
     let fills = |out: &[u8]| out.chunks(SIZE).map(|page| page[SIZE - 1]).collect::<Vec<u8>>();
     assert_eq!((fills(&out), fs.read_count() - before), (vec![3, 4, 5, 6, 7, 8], 1));
     let end = file.page_count();
-    file.read_pages(PageId(end - 1), SIZE, &mut out).unwrap();
-    assert_eq!(fills(&out)[1..], [0; 5], "beyond the end");
-    for beyond in [end + 5, u64::MAX / 4096, u64::MAX] {
-        out.fill(9);
-        file.read_pages(PageId(beyond), SIZE, &mut out).unwrap();
-        assert_eq!(fills(&out), [0; 6]);
+    for beyond in [end - 1, end + 5, u64::MAX / 4096, u64::MAX] {
+        let error = file.read_pages(PageId(beyond), SIZE, &mut out).unwrap_err();
+        assert!(matches!(error, StoreError::Unwritten { page, .. } if page.0 == beyond), "{error}");
     }
-    fs.corrupt("db/pages".as_ref(), 4 * 4096 + 512, 512, 1).unwrap();
+    damage(&fs, 4);
     let error = file.read_pages(PageId(2), SIZE, &mut out).unwrap_err();
-    assert!(matches!(error, StoreError::Corrupt { page: PageId(4), offset: 16384, .. }), "{error}");
+    assert!(matches!(error, StoreError::Corrupt { page: PageId(4), offset: 20480, .. }), "{error}");
+}
+
+#[test]
+fn dw8_a_copy_that_a_checkpoint_covered_repairs_nothing() {
+    let fs = FaultFs::new();
+    let file = create(&fs, 4, 4);
+    file.write_pages(&mut [page(5, 1)]).unwrap();
+    file.write_pages(&mut [page(5, 2), page(6, 2)]).unwrap();
+    let covered = file.sync_for_checkpoint().unwrap();
+    assert_eq!(covered, 2);
+    file.write_pages(&mut [page(6, 3)]).unwrap();
+    // A later sync that no checkpoint knows of makes no difference.
+    file.sync().unwrap();
+    damage(&fs, 5);
+    damage(&fs, 6);
+    let file = open_as(&fs, covered).unwrap();
+    assert_eq!(file.repair().unwrap(), [PageId(6)]);
+    assert_eq!(fill_of(&file, 6).unwrap(), 3);
+    let error = fill_of(&file, 5).unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { page: PageId(5), .. }), "{error}");
+    file.write_pages(&mut [page(6, 4)]).unwrap();
+    assert_eq!(file.sync_for_checkpoint().unwrap(), 4, "numbers go on (DW-5)");
+}
+
+#[test]
+fn dw9_a_page_that_cannot_be_read_is_repaired_and_an_unreadable_area_is_no_error() {
+    let written = |covered: bool| {
+        let fs = FaultFs::new();
+        let file = create(&fs, 2, 4);
+        file.write_pages(&mut [page(5, 7)]).unwrap();
+        let covered = if covered { file.sync_for_checkpoint().unwrap() } else { 0 };
+        drop(file);
+        (fs, covered)
+    };
+    // Reads of an opening: both heads, then the slots' heads and the slot, then the place.
+    let (fs, _) = written(false);
+    let file = reopen(&fs);
+    let reads = fs.read_count();
+    fs.fail_read_at(4);
+    assert_eq!(file.repair().unwrap(), [PageId(5)], "{} reads", fs.read_count() - reads);
+    assert_eq!(fill_of(&file, 5).unwrap(), 7);
+    for failing in 1..=3 {
+        let (fs, covered) = written(true);
+        fs.fail_read_at(failing + 1); // not the page file's head
+        let file = open_as(&fs, covered).unwrap();
+        assert_eq!(file.repair().unwrap(), []);
+        assert_eq!(fill_of(&file, 5).unwrap(), 7);
+        file.write_pages(&mut [page(5, 8)]).unwrap();
+        damage(&fs, 5);
+        let file = open_as(&fs, covered).unwrap();
+        assert_eq!(file.repair().unwrap(), [PageId(5)], "copies count again");
+        assert_eq!(fill_of(&file, 5).unwrap(), 8);
+    }
+}
+
+#[test]
+fn dw9_an_area_that_is_damaged_cut_off_missing_or_of_another_store_is_made_anew() {
+    let dw = Path::new("db/dw");
+    let changes: [fn(&FaultFs); 4] = [
+        |fs| fs.corrupt("db/dw".as_ref(), 0, 512, 1).unwrap(),
+        |fs| fs.open("db/dw".as_ref(), OpenOptions::new()).unwrap().set_len(5000).unwrap(),
+        |fs| fs.remove_file("db/dw".as_ref()).unwrap(),
+        |fs| {
+            let other = Arc::new(FaultFs::new());
+            PageFile::create_with(
+                Arc::clone(&other) as _,
+                DIR.as_ref(),
+                SIZE,
+                9,
+                AreaShape::for_page_size(SIZE),
+            )
+            .unwrap();
+            let identity = Identity { database_id: 9, covered: 0 };
+            let file = PageFile::open_as(
+                Arc::clone(&other) as _,
+                DIR.as_ref(),
+                SIZE,
+                identity,
+                PageAccess::default(),
+            )
+            .unwrap();
+            file.write_pages(&mut [page(5, 99)]).unwrap();
+            let bytes = other.contents("db/dw".as_ref()).unwrap();
+            fs.open("db/dw".as_ref(), OpenOptions::new()).unwrap().write_at(0, &bytes).unwrap();
+        },
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let fs = FaultFs::new();
+        let file = create(&fs, 8, 16);
+        file.write_pages(&mut [page(5, 7), page(6, 7)]).unwrap();
+        drop(file);
+        damage(&fs, 5);
+        change(&fs);
+        let file = reopen(&fs);
+        let repaired = file.repair().unwrap();
+        assert_ne!(fill_of(&file, 5).unwrap_or(7), 99, "change {number}: of another store");
+        assert_eq!(fill_of(&file, 6).unwrap(), 7, "change {number}");
+        // A damaged head hides no slot: the usual shape is tried.
+        assert!(repaired.is_empty() || number == 0, "change {number}: {repaired:?}");
+        file.write_pages(&mut [page(6, 8)]).unwrap();
+        assert!(fs.contents(dw).unwrap().len() > SIZE);
+        damage(&fs, 6);
+        let file = reopen(&fs);
+        file.repair().unwrap();
+        assert_eq!(fill_of(&file, 6).unwrap(), 8, "change {number}: copies count again");
+    }
+}
+
+#[test]
+fn a_page_of_zeroes_is_damage_and_is_repaired_from_a_copy_that_counts() {
+    for is_covered in [false, true] {
+        let fs = FaultFs::new();
+        let file = create(&fs, 2, 4);
+        file.write_pages(&mut [page(0, 7), page(1, 7)]).unwrap();
+        let covered = if is_covered { file.sync_for_checkpoint().unwrap() } else { 0 };
+        drop(file);
+        let pages = fs.open("db/pages".as_ref(), OpenOptions::new()).unwrap();
+        pages.write_at(place(0), &[0; SIZE]).unwrap();
+        let file = open_as(&fs, covered).unwrap();
+        file.repair().unwrap();
+        let mut out = PageBuf::zeroed(SIZE);
+        match file.read_page(PageId(0), &mut out) {
+            Ok(()) => assert!(!is_covered && out[SIZE - 1] == 7),
+            Err(error) => {
+                assert!(is_covered);
+                let told = "page 0 at offset 4096 of db/pages is damaged: it holds zeroes only";
+                assert!(error.to_string().starts_with(told), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_page_file_of_an_earlier_checkpoint_or_of_another_store_is_refused() {
+    let fs = FaultFs::new();
+    let file = create(&fs, 2, 4);
+    file.write_pages(&mut [page(1, 1)]).unwrap();
+    file.sync_for_checkpoint().unwrap();
+    let old = fs.contents("db/pages".as_ref()).unwrap();
+    // Pages without copies count as well.
+    file.write_fresh(&mut [page(2, 2)]).unwrap();
+    let covered = file.sync_for_checkpoint().unwrap();
+    drop(file);
+    drop(open_as(&fs, covered).unwrap());
+    fs.open("db/pages".as_ref(), OpenOptions::new()).unwrap().write_at(0, &old).unwrap();
+    let stale = open_as(&fs, covered).unwrap_err();
+    assert!(matches!(stale, StoreError::Stale { found: 1, expected: 2, .. }), "{stale}");
+    let identity = Identity { database_id: 3, covered: 0 };
+    let other =
+        PageFile::open_as(Arc::new(fs), DIR.as_ref(), SIZE, identity, PageAccess::default()).unwrap_err();
+    assert!(matches!(other, StoreError::Refused { what: "database id", .. }), "{other}");
 }

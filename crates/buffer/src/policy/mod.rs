@@ -29,6 +29,47 @@ pub enum Policy {
 /// Rounds after which a sweep gives up.
 const MAX_ROUNDS: usize = if cfg!(loom) { 2 } else { MAX_REF_COUNT as usize + 2 };
 
+/// The bound of one search for a victim, and its cost so far.
+#[derive(Debug)]
+pub(crate) struct Search {
+    /// Frames that may still be looked at.
+    left: usize,
+    /// Frames looked at.
+    pub(crate) looks: usize,
+    /// Cold dirty frames among them.
+    pub(crate) dirty_met: usize,
+}
+
+impl Search {
+    /// Looks at `most_looks` frames at most.
+    pub(crate) const fn bounded(most_looks: usize) -> Self {
+        Self { left: most_looks, looks: 0, dirty_met: 0 }
+    }
+
+    /// Gives up only after `MAX_ROUNDS` rounds.
+    pub(crate) const fn full() -> Self {
+        Self::bounded(usize::MAX)
+    }
+
+    /// Counts a look; `false` if the bound is reached.
+    fn look(&mut self) -> bool {
+        if self.left == 0 {
+            return false;
+        }
+        (self.left, self.looks) = (self.left - 1, self.looks + 1);
+        true
+    }
+
+    /// Half of the looks left, for one of two steps.
+    const fn half(&self) -> u64 {
+        self.left.div_ceil(2) as u64
+    }
+
+    const fn is_bounded(&self) -> bool {
+        self.left < usize::MAX / 2
+    }
+}
+
 /// What a sweep came to.
 #[derive(Debug)]
 pub(crate) enum Sweep {
@@ -46,6 +87,8 @@ pub(crate) enum Sweep {
         /// How many of them were pinned when last looked at.
         pinned: usize,
     },
+    /// The bound of the search was reached; the frames beyond it were not looked at.
+    BoundReached,
 }
 
 /// The state of a policy.
@@ -75,11 +118,11 @@ impl Replacement {
         }
     }
 
-    /// Looks for a victim. `dirty_met` counts cold dirty frames that were passed by.
-    pub(crate) fn sweep(&self, frames: &[Frame], dirty_met: &mut usize) -> Sweep {
+    /// Looks for a victim.
+    pub(crate) fn sweep(&self, frames: &[Frame], search: &mut Search) -> Sweep {
         match self {
-            Self::NbGclock(hand) => nb_gclock::sweep(frames, hand, dirty_met),
-            Self::TwoRings(rings) => rings.sweep(frames, dirty_met),
+            Self::NbGclock(hand) => nb_gclock::sweep(frames, hand, search),
+            Self::TwoRings(rings) => rings.sweep(frames, search),
         }
     }
 

@@ -11,21 +11,26 @@
 //!    other hands (G6).
 //!
 //! After `MAX_ROUNDS` rounds the sweep gives up (G6): counts are bounded by `MAX_REF_COUNT`, so by then every
-//! frame that was not pinned, dirty or in other hands has been met cold.
+//! frame that was not pinned, dirty or in other hands has been met cold. A bounded search ends at its bound,
+//! with the hand past what it looked at, so that searches together cool and clear the ring as one does.
 
 use crate::frame::{Frame, nth_frame};
 
 use super::clock_hand::ClockHand;
-use super::{MAX_ROUNDS, Sweep};
+use super::{MAX_ROUNDS, Search, Sweep};
 
-/// Looks for a victim. `dirty_met` counts cold dirty frames that were passed by.
-pub(crate) fn sweep(frames: &[Frame], hand: &ClockHand, dirty_met: &mut usize) -> Sweep {
+/// Looks for a victim.
+pub(crate) fn sweep(frames: &[Frame], hand: &ClockHand, search: &mut Search) -> Sweep {
     let capacity = frames.len();
     let start = (hand.position() % capacity as u64) as usize;
     let mut dirty = None;
     for round in 0..MAX_ROUNDS {
         let (mut pinned, mut has_cooled) = (0, false);
         for step in 0..capacity {
+            if !search.look() {
+                hand.advance((round * capacity + step) as u64);
+                return dirty.map_or(Sweep::BoundReached, Sweep::Dirty);
+            }
             let id = nth_frame((start + step) % capacity, capacity);
             let frame = &frames[id.0 as usize];
             if !frame.is_open() {
@@ -36,7 +41,7 @@ pub(crate) fn sweep(frames: &[Frame], hand: &ClockHand, dirty_met: &mut usize) -
             } else if !frame.cool() {
                 has_cooled = true;
             } else if frame.is_dirty() {
-                *dirty_met += 1;
+                search.dirty_met += 1;
                 dirty.get_or_insert(id);
             } else if frame.try_evict() {
                 hand.advance((round * capacity + step) as u64 + 1);

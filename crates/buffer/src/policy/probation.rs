@@ -73,6 +73,13 @@ impl Probation {
         };
         slot as usize
     }
+
+    /// Every slot once, in about the order in which they have their next turns from `turn` on.
+    pub(super) fn round(&self, turn: u64) -> Vec<usize> {
+        let mut is_listed = vec![false; self.slots];
+        let turns = (turn..).take(self.slots).map(|turn| self.slot(turn));
+        turns.chain(0..self.slots).filter(|&slot| !std::mem::replace(&mut is_listed[slot], true)).collect()
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -91,5 +98,9 @@ mod tests {
         let round: Vec<usize> = (0..200).map(|turn| probation.slot(turn)).collect();
         assert_eq!(round, (0..100).chain(0..100).collect::<Vec<_>>());
         assert_eq!(probation.slot(200 + 57), 1, "quick again");
+        let mut round = probation.round(1_000);
+        assert_eq!(round[..3], [probation.slot(1_000), probation.slot(1_001), probation.slot(1_002)]);
+        round.sort_unstable();
+        assert!(round.into_iter().eq(0..100), "each slot once");
     }
 }

@@ -18,7 +18,9 @@
 //!    bar is evicted, and swapped for the last dirty one, so that probation keeps moving.
 //! 6. No bar, no candidate, and nothing dirty? Turns come in batches, so those that one thread gets need not
 //!    lead to every slot. So each frame is looked at once, and the first that is clean and unpinned is
-//!    evicted, warm or not; its frame takes the new page where it is.
+//!    evicted, warm or not; its frame takes the new page where it is. Not in a bounded search, which gives
+//!    half of its looks to step 2 and the rest to the candidates: a main victim that is farther away is found
+//!    by a later search, because the hands stay where they are.
 //!
 //! **A hot set that jumps** (see `surge`). While more pages than usual are used in probation, the main ring
 //! and the sketch speak of yesterday: the sketch ages faster, warm pages of main lose half of their uses at a
@@ -59,7 +61,7 @@ use super::probation::Probation;
 use super::sketch::Sketch;
 use super::surge::Surge;
 use super::turns::{Batch, Turns};
-use super::{MAX_ROUNDS, Sweep};
+use super::{MAX_ROUNDS, Search, Sweep};
 
 /// Turns of the main hand are dealt out to threads in batches: a 64th of the ring at most.
 const MAIN_BATCH_SHARE: u64 = 64;
@@ -100,16 +102,15 @@ struct Bar {
     turn: Batch,
 }
 
-/// What a sweep met.
-#[derive(Default)]
-struct Met {
-    dirty: usize,
+/// A search, and what it met.
+struct Met<'s> {
+    search: &'s mut Search,
     first_dirty: Option<FrameId>,
 }
 
-impl Met {
+impl Met<'_> {
     fn dirty(&mut self, frame: FrameId) {
-        self.dirty += 1;
+        self.search.dirty_met += 1;
         self.first_dirty.get_or_insert(frame);
     }
 }
@@ -146,29 +147,32 @@ impl TwoRings {
     }
 
     /// Looks for a victim; see the steps above.
-    pub(crate) fn sweep(&self, frames: &[Frame], dirty_met: &mut usize) -> Sweep {
-        let mut met = Met::default();
+    pub(crate) fn sweep(&self, frames: &[Frame], search: &mut Search) -> Sweep {
+        let mut met = Met { search, first_dirty: None };
         let found = self.victim(frames, &mut met);
-        *dirty_met += met.dirty;
         match (found, met.first_dirty) {
             (Some((frame, swap)), _) => {
                 self.sketch.add(frames[frame.0 as usize].page_id()); // stays while we are in (FRAME-1)
                 Sweep::Victim { frame, swap }
             }
             (None, Some(dirty)) => Sweep::Dirty(dirty),
+            (None, None) if met.search.is_bounded() => Sweep::BoundReached,
             (None, None) => {
                 Sweep::Nothing { pinned: frames.iter().filter(|frame| frame.is_pinned()).count() }
             }
         }
     }
 
-    fn victim(&self, frames: &[Frame], met: &mut Met) -> Option<(FrameId, Option<Swap>)> {
+    fn victim(&self, frames: &[Frame], met: &mut Met<'_>) -> Option<(FrameId, Option<Swap>)> {
         let is_surging = self.surge.is_on(|| self.probation.hand().now());
         let mut bar = self.bar(frames, is_surging, met);
         let (mut last_dirty, mut has_aged) = (None, false);
         // With no bar, candidates that were used have to cool where they are.
         let candidates = if bar.is_some() { MAX_PASSED } else { self.probation.slots() * MAX_ROUNDS };
         for _ in 0..candidates {
+            if !met.search.look() {
+                break;
+            }
             let turn = self.probation.hand().next();
             let probation_slot = self.probation.slot(turn);
             let candidate = self.frame_at(probation_slot);
@@ -204,7 +208,8 @@ impl TwoRings {
             }
         }
         let Some(Bar { frame, turn, slot }) = bar else {
-            return if met.first_dirty.is_none() { anyone(frames).map(|frame| (frame, None)) } else { None };
+            let may_be_any = met.first_dirty.is_none() && !met.search.is_bounded();
+            return if may_be_any { anyone(frames).map(|frame| (frame, None)) } else { None };
         };
         frames[frame.0 as usize].try_evict().then(|| {
             self.main_hand.take(turn);
@@ -214,13 +219,15 @@ impl TwoRings {
     }
 
     /// Step 2: `None` if no frame of the main ring is clean and unpinned.
-    fn bar(&self, frames: &[Frame], is_surging: bool, met: &mut Met) -> Option<Bar> {
+    fn bar(&self, frames: &[Frame], is_surging: bool, met: &mut Met<'_>) -> Option<Bar> {
         if self.main() == 0 {
             return None;
         }
         let main = self.main() as u64;
         let (mut step, mut has_cooled) = (0, false);
-        let found = self.main_hand.find(main * MAX_ROUNDS as u64, |turn| {
+        let most = met.search.half().min(main * MAX_ROUNDS as u64);
+        let found = self.main_hand.find(most, |turn| {
+            met.search.look();
             if step > 0 && step % main == 0 && !std::mem::take(&mut has_cooled) {
                 return Break(None); // a whole round of pinned, dirty and closed frames
             }
@@ -277,7 +284,7 @@ impl TwoRings {
     pub(crate) fn ahead(&self, looks: usize) -> impl Iterator<Item = FrameId> {
         let (turn, hand) = (self.probation.hand().hand(), self.main_hand.hand());
         let first = self.probation.slots();
-        let candidates = (0..first as u64).map(move |step| self.probation.slot(turn.wrapping_add(step)));
+        let candidates = self.probation.round(turn).into_iter();
         let main = (0..self.main() as u64)
             .map(move |step| first + (hand.wrapping_add(step) % self.main() as u64) as usize);
         candidates.chain(main).take(looks).map(|slot| self.frame_at(slot))

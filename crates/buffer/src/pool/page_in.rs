@@ -144,7 +144,14 @@ impl BufferPool {
 
     pub(super) fn read_into(&self, page_id: PageId, buffer: u32) -> Result<(), FixError> {
         let words = [self.words_of(buffer)];
-        self.patience.reading(page_id, || self.store.read_words(page_id, &words)).map_err(FixError::Read)
+        self.patience.reading(page_id, || self.store.read_words(page_id, &words)).map_err(FixError::Read)?;
+        self.check_lsn(page_id, words[0])
+    }
+
+    /// Refuses a page of another time than the log.
+    pub(crate) fn check_lsn(&self, page_id: PageId, words: PageWords<'_>) -> Result<(), FixError> {
+        let lsn = words.lsn();
+        if self.log.is_possible(page_id, lsn) { Ok(()) } else { Err(FixError::Foreign { page_id, lsn }) }
     }
 
     pub(crate) fn take_spare_buffer(&self) -> Option<u32> {

@@ -10,8 +10,10 @@ use super::{BufferPool, nap};
 use crate::count::own_rmw;
 use crate::error::FixError;
 use crate::frame::{Evicted, FrameId};
-use crate::policy::Sweep;
+use crate::policy::two_rings::Swap;
+use crate::policy::{Search, Sweep};
 use crate::stall::sync_point;
+use crate::supply::MISS_LOOKS;
 
 static FREE_FRAME: Site = Site::new("free frame");
 
@@ -19,11 +21,25 @@ static FREE_FRAME: Site = Site::new("free frame");
 const MAX_VICTIM_TRIES: usize = if cfg!(loom) { 3 } else { 1000 };
 const MIN_VICTIM_TRIES: usize = if cfg!(loom) { 3 } else { 32 };
 const FRAMES_LOOKED_AT: usize = 4_000_000;
+/// Most free frames that the cleaner keeps ready: as many as a batch cleans.
+const MAX_RESERVE: usize = 128;
+/// Frames that one search of the cleaner looks at.
+const SUPPLY_LOOKS: usize = 256;
 
 /// A frame that its last page has left, and the buffer that it left behind, if it had one.
 pub(super) struct Vacant {
     pub(super) owner: Evicted,
     pub(super) buffer: Option<u32>,
+}
+
+/// The end of a wait for the cleaner.
+enum Waited {
+    /// A frame was free before the wait began.
+    Free(Vacant),
+    /// Frames were freed.
+    Notified,
+    /// The cleaner can free none, or is gone.
+    Stuck,
 }
 
 impl BufferPool {
@@ -67,47 +83,154 @@ impl BufferPool {
 
     /// A frame to fill: evicted, without mapping.
     pub(super) fn victim(&self, page_id: PageId) -> Result<Vacant, FixError> {
-        let mut pinned_seen = 0;
+        let mut looks = 0;
+        let found = self.find_vacant(page_id, &mut looks);
+        if looks > MISS_LOOKS {
+            self.counters.long_searches.add(1);
+        }
+        found
+    }
+
+    /// With a cleaner, a miss searches a bounded number of frames, then sleeps until the cleaner has freed
+    /// some. Without one, or if it is stuck, the miss searches all frames and writes a dirty page itself.
+    fn find_vacant(&self, page_id: PageId, looks: &mut usize) -> Result<Vacant, FixError> {
+        let (mut attempt, mut pinned_seen, mut is_stuck) = (0, 0, false);
         let mut backoff = Backoff::new();
-        for attempt in 0..self.victim_tries() {
-            if let Some(owner) = self.free_frames.pop(&self.frames) {
-                return Ok(Vacant { owner, buffer: None });
+        while attempt < self.victim_tries() {
+            if let Some(vacant) = self.free_frame() {
+                return Ok(vacant);
             }
-            let mut dirty_met = 0;
-            let swept = self.policy.sweep(&self.frames, &mut dirty_met);
-            if dirty_met > 0 {
+            let is_bounded = self.supply.has_cleaner() && !is_stuck;
+            // A miss that was woken, and found the free frames taken, has searched before.
+            let mut search =
+                if is_bounded { Search::bounded(MISS_LOOKS.saturating_sub(*looks)) } else { Search::full() };
+            let swept = self.policy.sweep(&self.frames, &mut search);
+            *looks += search.looks;
+            if search.dirty_met > 0 {
+                self.supply.want();
                 self.bell.ring();
             }
             let dirty = if let Sweep::Dirty(id) = swept { Some(&self.frames[id.0 as usize]) } else { None };
             let must_wait = match swept {
                 Sweep::Victim { frame, swap } => {
-                    own_rmw();
-                    self.counters.evictions.add(1);
-                    if let Some(vacant) = self.see_out(frame) {
-                        self.policy.evicted(swap, &vacant.owner);
+                    if let Some(vacant) = self.evict(frame, swap) {
                         return Ok(vacant);
                     }
                     false // a helper is still in: the frame is for that one to recycle
+                }
+                _ if is_bounded => {
+                    match self.wait_for_cleaner() {
+                        Waited::Free(vacant) => return Ok(vacant),
+                        Waited::Notified => {}
+                        Waited::Stuck => is_stuck = true,
+                    }
+                    continue;
                 }
                 Sweep::Dirty(id) => !self.write_back_victim(id)?,
                 Sweep::Nothing { pinned } => {
                     pinned_seen = pinned;
                     true
                 }
+                Sweep::BoundReached => true,
             };
+            (attempt, is_stuck) = (attempt + 1, false);
             if must_wait {
                 let worker = match dirty {
                     Some(frame) if frame.is_being_written() => frame.worker(),
                     // Only the cleaner can help; who has the others pinned is not known.
-                    _ if dirty_met > 0 => self.bell.cleaner(),
+                    _ if search.dirty_met > 0 => self.bell.cleaner(),
                     _ => ThreadTag::NONE,
                 };
-                let _waiting = (attempt > 0)
+                let _waiting = (attempt > 1)
                     .then(|| azekura_trace::wait_for(&FREE_FRAME, 0, WaitKind::FreeFrame, worker));
                 if backoff.is_exhausted() { nap() } else { backoff.pause() }
             }
         }
         Err(FixError::PoolExhausted { page_id, pinned: pinned_seen, frames: self.frames.len() })
+    }
+
+    /// A frame of the free list.
+    fn free_frame(&self) -> Option<Vacant> {
+        self.free_frames.pop(&self.frames).map(|owner| self.vacant(owner))
+    }
+
+    fn vacant(&self, owner: Evicted) -> Vacant {
+        let buffer = self.frames[owner.frame.0 as usize].take_buffer(&owner);
+        Vacant { owner, buffer }
+    }
+
+    /// Sees the page of a sweep's victim out.
+    fn evict(&self, frame: FrameId, swap: Option<Swap>) -> Option<Vacant> {
+        own_rmw();
+        self.counters.evictions.add(1);
+        let vacant = self.see_out(frame)?;
+        self.policy.evicted(swap, &vacant.owner);
+        Some(vacant)
+    }
+
+    /// Sleeps until the cleaner has freed frames, or cannot.
+    #[cold]
+    fn wait_for_cleaner(&self) -> Waited {
+        let registration = self.supply.register();
+        sync_point!("registered for a free frame");
+        if let Some(owner) = self.free_frames.pop_any(&self.frames) {
+            return Waited::Free(self.vacant(owner)); // SUPPLY-1
+        }
+        self.bell.call();
+        self.counters.waits_for_frames.add(1);
+        let _waiting = azekura_trace::wait_for(&FREE_FRAME, 0, WaitKind::FreeFrame, self.bell.cleaner());
+        azekura_base::blocking::announce();
+        if self.supply.wait(registration) { Waited::Notified } else { Waited::Stuck }
+    }
+
+    /// Free frames that the cleaner keeps ready while misses meet dirty pages: a 32nd of the pool at most.
+    fn reserve(&self) -> usize {
+        (self.frames.len() / 32).min(MAX_RESERVE)
+    }
+
+    /// Frees frames for misses if they need some, up to the reserve, and wakes the misses that wait. Returns
+    /// whether a frame was freed. Called by threads that have written pages.
+    pub(crate) fn supply_frames(&self) -> bool {
+        let supplied = self.supply.has_cleaner() && self.free_up_to_reserve(SUPPLY_LOOKS);
+        if supplied {
+            self.supply.notify();
+        }
+        supplied
+    }
+
+    /// As [`Self::supply_frames`], looking at all frames for the first one; a registered miss is woken in any
+    /// case.
+    pub(crate) fn supply_frames_or_give_up(&self) {
+        if self.supply.is_awaited() {
+            if self.free_up_to_reserve(usize::MAX) {
+                self.supply.notify()
+            } else {
+                self.supply.notify_stuck()
+            }
+        }
+    }
+
+    fn free_up_to_reserve(&self, most_looks: usize) -> bool {
+        let is_awaited = self.supply.is_awaited();
+        if !is_awaited && !self.supply.is_wanted() {
+            return false; // misses find clean victims, or there are none
+        }
+        let wanted = self.reserve().max(usize::from(is_awaited)).saturating_sub(self.free_frames.len());
+        let mut freed = 0;
+        while freed < wanted {
+            let mut search = Search::bounded(if freed == 0 { most_looks } else { SUPPLY_LOOKS });
+            let swept = self.policy.sweep(&self.frames, &mut search);
+            self.counters.cleaner_looks.add(search.looks as u64);
+            let Sweep::Victim { frame, swap } = swept else { break };
+            if let Some(Vacant { owner, buffer }) = self.evict(frame, swap) {
+                if let Some(buffer) = buffer {
+                    self.frames[owner.frame.0 as usize].keep_buffer(&owner, buffer);
+                }
+                self.free_frames.push(owner, &self.frames);
+                freed += 1;
+            }
+        }
+        freed > 0
     }
 
     /// Sweeps before a fix gives up (G6): about 50 ms of naps; less often in a large pool, where one sweep
@@ -119,17 +242,14 @@ impl BufferPool {
     /// Spare buffers are all with threads that are stopped, it seems: a page leaves, its buffer is had, and
     /// its frame is free.
     pub(super) fn buffer_of_a_victim(&self) -> Option<u32> {
-        match self.policy.sweep(&self.frames, &mut 0) {
-            Sweep::Victim { frame, swap } => {
-                own_rmw();
-                self.counters.evictions.add(1);
-                let vacant = self.see_out(frame);
-                vacant.iter().for_each(|vacant| self.policy.evicted(swap, &vacant.owner));
-                self.free_if_ours(vacant);
-            }
+        if let Some(vacant) = self.free_frame() {
+            self.free_if_ours(Some(vacant));
+        }
+        match self.policy.sweep(&self.frames, &mut Search::full()) {
+            Sweep::Victim { frame, swap } => self.free_if_ours(self.evict(frame, swap)),
             // Clean afterwards, if that could be; the next look finds it.
             Sweep::Dirty(id) => drop(self.write_back_victim(id)),
-            Sweep::Nothing { .. } => {}
+            Sweep::Nothing { .. } | Sweep::BoundReached => {}
         }
         self.take_spare_buffer()
     }

@@ -25,10 +25,13 @@ pub(crate) fn seal_batch(batch: &mut [(PageId, PageBuf)], page_size: usize) -> V
     order
 }
 
-/// Checks that `bytes` are page `id`, or were never written.
+/// Checks that `bytes` are page `id`.
 pub(crate) fn verify(id: PageId, bytes: &[u8], path: &Arc<Path>, offset: u64) -> Result<(), StoreError> {
     if image::is_intact(bytes, id) {
         return Ok(());
+    }
+    if image::is_zero(bytes) {
+        return Err(StoreError::Unwritten { page: id, path: Arc::clone(path), offset });
     }
     Err(StoreError::Corrupt {
         page: id,

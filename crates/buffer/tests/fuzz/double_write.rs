@@ -31,9 +31,10 @@ pub(crate) fn double_write(data: &[u8]) {
     }
     if mode & 1 != 0 {
         (0..files[0].len()).step_by(HEAD_BYTES).for_each(|at| reseal(&mut files[0][at..at + HEAD_BYTES]));
+        reseal(&mut files[1][..HEAD_BYTES]);
     }
     if mode & 2 != 0 {
-        files[1].truncate(usize::from(mode) * SIZE / 16);
+        files[1].truncate(usize::from(mode) * SIZE / 16 + HEAD_BYTES);
     }
     examine(&with_files(&files));
 }
@@ -45,7 +46,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     };
     let heads = [12, 16, 20, 4096 + 12, 4096 + 16, 4096 + 32, 4096 + 40, 4096 + 48];
     let heads = heads.into_iter().flat_map(|field| (0..4).map(move |mode| at(mode, 0, field, &[3])));
-    let torn = (0..PAGES as u32).map(|page| at(0, 1, page * SIZE as u32 + 512, &[0; 64]));
+    let torn = (0..PAGES as u32).map(|page| at(0, 1, (page + 1) * SIZE as u32 + 512, &[0; 64]));
     let endless = at(1, 0, 4096 + 16, &[255; 8]); // the sequence number that has no next one
     heads.chain(torn).chain([endless, vec![0], vec![1], vec![2], vec![255]]).collect()
 }
@@ -94,7 +95,7 @@ fn sealed(id: u64, number: u64) -> PageBuf {
 
 /// Makes the checksum of a head good, if it is one.
 fn reseal(head: &mut [u8]) {
-    if head[..5] == *b"AZKDW" {
+    if head[..3] == *b"AZK" {
         let crc = crc32c(&head[12..]).to_le_bytes();
         head[8..12].copy_from_slice(&crc);
     }
@@ -106,7 +107,7 @@ fn sound_files() -> &'static [Vec<u8>; 2] {
     FILES.get_or_init(|| {
         let fs = MemFs::new();
         let shared: Arc<dyn Fs> = Arc::new(fs.clone());
-        PageFile::create_with(Arc::clone(&shared), Path::new(DIR), SIZE, SHAPE).expect("creates");
+        PageFile::create_with(Arc::clone(&shared), Path::new(DIR), SIZE, 0, SHAPE).expect("creates");
         let file = PageFile::open(shared, Path::new(DIR), SIZE).expect("opens");
         for (number, ids) in [(0, 0..4), (1, 2..PAGES), (2, 1..3)] {
             let mut batch: Vec<_> = ids.map(|id| (PageId(id), image_of(id, number))).collect();
@@ -117,7 +118,7 @@ fn sound_files() -> &'static [Vec<u8>; 2] {
             let mut bytes = vec![0; file.len().expect("length") as usize];
             file.read_at(0, &mut bytes).expect("reads");
             if name == PageFile::NAME {
-                bytes.truncate(PAGES as usize * SIZE); // what follows is room to grow: zeroes
+                bytes.truncate((PAGES as usize + 1) * SIZE); // what follows is room to grow: zeroes
             }
             bytes
         })

@@ -13,9 +13,11 @@ const EXAMPLES: &str = "\
 Examples:
   azekura check my.db
   azekura check my.db --json | jq .findings
+  azekura check my.db --repair
 
 Reads every page: checksums, order of keys, bounds of subtrees, reachability,
-pages lost or used twice.
+pages lost or used twice. --repair frees pages that are marked as used and
+that nothing refers to, unless anything else is wrong; it changes no row.
 Exit code 1 when anything is wrong.";
 
 /// Walk the whole store and verify it
@@ -29,16 +31,21 @@ pub(crate) struct Check {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+
+    /// Free leaked pages
+    #[arg(long)]
+    repair: bool,
 }
 
 impl Check {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
         let db = store.open_to_read(&self.path)?;
         let bar = progress::pages();
-        let report = db.check(&mut |done, of| {
+        let mut progress = |done, of| {
             bar.set_length(of);
             bar.set_position(done);
-        })?;
+        };
+        let report = if self.repair { db.repair(&mut progress) } else { db.check(&mut progress) }?;
         bar.finish_and_clear();
         if self.json {
             writeln!(out, "{}", serde_json::to_string(&report)?)?;
@@ -48,6 +55,9 @@ impl Check {
             }
             for table in &report.tables {
                 writeln!(out, "{}: {}", table.name, show::counted(table.rows, "row"))?;
+            }
+            if report.freed_pages > 0 {
+                writeln!(out, "freed {}", show::counted(report.freed_pages, "leaked page"))?;
             }
             let verdict = match report.findings.len() {
                 0 => "clean".to_owned(),

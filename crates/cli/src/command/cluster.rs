@@ -229,6 +229,9 @@ fn start_all(home: &Home, accept_loss: Option<PeId>, out: &mut dyn Write) -> Res
             writeln!(out, "node {} takes no requests: {trouble}", member.pe.0)?;
         }
     }
+    if all_well {
+        home.wait_until_all_are_connected()?;
+    }
     Ok(if all_well { Outcome::Well } else { Outcome::Failed })
 }
 
@@ -314,6 +317,7 @@ fn join(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
     } else if let Some(trouble) = home.wait_until_it_has_its_keys(&member)? {
         bail!("node {next} takes no requests: {trouble}");
     }
+    home.wait_until_all_are_connected()?;
     told(&member, out)?;
     writeln!(out, "it has no keys yet: azekura cluster move --dir {} KEY {next}", home.dir.display())?;
     Ok(Outcome::Well)

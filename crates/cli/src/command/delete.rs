@@ -39,7 +39,7 @@ impl Delete {
         let db = store.open_existing(&self.table.path)?;
         let name = &self.table.table;
         existing_table(&db, &db.begin()?, name)?;
-        let table = Bytes::named(&**name);
+        let table = Bytes::raw(&**name);
         let removed = db.transact(|tx| Ok::<_, Error>(tx.table(&table)?.remove(&key)?.is_some()))?;
         db.close()?;
         if !removed {

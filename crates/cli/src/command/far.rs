@@ -86,6 +86,11 @@ pub(crate) struct Far {
     #[arg(long)]
     quiet: bool,
 
+    /// End the program, with the reason, when its large blocks need more memory here than --local, or more in
+    /// all than --space; without it that is a warning at the end
+    #[arg(long)]
+    strict: bool,
+
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -114,6 +119,7 @@ impl Far {
             mechanism: self.mechanism,
             stats_json: self.stats_json.as_ref().map(here).transpose()?,
             quiet: self.quiet,
+            strict: self.strict,
         };
         let (program, arguments) = self.command.split_first().context("a program to run")?;
         let runs = elf::check(program)?;

@@ -5,9 +5,11 @@
 //! way to the disk.
 //!
 //! Into an empty table, more rows than a transaction takes go in by a bulk load as far as they come in key
-//! order (`sorted`): one transaction, of which an interruption leaves nothing.
+//! order (`sorted`): one transaction, of which an interruption leaves nothing. Rows in any other order are
+//! sorted first (`unsorted`).
 
 mod sorted;
+mod unsorted;
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -20,7 +22,8 @@ use azekura::{CommitTicket, Database, Error, ErrorKind};
 use clap::Args;
 use indicatif::ProgressBar;
 
-use crate::arguments::{StoreArguments, TableArguments};
+use crate::arguments::{StoreArguments, TableArguments, cache_bytes};
+use crate::format::escape::escaped;
 use crate::format::{self, Format, ReadOptions, ReadRows, Row};
 use crate::store::Bytes;
 use crate::{Outcome, UsageError, progress, show};
@@ -40,14 +43,16 @@ Formats:
          is refused, unless --raw takes backslashes as they are.
   csv    With a header line. --key names the key field or counts it from 1;
          the first unless given. The value is the record as a JSON object.
+         --delimiter ';' or --delimiter tab: what stands between fields.
   jsonl  One JSON object a line. --key names the key field, text or number;
          the value is the line as it stands.
 
-Rows in key order fill an empty table several times as fast: they are bulk
-loaded, in one piece, up to the first that is out of order.
+Rows in key order fill an empty table in one piece. Rows in any other order
+are sorted first, with --sort-memory and files in the store's directory.
 
 A row replaces the one with the same key, so an interrupted load is resumed
-by running it again. The first malformed row stops the load (exit code 1,
+by running it again; how many were replaced is told. --no-replace refuses
+the first such row instead. The first malformed row stops the load (exit code 1,
 with file and line); the rows before it stay.";
 
 /// Rows of one transaction, and bytes after which it ends earlier.
@@ -75,6 +80,27 @@ pub(crate) struct Load {
     /// tsv only: take backslashes as they are
     #[arg(long)]
     raw: bool,
+
+    /// Memory for sorting rows that are not in key order, such as 64M or 2G
+    #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "64M")]
+    sort_memory: usize,
+
+    /// csv only: what stands between fields, one ASCII character or `tab` [unless given: a comma]
+    #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
+    delimiter: Option<u8>,
+
+    /// Stop at a row with a key that the table has already
+    #[arg(long)]
+    no_replace: bool,
+}
+
+/// Reads the byte between fields.
+fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        b"tab" | b"\\t" => Ok(b'\t'),
+        [byte] if byte.is_ascii() && !matches!(byte, b'"' | b'\n' | b'\r' | 0) => Ok(*byte),
+        _ => Err("one ASCII character that is no quote and no line end, or `tab`".into()),
+    }
 }
 
 impl Load {
@@ -82,11 +108,13 @@ impl Load {
         let format = self.format();
         self.refuse_options_of_other_formats(format)?;
         let input = self.open_input()?;
-        let options = ReadOptions { key_field: self.key.clone(), raw: self.raw };
+        let options = ReadOptions { key_field: self.key.clone(), raw: self.raw, delimiter: self.delimiter };
         let rows = format::open(format, input.source, &options)
             .map_err(|error| anyhow!(error).context(input.name.clone()))?;
         let db = store.open_or_create(&self.table.path)?;
         let mut loading = Loading::new(&db, &self.table.table, rows, progress::bytes(input.len));
+        loading.sort_memory = self.sort_memory;
+        loading.is_new_only = self.no_replace;
         let ended = loading.run();
         let summary = loading.end();
         if let Err(error) = ended {
@@ -118,6 +146,7 @@ impl Load {
                 refuse("--key is for csv and jsonl; the key of tsv is the first column")
             }
             Format::Csv | Format::Jsonl if self.raw => refuse("--raw is for tsv"),
+            Format::Tsv | Format::Jsonl if self.delimiter.is_some() => refuse("--delimiter is for csv"),
             _ => Ok(()),
         }
     }
@@ -155,28 +184,46 @@ struct Loading<'a> {
     bar: ProgressBar,
     started: Instant,
     loaded: u64,
+    sort_memory: usize,
+    /// Rows that took the place of one with the same key.
+    replaced: u64,
+    /// A row with a key that the table has already ends the load.
+    is_new_only: bool,
     /// Rows read and not yet loaded.
     read: VecDeque<NumberedRow>,
-    /// The transaction before the current one, perhaps not durable yet, and how many rows it has.
-    last: Option<(CommitTicket, u64)>,
+    /// The transaction before the current one, perhaps not durable yet, how many rows it has, and how many
+    /// it replaced.
+    last: Option<(CommitTicket, u64, u64)>,
 }
 
 impl<'a> Loading<'a> {
     fn new(db: &'a Database, table: &str, rows: Box<dyn ReadRows + 'a>, bar: ProgressBar) -> Self {
-        let table = Bytes::named(table);
-        Self { db, table, rows, bar, started: Instant::now(), loaded: 0, read: VecDeque::new(), last: None }
+        let table = Bytes::raw(table);
+        Self {
+            db,
+            table,
+            rows,
+            bar,
+            started: Instant::now(),
+            loaded: 0,
+            replaced: 0,
+            sort_memory: 0,
+            is_new_only: false,
+            read: VecDeque::new(),
+            last: None,
+        }
     }
 
     /// Loads all rows; at an error those before it stay, durably, and `loaded` counts them.
     fn run(&mut self) -> Result<()> {
         let mut next = self.read_batch();
-        // Fewer rows than a batch are not worth a bulk load.
-        if matches!(next.1, Ok(false)) && sorted::ascends(&next.0) && self.is_empty()? {
-            self.read = next.0.into();
-            if !self.bulk_load()? {
-                return Ok(());
+        // Fewer rows than a batch are not worth a bulk load, nor a sort.
+        if matches!(next.1, Ok(false)) {
+            let (ascends, is_empty) = (sorted::ascends(&next.0), self.is_empty()?);
+            if is_empty || !ascends {
+                self.read = next.0.into();
+                return if ascends && !self.bulk_load()? { Ok(()) } else { self.load_unsorted() };
             }
-            next = self.read_batch();
         }
         loop {
             let (batch, end) = next;
@@ -237,7 +284,7 @@ impl<'a> Loading<'a> {
         if let Some(first) = left.front() {
             self.bar.suspend(|| {
                 eprintln!(
-                    "note: line {} is out of key order; from there on rows are inserted one by one",
+                    "note: line {} is out of key order; from there on rows are sorted before they are loaded",
                     first.line
                 );
             });
@@ -264,16 +311,25 @@ impl<'a> Loading<'a> {
         let mut at = 0;
         let inserted = self.db.transact_async(|tx| {
             let table = tx.table(&self.table)?;
+            let mut replaced = 0;
             for (index, NumberedRow { row, .. }) in batch.iter().enumerate() {
                 at = index;
+                if table.insert_new(&row.key, &row.value)? {
+                    continue;
+                }
+                if self.is_new_only {
+                    let key = escaped(&row.key);
+                    return Err(Error::Invalid(format!("the table has a row with the key {key} already")));
+                }
                 table.insert(&row.key, &row.value)?;
+                replaced += 1;
             }
-            Ok(())
+            Ok(replaced)
         });
         match inserted {
-            Ok(((), ticket)) => {
+            Ok((replaced, ticket)) => {
                 self.wait_for_last()?;
-                self.last = Some((ticket, batch.len() as u64));
+                self.last = Some((ticket, batch.len() as u64, replaced));
                 Ok(Ok(()))
             }
             Err(error) if error.kind() == ErrorKind::Invalid => Ok(Err((at, error))),
@@ -282,16 +338,22 @@ impl<'a> Loading<'a> {
     }
 
     fn wait_for_last(&mut self) -> Result<()> {
-        if let Some((ticket, rows)) = self.last.take() {
+        if let Some((ticket, rows, replaced)) = self.last.take() {
             ticket.wait()?;
             self.loaded += rows;
+            self.replaced += replaced;
         }
         Ok(())
     }
 
     fn end(self) -> Summary {
         self.bar.finish_and_clear();
-        Summary { rows: self.loaded, bytes: self.rows.bytes(), span: self.started.elapsed() }
+        Summary {
+            rows: self.loaded,
+            replaced: self.replaced,
+            bytes: self.rows.bytes(),
+            span: self.started.elapsed(),
+        }
     }
 
     fn show(&self) {
@@ -303,6 +365,7 @@ impl<'a> Loading<'a> {
 /// What was loaded, durably.
 struct Summary {
     rows: u64,
+    replaced: u64,
     bytes: u64,
     span: Duration,
 }
@@ -311,6 +374,10 @@ impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (rows, bytes) = (show::counted(self.rows, "row"), show::bytes(self.bytes));
         let (span, rate) = (show::duration(self.span), show::rate(self.rows, self.span));
-        write!(f, "{rows} ({bytes}) in {span}, {rate} rows/s")
+        write!(f, "{rows} ({bytes}) in {span}, {rate} rows/s")?;
+        match self.replaced {
+            0 => Ok(()),
+            replaced => write!(f, "; {} replaced one with the same key", show::counted(replaced, "row")),
+        }
     }
 }

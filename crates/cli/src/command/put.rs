@@ -44,7 +44,7 @@ impl Put {
             _ => read_stdin()?,
         };
         let db = store.open_or_create(&self.table.path)?;
-        let table = Bytes::named(&*self.table.table);
+        let table = Bytes::raw(&*self.table.table);
         db.transact(|tx| tx.table(&table)?.insert(&key, &value))?;
         db.close()?;
         Ok(Outcome::Well)

@@ -9,15 +9,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use azekura::Durability;
 use azekura_auth::AuthKey;
 use azekura_fatbtree::{FileMeta, Membership, PeId};
 use azekura_server::{ClusterOptions, Password, Server, ServerOptions, TlsFiles};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::Outcome;
-use crate::arguments::{StoreArguments, cache_bytes, seconds};
+use crate::arguments::{StoreArguments, cache_bytes, seconds, socket_address};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,13 +27,27 @@ Examples:
   azekura serve node-0.db --cluster cluster.toml --node 0   one node of several; see azekura cluster --help
   azekura serve my.db --metrics 127.0.0.1:9121          Prometheus: /metrics, and /healthz
 
-A write is answered once it survives power loss. Ctrl-C or SIGTERM: answers what was accepted, closes the store,
-exit code 0. A second one ends at once; nothing that was answered is lost either way.
+A write is answered once it survives power loss (but see --durability). Ctrl-C or SIGTERM: answers what was
+accepted, closes the store, exit code 0. A second one ends at once; nothing that was answered is lost either
+way.
 Without --auth the password is that of the environment variable AZEKURA_PASSWORD, if it is set.
 docs/server.md has the commands and what differs from Redis.";
 
 /// The environment variable of the password.
 pub(crate) const PASSWORD: &str = "AZEKURA_PASSWORD";
+
+/// With relaxed durability the log is synced so often, as by Redis with `appendfsync everysec`.
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Loss that an answered write survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Durability {
+    /// Power loss.
+    #[default]
+    Full,
+    /// The death of the server.
+    Relaxed,
+}
 
 /// Serve a store to Redis clients (RESP2 and RESP3)
 #[derive(Args, Debug)]
@@ -46,7 +59,7 @@ pub(crate) struct Serve {
 
     /// Where clients connect; port 0 is any free one [unless given: 127.0.0.1:6379, or what the list of
     /// members says]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = socket_address)]
     listen: Option<SocketAddr>,
 
     /// File whose content is the password that clients need; any other address than a loopback one needs it
@@ -58,15 +71,15 @@ pub(crate) struct Serve {
     tls: Option<Vec<PathBuf>>,
 
     /// Where /metrics and /healthz are; in the clear and without a password
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = socket_address)]
     metrics: Option<SocketAddr>,
 
-    /// Answer writes at once; a crash may lose the last few milliseconds of them, whole transactions from the
-    /// end
-    #[arg(long)]
-    relaxed: bool,
+    /// Loss that an answered write survives: power loss; or, with relaxed, the death of the server, while
+    /// a power loss may take the last second, whole transactions from the end (Redis: everysec)
+    #[arg(long, value_enum, default_value_t)]
+    durability: Durability,
 
-    /// Most connections at once
+    /// Most connections at once; fewer if the limit of open files (ulimit -n) cannot be raised so far
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_clients: usize,
 
@@ -83,6 +96,10 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "64M")]
     max_request: usize,
 
+    /// Most memory that the unfinished requests of all connections hold together
+    #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "256M")]
+    max_unfinished: usize,
+
     /// Most that the reply to one transaction holds
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "64M")]
     max_reply: usize,
@@ -90,6 +107,10 @@ pub(crate) struct Serve {
     /// Close connections that are silent for so long [unless given: never]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     idle_timeout: Option<Duration>,
+
+    /// Close connections that have not shown the password after so long
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
+    login_timeout: Duration,
 
     /// Serve as a node of the cluster whose list of members this is
     #[arg(long, value_name = "FILE", requires = "node")]
@@ -104,6 +125,16 @@ pub(crate) struct Serve {
     #[arg(long, requires = "cluster")]
     accept_loss: bool,
 
+    /// Refuse a request for a key of another node that is not answered after so long; one for a key of a node
+    /// that is known to be down is refused at once [unless given: 1.5]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "cluster")]
+    request_timeout: Option<Duration>,
+
+    /// Refuse nodes with a clock that is further off than this: keys that move there could expire so much too
+    /// early [unless given: 2]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "cluster")]
+    max_clock_offset: Option<Duration>,
+
     /// Roll back interactive transactions that are open for so long
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     transaction_timeout: Duration,
@@ -115,7 +146,9 @@ impl Serve {
         options.validate()?; // before a store is made
         // Before the store is opened: a signal in the meantime is not lost.
         let mut signals = signals()?;
-        let server = Server::start(store.open_or_create(&self.path)?, options)?;
+        let interval = (self.durability == Durability::Relaxed).then_some(SYNC_INTERVAL);
+        let db = store.open_or_create_synced(&self.path, interval)?;
+        let server = Server::start(db.clone(), options)?;
         writeln!(out, "serving {} on {}", self.path.display(), server.address())?;
         if let (Some(address), Some(node)) = (server.node_address(), self.node) {
             writeln!(out, "node {node} of {}, for other nodes on {address}", self.cluster_name())?;
@@ -123,11 +156,20 @@ impl Serve {
         if let Some(address) = server.metrics_address() {
             writeln!(out, "metrics on http://{address}/metrics")?;
         }
+        let most = server.max_clients();
+        if most < self.max_clients {
+            eprintln!(
+                "azekura: at most {most} connections, not {}: the process may open no more files, and \
+                 256 are for the store; raise the limit (ulimit -Hn)",
+                self.max_clients
+            );
+        }
         out.flush()?;
         let mut byte = [0];
         signals.read_exact(&mut byte).context("cannot wait for a signal")?;
         eprintln!("azekura: stopping; once more to end at once");
         server.stop()?;
+        db.close()?;
         Ok(Outcome::Well)
     }
 
@@ -136,6 +178,13 @@ impl Serve {
         if let (Some(file), Some(node)) = (&self.cluster, self.node) {
             let (mut cluster, clients) = membership(file, PeId(node))?;
             cluster.node.is_loss_accepted = self.accept_loss;
+            if let Some(most) = self.max_clock_offset {
+                cluster.node.max_clock_offset = most;
+            }
+            if let Some(timeout) = self.request_timeout {
+                cluster.node.request_timeout = timeout;
+                cluster.node.read_timeout = cluster.node.read_timeout.min(timeout);
+            }
             options.cluster = Some(cluster);
             options.listen = clients.unwrap_or(options.listen);
         }
@@ -146,9 +195,6 @@ impl Serve {
             [certificates, key] => Some(TlsFiles { certificates: certificates.clone(), key: key.clone() }),
             _ => None,
         });
-        if self.relaxed {
-            options.durability = Durability::Relaxed;
-        }
         if let Some(reactors) = self.reactors {
             options.reactors = reactors.into();
             options.adapts_reactors = false;
@@ -156,7 +202,9 @@ impl Serve {
         options.max_clients = self.max_clients;
         options.wire.max_bulk_bytes = self.max_value;
         options.wire.max_request_bytes = self.max_request;
+        options.max_unfinished_bytes = self.max_unfinished;
         options.max_reply_bytes = self.max_reply;
+        options.login_timeout = self.login_timeout;
         options.idle_timeout = self.idle_timeout;
         options.transaction_timeout = self.transaction_timeout;
         Ok(options)

@@ -8,15 +8,15 @@ use clap::Args;
 
 use crate::Outcome;
 use crate::arguments::StoreArguments;
-use crate::format::tsv::Writer;
+use crate::format::escape::escaped;
 use crate::store::existing_table;
 
 const EXAMPLES: &str = "\
 Examples:
-  azekura tables my.db
-  azekura tables my.db --count     name<TAB>rows; reads every table through";
+  azekura tables my.db             name<TAB>key type<TAB>value type
+  azekura tables my.db --count     the number of rows too; reads every table through";
 
-/// Print the names of the tables
+/// Print the names of the tables and the types of their rows
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Tables {
@@ -33,16 +33,15 @@ impl Tables {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
         let db = store.open_to_read(&self.path)?;
         let tx = db.begin()?;
-        let mut writer = Writer::new(out, false, !self.count);
-        for name in db.table_names()? {
-            let mut rows = 0u64;
+        for table in db.tables()? {
+            let (name, types) = (escaped(table.name.as_bytes()), &table.types);
+            write!(out, "{name}\t{}\t{}", types.key, types.value)?;
             if self.count {
-                for row in existing_table(&db, &tx, &name)?.iter() {
-                    row?;
-                    rows += 1;
-                }
+                let rows = existing_table(&db, &tx, &table.name)?;
+                let count = rows.iter().try_fold(0_u64, |count, row| row.map(|_| count + 1))?;
+                write!(out, "\t{count}")?;
             }
-            writer.write(name.as_bytes(), rows.to_string().as_bytes())?;
+            writeln!(out)?;
         }
         Ok(Outcome::Well)
     }

@@ -1,11 +1,14 @@
 //! Comma-separated values with a header line. The key is one field; the value is the whole record as a JSON
 //! object, its fields in the header's order, so that it can be read without the header.
 
+mod quotes;
+
 use std::io::{self, BufRead};
 
 use ::csv::{ErrorKind, StringRecord};
 
 use super::{Fault, ReadError, ReadRows, Row};
+use quotes::{FieldTooLong, Quotes};
 
 /// A header, and which of its fields is the key.
 #[derive(Debug)]
@@ -71,20 +74,24 @@ fn json_string(text: &str) -> String {
 /// Reads rows from records.
 #[derive(Debug)]
 pub struct Reader<R> {
-    source: ::csv::Reader<R>,
+    source: ::csv::Reader<Quotes<R>>,
     header: Option<Header>,
     record: StringRecord,
     line: u64,
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads the header of `source`; `key` names the key field (the first unless given).
+    /// Reads the header of `source`, with this byte between fields; `key` names the key field (the first
+    /// unless given).
     ///
     /// # Errors
     ///
     /// A header that is not UTF-8, that lacks `key` or names a field twice; the stream's errors.
-    pub fn new(source: R, key: Option<&str>) -> Result<Self, ReadError> {
-        let mut source = ::csv::ReaderBuilder::new().from_reader(source);
+    pub fn new(source: R, key: Option<&str>, delimiter: u8) -> Result<Self, ReadError> {
+        let quotes = Quotes::new(source, delimiter);
+        let mut source = ::csv::ReaderBuilder::new().delimiter(delimiter).from_reader(quotes);
+        source.headers().map_err(|error| read_error(error, 1))?;
+        check_quotes(&source)?;
         let names = source.headers().map_err(|error| read_error(error, 1))?;
         let header = if names.is_empty() {
             None // an empty file has no rows, whatever the key's name
@@ -99,7 +106,9 @@ impl<R: BufRead> ReadRows for Reader<R> {
     fn read_row(&mut self, row: &mut Row) -> Result<bool, ReadError> {
         let Some(header) = &self.header else { return Ok(false) };
         let next = self.source.position().line();
-        if !self.source.read_record(&mut self.record).map_err(|error| read_error(error, next))? {
+        let read = self.source.read_record(&mut self.record);
+        check_quotes(&self.source)?; // it explains what else is wrong with the record
+        if !read.map_err(|error| read_error(error, next))? {
             return Ok(false);
         }
         self.line = self.record.position().map_or(next, ::csv::Position::line);
@@ -118,10 +127,24 @@ impl<R: BufRead> ReadRows for Reader<R> {
     }
 }
 
+/// Refuses the last record if its last quote is open: the CSV reader takes the end of the file for its end.
+fn check_quotes<R: BufRead>(source: &::csv::Reader<Quotes<R>>) -> Result<(), ReadError> {
+    match source.get_ref().open_at_end() {
+        Some(line) if source.position().byte() >= source.get_ref().bytes_read() => {
+            Err(ReadError::Malformed { line, fault: Fault::OpenQuote })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Translates an error of the CSV reader; `line` serves where it names none.
 fn read_error(error: ::csv::Error, line: u64) -> ReadError {
     let line = error.position().map_or(line, ::csv::Position::line);
     match error.into_kind() {
+        ErrorKind::Io(source) if FieldTooLong::of(&source).is_some() => {
+            let line = FieldTooLong::of(&source).map_or(line, |field| field.line);
+            ReadError::Malformed { line, fault: Fault::TooLong { limit: quotes::MAX_FIELD } }
+        }
         ErrorKind::Io(source) => ReadError::Io { line, source },
         ErrorKind::Utf8 { .. } => ReadError::Malformed { line, fault: Fault::NotUtf8 },
         ErrorKind::UnequalLengths { expected_len, len, .. } => {
@@ -137,7 +160,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn all(text: &str, key: Option<&str>) -> Result<Vec<(String, String)>, ReadError> {
-        let mut reader = Reader::new(text.as_bytes(), key)?;
+        let mut reader = Reader::new(text.as_bytes(), key, b',')?;
         let (mut row, mut rows) = (Row::default(), Vec::new());
         while reader.read_row(&mut row)? {
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -179,9 +202,48 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_text_are_refused_with_their_line() {
-        let mut reader = Reader::new(&b"a,b\n1,2\n\xff,3\n"[..], None).unwrap();
+        let mut reader = Reader::new(&b"a,b\n1,2\n\xff,3\n"[..], None, b',').unwrap();
         assert!(reader.read_row(&mut Row::default()).unwrap());
         assert_eq!(reader.read_row(&mut Row::default()).unwrap_err().to_string(), "line 3: not UTF-8");
+    }
+
+    #[test]
+    fn a_quote_that_is_never_closed_is_refused_with_its_line() {
+        for (text, line) in [
+            ("a,b\n1,2\n3,\"x\n4,5\n6,7\n", 3),
+            ("a,b\n1,\"two\nlines\"\n3,\"x\n4,5\n", 4),
+            ("a,b\n\"1\"\",2\n", 2),
+            ("a,\"b\n1,2\n", 1),
+            ("a,b\n1,\"", 2),
+            ("\u{feff}\"a,b\n", 1),
+        ] {
+            let error = all(text, None).unwrap_err().to_string();
+            assert_eq!(error, format!("line {line}: a quote is opened and never closed"), "{text:?}");
+        }
+        // A quote in the midst of a field is a character like any other.
+        assert_eq!(all("a,b\n1,5\"\n2\",x\n", None).unwrap().len(), 2);
+        assert_eq!(all("a,b\n\"1\"x\",2\n", None).unwrap().len(), 1);
+        assert_eq!(all("a,b\r\n\"1\",\"2\"", None).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn another_byte_may_stand_between_fields() {
+        let mut reader = Reader::new(&b"a;b\n1;\"x;y\"\n2;\"z\n"[..], None, b';').unwrap();
+        let mut row = Row::default();
+        assert!(reader.read_row(&mut row).unwrap());
+        assert_eq!(row.value, br#"{"a":"1","b":"x;y"}"#);
+        assert!(reader.read_row(&mut row).unwrap_err().to_string().starts_with("line 3: a quote"));
+    }
+
+    #[test]
+    fn a_mark_of_byte_order_and_ends_of_windows_belong_to_no_field() {
+        let rows = all("\u{feff}id,name\r\n1,a\r\n\r\n2,b", Some("id")).unwrap();
+        assert_eq!(rows[1], ("2".into(), r#"{"id":"2","name":"b"}"#.into()));
+        assert_eq!(rows.len(), 2);
+        assert_eq!(
+            all("a,b\n1,2,3\n", None).unwrap_err().to_string(),
+            "line 2: 3 fields where the header has 2"
+        );
     }
 
     #[test]
@@ -190,6 +252,29 @@ mod tests {
     }
 
     proptest! {
+        /// A file of quoted fields is read whole; cut within a field, it is refused.
+        #[test]
+        fn a_file_is_refused_exactly_if_it_ends_in_a_quoted_field(
+            fields in proptest::collection::vec("[a\",\r\n]{0,4}", 1..6), cut in 0..1000_usize,
+        ) {
+            let mut text = b"x\n".to_vec();
+            let mut inside = Vec::new();
+            for field in &fields {
+                text.push(b'"');
+                let at = text.len();
+                text.extend_from_slice(field.replace('"', "\"\"").as_bytes());
+                inside.extend((at..=text.len()).filter(|&end| {
+                    text[at..end].iter().rev().take_while(|&&byte| byte == b'"').count() % 2 == 0
+                }));
+                text.extend_from_slice(b"\"\n");
+            }
+            let cut = cut % (text.len() + 1);
+            let read = all(std::str::from_utf8(&text[..cut]).unwrap(), None);
+            let is_open = matches!(read, Err(ReadError::Malformed { fault: Fault::OpenQuote, .. }));
+            let text = String::from_utf8_lossy(&text[..cut]);
+            prop_assert_eq!(is_open, inside.contains(&cut), "{:?} {:?}", text, read);
+        }
+
         #[test]
         fn every_field_comes_back_from_the_value(fields in proptest::collection::vec(".*", 1..5)) {
             let names: Vec<String> = (0..fields.len()).map(|at| format!("f{at}")).collect();
@@ -205,7 +290,7 @@ mod tests {
 
         #[test]
         fn reading_any_bytes_never_panics(text: Vec<u8>, key: Option<String>) {
-            if let Ok(mut reader) = Reader::new(&text[..], key.as_deref()) {
+            if let Ok(mut reader) = Reader::new(&text[..], key.as_deref(), b',') {
                 while let Ok(true) = reader.read_row(&mut Row::default()) {}
             }
         }

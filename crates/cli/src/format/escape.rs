@@ -4,7 +4,7 @@
 //! |---|---|
 //! | tab, newline, carriage return | `\t`, `\n`, `\r` |
 //! | backslash | `\\` |
-//! | other control characters, bytes that are not UTF-8 | `\xHH` for each byte |
+//! | other control characters, U+FEFF, bytes that are not UTF-8 | `\xHH` for each byte |
 //! | everything else | as it is |
 //!
 //! Reading takes exactly these (`\xHH` for any byte); any other backslash is an error, so that a file that
@@ -41,7 +41,7 @@ fn escape_char(character: char, out: &mut Vec<u8>) {
         _ => {
             let mut buffer = [0; 4];
             let bytes = character.encode_utf8(&mut buffer).as_bytes();
-            if character.is_control() {
+            if character.is_control() || character == '\u{feff}' {
                 bytes.iter().for_each(|&byte| escape_byte(byte, out));
             } else {
                 out.extend_from_slice(bytes);

@@ -15,7 +15,11 @@ pub(super) struct Lines<R> {
     limit: usize,
     line: u64,
     bytes: u64,
+    keeps_mark: bool,
 }
+
+/// Some programs put it before text in UTF-8; it belongs to no field.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl<R: BufRead> Lines<R> {
     pub(super) const fn new(source: R) -> Self {
@@ -23,7 +27,13 @@ impl<R: BufRead> Lines<R> {
     }
 
     const fn with_limit(source: R, limit: usize) -> Self {
-        Self { source, buffer: Vec::new(), limit, line: 0, bytes: 0 }
+        Self { source, buffer: Vec::new(), limit, line: 0, bytes: 0, keeps_mark: false }
+    }
+
+    /// Takes the first bytes as they are, also a mark of byte order.
+    pub(super) const fn keeping_mark(mut self, keeps: bool) -> Self {
+        self.keeps_mark = keeps;
+        self
     }
 
     /// The number of the line last read, from 1.
@@ -55,7 +65,8 @@ impl<R: BufRead> Lines<R> {
         } else if self.buffer.len() > self.limit {
             return Err(self.malformed(Fault::TooLong { limit: self.limit }));
         }
-        Ok(Some(&self.buffer))
+        let is_marked = self.line == 1 && !self.keeps_mark && self.buffer.starts_with(BYTE_ORDER_MARK);
+        Ok(Some(&self.buffer[if is_marked { BYTE_ORDER_MARK.len() } else { 0 }..]))
     }
 
     fn read_bounded(&mut self) -> io::Result<usize> {
@@ -75,6 +86,16 @@ mod tests {
         assert_eq!(lines.next_line().unwrap(), Some(&b"three"[..]));
         assert_eq!((lines.line(), lines.bytes()), (3, 10));
         assert_eq!(lines.next_line().unwrap(), None);
+    }
+
+    #[test]
+    fn a_mark_of_byte_order_is_dropped_at_the_beginning_only() {
+        let text = b"\xef\xbb\xbfone\n\xef\xbb\xbftwo\n";
+        let (mut lines, mut raw) = (Lines::new(&text[..]), Lines::new(&text[..]).keeping_mark(true));
+        assert_eq!(lines.next_line().unwrap(), Some(&b"one"[..]));
+        assert_eq!(lines.next_line().unwrap(), Some(&b"\xef\xbb\xbftwo"[..]));
+        assert_eq!(lines.bytes(), text.len() as u64);
+        assert_eq!(raw.next_line().unwrap(), Some(&b"\xef\xbb\xbfone"[..]));
     }
 
     #[test]

@@ -65,6 +65,9 @@ pub enum Fault {
     /// Bytes that are not UTF-8 in a format that is text.
     #[error("not UTF-8")]
     NotUtf8,
+    /// A quoted field of CSV that the file's end cuts.
+    #[error("a quote is opened and never closed")]
+    OpenQuote,
     /// Not the JSON that was expected.
     #[error("{0}")]
     Json(String),
@@ -150,6 +153,8 @@ pub struct ReadOptions {
     pub key_field: Option<String>,
     /// TSV only: takes backslashes as they are.
     pub raw: bool,
+    /// CSV only: the byte between fields; a comma unless set.
+    pub delimiter: Option<u8>,
 }
 
 /// Starts reading `source`; a CSV header is read at once.
@@ -165,7 +170,7 @@ pub fn open<'a>(
     let field = options.key_field.as_deref();
     Ok(match format {
         Format::Tsv => Box::new(tsv::Reader::new(source, options.raw)),
-        Format::Csv => Box::new(csv::Reader::new(source, field)?),
+        Format::Csv => Box::new(csv::Reader::new(source, field, options.delimiter.unwrap_or(b','))?),
         Format::Jsonl => Box::new(jsonl::Reader::new(source, field.unwrap_or_default())),
     })
 }

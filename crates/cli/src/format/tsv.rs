@@ -78,7 +78,7 @@ pub struct Reader<R> {
 impl<R: BufRead> Reader<R> {
     /// Reads `source`; `raw` takes backslashes as they are.
     pub const fn new(source: R, raw: bool) -> Self {
-        Self { lines: Lines::new(source), raw }
+        Self { lines: Lines::new(source).keeping_mark(raw), raw }
     }
 }
 

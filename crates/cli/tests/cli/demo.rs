@@ -45,5 +45,5 @@ fn a_child_whose_store_fails_ends_the_demo_as_wrong() {
     let child = ["demo-child", "db", "--run=1", "--seed=1", "--accounts=100", "--threads=2", "--in-flight=2"];
     let run = Run::in_dir(&scratch, &child);
     assert_eq!(run.code, 1);
-    assert!(run.stdout.starts_with("ready\n") && run.stderr.contains("is missing"), "{run:?}");
+    assert!(run.stdout.starts_with("ready\n") && run.stderr.contains("it was opened with keys"), "{run:?}");
 }

@@ -80,11 +80,11 @@ fn a_malformed_row_stops_the_load_with_file_and_line_and_what_was_before_stays()
         said.contains("rows.tsv, line 25001: no tab") && said.contains("rows loaded before that: 25,000"),
         "{said}"
     );
-    assert_eq!(Run::in_dir(&scratch, &["tables", "db", "--count"]).well(), "t\t25000\n");
+    assert_eq!(Run::in_dir(&scratch, &["tables", "db", "--count"]).well(), "t\tbytes\tbytes\t25000\n");
     // Mended and run again it goes on: rows are upserts.
     let file = scratch.file("rows.tsv", &text.replace("no tab here", "no tab\there"));
     Run::in_dir(&scratch, &["load", "db", "t", &file]).well();
-    assert_eq!(Run::in_dir(&scratch, &["tables", "db", "--count"]).well(), "t\t25002\n");
+    assert_eq!(Run::in_dir(&scratch, &["tables", "db", "--count"]).well(), "t\tbytes\tbytes\t25002\n");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn dumped(rows: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
 }
 
 #[test]
-fn from_the_first_row_out_of_order_on_a_bulk_load_goes_on_with_transactions_and_says_so() {
+fn from_the_first_row_out_of_order_on_a_bulk_load_goes_on_with_a_sort_and_says_so() {
     let scratch = Scratch::new();
     let mut rows = ascending(1_000, 12_000);
     rows.push((b"k0000007".to_vec(), b"late".to_vec()));
@@ -143,4 +143,70 @@ fn a_table_with_rows_is_loaded_by_transactions_as_one_without() {
     Run::with_stdin(&scratch, &["load", "db", "t"], &tsv(&more)).well();
     rows.extend(more);
     assert!(Run::in_dir(&scratch, &["dump", "db", "t"]).raw_stdout == dumped(&rows));
+}
+
+/// Rows in no order, some keys twice.
+fn scattered(count: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let row = |n: u64| {
+        let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 46;
+        (format!("k{key:06}").into_bytes(), format!("v{n}").into_bytes())
+    };
+    (0..count).map(row).collect()
+}
+
+#[test]
+fn rows_in_any_order_are_sorted_with_little_memory_and_loaded_once() {
+    let scratch = Scratch::new();
+    let rows = scattered(60_000);
+    let run = Run::with_stdin(&scratch, &["load", "db", "t", "--sort-memory", "1M"], &tsv(&rows));
+    assert!(run.code == 0 && run.stdout.starts_with("loaded 60,000 rows "), "{run:?}");
+    assert!(Run::in_dir(&scratch, &["dump", "db", "t"]).raw_stdout == dumped(&rows));
+    // Once more, into a table with rows: a load that was interrupted is resumed like this.
+    let mut again: Vec<_> = scattered(30_000).into_iter().map(|(key, _)| (key, b"new".to_vec())).collect();
+    Run::with_stdin(&scratch, &["load", "db", "t", "--sort-memory", "1M"], &tsv(&again)).well();
+    let mut both = rows;
+    both.append(&mut again);
+    assert!(Run::in_dir(&scratch, &["dump", "db", "t"]).raw_stdout == dumped(&both));
+    assert_eq!(std::fs::read_dir(scratch.path("db/sort")).map_or(0, Iterator::count), 0, "runs are removed");
+    Run::in_dir(&scratch, &["check", "db"]).well();
+}
+
+#[test]
+fn a_malformed_row_ends_a_sorted_load_and_the_rows_before_it_are_loaded() {
+    let scratch = Scratch::new();
+    let rows = scattered(11_000);
+    let mut input = tsv(&rows);
+    input.extend_from_slice(b"bad\\x\n");
+    input.extend_from_slice(b"after\tit\n");
+    let run = Run::with_stdin(&scratch, &["load", "db", "t"], &input);
+    assert!(run.code == 1 && run.stderr.contains("line 11001"), "{run:?}");
+    assert!(Run::in_dir(&scratch, &["dump", "db", "t"]).raw_stdout == dumped(&rows));
+}
+
+#[test]
+fn rows_with_the_same_key_are_counted_or_refused() {
+    let scratch = Scratch::new();
+    let run = |arguments: &[&str], rows: &str| Run::with_stdin(&scratch, arguments, rows.as_bytes());
+    assert!(!run(&["load", "db", "t"], "a\t1\nb\t2\n").well().contains("replaced"));
+    let said = run(&["load", "db", "t"], "b\t3\nc\t4\nc\t5\n").well();
+    assert!(said.starts_with("loaded 3 rows ") && said.contains("; 2 rows replaced one"), "{said}");
+    let refused = run(&["load", "db", "t", "--no-replace"], "d\t6\nc\t7\ne\t8\n").refused();
+    assert!(refused.contains("line 2: the table has a row with the key c already"), "{refused}");
+    assert_eq!(Run::in_dir(&scratch, &["dump", "db", "t"]).well(), "a\t1\nb\t3\nc\t5\nd\t6\n");
+    // More than a transaction's rows, in order: those that are bulk loaded, and then one that comes twice.
+    let many: String = (0..12_000).map(|n| format!("{n:05}\tv\n")).chain(["11999\tw\n".into()]).collect();
+    let run = run(&["load", "db", "many"], &many);
+    assert!(run.stdout.contains("loaded 12,001 rows ") && run.stdout.contains("; 1 row replaced"), "{run:?}");
+}
+
+#[test]
+fn a_stray_quote_of_csv_is_refused_and_the_rows_before_it_stay() {
+    let scratch = Scratch::new();
+    let csv = scratch.file("p.csv", "\u{feff}id;name\r\n1;\"a;b\"\r\n2;\"open\r\n3;c\r\n");
+    let refused = Run::in_dir(&scratch, &["load", "db", "t", &csv, "--delimiter", ";"]).refused();
+    assert!(refused.contains("line 3: a quote is opened and never closed"), "{refused}");
+    let said = Run::in_dir(&scratch, &["dump", "db", "t"]).well();
+    assert_eq!(said, "1\t{\"id\":\"1\",\"name\":\"a;b\"}\n");
+    let usage = Run::in_dir(&scratch, &["load", "db", "t", &csv, "--delimiter", "ab"]);
+    assert_eq!(usage.code, 2, "{usage:?}");
 }

@@ -18,8 +18,14 @@ struct Served {
 
 impl Served {
     fn start(scratch: &Scratch) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_azekura"))
+        Self::of(Command::new(env!("CARGO_BIN_EXE_azekura")), scratch, &[])
+    }
+
+    /// Runs a command that becomes the server when it gets the server's arguments.
+    fn of(mut command: Command, scratch: &Scratch, options: &[&str]) -> Self {
+        let mut child = command
             .args(["serve", scratch.path("db").to_str().unwrap(), "--listen", "127.0.0.1:0"])
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -71,10 +77,21 @@ fn write_until_killed(mut stream: BufReader<TcpStream>, client: u64, answered: &
 
 #[test]
 fn a_killed_server_has_lost_nothing_that_it_answered() {
+    kill_and_count(&[]);
+}
+
+/// The log is not synced before the answer, and yet the operating system has it.
+#[test]
+fn a_killed_server_with_relaxed_durability_has_lost_nothing_that_it_answered() {
+    kill_and_count(&["--durability", "relaxed"]);
+}
+
+fn kill_and_count(options: &[&str]) {
     const CLIENTS: u64 = 4;
     let scratch = Scratch::new();
+    let start = || Served::of(Command::new(env!("CARGO_BIN_EXE_azekura")), &scratch, options);
     for round in 0..3 {
-        let mut served = Served::start(&scratch);
+        let mut served = start();
         let answered: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
         assert_eq!(ask(&mut served.connect(), "FLUSHDB").as_deref(), Some("+OK"));
         thread::scope(|scope| {
@@ -88,7 +105,7 @@ fn a_killed_server_has_lost_nothing_that_it_answered() {
             served.child.kill().unwrap(); // SIGKILL
         });
         drop(served);
-        let again = Served::start(&scratch);
+        let again = start();
         let mut stream = again.connect();
         for (client, count) in answered.iter().enumerate() {
             let there = (0..count.load(SeqCst))
@@ -119,4 +136,28 @@ fn a_public_address_without_a_password_makes_no_store() {
     assert_eq!(run.code, 1);
     assert!(run.stderr.contains("--auth"), "{}", run.stderr);
     assert!(!scratch.path("db").exists());
+}
+
+/// 256 files are kept for the store: idle connections that want all others do not stop the log.
+#[test]
+fn idle_connections_leave_the_store_the_files_that_its_log_needs() {
+    let scratch = Scratch::new();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 400; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_azekura")]);
+    command.stderr(Stdio::piped());
+    let mut served = Served::of(command, &scratch, &[]);
+    let mut said = String::new();
+    BufReader::new(served.child.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains("at most 144 connections, not 1024"), "{said}");
+    let mut client = served.connect();
+    assert_eq!(ask(&mut client, "PING").as_deref(), Some("+PONG"));
+    let idle: Vec<_> = (0..400).map(|_| TcpStream::connect(&served.address).unwrap()).collect();
+    // More than one segment of the log.
+    let value = "x".repeat(1 << 20);
+    for number in 0..40 {
+        let request = format!("*3\r\n$3\r\nSET\r\n$2\r\n{:02}\r\n${}\r\n{value}\r\n", number, value.len());
+        client.get_mut().write_all(request.as_bytes()).unwrap();
+        assert_eq!(next_line(&mut client).as_deref(), Some("+OK"));
+    }
+    drop(idle);
 }

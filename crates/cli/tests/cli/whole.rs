@@ -9,8 +9,8 @@ fn tables_stats_and_check_tell_about_the_store() {
     run(&["put", "db", "b", "k", "v"]).well();
     run(&["put", "db", "a", "k", "v"]).well();
     run(&["put", "db", "a", "l", "v"]).well();
-    assert_eq!(run(&["tables", "db"]).well(), "a\nb\n");
-    assert_eq!(run(&["tables", "db", "--count"]).well(), "a\t2\nb\t1\n");
+    assert_eq!(run(&["tables", "db"]).well(), "a\tbytes\tbytes\nb\tbytes\tbytes\n");
+    assert_eq!(run(&["tables", "db", "--count"]).well(), "a\tbytes\tbytes\t2\nb\tbytes\tbytes\t1\n");
     let checked = run(&["check", "db"]).well();
     assert!(checked.contains("a: 2 rows") && checked.ends_with("clean\n"), "{checked}");
     let report: serde_json::Value = serde_json::from_str(&run(&["check", "db", "--json"]).well()).unwrap();

@@ -158,6 +158,7 @@ macro_rules! again {
         pub(super) fn settle() {
             $(next::$name.settle();)+
             SYSCALL.settle();
+            IOCTL.settle();
         }
 
         $(
@@ -253,8 +254,6 @@ again! {
     sysinfo(to: *mut libc::sysinfo) -> c_int = [filled(to)];
     uname(to: *mut libc::utsname) -> c_int = [filled(to)];
     sched_getaffinity(process: libc::pid_t, bytes: size_t, to: *mut libc::cpu_set_t) -> c_int = [writes(to, bytes)];
-    // Devices: by far most arguments are this short.
-    ioctl(fd: c_int, request: libc::c_ulong, argument: Any) -> c_int = [writes(argument, SOME)];
     // Other processes' memory.
     process_vm_readv(process: libc::pid_t, to: *const libc::iovec, count: libc::c_ulong, from: *const libc::iovec, others: libc::c_ulong, flags: libc::c_ulong) -> ssize_t = [reads(to, count as usize * 16), first_part(to, count), reads(from, others as usize * 16)];
     process_vm_writev(process: libc::pid_t, from: *const libc::iovec, count: libc::c_ulong, to: *const libc::iovec, others: libc::c_ulong, flags: libc::c_ulong) -> ssize_t = [reads(from, count as usize * 16), first_part(from, count), reads(to, others as usize * 16)];
@@ -281,7 +280,22 @@ fn first_part(parts: *const libc::iovec, count: libc::c_ulong) -> Given {
 static SYSCALL: Next<unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long> =
     Next::new(c"syscall");
 
-/// System calls by number: of a futex the kernel reads one word, which is not done when it cannot.
+static IOCTL: Next<unsafe extern "C" fn(c_int, libc::c_ulong, Any) -> c_int> = Next::new(c"ioctl");
+
+/// Devices: by far most arguments are short.
+///
+/// # Safety
+///
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn ioctl(fd: c_int, request: libc::c_ulong, argument: Any) -> c_int {
+    super::kernel::before_ioctl(request as usize, argument as usize);
+    // SAFETY: passed on.
+    asked(&[writes(argument, SOME)], || unsafe { IOCTL.get()(fd, request, argument) })
+}
+
+/// System calls by number: memory calls are those of `kernel`; of a futex the kernel reads one word, which is
+/// not done when it cannot.
 ///
 /// # Safety
 ///
@@ -299,7 +313,14 @@ pub(super) unsafe extern "C" fn syscall(
     // SAFETY: passed on.
     let call = || unsafe { SYSCALL.get()(number, a, b, c, d, e, f) };
     if number != libc::SYS_futex {
-        return call();
+        // SAFETY: passed on.
+        let by_number = || unsafe {
+            let arguments = [a, b, c, d, e, f];
+            super::kernel::by_number(number, arguments)
+                .or_else(|| super::descriptor::by_number(number, arguments))
+        };
+        let done = if super::thread::is_ours() { None } else { by_number() };
+        return done.unwrap_or_else(call);
     }
     asked(
         &[

@@ -8,7 +8,7 @@
 use super::{fail, thread};
 use crate::heap::Owner;
 use crate::next::Next;
-use crate::session::{heap_for, heap_of};
+use crate::session::{heap_for, heap_of, overflowed};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -79,7 +79,11 @@ unsafe fn next_free(old: *mut c_void) {
 
 /// Far memory for a block, if it is large and there is room; its bytes are zeros.
 fn far(size: usize, align: usize) -> Option<*mut c_void> {
-    heap_for(size)?.allocate(size, align).map(|block| block.cast())
+    let block = heap_for(size)?.allocate(size, align);
+    if block.is_none() {
+        overflowed("a block", size);
+    }
+    block.map(|block| block.cast())
 }
 
 /// The same, aligned; what is no alignment, or more than that of a region, is the next allocator's to judge.

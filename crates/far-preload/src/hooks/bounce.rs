@@ -9,7 +9,7 @@
 //! handlers; when all are taken, from the system. A thread that is cancelled in the middle of a call keeps
 //! its bounce for good.
 
-use std::ffi::c_void;
+use azekura_far::sys;
 use std::ptr;
 use std::sync::atomic::{
     AtomicBool, AtomicPtr,
@@ -69,7 +69,7 @@ impl Bounce {
             Some(index) => SLOTS[index].taken.store(false, Release),
             // SAFETY: mapped by `map`, and nobody knows it any more.
             None => unsafe {
-                libc::syscall(libc::SYS_munmap, self.at, BOUNCE);
+                sys::call(libc::SYS_munmap, [self.at as usize, BOUNCE, 0, 0, 0, 0]);
             },
         }
     }
@@ -78,10 +78,9 @@ impl Bounce {
 /// From the kernel directly: `mmap` is one of our own hooks.
 fn map() -> *mut u8 {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let arguments = [0, BOUNCE, protection as usize, flags as usize, usize::MAX, 0];
     // SAFETY: a new mapping where the system likes.
-    let at = unsafe {
-        libc::syscall(libc::SYS_mmap, ptr::null_mut::<c_void>(), BOUNCE, protection, flags, -1, 0_i64)
-    };
+    let at = unsafe { sys::call(libc::SYS_mmap, arguments) };
     if at < 0 { ptr::null_mut() } else { at as *mut u8 }
 }
 

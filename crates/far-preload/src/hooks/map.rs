@@ -1,11 +1,13 @@
 //! `mmap` and its like: large private anonymous memory is far; files, shared memory, stacks and fixed places
-//! are the kernel's.
+//! are the kernel's. See `kernel` for what is done with each memory call.
 
 use super::fail;
-use crate::heap::{Cut, Heap};
+use super::kernel::{PIECE, is_of_pieces};
+use crate::heap::{Heap, Parts};
 use crate::next::Next;
-use crate::session::{heap, heap_for, heap_of, is_static};
+use crate::session::{heap, heap_for, is_static, overflowed, unmanage};
 use std::ffi::{c_int, c_void};
+use std::ops::Range as Addresses;
 use std::ptr;
 
 type Mmap = unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
@@ -17,12 +19,33 @@ static MMAP: Next<Mmap> = Next::new(c"mmap");
 static MUNMAP: Next<Range> = Next::new(c"munmap");
 static MREMAP: Next<Mremap> = Next::new(c"mremap");
 static MADVISE: Next<RangeHow> = Next::new(c"madvise");
+static POSIX_MADVISE: Next<RangeHow> = Next::new(c"posix_madvise");
 static MPROTECT: Next<RangeHow> = Next::new(c"mprotect");
 
 const USABLE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 const KERNELS: c_int =
     libc::MAP_SHARED | libc::MAP_STACK | libc::MAP_GROWSDOWN | libc::MAP_HUGETLB | libc::MAP_LOCKED;
 const FIXED: c_int = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
+/// Advice that has no effect on what a program reads, writes or is refused: it concerns the kernel's own
+/// pages, and far memory's are not the kernel's.
+const HINTS: [c_int; 16] = [
+    libc::MADV_NORMAL,
+    libc::MADV_RANDOM,
+    libc::MADV_SEQUENTIAL,
+    libc::MADV_WILLNEED,
+    libc::MADV_DOFORK,
+    libc::MADV_MERGEABLE,
+    libc::MADV_UNMERGEABLE,
+    libc::MADV_HUGEPAGE,
+    libc::MADV_NOHUGEPAGE,
+    libc::MADV_DONTDUMP,
+    libc::MADV_DODUMP,
+    libc::MADV_COLD,
+    libc::MADV_PAGEOUT,
+    libc::MADV_POPULATE_READ,
+    libc::MADV_POPULATE_WRITE,
+    25, // MADV_COLLAPSE
+];
 
 /// # Safety
 ///
@@ -37,33 +60,41 @@ pub(super) unsafe extern "C" fn mmap(
     offset: i64,
 ) -> *mut c_void {
     let plain = flags & libc::MAP_ANONYMOUS != 0 && flags & KERNELS == 0 && protection == USABLE;
-    if super::thread::is_ours() {
-        // SAFETY: passed on.
-        return unsafe { MMAP.get()(at, bytes, protection, flags, fd, offset) };
-    }
-    if flags & FIXED != 0 {
-        if heap().is_some_and(|heap| heap.overlaps(at as usize, bytes)) {
-            return map_over(at, bytes, plain);
+    if !super::thread::is_ours() {
+        if flags & FIXED != 0 {
+            if let Some(done) = map_over(at, bytes, flags, plain) {
+                return done;
+            }
+        } else if plain && let Some(heap) = heap_for(bytes) {
+            if let Some(far) = heap.map(bytes) {
+                return far.cast();
+            }
+            overflowed("a mapping", bytes);
         }
-    } else if plain && let Some(far) = heap_for(bytes).and_then(|heap| heap.map(bytes)) {
-        return far.cast();
     }
     // SAFETY: passed on.
     unsafe { MMAP.get()(at, bytes, protection, flags, fd, offset) }
 }
 
-/// New memory in the place of far memory: zeros if it is of the same kind; else nothing that we can do.
-fn map_over(at: *mut c_void, bytes: usize, plain: bool) -> *mut c_void {
-    match heap_of(at as usize) {
-        Some(heap) if plain => {
-            heap.zero(at as usize, bytes);
-            at
-        }
-        _ => {
-            fail(libc::ENOMEM);
-            libc::MAP_FAILED
-        }
+/// New memory at a fixed place: zeros where memory of the same kind is; else what is far there leaves first,
+/// and the kernel is asked.
+fn map_over(at: *mut c_void, bytes: usize, flags: c_int, plain: bool) -> Option<*mut c_void> {
+    let (start, heap) = (at as usize, heap()?);
+    if bytes == 0 || !is_of_pieces(start) {
+        return None; // the kernel refuses it
     }
+    let Parts { far, others } = heap.parts(start, bytes);
+    let keeps = flags & libc::MAP_FIXED_NOREPLACE == libc::MAP_FIXED_NOREPLACE;
+    if keeps && (far.iter().any(|part| heap.has_given_any(part)) || is_static(start, bytes)) {
+        fail(libc::EEXIST);
+        return Some(libc::MAP_FAILED);
+    }
+    if plain && !keeps && others.is_empty() && far.iter().all(|part| heap.has_mapped(part)) {
+        far.iter().for_each(|part| heap.zero(part));
+        return Some(at);
+    }
+    unmanage(start, bytes);
+    None
 }
 
 /// # Safety
@@ -89,24 +120,45 @@ pub(super) unsafe extern "C" fn mmap64(
 pub(super) unsafe extern "C" fn munmap(at: *mut c_void, bytes: usize) -> c_int {
     // SAFETY: passed on; it is the caller's to unmap.
     let kernel = |at: *mut c_void, bytes: usize| unsafe { MUNMAP.get()(at, bytes) };
-    by_parts(at, bytes, Heap::unmap, kernel).unwrap_or_else(|| kernel(at, bytes))
+    let layer = |heap: &Heap, part: Addresses<usize>| {
+        let is_maps = !heap.meets_block(&part);
+        if is_maps {
+            heap.unmap(part);
+        }
+        is_maps
+    };
+    by_parts(at, bytes, layer, kernel)
 }
 
-/// Has the far part of a range done by the heap, and what lies before and behind it by the kernel; `None` if
-/// there is no far part.
+/// Has the far parts of a range done by the layer, and the rest by the kernel; a part that the layer does not
+/// do leaves far memory. `layer` returns whether it did.
 fn by_parts(
     at: *mut c_void,
     bytes: usize,
-    far: impl FnOnce(&Heap, usize, usize),
+    layer: impl Fn(&Heap, Addresses<usize>) -> bool,
     kernel: impl Fn(*mut c_void, usize) -> c_int,
-) -> Option<c_int> {
-    let heap = heap()?;
-    let Cut { far: part, others } = heap.cut(at as usize, bytes);
-    let part = part?;
-    far(heap, part.start, part.len());
-    let others = others.into_iter().flatten();
-    let done = others.map(|other| kernel(ptr::with_exposed_provenance_mut(other.start), other.len()));
-    Some(done.fold(0, |all, one| if all == 0 { one } else { all }))
+) -> c_int {
+    let start = at as usize;
+    let bytes = bytes.checked_next_multiple_of(PIECE).unwrap_or(bytes);
+    let Some(heap) = heap().filter(|_| bytes > 0 && is_of_pieces(start) && !super::thread::is_ours()) else {
+        return kernel(at, bytes);
+    };
+    let Parts { far, mut others } = heap.parts(start, bytes);
+    if is_static(start, bytes) {
+        unmanage(start, bytes);
+        return kernel(at, bytes);
+    }
+    if far.is_empty() {
+        return kernel(at, bytes);
+    }
+    for part in far {
+        if !layer(heap, part.clone()) {
+            unmanage(part.start, part.len());
+            others.push(part);
+        }
+    }
+    let done = others.iter().map(|other| kernel(ptr::with_exposed_provenance_mut(other.start), other.len()));
+    done.fold(0, |all, one| if all == 0 { one } else { all })
 }
 
 /// # Safety
@@ -120,23 +172,38 @@ pub(super) unsafe extern "C" fn mremap(
     flags: c_int,
     fixed: *mut c_void,
 ) -> *mut c_void {
-    let Some(heap) = heap_of(old as usize) else {
-        // SAFETY: passed on; without MREMAP_FIXED the last argument is not looked at.
-        return unsafe { MREMAP.get()(old, before, after, flags, fixed) };
-    };
-    if after <= before {
-        heap.unmap(old as usize + after, before - after);
-        return old;
+    if let Some(done) = remap(old, before, after, flags) {
+        return done;
     }
-    let new = if flags == libc::MREMAP_MAYMOVE { heap.map(after) } else { None };
-    let Some(new) = new else {
-        fail(libc::ENOMEM);
-        return libc::MAP_FAILED;
-    };
+    unmanage(old as usize, before.max(1));
+    if flags & libc::MREMAP_FIXED != 0 {
+        unmanage(fixed as usize, after);
+    }
+    // SAFETY: passed on; without MREMAP_FIXED the last argument is not looked at.
+    unsafe { MREMAP.get()(old, before, after, flags, fixed) }
+}
+
+/// Carries out what needs no kernel: mapped memory becomes shorter in its place, or longer in another.
+fn remap(old: *mut c_void, before: usize, after: usize, flags: c_int) -> Option<*mut c_void> {
+    let start = old as usize;
+    let heap = heap().filter(|_| is_of_pieces(start) && flags & !libc::MREMAP_MAYMOVE == 0)?;
+    let before = before.checked_next_multiple_of(PIECE).filter(|&before| before > 0)?;
+    let after = after.checked_next_multiple_of(PIECE).filter(|&after| after > 0)?;
+    let Parts { far, others } = heap.parts(start, before);
+    if !others.is_empty() || !far.iter().all(|part| heap.has_mapped(part)) {
+        return None;
+    }
+    if after < before {
+        heap.unmap(start + after..start + before);
+    }
+    if after <= before {
+        return Some(old);
+    }
+    let new = if flags == libc::MREMAP_MAYMOVE { heap.map(after) } else { None }?;
     // SAFETY: both are at least as long, and not the same.
     unsafe { ptr::copy_nonoverlapping(old.cast::<u8>(), new, before) };
-    heap.unmap(old as usize, before);
-    new.cast()
+    heap.unmap(start..start + before);
+    Some(new.cast())
 }
 
 /// # Safety
@@ -146,24 +213,42 @@ pub(super) unsafe extern "C" fn mremap(
 pub(super) unsafe extern "C" fn madvise(at: *mut c_void, bytes: usize, advice: c_int) -> c_int {
     // SAFETY: passed on.
     let kernel = |at: *mut c_void, bytes: usize| unsafe { MADVISE.get()(at, bytes, advice) };
-    // What is given back reads as zeros; other advice is for the kernel's pages, which these are not.
-    let gives_back = matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE);
-    let far = |heap: &Heap, at: usize, bytes: usize| {
-        if gives_back {
-            heap.zero(at, bytes);
-        }
-    };
-    if let Some(done) = by_parts(at, bytes, far, kernel) {
-        return done;
-    }
-    if is_static(at as usize, bytes) {
+    advised(at, bytes, advice, kernel)
+}
+
+fn advised(
+    at: *mut c_void,
+    bytes: usize,
+    advice: c_int,
+    kernel: impl Fn(*mut c_void, usize) -> c_int,
+) -> c_int {
+    // What is given back reads as zeros, of MADV_FREE a little earlier than it must.
+    let gives_back = matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | 24); // MADV_DONTNEED_LOCKED
+    if is_static(at as usize, bytes) && (gives_back || HINTS.contains(&advice)) {
         if gives_back {
             // SAFETY: the program gives up these bytes, which are its own.
-            unsafe { at.cast::<u8>().write_bytes(0, bytes) };
+            unsafe { at.cast::<u8>().write_bytes(0, bytes.next_multiple_of(PIECE)) };
         }
         return 0;
     }
-    kernel(at, bytes)
+    let layer = |heap: &Heap, part: Addresses<usize>| {
+        let is_done = (gives_back || HINTS.contains(&advice)) && heap.has_given(&part);
+        if is_done && gives_back {
+            heap.zero(&part);
+        }
+        is_done
+    };
+    by_parts(at, bytes, layer, kernel)
+}
+
+/// # Safety
+///
+/// As the C library's, which hands all of this advice but "not needed" to the kernel.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn posix_madvise(at: *mut c_void, bytes: usize, advice: c_int) -> c_int {
+    // SAFETY: passed on.
+    let kernel = |at: *mut c_void, bytes: usize| unsafe { POSIX_MADVISE.get()(at, bytes, advice) };
+    if advice == libc::POSIX_MADV_DONTNEED { kernel(at, bytes) } else { advised(at, bytes, advice, kernel) }
 }
 
 /// # Safety
@@ -173,19 +258,12 @@ pub(super) unsafe extern "C" fn madvise(at: *mut c_void, bytes: usize, advice: c
 pub(super) unsafe extern "C" fn mprotect(at: *mut c_void, bytes: usize, protection: c_int) -> c_int {
     // SAFETY: passed on.
     let kernel = |at: *mut c_void, bytes: usize| unsafe { MPROTECT.get()(at, bytes, protection) };
-    if heap().is_some_and(|heap| heap.overlaps(at as usize, bytes)) {
-        // Code cannot lie here.
-        if protection & libc::PROT_EXEC != 0 {
-            fail(libc::EACCES);
-            return -1;
-        }
-        // Far memory stays readable and writable: a guard that only catches errors is none.
-        return by_parts(at, bytes, |_, _, _| {}, kernel).unwrap_or(0);
-    }
-    if is_static(at as usize, bytes) && protection & libc::PROT_EXEC == 0 {
+    if protection == USABLE && is_static(at as usize, bytes) {
         return 0;
     }
-    kernel(at, bytes)
+    // Far memory is readable and writable; any other protection is the kernel's to give.
+    let layer = |heap: &Heap, part: Addresses<usize>| protection == USABLE && heap.has_given(&part);
+    by_parts(at, bytes, layer, kernel)
 }
 
 /// Finds the C library's functions.
@@ -194,5 +272,6 @@ pub(super) fn settle() {
     MUNMAP.settle();
     MREMAP.settle();
     MADVISE.settle();
+    POSIX_MADVISE.settle();
     MPROTECT.settle();
 }

@@ -3,13 +3,20 @@
 mod again;
 mod block;
 mod bounce;
+mod descriptor;
 mod directory;
+mod kernel;
 mod map;
 mod message;
+mod signal;
+mod stack;
 mod stream;
 mod thread;
 mod transfer;
 
+pub(crate) use stack::{
+    end_helper as end_stack_helper, settle_here as settle_stack, start_helper as start_stack_helper,
+};
 pub(crate) use stream::take_over as take_streams_over;
 pub(crate) use thread::{Blocks, blocks};
 
@@ -20,9 +27,12 @@ use std::ffi::c_int;
 pub(crate) fn settle() {
     again::settle();
     block::settle();
+    descriptor::settle();
     directory::settle();
     map::settle();
     message::settle();
+    signal::settle();
+    stack::settle();
     stream::settle();
     thread::settle();
     transfer::settle();

@@ -102,6 +102,7 @@ pub(super) unsafe extern "C" fn pthread_create(
     // SAFETY: passed on; if there is no thread, nobody else has its beginning.
     unsafe {
         if !library.contains(&(start as usize)) {
+            super::stack::of_thread(attributes);
             return CREATE.get()(thread, attributes, start, argument);
         }
         let beginning = Box::into_raw(Box::new(Beginning { start, argument }));

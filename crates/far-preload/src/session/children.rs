@@ -10,7 +10,7 @@
 //! The handlers of `fork` run in the thread that forks, so what it takes in the first it gives back in the
 //! second or third.
 
-use super::{CODE, HEAP, LAUNCH, PLACE, THRESHOLD, UNSERVED_RANGES, VOICE, install, open, say};
+use super::{CODE, ENDED, HEAP, LAUNCH, PLACE, THRESHOLD, UNSERVED_RANGES, install, open, say};
 use crate::heap::{FrozenHeap, Heap};
 use crate::hooks::{Blocks, blocks};
 use std::cell::UnsafeCell;
@@ -54,8 +54,9 @@ pub(super) fn heap() -> Option<&'static Heap> {
 }
 
 extern "C" fn before() {
-    let frozen =
-        super::heap().and_then(|heap| heap.freeze().map_err(|error| REASON.set(error.to_string())).ok());
+    // Relaxed: all memory is ordinary, and a copy of it needs nothing of ours.
+    let far = if ENDED.load(Relaxed) { None } else { super::heap() };
+    let frozen = far.and_then(|heap| heap.freeze().map_err(|error| REASON.set(error.to_string())).ok());
     // Last: the heap's own locks are taken by threads that have this one not.
     let blocks = blocks();
     // SAFETY: this thread has the lock now.
@@ -75,12 +76,11 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
-    let voice = VOICE.swap(2, Relaxed);
-    if voice != 2 {
-        // SAFETY: ours; who waits for the end of standard error is not to wait for a child that closed its
-        // own.
-        unsafe { libc::close(voice) };
+    if ENDED.load(Relaxed) {
+        frozen(); // the lock
+        return;
     }
+    azekura_far::drop_standard_error();
     let frozen = frozen();
     if super::heap().is_none() {
         return;

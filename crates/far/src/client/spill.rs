@@ -3,6 +3,7 @@
 //! The file outlives no session (it is unlinked as soon as it is open), so it is never synced.
 
 use super::{Keeper, Order, Sink, Verb};
+use crate::descriptors::{self, Hidden};
 use crate::digest::Digest;
 use crate::needed;
 use rustix::fs::SeekFrom;
@@ -25,7 +26,7 @@ struct Shared {
     name: String,
     path: PathBuf,
     index: usize,
-    file: File,
+    file: Hidden<File>,
     queue: Mutex<Queue>,
     moved: Condvar,
     sink: Weak<dyn Sink>,
@@ -47,7 +48,7 @@ impl Spill {
             name: format!("spill file {}", path.display()),
             path: path.into(),
             index,
-            file,
+            file: Hidden::new(file),
             queue: Mutex::default(),
             moved: Condvar::new(),
             sink,
@@ -129,10 +130,7 @@ impl Keeper for Spill {
     }
 
     fn abandon(&self) {
-        // SAFETY: as a connection's.
-        unsafe {
-            libc::close(self.shared.file.as_raw_fd());
-        }
+        descriptors::close(self.shared.file.as_raw_fd()); // as a connection's
     }
 
     fn close(&self) {

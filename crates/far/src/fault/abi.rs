@@ -3,6 +3,7 @@
 //! Not the crate `userfaultfd`, which has neither `UFFDIO_MOVE` nor `UFFD_USER_MODE_ONLY` with write
 //! protection.
 
+use crate::descriptors::{self, Hidden};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -93,20 +94,20 @@ pub(crate) struct Message {
 
 /// A userfaultfd.
 #[derive(Debug)]
-pub(crate) struct Userfault(OwnedFd);
+pub(crate) struct Userfault(Hidden<OwnedFd>);
 
 impl Userfault {
     /// A new one that offers these features, or the system's reason.
     pub(crate) fn open(user_mode_only: bool, features: u64) -> io::Result<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | if user_mode_only { USER_MODE_ONLY } else { 0 };
         // SAFETY: no memory is passed.
-        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+        let fd = unsafe { crate::sys::call(libc::SYS_userfaultfd, [flags as usize, 0, 0, 0, 0, 0]) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a descriptor that was just made, and nobody else's.
         #[expect(clippy::cast_possible_truncation, reason = "descriptors are small")]
-        let fd = Self(unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
+        let fd = Self(Hidden::new(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }));
         let mut api = ApiArg { api: API, features, ioctls: 0 };
         fd.call(iowr(0x3F, size_of::<ApiArg>()), &mut api)?;
         Ok(fd)
@@ -118,16 +119,15 @@ impl Userfault {
 
     /// Closes a parent's in its child, which never uses it.
     pub(crate) fn abandon(&self) {
-        // SAFETY: ours; its owner is not dropped in a child.
-        unsafe {
-            libc::close(self.fd());
-        }
+        descriptors::close(self.fd());
     }
 
     fn call<T>(&self, request: u64, argument: &mut T) -> io::Result<()> {
+        let arguments =
+            [self.fd() as usize, request as usize, std::ptr::from_mut(argument) as usize, 0, 0, 0];
         // SAFETY: `argument` has the layout that goes with `request`; the kernel writes no further. What the
         // call does to the address space is its caller's concern.
-        let done = unsafe { libc::ioctl(self.fd(), request as _, std::ptr::from_mut(argument)) };
+        let done = unsafe { crate::sys::call(libc::SYS_ioctl, arguments) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 

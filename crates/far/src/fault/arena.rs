@@ -4,6 +4,8 @@
 //! that library's, which would take our own region for the program's and come back here under the pager's
 //! lock.
 
+use crate::descriptors::{self, Hidden};
+use crate::sys;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -87,13 +89,6 @@ impl Mapping {
         Self { at: self.at, bytes: self.bytes }
     }
 
-    /// Nobody touches it any more.
-    pub(super) fn close(&self) -> io::Result<()> {
-        // SAFETY: ours; that a touch ends the program is what is wanted.
-        let done = unsafe { sys_mprotect(self.at.cast(), self.bytes, libc::PROT_NONE) };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    }
-
     pub(crate) fn at(&self) -> *mut u8 {
         self.at
     }
@@ -125,14 +120,22 @@ pub(crate) fn advise(at: *mut u8, bytes: usize, advice: i32) -> io::Result<()> {
     }
 }
 
+/// Takes all access to memory of ours away: a touch ends the program.
+pub(super) fn close(at: *mut u8, bytes: usize) -> io::Result<()> {
+    // SAFETY: callers pass ranges of their own mappings.
+    let done = unsafe { sys_mprotect(at.cast(), bytes, libc::PROT_NONE) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// The first addresses of those of the system's pages in a range that no memory stands behind, or memory that
 /// was swapped out; and their length.
 pub(super) fn missing(at: *mut u8, bytes: usize) -> io::Result<(Vec<usize>, usize)> {
     // SAFETY: no memory is passed.
     let piece = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(io::Error::other)?;
     let mut there = vec![0_u8; bytes.div_ceil(piece)];
+    let arguments = [at as usize, bytes, there.as_mut_ptr() as usize, 0, 0, 0];
     // SAFETY: a byte for each of the system's pages in the range.
-    if unsafe { libc::syscall(libc::SYS_mincore, at, bytes, there.as_mut_ptr()) } < 0 {
+    if unsafe { sys::call(libc::SYS_mincore, arguments) } < 0 {
         return Err(io::Error::last_os_error());
     }
     let missing = there.iter().enumerate().filter(|(_, there)| *there & 1 == 0);
@@ -141,7 +144,7 @@ pub(super) fn missing(at: *mut u8, bytes: usize) -> io::Result<(Vec<usize>, usiz
 
 /// A descriptor that becomes readable when rung.
 #[derive(Debug)]
-pub(crate) struct Bell(OwnedFd);
+pub(crate) struct Bell(Hidden<OwnedFd>);
 
 impl Bell {
     pub(crate) fn new() -> io::Result<Self> {
@@ -151,7 +154,7 @@ impl Bell {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a descriptor that was just made, and nobody else's.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(Self(Hidden::new(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -160,10 +163,7 @@ impl Bell {
 
     /// Closes a parent's in its child, which never uses it.
     pub(super) fn abandon(&self) {
-        // SAFETY: ours; its owner is not dropped in a child.
-        unsafe {
-            libc::close(self.fd());
-        }
+        descriptors::close(self.fd());
     }
 
     pub(crate) fn ring(&self) {
@@ -200,31 +200,39 @@ unsafe fn sys_mmap(
     fd: i32,
     offset: i64,
 ) -> *mut libc::c_void {
+    let arguments = [
+        at as usize,
+        bytes,
+        protection as usize,
+        flags as usize,
+        fd as usize,
+        offset.cast_unsigned() as usize,
+    ];
     // SAFETY: the caller's.
-    let at = unsafe { libc::syscall(libc::SYS_mmap, at, bytes, protection, flags, fd, offset) };
+    let at = unsafe { sys::call(libc::SYS_mmap, arguments) };
     at as *mut libc::c_void
 }
 
 /// # Safety
 ///
 /// As `munmap`.
-unsafe fn sys_munmap(at: *mut libc::c_void, bytes: usize) -> i64 {
+unsafe fn sys_munmap(at: *mut libc::c_void, bytes: usize) -> isize {
     // SAFETY: the caller's.
-    unsafe { libc::syscall(libc::SYS_munmap, at, bytes) }
+    unsafe { sys::call(libc::SYS_munmap, [at as usize, bytes, 0, 0, 0, 0]) }
 }
 
 /// # Safety
 ///
 /// As `madvise`.
-unsafe fn sys_madvise(at: *mut libc::c_void, bytes: usize, advice: i32) -> i64 {
+unsafe fn sys_madvise(at: *mut libc::c_void, bytes: usize, advice: i32) -> isize {
     // SAFETY: the caller's.
-    unsafe { libc::syscall(libc::SYS_madvise, at, bytes, advice) }
+    unsafe { sys::call(libc::SYS_madvise, [at as usize, bytes, advice as usize, 0, 0, 0]) }
 }
 
 /// # Safety
 ///
 /// As `mprotect`.
-pub(super) unsafe fn sys_mprotect(at: *mut libc::c_void, bytes: usize, protection: i32) -> i64 {
+pub(super) unsafe fn sys_mprotect(at: *mut libc::c_void, bytes: usize, protection: i32) -> isize {
     // SAFETY: the caller's.
-    unsafe { libc::syscall(libc::SYS_mprotect, at, bytes, protection) }
+    unsafe { sys::call(libc::SYS_mprotect, [at as usize, bytes, protection as usize, 0, 0, 0]) }
 }

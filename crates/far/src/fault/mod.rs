@@ -8,7 +8,7 @@
 //!
 //! `places` is where pages lie: a region of our own, and memory of the program that was there before. Both
 //! have the pages' bytes come and go through *frames*: page-sized pieces of an arena that the program never
-//! sees.
+//! sees. `unmanaged` is which pages left far memory for good.
 //!
 //! - **FAULT-1** Between `map_out` and `map_in` no access of the program to the page succeeds; `map_out`
 //!   takes it away at one instant, after which the frame has its last bytes (F3). Pages of a run may come and
@@ -21,7 +21,9 @@ pub(crate) mod abi;
 pub(crate) mod arena;
 mod places;
 pub(crate) mod requests;
+pub mod signals;
 pub(crate) mod sigsegv;
+pub(crate) mod unmanaged;
 pub(crate) mod userfault;
 
 use crate::replace::Access;
@@ -31,6 +33,7 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
+use unmanaged::Unmanaged;
 
 /// What makes pages come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -78,6 +81,15 @@ impl Mechanism {
 
     fn is_user_mode(self) -> bool {
         matches!(self, Self::UserModeMove | Self::UserModeCopy)
+    }
+
+    /// The mechanism with the same transfers that needs no right.
+    fn for_any_user(self) -> Option<Self> {
+        match self {
+            Self::UserfaultMove => Some(Self::UserModeMove),
+            Self::UserfaultCopy => Some(Self::UserModeCopy),
+            _ => None,
+        }
     }
 
     fn moves(self) -> bool {
@@ -174,6 +186,17 @@ pub(crate) trait Backend: Send + Sync {
     fn take_back(&self, pages: Range<u32>) -> io::Result<Vec<bool>> {
         Ok(pages.map(|_| true).collect())
     }
+    /// The kernel alone manages these pages from now on: an access is what it is in any private anonymous
+    /// memory, also in child processes. Their bytes are in the region and may be written, or they are empty.
+    fn unmanage(&self, pages: Range<u32>) -> io::Result<()>;
+    /// All pages left so: gives up what else it has of memory.
+    fn retire(&self) {}
+    /// The pages that left so.
+    fn unmanaged(&self) -> &Unmanaged;
+    /// The address of a page.
+    fn address(&self, page: u32) -> *mut u8;
+    /// The page at an address, if one is.
+    fn page_of(&self, address: usize) -> Option<u32>;
     /// The frame's memory goes back to the system.
     fn empty(&self, frame: u32);
     /// Whoever waits for these pages goes on.

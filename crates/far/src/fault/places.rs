@@ -1,10 +1,12 @@
 //! Where pages lie: first those of the region, then those of memory that the program had already (static
 //! arrays), place by place.
 
-use super::arena::Mapping;
+use super::arena::{Mapping, advise, close};
+use super::unmanaged::Unmanaged;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A place and the number of its first page.
 #[derive(Debug)]
@@ -20,6 +22,7 @@ pub(crate) struct Places {
     region: Mapping,
     adopted: Vec<Adopted>,
     page_bytes: usize,
+    unmanaged: Arc<Unmanaged>,
 }
 
 impl Places {
@@ -33,7 +36,8 @@ impl Places {
             places.push(Adopted { mapping, first });
             first += pages(range.len(), page_bytes);
         }
-        Ok(Self { region, adopted: places, page_bytes })
+        let unmanaged = Arc::new(Unmanaged::none(first)?);
+        Ok(Self { region, adopted: places, page_bytes, unmanaged })
     }
 
     /// The same in a child process.
@@ -46,7 +50,13 @@ impl Places {
             region: self.region.for_child(),
             adopted: self.adopted.iter().map(place).collect(),
             page_bytes: self.page_bytes,
+            unmanaged: Arc::clone(&self.unmanaged),
         }
+    }
+
+    /// The pages that left.
+    pub(super) fn unmanaged(&self) -> &Unmanaged {
+        &self.unmanaged
     }
 
     /// Of the region.
@@ -80,18 +90,28 @@ impl Places {
         within(&self.region).or_else(adopted)
     }
 
-    pub(super) fn each(&self, mut one: impl FnMut(&Mapping) -> io::Result<()>) -> io::Result<()> {
-        one(&self.region)?;
-        self.adopted.iter().try_for_each(|place| one(&place.mapping))
+    /// Calls with address and length of each piece of memory that is still managed.
+    pub(super) fn each_managed(
+        &self,
+        mut one: impl FnMut(*mut u8, usize) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let adopted = self.adopted.iter().map(|place| (&*place.mapping, place.first));
+        for (mapping, first) in [(&self.region, 0)].into_iter().chain(adopted) {
+            let all = first..first + pages(mapping.bytes(), self.page_bytes);
+            for piece in self.unmanaged.others(all) {
+                one(self.page(piece.start), piece.len() * self.page_bytes)?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn advise(&self, advice: i32) -> io::Result<()> {
-        self.each(|place| place.advise(advice))
+        self.each_managed(|at, bytes| advise(at, bytes, advice))
     }
 
     /// Nobody touches any of them any more.
     pub(super) fn close(&self) -> io::Result<()> {
-        self.each(Mapping::close)
+        self.each_managed(close)
     }
 }
 

@@ -19,19 +19,23 @@
 
 use super::arena::{Bell, Mapping, ring};
 use super::requests::Requests;
+use super::signals;
+use super::unmanaged::Unmanaged;
 use super::userfault::wait;
 use super::{Allow, Backend, Event, Fault, Frame, Mechanism, Run};
+use crate::descriptors::Hidden;
 use crate::replace::Access;
+use crate::sys;
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicUsize,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Threads that can wait for pages at once; more spin.
@@ -44,34 +48,48 @@ struct Place {
     base: AtomicUsize,
     bytes: AtomicUsize,
     bell: AtomicI32,
+    /// Of the region; never dropped, as a handler may still look at it.
+    unmanaged: AtomicPtr<Unmanaged>,
+    page_bytes: AtomicUsize,
 }
 
 #[cfg(not(loom))]
 static TABLE: Requests<REQUESTS> = Requests::new();
 #[cfg(loom)]
 static TABLE: std::sync::LazyLock<Requests<REQUESTS>> = std::sync::LazyLock::new(Requests::new);
-static PLACES: [Place; REGIONS] =
-    [const { Place { base: AtomicUsize::new(0), bytes: AtomicUsize::new(0), bell: AtomicI32::new(-1) } };
-        REGIONS];
+static PLACES: [Place; REGIONS] = [const {
+    Place {
+        base: AtomicUsize::new(0),
+        bytes: AtomicUsize::new(0),
+        bell: AtomicI32::new(-1),
+        unmanaged: AtomicPtr::new(ptr::null_mut()),
+        page_bytes: AtomicUsize::new(1),
+    }
+}; REGIONS];
+/// The last fault on an unmanaged page, by thread: see `is_repeated`.
+static FAULTS: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
 /// Who takes and gives back places, and installs the handler.
 static REGISTRY: Mutex<()> = Mutex::new(());
 /// This is a child made by fork: nobody answers here, and the regions are not mapped. Children that share our
 /// memory (vfork) are not told.
 static FORKED: AtomicBool = AtomicBool::new(false);
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 #[derive(Debug)]
 pub(crate) struct SigsegvBackend {
     region: usize,
-    file: OwnedFd,
+    file: Hidden<OwnedFd>,
     /// As the program sees it.
     seen: Mapping,
     /// As we see it.
     alias: Mapping,
     frames: Mapping,
+    /// Private anonymous memory that takes the place of what becomes unmanaged. One mapping as long as the
+    /// region, each page at its own offset, so that neighbors become one mapping of the kernel's again.
+    private: Mapping,
     page_bytes: usize,
     bell: Bell,
     stopped: AtomicBool,
+    unmanaged: &'static Unmanaged,
 }
 
 impl SigsegvBackend {
@@ -82,7 +100,7 @@ impl SigsegvBackend {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a descriptor that was just made, and nobody else's.
-        let file = unsafe { OwnedFd::from_raw_fd(fd) };
+        let file = Hidden::new(unsafe { OwnedFd::from_raw_fd(fd) });
         let length = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
         // SAFETY: no memory is passed.
         if unsafe { libc::ftruncate(file.as_raw_fd(), length) } < 0 {
@@ -92,9 +110,15 @@ impl SigsegvBackend {
         let alias = Mapping::of_file(&file, bytes, libc::PROT_READ | libc::PROT_WRITE)?;
         seen.advise(libc::MADV_DONTFORK)?;
         let frames = Mapping::anonymous(frames * page_bytes)?;
+        let private = Mapping::anonymous(bytes)?;
+        // SAFETY: just made. The kernel joins mappings only if one of them had memory before they were cut.
+        unsafe { private.at().write_volatile(0) };
         let bell = Bell::new()?;
-        let region = enter(&seen, &bell)?;
-        Ok(Self { region, file, seen, alias, frames, page_bytes, bell, stopped: AtomicBool::new(false) })
+        let pages = u32::try_from(bytes.div_ceil(page_bytes)).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let unmanaged: &'static Unmanaged = Box::leak(Box::new(Unmanaged::none(pages)?));
+        let region = enter(&seen, &bell, unmanaged, page_bytes)?;
+        let stopped = AtomicBool::new(false);
+        Ok(Self { region, file, seen, alias, frames, private, page_bytes, bell, stopped, unmanaged })
     }
 
     /// Bytes of so many pages.
@@ -118,6 +142,33 @@ impl SigsegvBackend {
         // SAFETY: no memory is passed; what is emptied is ours and closed to the program.
         let done = unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset, bytes) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Copies the bytes of closed pages into `private`; holes of the file stay holes.
+    fn copy_out(&self, pages: Range<u32>) -> io::Result<()> {
+        let (mut at, end) = (self.bytes(pages.start), self.bytes(pages.end));
+        let seek = |from: usize, whence: c_int| {
+            // SAFETY: no memory is passed.
+            let found = unsafe { libc::lseek(self.file.as_raw_fd(), from as libc::off_t, whence) };
+            usize::try_from(found).map_err(|_| io::Error::last_os_error())
+        };
+        while at < end {
+            let from = match seek(at, libc::SEEK_DATA) {
+                Ok(from) if from < end => from,
+                Err(error) if error.raw_os_error() != Some(libc::ENXIO) => return Err(error),
+                _ => break, // no data behind
+            };
+            at = seek(from, libc::SEEK_HOLE)?.min(end);
+            // SAFETY: our view of the pages, which the program cannot touch now, and our own memory.
+            unsafe {
+                ptr::copy_nonoverlapping(
+                    self.alias.at().wrapping_add(from),
+                    self.private.at().wrapping_add(from),
+                    at - from,
+                );
+            }
+        }
+        self.punch(pages.start, pages.end - pages.start)
     }
 
     fn alias(&self, page: u32) -> *mut u8 {
@@ -181,6 +232,45 @@ impl Backend for SigsegvBackend {
         self.punch(pages.start, pages.end - pages.start)
     }
 
+    fn unmanage(&self, pages: Range<u32>) -> io::Result<()> {
+        self.protect(pages.clone(), libc::PROT_NONE)?;
+        self.copy_out(pages.clone())?;
+        let (offset, bytes) = (self.bytes(pages.start), self.bytes(pages.end - pages.start));
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+        let (from, to) = (self.private.at().wrapping_add(offset), self.seen.at().wrapping_add(offset));
+        // SAFETY: memory of ours, with the pages' bytes, replaces the program's view of them at one instant.
+        let moved = unsafe {
+            sys::call(libc::SYS_mremap, [from as usize, bytes, bytes, flags as usize, to as usize, 0])
+        };
+        if moved < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.unmanaged.add(pages);
+        Ok(())
+    }
+
+    fn retire(&self) {
+        // Should it fail, they cost what they did before.
+        for ours in [&self.alias, &self.frames, &self.private] {
+            let _ = ours.advise(libc::MADV_DONTNEED);
+            let _ = super::arena::close(ours.at(), ours.bytes());
+        }
+    }
+
+    fn unmanaged(&self) -> &Unmanaged {
+        self.unmanaged
+    }
+
+    fn address(&self, page: u32) -> *mut u8 {
+        self.seen.at().wrapping_add(self.bytes(page))
+    }
+
+    fn page_of(&self, address: usize) -> Option<u32> {
+        let offset = address.wrapping_sub(self.seen.at() as usize);
+        #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
+        (offset < self.seen.bytes()).then(|| (offset / self.page_bytes) as u32)
+    }
+
     fn empty(&self, frame: u32) {
         let _ = super::arena::advise(self.frame(frame), self.page_bytes, libc::MADV_DONTNEED);
     }
@@ -224,19 +314,22 @@ impl Drop for SigsegvBackend {
 }
 
 /// Takes a place for a region, and the signal when it is the first.
-fn enter(seen: &Mapping, bell: &Bell) -> io::Result<usize> {
+fn enter(seen: &Mapping, bell: &Bell, unmanaged: &'static Unmanaged, page_bytes: usize) -> io::Result<usize> {
     let _one = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     let free = PLACES.iter().position(|place| place.base.load(Relaxed) == 0);
     let Some(free) = free else {
         return Err(io::Error::other(format!("a process can have {REGIONS} regions by SIGSEGV")));
     };
-    if BEFORE.get().is_none() {
+    if !signals::are_held() {
         install()?;
     }
     let place = &PLACES[free];
     place.bytes.store(seen.bytes(), Relaxed);
     place.bell.store(bell.fd(), Relaxed);
-    // Release: pairs with Acquire in `place_of`, which then finds length and bell.
+    // Relaxed, both: published by the store of the base below.
+    place.unmanaged.store(ptr::from_ref(unmanaged).cast_mut(), Relaxed);
+    place.page_bytes.store(page_bytes, Relaxed);
+    // Release: pairs with Acquire in `place_of`, which then finds the rest.
     place.base.store(seen.at() as usize, Release);
     Ok(free)
 }
@@ -245,15 +338,15 @@ fn install() -> io::Result<()> {
     // SAFETY: all zeros is a valid sigaction; the handler has the type that SA_SIGINFO asks for.
     unsafe {
         let mut before: libc::sigaction = std::mem::zeroed();
-        if libc::sigaction(libc::SIGSEGV, ptr::null(), &raw mut before) < 0 {
+        if signals::kernel_action(libc::SIGSEGV, ptr::null(), &raw mut before) < 0 {
             return Err(io::Error::last_os_error());
         }
-        let _ = BEFORE.set(before);
+        signals::set_program_action(before);
         libc::pthread_atfork(None, None, Some(in_child));
         let mut ours: libc::sigaction = std::mem::zeroed();
         ours.sa_sigaction = on_fault as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER | libc::SA_RESTART;
-        if libc::sigaction(libc::SIGSEGV, &raw const ours, ptr::null_mut()) < 0 {
+        if signals::kernel_action(libc::SIGSEGV, &raw const ours, ptr::null_mut()) < 0 {
             return Err(io::Error::last_os_error());
         }
     }
@@ -273,6 +366,32 @@ fn place_of(address: usize) -> Option<usize> {
     })
 }
 
+/// Returns whether an address of a region is on a page that left far memory.
+fn is_unmanaged(region: usize, address: usize) -> bool {
+    let place = &PLACES[region];
+    // Relaxed: `place_of` saw the base, and with it what was stored before.
+    let page = address.wrapping_sub(place.base.load(Relaxed)) / place.page_bytes.load(Relaxed);
+    // SAFETY: null, or a table that is never dropped; `place_of` saw what was stored with the base.
+    let table = unsafe { place.unmanaged.load(Relaxed).as_ref() };
+    table.is_some_and(|table| u32::try_from(page).is_ok_and(|page| table.has(page)))
+}
+
+/// Returns whether this thread faults twice in a row at an address of an unmanaged page. The first fault may
+/// have come about while the page was still managed, so the access is tried again; the second is the
+/// program's own.
+fn is_repeated(address: usize) -> bool {
+    // SAFETY: no memory is passed.
+    let thread = unsafe { sys::call(libc::SYS_gettid, [0; 6]) } as usize;
+    let fault = address ^ thread << 48 | 1;
+    let last = &FAULTS[thread % FAULTS.len()];
+    // Relaxed: threads that share a place only make each other try once more.
+    let is_repeated = last.swap(fault, Relaxed) == fault;
+    if is_repeated {
+        last.store(0, Relaxed);
+    }
+    is_repeated
+}
+
 /// The signal handler: see the head of this file.
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes both for a fault; errno is this thread's.
@@ -282,6 +401,11 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         let address = (*info).si_addr() as usize;
         match place_of(address) {
             // A signal that somebody sent carries no address of ours.
+            Some(region) if (*info).si_code > 0 && is_unmanaged(region, address) => {
+                if is_repeated(address) {
+                    pass_on(signal, info, context);
+                }
+            }
             Some(region) if (*info).si_code > 0 && !FORKED.load(Relaxed) => {
                 let access = if was_write(context) { Access::Write } else { Access::Read };
                 TABLE.post(region, address, access, || ring(PLACES[region].bell.load(Relaxed)));
@@ -306,25 +430,36 @@ unsafe fn was_write(_context: *mut c_void) -> bool {
     true
 }
 
-/// The handler that was there before gets what is not ours.
+/// The program's own action gets what is not ours.
 unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the action is what the program had set, called as it asked to be called.
+    // SAFETY: the action is what the program had set, called as it asked to be called; SIGSEGV stays open
+    // meanwhile, as the handler may touch far memory.
     unsafe {
-        let Some(before) = BEFORE.get() else { return };
-        match before.sa_sigaction {
-            libc::SIG_DFL | libc::SIG_IGN => {
-                // Set back, the instruction is run again and ends the process in the ordinary way.
-                libc::sigaction(signal, before, ptr::null_mut());
+        let Some(action) = signals::program_action() else { return };
+        if matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
+            // Set back, the instruction is run again and ends the process in the ordinary way.
+            let mut default: libc::sigaction = std::mem::zeroed();
+            default.sa_sigaction = libc::SIG_DFL;
+            signals::kernel_action(signal, &raw const default, ptr::null_mut());
+            if (*info).si_code <= 0 {
+                libc::raise(signal); // it was sent, and no instruction repeats it
             }
-            handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
-                let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
-                    std::mem::transmute(handler);
-                handler(signal, info, context);
-            }
-            handler => {
-                let handler: extern "C" fn(c_int) = std::mem::transmute(handler);
-                handler(signal);
-            }
+            return;
         }
+        if action.sa_flags & libc::SA_RESETHAND != 0 {
+            signals::reset_program_action();
+        }
+        let (mut mask, mut before) = (action.sa_mask, std::mem::zeroed());
+        libc::sigdelset(&raw mut mask, signal);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const mask, &raw mut before);
+        if action.sa_flags & libc::SA_SIGINFO != 0 {
+            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                std::mem::transmute(action.sa_sigaction);
+            handler(signal, info, context);
+        } else {
+            let handler: extern "C" fn(c_int) = std::mem::transmute(action.sa_sigaction);
+            handler(signal);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
     }
 }

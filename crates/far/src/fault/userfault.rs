@@ -33,8 +33,9 @@
 //! `MADV_NOHUGEPAGE`, and what is there of page tables is dropped before a page of 2 MiB comes.
 
 use super::abi::{self, Userfault};
-use super::arena::{Bell, Mapping, advise, missing};
+use super::arena::{Bell, Mapping, advise, close, missing};
 use super::places::Places;
+use super::unmanaged::Unmanaged;
 use super::{Allow, Backend, Event, Fault, Frame, Mechanism, Run};
 use crate::adopt;
 use crate::replace::Access;
@@ -91,7 +92,7 @@ impl UserfaultBackend {
         // instead.
         region.advise(libc::MADV_DONTFORK)?;
         frames.advise(libc::MADV_DONTFORK)?;
-        region.each(|place| uffd.register(place.at() as usize, place.bytes(), REGISTERED))?;
+        region.each_managed(|at, bytes| uffd.register(at as usize, bytes, REGISTERED))?;
         if mechanism.moves() {
             // Pages may only be moved into memory of the same userfaultfd. Its own missing pages come from
             // the system.
@@ -346,6 +347,36 @@ impl Backend for UserfaultBackend {
         })
     }
 
+    fn unmanage(&self, pages: Range<u32>) -> io::Result<()> {
+        for pages in self.region.pieces(pages) {
+            let (at, bytes) = (self.page(pages.start), self.bytes(pages.end - pages.start));
+            // Without this a page that was protected while it could not be written would stay so.
+            self.uffd.write_protect(at as usize, bytes, 0)?;
+            self.uffd.unregister(at as usize, bytes)?;
+            advise(at, bytes, libc::MADV_DOFORK)?;
+            self.region.unmanaged().add(pages);
+        }
+        Ok(())
+    }
+
+    fn retire(&self) {
+        // Should it fail, the frames cost what they did before.
+        let _ = self.frames.advise(libc::MADV_DONTNEED);
+        let _ = close(self.frames.at(), self.frames.bytes());
+    }
+
+    fn unmanaged(&self) -> &Unmanaged {
+        self.region.unmanaged()
+    }
+
+    fn address(&self, page: u32) -> *mut u8 {
+        self.page(page)
+    }
+
+    fn page_of(&self, address: usize) -> Option<u32> {
+        self.region.page_of(address)
+    }
+
     fn empty(&self, frame: u32) {
         // Should it fail, the frame stays full: it costs memory and nothing else.
         let _ = advise(self.frame(frame), self.page_bytes, libc::MADV_DONTNEED);
@@ -382,7 +413,7 @@ impl Backend for UserfaultBackend {
     }
 
     fn stop(&self) {
-        self.stopped.store(true, Relaxed);
+        self.stopped.store(true, Relaxed); // the bell makes it seen
         self.bell.ring();
     }
 
@@ -404,11 +435,18 @@ impl Backend for UserfaultBackend {
         let (region, frames) = (self.region.for_child(), self.frames.for_child());
         self.uffd.abandon();
         self.bell.abandon();
-        let made = open(self.mechanism)
-            .and_then(|uffd| Self::over(self.mechanism, uffd, region, frames, self.page_bytes));
+        // A process that has given its rights up since has those of any user.
+        let own = (self.mechanism, open(self.mechanism));
+        let (mechanism, uffd) = match (own, self.mechanism.for_any_user()) {
+            ((_, Err(error)), Some(other)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                (other, open(other))
+            }
+            (own, _) => own,
+        };
+        let made = uffd.and_then(|uffd| Self::over(mechanism, uffd, region, frames, self.page_bytes));
         match made {
             Ok(backend) => {
-                backend.forked.store(true, Relaxed);
+                backend.forked.store(true, Relaxed); // a hint
                 Ok(Arc::new(backend))
             }
             Err(error) => {
@@ -436,6 +474,9 @@ pub(super) fn wait<const N: usize>(fds: &[i32; N], within: Option<Duration>) -> 
     if ready < 0 {
         let error = io::Error::last_os_error();
         return if error.kind() == io::ErrorKind::Interrupted { Ok(true) } else { Err(error) };
+    }
+    if polled.iter().any(|polled| polled.revents & libc::POLLNVAL != 0) {
+        return Err(io::Error::from_raw_os_error(libc::EBADF)); // the program closed it past us
     }
     Ok(ready > 0)
 }

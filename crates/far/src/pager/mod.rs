@@ -15,7 +15,8 @@
 //! | `care` | timers, lost servers that come back |
 //!
 //! - **PAGER-1** Local pages (`Open`, `Coming`, `Staged`, `Resident`, `Armed`) are never more than `limit`;
-//!   pages that leave never more than `slack`; both together are the program's budget.
+//!   pages that leave never more than `slack`; both together are the program's budget. When `limit` shrinks
+//!   (UNMANAGED-2), the pages above it leave before any other comes.
 //! - **PAGER-2** A page's bytes are in exactly one place that may change, the region; before they are dropped
 //!   from there or from a frame, a keeper holds bytes with their digest, or they are zeros.
 //! - **PAGER-3** A page whose every holder is lost is `Lost`, and stops the program when it is touched. It
@@ -48,7 +49,11 @@ use core::calibration::Lap;
 pub(crate) use fork::Frozen;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Interval at which the fault thread checks that its descriptors are open: a descriptor that is closed while
+/// the thread sleeps on it wakes no thread.
+const GLANCE: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
 pub(crate) struct Pager {
@@ -108,7 +113,7 @@ impl Pager {
     /// The fault thread.
     fn answer(&self) {
         loop {
-            match self.backend.next_fault(None) {
+            match self.backend.next_fault(Some(GLANCE)) {
                 Ok(Event::Fault(fault)) => self.lock().answer(fault),
                 Ok(Event::Nothing) => {}
                 Ok(Event::Stopped) => return,
@@ -151,6 +156,18 @@ impl Pager {
     /// These pages are zeros from now on, and nobody keeps them.
     pub(crate) fn discard(&self, first: u32, count: u32) {
         self.lock().discard(first, count);
+    }
+
+    /// Hands pages to the kernel for good, with their bytes. The caller has no lock, as it touches pages that
+    /// are away.
+    pub(crate) fn unmanage(&self, pages: std::ops::Range<u32>, is_free: bool) {
+        loop {
+            let remote = self.lock().unmanage(pages.clone(), is_free);
+            let Some(page) = remote else { return };
+            // SAFETY: a page of the region, which can be read as long as it lives; it is managed, so no
+            // protection of the program's is on it.
+            let _ = unsafe { self.backend.address(page).read_volatile() };
+        }
     }
 
     /// Ends all threads. The region must not be touched any more.

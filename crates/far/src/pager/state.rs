@@ -17,6 +17,7 @@ pub(super) type Keepers = u16;
 /// | `Resident` | in the region | local | the policy's choice → `Leaving`, `Away` or `Empty`; a cleared bit → `Armed` |
 /// | `Armed` | in the frame, or in the region under protection | local | a touch → `Resident`; the policy's choice |
 /// | `Leaving` | in the frame, on their way to keepers | slack | all have answered → `Away`, or `Resident` if it was touched |
+/// | `Unmanaged` | ordinary memory | unmanaged: `limit` is smaller by it | never (`core::unmanaged`) |
 /// | `Lost` | nowhere any more | – | never: a touch stops the program |
 #[derive(Clone, Copy, Debug)]
 pub(super) enum State {
@@ -29,6 +30,7 @@ pub(super) enum State {
     Armed { frame: Option<u32>, dirty: bool },
     Leaving { frame: u32, touch: Option<Touch>, out: Out, discard: bool },
     Lost,
+    Unmanaged,
 }
 
 /// What happens to a page when it has come.

@@ -100,6 +100,64 @@ impl FarMemory {
         }
     }
 
+    /// Hands all pages that a range of addresses meets to the kernel, for good, with their bytes. They are
+    /// ordinary private anonymous memory then, on which any call of the kernel has its ordinary effect. They
+    /// take part of the local budget.
+    ///
+    /// Blocks until all of them were fetched. Addresses outside are left alone.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread holds no lock that a thread needs which touches far memory. Once the kernel has
+    /// unmapped such a page, this is never dropped.
+    pub unsafe fn unmanage(&self, addresses: Range<usize>) {
+        self.pages_at(addresses).for_each(|pages| self.pager.unmanage(pages, false));
+    }
+
+    /// The same for pages without bytes that the program does not use: they do not count as local.
+    ///
+    /// # Safety
+    ///
+    /// As [`unmanage`](Self::unmanage), and no thread uses the range.
+    pub unsafe fn unmanage_free(&self, addresses: Range<usize>) {
+        self.pages_at(addresses).for_each(|pages| self.pager.unmanage(pages, true));
+    }
+
+    /// Ends the threads, the connections and the frames of memory that was handed to the kernel as a whole.
+    ///
+    /// # Safety
+    ///
+    /// Every page that the program uses was handed to the kernel, and no thread uses another from now on.
+    pub unsafe fn retire(&self) {
+        self.pager.close();
+        self.backend.retire();
+    }
+
+    /// Returns whether a range of addresses meets a page that is far memory now.
+    #[must_use]
+    pub fn is_managed(&self, addresses: Range<usize>) -> bool {
+        let unmanaged = self.backend.unmanaged();
+        self.pages_at(addresses).any(|pages| unmanaged.others(pages).next().is_some())
+    }
+
+    /// The pages of each place that a range of addresses meets.
+    fn pages_at(&self, addresses: Range<usize>) -> impl Iterator<Item = Range<u32>> + '_ {
+        let base = self.backend.base() as usize;
+        let region = base..base + self.bytes.div_ceil(self.page) * self.page;
+        std::iter::once(region).chain(self.adopted.iter().cloned()).filter_map(move |place| {
+            let (start, end) = (addresses.start.max(place.start), addresses.end.min(place.end));
+            let page = |address: usize| self.backend.page_of(address);
+            (start < end).then(|| Some(page(start)?..page(end - 1)? + 1))?
+        })
+    }
+
+    /// Returns whether the page at an address was handed to the kernel.
+    #[must_use]
+    pub fn is_unmanaged(&self, address: usize) -> bool {
+        let unmanaged = self.backend.unmanaged();
+        unmanaged.len() > 0 && self.backend.page_of(address).is_some_and(|page| unmanaged.has(page))
+    }
+
     /// Stands still, so that this thread can `fork`: the child process gets a copy of the far memory.
     ///
     /// Meanwhile other threads wait if they touch a page that is away. The servers need room for what both

@@ -30,15 +30,19 @@ use rustix::net::sockopt;
 use session::Newcomer;
 use std::collections::HashMap;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Strangers get so long to show that they know the key.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Time within which a connection must have logged in: shown the key and opened or resumed a session.
+const LOGIN: Duration = Duration::from_secs(5);
+/// Connections of one address that have not logged in; one more ends the oldest of them.
+const LOGINS_PER_ADDRESS: usize = 32;
+/// The same of all addresses.
+const LOGINS: usize = 256;
 
 /// How a server is set up.
 #[derive(Clone, Debug)]
@@ -114,9 +118,16 @@ struct Shared {
     doors: Doors<Newcomer>,
     counters: Counters,
     ends: AtomicBool,
-    /// Streams of the sessions, to end them from outside.
-    sessions: Mutex<HashMap<u64, TcpStream>>,
+    /// Connections by number, to end them from outside.
+    connections: Mutex<HashMap<u64, Connection>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    stream: TcpStream,
+    address: IpAddr,
+    has_logged_in: bool,
 }
 
 /// A connection that counts; when dropped, it does no more.
@@ -130,19 +141,26 @@ impl Seat {
     fn number(&self) -> u64 {
         self.number
     }
+
+    /// From now on no connection that has not logged in can crowd this one out.
+    fn log_in(&self) {
+        if let Some(connection) = lock(&self.shared.connections).get_mut(&self.number) {
+            connection.has_logged_in = true;
+        }
+    }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        lock(&self.shared.sessions).remove(&self.number);
+        lock(&self.shared.connections).remove(&self.number);
     }
 }
 
 impl Shared {
     /// Ends a connection from outside: whoever serves it sees it break.
     fn end_connection(&self, number: u64) {
-        if let Some(stream) = lock(&self.sessions).get(&number) {
-            let _ = stream.shutdown(Shutdown::Both);
+        if let Some(connection) = lock(&self.connections).get(&number) {
+            let _ = connection.stream.shutdown(Shutdown::Both);
         }
     }
 }
@@ -213,7 +231,7 @@ impl ServerBuilder {
             setting: self,
             counters: Counters::default(),
             ends: AtomicBool::new(false),
-            sessions: Mutex::default(),
+            connections: Mutex::default(),
             threads: Mutex::default(),
         });
         let accepting = Arc::clone(&shared);
@@ -242,7 +260,9 @@ impl Server {
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         let counters = &self.shared.counters;
-        let sessions = lock(&self.shared.sessions).len() as u64;
+        let connections = lock(&self.shared.connections);
+        let sessions = connections.values().filter(|connection| connection.has_logged_in).count() as u64;
+        drop(connections);
         let waiting = self.shared.doors.waiting() as u64;
         // Relaxed: counts, each for itself.
         ServerStats {
@@ -276,8 +296,8 @@ impl Server {
             let _ = listener.join();
         }
         self.shared.doors.close();
-        for stream in lock(&self.shared.sessions).values() {
-            let _ = stream.shutdown(Shutdown::Both);
+        for connection in lock(&self.shared.connections).values() {
+            let _ = connection.stream.shutdown(Shutdown::Both);
         }
         let threads = std::mem::take(&mut *lock(&self.shared.threads));
         for thread in threads {
@@ -298,8 +318,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
     for number in 0.. {
-        let stream = match listener.accept() {
-            Ok((stream, _)) => stream,
+        let (stream, address) = match listener.accept() {
+            Ok(accepted) => accepted,
             // Out of descriptors, or the client has gone again: the next one may fare better.
             Err(_) => {
                 thread::sleep(Duration::from_millis(20));
@@ -309,20 +329,35 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
         if shared.ends.load(Relaxed) {
             return;
         }
-        begin(shared, number, stream);
+        begin(shared, number, stream, address.ip());
+    }
+}
+
+/// Ends the oldest connection that has not logged in and is meant, if there are so many of them.
+fn limit_logins(
+    connections: &mut HashMap<u64, Connection>,
+    most: usize,
+    is_meant: impl Fn(&Connection) -> bool,
+) {
+    let logins = connections.iter().filter(|(_, one)| !one.has_logged_in && is_meant(one));
+    let (count, oldest) =
+        logins.fold((0, u64::MAX), |(count, oldest), (&number, _)| (count + 1, oldest.min(number)));
+    // Its thread sees the end of the stream, and counts it as turned away.
+    if count >= most
+        && let Some(ended) = connections.remove(&oldest)
+    {
+        let _ = ended.stream.shutdown(Shutdown::Both);
     }
 }
 
 /// Gives the stream a thread of its own, if there is one to be had; else the stream is closed.
-fn begin(shared: &Arc<Shared>, number: u64, stream: TcpStream) {
+fn begin(shared: &Arc<Shared>, number: u64, stream: TcpStream, address: IpAddr) {
     let Ok(handle) = stream.try_clone() else { return };
-    let mut sessions = lock(&shared.sessions);
-    if sessions.len() >= shared.setting.max_sessions {
-        shared.counters.turned_away.fetch_add(1, Relaxed);
-        return;
-    }
-    sessions.insert(number, handle);
-    drop(sessions);
+    let mut connections = lock(&shared.connections);
+    limit_logins(&mut connections, LOGINS_PER_ADDRESS, |one| one.address == address);
+    limit_logins(&mut connections, LOGINS, |_| true);
+    connections.insert(number, Connection { stream: handle, address, has_logged_in: false });
+    drop(connections);
     let mine = Arc::clone(shared);
     let seat = Seat { shared: Arc::clone(shared), number };
     let _ = stream.set_nodelay(true);

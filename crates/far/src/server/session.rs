@@ -4,7 +4,7 @@ use super::book::{Book, Stored};
 use super::doors::Visitor;
 use super::mischief::Act;
 use super::room::Share;
-use super::{HANDSHAKE, Seat, Shared};
+use super::{LOGIN, Seat, Shared};
 use crate::digest::Digest;
 use crate::wire::auth::{self, Meeting};
 use crate::wire::{HEADER, Header, Kind, MAX_PAYLOAD, Open, Opened, WireError};
@@ -13,7 +13,7 @@ use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of pages that were forgotten and are kept for others, at most: a run can have so many.
 const SPARE: usize = MAX_PAYLOAD as usize;
@@ -58,6 +58,33 @@ impl Stream for TcpStream {
 impl Stream for UnixStream {
     fn limit_reads(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.set_read_timeout(timeout)
+    }
+}
+
+/// A stream that must have logged in by a point in time, however slowly its bytes come.
+struct Login<'a, S> {
+    stream: &'a mut S,
+    until: Instant,
+}
+
+impl<S: Stream> Read for Login<'_, S> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.limit_reads(Some(left))?;
+        self.stream.read(to)
+    }
+}
+
+impl<S: Stream> Write for Login<'_, S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
     }
 }
 
@@ -110,7 +137,11 @@ pub(super) fn run(shared: &Shared, mut stream: impl Stream) {
 /// Serves a connection; when it breaks, those that take its place.
 pub(super) fn run_in_turn(shared: &Shared, mut stream: TcpStream, seat: Seat) {
     let session = first(shared, &mut stream).and_then(|first| match first {
-        First::Open { wanted, tag } => Ok(Some((open(shared, stream, &wanted, tag)?, seat))),
+        First::Open { wanted, tag } => {
+            let session = open(shared, stream, &wanted, tag)?;
+            seat.log_in();
+            Ok(Some((session, seat)))
+        }
         First::Resume { meeting, proof, tag } => {
             let newcomer = Newcomer { stream, seat, tag };
             leave(shared, &meeting, &proof, newcomer).map(|()| None)
@@ -125,6 +156,8 @@ pub(super) fn run_in_turn(shared: &Shared, mut stream: TcpStream, seat: Seat) {
 
 /// Leaves the connection to the session that it shows to know.
 fn leave(shared: &Shared, meeting: &Meeting, proof: &[u8], newcomer: Newcomer) -> Result<(), Ended> {
+    // A session that is resumed is as good as one that goes on: it is not to be crowded out at its door.
+    newcomer.seat.log_in();
     match shared.doors.leave(|name| meeting.proves(name, proof), newcomer) {
         Ok(old) => {
             old.into_iter().for_each(|connection| shared.end_connection(connection));
@@ -139,7 +172,7 @@ fn leave(shared: &Shared, meeting: &Meeting, proof: &[u8], newcomer: Newcomer) -
 
 /// The handshake and the first frame.
 fn first(shared: &Shared, stream: &mut impl Stream) -> Result<First, Ended> {
-    let _ = stream.limit_reads(Some(HANDSHAKE));
+    let stream = &mut Login { stream, until: Instant::now() + LOGIN };
     let meeting = auth::admit(stream, shared.setting.key.as_ref()).map_err(|_| Ended::Nonsense)?;
     let header = read_header(stream)?;
     if !matches!(header.kind, Kind::Open | Kind::Resume) || header.length > 64 {
@@ -435,7 +468,7 @@ fn spoil(act: Act, reply: Header, page_bytes: usize, mut bytes: Vec<u8>) -> (Hea
     (Header { digest, ..reply }, bytes)
 }
 
-fn read_header(stream: &mut impl Stream) -> Result<Header, Ended> {
+fn read_header(stream: &mut impl Read) -> Result<Header, Ended> {
     let mut bytes = [0; HEADER];
     stream.read_exact(&mut bytes)?;
     Ok(Header::decode(&bytes)?)

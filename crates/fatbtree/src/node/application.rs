@@ -66,6 +66,12 @@ pub trait Application {
     /// Runs it on the rows of this node, in a transaction of its own.
     fn run(&self, asked: Asked) -> Task<'_, Result<Ran, RunError>>;
 
+    /// The time by which it judges rows, in milliseconds since 1970; `None`: it does not. Clocks of nodes
+    /// that are too far off from each other are refused ([`Options::max_clock_offset`](crate::Options)).
+    fn clock_ms(&self) -> Option<u64> {
+        None
+    }
+
     /// Makes ready for a transaction that stays open over several requests
     /// ([`Work::Step`](crate::Work::Step)). Nothing happens before its first step.
     ///

@@ -135,8 +135,8 @@ impl Node {
         if route.to.pe == self.me || !is_newer || find.hops >= MOST_HOPS {
             return self.lost(find);
         }
-        if !self.world.net.is_up(route.to.pe) {
-            return self.away(find, route.to.pe, self.world.net.trouble(route.to.pe));
+        if let Some(reason) = self.trouble_with(route.to.pe) {
+            return self.away(find, route.to.pe, reason);
         }
         self.count(|counts| counts.sent_on += 1);
         if from != self.me && find.floor > 0 {

@@ -11,7 +11,7 @@ use crate::leaf::{Fact, Row};
 use crate::message::{Answer, Find, Refusal, RequestId, TransactionId, Work};
 use crate::node::Node;
 use crate::node::state::Waiting;
-use crate::options::Protocol;
+use crate::options::{Options, Protocol};
 use crate::world::Slot;
 
 /// What comes back to the gateway.
@@ -97,15 +97,17 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`]: nothing happened. [`Error::Unknown`]: a write may have happened. [`Error::Store`]: the owner's store refused.
+    /// [`Error::Unavailable`], [`Error::Unreachable`]: nothing happened. [`Error::Unknown`]: a write may have
+    /// happened. [`Error::Store`]: the owner's store refused.
     /// [`Error::Ended`]: the transaction was rolled back. [`Error::Elsewhere`], [`Error::NotMoved`], [`Error::TooLong`]: what was asked for cannot be done so.
     pub async fn call(&self, target: Target, work: Work) -> Result<(Answer, Option<Fact>), Error> {
         let bytes = work.bytes();
         if bytes > MOST_REQUEST_BYTES {
             return Err(Error::TooLong { bytes, most: MOST_REQUEST_BYTES });
         }
-        let deadline = self.world.clock.now() + self.options.request_timeout;
-        let timeout_ms = self.options.request_timeout.as_millis() as u64;
+        let timeout = self.timeout_of(&work);
+        let deadline = self.world.clock.now() + timeout;
+        let timeout_ms = timeout.as_millis() as u64;
         let (mut pause, mut trouble) = (FIRST_PAUSE, None);
         loop {
             let left = deadline.saturating_sub(self.world.clock.now());
@@ -127,6 +129,10 @@ impl Node {
                         self.learn(&fact);
                     }
                     trouble = match refusal {
+                        // Another node may be unable to reach one that this node can reach.
+                        Refusal::Away { pe, reason } if self.is_down(pe) => {
+                            return Err(Error::Unreachable { pe, reason });
+                        }
                         Refusal::Away { reason, .. } => Some(reason),
                         _ => None,
                     };
@@ -150,6 +156,17 @@ impl Node {
                 None if work.is_write() => return Err(Error::Unknown { timeout_ms }),
                 None => {}
             }
+        }
+    }
+
+    /// After how long a request is refused. A step of an open transaction may wait for a lock as long as the
+    /// transaction may be open; a move waits for the leaf's lock, and for its receiver.
+    fn timeout_of(&self, work: &Work) -> Duration {
+        let Options { request_timeout, open_timeout, move_timeout, .. } = self.options;
+        match work {
+            Work::Step { .. } | Work::End { .. } => request_timeout.max(open_timeout),
+            Work::Split | Work::Move { .. } => request_timeout + 2 * move_timeout,
+            _ => request_timeout,
         }
     }
 

@@ -40,6 +40,7 @@ impl Node {
         let decoded = frame::decode(bytes, self.cluster, self.options.epoch)
             .and_then(|(from, message)| judge(from).map(|()| (from, message)));
         let (from, message) = decoded.inspect_err(|_| self.count(|counts| counts.refused_frames += 1))?;
+        self.heard(from);
         self.take(from, message);
         Ok(())
     }
@@ -100,6 +101,7 @@ impl Node {
             }
             Message::LeftNoted { pe } => self.left_noted(from, pe),
             Message::List { list } => self.heard_of_list(from, list),
+            Message::Heartbeat { clock_ms } => self.heard_clock(from, clock_ms),
             Message::Couple { find, way } => {
                 self.spawn(|node| Box::pin(async move { node.couple(find, way).await }));
             }

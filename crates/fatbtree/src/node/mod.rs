@@ -5,6 +5,7 @@
 //! | `application` | what runs at the owner of a key |
 //! | `messages` | what nodes say to each other, taken and sent |
 //! | `gateway` | requests of clients of this node, until they are answered |
+//! | `heartbeat` | which other nodes are silent |
 //! | `find` | a request that is looking for its leaf |
 //! | `work` | what is done at the leaf |
 //! | `open` | transactions that stay open over several requests |
@@ -39,6 +40,7 @@ mod application;
 mod coupled;
 mod find;
 mod gateway;
+mod heartbeat;
 mod leave;
 mod members;
 mod messages;
@@ -68,12 +70,14 @@ use crate::world::{Bell, Task, World};
 
 pub use application::{Application, Asked, NoApplication, Ran, RunError};
 pub use gateway::Rows;
+pub use heartbeat::MISSED_HEARTBEATS;
 pub use leave::LeaveError;
 pub use members::ListError;
 pub use open::{OpenTransaction, Stepped};
 pub use standing::Credentials;
 pub use transfer::MoveError;
 
+use heartbeat::Heartbeats;
 use leave::Leaving;
 use members::Members;
 use open::OpenTransactions;
@@ -152,6 +156,7 @@ pub struct Node {
     changed: Bell,
     standing: Standing,
     open: OpenTransactions,
+    heartbeats: Heartbeats,
     counts: Cell<Counts>,
     /// Requests that are looking for their leaf here, or are worked on.
     open_finds: Cell<usize>,
@@ -202,6 +207,7 @@ impl Node {
             changed: Bell::default(),
             standing,
             open: OpenTransactions::default(),
+            heartbeats: Heartbeats::default(),
             counts: Cell::default(),
             open_finds: Cell::new(0),
             failure: RefCell::default(),
@@ -218,6 +224,7 @@ impl Node {
         for pe in node.others().into_iter().filter(|_| !is_built) {
             node.greet(pe);
         }
+        node.send_heartbeats();
         Ok(node)
     }
 

@@ -16,6 +16,7 @@
 
 use std::fmt;
 
+use crate::clock_offset::ClockOffset;
 use crate::error::StoreError;
 use crate::frame;
 use crate::id::{PageNo, PeId};
@@ -60,6 +61,9 @@ pub enum MoveError {
     /// The receiver is leaving the cluster.
     #[error("{0} takes no leaf: it is leaving")]
     Declined(PeId),
+    /// The receiver's clock is too far off to judge the rows of the leaf.
+    #[error("{0}: {1}")]
+    Clock(PeId, ClockOffset),
     /// The receiver did not answer in time.
     #[error("{0} did not take the leaf in time")]
     NoAnswer(PeId),
@@ -100,6 +104,9 @@ impl Node {
         }
         if to == self.me || !self.members().contains(&to) {
             return Err(MoveError::NoSuchMember(to));
+        }
+        if let Some(offset) = self.clock_offset(to) {
+            return Err(MoveError::Clock(to, offset));
         }
         let (held, head) = self.lock_to_move(page).await?;
         let rows = self.go_ahead(self.store.rows(head.range.clone(), usize::MAX, false)).await?;

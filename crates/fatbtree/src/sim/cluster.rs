@@ -42,7 +42,9 @@ impl ClusterOptions {
         let low =
             |pe: u16| if pe == 0 { Key::new() } else { vec![(u32::from(pe) * 256 / u32::from(pes)) as u8] };
         Self {
-            node: Options::default(),
+            // With heartbeats there would always be a next event, and a task that waits for ever would not be
+            // found.
+            node: Options { heartbeat_interval: None, ..Options::default() },
             shares: (0..pes).map(|pe| (low(pe), PeId(pe))).collect(),
             spares: 0,
             faults: Faults::default(),

@@ -3,7 +3,7 @@
 //!
 //! | | who | bytes |
 //! |---|---|---|
-//! | 1 | caller | hello: magic 8, version 1, version of frames 1, zero 1, [store](Credentials) 1 (bit 0 settled, bit 1 loss accepted), the epoch it takes the other to be at 4, cluster 8, its PE 2, the other's PE 2, digest of its [list](ListMark) 4, nonce 32, its store's name 8, version of its list 8 |
+//! | 1 | caller | hello: magic 8, version 1, version of frames 1, zero 1, [store](Credentials) 1 (bit 0 settled, bit 1 loss accepted), the epoch it takes the other to be at 4, cluster 8, its PE 2, the other's PE 2, digest of its [list](ListMark) 4, nonce 32, its store's name 8, version of its list 8, its clock 8 (ms since 1970; 0: none) |
 //! | 2 | called | the same of its own, the zero being its [`Verdict`], without its list; after any but `Welcome` it closes |
 //! | 3 | caller | HMAC-SHA256(key, "azekura node calls" ‖ 1 ‖ 2) |
 //! | 4 | called | 1 for yes and the same of "azekura node answers"; 2 and the same of "azekura node refuses" if it knows another store of the caller; or zeros: both close |
@@ -18,6 +18,7 @@ use std::io;
 use azekura_auth::{AuthKey, PROOF_BYTES};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+use crate::clock_offset::ClockOffset;
 use crate::frame;
 use crate::id::PeId;
 use crate::membership::ListMark;
@@ -43,6 +44,8 @@ pub struct Identity {
     pub store: Credentials,
     /// The list of members that it goes by.
     pub list: ListMark,
+    /// The time by which it judges rows, in milliseconds since 1970; 0: it does not.
+    pub clock_ms: u64,
 }
 
 /// Why a handshake came to nothing. The connection has to be closed.
@@ -52,6 +55,9 @@ pub enum HandshakeError {
     /// The connection failed, or took too long.
     #[error("the connection ended in the handshake")]
     Io(#[from] io::Error),
+    /// The connection was the oldest of too many from its address that had not shown the key.
+    #[error("the connection had not shown the key when newer ones came from its address")]
+    TooMany,
     /// The other side is no node.
     #[error("the other side is no azekura node")]
     Stranger,
@@ -98,6 +104,9 @@ pub enum HandshakeError {
         "both go by version {0} of the list of members, and the lists differ; raise the version with each change, and give all nodes the same list"
     )]
     List(u64),
+    /// The clocks of the two nodes differ too much to judge the same rows.
+    #[error("{0}: {1}")]
+    Clock(PeId, ClockOffset),
     /// The keys differ.
     #[error("the keys differ; give every node the same key file")]
     Key,
@@ -116,7 +125,7 @@ const YES: u8 = 1;
 const OTHER_STORE: u8 = 2;
 
 /// The caller's side: shows the node at the other end, which should be `to`, who this one is. What the other
-/// one shows of its store has to be judged before anything is said.
+/// one shows of its store, and its clock, has to be judged before anything is said.
 ///
 /// # Errors
 ///
@@ -127,9 +136,9 @@ pub async fn call(
     to: PeId,
     epoch: u32,
     key: &AuthKey,
-) -> Result<Credentials, HandshakeError> {
-    let Identity { cluster, pe: from, store, list, .. } = me;
-    let hello = Hello { versions: VERSIONS, verdict: 0, epoch, cluster, from, to, store, list };
+) -> Result<(Credentials, u64), HandshakeError> {
+    let Identity { cluster, pe: from, store, list, clock_ms, .. } = me;
+    let hello = Hello { versions: VERSIONS, verdict: 0, epoch, cluster, from, to, store, list, clock_ms };
     let hello = hello.encode()?;
     stream.write_all(&hello).await?;
     let (answer, other) = read_hello(stream).await?;
@@ -153,7 +162,7 @@ pub async fn call(
     stream.read_exact(&mut verdict).await?;
     let is_proof = |label| key.is_proof(label, &[&hello, &answer], &verdict[1..]);
     match verdict[0] {
-        YES if is_proof(ANSWERS) => Ok(other.store),
+        YES if is_proof(ANSWERS) => Ok((other.store, other.clock_ms)),
         OTHER_STORE if is_proof(REFUSES) => Err(HandshakeError::Displaced(to)),
         _ => Err(HandshakeError::Key),
     }
@@ -183,6 +192,7 @@ pub async fn answer(
         to: other.from,
         store: me.store,
         list: ListMark::default(),
+        clock_ms: me.clock_ms,
     };
     let answer = answer.encode()?;
     stream.write_all(&answer).await?;
@@ -228,10 +238,12 @@ mod tests {
 
     const STORE: Credentials = Credentials { birth: 1 << 40, is_settled: true, is_loss_accepted: false };
     const LIST: ListMark = ListMark { version: 4, digest: 9 };
-    const CALLER: Identity = Identity { cluster: 7, pe: PeId(1), epoch: 1, store: STORE, list: LIST };
+    const CALLER: Identity =
+        Identity { cluster: 7, pe: PeId(1), epoch: 1, store: STORE, list: LIST, clock_ms: 0 };
     const CALLED: Identity = Identity {
         pe: PeId(0),
         store: Credentials { birth: 5, is_settled: false, is_loss_accepted: true },
+        clock_ms: 1_700_000_000_000,
         ..CALLER
     };
 
@@ -247,7 +259,7 @@ mod tests {
         epoch: u32,
         keys: (&str, &str),
         is_member: bool,
-    ) -> (Done<Credentials>, Done<PeId>) {
+    ) -> (Done<(Credentials, u64)>, Done<PeId>) {
         let (mut one, mut two) = tokio::io::duplex(64);
         let (ours, theirs) = (key(keys.0), key(keys.1));
         tokio::join!(async move { call(&mut one, caller, to, epoch, &ours).await }, async move {
@@ -260,7 +272,7 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn members_with_one_key_meet() {
         let (called, answered) = both(CALLER, PeId(0), 1, SAME, true).await;
-        assert_eq!(called.expect("welcome"), CALLED.store);
+        assert_eq!(called.expect("welcome"), (CALLED.store, CALLED.clock_ms));
         assert_eq!(answered.expect("a member"), PeId(1));
     }
 
@@ -315,6 +327,7 @@ mod tests {
                 to,
                 store: STORE,
                 list: LIST,
+                clock_ms: 0,
             };
             let mut hello = hello.encode().expect("chance");
             hello[at] ^= 0x40;

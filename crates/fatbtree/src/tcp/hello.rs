@@ -13,9 +13,9 @@ use crate::node::Credentials;
 use crate::tcp::handshake::HandshakeError;
 
 /// The version of the handshake.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 /// Bytes of a hello.
-pub const HELLO_BYTES: usize = 80;
+pub const HELLO_BYTES: usize = 88;
 /// Of these all versions have at least so many in common: magic and versions.
 const COMMON_BYTES: usize = 10;
 
@@ -62,6 +62,7 @@ pub(super) struct Hello {
     pub(super) to: PeId,
     pub(super) store: Credentials,
     pub(super) list: ListMark,
+    pub(super) clock_ms: u64,
 }
 
 impl Hello {
@@ -79,7 +80,8 @@ impl Hello {
         bytes[32..64].copy_from_slice(&nonce::<32>()?);
         bytes[28..32].copy_from_slice(&self.list.digest.to_le_bytes());
         bytes[64..72].copy_from_slice(&birth.to_le_bytes());
-        bytes[72..].copy_from_slice(&self.list.version.to_le_bytes());
+        bytes[72..80].copy_from_slice(&self.list.version.to_le_bytes());
+        bytes[80..].copy_from_slice(&self.clock_ms.to_le_bytes());
         Ok(bytes)
     }
 
@@ -100,6 +102,7 @@ impl Hello {
                 is_loss_accepted: bytes[11] & LOSS_ACCEPTED != 0,
             },
             list: ListMark { version: number(72, 80), digest: number(28, 32) as u32 },
+            clock_ms: number(80, 88),
         })
     }
 

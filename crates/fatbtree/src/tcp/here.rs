@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::id::PeId;
 use crate::membership::{Membership, Meta};
 use crate::node::{Counts, LeaveError, ListError, Node};
-use crate::tcp::links::{LinkStatus, Links};
+use crate::tcp::links::{LinkState, LinkStatus, Links};
 use crate::tcp::listen::{Door, Doorkeeping};
 use crate::world::Task;
 
@@ -83,9 +83,20 @@ impl Here {
             index: self.node.index_size(),
             counts: self.node.counts(),
             open_transactions: self.node.open_transactions(),
-            links: self.links.status(),
+            links: self.links(),
             door: self.door.book.borrow().clone(),
         }
+    }
+
+    /// The links; one to a silent node is down, though its connection stands.
+    fn links(&self) -> Vec<LinkStatus> {
+        let mut links = self.links.status();
+        for link in links.iter_mut().filter(|link| link.state == LinkState::Up) {
+            if let Some(reason) = self.node.trouble_with(link.pe) {
+                link.state = LinkState::Down(reason);
+            }
+        }
+        links
     }
 
     /// Runs a task beside the others, from now on; the future waits for what comes of it, `None` if it

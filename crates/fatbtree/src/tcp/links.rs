@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | `Calling` | the first connection is being made, or one to a node that has just come | wait |
 //! | `Up` | the other node has taken the handshake | go |
-//! | `Down` | it failed; calls are made after pauses that grow | are dropped |
+//! | `Lost` | the connection has ended, and the next call has not been made | are dropped |
+//! | `Down` | the last call failed; calls are made after pauses that grow | are dropped |
 //!
 //! - **LINK-1** What waits is bounded in bytes; beyond that frames are dropped, as a net may do. Nobody waits
 //!   to send.
@@ -56,8 +57,17 @@ pub enum LinkState {
     Calling,
     /// Frames go.
     Up,
-    /// It cannot be reached, and why.
+    /// The connection has ended, and why; the next call has not been made yet.
+    Lost(String),
+    /// The last call failed, and why.
     Down(String),
+}
+
+impl LinkState {
+    /// Returns whether frames are dropped.
+    const fn drops_frames(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::Down(_))
+    }
 }
 
 /// What is known of the way to another node.
@@ -116,10 +126,14 @@ impl Net for Links {
         self.links.borrow().get(&to).is_some_and(|link| *link.state.borrow() == LinkState::Up)
     }
 
+    fn is_down(&self, to: PeId) -> bool {
+        self.links.borrow().get(&to).is_some_and(|link| matches!(*link.state.borrow(), LinkState::Down(_)))
+    }
+
     fn trouble(&self, to: PeId) -> String {
         match self.links.borrow().get(&to).map(|link| link.state.borrow().clone()) {
             None => format!("{to} is not on the list of members"),
-            Some(LinkState::Down(why)) => format!("{to}: {why}"),
+            Some(LinkState::Lost(why) | LinkState::Down(why)) => format!("{to}: {why}"),
             Some(_) => format!("{to} is being called"),
         }
     }
@@ -162,8 +176,8 @@ impl Links {
     pub(super) fn came(&self, pe: PeId) {
         if let Some(link) = self.links.borrow().get(&pe) {
             link.comings.set(link.comings.get() + 1);
-            let is_down = matches!(*link.state.borrow(), LinkState::Down(_));
-            if is_down {
+            let drops_frames = link.state.borrow().drops_frames();
+            if drops_frames {
                 link.state.replace(LinkState::Calling);
             }
             link.came.notify_one();
@@ -185,7 +199,9 @@ impl Links {
                 return;
             }
             let called = tokio::time::timeout(CALL_TIMEOUT, self.call(link, node)).await;
-            let error = match called {
+            // LINK-4: it has come since. A clock that is off is told at once.
+            let has_come = link.comings.get() != comings;
+            let state = match called {
                 Ok(Ok(stream)) => {
                     if link.rise() > 1
                         && let Some(node) = node.upgrade()
@@ -198,14 +214,14 @@ impl Links {
                     if began.elapsed() > MOST_PAUSE {
                         pause = FIRST_PAUSE;
                     }
-                    format!("the connection ended: {ended}")
+                    LinkState::Lost(format!("the connection ended: {ended}"))
                 }
-                // LINK-4: it has come since.
-                _ if link.comings.get() != comings => continue,
-                Ok(Err(error)) => tell(&error),
-                Err(_) => format!("no answer within {CALL_TIMEOUT:?}"),
+                Ok(Err(error @ HandshakeError::Clock(..))) => LinkState::Down(tell(&error)),
+                _ if has_come => continue,
+                Ok(Err(error)) => LinkState::Down(tell(&error)),
+                Err(_) => LinkState::Down(format!("no answer within {CALL_TIMEOUT:?}")),
             };
-            link.fall(error);
+            link.fall(state);
             match node.upgrade() {
                 Some(node) => node.lost_touch(link.pe),
                 None => return,
@@ -223,13 +239,21 @@ impl Links {
         care(&stream)?;
         // Epochs differ once machines take PEs over; until then all are at the same.
         let node = node.upgrade().ok_or_else(|| io::Error::other("this node is stopping"))?;
-        let me = Identity { store: node.credentials(), list: node.list(), ..self.me };
-        let shown =
+        let asked_ms = node.clock_ms();
+        let me = Identity { store: node.credentials(), list: node.list(), clock_ms: asked_ms, ..self.me };
+        let (shown, clock_ms) =
             handshake::call(&mut stream, me, link.pe, me.epoch, &self.key).await.inspect_err(|error| {
                 if let HandshakeError::Displaced(witness) = error {
                     node.displaced(*witness);
                 }
             })?;
+        // Of two nodes that judge rows by the time.
+        let offset = (asked_ms > 0 && clock_ms > 0)
+            .then(|| node.judge_clock(clock_ms, (asked_ms, node.clock_ms())))
+            .flatten();
+        if let Some(offset) = offset {
+            return Err(HandshakeError::Clock(link.pe, offset));
+        }
         if !node.admits(link.pe, shown).await {
             return Err(HandshakeError::OtherStore(link.pe));
         }
@@ -265,8 +289,8 @@ pub(super) fn tell(error: &dyn std::error::Error) -> String {
 impl Link {
     fn put(&self, frame: Vec<u8>) {
         let bytes = self.waiting_bytes.get() + frame.len();
-        let is_down = matches!(*self.state.borrow(), LinkState::Down(_));
-        if is_down || bytes > MOST_WAITING_BYTES {
+        let drops_frames = self.state.borrow().drops_frames();
+        if drops_frames || bytes > MOST_WAITING_BYTES {
             return self.drop_frames(1);
         }
         self.waiting_bytes.set(bytes);
@@ -292,8 +316,8 @@ impl Link {
     }
 
     /// LINK-2.
-    fn fall(&self, why: String) {
-        let before = self.state.replace(LinkState::Down(why));
+    fn fall(&self, state: LinkState) {
+        let before = self.state.replace(state);
         let count = self.queue.borrow_mut().drain(..).count();
         self.drop_frames(count as u64);
         self.waiting_bytes.set(0);

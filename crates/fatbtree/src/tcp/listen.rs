@@ -1,7 +1,8 @@
 //! Connections of other nodes: each is shown in by the handshake, and then only frames come.
 //!
 //! - **LISTEN-1** Of strangers, connections that have not shown the key, there is a bounded number, each for
-//!   a bounded time, and nothing of theirs is kept.
+//!   a bounded time, and nothing of theirs is kept. A new one takes the place of an old one, so a flood of
+//!   silent connections keeps no node out ([`strangers`](super::strangers)).
 //! - **LISTEN-2** A member has one connection: a newer one ends the older, whose other end may be gone
 //!   without having said so.
 //! - **LISTEN-3** Memory for a frame grows with what has arrived of it, never with what its head says.
@@ -11,13 +12,11 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_auth::AuthKey;
 use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
 use crate::error::FrameError;
 use crate::frame;
@@ -26,9 +25,8 @@ use crate::node::Node;
 use crate::tcp::guests::Guests;
 use crate::tcp::handshake::{self, HandshakeError, Identity};
 use crate::tcp::links::{CALL_TIMEOUT, Links, care, tell};
+use crate::tcp::strangers::Strangers;
 
-/// Strangers at once.
-const MOST_STRANGERS: usize = 64;
 /// Pause after a failure to accept: no more files, for instance.
 const PAUSE: Duration = Duration::from_millis(20);
 /// A buffer for frames that is larger than this is given back.
@@ -73,16 +71,18 @@ pub(super) struct Door {
 impl Door {
     /// Takes connections, for ever.
     pub(super) async fn listen(self: Rc<Self>, listener: TcpListener) {
-        let strangers = Arc::new(Semaphore::new(MOST_STRANGERS));
+        let strangers = Rc::new(Strangers::default());
         loop {
-            // It is never closed.
-            let Ok(permit) = Arc::clone(&strangers).acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((stream, address)) => {
-                    let door = Rc::clone(&self);
+                    let (door, strangers) = (Rc::clone(&self), Rc::clone(&strangers));
+                    let (number, must_go) = strangers.admit(address.ip());
                     tokio::task::spawn_local(async move {
-                        let shown = door.show_in(stream).await;
-                        drop(permit);
+                        let shown = tokio::select! {
+                            shown = door.show_in(stream) => shown,
+                            _ = must_go => Err(HandshakeError::TooMany),
+                        };
+                        strangers.leave(number);
                         match shown {
                             Ok((stream, pe)) => door.serve(stream, pe, address).await,
                             Err(error) => door.refuse(address, &tell(&error)),
@@ -102,7 +102,8 @@ impl Door {
 
     async fn show_in(&self, mut stream: TcpStream) -> Result<(TcpStream, PeId), HandshakeError> {
         care(&stream)?;
-        let me = Identity { store: self.node.credentials(), list: self.node.list(), ..self.me };
+        let (store, list) = (self.node.credentials(), self.node.list());
+        let me = Identity { store, list, clock_ms: self.node.clock_ms(), ..self.me };
         let is_member = |pe| self.links.is_member(pe);
         let admits = async |pe, shown| self.node.admits(pe, shown).await;
         let shaking = handshake::answer(&mut stream, me, &self.key, is_member, admits);

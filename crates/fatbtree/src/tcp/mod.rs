@@ -6,6 +6,7 @@
 //! | `links` | one connection to each other node, for what this one says |
 //! | `guests` | the connections of the others, one of each |
 //! | `listen` | connections of other nodes, for what they say |
+//! | `strangers` | connections that have not shown the key |
 //! | `committer` | one thread that waits for the log, for everybody |
 //! | `world` | time, chance, tasks, threads |
 //! | `here` | a node among the tasks of its thread, and a handle for other threads |
@@ -24,6 +25,7 @@ mod here;
 mod links;
 mod listen;
 mod running;
+mod strangers;
 mod world;
 
 pub use committer::Committer;

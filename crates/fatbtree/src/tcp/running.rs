@@ -213,7 +213,7 @@ async fn begin(
 ) -> Result<Rc<Here>, StartError> {
     let NodeConfig { pe, members, key, listener, options, rows } = config;
     let (store, list) = (Credentials::default(), members.mark());
-    let me = Identity { cluster: members.cluster(), pe, epoch: options.epoch, store, list };
+    let me = Identity { cluster: members.cluster(), pe, epoch: options.epoch, store, list, clock_ms: 0 };
     let rng = Rc::new(RealRng::new());
     let guests = Rc::new(Guests::default());
     let links = Rc::new(Links::new(me, key.clone(), Rc::clone(&rng) as _, Rc::clone(&guests)));

@@ -16,7 +16,7 @@ use azekura_fatbtree::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const ADDRESS: Address = Address { cluster: 7, from: PeId(1), epoch: 1 };
-const ME: Identity = Identity { cluster: 7, pe: PeId(0), epoch: 1, store: STORE, list: LIST };
+const ME: Identity = Identity { cluster: 7, pe: PeId(0), epoch: 1, store: STORE, list: LIST, clock_ms: 0 };
 const LIST: ListMark = ListMark { version: 3, digest: 5 };
 const STORE: Credentials = Credentials { birth: 5, is_settled: true, is_loss_accepted: false };
 

@@ -1,12 +1,14 @@
 //! Condition variables, semaphores, barriers, joins: waiting for somebody to have done something.
 //!
-//! Never contention: a thread without work waits as long as one likes. The mutex of a condition variable is
-//! taken again inside the C library; a wait for it there counts as part of this one.
+//! Recorded as idle: a thread without work waits as long as one likes. A thread that was woken and later
+//! signals the same object itself has used it as a lock; that is recorded as a hold, by which crates/record
+//! tells locks from queues. The mutex of a condition variable is taken again inside the C library; a wait for
+//! it there counts as part of this one.
 
-use super::{address, begun, ended, hook};
-use crate::held;
-use crate::next::Next;
-use crate::session::{if_recording, is_on};
+use super::{address, begun, ended, hook, let_go, taken};
+use crate::next::next;
+use crate::session::is_on;
+use azekura_trace::area::Called;
 use azekura_trace::{HoldMode, WaitKind};
 use libc::{
     c_int, c_void, clockid_t, pthread_barrier_t, pthread_cond_t, pthread_mutex_t, pthread_t, sem_t, timespec,
@@ -15,37 +17,45 @@ use libc::{
 type Cond = *mut pthread_cond_t;
 type Mutex = *mut pthread_mutex_t;
 
-static WAIT: Next<unsafe extern "C-unwind" fn(Cond, Mutex) -> c_int> = Next::condvar(c"pthread_cond_wait");
-static TIMED: Next<unsafe extern "C-unwind" fn(Cond, Mutex, *const timespec) -> c_int> =
-    Next::condvar(c"pthread_cond_timedwait");
-static CLOCK: Next<unsafe extern "C-unwind" fn(Cond, Mutex, clockid_t, *const timespec) -> c_int> =
-    Next::new(c"pthread_cond_clockwait");
-static SEMAPHORE: Next<unsafe extern "C-unwind" fn(*mut sem_t) -> c_int> = Next::new(c"sem_wait");
-static TRY_SEMAPHORE: Next<unsafe extern "C-unwind" fn(*mut sem_t) -> c_int> = Next::new(c"sem_trywait");
-static TIMED_SEMAPHORE: Next<unsafe extern "C-unwind" fn(*mut sem_t, *const timespec) -> c_int> =
-    Next::new(c"sem_timedwait");
-static JOIN: Next<unsafe extern "C-unwind" fn(pthread_t, *mut *mut c_void) -> c_int> =
-    Next::new(c"pthread_join");
-static BARRIER: Next<unsafe extern "C-unwind" fn(*mut pthread_barrier_t) -> c_int> =
-    Next::new(c"pthread_barrier_wait");
+next!(WAIT: unsafe extern "C-unwind" fn(Cond, Mutex) -> c_int = condvar(c"pthread_cond_wait"));
+next!(TIMED: unsafe extern "C-unwind" fn(Cond, Mutex, *const timespec) -> c_int =
+    condvar(c"pthread_cond_timedwait"));
+next!(CLOCK: unsafe extern "C-unwind" fn(Cond, Mutex, clockid_t, *const timespec) -> c_int =
+    new(c"pthread_cond_clockwait"));
+next!(SIGNAL: unsafe extern "C" fn(Cond) -> c_int = condvar(c"pthread_cond_signal"));
+next!(BROADCAST: unsafe extern "C" fn(Cond) -> c_int = condvar(c"pthread_cond_broadcast"));
+next!(POST: unsafe extern "C" fn(*mut sem_t) -> c_int = new(c"sem_post"));
+next!(CLOCK_SEMAPHORE: unsafe extern "C-unwind" fn(*mut sem_t, clockid_t, *const timespec) -> c_int =
+    new(c"sem_clockwait"));
+next!(SEMAPHORE: unsafe extern "C-unwind" fn(*mut sem_t) -> c_int = new(c"sem_wait"));
+next!(TRY_SEMAPHORE: unsafe extern "C-unwind" fn(*mut sem_t) -> c_int = new(c"sem_trywait"));
+next!(TIMED_SEMAPHORE: unsafe extern "C-unwind" fn(*mut sem_t, *const timespec) -> c_int =
+    new(c"sem_timedwait"));
+next!(JOIN: unsafe extern "C-unwind" fn(pthread_t, *mut *mut c_void) -> c_int = new(c"pthread_join"));
+next!(BARRIER: unsafe extern "C-unwind" fn(*mut pthread_barrier_t) -> c_int = new(c"pthread_barrier_wait"));
 
 hook!(pthread_cond_wait => wait, "rdx", "x2");
 hook!(pthread_cond_timedwait => timed_wait, "rcx", "x3");
 hook!(pthread_cond_clockwait => clock_wait, "r8", "x4");
 hook!(sem_wait => semaphore, "rsi", "x1");
 hook!(sem_timedwait => timed_semaphore, "rdx", "x2");
+hook!(sem_clockwait => clock_semaphore, "rcx", "x3");
+hook!(pthread_cond_signal => signal, "rsi", "x1");
+hook!(pthread_cond_broadcast => broadcast, "rsi", "x1");
+hook!(sem_post => post, "rsi", "x1");
 hook!(pthread_join => join, "rdx", "x2");
 hook!(pthread_barrier_wait => barrier, "rsi", "x1");
 
 /// Records `call`, in which `mutex` is let go and taken again.
-fn waits(cond: Cond, mutex: Mutex, from: usize, call: impl FnOnce() -> c_int) -> c_int {
-    if held::any() {
-        if_recording(|| held::let_go(address(mutex)));
-    }
-    let waiting = begun("condition", from, address(cond), WaitKind::Idle);
+pub(super) fn waits(cond: Cond, mutex: Mutex, from: usize, call: impl FnOnce() -> c_int) -> c_int {
+    let_go(address(mutex));
+    let waiting = begun(Called::Condition, from, address(cond), WaitKind::Idle);
     let result = call();
     ended(waiting);
-    if_recording(|| held::taken("mutex", from, address(mutex), HoldMode::Exclusive));
+    if result == 0 {
+        taken(Called::Condition, from, address(cond), HoldMode::Exclusive);
+    }
+    taken(Called::Mutex, from, address(mutex), HoldMode::Exclusive);
     result
 }
 
@@ -78,20 +88,47 @@ unsafe extern "C-unwind" fn clock_wait(
     if is_on() { waits(cond, mutex, from, call) } else { call() }
 }
 
-unsafe extern "C-unwind" fn semaphore(semaphore: *mut sem_t, from: usize) -> c_int {
-    // SAFETY: as in `wait`; and a try in its place.
-    unsafe {
-        if !is_on() {
-            return SEMAPHORE.get()(semaphore);
-        }
-        if tried(semaphore) {
-            return 0;
-        }
-        let waiting = begun("semaphore", from, address(semaphore), WaitKind::Idle);
-        let result = SEMAPHORE.get()(semaphore);
+unsafe extern "C-unwind" fn signal(cond: Cond, _from: usize) -> c_int {
+    // SAFETY: as in `wait`.
+    let result = unsafe { SIGNAL.get()(cond) };
+    let_go(address(cond));
+    result
+}
+
+unsafe extern "C-unwind" fn broadcast(cond: Cond, _from: usize) -> c_int {
+    // SAFETY: as in `wait`.
+    let result = unsafe { BROADCAST.get()(cond) };
+    let_go(address(cond));
+    result
+}
+
+/// Tries; if the semaphore cannot be had at once, waits by `wait` and records that.
+///
+/// # Safety
+///
+/// The caller's semaphore.
+unsafe fn semaphore_or(semaphore: *mut sem_t, from: usize, wait: impl FnOnce() -> c_int) -> c_int {
+    if !is_on() {
+        return wait();
+    }
+    // SAFETY: as the caller says.
+    let result = if unsafe { tried(semaphore) } {
+        0
+    } else {
+        let waiting = begun(Called::Semaphore, from, address(semaphore), WaitKind::Idle);
+        let result = wait();
         ended(waiting);
         result
+    };
+    if result == 0 {
+        taken(Called::Semaphore, from, address(semaphore), HoldMode::Exclusive);
     }
+    result
+}
+
+unsafe extern "C-unwind" fn semaphore(semaphore: *mut sem_t, from: usize) -> c_int {
+    // SAFETY: here and below, the caller's arguments; and a try in the call's place.
+    unsafe { semaphore_or(semaphore, from, || SEMAPHORE.get()(semaphore)) }
 }
 
 unsafe extern "C-unwind" fn timed_semaphore(
@@ -99,25 +136,32 @@ unsafe extern "C-unwind" fn timed_semaphore(
     until: *const timespec,
     from: usize,
 ) -> c_int {
-    // SAFETY: as in `semaphore`.
-    unsafe {
-        if !is_on() {
-            return TIMED_SEMAPHORE.get()(semaphore, until);
-        }
-        if tried(semaphore) {
-            return 0;
-        }
-        let waiting = begun("semaphore", from, address(semaphore), WaitKind::Idle);
-        let result = TIMED_SEMAPHORE.get()(semaphore, until);
-        ended(waiting);
-        result
-    }
+    // SAFETY: as above.
+    unsafe { semaphore_or(semaphore, from, || TIMED_SEMAPHORE.get()(semaphore, until)) }
+}
+
+unsafe extern "C-unwind" fn clock_semaphore(
+    semaphore: *mut sem_t,
+    clock: clockid_t,
+    until: *const timespec,
+    from: usize,
+) -> c_int {
+    // SAFETY: as above.
+    unsafe { semaphore_or(semaphore, from, || CLOCK_SEMAPHORE.get()(semaphore, clock, until)) }
+}
+
+unsafe extern "C-unwind" fn post(semaphore: *mut sem_t, _from: usize) -> c_int {
+    let object = address(semaphore);
+    // SAFETY: as above. Afterwards it may be gone.
+    let result = unsafe { POST.get()(semaphore) };
+    let_go(object);
+    result
 }
 
 /// Whether the semaphore could be had at once; leaves `errno` alone if not (HOOK-1).
 unsafe fn tried(semaphore: *mut sem_t) -> bool {
     // SAFETY: the caller's semaphore.
-    crate::quiet::quietly(|| unsafe { TRY_SEMAPHORE.get()(semaphore) }) == 0
+    crate::local::quietly(|| unsafe { TRY_SEMAPHORE.get()(semaphore) }) == 0
 }
 
 unsafe extern "C-unwind" fn join(thread: pthread_t, result: *mut *mut c_void, from: usize) -> c_int {
@@ -126,7 +170,7 @@ unsafe extern "C-unwind" fn join(thread: pthread_t, result: *mut *mut c_void, fr
     if !is_on() {
         return call();
     }
-    let waiting = begun("join", from, thread as usize, WaitKind::Idle);
+    let waiting = begun(Called::Join, from, thread as usize, WaitKind::Idle);
     let result = call();
     ended(waiting);
     result
@@ -138,7 +182,7 @@ unsafe extern "C-unwind" fn barrier(barrier: *mut pthread_barrier_t, from: usize
     if !is_on() {
         return call();
     }
-    let waiting = begun("barrier", from, address(barrier), WaitKind::Idle);
+    let waiting = begun(Called::Barrier, from, address(barrier), WaitKind::Idle);
     let result = call();
     ended(waiting);
     result

@@ -3,29 +3,29 @@
 //! Most reads and writes find their bytes in the kernel's cache and return at once; what they cost is CPU
 //! time. Those that waited are told by what they waited for: a file or device, or a socket or pipe.
 
-use super::{begun, ended, hook};
-use crate::next::Next;
-use crate::session::{is_on, is_recording, recording};
-use crate::sites::SITES;
-use azekura_trace::{WaitKind, Watch};
-use libc::{c_int, c_void, off_t, size_t, ssize_t};
+use super::{begun, ended, hook, watched};
+use crate::next::next;
+use crate::session::is_on;
+use azekura_trace::WaitKind;
+use azekura_trace::area::Called;
+use libc::{c_int, c_void, iovec, msghdr, off_t, size_t, ssize_t};
 
 type Sync = unsafe extern "C-unwind" fn(c_int) -> c_int;
 
-static FSYNC: Next<Sync> = Next::new(c"fsync");
-static FDATASYNC: Next<Sync> = Next::new(c"fdatasync");
-static MSYNC: Next<unsafe extern "C-unwind" fn(*mut c_void, size_t, c_int) -> c_int> = Next::new(c"msync");
+next!(FSYNC: Sync = new(c"fsync"));
+next!(FDATASYNC: Sync = new(c"fdatasync"));
+next!(MSYNC: unsafe extern "C-unwind" fn(*mut c_void, size_t, c_int) -> c_int = new(c"msync"));
 
 hook!(fsync => fsync_hook, "rsi", "x1");
 hook!(fdatasync => fdatasync_hook, "rsi", "x1");
 hook!(msync => msync_hook, "rcx", "x3");
 
 /// Records `call`, which goes to the device in any case.
-fn syncs(what: &'static str, object: usize, from: usize, call: impl FnOnce() -> c_int) -> c_int {
+fn syncs(called: Called, object: usize, from: usize, call: impl FnOnce() -> c_int) -> c_int {
     if !is_on() {
         return call();
     }
-    let waiting = begun(what, from, object, WaitKind::Device);
+    let waiting = begun(called, from, object, WaitKind::Device);
     let result = call();
     ended(waiting);
     result
@@ -33,35 +33,22 @@ fn syncs(what: &'static str, object: usize, from: usize, call: impl FnOnce() -> 
 
 unsafe extern "C-unwind" fn fsync_hook(file: c_int, from: usize) -> c_int {
     // SAFETY: here and below, the caller's arguments, passed on to the function it meant to call.
-    syncs("fsync", file as usize, from, || unsafe { FSYNC.get()(file) })
+    syncs(Called::Fsync, file as usize, from, || unsafe { FSYNC.get()(file) })
 }
 
 unsafe extern "C-unwind" fn fdatasync_hook(file: c_int, from: usize) -> c_int {
     // SAFETY: as above.
-    syncs("fdatasync", file as usize, from, || unsafe { FDATASYNC.get()(file) })
+    syncs(Called::Fdatasync, file as usize, from, || unsafe { FDATASYNC.get()(file) })
 }
 
 unsafe extern "C-unwind" fn msync_hook(bytes: *mut c_void, len: size_t, flags: c_int, from: usize) -> c_int {
     // SAFETY: as above.
-    syncs("msync", bytes.addr(), from, || unsafe { MSYNC.get()(bytes, len, flags) })
+    syncs(Called::Msync, bytes.addr(), from, || unsafe { MSYNC.get()(bytes, len, flags) })
 }
 
 /// Records `call` if the thread left its processor in it.
-fn transfers(what: &'static str, file: c_int, from: usize, call: impl FnOnce() -> ssize_t) -> ssize_t {
-    if !is_recording() {
-        return call();
-    }
-    let watch = recording(azekura_trace::watch);
-    let result = call();
-    if recording(|| watch.has_left()) {
-        waited(what, file, from, watch);
-    }
-    result
-}
-
-#[cold]
-fn waited(what: &'static str, file: c_int, from: usize, watch: Watch) {
-    recording(|| watch.waited(SITES.of(what, from), file as usize, kind_of(file)));
+fn transfers(called: Called, file: c_int, from: usize, call: impl FnOnce() -> ssize_t) -> ssize_t {
+    watched(called, file as usize, from, || kind_of(file), call)
 }
 
 /// What a descriptor leads to.
@@ -79,22 +66,40 @@ fn kind_of(file: c_int) -> WaitKind {
 /// Hooks a function that moves bytes through a descriptor, its first argument; told as `$what`, with the
 /// registers that hold where it was called from.
 macro_rules! transfer {
-    ($name:ident => $hook:ident, $next:ident = $symbol:literal as $what:literal, $intel:literal, $arm:literal; $($argument:ident: $type:ty),*) => {
-        static $next: Next<unsafe extern "C-unwind" fn(c_int, $($type),*) -> ssize_t> = Next::new($symbol);
+    ($name:ident => $hook:ident, $next:ident = $symbol:literal as $what:ident, $intel:literal, $arm:literal; $($argument:ident: $type:ty),*) => {
+        next!($next: unsafe extern "C-unwind" fn(c_int, $($type),*) -> ssize_t = new($symbol));
 
         hook!($name => $hook, $intel, $arm);
 
         unsafe extern "C-unwind" fn $hook(file: c_int, $($argument: $type,)* from: usize) -> ssize_t {
             // SAFETY: as above.
-            transfers($what, file, from, || unsafe { $next.get()(file, $($argument),*) })
+            transfers(Called::$what, file, from, || unsafe { $next.get()(file, $($argument),*) })
         }
     };
 }
 
-transfer!(read => read_hook, READ = c"read" as "read", "rcx", "x3"; into: *mut c_void, len: size_t);
-transfer!(pread => pread_hook, PREAD = c"pread" as "pread", "r8", "x4"; into: *mut c_void, len: size_t, at: off_t);
-transfer!(pread64 => pread64_hook, PREAD64 = c"pread64" as "pread", "r8", "x4"; into: *mut c_void, len: size_t, at: off_t);
-transfer!(write => write_hook, WRITE = c"write" as "write", "rcx", "x3"; bytes: *const c_void, len: size_t);
-transfer!(pwrite => pwrite_hook, PWRITE = c"pwrite" as "pwrite", "r8", "x4"; bytes: *const c_void, len: size_t, at: off_t);
-transfer!(pwrite64 => pwrite64_hook, PWRITE64 = c"pwrite64" as "pwrite", "r8", "x4"; bytes: *const c_void, len: size_t, at: off_t);
-transfer!(recv => recv_hook, RECV = c"recv" as "recv", "r8", "x4"; into: *mut c_void, len: size_t, flags: c_int);
+transfer!(read => read_hook, READ = c"read" as Read, "rcx", "x3"; into: *mut c_void, len: size_t);
+transfer!(pread => pread_hook, PREAD = c"pread" as Pread, "r8", "x4";
+    into: *mut c_void, len: size_t, at: off_t);
+transfer!(pread64 => pread64_hook, PREAD64 = c"pread64" as Pread, "r8", "x4";
+    into: *mut c_void, len: size_t, at: off_t);
+transfer!(write => write_hook, WRITE = c"write" as Write, "rcx", "x3"; bytes: *const c_void, len: size_t);
+transfer!(pwrite => pwrite_hook, PWRITE = c"pwrite" as Pwrite, "r8", "x4";
+    bytes: *const c_void, len: size_t, at: off_t);
+transfer!(pwrite64 => pwrite64_hook, PWRITE64 = c"pwrite64" as Pwrite, "r8", "x4";
+    bytes: *const c_void, len: size_t, at: off_t);
+transfer!(recv => recv_hook, RECV = c"recv" as Recv, "r8", "x4";
+    into: *mut c_void, len: size_t, flags: c_int);
+transfer!(recvmsg => recvmsg_hook, RECVMSG = c"recvmsg" as Recv, "rcx", "x3";
+    message: *mut msghdr, flags: c_int);
+transfer!(readv => readv_hook, READV = c"readv" as Read, "rcx", "x3"; into: *const iovec, count: c_int);
+transfer!(writev => writev_hook, WRITEV = c"writev" as Write, "rcx", "x3";
+    from_all: *const iovec, count: c_int);
+transfer!(preadv => preadv_hook, PREADV = c"preadv" as Pread, "r8", "x4";
+    into: *const iovec, count: c_int, at: off_t);
+transfer!(preadv64 => preadv64_hook, PREADV64 = c"preadv64" as Pread, "r8", "x4";
+    into: *const iovec, count: c_int, at: off_t);
+transfer!(pwritev => pwritev_hook, PWRITEV = c"pwritev" as Pwrite, "r8", "x4";
+    bytes: *const iovec, count: c_int, at: off_t);
+transfer!(pwritev64 => pwritev64_hook, PWRITEV64 = c"pwritev64" as Pwrite, "r8", "x4";
+    bytes: *const iovec, count: c_int, at: off_t);

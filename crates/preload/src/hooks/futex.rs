@@ -4,17 +4,19 @@
 //! The kernel is only told an address and a value, not what they are for. By the value that the word is
 //! expected to have, a wait is taken to be for a lock if the word says "taken and waited for" in one of the
 //! usual ways: 2, or the highest bit set (all bits set is a parked thread). Everything else counts as waiting
-//! for work. This is a guess, and reports call such a lock `futex`.
+//! for work. This is a first guess: holds of the word, between a wait and a wake of one thread, and the
+//! functions that wait decide (crates/record). Reports call such a lock `futex`.
 
-use super::{address, begun, ended};
-use crate::next::Next;
+use super::{address, begun, ended, let_go, taken};
+use crate::next::next;
 use crate::session::is_on;
-use azekura_trace::WaitKind;
+use azekura_trace::area::Called;
+use azekura_trace::{HoldMode, WaitKind};
 use libc::{c_int, c_long};
 
 type Syscall = unsafe extern "C" fn(c_long, c_long, c_long, c_long, c_long, c_long, c_long) -> c_long;
 
-static NEXT: Next<Syscall> = Next::new(c"syscall");
+next!(NEXT: Syscall = new(c"syscall"));
 
 // A futex call keeps its arguments in their order, the call site in the place of the number; all other calls
 // go on as they came. The seventh argument stays where it is, on the stack.
@@ -82,15 +84,30 @@ unsafe extern "C" fn futex(
     if !is_on() {
         return call();
     }
-    let Some(kind) = kind_of(operation as c_int, value as u32) else { return call() };
-    let waiting = begun("futex", from, address(word), kind);
+    let Some(kind) = kind_of(operation as c_int, value as u32) else {
+        let result = call();
+        if is_wake(operation as c_int) {
+            let_go(address(word));
+        }
+        return result;
+    };
+    let waiting = begun(Called::Futex, from, address(word), kind);
     // The kernel's answer is in errno, which `ended` leaves alone.
     let result = call();
     ended(waiting);
+    if result == 0 {
+        taken(Called::Futex, from, address(word), HoldMode::Exclusive);
+    }
     result
 }
 
-/// What such a wait is taken to be for; `None` if it is none.
+/// Answers whether the call wakes waiters: as the last step of letting go, if the word is a lock's.
+fn is_wake(operation: c_int) -> bool {
+    let command = operation & libc::FUTEX_CMD_MASK;
+    matches!(command, libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET | libc::FUTEX_UNLOCK_PI)
+}
+
+/// The kind that such a wait is taken to be of; `None` if the call does not wait.
 fn kind_of(operation: c_int, value: u32) -> Option<WaitKind> {
     match operation & libc::FUTEX_CMD_MASK {
         libc::FUTEX_LOCK_PI => Some(WaitKind::Other),

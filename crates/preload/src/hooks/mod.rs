@@ -3,6 +3,7 @@
 //! A hook begins with two instructions that hand its return address, the call site, to its Rust part as one
 //! more argument; the Rust part then returns to the caller by itself.
 
+mod c11;
 mod condvar;
 mod device;
 mod futex;
@@ -13,10 +14,11 @@ mod rwlock;
 mod thread;
 
 use crate::callers;
-use crate::session::recording;
-use crate::sites::SITES;
-use azekura_trace::{WaitGuard, WaitKind};
-use std::mem::ManuallyDrop;
+use crate::local::local;
+use crate::recorder::Thread;
+use crate::session::{is_on, is_recording, passes_over_hold, recording};
+use azekura_trace::area::Called;
+use azekura_trace::{HoldMode, WaitKind};
 
 /// `hook!(NAME => FUNCTION, x86-64 register, Arm register)`: the registers are those of the argument after
 /// the last.
@@ -43,20 +45,71 @@ macro_rules! hook {
 }
 pub(crate) use hook;
 
-/// A wait under way: ended by [`ended`], and never by a destructor (HOOK-4).
-type Waiting = ManuallyDrop<WaitGuard>;
+/// A wait under way: plain data (HOOK-4), ended by [`ended`].
+#[derive(Clone, Copy)]
+struct Waiting {
+    site: u32,
+    object: usize,
+    /// The recording that it began in.
+    command: u32,
+}
 
-/// A wait of this thread begins.
-fn begun(what: &'static str, from: usize, object: usize, kind: WaitKind) -> Waiting {
-    recording(|| {
-        callers::tell(from, object);
-        ManuallyDrop::new(azekura_trace::wait(SITES.of(what, from), object, kind))
+/// A wait of this thread begins; `None`: it is not recorded.
+fn begun(called: Called, from: usize, object: usize, kind: WaitKind) -> Option<Waiting> {
+    recording(|thread| {
+        callers::tell(thread, from, object);
+        let site = thread.begin_wait(called, from, object, kind);
+        Waiting { site, object, command: local().command.get() }
     })
 }
 
 /// It is over.
-fn ended(waiting: Waiting) {
-    recording(|| drop(ManuallyDrop::into_inner(waiting)));
+fn ended(waiting: Option<Waiting>) {
+    if let Some(Waiting { site, object, command }) = waiting
+        && command == local().command.get()
+    {
+        recording(|thread| thread.end_wait(site, object));
+    }
+}
+
+/// Records `call` if the thread left its processor in it; `kind` tells then for which sort of thing.
+#[inline]
+fn watched<R>(
+    called: Called,
+    object: usize,
+    from: usize,
+    kind: impl FnOnce() -> WaitKind,
+    call: impl FnOnce() -> R,
+) -> R {
+    if !is_recording() {
+        return call();
+    }
+    let begin = recording(Thread::watch).flatten();
+    let result = call();
+    if let Some(begin) = begin {
+        recording(|thread| {
+            if thread.has_left() {
+                thread.waited(begin, called, from, object, kind());
+            }
+        });
+    }
+    result
+}
+
+/// A lock was taken: a hold begins.
+#[inline]
+fn taken(called: Called, from: usize, object: usize, mode: HoldMode) {
+    if !passes_over_hold() && is_recording() {
+        recording(|thread| thread.begin_hold(called, from, object, mode));
+    }
+}
+
+/// A lock was let go. Of most holds nothing is recorded.
+#[inline]
+fn let_go(object: usize) {
+    if local().held.get() > 0 && is_on() {
+        recording(|thread| thread.end_hold(object));
+    }
 }
 
 /// The value of a pointer, to know an object by.

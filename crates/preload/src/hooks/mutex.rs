@@ -1,31 +1,25 @@
 //! Mutexes and spin locks: tried first, and recorded only when that failed; holds drawn by lot.
 
-use super::{address, begun, ended, hook};
-use crate::held;
-use crate::next::Next;
+use super::{address, begun, ended, hook, let_go, taken};
+use crate::next::next;
 use crate::session::{if_recording, is_on, planted};
-use crate::sites::SITES;
+use azekura_trace::area::Called;
 use azekura_trace::{HoldMode, WaitKind};
 use libc::{c_int, clockid_t, pthread_mutex_t, pthread_mutexattr_t, pthread_spinlock_t, timespec};
 
 type Mutex = *mut pthread_mutex_t;
 type Spin = *mut pthread_spinlock_t;
 
-static LOCK: Next<unsafe extern "C" fn(Mutex) -> c_int> = Next::new(c"pthread_mutex_lock");
-static TRY: Next<unsafe extern "C" fn(Mutex) -> c_int> = Next::new(c"pthread_mutex_trylock");
-static TIMED: Next<unsafe extern "C" fn(Mutex, *const timespec) -> c_int> =
-    Next::new(c"pthread_mutex_timedlock");
-static CLOCK: Next<unsafe extern "C" fn(Mutex, clockid_t, *const timespec) -> c_int> =
-    Next::new(c"pthread_mutex_clocklock");
-static UNLOCK: Next<unsafe extern "C" fn(Mutex) -> c_int> = Next::new(c"pthread_mutex_unlock");
-static INIT: Next<unsafe extern "C" fn(Mutex, *const pthread_mutexattr_t) -> c_int> =
-    Next::new(c"pthread_mutex_init");
-static SPIN: Next<unsafe extern "C" fn(Spin) -> c_int> = Next::new(c"pthread_spin_lock");
-static TRY_SPIN: Next<unsafe extern "C" fn(Spin) -> c_int> = Next::new(c"pthread_spin_trylock");
-static UNSPIN: Next<unsafe extern "C" fn(Spin) -> c_int> = Next::new(c"pthread_spin_unlock");
-
-const MUTEX: &str = "mutex";
-const SPINLOCK: &str = "spin lock";
+next!(LOCK: unsafe extern "C" fn(Mutex) -> c_int = new(c"pthread_mutex_lock"));
+next!(TRY: unsafe extern "C" fn(Mutex) -> c_int = new(c"pthread_mutex_trylock"));
+next!(TIMED: unsafe extern "C" fn(Mutex, *const timespec) -> c_int = new(c"pthread_mutex_timedlock"));
+next!(CLOCK: unsafe extern "C" fn(Mutex, clockid_t, *const timespec) -> c_int =
+    new(c"pthread_mutex_clocklock"));
+next!(UNLOCK: unsafe extern "C" fn(Mutex) -> c_int = new(c"pthread_mutex_unlock"));
+next!(INIT: unsafe extern "C" fn(Mutex, *const pthread_mutexattr_t) -> c_int = new(c"pthread_mutex_init"));
+next!(SPIN: unsafe extern "C" fn(Spin) -> c_int = new(c"pthread_spin_lock"));
+next!(TRY_SPIN: unsafe extern "C" fn(Spin) -> c_int = new(c"pthread_spin_trylock"));
+next!(UNSPIN: unsafe extern "C" fn(Spin) -> c_int = new(c"pthread_spin_unlock"));
 
 hook!(pthread_mutex_lock => lock, "rsi", "x1");
 hook!(pthread_mutex_trylock => try_lock, "rsi", "x1");
@@ -38,15 +32,9 @@ hook!(pthread_spin_unlock => spin_unlock, "rsi", "x1");
 
 /// Tries; if somebody else has it, waits by `wait` and records that. What the try answers otherwise is the
 /// answer.
-fn taken_or(
-    what: &'static str,
-    from: usize,
-    object: usize,
-    tried: c_int,
-    wait: impl FnOnce() -> c_int,
-) -> c_int {
+fn taken_or(called: Called, from: usize, object: usize, tried: c_int, wait: impl FnOnce() -> c_int) -> c_int {
     let result = if tried == libc::EBUSY {
-        let waiting = begun(what, from, object, WaitKind::Latch);
+        let waiting = begun(called, from, object, WaitKind::Latch);
         let result = wait();
         ended(waiting);
         result
@@ -54,7 +42,7 @@ fn taken_or(
         tried
     };
     if result == 0 || result == libc::EOWNERDEAD {
-        if_recording(|| held::taken(what, from, object, HoldMode::Exclusive));
+        taken(called, from, object, HoldMode::Exclusive);
         planted(object);
     }
     result
@@ -67,7 +55,7 @@ unsafe extern "C-unwind" fn lock(mutex: Mutex, from: usize) -> c_int {
         if !is_on() {
             return LOCK.get()(mutex);
         }
-        taken_or(MUTEX, from, address(mutex), TRY.get()(mutex), || LOCK.get()(mutex))
+        taken_or(Called::Mutex, from, address(mutex), TRY.get()(mutex), || LOCK.get()(mutex))
     }
 }
 
@@ -75,7 +63,7 @@ unsafe extern "C-unwind" fn try_lock(mutex: Mutex, from: usize) -> c_int {
     // SAFETY: as in `lock`.
     let result = unsafe { TRY.get()(mutex) };
     if result == 0 && is_on() {
-        if_recording(|| held::taken(MUTEX, from, address(mutex), HoldMode::Exclusive));
+        taken(Called::Mutex, from, address(mutex), HoldMode::Exclusive);
     }
     result
 }
@@ -86,7 +74,7 @@ unsafe extern "C-unwind" fn timed_lock(mutex: Mutex, until: *const timespec, fro
         if !is_on() {
             return TIMED.get()(mutex, until);
         }
-        taken_or(MUTEX, from, address(mutex), TRY.get()(mutex), || TIMED.get()(mutex, until))
+        taken_or(Called::Mutex, from, address(mutex), TRY.get()(mutex), || TIMED.get()(mutex, until))
     }
 }
 
@@ -101,24 +89,20 @@ unsafe extern "C-unwind" fn clock_lock(
         if !is_on() {
             return CLOCK.get()(mutex, clock, until);
         }
-        taken_or(MUTEX, from, address(mutex), TRY.get()(mutex), || CLOCK.get()(mutex, clock, until))
+        taken_or(Called::Mutex, from, address(mutex), TRY.get()(mutex), || CLOCK.get()(mutex, clock, until))
     }
 }
 
 unsafe extern "C-unwind" fn unlock(mutex: Mutex, _from: usize) -> c_int {
     // SAFETY: as in `lock`.
     let result = unsafe { UNLOCK.get()(mutex) };
-    if held::any() && is_on() {
-        if_recording(|| held::let_go(address(mutex)));
-    }
+    let_go(address(mutex));
     result
 }
 
 /// Remembers where a mutex was made: its name, if it has no other.
 unsafe extern "C-unwind" fn init(mutex: Mutex, attributes: *const pthread_mutexattr_t, from: usize) -> c_int {
-    if is_on() {
-        if_recording(|| azekura_trace::mark(SITES.of(MUTEX, from), address(mutex) as u64));
-    }
+    if_recording(|thread| thread.mark(Called::Mutex, from, address(mutex)));
     // SAFETY: as in `lock`.
     unsafe { INIT.get()(mutex, attributes) }
 }
@@ -129,15 +113,13 @@ unsafe extern "C-unwind" fn spin_lock(lock: Spin, from: usize) -> c_int {
         if !is_on() {
             return SPIN.get()(lock);
         }
-        taken_or(SPINLOCK, from, address(lock), TRY_SPIN.get()(lock), || SPIN.get()(lock))
+        taken_or(Called::SpinLock, from, address(lock), TRY_SPIN.get()(lock), || SPIN.get()(lock))
     }
 }
 
 unsafe extern "C-unwind" fn spin_unlock(lock: Spin, _from: usize) -> c_int {
     // SAFETY: as in `lock`.
     let result = unsafe { UNSPIN.get()(lock) };
-    if held::any() && is_on() {
-        if_recording(|| held::let_go(address(lock)));
-    }
+    let_go(address(lock));
     result
 }

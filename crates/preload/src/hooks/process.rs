@@ -1,12 +1,12 @@
 //! Ends of the process that run no destructor of a library.
 
 use super::hook;
-use crate::next::Next;
+use crate::next::next;
 use crate::session::process_ends;
 use libc::c_int;
 
-static EXIT: Next<unsafe extern "C" fn(c_int) -> !> = Next::new(c"_exit");
-static EXIT_TOO: Next<unsafe extern "C" fn(c_int) -> !> = Next::new(c"_Exit");
+next!(EXIT: unsafe extern "C" fn(c_int) -> ! = new(c"_exit"));
+next!(EXIT_TOO: unsafe extern "C" fn(c_int) -> ! = new(c"_Exit"));
 
 hook!(_exit => exit, "rsi", "x1");
 hook!(_Exit => exit_too, "rsi", "x1");

@@ -1,10 +1,9 @@
 //! Reader-writer locks: tried first, and recorded only when that failed; holds drawn by lot.
 
-use super::{address, begun, ended, hook};
-use crate::held;
-use crate::next::Next;
+use super::{address, begun, ended, hook, let_go, taken};
+use crate::next::next;
 use crate::session::{if_recording, is_on};
-use crate::sites::SITES;
+use azekura_trace::area::Called;
 use azekura_trace::{HoldMode, WaitKind};
 use libc::{c_int, pthread_rwlock_t, pthread_rwlockattr_t, timespec};
 
@@ -12,17 +11,14 @@ type Lock = *mut pthread_rwlock_t;
 type Plain = unsafe extern "C" fn(Lock) -> c_int;
 type Timed = unsafe extern "C" fn(Lock, *const timespec) -> c_int;
 
-static READ: Next<Plain> = Next::new(c"pthread_rwlock_rdlock");
-static TRY_READ: Next<Plain> = Next::new(c"pthread_rwlock_tryrdlock");
-static TIMED_READ: Next<Timed> = Next::new(c"pthread_rwlock_timedrdlock");
-static WRITE: Next<Plain> = Next::new(c"pthread_rwlock_wrlock");
-static TRY_WRITE: Next<Plain> = Next::new(c"pthread_rwlock_trywrlock");
-static TIMED_WRITE: Next<Timed> = Next::new(c"pthread_rwlock_timedwrlock");
-static UNLOCK: Next<Plain> = Next::new(c"pthread_rwlock_unlock");
-static INIT: Next<unsafe extern "C" fn(Lock, *const pthread_rwlockattr_t) -> c_int> =
-    Next::new(c"pthread_rwlock_init");
-
-const RWLOCK: &str = "rwlock";
+next!(READ: Plain = new(c"pthread_rwlock_rdlock"));
+next!(TRY_READ: Plain = new(c"pthread_rwlock_tryrdlock"));
+next!(TIMED_READ: Timed = new(c"pthread_rwlock_timedrdlock"));
+next!(WRITE: Plain = new(c"pthread_rwlock_wrlock"));
+next!(TRY_WRITE: Plain = new(c"pthread_rwlock_trywrlock"));
+next!(TIMED_WRITE: Timed = new(c"pthread_rwlock_timedwrlock"));
+next!(UNLOCK: Plain = new(c"pthread_rwlock_unlock"));
+next!(INIT: unsafe extern "C" fn(Lock, *const pthread_rwlockattr_t) -> c_int = new(c"pthread_rwlock_init"));
 
 hook!(pthread_rwlock_rdlock => read, "rsi", "x1");
 hook!(pthread_rwlock_wrlock => write, "rsi", "x1");
@@ -34,7 +30,7 @@ hook!(pthread_rwlock_init => init, "rdx", "x2");
 /// As for mutexes: tries, waits if it must, and remembers the hold.
 fn taken_or(from: usize, lock: Lock, mode: HoldMode, tried: c_int, wait: impl FnOnce() -> c_int) -> c_int {
     let result = if tried == libc::EBUSY {
-        let waiting = begun(RWLOCK, from, address(lock), WaitKind::Latch);
+        let waiting = begun(Called::Rwlock, from, address(lock), WaitKind::Latch);
         let result = wait();
         ended(waiting);
         result
@@ -42,7 +38,7 @@ fn taken_or(from: usize, lock: Lock, mode: HoldMode, tried: c_int, wait: impl Fn
         tried
     };
     if result == 0 {
-        if_recording(|| held::taken(RWLOCK, from, address(lock), mode));
+        taken(Called::Rwlock, from, address(lock), mode);
     }
     result
 }
@@ -91,16 +87,12 @@ unsafe extern "C-unwind" fn timed_write(lock: Lock, until: *const timespec, from
 unsafe extern "C-unwind" fn unlock(lock: Lock, _from: usize) -> c_int {
     // SAFETY: as in `read`.
     let result = unsafe { UNLOCK.get()(lock) };
-    if held::any() && is_on() {
-        if_recording(|| held::let_go(address(lock)));
-    }
+    let_go(address(lock));
     result
 }
 
 unsafe extern "C-unwind" fn init(lock: Lock, attributes: *const pthread_rwlockattr_t, from: usize) -> c_int {
-    if is_on() {
-        if_recording(|| azekura_trace::mark(SITES.of(RWLOCK, from), address(lock) as u64));
-    }
+    if_recording(|thread| thread.mark(Called::Rwlock, from, address(lock)));
     // SAFETY: as in `read`.
     unsafe { INIT.get()(lock, attributes) }
 }

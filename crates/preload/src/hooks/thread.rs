@@ -1,22 +1,69 @@
 //! Threads: each is one operation, named by the function it starts with.
 
 use super::hook;
-use crate::next::Next;
-use crate::quiet::{is_quiet, quietly};
+use crate::local::is_quiet;
+use crate::next::next;
 use crate::session::{is_on, recording, thread_begins};
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
+use std::ptr;
+use std::sync::atomic::{
+    AtomicPtr, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
 
 type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 type Create = unsafe extern "C" fn(*mut pthread_t, *const pthread_attr_t, Start, *mut c_void) -> c_int;
 
-static CREATE: Next<Create> = Next::new(c"pthread_create");
+next!(CREATE: Create = new(c"pthread_create"));
+
+type IsoStart = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
+type IsoCreate = unsafe extern "C" fn(*mut pthread_t, IsoStart, *mut c_void) -> c_int;
+next!(ISO_CREATE: IsoCreate = new(c"thrd_create"));
 
 hook!(pthread_create => create, "r8", "x4");
+hook!(thrd_create => iso_create, "rcx", "x3");
 
-/// What a new thread is to do.
-struct Work {
-    start: Start,
-    argument: *mut c_void,
+/// Threads that can be on their way between `create` and `begin`. A further one begins without us: it is then
+/// an operation without a name.
+const PLACES: usize = 1024;
+
+/// The work of a new thread. The table needs no allocation (HOOK-2).
+struct Place {
+    /// Null: free; the place's own address: claimed; else the thread's function.
+    start: AtomicPtr<c_void>,
+    argument: AtomicPtr<c_void>,
+}
+
+static TABLE: [Place; PLACES] =
+    [const { Place { start: AtomicPtr::new(ptr::null_mut()), argument: AtomicPtr::new(ptr::null_mut()) } };
+        PLACES];
+
+impl Place {
+    /// A free place, which now holds this.
+    fn take(start: *mut c_void, argument: *mut c_void) -> Option<&'static Self> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        // Relaxed: where the search begins.
+        let first = NEXT.fetch_add(1, Relaxed);
+        let place = (0..PLACES).map(|i| &TABLE[first.wrapping_add(i) % PLACES]).find(|place| {
+            let claimed = ptr::from_ref(*place).cast_mut().cast();
+            // AcqRel: pairs with the Release in `leave`.
+            place.start.compare_exchange(ptr::null_mut(), claimed, AcqRel, Relaxed).is_ok()
+        })?;
+        place.argument.store(argument, Relaxed);
+        // Release: for `begin`, besides what `pthread_create` orders.
+        place.start.store(start, Release);
+        Some(place)
+    }
+
+    /// Frees the place, and answers its content.
+    fn leave(&self) -> (*mut c_void, *mut c_void) {
+        // Acquire: pairs with the Release in `take`.
+        let start = self.start.load(Acquire);
+        let argument = self.argument.load(Relaxed);
+        // Release: pairs with the CAS in `take`.
+        self.start.store(ptr::null_mut(), Release);
+        (start, argument)
+    }
 }
 
 unsafe extern "C-unwind" fn create(
@@ -26,28 +73,60 @@ unsafe extern "C-unwind" fn create(
     argument: *mut c_void,
     _from: usize,
 ) -> c_int {
-    if is_quiet() {
-        // SAFETY: the caller's arguments, passed on. A thread of our own.
+    if is_quiet() || !is_on() {
+        // SAFETY: the caller's arguments, passed on.
         return unsafe { CREATE.get()(thread, attributes, start, argument) };
     }
-    if is_on() {
-        recording(|| ()); // with threads there is something to record
-    }
-    let work = quietly(|| Box::into_raw(Box::new(Work { start, argument })));
-    // SAFETY: as above; `begin` takes the box, once.
-    let result = unsafe { CREATE.get()(thread, attributes, begin, work.cast()) };
+    recording(|_| ()); // with threads there is something to record
+    let Some(place) = Place::take(start as *mut c_void, argument) else {
+        // SAFETY: as above.
+        return unsafe { CREATE.get()(thread, attributes, start, argument) };
+    };
+    // SAFETY: as above; `begin` frees the place, once.
+    let result = unsafe { CREATE.get()(thread, attributes, begin, ptr::from_ref(place).cast_mut().cast()) };
     if result != 0 {
-        // SAFETY: no thread took it.
-        quietly(|| drop(unsafe { Box::from_raw(work) }));
+        place.leave(); // no thread took it
     }
     result
 }
 
 /// The new thread. Ends by return or by unwinding; nothing here needs to be destroyed (HOOK-4).
-unsafe extern "C-unwind" fn begin(work: *mut c_void) -> *mut c_void {
-    // SAFETY: made in `create` for this thread alone.
-    let Work { start, argument } = quietly(|| *unsafe { Box::from_raw(work.cast::<Work>()) });
-    thread_begins(start as usize);
-    // SAFETY: what the program asked for.
-    unsafe { start(argument) }
+unsafe extern "C-unwind" fn begin(place: *mut c_void) -> *mut c_void {
+    // SAFETY: a place of the table, from `create`, for this thread alone.
+    let (start, argument) = unsafe { &*place.cast::<Place>() }.leave();
+    thread_begins(start.addr());
+    // SAFETY: a function of this type was put in, and is what the program asked for.
+    unsafe { std::mem::transmute::<*mut c_void, Start>(start)(argument) }
+}
+
+unsafe extern "C-unwind" fn iso_create(
+    thread: *mut pthread_t,
+    start: IsoStart,
+    argument: *mut c_void,
+    _from: usize,
+) -> c_int {
+    if is_quiet() || !is_on() {
+        // SAFETY: the caller's arguments, passed on.
+        return unsafe { ISO_CREATE.get()(thread, start, argument) };
+    }
+    recording(|_| ());
+    let Some(place) = Place::take(start as *mut c_void, argument) else {
+        // SAFETY: as above.
+        return unsafe { ISO_CREATE.get()(thread, start, argument) };
+    };
+    // SAFETY: as above; `iso_begin` frees the place, once.
+    let result = unsafe { ISO_CREATE.get()(thread, iso_begin, ptr::from_ref(place).cast_mut().cast()) };
+    if result != 0 {
+        place.leave(); // no thread took it
+    }
+    result
+}
+
+/// The new thread, as [`begin`].
+unsafe extern "C-unwind" fn iso_begin(place: *mut c_void) -> c_int {
+    // SAFETY: a place of the table, from `iso_create`, for this thread alone.
+    let (start, argument) = unsafe { &*place.cast::<Place>() }.leave();
+    thread_begins(start.addr());
+    // SAFETY: a function of this type was put in, and is what the program asked for.
+    unsafe { std::mem::transmute::<*mut c_void, IsoStart>(start)(argument) }
 }

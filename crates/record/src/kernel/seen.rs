@@ -2,7 +2,7 @@
 
 use super::functions::Function;
 use super::watch::{Target, Watch, Watched};
-use crate::error::RecordError;
+use crate::error::in_full;
 use azekura_trace::file::{Switches, Trace};
 
 /// A watch that was asked for, whether or not the kernel permits it.
@@ -70,15 +70,4 @@ impl Seen {
             (None, None) => {}
         }
     }
-}
-
-/// An error with its reasons in one line.
-fn in_full(error: &RecordError) -> String {
-    let mut text = error.to_string();
-    let mut reason = std::error::Error::source(error);
-    while let Some(source) = reason {
-        text += &format!(": {source}");
-        reason = source.source();
-    }
-    text
 }

@@ -127,6 +127,22 @@ impl Cluster {
         Ok(Reply::OK)
     }
 
+    /// Why some keys cannot be served, if that is so.
+    pub(crate) fn health(&self) -> Result<(), String> {
+        let status = self.at_node(|here| Box::pin(async move { here.status() }));
+        let status = status.map_err(|error| error.to_string())?;
+        if let Some(failure) = status.failure {
+            return Err(failure);
+        }
+        if !status.is_settled {
+            return Err("this node has not heard from all others which keys it has".to_owned());
+        }
+        match status.links.iter().find(|link| link.state != LinkState::Up) {
+            None => Ok(()),
+            Some(link) => Err(format!("node {} cannot be reached: {}", link.pe.0, state_text(&link.state))),
+        }
+    }
+
     /// The lines of `INFO`.
     pub(crate) fn tell(&self, text: &mut String) {
         let Ok(status) = self.at_node(|here| Box::pin(async move { here.status() })) else { return };
@@ -189,17 +205,20 @@ fn status_reply(status: &NodeStatus) -> Reply {
         .map(|(name, value)| (Reply::text(name.trim_start_matches("azekura_")), Reply::text(value)))
         .collect();
     let link = |link: &azekura_fatbtree::tcp::LinkStatus| {
-        let state = match &link.state {
-            LinkState::Up => "up".to_owned(),
-            LinkState::Calling => "calling".to_owned(),
-            LinkState::Down(why) => format!("down: {why}"),
-        };
         Reply::Array(vec![
             Reply::Integer(link.pe.0.into()),
             Reply::text(link.address.to_string()),
-            Reply::text(state),
+            Reply::text(state_text(&link.state)),
         ])
     };
     pairs.push((Reply::text("links"), Reply::Array(status.links.iter().map(link).collect())));
     Reply::Map(pairs)
+}
+
+fn state_text(state: &LinkState) -> String {
+    match state {
+        LinkState::Up => "up".to_owned(),
+        LinkState::Calling => "calling".to_owned(),
+        LinkState::Lost(why) | LinkState::Down(why) => format!("down: {why}"),
+    }
 }

@@ -4,8 +4,12 @@
 //! |---|---|
 //! | one | one transaction at its owner |
 //! | several, at one node | one transaction there, all their leaves locked |
-//! | several, at several nodes | `MGET`, `EXISTS`, `TOUCH`, `DEL`, `UNLINK`: key by key, so not at one moment; others: `CROSSNODE` |
+//! | at several nodes | `MGET`, `EXISTS`, `TOUCH`, `DEL`, `UNLINK`: key by key; others: `CROSSNODE` |
 //! | all of a range | leaf by leaf (`scan`) |
+//!
+//! - **GATEWAY-1** A request that removes keys of several nodes first asks for all of their leaves: if an
+//!   owner cannot be reached, nothing is changed (`UNAVAIL`). If it fails later, the error tells how many
+//!   keys were removed (`PARTIAL`).
 //!
 //! Requests that a client has sent without waiting go together as far as they may (`flight`).
 //!
@@ -17,7 +21,7 @@ use std::sync::Arc;
 
 use azekura_base::blocking;
 use azekura_fatbtree::tcp::Here;
-use azekura_fatbtree::{Answer, Error, Fact, Key, Target, Task, Work};
+use azekura_fatbtree::{Answer, Error, Fact, Key, KeyRange, Target, Task, Work};
 
 use super::Cluster;
 use super::flight::Errand;
@@ -160,29 +164,19 @@ async fn each_key(
         "exists" | "touch" | "del" | "unlink" => (spec.name.as_bytes(), true),
         _ => return Err(CommandError::CrossNode),
     };
+    if spec.is_write {
+        reach_all(here, keys).await?;
+    }
     let (mut found, mut bytes, mut sum) = (Vec::new(), 0, 0);
     for some in keys.chunks(KEYS_AT_ONCE) {
-        let calls = some.iter().map(|key| {
-            let call = one([single, *key].into_iter(), protocol);
-            let (target, work) = transaction(&[*key], spec.is_write, &call)?;
-            Ok(here.beside(|here| Box::pin(async move { here.node.call(target, work).await })))
-        });
-        for call in calls.collect::<Result<Vec<_>, CommandError>>()? {
-            let answer = match call.await {
-                Some(Ok((Answer::Ran(answer), _))) => answer,
-                Some(Ok(_)) => return Err(refusal(Error::Protocol)),
-                Some(Err(error)) => return Err(refusal(error)),
-                None => return Err(refusal(Error::Interrupted)),
-            };
-            let reply = replies(&answer)?.and_then(|mut replies| replies.pop());
-            let Some(Reply::Encoded(reply)) = reply else { return Err(no_reply()) };
-            if reply.first() == Some(&b'-') {
-                return Ok(Reply::Encoded(reply));
-            }
-            if is_sum {
-                sum += integer_in(&reply)?;
-                continue;
-            }
+        let work = |key: &[u8]| transaction(&[key], spec.is_write, &one([single, key].into_iter(), protocol));
+        let replies = at_each(here, some, work).await?;
+        if is_sum {
+            sum = add_up(sum, replies.into_iter().map(|reply| integer_in(&reply?)), spec.is_write)?;
+            continue;
+        }
+        for reply in replies {
+            let reply = reply?;
             bytes += reply.len();
             if bytes > max_reply_bytes {
                 return Err(CommandError::ReplyTooLong(max_reply_bytes));
@@ -190,7 +184,79 @@ async fn each_key(
             found.push(Reply::Encoded(reply));
         }
     }
-    Ok(if is_sum { Reply::Integer(sum) } else { Reply::Array(found) })
+    Ok(if is_sum { Reply::count(sum) } else { Reply::Array(found) })
+}
+
+/// Has work done for each of some keys at once, and waits for all of it: the encoded reply for each.
+async fn at_each(
+    here: &Rc<Here>,
+    keys: &[&[u8]],
+    work: impl Fn(&[u8]) -> Result<(Target, Work), CommandError>,
+) -> Result<Vec<Result<Vec<u8>, CommandError>>, CommandError> {
+    let calls = keys.iter().map(|key| {
+        let (target, work) = work(key)?;
+        Ok(here.beside(|here| Box::pin(async move { here.node.call(target, work).await })))
+    });
+    let mut done = Vec::with_capacity(keys.len());
+    for call in calls.collect::<Result<Vec<_>, CommandError>>()? {
+        done.push(match call.await {
+            Some(Ok((answer, _))) => encoded_reply(answer),
+            Some(Err(error)) => Err(refusal(error)),
+            None => Err(refusal(Error::Interrupted)),
+        });
+    }
+    Ok(done)
+}
+
+fn encoded_reply(answer: Answer) -> Result<Vec<u8>, CommandError> {
+    let Answer::Ran(answer) = answer else { return Err(refusal(Error::Protocol)) };
+    let reply = replies(&answer)?.and_then(|mut replies| replies.pop());
+    let Some(Reply::Encoded(reply)) = reply else { return Err(no_reply()) };
+    match reply.strip_prefix(b"-").and_then(|rest| rest.strip_suffix(b"\r\n")) {
+        Some(error) => Err(CommandError::OfOwner(String::from_utf8_lossy(error).into_owned())),
+        None => Ok(reply),
+    }
+}
+
+/// Adds the replies for some keys to the sum of those before; the error of a write tells how far it came
+/// (GATEWAY-1).
+fn add_up(
+    before: usize,
+    replies: impl Iterator<Item = Result<usize, CommandError>>,
+    is_write: bool,
+) -> Result<usize, CommandError> {
+    let (mut sum, mut failure) = (before, None);
+    for reply in replies {
+        match reply {
+            Ok(count) => sum += count,
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    match failure {
+        None => Ok(sum),
+        Some(error) if is_write => Err(error.after_removing(sum)),
+        Some(error) => Err(error),
+    }
+}
+
+/// Asks for the leaf of each key, reading nothing (GATEWAY-1).
+async fn reach_all(here: &Rc<Here>, keys: &[&[u8]]) -> Result<(), CommandError> {
+    for some in keys.chunks(KEYS_AT_ONCE) {
+        let calls: Vec<_> = some
+            .iter()
+            .map(|key| {
+                let within = KeyRange { low: key.to_vec(), high: Some(key.to_vec()) };
+                let target = Target::At(key.to_vec());
+                here.beside(|here| {
+                    Box::pin(async move { here.node.call(target, Work::Rows { within, limit: 0 }).await })
+                })
+            })
+            .collect();
+        for call in calls {
+            call.await.unwrap_or(Err(Error::Interrupted)).map_err(refusal)?;
+        }
+    }
+    Ok(())
 }
 
 /// What a client is told when a node could not do it (DOOR-3).
@@ -199,9 +265,8 @@ pub(super) fn refusal(error: Error) -> CommandError {
         Error::Elsewhere => CommandError::CrossNode,
         Error::Unknown { .. } | Error::Interrupted => CommandError::Unknown(error.to_string()),
         Error::Ended { reason } => CommandError::Retry(reason),
-        Error::Unavailable { .. } | Error::Stopped | Error::Protocol => {
-            CommandError::Unavailable(error.to_string())
-        }
+        Error::Unavailable { .. } | Error::Unreachable { .. } => CommandError::Unreachable(error.to_string()),
+        Error::Stopped | Error::Protocol => CommandError::Unavailable(error.to_string()),
         Error::TooLong { .. } | Error::NotMoved { .. } => CommandError::Protocol(error.to_string()),
         _ => CommandError::Storage(error.to_string()),
     }
@@ -216,8 +281,30 @@ fn replies(answer: &[u8]) -> Result<Option<Vec<Reply>>, CommandError> {
     Ok(replies.map(|replies| replies.into_iter().map(|Bytes(bytes)| Reply::Encoded(bytes)).collect()))
 }
 
-fn integer_in(reply: &[u8]) -> Result<i64, CommandError> {
+fn integer_in(reply: &[u8]) -> Result<usize, CommandError> {
     let digits = reply.strip_prefix(b":").and_then(|rest| rest.strip_suffix(b"\r\n"));
     let number = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
     number.ok_or_else(no_reply)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_failed_for_some_keys_tells_how_many_were_removed() {
+        let away = || Err(CommandError::Unreachable("node 2 cannot be reached: refused".into()));
+        let replies = |all: Vec<Result<usize, CommandError>>| all.into_iter();
+        assert_eq!(add_up(3, replies(vec![Ok(1), Ok(0)]), true), Ok(4));
+        // What came after the failure counts too.
+        let partly = add_up(3, replies(vec![Ok(1), away(), Ok(1)]), true).expect_err("one failed");
+        assert_eq!(
+            partly.to_string(),
+            "PARTIAL 5 keys were removed, then: UNAVAIL node 2 cannot be reached: refused"
+        );
+        let nothing = add_up(0, replies(vec![away(), Ok(0)]), true).expect_err("one failed");
+        assert!(nothing.to_string().ends_with("; nothing was changed"), "{nothing}");
+        let read = add_up(3, replies(vec![away()]), false).expect_err("it failed");
+        assert!(read.to_string().starts_with("UNAVAIL"), "{read}");
+    }
 }

@@ -164,7 +164,9 @@ impl Interactive {
             Ok(_) => Err(self.over(refusal(Error::Protocol))),
             Err(Error::Elsewhere) => Err(self.elsewhere(cluster)),
             // What was not done yet can still be done.
-            Err(error @ (Error::TooLong { .. } | Error::Unavailable { .. })) => Err(refusal(error).into()),
+            Err(error @ (Error::TooLong { .. } | Error::Unavailable { .. } | Error::Unreachable { .. })) => {
+                Err(refusal(error).into())
+            }
             // Nothing of it will be there: it was not asked to commit.
             Err(error @ Error::Unknown { .. }) => Err(self.over(CommandError::Retry(error.to_string()))),
             Err(error) => Err(self.over(refusal(error))),
@@ -322,7 +324,12 @@ fn step(shared: &Shared, tx: Option<Transaction>, now_ms: u64, asked: &Asked) ->
             return Left { tx: None, said: Said::Storage(error.to_string()), rows: 0, more_bytes: 0 };
         }
     };
-    let begun = tx.map_or_else(|| shared.engine.db.begin().map_err(Failure::from), Ok);
+    let begin = || {
+        let tx = shared.engine.db.begin()?;
+        tx.detach_from_thread()?; // any thread may run its next command
+        Ok::<_, Failure>(tx)
+    };
+    let begun = tx.map_or_else(begin, Ok);
     let done = begun.and_then(|tx| {
         let keys = shared.engine.keyspace(&tx, now_ms, !asked.is_write);
         // Dropping it rolls back what a deadlock has not rolled back already.

@@ -65,6 +65,10 @@ impl Application for Owner {
         })
     }
 
+    fn clock_ms(&self) -> Option<u64> {
+        Some(self.shared.engine.clock.now_ms())
+    }
+
     fn open(&self) -> Result<Box<dyn OpenTransaction>, RunError> {
         Ok(Box::new(AtHome::new(Arc::clone(&self.shared), self.tools.clone())))
     }

@@ -160,11 +160,33 @@ impl<'a> Legs<'a> {
 
     /// Removes what it meets.
     fn remove(&mut self, wanted: Wanted) -> Result<Found, CommandError> {
-        if self.is_one_transaction {
-            // What is at another node is found out before anything has gone.
+        // What is at another node, or cannot be reached, is found out before anything has gone (GATEWAY-1).
+        if self.is_one_transaction || wanted.most_found < usize::MAX {
             self.go(Wanted { with: With::Count, ..wanted.clone() })?;
+        } else {
+            self.reach_all(wanted.range.clone())?;
         }
         self.go(wanted)
+    }
+
+    /// Asks each leaf of a range for its first key.
+    fn reach_all(&mut self, range: KeyRange) -> Result<(), CommandError> {
+        let mut rest = Some(range);
+        while let Some(range) = rest.take() {
+            let walk = Walk {
+                with: With::Count,
+                lower: range.lower.clone().map(Bytes),
+                upper: range.upper.clone().map(Bytes),
+                is_backward: false,
+                pattern: None,
+                most_found: 1,
+                most_looked: 1,
+                most_bytes: 0,
+            };
+            let (_, leaf) = self.step(&range, walk)?;
+            rest = rest_of(range, false, None, &leaf);
+        }
+        Ok(())
     }
 
     /// The first key that a walk over `range` meets.
@@ -190,7 +212,9 @@ impl<'a> Legs<'a> {
                 most_looked: (most_looked - looked).min(STEP_KEYS) as u64,
                 most_bytes: STEP_BYTES,
             };
-            let (step, leaf) = self.step(&range, walk)?;
+            let is_lasting = with == With::Remove && !self.is_one_transaction;
+            let done = if is_lasting { found.count } else { 0 };
+            let (step, leaf) = self.step(&range, walk).map_err(|error| error.after_removing(done))?;
             found.count += usize::try_from(step.count).unwrap_or(usize::MAX);
             looked += usize::try_from(step.looked).unwrap_or(usize::MAX);
             bytes += step.found.iter().map(|Bytes(item)| item.len() + size_of::<Reply>()).sum::<usize>();
@@ -250,4 +274,65 @@ fn rest_of(
         (true, None) => KeyRange { upper: Bound::Excluded(leaf.low.clone()), ..range },
     };
     wire::clip(rest, &LeafRange::all())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two leaves, cut at `m`, of two keys each. The owner of the second fails at the steps that `fails`
+    /// names.
+    fn legs<'a>(
+        removed: &'a RefCell<u64>,
+        fails: impl Fn(With) -> bool + 'a,
+        error: impl Fn() -> CommandError + 'a,
+    ) -> Legs<'a> {
+        let leg = move |target: Target, walk: Walk| {
+            let is_second = matches!(&target, Target::At(key) if key.as_slice() >= b"m".as_slice());
+            if is_second && fails(walk.with) {
+                return Err(error());
+            }
+            if walk.with == With::Remove {
+                *removed.borrow_mut() += 2;
+            }
+            let leaf = match is_second {
+                true => LeafRange { low: b"m".to_vec(), high: None },
+                false => LeafRange { low: Key::new(), high: Some(b"m".to_vec()) },
+            };
+            Ok((Step { count: 2, looked: 2, ..Step::default() }, leaf))
+        };
+        Legs { leg: Box::new(leg), max_reply_bytes: 1 << 20, is_one_transaction: false }
+    }
+
+    fn away() -> CommandError {
+        CommandError::Unreachable("node 2 cannot be reached: refused".into())
+    }
+
+    #[test]
+    fn all_leaves_are_reached_before_the_first_key_is_removed() {
+        let removed = RefCell::new(0);
+        let all = Wanted::all(KeyRange::ALL, With::Remove);
+        let limited = Wanted { most_found: 4, ..all.clone() };
+        for wanted in [all, limited] {
+            let refused = legs(&removed, |_| true, away).remove(wanted).map(|found| found.count);
+            assert_eq!(refused, Err(away()));
+            assert_eq!(*removed.borrow(), 0);
+        }
+        // A limit that the first leaf fills needs no other leaf.
+        let few = Wanted { most_found: 2, ..Wanted::all(KeyRange::ALL, With::Remove) };
+        assert_eq!(legs(&removed, |_| true, away).remove(few).map(|found| found.count), Ok(2));
+    }
+
+    #[test]
+    fn a_failure_after_the_first_leaf_tells_how_many_keys_were_removed() {
+        let removed = RefCell::new(0);
+        let all = || Wanted::all(KeyRange::ALL, With::Remove);
+        let removes = |with| with == With::Remove;
+        let partly = legs(&removed, removes, away).remove(all()).map(|found| found.count);
+        let why = "UNAVAIL node 2 cannot be reached: refused".to_owned();
+        assert_eq!(partly, Err(CommandError::Partial { done: 2, why }));
+        let unknown = || CommandError::Unknown("no answer".into());
+        let partly = legs(&removed, removes, unknown).remove(all()).map(|found| found.count);
+        assert_eq!(partly, Err(CommandError::Partial { done: 2, why: "UNKNOWN no answer".into() }));
+    }
 }

@@ -174,7 +174,7 @@ impl<'tx> Keyspace<'tx> {
         self.now_ms
     }
 
-    pub(crate) fn savepoint(&self) -> Savepoint {
+    pub(crate) fn savepoint(&self) -> Result<Savepoint, Error> {
         self.tx.savepoint()
     }
 

@@ -218,6 +218,15 @@ impl RequestReader {
         self.missing = (self.bytes.get(self.start) == Some(&b'*')).then_some(0);
     }
 
+    /// Gives a large buffer back once nothing is left in it.
+    pub(crate) fn shrink(&mut self) {
+        if self.start == self.end && self.bytes.len() > KEPT_BYTES {
+            (self.start, self.end, self.at) = (0, 0, 0);
+            self.arguments = Vec::new();
+            self.bytes = Vec::new();
+        }
+    }
+
     /// Moves what is left to the front and makes the buffer larger than what has arrived.
     fn make_room(&mut self) {
         if self.start == self.end {

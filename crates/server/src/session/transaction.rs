@@ -55,6 +55,11 @@ impl Session {
         Reply::OK
     }
 
+    /// Bytes of the commands that are queued.
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.bytes)
+    }
+
     pub(super) fn enqueue(
         &mut self,
         spec: &'static Spec,
@@ -204,6 +209,7 @@ impl Session {
             Open::Away { transaction: Box::new(cluster.begin(is_read_only)), deadline }
         } else {
             let tx = engine.db.begin().map_err(Failure::from)?;
+            tx.detach_from_thread().map_err(Failure::from)?; // any thread may run its next command
             Open::Live { tx: Box::new(tx), deadline, now_ms: engine.clock.now_ms(), is_read_only }
         };
         Ok(Reply::OK)

@@ -59,7 +59,7 @@ fn a_node_leaves_while_clients_write_and_nothing_is_lost() {
         assert!(refused.contains("no other member"), "{refused}");
     }
     // It comes back with its store: it knows that it has left, and so do the others.
-    nodes.start(1);
+    nodes.launch(1);
     let reply = nodes.client(1).ask("SET k 1");
     assert!(reply.contains("has left the cluster"), "{reply}");
     assert!(nodes.client(0).ask("INCR k").starts_with(':'));

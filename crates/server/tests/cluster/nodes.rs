@@ -1,8 +1,9 @@
 //! Nodes of a cluster in this process, over loopback TCP, each with a store in memory or on disk.
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use azekura::Database;
@@ -20,6 +21,8 @@ pub(crate) struct Nodes {
     options: Options,
     transaction_timeout: Duration,
     databases: Vec<Database>,
+    /// One for all, until a test separates one.
+    clocks: Vec<Arc<AtomicU64>>,
     servers: Vec<Option<Server>>,
 }
 
@@ -57,17 +60,22 @@ impl Nodes {
         options.request_timeout = Duration::from_secs(30);
         options.move_timeout = Duration::from_secs(20);
         options.remind_interval = Duration::from_millis(20);
+        // A machine that is busy with other tests may keep a node from saying anything for long.
+        options.heartbeat_interval = None;
         change(&mut options);
+        let now_ms = Arc::new(AtomicU64::new(BEGAN_MS));
         let mut nodes = Self {
+            clocks: shares.iter().map(|_| Arc::clone(&now_ms)).collect(),
             members,
-            now_ms: Arc::new(AtomicU64::new(BEGAN_MS)),
+            now_ms,
             options,
             transaction_timeout,
             databases: shares.iter().map(|_| Database::in_memory().unwrap()).collect(),
             servers: shares.iter().map(|_| None).collect(),
             listeners,
         };
-        (0..shares.len()).for_each(|node| nodes.start(node));
+        (0..shares.len()).for_each(|node| nodes.launch(node));
+        nodes.wait_until_all_are_connected();
         nodes.wait_until_all_have_their_keys();
         nodes
     }
@@ -79,17 +87,54 @@ impl Nodes {
         assert!(is_counted, "{}", client.ask("DBSIZE"));
     }
 
+    /// Starts a node, and waits until all that run reach each other: requests for keys of a node that is not
+    /// reached are refused at once.
     pub(crate) fn start(&mut self, node: usize) {
+        self.launch(node);
+        self.wait_until_all_are_connected();
+    }
+
+    fn wait_until_all_are_connected(&self) {
+        let running: Vec<_> = (0..self.len()).filter(|node| self.servers[*node].is_some()).collect();
+        for node in &running {
+            let all = (running.len() - 1).to_string();
+            let is_connected = (0..6000).any(|_| {
+                std::thread::sleep(Duration::from_millis(10));
+                self.told(*node, "nodes_reached") == all
+            });
+            assert!(is_connected, "node {node} reaches {} of {all}", self.told(*node, "nodes_reached"));
+        }
+    }
+
+    /// Starts a node.
+    pub(crate) fn launch(&mut self, node: usize) {
         let key = AuthKey::new(KEY).unwrap();
         let mut cluster = ClusterOptions::new(Arc::new(self.members.clone()), PeId(node as u16), key);
         cluster.listener = Some(Arc::clone(&self.listeners[node]));
         cluster.node = self.options.clone();
         let mut options = ServerOptions::default();
         options.listen = "127.0.0.1:0".parse().unwrap();
-        options.clock = Clock::Manual(Arc::clone(&self.now_ms));
+        options.clock = Clock::Manual(Arc::clone(&self.clocks[node]));
+        options.metrics = Some("127.0.0.1:0".parse().unwrap());
         options.transaction_timeout = self.transaction_timeout;
         options.cluster = Some(cluster);
         self.servers[node] = Some(Server::start(self.databases[node].clone(), options).unwrap());
+    }
+
+    /// Gives a node, from its next start on, a clock of its own that tells the same time at first.
+    pub(crate) fn separate_clock(&mut self, node: usize) -> Arc<AtomicU64> {
+        self.clocks[node] = Arc::new(AtomicU64::new(self.now_ms.load(SeqCst)));
+        Arc::clone(&self.clocks[node])
+    }
+
+    /// A page of the port of metrics, with its head.
+    pub(crate) fn page(&self, node: usize, path: &str) -> String {
+        let address = self.servers[node].as_ref().unwrap().metrics_address().unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
     }
 
     pub(crate) fn database(&self, node: usize) -> Database {

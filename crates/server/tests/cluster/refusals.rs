@@ -50,7 +50,7 @@ fn introduce_by_list(
             false => 0,
         };
         let store = Credentials { birth, is_settled: true, is_loss_accepted: false };
-        let me = Identity { cluster, pe: PeId(pe), epoch: 1, store, list };
+        let me = Identity { cluster, pe: PeId(pe), epoch: 1, store, list, clock_ms: 0 };
         handshake::call(&mut shaken, me, PeId(0), 1, &AuthKey::new(key).unwrap()).await?;
         Ok::<_, HandshakeError>(())
     })?;
@@ -99,6 +99,16 @@ fn strangers_are_refused_by_name_and_members_are_served_meanwhile() {
     drop(connect(&nodes)); // says nothing at all
     comes_to_say(&nodes, "last_refusals", "ended in the handshake");
     assert_eq!(client.ask("GET z"), "1");
+}
+
+#[test]
+fn a_flood_of_silent_connections_keeps_no_member_out() {
+    let mut nodes = Nodes::three();
+    nodes.stop(1);
+    let silent: Vec<_> = (0..200).map(|_| connect(&nodes)).collect();
+    introduce(&nodes, CLUSTER, 1, KEY).expect("it knows the key");
+    comes_to_say(&nodes, "last_refusals", "had not shown the key when newer ones came");
+    assert!(is_closed(silent.into_iter().next().unwrap()));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Nodes that go and come back.
 
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use azekura_server::{Server, ServerOptions};
@@ -43,6 +44,110 @@ fn a_node_that_is_away_is_told_of_and_its_keys_are_back_with_it() {
     assert_eq!(nodes.client(2).ask("GET a"), "nil");
 }
 
+/// A client would give up before the time that a request may take here.
+#[test]
+fn requests_for_keys_of_a_dead_node_are_refused_at_once_and_others_go_on() {
+    let mut nodes = Nodes::with(&["", "h", "p"], |options| {
+        options.request_timeout = Duration::from_secs(3600);
+        options.read_timeout = Duration::from_secs(3600);
+    });
+    nodes.stop(2);
+    for node in [0, 1] {
+        let mut client = nodes.client(node);
+        for round in 0..100 {
+            let reply = client.ask("SET z 1");
+            assert!(reply.starts_with("-UNAVAIL node 2 cannot be reached"), "{reply}");
+            assert!(reply.ends_with("; nothing was changed"), "{reply}");
+            assert!(client.ask("GET z").starts_with("-UNAVAIL node 2 cannot be reached"));
+            assert_eq!(client.ask(&format!("SET a{round} 1")), "OK");
+            assert_eq!(client.ask(&format!("SET i{round} 1")), "OK");
+        }
+    }
+}
+
+/// Looks until something is so.
+fn comes_to_be(what: &str, mut is_so: impl FnMut() -> bool) {
+    let is_so = (0..6000).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        is_so()
+    });
+    assert!(is_so, "{what}");
+}
+
+#[test]
+fn health_names_a_node_that_cannot_be_reached() {
+    let mut nodes = Nodes::three();
+    let page = nodes.page(0, "/healthz");
+    assert!(page.starts_with("HTTP/1.1 200 OK"), "{page}");
+    nodes.stop(2);
+    comes_to_be("node 2 is named", || {
+        let page = nodes.page(0, "/healthz");
+        page.starts_with("HTTP/1.1 503") && page.contains("node 2 cannot be reached")
+    });
+    assert!(nodes.page(0, "/livez").starts_with("HTTP/1.1 200 OK"));
+    nodes.start(2);
+    assert!(nodes.page(0, "/healthz").starts_with("HTTP/1.1 200 OK"));
+}
+
+/// A clock goes an hour ahead while its node runs, and is so at the node's next start.
+#[test]
+fn a_node_with_a_clock_far_off_is_refused_by_name_and_no_key_expires_by_that_clock() {
+    const HOUR_MS: u64 = 3_600_000;
+    let mut nodes = Nodes::with(&["", "h", "p"], |options| {
+        options.heartbeat_interval = Some(Duration::from_millis(50));
+    });
+    nodes.stop(2);
+    let clock = nodes.separate_clock(2);
+    nodes.start(2);
+    let mut client = nodes.client(0);
+    assert_eq!(client.ask("SET a 1 EX 600"), "OK");
+    clock.fetch_add(HOUR_MS, SeqCst);
+    let is_named = |nodes: &Nodes| {
+        let status = nodes.client(0).ask("AZ.CLUSTER STATUS");
+        status.contains("its clock is 3600000 ms ahead of this node's, 2000 are allowed")
+    };
+    comes_to_be("a heartbeat shows it", || is_named(&nodes));
+    let refused = client.ask("AZ.CLUSTER MOVE a 2");
+    assert!(refused.starts_with('-') && refused.contains("clock"), "{refused}");
+    assert!(client.ask("SET z 1").starts_with("-UNAVAIL node 2 cannot be reached"));
+    assert_eq!(client.ask("GET a"), "1");
+    nodes.stop(2);
+    nodes.launch(2);
+    comes_to_be("the handshake shows it", || is_named(&nodes));
+    assert!(client.ask("AZ.CLUSTER MOVE a 2").starts_with('-'));
+    assert_eq!(client.ask("GET a"), "1");
+
+    clock.fetch_sub(HOUR_MS, SeqCst);
+    // A busy machine may delay heartbeats for longer than four of these.
+    comes_to_be("it is taken back", || client.ask("AZ.CLUSTER MOVE a 2") == "OK");
+    comes_to_be("it has the key", || client.ask("GET a") == "1");
+}
+
+#[test]
+fn a_request_that_removes_keys_of_a_dead_node_too_removes_none() {
+    let mut nodes = Nodes::three();
+    let mut client = nodes.client(0);
+    assert_eq!(client.ask("SET a 1"), "OK");
+    assert_eq!(client.ask("SET i 1"), "OK");
+    assert_eq!(client.ask("SET z 1"), "OK");
+    nodes.stop(2);
+    for request in
+        ["DEL a i z", "UNLINK a z", "FLUSHALL", "FLUSHDB", "AZ.DELRANGE - +", "AZ.DELRANGE - + LIMIT 3"]
+    {
+        let reply = client.ask(request);
+        assert!(
+            reply.starts_with("-UNAVAIL") && reply.ends_with("; nothing was changed"),
+            "{request}: {reply}"
+        );
+        assert_eq!(client.ask("MGET a i"), "[1 1]", "{request}");
+    }
+    // The dead node is not needed for these.
+    assert_eq!(client.ask("AZ.DELRANGE - + LIMIT 1"), ":1");
+    assert_eq!(client.ask("AZ.DELRANGE - [i"), ":1");
+    nodes.start(2);
+    assert_eq!(client.ask("DEL a i z"), ":1");
+}
+
 #[test]
 fn an_empty_store_in_place_of_a_lost_one_is_refused_by_name_until_its_loss_is_accepted() {
     let mut nodes = Nodes::three();
@@ -53,7 +158,7 @@ fn an_empty_store_in_place_of_a_lost_one_is_refused_by_name_until_its_loss_is_ac
         options.read_timeout = Duration::from_millis(100);
     });
     nodes.lose(1);
-    nodes.start(1);
+    nodes.launch(1);
     // By the node itself, as soon as it has been told; until then it has no keys.
     let refused = (0..600).any(|_| {
         let reply = nodes.client(1).ask("GET i");
@@ -62,7 +167,7 @@ fn an_empty_store_in_place_of_a_lost_one_is_refused_by_name_until_its_loss_is_ac
     });
     assert!(refused, "{}", nodes.client(1).ask("GET i"));
     nodes.stop(0);
-    nodes.start(0);
+    nodes.launch(0);
     let refused = (0..600).any(|_| {
         let reply = nodes.client(0).ask("GET i");
         assert!(reply.starts_with('-'), "{reply}");

@@ -39,6 +39,24 @@ fn nothing_runs_before_the_password() {
 }
 
 #[test]
+fn a_connection_that_shows_no_password_in_time_is_closed_and_others_stay() {
+    let door = Door::with(|options| {
+        options.password = Some(Password::new(b"secret").unwrap());
+        options.login_timeout = std::time::Duration::from_millis(300);
+    });
+    let mut member = door.client();
+    assert_eq!(member.ask("AUTH secret"), "OK");
+    let (mut silent, mut talking) = (door.client(), door.client());
+    assert!(talking.ask("PING").starts_with("-NOAUTH"));
+    assert!(silent.try_reply().is_err());
+    assert!(talking.try_reply().is_err());
+    assert_eq!(member.ask("PING"), "PONG");
+    // It is as one that has just come again.
+    assert_eq!(member.ask("RESET"), "RESET");
+    assert!(member.try_reply().is_err());
+}
+
+#[test]
 fn a_connection_may_guess_a_few_times_only() {
     let door = locked();
     let mut client = door.client();

@@ -74,6 +74,7 @@ fn metrics_and_health_are_on_a_port_of_their_own() {
         assert!(metrics.contains(line), "{line} is not in {metrics}");
     }
     assert!(page("GET /healthz HTTP/1.0\r\n\r\n").ends_with("ok\n"));
+    assert!(page("GET /livez HTTP/1.0\r\n\r\n").ends_with("ok\n"));
     assert!(page("GET /else HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 404"));
     assert!(page("DELETE /metrics HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 400"));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::{Door, encoded, seed};
+use crate::support::{Client, Door, encoded, seed, told};
 
 #[test]
 fn what_is_no_request_gets_an_error_and_the_end_of_its_connection_only() {
@@ -124,4 +124,53 @@ fn a_connection_beyond_the_limit_is_told_and_closed() {
             break;
         }
     }
+}
+
+#[test]
+fn unfinished_requests_of_all_connections_together_are_bounded() {
+    const BYTES: usize = 1 << 20;
+    let door = Door::with(|options| options.max_unfinished_bytes = 8 * BYTES);
+    let (mut observer, value) = (door.client(), vec![b'x'; BYTES]);
+    let head = format!("*2\r\n$4\r\nECHO\r\n${BYTES}\r\n");
+    let mut clients: Vec<_> = (0..16).map(|_| door.client()).collect();
+    for client in &mut clients {
+        let before = told(&mut observer, "total_net_input_bytes");
+        // A client that is refused may be closed before it has sent all.
+        let _ = client.send_raw(head.as_bytes());
+        let _ = client.send_raw(&value[..BYTES - 1000]);
+        // Until the server has read all of it, or has refused it.
+        client.stream.get_ref().set_nonblocking(true).unwrap();
+        let is_refused = |client: &Client| match client.stream.get_ref().peek(&mut [0]) {
+            Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+            Ok(_) => true,
+        };
+        while told(&mut observer, "total_net_input_bytes") < before + (BYTES - 1000) as u64
+            && !is_refused(client)
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        client.stream.get_ref().set_nonblocking(false).unwrap();
+    }
+    let mut refused = 0;
+    for client in &mut clients {
+        let _ = client.send_raw(&value[BYTES - 1000..]);
+        let _ = client.send_raw(b"\r\n");
+        match client.try_reply() {
+            Ok(reply) if reply.starts_with("-ERR the unfinished requests") => refused += 1,
+            Ok(reply) => assert!(reply.as_bytes() == value, "{} bytes", reply.len()),
+            // The server had not read all when it closed: the reply went with that.
+            Err(_) => refused += 1,
+        }
+    }
+    // Each holds a buffer of 1 to 2 MiB.
+    assert!((8..16).contains(&refused), "{refused} of 16 refused");
+    // All is given back; a queue of MULTI counts too.
+    let mut client = door.client();
+    assert_eq!(client.ask_raw(&[&b"ECHO"[..], &value]).len(), BYTES);
+    assert_eq!(client.ask("MULTI"), "OK");
+    let (request, mut queued) = (encoded(&[&b"ECHO"[..], &value]), 0);
+    while client.send_raw(&request).is_ok() && client.try_reply().is_ok_and(|reply| reply == "QUEUED") {
+        queued += 1;
+    }
+    assert!((4..=8).contains(&queued), "{queued} queued");
 }

@@ -7,13 +7,15 @@ use super::{Analysis, OperationRow};
 use crate::WaitKind;
 use serde::Serialize;
 
-/// A lock whose absence gains less than this is no bottleneck.
+/// A lock without which less than this is gained is no bottleneck.
 const LEAST_GAIN: f64 = 0.05;
 /// Processors busier than this are the bottleneck if no lock is.
 const BUSY: f64 = 0.85;
 /// A part of the elapsed time that is worth naming.
 const LARGE: f64 = 0.30;
 
+/// A part of the elapsed time in waits of one class, from which on no report passes over them.
+const WAITS: f64 = 0.10;
 /// A part of the elapsed time off the processors, unexplained, that makes busy processors the reason.
 const QUEUES: f64 = 0.10;
 
@@ -52,6 +54,17 @@ pub enum Verdict {
         /// Part of the elapsed time.
         share: f64,
     },
+    /// Waits, of which none is known to limit the operation.
+    Waits {
+        /// Part of the elapsed time in waits that look idle.
+        idle: f64,
+        /// In waits for locks without which little would be gained.
+        lock: f64,
+        /// In waits for devices, network and log.
+        io: f64,
+        /// The sites with the longest waits, and the part of each; at most three.
+        largest: Vec<(String, f64)>,
+    },
     /// Nothing stands out.
     Nothing,
 }
@@ -62,8 +75,8 @@ impl Verdict {
         let own = analysis.cpu_utilisation.unwrap_or(0.0);
         let utilisation = analysis.machine_utilisation.unwrap_or(0.0).max(own);
         let is_busy = utilisation >= BUSY;
-        // Who stands in the queue for busy processors longer than for locks would only stand there longer
-        // without them.
+        // Threads that stand in the queue for busy processors longer than for locks would only stand there
+        // longer without them.
         let queues_more = is_busy && row.other_ns.is_some_and(|ns| ns > row.lock_wait_ns);
         if let Some(lock) = Self::lock(analysis).filter(|_| !queues_more) {
             return lock;
@@ -80,8 +93,27 @@ impl Verdict {
         }
         match row.other_ns.map(share) {
             Some(share) if share >= LARGE => Self::OffCpu { share },
-            _ => Self::Nothing,
+            _ => Self::waits(analysis, row).unwrap_or(Self::Nothing),
         }
+    }
+
+    /// The operation's waits, if those of one class are more than a tenth of its time.
+    fn waits(analysis: &Analysis, row: &OperationRow) -> Option<Self> {
+        let share = |ns: u64| ns as f64 / row.elapsed_ns.max(1) as f64;
+        let [idle, lock, io] = [row.idle_wait_ns, row.lock_wait_ns, row.io_wait_ns].map(share);
+        let of_row = analysis.waits.iter().filter(|wait| wait.operation == row.name);
+        let mut largest: Vec<_> = of_row.map(|wait| (wait.site.clone(), share(wait.net_ns))).collect();
+        largest.sort_by(|a, b| b.1.total_cmp(&a.1));
+        largest.truncate(3);
+        (idle.max(lock).max(io) > WAITS).then_some(Self::Waits { idle, lock, io, largest })
+    }
+
+    /// A sentence about the waits of the chosen operation, if they are more than a tenth of its time; for
+    /// verdicts that are about something else.
+    #[must_use]
+    pub fn waits_sentence(analysis: &Analysis) -> Option<String> {
+        let verdict = Self::waits(analysis, analysis.chosen()?)?;
+        (!matches!(analysis.verdict, Self::Waits { .. } | Self::Lock { .. })).then(|| verdict.sentence())
     }
 
     fn lock(analysis: &Analysis) -> Option<Self> {
@@ -119,18 +151,26 @@ impl Verdict {
             }
             Self::Cpu { utilisation, own } => {
                 let (used, own) = (utilisation * 100.0, own / utilisation.max(f64::EPSILON) * 100.0);
-                format!(
-                    "No lock: the processors are busy ({used:.0} % used, {own:.0} % of it by this program)."
-                )
+                format!("The processors are busy ({used:.0} % used, {own:.0} % of it by this program).")
             }
             Self::Io { site, share } => {
-                format!("No lock: {:.0} % of the time is waiting for I/O, most at {site}.", share * 100.0)
+                format!("{:.0} % of the time is waiting for I/O, most at {site}.", share * 100.0)
             }
             Self::OffCpu { share } => format!(
-                "No lock: {:.0} % of the time is off the processor without a probe that says why (other \
+                "{:.0} % of the time is off the processor without a probe that says why (other \
                  processes, or waits without a probe).",
                 share * 100.0
             ),
+            Self::Waits { idle, lock, io, largest } => {
+                let tell = |(site, part): &(String, f64)| format!("{site} ({:.0} %)", part * 100.0);
+                let largest: Vec<String> = largest.iter().map(tell).collect();
+                let [idle, lock, io] = [idle, lock, io].map(|part| part * 100.0);
+                format!(
+                    "Not known: {idle:.0} % of the time is in waits that look idle, {lock:.0} % in waits for \
+                     locks without which little would be gained, {io:.0} % in waits for I/O. Largest: {}.",
+                    largest.join("; ")
+                )
+            }
             Self::Nothing => "Nothing stands out: no lock, device or processor limits this operation.".into(),
         }
     }

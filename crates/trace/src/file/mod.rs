@@ -233,7 +233,7 @@ pub struct Trace {
     pub operations: BTreeMap<u16, Name>,
     /// Threads, by tag.
     pub threads: Vec<ThreadTrace>,
-    /// What was mapped where, if it was asked for ([`Options::modules`](crate::Options::modules)).
+    /// What was mapped where, in recordings of other programs.
     pub modules: Vec<Module>,
     /// CPU time of the whole machine since its start, ns, at the first and last time it was read; `None`:
     /// unknown.

@@ -11,7 +11,8 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::OnceLock;
 
 /// The clock this machine offers; asked once. A simulated one has a clock of nanoseconds.
-pub(super) fn time_source() -> TimeSource {
+#[must_use]
+pub fn time_source() -> TimeSource {
     if simulated().is_some() {
         return TimeSource::Monotonic;
     }
@@ -34,7 +35,8 @@ fn has_invariant_tsc() -> bool {
 
 /// The clock's reading now. No fence: neighbours may slip past it by a few nanoseconds.
 #[inline]
-pub(super) fn ticks(source: TimeSource) -> u64 {
+#[must_use]
+pub fn ticks(source: TimeSource) -> u64 {
     match source {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: every x86-64 has the instruction; TimeSource::Tsc is chosen only where it counts time.
@@ -60,7 +62,8 @@ pub(super) fn thread_cpu_ns() -> u64 {
 }
 
 /// CPU time of another thread of this process; `None` when it is gone.
-pub(super) fn cpu_ns_of(os_id: u32) -> Option<u64> {
+#[must_use]
+pub fn cpu_ns_of(os_id: u32) -> Option<u64> {
     if let Some(machine) = simulated() {
         let thread = (os_id as usize).checked_sub(1)?;
         return Some(machine.processor_time(Some(thread)).as_nanos() as u64);
@@ -80,7 +83,8 @@ fn nanoseconds(clock: ClockId) -> u64 {
 }
 
 /// Both clocks at one instant: of several tries the one whose two tick readings lie closest together.
-pub(super) fn sample(source: TimeSource) -> ClockSample {
+#[must_use]
+pub fn sample(source: TimeSource) -> ClockSample {
     let (_, ticks, monotonic_ns) = (0..16)
         .map(|_| {
             let before = ticks(source);
@@ -89,7 +93,7 @@ pub(super) fn sample(source: TimeSource) -> ClockSample {
             (after.saturating_sub(before), before + after.saturating_sub(before) / 2, ns)
         })
         .min()
-        .expect("sixteen tries");
+        .unwrap_or_default();
     let monotonic_ns = if source == TimeSource::Monotonic { ticks } else { monotonic_ns };
     ClockSample { ticks, monotonic_ns, process_cpu_ns: process_cpu_ns() }
 }
@@ -102,8 +106,22 @@ pub(super) fn process_cpu_ns() -> u64 {
     }
 }
 
+/// CPU time of another process; `None` when it is gone.
+#[must_use]
+pub fn process_cpu_ns_of(process: u32) -> Option<u64> {
+    let mut clock = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: both calls write into their arguments or fail.
+    let done = unsafe {
+        libc::clock_getcpuclockid(i32::try_from(process).ok()?, &raw mut clock) == 0
+            && libc::clock_gettime(clock, &raw mut time) == 0
+    };
+    done.then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
 /// The calling thread's number to the system, from 1.
-pub(super) fn thread_id() -> u32 {
+#[must_use]
+pub fn thread_id() -> u32 {
     match simulated() {
         Some(machine) => machine.thread_number() as u32 + 1,
         None => rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(),

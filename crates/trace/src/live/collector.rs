@@ -1,8 +1,8 @@
 //! The collector: takes events out of the rings, and encodes and writes them, or keeps them to be encoded at
 //! the end.
 
-use super::fork_mutex::ForkMutex;
 use super::kept::{self, Kept};
+use super::plain_mutex::PlainMutex;
 use super::registry::{OPERATIONS, SITES};
 use super::session::SESSION;
 use super::{clock, machine, whereabouts};
@@ -21,7 +21,7 @@ use std::ptr;
 use std::time::Duration;
 
 /// Rings that the collector does not know yet.
-pub(super) static JOINING: ForkMutex<Vec<Joining>> = ForkMutex::new(Vec::new());
+pub(super) static JOINING: PlainMutex<Vec<Joining>> = PlainMutex::new(Vec::new());
 
 /// A ring that the collector does not know yet.
 pub(super) struct Joining {
@@ -45,7 +45,7 @@ pub(super) enum Task {
 
 /// Tells the collector's thread its task, and wakes it.
 ///
-/// A word to sleep on, and no condition variable of the workspace: see [`ForkMutex`].
+/// A word to sleep on, and no condition variable of the workspace: see [`PlainMutex`].
 #[derive(Default)]
 pub(super) struct Bell(WaitWord);
 
@@ -125,20 +125,13 @@ pub(super) struct Collector {
     sites_seen: *const Definition,
     operations_seen: *const Definition,
     kept: Kept,
-    /// Whether to tell what is mapped where.
-    modules: bool,
 }
 
 // SAFETY: the two pointers are positions on the registries' lists of statics; any thread may follow them.
 unsafe impl Send for Collector {}
 
 impl Collector {
-    pub(super) fn new(
-        session: u32,
-        info: &SessionInfo,
-        path: Option<PathBuf>,
-        modules: bool,
-    ) -> Result<Self, StartError> {
+    pub(super) fn new(session: u32, info: &SessionInfo, path: Option<PathBuf>) -> Result<Self, StartError> {
         let sink = match path {
             None => Sink::Memory,
             Some(path) => match File::create(&path) {
@@ -161,7 +154,6 @@ impl Collector {
             sites_seen: ptr::null(),
             operations_seen: ptr::null(),
             kept: Kept::default(),
-            modules,
         };
         collector.write();
         match collector.sink {
@@ -215,9 +207,6 @@ impl Collector {
     }
 
     fn name_new(&mut self) {
-        if self.modules && SITES.has_more_than(self.sites_seen) {
-            self.encoder.modules(&machine::modules());
-        }
         let tell = |(id, d): (u32, &'static Definition)| (id, d.name, d.file, d.line);
         self.encoder.sites(SITES.since(&mut self.sites_seen).into_iter().map(tell));
         self.encoder.operations(OPERATIONS.since(&mut self.operations_seen).into_iter().map(tell));

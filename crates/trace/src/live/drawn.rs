@@ -14,10 +14,14 @@ use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 pub(super) const ACCOUNTS: usize = 64;
 
 /// A count of what was drawn, or stood for, by all threads. Exact only while it is small.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Count(AtomicU32);
 
 impl Count {
+    const fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
     /// Adds to it, unless it says "many" already: then the line is only read, by all.
     #[inline]
     pub(super) fn add(&self, number: u32, many: u32) {
@@ -35,15 +39,23 @@ impl Count {
 
 /// The counts of one recording.
 #[derive(Debug)]
-pub(super) struct Drawn {
+pub struct Drawn {
     /// Holds, those that were not drawn too.
     pub(super) holds: Count,
     /// Executions, those that were not drawn too, by account.
     pub(super) executions: [Count; ACCOUNTS],
 }
 
+impl Drawn {
+    /// Nothing was drawn yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { holds: Count::new(), executions: [const { Count::new() }; ACCOUNTS] }
+    }
+}
+
 impl Default for Drawn {
     fn default() -> Self {
-        Self { holds: Count::default(), executions: std::array::from_fn(|_| Count::default()) }
+        Self::new()
     }
 }

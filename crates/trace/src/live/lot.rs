@@ -14,6 +14,7 @@
 
 use super::drawn::Drawn;
 use crate::event::SAMPLED;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// So many holds of a thread, and one of `1 << log` is drawn. The last row has no end.
@@ -26,7 +27,7 @@ pub(super) const MOST_LOG: u32 = 15;
 
 /// One thread's lottery.
 #[derive(Debug)]
-pub(super) struct Lot {
+pub struct Lot<D: Deref<Target = Drawn> = Arc<Drawn>> {
     /// Holds up to and with the next one that is drawn.
     until: u32,
     /// What that one stands for.
@@ -36,12 +37,12 @@ pub(super) struct Lot {
     left: u32,
     most_log: u32,
     random: u64,
-    of_all: Arc<Drawn>,
+    of_all: D,
 }
 
-impl Lot {
+impl<D: Deref<Target = Drawn>> Lot<D> {
     /// In the long run one of `every` (a power of two) is drawn.
-    pub(super) fn new(every: u32, seed: u32, of_all: Arc<Drawn>) -> Self {
+    pub fn new(every: u32, seed: u32, of_all: D) -> Self {
         let most_log = every.max(1).ilog2().min(MOST_LOG);
         let random = mixed(seed);
         let mut lot = Self { until: 0, log: 0, row: 0, left: ROWS[0].0, most_log, random, of_all };
@@ -50,18 +51,18 @@ impl Lot {
     }
 
     /// Holds up to and with the next one that is drawn.
-    pub(super) fn until(&self) -> u32 {
+    pub fn until(&self) -> u32 {
         self.until
     }
 
     /// So many are left up to it: the others were counted elsewhere.
-    pub(super) fn wind_to(&mut self, left: u32) {
+    pub fn wind_to(&mut self, left: u32) {
         self.until = left.clamp(1, self.until);
     }
 
     /// Flags of the thread's next hold: 0 if it was not drawn.
     #[inline]
-    pub(super) fn next(&mut self) -> u8 {
+    pub fn draw_next(&mut self) -> u8 {
         self.until -= 1;
         if self.until > 0 {
             return 0;
@@ -139,7 +140,7 @@ mod tests {
         for seed in 0..THREADS {
             let mut lot = Lot::new(64, seed, Arc::default());
             for hold in 0..=4_200 {
-                let flags = lot.next();
+                let flags = lot.draw_next();
                 if let Some(i) = looked_at.iter().position(|l| *l == hold).filter(|_| flags != 0) {
                     drawn[i] = (drawn[i].0 + 1, drawn[i].1 + (1 << (flags >> 4)));
                 }
@@ -167,7 +168,7 @@ mod tests {
         for seed in 0..64 {
             let mut lot = Lot::new(64, seed, Arc::clone(&of_all));
             for _ in 0..4_096 {
-                let flags = lot.next();
+                let flags = lot.draw_next();
                 if flags != 0 {
                     (drawn, stand_for) = (drawn + 1, stand_for + (1_u32 << (flags >> 4)));
                 }
@@ -182,7 +183,7 @@ mod tests {
     fn no_more_are_drawn_than_asked_for_and_all_if_all_are() {
         let count = |every| {
             let mut lot = Lot::new(every, 7, Arc::default());
-            (0..200).filter(|_| lot.next() != 0).count()
+            (0..200).filter(|_| lot.draw_next() != 0).count()
         };
         assert_eq!(count(1), 200);
         assert!((60..140).contains(&count(2)));

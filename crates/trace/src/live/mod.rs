@@ -14,32 +14,35 @@ mod clock;
 mod collector;
 mod cpu;
 mod drawn;
-mod fork_mutex;
 mod instance;
 mod kept;
 mod lot;
 mod machine;
+pub mod parts;
+mod plain_mutex;
 mod recorder;
 mod registry;
 mod session;
 mod stack;
 mod stride;
+mod track;
 mod whereabouts;
 
 pub(crate) use registry::Registration;
-pub use session::{Suspension, forget_after_fork, start, stop, suspend, without_signals};
+pub use session::{Suspension, start, stop, suspend};
 
 use crate::event::{Event, EventKind, SHARED};
 use crate::{HoldMode, Operation, Site, ThreadTag, WaitKind};
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use azekura_base::sync::machine::simulated;
-use recorder::{Recorder, When};
+use recorder::Recorder;
 use registry::{OPERATIONS, Registry, SITES};
 use session::SESSION;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::ptr;
+use track::When;
 
 // Through the door, so that each thread of a simulated machine has its own.
 azekura_base::per_thread! { static RECORDER: Cell<*mut Recorder> = const { Cell::new(ptr::null_mut()) }; }
@@ -313,33 +316,6 @@ pub fn hold(site: &'static Site, object: usize, mode: HoldMode) -> HoldGuard {
     begin_hold(session, site, instance::number(object), mode)
 }
 
-/// As [`hold`], for callers to whom the site is worth looking up only when the hold is recorded.
-#[inline]
-pub fn hold_at(site: impl FnOnce() -> &'static Site, object: usize, mode: HoldMode) -> HoldGuard {
-    let session = SESSION.load(Relaxed);
-    let nothing = HoldGuard { held: None, here: PhantomData };
-    if session == 0 || is_passed_over() {
-        return nothing;
-    }
-    let object = instance::number(object);
-    match drawn(session, mode, |waited| waited.1 == object) {
-        Some(held) => {
-            let site = SITES.id(&site().0);
-            HoldGuard { held: Some(Held { site, object, ..held }), here: PhantomData }
-        }
-        None => nothing,
-    }
-}
-
-impl HoldGuard {
-    /// Whether its drop will record something; if not, it need not be kept.
-    #[inline]
-    #[must_use]
-    pub fn is_recorded(&self) -> bool {
-        self.held.is_some()
-    }
-}
-
 #[inline(never)]
 fn begin_hold(session: u32, site: &'static Site, object: u64, mode: HoldMode) -> HoldGuard {
     let site = SITES.id(&site.0);
@@ -382,49 +358,6 @@ fn end_hold(held: &Held) {
         let event = Event { flags: held.flags, operation, site, ..Event::new(0, EventKind::Hold) };
         r.record_let_go(Event { object: held.object, argument, ..event });
     });
-}
-
-/// An instant from [`watch`].
-#[derive(Debug)]
-pub struct Watch {
-    session: u32,
-    begin: u64,
-    here: PhantomData<*const ()>,
-}
-
-/// Watches a call that seldom waits: afterwards [`Watch::waited`] tells whether the thread left its CPU in
-/// it.
-///
-/// About ten nanoseconds and no event, unless there was a wait. Between the two there must be no other probe
-/// of this thread. Works where the kernel gives the sign of a switch; elsewhere nothing is recorded.
-#[inline]
-#[must_use]
-pub fn watch() -> Watch {
-    let session = SESSION.load(Relaxed);
-    let begin = match session {
-        0 => None,
-        session => with_recorder(session, Recorder::watch).flatten(),
-    };
-    Watch { session: if begin.is_some() { session } else { 0 }, begin: begin.unwrap_or(0), here: PhantomData }
-}
-
-impl Watch {
-    /// Whether the thread left its CPU since.
-    #[inline]
-    #[must_use]
-    pub fn has_left(&self) -> bool {
-        self.session != 0 && with_recorder(self.session, |r| r.has_left()).unwrap_or(false)
-    }
-
-    /// Records that the thread waited from then until now.
-    pub fn waited(self, site: &'static Site, object: usize, kind: WaitKind) {
-        if self.session != 0 && self.session == SESSION.load(Relaxed) {
-            let site = SITES.id(&site.0);
-            with_recorder(self.session, |r| {
-                r.record_past_wait(self.begin, site, instance::number(object), kind as u64)
-            });
-        }
-    }
 }
 
 /// Tells that `object` was just let go while others wait for it: they waited for this thread.

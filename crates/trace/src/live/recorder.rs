@@ -1,25 +1,17 @@
 //! What one thread needs to record: its ring, its clock, its operation, and its way to know its CPU time.
 //!
-//! The hot path of an event: read the clock, see that the thread has not left its CPU, write 32 bytes. All
-//! else is in [`Recorder::record_switched`].
-//!
-//! **Anchors.** A *segment* is a stretch of a thread's events without a switch between them; the first
-//! carries [`SWITCHED`]. One anchor anywhere in a segment tells the CPU time of all its events. So the 200 ns
-//! of an anchor need not be paid where they hurt: the end of a wait begins a critical section, and there we
-//! only note that an anchor is owed ([`When::Later`]) and take it at the next event that is outside. If the
-//! thread leaves its CPU before that, the segment stays without an anchor and the analyzer interpolates.
+//! How an event gets its time and the thread's CPU time is [`Track`]'s business.
 //!
 //! **Operations.** Most executions of short operations write nothing: see [`Strides`] for which are timed,
 //! and [`Stack`] for why those of them in which nothing happens are one event.
 
-use super::clock;
-use super::cpu::SwitchWord;
 use super::drawn::Drawn;
 use super::lot::Lot;
 use super::stack::{Level, Stack};
 use super::stride::Strides;
+use super::track::{Track, When};
 use super::whereabouts::Whereabouts;
-use crate::event::{Event, EventKind, SWITCHED, UNTIMED, WAITED};
+use crate::event::{Event, EventKind, UNTIMED, WAITED};
 use crate::file::{CpuSource, TimeSource};
 use crate::ring::Producer;
 use std::sync::Arc;
@@ -40,34 +32,14 @@ pub(super) struct Common {
     pub(super) drawn: Arc<Drawn>,
 }
 
-/// When an event may pay for an anchor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum When {
-    /// Before the event: its own time is not to be charged to what begins with it.
-    Before,
-    /// After it: not to be charged to what ended.
-    After,
-    /// Not now: others wait for this thread.
-    Later,
-}
-
 /// One thread's recorder in one session.
 #[derive(Debug)]
 pub(super) struct Recorder {
     pub(super) session: u32,
-    time: TimeSource,
-    cpu: CpuSource,
-    switch: SwitchWord,
-    /// This segment has no anchor yet.
-    owed: bool,
-    /// This segment's first event, which is to carry the sign, was not pushed yet.
-    unsigned: bool,
-    /// Ticks of the last event pushed.
-    last: u64,
+    track: Track,
     stack: Stack,
     strides: Strides,
     whereabouts: Whereabouts,
-    producer: Producer,
     lot: Lot,
     /// Where the last wait ended: the hold that follows is recorded.
     pub(super) waited: (u32, u64),
@@ -76,20 +48,9 @@ pub(super) struct Recorder {
 impl Recorder {
     /// The recorder of the thread with this number.
     pub(super) fn new(common: Common, tag: u32, producer: Producer) -> Self {
-        let rseq = if common.cpu == CpuSource::Rseq { SwitchWord::of_thread() } else { None };
-        let (cpu, switch) = match (common.cpu, rseq) {
-            (CpuSource::Rseq, Some(word)) => (CpuSource::Rseq, word),
-            (CpuSource::None, _) => (CpuSource::None, SwitchWord::never_left()),
-            _ => (CpuSource::ThreadClock, SwitchWord::always_left()),
-        };
         Self {
             session: common.session,
-            time: common.time,
-            cpu,
-            switch,
-            owed: false,
-            unsigned: false,
-            last: 0,
+            track: Track::new(common.time, common.cpu, producer),
             stack: Stack::new(),
             strides: Strides::new(
                 common.operation_sampling,
@@ -98,7 +59,6 @@ impl Recorder {
                 Arc::clone(&common.drawn),
             ),
             whereabouts: Whereabouts::of(tag),
-            producer,
             lot: Lot::new(common.hold_sampling, tag, common.drawn),
             waited: (0, 0),
         }
@@ -106,11 +66,11 @@ impl Recorder {
 
     /// How this thread's CPU time is known.
     pub(super) fn cpu_source(&self) -> CpuSource {
-        self.cpu
+        self.track.cpu_source()
     }
 
     pub(super) fn ticks(&self) -> u64 {
-        clock::ticks(self.time)
+        self.track.ticks()
     }
 
     pub(super) fn operation(&self) -> u16 {
@@ -152,13 +112,13 @@ impl Recorder {
         }
         // The clock first, as in `record_event`.
         let ticks = self.ticks();
-        if self.switch.is_armed() && !self.owed {
+        if self.track.is_steady() {
             self.stack.begin(ticks, flags);
             self.whereabouts.is_in_unrecorded(operation, ticks);
         } else {
             let event = Event { flags, operation, ..Event::new(ticks, EventKind::Enter) };
-            self.record_switched(When::Before, event);
-            self.stack.begin(self.last, flags);
+            self.track.record_switched(When::Before, event);
+            self.stack.begin(self.track.last(), flags);
             self.stack.tell();
             self.whereabouts.is_in(operation);
         }
@@ -188,7 +148,7 @@ impl Recorder {
             let event = Event { operation: level.operation, ..Event::new(0, EventKind::Exit) };
             self.record_event(When::After, event);
             if level.begin > 0 {
-                self.strides.took(level.operation, self.last.saturating_sub(level.begin));
+                self.strides.took(level.operation, self.track.last().saturating_sub(level.begin));
             }
         } else if level.begin > 0 {
             self.leave_held_back(level);
@@ -204,11 +164,12 @@ impl Recorder {
         let argument = ticks.saturating_sub(level.begin);
         self.strides.took(level.operation, argument);
         let (operation, flags) = (level.operation, level.flags);
-        if self.switch.is_armed() && !self.owed {
+        if self.track.is_steady() {
             self.push(Event { operation, flags, argument, ..Event::new(ticks, EventKind::Ran) });
         } else {
             self.tell();
-            self.record_switched(When::After, Event { operation, ..Event::new(ticks, EventKind::Exit) });
+            self.track
+                .record_switched(When::After, Event { operation, ..Event::new(ticks, EventKind::Exit) });
         }
         self.whereabouts.is_in(operation);
     }
@@ -228,7 +189,7 @@ impl Recorder {
             // One that was not drawn: at the last instant that is known. A switch since is the next event's
             // to tell.
             let (ticks, flags) =
-                if level.begin > 0 { (level.begin, level.flags) } else { (self.last, UNTIMED) };
+                if level.begin > 0 { (level.begin, level.flags) } else { (self.track.last(), UNTIMED) };
             self.push(Event { flags, operation: level.operation, ..Event::new(ticks, EventKind::Enter) });
         }
         self.whereabouts.is_in(self.stack.innermost());
@@ -245,8 +206,7 @@ impl Recorder {
 
     #[inline]
     fn push(&mut self, event: Event) {
-        self.last = event.ticks;
-        self.producer.push(event);
+        self.track.push(event);
     }
 
     /// Records an event of this instant.
@@ -271,129 +231,8 @@ impl Recorder {
     }
 
     #[inline]
-    fn record_told(&mut self, when: When, mut event: Event) {
-        // The clock first: a switch between it and the look is then seen, and the clock read again.
-        event.ticks = self.ticks();
-        if self.switch.is_armed() && !self.owed {
-            self.push(event);
-        } else {
-            self.record_switched(when, event);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn record_switched(&mut self, when: When, event: Event) {
-        if !self.switch.is_rseq() {
-            return self.record_by_thread_clock(when, event);
-        }
-        match when {
-            When::Before => {
-                self.anchor();
-                self.push_in_segment(event);
-            }
-            When::After => {
-                self.push_in_segment(event);
-                if self.owed {
-                    self.anchor();
-                }
-            }
-            When::Later => self.push_in_segment(event),
-        }
-    }
-
-    /// This instant, so that [`Recorder::has_left`] can tell whether the thread left its CPU since; `None`
-    /// where the kernel gives no sign.
-    #[inline]
-    pub(super) fn watch(&mut self) -> Option<u64> {
-        if !self.switch.is_rseq() {
-            return None;
-        }
-        if !self.switch.is_armed() {
-            self.switch.arm();
-            (self.owed, self.unsigned) = (true, true);
-        }
-        Some(self.ticks())
-    }
-
-    /// Whether the thread left its CPU since the last [`Recorder::watch`].
-    #[inline]
-    pub(super) fn has_left(&self) -> bool {
-        !self.switch.is_armed()
-    }
-
-    /// Records a wait that began at `begin`, the instant of the last [`Recorder::watch`], and ends now.
-    pub(super) fn record_past_wait(&mut self, begin: u64, site: u32, object: u64, argument: u64) {
-        self.tell();
-        let flags = self.sign();
-        let operation = self.operation();
-        self.push(Event {
-            ticks: begin,
-            kind: EventKind::WaitBegin,
-            flags,
-            operation,
-            site,
-            object,
-            argument,
-        });
-        self.record(When::After, EventKind::WaitEnd, site, object, 0);
-    }
-
-    /// The sign of a switch, if the segment's first event still has to carry it.
-    fn sign(&mut self) -> u8 {
-        if std::mem::take(&mut self.unsigned) { SWITCHED } else { 0 }
-    }
-
-    /// Pushes the event; if the thread left its CPU, as the first of a new segment.
-    fn push_in_segment(&mut self, mut event: Event) {
-        event.ticks = self.ticks();
-        event.flags |= self.sign();
-        while !self.switch.is_armed() {
-            self.switch.arm();
-            event.flags |= SWITCHED;
-            self.owed = true;
-            // Again: the event belongs after the switch. A switch since `arm` shows in the next look.
-            event.ticks = self.ticks();
-        }
-        self.push(event);
-    }
-
-    /// Reads the thread clock for this segment. Gives up when disturbed again and again; then it stays owed.
-    fn anchor(&mut self) {
-        let mut flags = self.sign();
-        for _ in 0..4 {
-            if !self.switch.is_armed() {
-                self.switch.arm();
-                flags = SWITCHED;
-                self.owed = true;
-            }
-            let before = self.ticks();
-            let object = clock::thread_cpu_ns();
-            let ticks = before + self.ticks().saturating_sub(before) / 2;
-            if self.switch.is_armed() {
-                self.push(Event { flags, object, ..Event::new(ticks, EventKind::Anchor) });
-                self.owed = false;
-                return;
-            }
-        }
-        self.unsigned = flags != 0;
-    }
-
-    /// Without switch detection every event is a segment of its own, with its own anchor.
-    fn record_by_thread_clock(&mut self, when: When, mut event: Event) {
-        let object = clock::thread_cpu_ns();
-        let mut anchor = Event { object, ..Event::new(self.ticks(), EventKind::Anchor) };
-        if when == When::Before {
-            anchor.flags = SWITCHED;
-            event.ticks = anchor.ticks;
-            self.push(anchor);
-            self.push(event);
-        } else {
-            event.flags |= SWITCHED;
-            anchor.ticks = event.ticks;
-            self.push(event);
-            self.push(anchor);
-        }
+    fn record_told(&mut self, when: When, event: Event) {
+        self.track.record(when, event);
     }
 
     /// Holds up to and with the next one that is drawn.
@@ -407,7 +246,7 @@ impl Recorder {
         if left > 0 {
             self.lot.wind_to(left);
         }
-        let flags = self.lot.next() | if waited { WAITED } else { 0 };
+        let flags = self.lot.draw_next() | if waited { WAITED } else { 0 };
         (flags != 0).then(|| (self.ticks(), flags))
     }
 }
@@ -418,8 +257,6 @@ impl Drop for Recorder {
             // The thread ends inside an operation whose guard was never dropped (`pthread_exit`).
             self.leave(innermost);
         }
-        if self.owed {
-            self.anchor(); // the thread's last waits keep their CPU time
-        }
+        self.track.settle();
     }
 }

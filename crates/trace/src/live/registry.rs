@@ -81,12 +81,6 @@ impl Registry {
         }
     }
 
-    /// Whether definitions were registered since `seen`.
-    pub(super) fn has_more_than(&self, seen: *const Definition) -> bool {
-        // Relaxed: an address to compare and not to follow.
-        self.newest.load(Relaxed).cast_const() != seen
-    }
-
     /// Definitions registered since `seen` was moved here last, newest first, with their ids. `seen` is null
     /// at first. Outside of a simulated machine: how many there are depends on what ran before.
     pub(super) fn since(&self, seen: &mut *const Definition) -> Vec<(u32, &'static Definition)> {

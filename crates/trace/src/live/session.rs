@@ -21,10 +21,11 @@
 
 use super::collector::{Bell, Collector, JOINING, Joining, Task, collect};
 use super::drawn::Drawn;
-use super::fork_mutex::ForkMutex;
 use super::lot::MOST_LOG;
-use super::recorder::{Common, Recorder, When};
+use super::plain_mutex::PlainMutex;
+use super::recorder::{Common, Recorder};
 use super::stride::LONG_NS;
+use super::track::When;
 use super::{clock, cpu, machine};
 use crate::error::{StartError, StopError};
 use crate::event::EventKind;
@@ -42,9 +43,9 @@ use std::time::Duration;
 pub(super) static SESSION: CachePadded<AtomicU32> = CachePadded::new(AtomicU32::new(0));
 
 /// The recording under way. Held for moments, except by [`start`] and [`stop`] themselves.
-static ACTIVE: ForkMutex<Option<Active>> = ForkMutex::new(None);
+static ACTIVE: PlainMutex<Option<Active>> = PlainMutex::new(None);
 
-/// What a joining thread must know, and what [`stop`] needs.
+/// The recording under way: what a joining thread must know, and what [`stop`] needs.
 struct Active {
     session: u32,
     info: SessionInfo,
@@ -82,10 +83,10 @@ pub fn start(options: Options) -> Result<(), StartError> {
     }
     let info = session_info(&options)?;
     let session = SESSIONS.fetch_add(1, Relaxed) + 1;
-    let collector = Box::new(Collector::new(session, &info, options.file, options.modules)?);
+    let collector = Box::new(Collector::new(session, &info, options.file)?);
     let collector = match options.drain_every {
         None => Collecting::AtStop(collector),
-        Some(pause) => spawn(collector, pause, options.collector_begins)?,
+        Some(pause) => spawn(collector, pause)?,
     };
     let (ring_events, operation_sampling) = (options.ring_events, options.operation_sampling);
     let drawn = Arc::default();
@@ -154,7 +155,12 @@ impl Drop for Suspension {
     }
 }
 
-fn session_info(options: &Options) -> Result<SessionInfo, StartError> {
+/// Returns what holds for a recording that begins now in this process: its clocks and their cost.
+///
+/// # Errors
+///
+/// [`StartError::NoRseq`].
+pub fn session_info(options: &Options) -> Result<SessionInfo, StartError> {
     let time = clock::time_source();
     let first = clock::sample(time);
     // Sleeps a millisecond, which also gives the clock a first rate. A simulated machine's kernel has no such
@@ -185,7 +191,8 @@ fn session_info(options: &Options) -> Result<SessionInfo, StartError> {
     })
 }
 
-/// What an event costs on this machine now: the least mean of a few hundred, so that neighbours do not count.
+/// Measures what an event costs on this machine now: the least mean of a few hundred, so that neighbours do
+/// not count.
 fn event_cost_ps(time: TimeSource, cpu: CpuSource) -> u64 {
     const BATCH: u64 = 256;
     let (producer, mut consumer) = ring::ring(4 * BATCH as usize);
@@ -230,14 +237,13 @@ pub(super) fn join(tag: u32) -> Option<Recorder> {
     Some(recorder)
 }
 
-fn spawn(collector: Box<Collector>, pause: Duration, begins: Option<fn()>) -> Result<Collecting, StartError> {
+fn spawn(collector: Box<Collector>, pause: Duration) -> Result<Collecting, StartError> {
     let bell = Arc::new(Bell::default());
     let theirs = Arc::clone(&bell);
     let spawned = without_signals(|| {
-        std::thread::Builder::new().name("azekura-trace".to_owned()).spawn(move || {
-            begins.into_iter().for_each(|begins| begins());
-            collect(collector, &theirs, pause)
-        })
+        std::thread::Builder::new()
+            .name("azekura-trace".to_owned())
+            .spawn(move || collect(collector, &theirs, pause))
     });
     let thread = spawned.map_err(|source| StartError::Thread { source })?;
     Ok(Collecting::Thread { bell, thread })
@@ -245,7 +251,7 @@ fn spawn(collector: Box<Collector>, pause: Duration, begins: Option<fn()>) -> Re
 
 /// Runs `f` with all signals blocked; a thread that it starts inherits that, so that no handler of the
 /// program ever runs there. For threads that serve the recording.
-pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
+fn without_signals<R>(f: impl FnOnce() -> R) -> R {
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: both sets are initialised by the calls before they are read; the mask is put back as it was.
     unsafe {
@@ -257,19 +263,5 @@ pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
             libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
         }
         result
-    }
-}
-
-/// To be called in the child of a fork, by its only thread: forgets the parent's recording, whose collector
-/// does not exist here. A new one may then be started.
-///
-/// The parent's file and rings are left alone; what they hold in memory is leaked.
-pub fn forget_after_fork() {
-    SESSION.store(0, Relaxed);
-    // SAFETY: the caller is the only thread of its process and holds no guard of these, which only this crate
-    // can make.
-    unsafe {
-        JOINING.renew(Vec::new());
-        ACTIVE.renew(None);
     }
 }

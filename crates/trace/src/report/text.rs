@@ -2,7 +2,7 @@
 
 use super::diff::Diff;
 use super::table::{Table, change, grouped, known, number, percent, time};
-use crate::analyze::{Analysis, OperationRow, Preemption, Recorded};
+use crate::analyze::{Analysis, OperationRow, Preemption, Recorded, Verdict};
 use std::fmt::Write;
 
 /// The whole report.
@@ -36,6 +36,9 @@ fn head(analysis: &Analysis, out: &mut String) {
     );
     let about = if analysis.operation.is_empty() { "" } else { " of " };
     let _ = writeln!(out, "Bottleneck{about}{}: {}", analysis.operation, analysis.verdict.sentence());
+    if let Some(sentence) = Verdict::waits_sentence(analysis) {
+        let _ = writeln!(out, "  Besides: {sentence}");
+    }
 }
 
 fn operations(analysis: &Analysis, top: usize, out: &mut String) {

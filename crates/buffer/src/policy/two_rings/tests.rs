@@ -1,7 +1,7 @@
 use super::*;
 use crate::frame::MAX_REF_COUNT;
 use crate::policy::probation::QUICK;
-use crate::policy::{Policy, Replacement};
+use crate::policy::{Policy, Replacement, Search};
 use crate::{BufferPool, MemStore, PoolOptions};
 use azekura_base::durable::NoLog;
 use azekura_base::{Lsn, PageId};
@@ -147,15 +147,14 @@ fn g6_the_one_frame_that_is_unpinned_is_found_wherever_the_hands_are() {
                 let Replacement::TwoRings(rings) = &pool.policy else { unreachable!("asked for") };
                 let in_pool: Vec<PageId> = pool.frames.iter().map(Frame::page_id).collect();
                 let mut pins: Vec<_> = in_pool.iter().map(|&page| pool.fix(page).unwrap()).collect();
-                assert!(
-                    matches!(rings.sweep(&pool.frames, &mut 0), Sweep::Nothing { pinned } if pinned == frames)
-                );
+                let swept = rings.sweep(&pool.frames, &mut Search::full());
+                assert!(matches!(swept, Sweep::Nothing { pinned } if pinned == frames));
                 // What the sweep has left of its turns is far from those that come next.
                 [&rings.main_hand, rings.probation.hand()]
                     .into_iter()
                     .for_each(|hand| hand.others_take(apart));
                 drop(pins.swap_remove(free));
-                let Sweep::Victim { frame, .. } = rings.sweep(&pool.frames, &mut 0) else {
+                let Sweep::Victim { frame, .. } = rings.sweep(&pool.frames, &mut Search::full()) else {
                     panic!("{frames} frames, {free} is unpinned, others took {apart} turns");
                 };
                 assert_eq!(frame.0 as usize, free);

@@ -24,6 +24,8 @@ const KEY: &str = "cluster.key";
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 /// A node that starts serves within this time: restart reads the log, whose length is bounded.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Nodes that run connect within this time, unless they refuse each other.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct Home {
@@ -214,6 +216,26 @@ impl Home {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Waits until the nodes that run reach each other: a request for a key of a node that is not reached is
+    /// refused at once. After [`CONNECT_PATIENCE`] it does not wait any more.
+    pub(super) fn wait_until_all_are_connected(&self) -> Result<()> {
+        let began = Instant::now();
+        let running: Vec<_> =
+            self.members.nodes().iter().filter(|member| self.process(member.pe).is_some()).collect();
+        for member in &running {
+            loop {
+                let about = ask::pairs(&ask::ask(member, &["AZ.CLUSTER", "STATUS"])?);
+                let reached = about.get("nodes_reached").and_then(|reached| reached.parse::<usize>().ok());
+                let is_connected = reached.is_some_and(|reached| reached + 1 >= running.len());
+                if is_connected || began.elapsed() > CONNECT_PATIENCE {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        Ok(())
     }
 
     /// Asks the first node that answers.

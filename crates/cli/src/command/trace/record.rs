@@ -1,7 +1,9 @@
 //! `trace record`: what an unmodified program waits for.
 
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -22,8 +24,8 @@ Examples:
 The program is started with one library put before its own. Recorded are contended waits for mutexes, reader-writer
 and spin locks, waits on condition variables and semaphores, futex calls through the C library, syncs of files, and
 reads, writes and sleeps that left the processor. Each thread is an operation, named by its first function; a lock is
-named by its variable, or where it was made, and where it is waited for. Statically linked programs cannot be recorded
-this way. Other processes of the program are written beside FILE, with their number at the end.";
+named by its variable, or where it was made, and where it is waited for. Statically linked programs and Go programs
+are refused. Other processes of the program are written beside FILE, with their number at the end.";
 
 /// Run a program, unchanged, and record what its threads wait for
 #[derive(Args, Debug)]
@@ -79,12 +81,17 @@ impl Record {
             functions: self.functions.clone(),
         })?;
         launched.refusals.iter().for_each(|refusal| eprintln!("note: {refusal}"));
+        launched.missing.iter().for_each(|missing| eprintln!("note: {missing}"));
         launched.recorded.iter().for_each(tell);
-        if launched.status.success() {
-            return Ok(Outcome::Well);
+        let outcome = ended(launched.status);
+        match (launched.nothing, outcome) {
+            (Some(nothing), Outcome::Well) => Err(nothing.into()),
+            (Some(nothing), outcome) => {
+                eprintln!("note: {nothing}");
+                Ok(outcome)
+            }
+            (None, outcome) => Ok(outcome),
         }
-        eprintln!("the program ended with {}", launched.status);
-        Ok(Outcome::Failed)
     }
 }
 
@@ -94,6 +101,18 @@ impl Record {
         tell(&recorded);
         Ok(Outcome::Well)
     }
+}
+
+/// The program's exit code, or 128 and the signal that ended it, as a shell has it.
+fn ended(status: ExitStatus) -> Outcome {
+    const SIGNALLED: u8 = 128;
+    if status.success() {
+        return Outcome::Well;
+    }
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    let signal = status.signal().and_then(|signal| u8::try_from(signal).ok());
+    eprintln!("the program ended with {status}");
+    Outcome::Code(code.or(signal.map(|signal| SIGNALLED.saturating_add(signal))).unwrap_or(1))
 }
 
 fn tell(recorded: &Recorded) {
@@ -106,4 +125,19 @@ fn tell(recorded: &Recorded) {
         file.display(),
         show::count(*lost)
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_code_is_the_program_s_or_128_and_its_signal() {
+        let code = |wait: i32| match ended(ExitStatus::from_raw(wait)) {
+            Outcome::Well => 0,
+            Outcome::Failed => 1,
+            Outcome::Code(code) => code,
+        };
+        assert_eq!([0, 7 << 8, 11, 9, 6].map(code), [0, 7, 139, 137, 134]);
+    }
 }

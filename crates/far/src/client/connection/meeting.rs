@@ -1,5 +1,6 @@
 //! How a connection to a memory server begins, and begins again: dialled, the key shown, a session asked for.
 
+use crate::descriptors::Hidden;
 use crate::wire::auth::{self, AuthError, AuthKey, Meeting};
 use crate::wire::{HEADER, Header, Kind, Open, Opened};
 use std::io::{self, Read, Write};
@@ -72,7 +73,7 @@ impl ConnectError {
 /// A session's stream, and the session's name.
 #[derive(Debug)]
 pub(super) struct Met {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Hidden<TcpStream>,
     pub(super) session: u128,
 }
 
@@ -140,7 +141,7 @@ fn begin(
         .map_err(failed)?
         .map_err(|why| ConnectError::Refused { server: server.into(), why })?;
     stream.set_read_timeout(Some(manner.glance())).map_err(failed)?;
-    Ok(Met { stream, session })
+    Ok(Met { stream: Hidden::new(stream), session })
 }
 
 /// The answer to the first frame; the inner error is the server's own words.

@@ -30,6 +30,7 @@ mod queues;
 mod reader;
 
 use super::{Keeper, Order, Sink};
+use crate::descriptors::{self, Hidden};
 use crate::needed;
 use crate::wire::{Header, Kind};
 pub use meeting::ConnectError;
@@ -50,7 +51,7 @@ struct Shared {
     /// How a child process begins with these pages.
     manner: Manner,
     /// The session's stream now.
-    stream: Mutex<Arc<TcpStream>>,
+    stream: Mutex<Arc<Hidden<TcpStream>>>,
     /// Its descriptor, for a child process: a lock may be held there for good.
     descriptor: AtomicI32,
     queues: Mutex<Queues>,
@@ -160,13 +161,10 @@ impl Keeper for Connection {
     }
 
     fn abandon(&self) {
-        // SAFETY: our copy of the parent's, whose objects are not dropped in a child. The server is to see
-        // when the parent goes. (One that the parent was just making in the place of a broken one stays open
-        // here; then the server sees it when we go, too.)
-        unsafe {
-            // Relaxed: this process has one thread.
-            libc::close(self.shared.descriptor.load(Relaxed));
-        }
+        // Our copy of the parent's, whose objects are not dropped in a child. The server is to see when the
+        // parent goes. (One that the parent was just making in the place of a broken one stays open here;
+        // then the server sees it when we go, too.)
+        descriptors::close(self.shared.descriptor.load(Relaxed)); // this process has one thread
     }
 
     fn close(&self) {
@@ -194,13 +192,13 @@ impl Shared {
     }
 
     /// From now on the session has this stream; not if it is closed.
-    fn go_on_with(&self, stream: &Arc<TcpStream>) {
+    fn go_on_with(&self, stream: &Arc<Hidden<TcpStream>>) {
         self.descriptor.store(stream.as_raw_fd(), Relaxed); // for a child, to which `fork` gives all
         *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(stream);
     }
 
     /// Starts the writer of a stream.
-    fn writer(self: &Arc<Self>, stream: &Arc<TcpStream>) -> io::Result<JoinHandle<()>> {
+    fn writer(self: &Arc<Self>, stream: &Arc<Hidden<TcpStream>>) -> io::Result<JoinHandle<()>> {
         let (writing, stream) = (Arc::clone(self), Arc::clone(stream));
         needed::spawn("far-writer", move || writing.write(&stream))
     }

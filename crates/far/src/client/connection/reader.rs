@@ -5,6 +5,7 @@ use super::Shared;
 use super::attention::Attention;
 use super::meeting::{self, ConnectError, Met};
 use crate::client::{Order, Verb};
+use crate::descriptors::Hidden;
 use crate::digest::Digest;
 use crate::wire::{HEADER, Header, Kind};
 use std::io::{self, IoSliceMut, Read};
@@ -42,7 +43,11 @@ impl End {
 
 impl Shared {
     /// The reader's thread.
-    pub(super) fn read_until_lost(self: Arc<Self>, mut stream: Arc<TcpStream>, writer: JoinHandle<()>) {
+    pub(super) fn read_until_lost(
+        self: Arc<Self>,
+        mut stream: Arc<Hidden<TcpStream>>,
+        writer: JoinHandle<()>,
+    ) {
         let mut writer = Some(writer);
         let mut in_vain = 0;
         let why = loop {
@@ -97,7 +102,7 @@ impl Shared {
     }
 
     /// The session's next stream, or why there is none.
-    fn resume(&self, why: &str) -> Result<Arc<TcpStream>, String> {
+    fn resume(&self, why: &str) -> Result<Arc<Hidden<TcpStream>>, String> {
         let until = Instant::now() + self.manner.stall;
         loop {
             let left = until.saturating_duration_since(Instant::now());

@@ -381,15 +381,10 @@ impl Core {
                 self.pages[page as usize].state = State::Leaving { frame, touch, out, discard: true };
                 return false;
             }
+            State::Unmanaged => return false,
             State::Empty | State::Away | State::Lost => {}
         }
         self.make_empty(page);
         is_mapped
-    }
-
-    fn forget_resident(&mut self, page: u32) {
-        self.with_policy(|policy, _| policy.page_out(PageNo(page)));
-        self.resident -= 1;
-        self.local -= 1;
     }
 }

@@ -32,6 +32,7 @@ impl Core {
             region_bytes: self.stats.region_bytes,
             local_bytes: self.stats.local_bytes,
             page_bytes: self.stats.page_bytes,
+            unmanaged_bytes: self.stats.unmanaged_bytes,
             ..FarStats::default()
         };
         (self.guessed, self.recopying, self.full) = (0, 0, 0);
@@ -115,7 +116,12 @@ impl Core {
                 self.send_on(vec![page]);
             }
             State::Open => unreachable!("OPEN-3: no block is open where a child is made"),
-            State::Empty | State::Away | State::Staged { .. } | State::Armed { .. } | State::Lost => {}
+            State::Empty
+            | State::Away
+            | State::Staged { .. }
+            | State::Armed { .. }
+            | State::Lost
+            | State::Unmanaged => {}
         }
     }
 }

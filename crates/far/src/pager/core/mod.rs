@@ -10,6 +10,7 @@
 //! | `meter` | what all this costs |
 //! | `open` | pages that the system makes by itself as long as there is room |
 //! | `runs` | pages that come and go together |
+//! | `unmanaged` | pages that leave far memory for good |
 
 mod arrivals;
 pub(super) mod calibration;
@@ -21,6 +22,7 @@ mod meter;
 mod model;
 mod open;
 mod runs;
+mod unmanaged;
 
 use super::frames::Frames;
 use super::prefetch::Prefetch;
@@ -67,6 +69,9 @@ pub(super) struct Core {
     local: usize,
     leaving: usize,
     limit: usize,
+    /// `limit` while no page is unmanaged.
+    full_limit: usize,
+    unmanaged: usize,
     slack: usize,
     /// Kept free ahead of need.
     reserve: usize,
@@ -142,6 +147,8 @@ impl Core {
             local: 0,
             leaving: 0,
             limit: plan.limit,
+            full_limit: plan.limit,
+            unmanaged: 0,
             slack: plan.slack,
             // Where all pages find room nobody leaves, also not ahead of need.
             reserve: if plan.limit < plan.pages as usize { (2 * plan.run).min(plan.limit / 16) } else { 0 },
@@ -212,6 +219,8 @@ impl Core {
         self.stats.faults += 1;
         self.touched(fault.page, Touch::now(fault.access));
         self.work_ahead();
+        let local = ((self.local + self.leaving) * self.page_bytes) as u64;
+        self.stats.peak_local_bytes = self.stats.peak_local_bytes.max(local);
     }
 
     fn touched(&mut self, page: u32, now: Touch) {
@@ -239,6 +248,7 @@ impl Core {
                 let touch = Some(Touch::join(touch, now));
                 self.pages[page as usize].state = State::Leaving { frame, touch, out, discard };
             }
+            State::Unmanaged => self.touched_unmanaged(page),
             State::Lost => self.stop_program(&self.loss_of(page)),
         }
     }

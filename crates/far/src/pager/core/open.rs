@@ -65,6 +65,11 @@ impl Open {
         Self { span: 0, most: 0, spans: Vec::new() }
     }
 
+    /// So many pages may be local from now on.
+    pub(super) fn shrink(&mut self, limit: usize) {
+        self.most = self.most.min(limit);
+    }
+
     fn span_of(&self, page: u32, pages: usize) -> Option<Range<u32>> {
         let first = page as usize / self.span.max(1) * self.span;
         #[expect(clippy::cast_possible_truncation, reason = "of the region, which has fewer than 2^32 pages")]
@@ -103,6 +108,15 @@ impl Core {
         self.open.most = if spans.is_empty() { self.open.most } else { self.limit / 2 };
         spans.iter().for_each(|span| self.close(span));
         !spans.is_empty()
+    }
+
+    /// Closes the spans that have one of these pages.
+    pub(super) fn close_within(&mut self, pages: &Range<u32>) {
+        let meets = |span: &Span| span.pages.start < pages.end && pages.start < span.pages.end;
+        let (meeting, others) = std::mem::take(&mut self.open.spans).into_iter().partition(meets);
+        self.open.spans = others;
+        let meeting: Vec<Span> = meeting;
+        meeting.iter().for_each(|span| self.close(span));
     }
 
     fn close(&mut self, Span { pages, swept }: &Span) {

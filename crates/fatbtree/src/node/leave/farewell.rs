@@ -45,7 +45,9 @@ impl Node {
         if parts.is_empty() {
             parts.push(&[]); // all have to say that they are at the same list
         }
-        let deadline = self.world.clock.now() + self.options.request_timeout;
+        // The others store it first, as the receiver of a leaf does.
+        let time = self.options.request_timeout.max(self.options.move_timeout);
+        let deadline = self.world.clock.now() + time;
         let list = self.list();
         loop {
             let open = self.say_what_is_not_kept(id, list, &parts);

@@ -158,7 +158,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Result<Answer, LabError>
     let steps = 3 + 2 * settings.pairs as u64;
     progress.begin("MariaDB: start", steps);
     let mut recorder = Recorder::new()?.ring_events(1 << 14);
-    let server = Server::start(&recorder)?;
+    let server = Server::start(&mut recorder)?;
     progress.begin("MariaDB: load", steps);
     progress.at(1);
     load::fill(&server, settings.rows)?;
@@ -231,7 +231,7 @@ fn record_once(
     recorder.begin()?;
     let rate = commits_per_second(server, settings.stretch)?;
     let performance_schema = of_the_server(server)?;
-    let collected = recorder.collect(output, server.process())?;
+    let collected = recorder.collect(output, server.process())?.recorded;
     let analysis = Analysis::new(&Trace::read(output)?, &AnalyzeOptions::default())?;
     Ok(Once { rate, lost: collected.iter().map(|c| c.lost).sum(), analysis, performance_schema })
 }
@@ -246,11 +246,11 @@ fn plant(
     before: &[LockTime],
 ) -> Result<Planted, LabError> {
     let worst = mutex.worst.first().map_or(0, |instance| instance.object);
-    recorder.plant(worst, delay)?;
+    recorder.plant(worst, delay);
     let mut beside = settings.output.clone().into_os_string();
     beside.push(".planted");
     let with = record_once(recorder, server, settings, Path::new(&beside))?;
-    recorder.plant(0, Duration::ZERO)?;
+    recorder.plant(0, Duration::ZERO);
     let seconds =
         |rows: &[LockTime], name: &str| rows.iter().find(|r| r.name == name).map_or(0.0, |r| r.seconds);
     let rise = |row: &&LockTime| row.seconds - seconds(before, &row.name);

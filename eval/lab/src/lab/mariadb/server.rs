@@ -48,7 +48,7 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> LabError {
 
 impl Server {
     /// Starts a server, prepared for the recorder, with an empty database `lab`.
-    pub(super) fn start(recorder: &Recorder) -> Result<Self, LabError> {
+    pub(super) fn start(recorder: &mut Recorder) -> Result<Self, LabError> {
         let programs = find_programs()?;
         let directory = tempfile::Builder::new().prefix("azekura-mariadb-").tempdir();
         let directory = directory.map_err(failed("make a directory for the server"))?;
@@ -84,7 +84,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        recorder.prepare(&mut command);
+        recorder.prepare(&mut command)?;
         let child = command.spawn().map_err(failed("start mariadbd"))?;
         let mut server = Self { programs, directory, child };
         server.wait_until_up()?;

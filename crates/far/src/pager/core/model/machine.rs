@@ -1,6 +1,7 @@
 //! The operating system's part: which pages are mapped, and who is stopped at one that is not.
 
 use super::PAGE;
+use crate::fault::unmanaged::Unmanaged;
 use crate::fault::{Allow, Backend, Event, Frame, Mechanism, Run};
 use crate::replace::Access;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -40,6 +41,7 @@ pub(in crate::pager::core) struct Machine {
     moves: bool,
     inner: Mutex<Inner>,
     frames: Vec<UnsafeCell<Bytes>>,
+    unmanaged: Unmanaged,
 }
 
 // SAFETY: a world has one thread.
@@ -62,6 +64,7 @@ impl Machine {
             moves,
             inner: Mutex::new(inner),
             frames: (0..frames).map(|_| UnsafeCell::new([0; PAGE])).collect(),
+            unmanaged: Unmanaged::none(pages as u32).expect("room for a table"),
         }
     }
 
@@ -283,6 +286,34 @@ impl Backend for Machine {
             inner.present[at] || !is_known
         };
         Ok(pages.map(take).collect())
+    }
+
+    fn unmanage(&self, pages: Range<u32>) -> io::Result<()> {
+        let mut inner = self.inner();
+        for page in pages.clone() {
+            let at = page as usize;
+            assert!(!inner.left[at], "page {page} was left to the system");
+            inner.left[at] = true;
+            if inner.holes.remove(&page) {
+                inner.fill(at);
+            }
+            inner.mapped[at] = inner.present[at].then_some(Allow::ReadWrite);
+        }
+        drop(inner);
+        self.unmanaged.add(pages);
+        Ok(())
+    }
+
+    fn unmanaged(&self) -> &Unmanaged {
+        &self.unmanaged
+    }
+
+    fn address(&self, _: u32) -> *mut u8 {
+        unreachable!("the model's pages have no addresses")
+    }
+
+    fn page_of(&self, _: usize) -> Option<u32> {
+        None
     }
 
     fn empty(&self, frame: u32) {

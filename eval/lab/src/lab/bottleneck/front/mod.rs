@@ -266,7 +266,7 @@ impl<'f> Session<'f> {
         mut body: impl FnMut(&mut Statement<'_, 'f>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         loop {
-            let mut tx = self.front.db.begin()?;
+            let tx = self.front.db.begin()?;
             tx.set_durability(Durability::Relaxed);
             let mut statement = Statement { tx, session: self, changed: Vec::new() };
             let done = body(&mut statement).and_then(|value| statement.commit().map(|()| value));

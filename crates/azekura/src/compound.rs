@@ -1,0 +1,165 @@
+//! Operations of a table that are made of others: counting, changing a value by its old one, removing many rows.
+
+use std::ops::RangeBounds;
+
+use crate::Error;
+use crate::key::Key;
+use crate::locking::ScanLocks;
+use crate::range::ByteBounds;
+use crate::scan::Cursor;
+use crate::table::OpenTable;
+use crate::transaction::{Direction, WriteKind};
+use crate::value::Value;
+use std::borrow::Borrow;
+
+/// Keys that are gathered before their rows are removed.
+const REMOVED_AT_ONCE: usize = 1024;
+
+impl<K: Key + ?Sized, V: Value + ?Sized> OpenTable<'_, K, V> {
+    /// Returns the number of rows. Reads and locks every row's key, and no large value.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn len(&self) -> Result<u64, Error> {
+        let (mut cursor, mut rows) = (self.cursor(ByteBounds::ALL), 0);
+        while cursor.advance(Direction::Forward)? {
+            rows += 1;
+        }
+        Ok(rows)
+    }
+
+    /// Returns `true` if the table has no row. Costs what [`first`](Self::first) does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn is_empty(&self) -> Result<bool, Error> {
+        Ok(!self.cursor(ByteBounds::ALL).advance(Direction::Forward)?)
+    }
+
+    /// Replaces the value at `key` by what `change` makes of it; `None` is for no value, before and after.
+    /// The row is locked for update before `change` runs.
+    ///
+    /// ```
+    /// # use azekura::{Database, Error, Table};
+    /// const VISITS: Table<str, u64> = Table::new("visits");
+    /// # fn main() -> Result<(), Error> {
+    /// # let db = Database::in_memory()?;
+    /// db.transact(|tx| tx.table(&VISITS)?.update("home", |old| Some(old.unwrap_or(0) + 1)))?;
+    /// assert_eq!(db.transact(|tx| tx.table(&VISITS)?.get("home"))?, Some(1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert).
+    pub fn update<W: Borrow<V::Input>>(
+        &self,
+        key: &K,
+        change: impl FnOnce(Option<V::Owned>) -> Option<W>,
+    ) -> Result<(), Error> {
+        match change(self.get_for_update(key)?) {
+            Some(value) => self.insert(key, value.borrow()),
+            None => self.tx.with_key(key, |tx, bytes| tx.remove(&self.tree, bytes)).map(drop),
+        }
+    }
+
+    /// Stores `new` at `key` if the value there is `expected`, and returns `true` if it was; `None` is for no
+    /// value. Values are compared as they are stored. The row is locked for update in both cases.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert).
+    pub fn compare_and_set(
+        &self,
+        key: &K,
+        expected: Option<&V::Input>,
+        new: Option<&V::Input>,
+    ) -> Result<bool, Error> {
+        let encode = |value: &V::Input| {
+            let mut bytes = Vec::new();
+            self.encode_value(value, &mut bytes).map(|()| bytes)
+        };
+        let (expected, new) = (expected.map(encode).transpose()?, new.map(encode).transpose()?);
+        self.tx.with_key(key, |tx, key| {
+            let is_expected = |stored: &mut Vec<u8>| Ok(expected.as_ref() == Some(stored));
+            let found = tx.read_for_update(&self.tree, key, is_expected)?;
+            if !found.unwrap_or(expected.is_none()) {
+                return Ok(false);
+            }
+            match &new {
+                Some(value) if found.is_some() => {
+                    tx.write(&self.tree, key, value, WriteKind::Put).map(|_| true)
+                }
+                // Where there was no table yet, nothing was locked: only an insert tells.
+                Some(value) => {
+                    tx.write(&self.tree, key, value, WriteKind::InsertNew).map(|old| old.is_none())
+                }
+                None if found.is_some() => tx.remove(&self.tree, key).map(|_| true),
+                None => Ok(true),
+            }
+        })
+    }
+
+    /// Removes the rows of `range`, and returns their number.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert); the transaction is then as it was before the call, or over.
+    pub fn remove_range<Q: Borrow<K>>(&self, range: impl RangeBounds<Q>) -> Result<u64, Error> {
+        let mut cursor = self.cursor(ByteBounds::of::<K, Q>(&range));
+        self.as_one(|| {
+            let (mut keys, mut removed) = (Vec::new(), 0);
+            loop {
+                while keys.len() < REMOVED_AT_ONCE && cursor.advance(Direction::Forward)? {
+                    keys.push(cursor.row_start(0)?.0.to_vec());
+                }
+                if keys.is_empty() {
+                    return Ok(removed);
+                }
+                removed += keys.len() as u64;
+                self.remove_all(&mut keys)?;
+            }
+        })
+    }
+
+    /// Removes the rows for which `keep` returns `false`, and returns their number. All rows are looked at
+    /// before the first one is removed: so long their keys are kept in memory, and a panic of `keep` changes
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert); the transaction is then as it was before the call, or over.
+    pub fn retain(&self, mut keep: impl FnMut(K::Owned, V::Owned) -> bool) -> Result<u64, Error> {
+        let (mut cursor, mut keys) = (self.cursor(ByteBounds::ALL), Vec::new());
+        while cursor.advance(Direction::Forward)? {
+            let (key, value) = cursor.row()?;
+            let decoded = (K::decode(key), V::decode(value));
+            if !keep(self.decoded(decoded.0)?, self.decoded(decoded.1)?) {
+                keys.push(key.to_vec());
+            }
+        }
+        let removed = keys.len() as u64;
+        self.as_one(|| self.remove_all(&mut keys)).map(|()| removed)
+    }
+
+    fn cursor(&self, bounds: ByteBounds) -> Cursor<'_> {
+        Cursor::new(self.tx, self.tree.clone(), bounds, ScanLocks::default())
+    }
+
+    fn remove_all(&self, keys: &mut Vec<Vec<u8>>) -> Result<(), Error> {
+        keys.drain(..).try_for_each(|key| self.tx.remove(&self.tree, &key).map(drop))
+    }
+
+    /// Runs some changes as one: those before an error are undone.
+    fn as_one<T>(&self, changes: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let before = self.tx.savepoint()?;
+        let changed = changes();
+        if changed.is_err() && !self.tx.is_over() {
+            self.tx.rollback_to(before)?;
+        }
+        changed
+    }
+}

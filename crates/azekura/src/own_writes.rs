@@ -1,0 +1,203 @@
+//! Own writes taken back: a cursor shows the table as its transaction had it when the cursor was made.
+//!
+//! What a transaction has written since is in its undo log, which says of each row how it was before. So the
+//! rows of the tree, changed back by the log's entries since then, are the rows of that time. Other
+//! transactions cannot change a row that the cursor has shown, or a row that this transaction has written.
+//!
+//! - **OWN-1** `originals` has each row in the cursor's rest that entries `mark..seen` of the log changed.
+//! - **OWN-2** Entries below `mark` are those of the time when the cursor was made. A rollback that takes
+//!   them away ends the cursor.
+
+use std::collections::BTreeMap;
+use std::ops::RangeBounds;
+
+use azekura_btree::node::Cell;
+use azekura_btree::{LeafBatch, Tree, UndoLog, UndoOp};
+
+use crate::range::ByteBounds;
+
+/// A row as it was when the cursor was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Original {
+    Absent,
+    Cell {
+        flags: u16,
+        value: Vec<u8>,
+    },
+    /// As it is in the tree, but for these bits: offset and bits that flip back.
+    Flipped(Vec<(usize, Vec<u8>)>),
+}
+
+/// The place of a row that a cursor shows.
+#[derive(Debug)]
+pub(crate) enum ShownRow {
+    /// A record of the batch.
+    Found(usize),
+    Original {
+        key: Vec<u8>,
+        flags: u16,
+        value: Vec<u8>,
+    },
+}
+
+/// The entries that the cursor began with are gone: see OWN-2.
+#[derive(Debug)]
+pub(crate) struct Undone;
+
+/// The writes of a transaction since a cursor was made, as far as the cursor has rows to come.
+#[derive(Debug, Default)]
+pub(crate) struct OwnWrites {
+    mark: usize,
+    seen: usize,
+    shrink_count: u64,
+    originals: BTreeMap<Vec<u8>, Original>,
+    /// The table was loaded since, so it was empty: rows without an original were absent.
+    was_loaded: bool,
+}
+
+impl OwnWrites {
+    pub(crate) fn since(undo: &UndoLog) -> Self {
+        let (mark, shrink_count) = (undo.len(), undo.shrink_count());
+        Self { mark, seen: mark, shrink_count, ..Self::default() }
+    }
+
+    /// Returns whether there is nothing to take back.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.originals.is_empty() && !self.was_loaded
+    }
+
+    /// Entries of the undo log when the cursor was made.
+    pub(crate) const fn mark(&self) -> usize {
+        self.mark
+    }
+
+    /// Returns whether entries were taken off the log since the last look; fails if that ends the cursor.
+    pub(crate) fn is_shrunk(&self, undo: &UndoLog) -> Result<bool, Undone> {
+        match undo.shortest_since(self.shrink_count) {
+            Some(len) if len < self.mark => Err(Undone),
+            shrunk => Ok(shrunk.is_some()),
+        }
+    }
+
+    /// Takes in the entries of `undo` that are new.
+    pub(crate) fn look(&mut self, undo: &UndoLog, tree: Tree, rest: &ByteBounds) -> Result<(), Undone> {
+        if self.is_shrunk(undo)? {
+            *self = Self { mark: self.mark, seen: self.mark, ..Self::default() };
+        }
+        self.shrink_count = undo.shrink_count();
+        let (mut newer, mut is_loaded) = (BTreeMap::new(), false);
+        for op in (self.seen..undo.len()).rev().filter_map(|i| undo.get(i)) {
+            match op {
+                UndoOp::RemoveKey { tree: of, key } if of == tree && rest.contains(key) => {
+                    newer.insert(key.to_vec(), Original::Absent);
+                }
+                UndoOp::PutBack { tree: of, key, cell } if of == tree && rest.contains(key) => {
+                    newer.insert(
+                        key.to_vec(),
+                        Original::Cell { flags: cell.flags, value: cell.value.to_vec() },
+                    );
+                }
+                UndoOp::Flip { tree: of, key, at, diff } if of == tree && rest.contains(key) => {
+                    let flipped = || Original::Flipped(Vec::new());
+                    newer.entry(key.to_vec()).or_insert_with(flipped).flip(at.into(), diff);
+                }
+                UndoOp::EmptyTree { tree: of, .. } if of == tree => {
+                    newer.clear();
+                    is_loaded = true;
+                }
+                _ => {}
+            }
+        }
+        self.seen = undo.len();
+        for (key, original) in newer {
+            match self.originals.get_mut(&key) {
+                None if self.was_loaded => {} // absent, as all of the table was
+                None => drop(self.originals.insert(key, original)),
+                Some(older) => older.follow(original),
+            }
+        }
+        self.was_loaded |= is_loaded;
+        Ok(())
+    }
+
+    /// Forgets rows that are not in the rest any more.
+    pub(crate) fn narrow(&mut self, rest: &ByteBounds) {
+        while self.originals.first_entry().is_some_and(|row| !rest.contains(row.key())) {
+            self.originals.pop_first();
+        }
+        while self.originals.last_entry().is_some_and(|row| !rest.contains(row.key())) {
+            self.originals.pop_last();
+        }
+    }
+
+    /// The rows of `part`, which `found` has as they are in the tree, as they were; in the order of `found`.
+    pub(crate) fn rows(&self, found: &LeafBatch, part: &ByteBounds, is_ascending: bool) -> Vec<ShownRow> {
+        let mut rows = Vec::new();
+        if part.is_empty() {
+            return rows; // `range` would panic
+        }
+        let mut originals = self.originals.range::<[u8], _>((part.start_bound(), part.end_bound()));
+        let mut next = || if is_ascending { originals.next() } else { originals.next_back() };
+        let mut original = next();
+        for i in 0..found.len() {
+            let key = found.key(i);
+            // Those that are in the tree no more.
+            while let Some((at, was)) = original.filter(|(at, _)| at.as_slice() != key)
+                && (at.as_slice() < key) == is_ascending
+            {
+                rows.extend(was.shown(at, None));
+                original = next();
+            }
+            match original.filter(|(at, _)| at.as_slice() == key) {
+                Some((at, was)) => {
+                    rows.extend(was.shown(at, Some(found.cell(i))));
+                    original = next();
+                }
+                None if self.was_loaded => {}
+                None => rows.push(ShownRow::Found(i)),
+            }
+        }
+        while let Some((at, was)) = original {
+            rows.extend(was.shown(at, None));
+            original = next();
+        }
+        rows
+    }
+}
+
+impl Original {
+    fn flip(&mut self, at: usize, diff: &[u8]) {
+        match self {
+            Self::Absent => {}
+            Self::Cell { value, .. } => flip(value, at, diff),
+            Self::Flipped(flips) => flips.push((at, diff.to_vec())),
+        }
+    }
+
+    /// This row's original, where `newer` is what it was when it was last looked at.
+    fn follow(&mut self, newer: Self) {
+        if let Self::Flipped(flips) = self {
+            let flips = std::mem::take(flips);
+            *self = newer;
+            flips.iter().for_each(|(at, diff)| self.flip(*at, diff));
+        }
+    }
+
+    /// The row to be shown, if there was one; `now` is its cell in the tree.
+    fn shown(&self, key: &[u8], now: Option<Cell<'_>>) -> Option<ShownRow> {
+        let (flags, value) = match (self, now) {
+            (Self::Absent, _) | (Self::Flipped(_), None) => return None,
+            (Self::Cell { flags, value }, _) => (*flags, value.clone()),
+            (Self::Flipped(flips), Some(cell)) => {
+                let mut value = cell.value.to_vec();
+                flips.iter().for_each(|(at, diff)| flip(&mut value, *at, diff));
+                (cell.flags, value)
+            }
+        };
+        Some(ShownRow::Original { key: key.to_vec(), flags, value })
+    }
+}
+
+fn flip(value: &mut [u8], at: usize, diff: &[u8]) {
+    value.iter_mut().skip(at).zip(diff).for_each(|(byte, bits)| *byte ^= bits);
+}

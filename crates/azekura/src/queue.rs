@@ -1,0 +1,131 @@
+//! Rows taken to be changed or removed: scans that take the write's locks, and a way past locked rows.
+//!
+//! A consumer that reads the first row with a read lock and then removes it gets into a deadlock with every
+//! other consumer: all of them hold the read lock, and each waits until the others release theirs. The calls
+//! here lock the row for the change when they come to it, so the second consumer waits for the first, or goes
+//! past the row.
+
+use std::borrow::Borrow;
+use std::ops::RangeBounds;
+
+use crate::Error;
+use crate::key::Key;
+use crate::locking::{Purpose, ScanLocks};
+use crate::range::{ByteBounds, Range};
+use crate::scan::Cursor;
+use crate::table::{OpenTable, RowOf};
+use crate::transaction::Direction;
+use crate::value::Value;
+
+impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
+    /// The same table, in which the calls `range_for_update`, `first_for_update`, `last_for_update`,
+    /// `pop_first` and `pop_last` leave out rows that other transactions hold, instead of waiting for them
+    /// (`SKIP LOCKED` in SQL).
+    ///
+    /// Such a call does not see all rows, and nothing that it finds missing stays missing: other transactions
+    /// may insert and remove rows in the range. A row that it returns is locked as without `skip_locked`. Use
+    /// it for queues with several consumers, where any row that is free will do. A lock on the whole table
+    /// (a scan of thousands of rows, `drop_table`) is waited for.
+    ///
+    /// ```
+    /// # use azekura::{Database, Error, Table};
+    /// const JOBS: Table<u64, str> = Table::new("jobs");
+    /// # fn main() -> Result<(), Error> {
+    /// # let db = Database::in_memory()?;
+    /// db.transact(|tx| {
+    ///     let jobs = tx.table(&JOBS)?;
+    ///     (1..=4).try_for_each(|n| jobs.insert(&n, "count barrels"))
+    /// })?;
+    /// let (first, second) = (db.begin()?, db.begin()?);
+    /// let take = |tx: &azekura::Transaction| tx.table(&JOBS)?.skip_locked().pop_first();
+    /// let (one, other) = (take(&first)?.expect("four jobs"), take(&second)?.expect("three jobs"));
+    /// assert_ne!(one.0, other.0);
+    /// first.commit()?;
+    /// drop(second); // its job is back in the table
+    /// assert!(db.transact(|tx| tx.table(&JOBS)?.contains(&other.0))?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn skip_locked(&self) -> Self {
+        self.with_skips_locked(true)
+    }
+
+    /// The rows of `range`, in key order and from both ends, each with the lock that a change of its value
+    /// needs. See [`get_for_update`](Self::get_for_update).
+    pub fn range_for_update<Q: Borrow<K>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
+        let locks = ScanLocks { purpose: Purpose::Update, skips_locked: self.skips_locked };
+        Range::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range), locks)
+    }
+
+    /// The row with the least key, locked for a change or for its removal.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn first_for_update(&self) -> Result<Option<RowOf<K, V>>, Error> {
+        self.for_removal().next().transpose()
+    }
+
+    /// The row with the greatest key, locked for a change or for its removal.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn last_for_update(&self) -> Result<Option<RowOf<K, V>>, Error> {
+        self.for_removal().next_back().transpose()
+    }
+
+    /// Removes the row with the least key and gives it back.
+    ///
+    /// Consumers that call this at once wait for each other, in the order in which they came, until the
+    /// commit record of the one before is in the log; they do not wait for its flush. With
+    /// [`skip_locked`](Self::skip_locked) they do not wait, and take different rows.
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert).
+    pub fn pop_first(&self) -> Result<Option<RowOf<K, V>>, Error> {
+        self.pop(Direction::Forward)
+    }
+
+    /// Removes the row with the greatest key and gives it back; otherwise as [`pop_first`](Self::pop_first).
+    ///
+    /// # Errors
+    ///
+    /// As for [`insert`](Self::insert).
+    pub fn pop_last(&self) -> Result<Option<RowOf<K, V>>, Error> {
+        self.pop(Direction::Backward)
+    }
+
+    fn removal_locks(&self) -> ScanLocks {
+        ScanLocks { purpose: Purpose::Remove, skips_locked: self.skips_locked }
+    }
+
+    fn for_removal(&self) -> Range<'tx, K, V> {
+        Range::new(self.tx, self.tree.clone(), ByteBounds::ALL, self.removal_locks())
+    }
+
+    fn pop(&self, direction: Direction) -> Result<Option<RowOf<K, V>>, Error> {
+        let mut cursor = Cursor::new(self.tx, self.tree.clone(), ByteBounds::ALL, self.removal_locks());
+        let mut key_bytes = Vec::new();
+        while cursor.advance(direction)? {
+            let (key, value) = cursor.row()?;
+            let row = (
+                K::decode(key).map_err(|e| self.decode_error(e))?,
+                V::decode(value).map_err(|e| self.decode_error(e))?,
+            );
+            key_bytes.clear();
+            key_bytes.extend_from_slice(key);
+            let is_removed = if self.skips_locked {
+                self.tx.remove_without_waiting(&self.tree, &key_bytes)?
+            } else {
+                self.tx.delete(&self.tree, &key_bytes)?
+            };
+            if is_removed {
+                return Ok(Some(row));
+            }
+        }
+        Ok(None)
+    }
+}

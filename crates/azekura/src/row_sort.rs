@@ -1,0 +1,283 @@
+//! External sort of rows, for loads in any order: sorted runs in files, merged.
+//!
+//! 1. Rows are collected in memory, up to a bound, then sorted and written to a file as a *run* (`run`).
+//! 2. [`FAN_IN`] runs of one level are merged into one run of the next level, so that no merge reads more.
+//! 3. At the end all runs are merged on the way to the caller. Rows that fit in memory make no file.
+//!
+//! Of several rows with one key the one pushed last is kept. The files lie in the store's directory and are
+//! removed with the sorter; those of a process that was killed are removed when the store is opened.
+
+mod merge;
+mod run;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_io::Fs;
+
+use crate::Error;
+use crate::database::Shared;
+use crate::transaction::check_row;
+use merge::Merge;
+use run::{Run, RunWriter};
+
+/// Name of the directory of runs in the store's.
+const DIR: &str = "sort";
+/// Runs merged at once.
+const FAN_IN: usize = 64;
+/// Least and most bytes of a block, the unit in which runs are read and written.
+const BLOCK_BYTES: (usize, usize) = (4 << 10, 256 << 10);
+
+/// Sorts rows by their keys, with bounded memory; made by
+/// [`Database::row_sorter`](crate::Database::row_sorter).
+///
+/// ```
+/// # use azekura::{Database, Error};
+/// # fn main() -> Result<(), Error> {
+/// # let db = Database::in_memory()?;
+/// let mut sorter = db.row_sorter(1 << 20);
+/// for (key, value) in [("b", "1"), ("a", "2"), ("b", "3")] {
+///     sorter.push(key.as_bytes(), value.as_bytes())?;
+/// }
+/// let rows: Vec<_> = sorter.into_sorted()?.collect::<Result<_, _>>()?;
+/// assert_eq!(rows, [(b"a".to_vec(), b"2".to_vec()), (b"b".to_vec(), b"3".to_vec())]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct RowSorter {
+    page_size: usize,
+    files: RunFiles,
+    most_bytes: usize,
+    rows: Collected,
+    /// By level; the runs of a level are newer than those of the next one, and in the order of their making.
+    levels: Vec<Vec<Run>>,
+    pushed: u64,
+}
+
+/// Names and makes the files of runs.
+#[derive(Clone, Debug)]
+struct RunFiles {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    block_bytes: usize,
+}
+
+impl RunFiles {
+    fn create(&self) -> Result<RunWriter, Error> {
+        /// Runs made by this process. Relaxed: a number and nothing else.
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        self.fs.create_dir_all(&self.dir).map_err(|error| Error::io("create", &self.dir, error))?;
+        let path = self.dir.join(format!("run-{}", MADE.fetch_add(1, Relaxed)));
+        RunWriter::create(&self.fs, path, self.block_bytes)
+    }
+}
+
+/// Removes the runs that a killed process left in the directory of a store.
+pub(crate) fn remove_leftovers(fs: &dyn Fs, store: &Path) -> Result<(), Error> {
+    let dir = store.join(DIR);
+    if !fs.exists(&dir) {
+        return Ok(());
+    }
+    for name in fs.list_dir(&dir).map_err(|error| Error::io("list", &dir, error))? {
+        let path = dir.join(name);
+        fs.remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
+    }
+    Ok(())
+}
+
+impl RowSorter {
+    pub(crate) fn new(db: &Shared, memory_bytes: usize) -> Self {
+        let block_bytes = (memory_bytes / (2 * FAN_IN)).clamp(BLOCK_BYTES.0, BLOCK_BYTES.1);
+        let files = RunFiles { fs: Arc::clone(&db.options.fs), dir: db.path.join(DIR), block_bytes };
+        let most_bytes = memory_bytes.max(FAN_IN * block_bytes);
+        Self {
+            page_size: db.page_size(),
+            files,
+            most_bytes,
+            rows: Collected::default(),
+            levels: Vec::new(),
+            pushed: 0,
+        }
+    }
+
+    /// Takes a row. May write a file of the size of the sorter's memory, and merge files.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a key or value longer than a table takes; the sorter is as before then.
+    /// [`Error::Io`] if a file cannot be written or read.
+    pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        check_row(self.page_size, key, value)?;
+        if !self.rows.is_empty() && self.rows.bytes() + Collected::bytes_of(key, value) > self.most_bytes {
+            self.write_run()?;
+        }
+        self.rows.push(key, value);
+        self.pushed += 1;
+        Ok(())
+    }
+
+    /// Rows taken so far, with those that later rows replace.
+    #[must_use]
+    pub const fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Runs written to files and not merged yet.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.levels.iter().map(Vec::len).sum()
+    }
+
+    fn write_run(&mut self) -> Result<(), Error> {
+        let mut writer = self.files.create()?;
+        for (key, value) in self.rows.sort().iter() {
+            writer.push(key, value)?;
+        }
+        self.rows.clear();
+        self.add_run(0, writer.finish()?)
+    }
+
+    fn add_run(&mut self, level: usize, run: Run) -> Result<(), Error> {
+        if self.levels.len() <= level {
+            self.levels.resize_with(level + 1, Vec::new);
+        }
+        self.levels[level].push(run);
+        if self.levels[level].len() < FAN_IN {
+            return Ok(());
+        }
+        let mut writer = self.files.create()?;
+        let mut merge = Merge::new(std::mem::take(&mut self.levels[level]))?;
+        while merge.advance()? {
+            writer.push(merge.key(), merge.value())?;
+        }
+        drop(merge);
+        self.add_run(level + 1, writer.finish()?)
+    }
+
+    /// Ends the pushing: gives the rows in ascending order of their keys, each key once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if a file cannot be written or read.
+    pub fn into_sorted(mut self) -> Result<SortedRows, Error> {
+        if self.levels.is_empty() {
+            self.rows.sort();
+            return Ok(SortedRows { rows: self.rows, next: 0, merge: None });
+        }
+        if !self.rows.is_empty() {
+            self.write_run()?;
+        }
+        let oldest_first: Vec<Run> = self.levels.into_iter().rev().flatten().collect();
+        Ok(SortedRows { rows: Collected::default(), next: 0, merge: Some(Merge::new(oldest_first)?) })
+    }
+}
+
+/// Rows in ascending order of their keys; made by [`RowSorter::into_sorted`].
+#[derive(Debug)]
+pub struct SortedRows {
+    /// All rows, if they fit in memory,
+    rows: Collected,
+    /// and how many of them were given.
+    next: usize,
+    merge: Option<Merge>,
+}
+
+impl Iterator for SortedRows {
+    type Item = Result<(Vec<u8>, Vec<u8>), Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(merge) = &mut self.merge {
+            return match merge.advance() {
+                Ok(true) => Some(Ok((merge.key().to_vec(), merge.value().to_vec()))),
+                Ok(false) => None,
+                Err(error) => Some(Err(error)),
+            };
+        }
+        let (key, value) = self.rows.row(*self.rows.order.get(self.next)?);
+        self.next += 1;
+        Some(Ok((key.to_vec(), value.to_vec())))
+    }
+}
+
+/// Rows in memory.
+#[derive(Debug, Default)]
+struct Collected {
+    /// Keys and values, one after the other.
+    bytes: Vec<u8>,
+    order: Vec<Place>,
+}
+
+/// The place of a row in memory.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The first eight bytes of the key, zeroes if it has less: most comparisons end here.
+    prefix: u64,
+    key_at: usize,
+    key_len: u32,
+    value_len: u32,
+}
+
+impl Collected {
+    const fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes.len() + self.order.len() * size_of::<Place>()
+    }
+
+    const fn bytes_of(key: &[u8], value: &[u8]) -> usize {
+        key.len() + value.len() + size_of::<Place>()
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.order.clear();
+    }
+
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        let mut prefix = [0; 8];
+        let in_prefix = key.len().min(prefix.len());
+        prefix[..in_prefix].copy_from_slice(&key[..in_prefix]);
+        self.order.push(Place {
+            prefix: u64::from_be_bytes(prefix),
+            key_at: self.bytes.len(),
+            key_len: key.len() as u32,
+            value_len: value.len() as u32,
+        });
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+    }
+
+    fn key(&self, place: Place) -> &[u8] {
+        &self.bytes[place.key_at..][..place.key_len as usize]
+    }
+
+    fn row(&self, place: Place) -> (&[u8], &[u8]) {
+        let value_at = place.key_at + place.key_len as usize;
+        (self.key(place), &self.bytes[value_at..][..place.value_len as usize])
+    }
+
+    /// Sorts by key, and drops the rows that later ones replace.
+    fn sort(&mut self) -> &Self {
+        let mut order = std::mem::take(&mut self.order);
+        // The newest of equal keys first: it is the one that stays.
+        let newest_first = |a: &Place, b: &Place| {
+            let by_key = a.prefix.cmp(&b.prefix).then_with(|| self.key(*a).cmp(self.key(*b)));
+            by_key.then_with(|| b.key_at.cmp(&a.key_at))
+        };
+        order.sort_unstable_by(newest_first);
+        order.dedup_by(|later, kept| later.prefix == kept.prefix && self.key(*later) == self.key(*kept));
+        self.order = order;
+        self
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.order.iter().map(|&place| self.row(place))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! `Merge`: the rows of several runs in one order, by a binary heap of their readers.
+
+use super::run::{Run, RunReader};
+use crate::Error;
+
+/// Runs being merged. Of equal keys the row of the newest run is given, and the others are passed.
+#[derive(Debug)]
+pub(super) struct Merge {
+    /// By age, the oldest first.
+    readers: Vec<RunReader>,
+    /// Numbers of the readers that have a row: a heap with the least row at the root.
+    heap: Vec<usize>,
+    /// The key given last.
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Merge {
+    /// Merges runs, which are in the order of their age, the oldest first.
+    pub(super) fn new(runs: Vec<Run>) -> Result<Self, Error> {
+        let readers = runs.into_iter().map(RunReader::new).collect();
+        let mut merge = Self { readers, heap: Vec::new(), key: Vec::new(), value: Vec::new() };
+        for reader in 0..merge.readers.len() {
+            if merge.readers[reader].advance()? {
+                merge.heap.push(reader);
+            }
+        }
+        for at in (0..merge.heap.len() / 2).rev() {
+            merge.sift_down(at);
+        }
+        Ok(merge)
+    }
+
+    /// Moves to the next row; `false` at the end.
+    pub(super) fn advance(&mut self) -> Result<bool, Error> {
+        let Some(&least) = self.heap.first() else { return Ok(false) };
+        self.key.clear();
+        self.key.extend_from_slice(self.readers[least].key());
+        self.value.clear();
+        self.value.extend_from_slice(self.readers[least].value());
+        while let Some(&least) = self.heap.first()
+            && self.readers[least].key() == self.key
+        {
+            if !self.readers[least].advance()? {
+                self.heap.swap_remove(0);
+            }
+            self.sift_down(0);
+        }
+        Ok(true)
+    }
+
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    pub(super) fn value(&self) -> &[u8] {
+        &self.value
+    }
+
+    /// Restores the order of the heap below `at`.
+    fn sift_down(&mut self, mut at: usize) {
+        loop {
+            let children = 2 * at + 1..(2 * at + 3).min(self.heap.len());
+            let Some(least) = children.reduce(|a, b| if self.is_before(b, a) { b } else { a }) else {
+                return;
+            };
+            if !self.is_before(least, at) {
+                return;
+            }
+            self.heap.swap(at, least);
+            at = least;
+        }
+    }
+
+    /// Returns `true` if the row at place `a` of the heap comes before that at `b`: by key, then by age, the
+    /// newer run first.
+    fn is_before(&self, a: usize, b: usize) -> bool {
+        let [a, b] = [a, b].map(|at| self.heap[at]);
+        (self.readers[a].key(), b) < (self.readers[b].key(), a)
+    }
+}

@@ -1,0 +1,168 @@
+//! `Run`: sorted rows in a file, written once and read once.
+//!
+//! A run is a sequence of blocks: length (4 bytes, little-endian), CRC-32C of the rows (4), then whole rows,
+//! each with the lengths of key and value (4 and 4), the key, and the value.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use azekura_base::checksum::crc32c;
+use azekura_io::{File, Fs, OpenOptions};
+
+use crate::Error;
+
+const HEAD_BYTES: usize = 8;
+
+/// The file of a run; dropping it removes the file.
+#[derive(Debug)]
+struct RunFile {
+    fs: Arc<dyn Fs>,
+    file: Arc<dyn File>,
+    path: PathBuf,
+}
+
+impl RunFile {
+    fn damaged(&self, offset: u64, reason: &str) -> Error {
+        Error::Corrupt { path: self.path.clone(), offset, reason: reason.into() }
+    }
+}
+
+impl Drop for RunFile {
+    fn drop(&mut self) {
+        // What stays is removed when the store is opened next.
+        let _ = self.fs.remove_file(&self.path);
+    }
+}
+
+/// A run that is being written.
+#[derive(Debug)]
+pub(super) struct RunWriter {
+    file: RunFile,
+    /// The block being filled, with room for its head.
+    block: Vec<u8>,
+    block_bytes: usize,
+    len: u64,
+}
+
+impl RunWriter {
+    pub(super) fn create(fs: &Arc<dyn Fs>, path: PathBuf, block_bytes: usize) -> Result<Self, Error> {
+        let opened = fs.open(&path, OpenOptions::new().create(true));
+        let file = opened.map_err(|error| Error::io("create", &path, error))?;
+        let file = RunFile { fs: Arc::clone(fs), file, path };
+        Ok(Self { file, block: vec![0; HEAD_BYTES], block_bytes, len: 0 })
+    }
+
+    pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        for len in [key.len(), value.len()] {
+            self.block.extend_from_slice(&(len as u32).to_le_bytes());
+        }
+        self.block.extend_from_slice(key);
+        self.block.extend_from_slice(value);
+        if self.block.len() >= self.block_bytes { self.write_block() } else { Ok(()) }
+    }
+
+    fn write_block(&mut self) -> Result<(), Error> {
+        let (head, rows) = self.block.split_at_mut(HEAD_BYTES);
+        head[..4].copy_from_slice(&(rows.len() as u32).to_le_bytes());
+        head[4..].copy_from_slice(&crc32c(rows).to_le_bytes());
+        let written = self.file.file.write_at(self.len, &self.block);
+        written.map_err(|error| Error::io("write", &self.file.path, error))?;
+        self.len += self.block.len() as u64;
+        self.block.truncate(HEAD_BYTES);
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> Result<Run, Error> {
+        if self.block.len() > HEAD_BYTES {
+            self.write_block()?;
+        }
+        Ok(Run { file: self.file, len: self.len })
+    }
+}
+
+/// A run that is written.
+#[derive(Debug)]
+pub(super) struct Run {
+    file: RunFile,
+    len: u64,
+}
+
+/// Reads a run row by row.
+#[derive(Debug)]
+pub(super) struct RunReader {
+    run: Run,
+    /// Bytes of the file read so far.
+    offset: u64,
+    /// The rows of the current block,
+    block: Vec<u8>,
+    /// and the places of the current row, and of the next one, in them.
+    key: std::ops::Range<usize>,
+    value: std::ops::Range<usize>,
+    next: usize,
+}
+
+impl RunReader {
+    pub(super) const fn new(run: Run) -> Self {
+        Self { run, offset: 0, block: Vec::new(), key: 0..0, value: 0..0, next: 0 }
+    }
+
+    /// Moves to the next row; `false` at the end.
+    pub(super) fn advance(&mut self) -> Result<bool, Error> {
+        if self.next == self.block.len() && !self.read_block()? {
+            return Ok(false);
+        }
+        let length = |at: usize| {
+            let bytes = self.block.get(at..).and_then(|bytes| bytes.first_chunk());
+            bytes.map(|bytes| u32::from_le_bytes(*bytes) as usize)
+        };
+        let (Some(key_len), Some(value_len)) = (length(self.next), length(self.next + 4)) else {
+            return Err(self.run.file.damaged(self.offset, "a row of a sorted run is cut off"));
+        };
+        self.key = self.next + 8..self.next + 8 + key_len;
+        self.value = self.key.end..self.key.end + value_len;
+        self.next = self.value.end;
+        if self.next > self.block.len() {
+            return Err(self.run.file.damaged(self.offset, "a row of a sorted run is cut off"));
+        }
+        Ok(true)
+    }
+
+    fn read_block(&mut self) -> Result<bool, Error> {
+        if self.offset == self.run.len {
+            return Ok(false);
+        }
+        let mut head = [0; HEAD_BYTES];
+        self.read(&mut head)?;
+        let [len, crc] = [&head[..4], &head[4..]].map(|bytes| bytes.try_into().map_or(0, u32::from_le_bytes));
+        if u64::from(len) > self.run.len - self.offset {
+            return Err(self.run.file.damaged(self.offset, "a block of a sorted run is cut off"));
+        }
+        let mut block = std::mem::take(&mut self.block);
+        block.resize(len as usize, 0);
+        self.read(&mut block)?;
+        self.block = block;
+        self.next = 0;
+        if crc32c(&self.block) != crc {
+            return Err(self.run.file.damaged(self.offset, "a block of a sorted run fails its checksum"));
+        }
+        Ok(true)
+    }
+
+    fn read(&mut self, out: &mut [u8]) -> Result<(), Error> {
+        let file = &self.run.file;
+        let read = file.file.read_at(self.offset, out).map_err(|e| Error::io("read", &file.path, e))?;
+        if read < out.len() {
+            return Err(file.damaged(self.offset, "a sorted run is cut off"));
+        }
+        self.offset += read as u64;
+        Ok(())
+    }
+
+    pub(super) fn key(&self) -> &[u8] {
+        &self.block[self.key.clone()]
+    }
+
+    pub(super) fn value(&self) -> &[u8] {
+        &self.block[self.value.clone()]
+    }
+}

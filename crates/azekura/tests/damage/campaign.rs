@@ -1,0 +1,246 @@
+//! Thousands of damaged stores. Each opening, each scan and each `check` of them ends in a right content or a
+//! typed error; and so does everything that follows, also after writes.
+//!
+//! `AZEKURA_DAMAGE_RUNS` is the number of damaged stores ([default](DEFAULT_RUNS)), `AZEKURA_DAMAGE_SEED` the
+//! first seed.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use azekura::{Database, Error, ErrorKind, Table};
+use azekura_io::{FaultFs, Fs, MemFs};
+
+use crate::common::{self, Model};
+use crate::harm::{Harmed, harm, outdated, repair_silently};
+use crate::life::{DIR, Life, PAGE, open, paths, read, write};
+use crate::mutate::Random;
+
+/// Damaged stores of an ordinary run.
+const DEFAULT_RUNS: u64 = 150;
+/// The table that is written after the damage.
+const AFTER: Table<u64, [u8]> = Table::new("after");
+
+fn from_env(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+pub(crate) fn runs() -> u64 {
+    from_env("AZEKURA_DAMAGE_RUNS", DEFAULT_RUNS)
+}
+
+fn life() -> &'static Life {
+    static LIFE: OnceLock<Life> = OnceLock::new();
+    LIFE.get_or_init(|| Life::live(11, 6))
+}
+
+/// The content or the error of a damaged store: the error's kind if there is one. `Err` says what is wrong
+/// with the answer.
+fn examine(harmed: &Harmed, states: &[Model], writes: bool) -> Result<Option<ErrorKind>, String> {
+    let fs: Arc<dyn Fs> = Arc::new(harmed.files.clone());
+    let allowed = &states[harmed.oldest..=harmed.newest];
+    let db = match open(&fs) {
+        Ok(db) => db,
+        Err(error) => return typed(&error).map(Some),
+    };
+    let checked = db.check(&mut |_, _| {});
+    let error = compare(&db, allowed)?;
+    match (&checked, &error) {
+        (Ok(report), Some(error)) if report.is_clean() => {
+            return Err(format!("check finds nothing, but reading says {error}"));
+        }
+        (Err(error), _) => drop(typed(error)?),
+        _ => {}
+    }
+    if !writes {
+        return error.map(|error| typed(&error)).transpose();
+    }
+    // An error is as good as success here. What was read before must be read after it.
+    let _written = db.transact(|tx| (0..60).try_for_each(|n| tx.table(&AFTER)?.insert(&n, &[7; 300][..])));
+    let after_writes = compare(&db, allowed)?;
+    if let (None, Some(error)) = (&error, &after_writes) {
+        return Err(format!("after a write, what was read before says {error}"));
+    }
+    drop(db);
+    match open(&fs) {
+        Ok(db) => drop(compare(&db, allowed)?),
+        Err(error) => drop(typed(&error)?),
+    }
+    error.or(after_writes).map(|error| typed(&error)).transpose()
+}
+
+fn typed(error: &Error) -> Result<ErrorKind, String> {
+    match error.kind() {
+        kind @ (ErrorKind::Corrupt | ErrorKind::Io) => Ok(kind),
+        kind => Err(format!("an error of kind {kind:?}: {error}")),
+    }
+}
+
+/// All rows against the states that may be; the error that kept them from being read.
+fn compare(db: &Database, allowed: &[Model]) -> Result<Option<Error>, String> {
+    match common::content(db) {
+        Ok(mut found) => {
+            found.remove("after");
+            if allowed.contains(&found) {
+                return Ok(None);
+            }
+            let last = allowed.last().expect("some");
+            Err(format!("silently wrong: {}", common::difference(last, &found)))
+        }
+        Err(error) => {
+            typed(&error)?;
+            Ok(Some(error))
+        }
+    }
+}
+
+/// As [`examine`], with a panic as a wrong answer too.
+fn judge(harmed: &Harmed, states: &[Model], writes: bool) -> Result<Option<ErrorKind>, String> {
+    let answer = std::panic::catch_unwind(AssertUnwindSafe(|| examine(harmed, states, writes)));
+    answer.unwrap_or_else(|_| Err("panic".into())).map_err(|wrong| format!("{}: {wrong}", harmed.done))
+}
+
+#[test]
+fn a_campaign_of_damage_ends_in_right_contents_or_typed_errors() {
+    let (runs, first) = (runs(), from_env("AZEKURA_DAMAGE_SEED", 0));
+    let (mut right, mut refused, mut wrong) = (0, BTreeMap::new(), Vec::new());
+    for seed in first..first + runs {
+        let random = &mut Random::new(seed);
+        let harmed = harm(random, life());
+        match judge(&harmed, &life().states, random.below(3) == 0) {
+            Ok(None) => right += 1,
+            Ok(Some(kind)) => *refused.entry(format!("{kind:?}")).or_insert(0) += 1,
+            Err(what) => wrong.push(format!("seed {seed}: {what}")),
+        }
+    }
+    println!("{runs} damaged stores: {right} right, refused: {refused:?}, {} wrong", wrong.len());
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(right > 0 && !refused.is_empty(), "the damage is not varied");
+}
+
+/// The campaign's control: stores with a page that is damaged, and repaired with an old copy. If the engine
+/// did so, the campaign would find it.
+#[test]
+fn a_planted_repair_with_stale_copies_is_found() {
+    let life = life();
+    let (mut repaired, mut found) = (0, 0);
+    for (at, moment) in life.moments.iter().enumerate().filter(|(_, moment)| moment.is_closed) {
+        for id in outdated(&moment.files) {
+            let harmed = Harmed {
+                files: moment.files.copied(),
+                done: format!("moment {at}, page {id}"),
+                oldest: moment.oldest,
+                newest: moment.newest,
+            };
+            let mut pages = read(&harmed.files, format!("{DIR}/pages").as_ref());
+            pages[(id.0 as usize + 1) * PAGE + 100] ^= 1;
+            write(&harmed.files, format!("{DIR}/pages").as_ref(), &pages);
+            let honest = judge(&harmed, &life.states, false);
+            assert!(honest.is_ok(), "{honest:?}");
+            write(&harmed.files, format!("{DIR}/pages").as_ref(), &pages);
+            assert_eq!(repair_silently(&harmed.files), 1);
+            repaired += 1;
+            found += usize::from(judge(&harmed, &life.states, false).is_err());
+        }
+    }
+    println!("{repaired} planted repairs, {found} found");
+    assert!(repaired >= 10 && found * 3 > repaired, "{found} of {repaired} stale repairs were found");
+}
+
+/// Each read of an opening fails once: the opening says so, or does without. The next one finds all.
+#[test]
+fn a_read_that_fails_during_an_opening_costs_no_rows() {
+    for is_closed in [true, false] {
+        let disk = FaultFs::new();
+        let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+        let db = open(&fs).expect("creates");
+        let put = |n: u64| db.transact(|tx| tx.table(&AFTER)?.insert(&n, &[n as u8; 900][..]));
+        (0..600).try_for_each(put).expect("commits");
+        let disk = if is_closed {
+            db.close().expect("closes");
+            disk.kill()
+        } else {
+            disk.kill()
+        };
+        let rows = |fs: &FaultFs| {
+            let db = open(&(Arc::new(fs.clone()) as _))?;
+            db.transact(|tx| {
+                tx.table(&AFTER)?.iter().map(|row| row.map(|(n, _)| n)).collect::<Result<Vec<_>, _>>()
+            })
+        };
+        let expected: Vec<u64> = (0..600).collect();
+        let whole = disk.kill();
+        assert_eq!(rows(&whole).expect("reads"), expected);
+        let (mut opened, reads) = (0, whole.read_count());
+        // The first ones are those of CONTROL, the page file and the double-write area.
+        for failing in (1..40).chain((40..=reads).step_by(1 + reads as usize / 20)) {
+            let disk = disk.kill();
+            disk.fail_read_at(failing);
+            match rows(&disk) {
+                Ok(found) => {
+                    assert_eq!(found, expected, "read {failing}");
+                    opened += 1;
+                }
+                Err(error) => assert!(matches!(error.kind(), ErrorKind::Io | ErrorKind::Corrupt), "{error}"),
+            }
+            assert_eq!(rows(&disk.kill()).expect("reads"), expected, "after read {failing} had failed");
+        }
+        assert!(opened > 0, "no read could be done without, of {reads}");
+    }
+}
+
+/// An old image of one page with a valid checksum is not always found (docs/format.md): but nothing panics,
+/// and each error is typed. The number of those that are found is printed.
+#[test]
+fn an_old_image_of_a_single_page_never_panics() {
+    let life = life();
+    let path = format!("{DIR}/pages");
+    let (mut found, mut unfound, mut same) = (0, 0, 0);
+    for seed in 0..runs() / 5 {
+        let random = &mut Random::new(seed);
+        let at = 1 + random.below(life.moments.len() - 1);
+        let old = read(&life.moments[random.below(at)].files, path.as_ref());
+        let files: MemFs = life.moments[at].files.copied();
+        let mut pages = read(&files, path.as_ref());
+        let place = (1 + random.below((old.len().min(pages.len()) / PAGE - 1).min(200))) * PAGE;
+        pages[place..place + PAGE].copy_from_slice(&old[place..place + PAGE]);
+        write(&files, path.as_ref(), &pages);
+        let done = format!("seed {seed}: page {} of moment {at} is older", place / PAGE - 1);
+        let moment = &life.moments[at];
+        let harmed = Harmed { files, done, oldest: moment.oldest, newest: moment.newest };
+        match judge(&harmed, &life.states, false) {
+            Ok(None) => same += 1,
+            Ok(Some(_)) => found += 1,
+            Err(what) if what.contains("silently wrong") => unfound += 1,
+            Err(what) => panic!("{what}"),
+        }
+    }
+    println!("old images of single pages: {found} refused, {same} right all the same, {unfound} not found");
+}
+
+/// The pages of a bulk load are not in the log. A copy with a page file from before the load and a log from
+/// after it has former images in their places.
+#[test]
+fn a_page_file_from_before_a_bulk_load_and_a_log_from_after_it_are_refused() {
+    let files = MemFs::new();
+    let db = open(&(Arc::new(files.clone()) as _)).expect("creates");
+    let table = |number: u64| Table::<u64, [u8]>::named(format!("loaded {number}"));
+    let load = |number: u64| {
+        let rows = (0..300).map(|n: u64| (n, vec![number as u8; 500]));
+        db.transact(|tx| tx.table(&table(number))?.bulk_load(rows.clone())).expect("loads");
+    };
+    load(1);
+    db.transact(|tx| tx.drop_table(table(1).name()).map(drop)).expect("drops");
+    db.checkpoint().expect("writes");
+    let before = files.copied();
+    load(2);
+    let after = files.copied();
+    drop(db);
+    for path in paths(&before).iter().filter(|path| path.ends_with("CONTROL") || path.ends_with("pages")) {
+        write(&after, path, &read(&before, path));
+    }
+    let error = open(&(Arc::new(after) as _)).map(drop).expect_err("refused");
+    let told = "/db/pages is damaged at byte 0: older than the log";
+    assert!(error.kind() == ErrorKind::Corrupt && error.to_string().starts_with(told), "{error}");
+}

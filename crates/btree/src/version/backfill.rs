@@ -1,0 +1,86 @@
+//! Turning versions on: the images that active transactions have replaced so far.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use azekura_base::TreeId;
+
+use super::store::{Image, image_of};
+use super::{Versions, image_in};
+use crate::descent::{Descent, Seek};
+use crate::env::Env;
+use crate::error::TreeError;
+use crate::tree::Tree;
+use crate::undo::{UndoLog, UndoOp};
+
+impl Versions {
+    /// Keeps the images that a transaction has replaced so far. The caller holds the mutex of its undo log
+    /// and knows that its commit record is not appended (VERSION-1); so its rows are locked and stay as they
+    /// are. Reads the leaf of each changed row.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
+    pub fn backfill(&self, env: &Env, undo: &mut UndoLog) -> Result<(), TreeError> {
+        if undo.is_empty() {
+            return Ok(());
+        }
+        let mut writer = std::mem::take(&mut undo.writer);
+        let status = Arc::clone(writer.status());
+        undo.iter().for_each(|op| self.note_hidden_tree(&mut writer, &status, &op));
+        // Newest first: each entry gives the image before it.
+        let mut images: BTreeMap<(TreeId, Vec<u8>), Image> = BTreeMap::new();
+        let mut result = Ok(());
+        for op in (0..undo.len()).rev().filter_map(|i| undo.get(i)) {
+            let (UndoOp::RemoveKey { tree, key }
+            | UndoOp::PutBack { tree, key, .. }
+            | UndoOp::Flip { tree, key, .. }) = op
+            else {
+                continue;
+            };
+            if writer.hides(tree.id) {
+                continue;
+            }
+            let image = match images.entry((tree.id, key.to_vec())) {
+                std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+                std::collections::btree_map::Entry::Vacant(entry) => match tree.image(env, key) {
+                    Ok(image) => entry.insert(image),
+                    Err(error) => {
+                        result = Err(error);
+                        break;
+                    }
+                },
+            };
+            match op {
+                UndoOp::RemoveKey { .. } => *image = None,
+                UndoOp::PutBack { cell, .. } => *image = image_of(cell),
+                UndoOp::Flip { at, diff, .. } => {
+                    let old = image.iter_mut().flat_map(|(_, value)| value.iter_mut().skip(at.into()));
+                    old.zip(diff).for_each(|(byte, diff)| *byte ^= diff);
+                }
+                _ => {}
+            }
+        }
+        undo.writer = writer;
+        result?;
+        for ((tree, key), image) in images {
+            self.store.install((tree, &key), &status, || image, || self.registry.lock().timestamps());
+        }
+        Ok(())
+    }
+}
+
+impl Tree {
+    /// The row of `key` as the leaf has it, a large value as its reference.
+    fn image(&self, env: &Env, key: &[u8]) -> Result<Image, TreeError> {
+        let mut descent = Descent::new(env, *self);
+        loop {
+            let leaf = descent.leaf(Seek::Covering(key))?;
+            let image = image_in(leaf.node(), key);
+            if leaf.is_valid() {
+                return Ok(image);
+            }
+            descent.changed()?;
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The status of one writing transaction, as readers of snapshots see it.
+//!
+//! | state | content | leaves it |
+//! |---|---|---|
+//! | active | `min`: the commit timestamp will be at least this | the end of the transaction |
+//! | committed | the commit timestamp | – |
+//! | rolled back | – | – |
+//!
+//! - **STATUS-1** A reader of snapshot *e* that meets an active transaction raises `min` to *e* + 1 (a
+//!   *timestamp push*). The transaction then commits after the snapshot, so the answer "not visible" is final
+//!   and no thread waits.
+//! - **STATUS-2** A transaction reads the clock after it has acquired its last lock and appended its commit
+//!   record, and fixes its timestamp before it releases its first lock.
+
+use azekura_base::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::SeqCst};
+
+/// The two low bits of the word.
+const ACTIVE: u64 = 0;
+const COMMITTED: u64 = 1;
+const ROLLED_BACK: u64 = 2;
+const BITS: u32 = 2;
+
+/// The answer for one version and one snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Visibility {
+    /// The snapshot sees the change of this writer.
+    Visible,
+    /// The snapshot sees the state before this writer.
+    Hidden,
+    /// The writer undid its change: the row after it equals the row before it.
+    RolledBack,
+}
+
+/// The status word of a transaction.
+#[derive(Debug)]
+pub(crate) struct Status {
+    word: AtomicU64,
+}
+
+impl Status {
+    pub(crate) fn active() -> Self {
+        Self { word: AtomicU64::new(ACTIVE) }
+    }
+
+    /// Decides whether snapshot `timestamp` sees this transaction, for good (STATUS-1).
+    pub(crate) fn visibility(&self, timestamp: u64) -> Visibility {
+        // Acquire: pairs with the AcqRel in `commit` and `roll_back`; the page changes of the transaction
+        // happen before the later validation of a leaf that the reader copied.
+        let mut word = self.word.load(Acquire);
+        loop {
+            let number = word >> BITS;
+            match word & ((1 << BITS) - 1) {
+                COMMITTED if number <= timestamp => return Visibility::Visible,
+                COMMITTED => return Visibility::Hidden,
+                ACTIVE if number > timestamp => return Visibility::Hidden,
+                ACTIVE => {
+                    let pushed = (timestamp + 1) << BITS | ACTIVE;
+                    // AcqRel: pairs with the one in `commit`, which then fails and takes the pushed minimum.
+                    match self.word.compare_exchange(word, pushed, AcqRel, Acquire) {
+                        Ok(_) => return Visibility::Hidden,
+                        Err(now) => word = now,
+                    }
+                }
+                _ => return Visibility::RolledBack,
+            }
+        }
+    }
+
+    /// The commit timestamp; `None` while the transaction is active, 0 if it rolled back.
+    pub(crate) fn ended(&self) -> Option<u64> {
+        // Acquire: pairs with the AcqRel in `commit`.
+        let word = self.word.load(Acquire);
+        match word & ((1 << BITS) - 1) {
+            ACTIVE => None,
+            COMMITTED => Some(word >> BITS),
+            _ => Some(0),
+        }
+    }
+
+    /// Commits with the clock's present time, or later if a reader has pushed the timestamp. Returns the
+    /// timestamp. The caller holds all locks of the transaction (STATUS-2).
+    pub(crate) fn commit(&self, clock: &AtomicU64) -> u64 {
+        // Acquire: as in `visibility`.
+        let mut word = self.word.load(Acquire);
+        loop {
+            // SeqCst: pairs with the SeqCst in `Versions::open` (VERSION-3).
+            let timestamp = clock.load(SeqCst).max(word >> BITS);
+            // AcqRel: pairs with `visibility`: either the push comes first and fails this step, or the
+            // reader sees the timestamp.
+            match self.word.compare_exchange(word, timestamp << BITS | COMMITTED, AcqRel, Acquire) {
+                Ok(_) => return timestamp,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Notes that all changes are undone.
+    pub(crate) fn roll_back(&self) {
+        // AcqRel: pairs with the Acquire in `visibility`.
+        self.word.swap(ROLLED_BACK, AcqRel);
+    }
+}

@@ -1,0 +1,227 @@
+//! Before-images of rows, by key: what a snapshot reads instead of a row that changed after it.
+//!
+//! A chain of versions belongs to one key, oldest first. Each version names the transaction that replaced the
+//! image. A key has one stripe; a stripe holds its keys in order, so that scans find the keys of a range.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use azekura_base::sync::Mutex;
+use azekura_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use azekura_base::{CachePadded, TreeId};
+
+use super::status::{Status, Visibility};
+use crate::node::Cell;
+
+/// A row as it was: `None` if the key was absent.
+pub(crate) type Image = Option<(u16, Box<[u8]>)>;
+
+/// Bytes that a version takes beside its key and value: map entry, vector, status.
+const VERSION_OVERHEAD: u64 = 96;
+
+#[derive(Debug)]
+struct Version {
+    writer: Arc<Status>,
+    before: Image,
+}
+
+type Key = (TreeId, Box<[u8]>);
+
+#[derive(Debug, Default)]
+struct Stripe {
+    /// Keys that have versions. Read without the mutex: a stripe without keys is skipped (VERSION-3).
+    keys: AtomicUsize,
+    chains: Mutex<BTreeMap<Key, Vec<Version>>>,
+}
+
+/// The state of a row in a snapshot, relative to the row in the leaf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Resolved {
+    /// The row as the leaf has it.
+    AsInLeaf,
+    /// This image.
+    Image(Image),
+}
+
+/// All before-images of a store.
+#[derive(Debug)]
+pub(crate) struct VersionStore {
+    stripes: Box<[CachePadded<Stripe>]>,
+    bytes: AtomicU64,
+    versions: AtomicU64,
+}
+
+fn size_of(key: &[u8], before: &Image) -> u64 {
+    VERSION_OVERHEAD + (key.len() + before.as_ref().map_or(0, |(_, value)| value.len())) as u64
+}
+
+/// The state of the newest change that snapshot `timestamp` sees, by a chain of versions.
+fn resolve(chain: &[Version], timestamp: u64) -> Resolved {
+    let mut resolved = None;
+    for version in chain.iter().rev() {
+        match version.writer.visibility(timestamp) {
+            Visibility::Visible => break,
+            Visibility::Hidden => resolved = Some(&version.before),
+            Visibility::RolledBack => {}
+        }
+    }
+    resolved.map_or(Resolved::AsInLeaf, |image| Resolved::Image(image.clone()))
+}
+
+/// Returns whether a snapshot that is open, one of these timestamps in ascending order, needs the image that
+/// was replaced at `until` and had been written at `from`.
+fn is_needed(open: &[u64], from: u64, until: u64) -> bool {
+    let first = open.partition_point(|&timestamp| timestamp < from);
+    open.get(first).is_some_and(|&timestamp| timestamp < until)
+}
+
+impl VersionStore {
+    pub(crate) fn new(stripes: usize) -> Self {
+        Self {
+            stripes: (0..stripes).map(|_| CachePadded::default()).collect(),
+            bytes: AtomicU64::new(0),
+            versions: AtomicU64::new(0),
+        }
+    }
+
+    fn stripe(&self, tree: TreeId, key: &[u8]) -> &Stripe {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((tree.0, key));
+        &self.stripes[hash as usize % self.stripes.len()]
+    }
+
+    /// Adds the image that `writer` is about to replace, unless its newest version is of the same writer.
+    /// Drops the versions of this key that no snapshot of `open` needs.
+    pub(crate) fn install(
+        &self,
+        (tree, key): (TreeId, &[u8]),
+        writer: &Arc<Status>,
+        before: impl FnOnce() -> Image,
+        open: impl FnOnce() -> Vec<u64>,
+    ) {
+        let stripe = self.stripe(tree, key);
+        let mut chains = stripe.chains.lock();
+        let chain = chains.entry((tree, key.into())).or_default();
+        if chain.last().is_some_and(|newest| Arc::ptr_eq(&newest.writer, writer)) {
+            return;
+        }
+        if chain.is_empty() {
+            // SeqCst: VERSION-3; before the page shows the change.
+            stripe.keys.fetch_add(1, SeqCst);
+        } else {
+            self.prune_chain(key, chain, &open());
+        }
+        let before = before();
+        self.count(1, size_of(key, &before));
+        chain.push(Version { writer: Arc::clone(writer), before });
+    }
+
+    fn count(&self, versions: u64, bytes: u64) {
+        // Relaxed: statistics and a limit that is checked again.
+        self.versions.fetch_add(versions, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    fn uncount(&self, versions: u64, bytes: u64) {
+        // Relaxed: as in `count`.
+        self.versions.fetch_sub(versions, Relaxed);
+        self.bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Drops versions that no open snapshot needs. An image is needed by snapshots from the timestamp of the
+    /// change before it up to the one of the change that replaced it.
+    fn prune_chain(&self, key: &[u8], chain: &mut Vec<Version>, open: &[u64]) {
+        let mut from = 0;
+        chain.retain(|version| {
+            let Some(until) = version.writer.ended() else { return true };
+            let keep = is_needed(open, from, until);
+            from = until.max(from);
+            if !keep {
+                self.uncount(1, size_of(key, &version.before));
+            }
+            keep
+        });
+    }
+
+    /// Drops all versions that no open snapshot needs.
+    pub(crate) fn prune(&self, open: &[u64]) {
+        for stripe in &self.stripes {
+            // SeqCst: see VERSION-3; a stripe that is filled meanwhile is pruned next time.
+            if stripe.keys.load(SeqCst) == 0 {
+                continue;
+            }
+            let mut chains = stripe.chains.lock();
+            chains.retain(|(_, key), chain| {
+                self.prune_chain(key, chain, open);
+                if chain.is_empty() {
+                    stripe.keys.fetch_sub(1, SeqCst); // SeqCst: as in `install`
+                }
+                !chain.is_empty()
+            });
+        }
+    }
+
+    /// Drops everything.
+    pub(crate) fn clear(&self) {
+        self.stripes.iter().for_each(|stripe| {
+            if stripe.keys.load(SeqCst) == 0 {
+                return; // SeqCst: as in `prune`
+            }
+            let mut chains = stripe.chains.lock();
+            for ((_, key), chain) in std::mem::take(&mut *chains) {
+                chain.iter().for_each(|version| self.uncount(1, size_of(&key, &version.before)));
+            }
+            stripe.keys.store(0, SeqCst); // SeqCst: as in `install`
+        });
+    }
+
+    /// The state of one row in a snapshot.
+    pub(crate) fn resolve(&self, tree: TreeId, key: &[u8], timestamp: u64) -> Resolved {
+        let stripe = self.stripe(tree, key);
+        // SeqCst: VERSION-3.
+        if stripe.keys.load(SeqCst) == 0 {
+            return Resolved::AsInLeaf;
+        }
+        let chains = stripe.chains.lock();
+        chains.get(&(tree, Box::from(key))).map_or(Resolved::AsInLeaf, |chain| resolve(chain, timestamp))
+    }
+
+    /// The rows of a range that differ in a snapshot from the leaf, in ascending order of keys.
+    pub(crate) fn resolve_range(
+        &self,
+        tree: TreeId,
+        from: &[u8],
+        to: Option<&[u8]>,
+        timestamp: u64,
+    ) -> Vec<(Box<[u8]>, Image)> {
+        let mut found = Vec::new();
+        for stripe in &self.stripes {
+            // SeqCst: VERSION-3.
+            if stripe.keys.load(SeqCst) == 0 {
+                continue;
+            }
+            let chains = stripe.chains.lock();
+            let lower = Bound::Included((tree, Box::from(from)));
+            let is_inside = |key: &[u8]| to.is_none_or(|to| key < to);
+            let of_range = chains.range((lower, Bound::Unbounded));
+            for ((_, key), chain) in of_range.take_while(|((id, key), _)| *id == tree && is_inside(key)) {
+                if let Resolved::Image(image) = resolve(chain, timestamp) {
+                    found.push((key.clone(), image));
+                }
+            }
+        }
+        found.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        found
+    }
+
+    /// Number of versions, and their memory in bytes.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        (self.versions.load(Relaxed), self.bytes.load(Relaxed)) // Relaxed: statistics
+    }
+}
+
+/// A copy of a cell as an image.
+pub(crate) fn image_of(cell: Cell<'_>) -> Image {
+    Some((cell.flags, cell.value.into()))
+}

@@ -1,0 +1,115 @@
+//! Reading by snapshot: the leaf, corrected by versions.
+
+use super::Versions;
+use super::store::{Image, Resolved};
+use crate::descent::{Descent, Seek};
+use crate::env::Env;
+use crate::error::TreeError;
+use crate::node::Position;
+use crate::scan::LeafBatch;
+use crate::tree::{Tree, load_if_large};
+
+/// The store as a snapshot sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    versions: &'a Versions,
+    timestamp: u64,
+}
+
+impl<'a> View<'a> {
+    /// The view of the snapshot with this timestamp, which must stay open meanwhile.
+    #[must_use]
+    pub const fn new(versions: &'a Versions, timestamp: u64) -> Self {
+        Self { versions, timestamp }
+    }
+
+    /// Returns whether the snapshot sees no row of `tree`, whatever its leaves hold.
+    pub(crate) fn is_empty(&self, tree: Tree) -> bool {
+        self.versions.is_empty_in(tree.id, self.timestamp)
+    }
+
+    /// Replaces rows of `batch` by what the snapshot sees of the range from `from` up to `to` (exclusive;
+    /// `None`: the end), which the batch has in full. The caller validates the leaf afterwards (VERSION-2).
+    pub(crate) fn correct(
+        &self,
+        tree: Tree,
+        from: &[u8],
+        to: Option<&[u8]>,
+        batch: &mut LeafBatch,
+        is_ascending: bool,
+    ) {
+        let mut changed = self.versions.store.resolve_range(tree.id, from, to, self.timestamp);
+        if changed.is_empty() {
+            return;
+        }
+        if !is_ascending {
+            changed.reverse();
+        }
+        let mut corrected = LeafBatch::new();
+        let mut changed = changed.into_iter().peekable();
+        let push = |corrected: &mut LeafBatch, key: &[u8], image: Image| {
+            if let Some((flags, value)) = image {
+                corrected.push_copy(key, flags, &value);
+            }
+        };
+        for i in 0..batch.len() {
+            let key = batch.key(i);
+            let comes_before = |other: &[u8]| if is_ascending { other < key } else { other > key };
+            while let Some((other, image)) = changed.next_if(|(other, _)| comes_before(other)) {
+                push(&mut corrected, &other, image);
+            }
+            match changed.next_if(|(other, _)| **other == *key) {
+                Some((_, image)) => push(&mut corrected, key, image),
+                None => corrected.push_from(batch, i),
+            }
+        }
+        changed.for_each(|(key, image)| push(&mut corrected, &key, image));
+        *batch = corrected;
+    }
+}
+
+impl Tree {
+    /// Reads the value that `key` has in a snapshot into `out`, replacing what was there; returns whether the
+    /// key is present. Takes no lock; costs what [`get`](Self::get) does, and a look-up of versions if there
+    /// are any.
+    ///
+    /// # Errors
+    ///
+    /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
+    pub fn get_in(
+        &self,
+        env: &Env,
+        view: View<'_>,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<bool, TreeError> {
+        let mut descent = Descent::new(env, *self);
+        loop {
+            let leaf = descent.leaf(Seek::Covering(key))?;
+            let node = leaf.node();
+            out.clear();
+            let mut flags = None;
+            if let Position::Found(i) = node.search(key) {
+                let slot = node.slot(i);
+                node.value_into(slot, out);
+                flags = Some(slot.flags);
+            }
+            if view.is_empty(*self) {
+                flags = None;
+            } else if let Resolved::Image(image) = view.versions.store.resolve(self.id, key, view.timestamp) {
+                out.clear();
+                flags = image.map(|(flags, value)| {
+                    out.extend_from_slice(&value);
+                    flags
+                });
+            }
+            if leaf.is_valid() {
+                return match flags {
+                    None => Ok(false),
+                    Some(flags) => load_if_large(env, flags, out).map(|()| true),
+                };
+            }
+            descent.changed()?;
+        }
+    }
+}

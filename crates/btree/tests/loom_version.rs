@@ -1,0 +1,103 @@
+//! Models of snapshots beside a committing transaction, run over the shipped steps.
+//!
+//! - A snapshot sees all of a transaction or nothing of it, in whatever order opening, reading and the commit
+//!   come (STATUS-1, VERSION-3; V2 of the hazards), and everything of one that had committed before.
+//! - The same while the opening turns versions on and visits the transaction (VERSION-1).
+//!
+//! A row of the leaf and its latch are a mutex: a reader that copies, looks for versions and validates sees
+//! what one under the mutex sees (VERSION-2).
+#![cfg(loom)]
+
+use azekura_btree::version_model::{backfill_inserts, before_insert, sees_inserted};
+use azekura_btree::{SnapshotId, UndoLog, Versions};
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+const KEYS: [&[u8]; 2] = [b"a", b"b"];
+
+struct Store {
+    versions: Versions,
+    leaf: [Mutex<bool>; 2],
+    /// The undo log, and whether its transaction is open.
+    undo: Mutex<(UndoLog, bool)>,
+}
+
+impl Store {
+    fn new() -> Self {
+        Self {
+            versions: Versions::new(u64::MAX),
+            leaf: std::array::from_fn(|_| Mutex::new(false)),
+            undo: Mutex::new((UndoLog::new(), true)),
+        }
+    }
+
+    fn insert(&self, row: usize) {
+        let mut undo = self.undo.lock().expect("not poisoned");
+        let mut leaf = self.leaf[row].lock().expect("not poisoned");
+        before_insert(&self.versions, &mut undo.0, KEYS[row]);
+        *leaf = true;
+    }
+
+    fn commit(&self) {
+        let mut undo = self.undo.lock().expect("not poisoned");
+        undo.1 = false;
+        self.versions.commit(&mut undo.0);
+    }
+
+    fn open(&self) -> SnapshotId {
+        let visit = |versions: &Versions| {
+            let mut undo = self.undo.lock().expect("not poisoned");
+            if undo.1 && !undo.0.is_empty() {
+                backfill_inserts(versions, &mut undo.0);
+            }
+            Ok::<(), std::convert::Infallible>(())
+        };
+        self.versions.open(visit).expect("infallible")
+    }
+
+    fn read(&self, snapshot: &SnapshotId, row: usize) -> bool {
+        let leaf = self.leaf[row].lock().expect("not poisoned");
+        *leaf && sees_inserted(&self.versions, snapshot, KEYS[row])
+    }
+}
+
+/// A transaction writes two rows and commits; meanwhile a snapshot is opened and reads both.
+fn a_snapshot_beside_a_transaction(versions_are_on: bool) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let store = Arc::new(Store::new());
+        let first = versions_are_on.then(|| store.open());
+        let writer = thread::spawn({
+            let store = Arc::clone(&store);
+            move || {
+                store.insert(0);
+                store.insert(1);
+                store.commit();
+            }
+        });
+        let snapshot = store.open();
+        // From the end to the beginning: a torn transaction shows as its later row without its earlier one,
+        // or the other way round.
+        let seen = [store.read(&snapshot, 0), store.read(&snapshot, 1)];
+        assert_eq!(seen[0], seen[1], "half a transaction");
+        assert_eq!(store.read(&snapshot, 0), seen[0], "the answer changed");
+        writer.join().expect("no panic");
+        assert_eq!([store.read(&snapshot, 0), store.read(&snapshot, 1)], seen, "after the commit");
+        if let Some(first) = first {
+            assert_eq!(store.read(&first, 0), false, "opened before the transaction");
+        }
+        let later = store.open();
+        assert_eq!([store.read(&later, 0), store.read(&later, 1)], [true; 2], "opened after the commit");
+    });
+}
+
+#[test]
+fn v2_a_snapshot_sees_all_of_a_transaction_or_nothing() {
+    a_snapshot_beside_a_transaction(true);
+}
+
+#[test]
+fn v4_the_first_opener_visits_a_transaction_or_the_transaction_knows() {
+    a_snapshot_beside_a_transaction(false);
+}

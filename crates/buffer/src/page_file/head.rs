@@ -1,0 +1,72 @@
+//! `Head`: the first block of the page file. It tells which store the file is of, and how new it is.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..8 | `AZKPAGE` and 01 |
+//! | 8..12 | CRC over bytes 12..4096 |
+//! | 12..16 | page size |
+//! | 16..24 | database id |
+//! | 24..32 | *settled*: every batch of page writes up to this number is in its places |
+//! | 32..4096 | zero |
+//!
+//! The head is written in place. What changes lies in one sector of 512 bytes, which a disk writes whole or
+//! not at all.
+
+use azekura_base::PageBuf;
+
+use super::area::{HEAD_BYTES, Misfit, check_head, seal_head, u32_at, u64_at};
+
+const MAGIC: [u8; 8] = *b"AZKPAGE\x01";
+/// No store sees so many batches: a head that says so was never written.
+const MAX_SETTLED: u64 = 1 << 62;
+
+/// The content of the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) page_size: usize,
+    pub(super) database_id: u64,
+    pub(super) settled: u64,
+}
+
+impl Head {
+    pub(super) fn to_bytes(self) -> PageBuf {
+        let mut head = PageBuf::zeroed(HEAD_BYTES);
+        head[12..16].copy_from_slice(&(self.page_size as u32).to_le_bytes());
+        head[16..24].copy_from_slice(&self.database_id.to_le_bytes());
+        head[24..32].copy_from_slice(&self.settled.to_le_bytes());
+        seal_head(&mut head, MAGIC);
+        head
+    }
+
+    /// The head in these bytes, if it is one of a file with pages of this size.
+    pub(super) fn parse(head: &[u8], page_size: usize) -> Result<Self, Misfit> {
+        check_head(head, MAGIC)?;
+        let found = u32_at(head, 12);
+        if u64::from(found) != page_size as u64 {
+            return Err(("page size", found.into(), page_size as u64));
+        }
+        let settled = u64_at(head, 24);
+        if settled > MAX_SETTLED {
+            return Err(("number of batches", settled, MAX_SETTLED));
+        }
+        Ok(Self { page_size, database_id: u64_at(head, 16), settled })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_says_what_it_was_told_and_a_changed_one_is_none() {
+        let head = Head { page_size: 8192, database_id: u64::MAX - 5, settled: 1 << 40 };
+        assert_eq!(Head::parse(&head.to_bytes(), 8192), Ok(head));
+        assert_eq!(Head::parse(&head.to_bytes(), 4096), Err(("page size", 8192, 4096)));
+        for byte in 0..HEAD_BYTES {
+            let mut bytes = head.to_bytes();
+            bytes[byte] ^= 0x20;
+            assert!(Head::parse(&bytes, 8192).is_err(), "byte {byte}");
+        }
+        assert!(Head::parse(&PageBuf::zeroed(HEAD_BYTES), 4096).is_err());
+    }
+}

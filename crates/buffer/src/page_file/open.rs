@@ -1,0 +1,230 @@
+//! Making and opening both files.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura_base::{PageBuf, PageId};
+use azekura_base::page::{self, image};
+use azekura_base::sync::Mutex;
+use azekura_base::sync::atomic::{AtomicBool, AtomicU64};
+use azekura_io::{Fs, create_dir_all_durable};
+
+use super::area::{Area, AreaShape, HEAD_BYTES, Misfit};
+use super::handle::SlotHandle;
+use super::head::Head;
+use super::ledger::Ledger;
+use super::{PageAccess, PageFile, Place, error};
+use crate::store::StoreError;
+
+/// The page file as the checkpoint of a store knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The store's number: files of another store are refused.
+    pub database_id: u64,
+    /// The number that [`PageStore::sync_for_checkpoint`](crate::PageStore) gave to it; 0 before the first.
+    /// A page file that is older is refused, and copies of pages that are not newer do not count.
+    pub covered: u64,
+}
+
+impl PageFile {
+    /// Makes both files, durably with their names, and the directory if it is missing, for the store with
+    /// number 0. May be repeated: files that were made are left as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`]; or [`StoreError::Refused`] if there is a file for another page size, or
+    /// `page_size` is none.
+    pub fn create(fs: Arc<dyn Fs>, dir: &Path, page_size: usize) -> Result<(), StoreError> {
+        Self::create_with(fs, dir, page_size, 0, AreaShape::for_page_size(page_size))
+    }
+
+    /// As [`PageFile::create`], for the store with this number, with a double-write area of this shape; an
+    /// impossible shape becomes the nearest possible one. The area remembers its shape.
+    ///
+    /// # Errors
+    ///
+    /// As [`PageFile::create`].
+    pub fn create_with(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        page_size: usize,
+        database_id: u64,
+        shape: AreaShape,
+    ) -> Result<(), StoreError> {
+        check_page_size(page_size, dir)?;
+        create_dir_all_durable(&*fs, dir).map_err(error("create directory", dir, None, 0))?;
+        let area = Area { shape: shape.made_possible(), page_size, database_id };
+        let place = Place::open(&*fs, &dir.join(Self::DOUBLE_WRITE_NAME), true, PageAccess::Direct)?;
+        match read_area(&place, page_size)? {
+            Ok(_) => {}
+            Err(("page size", found, expected)) => {
+                return Err(refused(&place.path, ("page size", found, expected)));
+            }
+            Err(_) => area.make(&place, place.len()?)?,
+        }
+        place.sync()?;
+        let pages = Place::open(&*fs, &dir.join(Self::NAME), true, PageAccess::default())?;
+        make_head(&pages, Head { page_size, database_id, settled: 0 })?;
+        pages.sync()?;
+        fs.sync_dir(dir).map_err(error("sync directory", dir, None, 0))
+    }
+
+    /// Makes both files anew, for the store with this number, with these pages, sealed and in order from page
+    /// 0 on. The pages are durable when it returns, the names and the area are not: its first growth syncs it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Io`]; or [`StoreError::Refused`] if `page_size` is none.
+    pub fn create_unnamed(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        page_size: usize,
+        database_id: u64,
+        pages: &PageBuf,
+    ) -> Result<(), StoreError> {
+        check_page_size(page_size, dir)?;
+        let area = Area { shape: AreaShape::for_page_size(page_size), page_size, database_id };
+        let place = Place::open(&*fs, &dir.join(Self::DOUBLE_WRITE_NAME), true, PageAccess::Direct)?;
+        let made = place.file.set_len(0).and_then(|()| place.file.write_at(0, &area.head()));
+        made.map_err(place.error("write the head of", None, 0))?;
+        let place = Place::open(&*fs, &dir.join(Self::NAME), true, PageAccess::default())?;
+        let mut bytes = PageBuf::zeroed(page_size + pages.len());
+        bytes[..HEAD_BYTES].copy_from_slice(&Head { page_size, database_id, settled: 0 }.to_bytes());
+        bytes[page_size..].copy_from_slice(pages);
+        let made = place.file.set_len(0).and_then(|()| place.file.write_at(0, &bytes));
+        made.map_err(place.error("write the first pages of", Some(PageId(0)), 0))?;
+        place.sync()
+    }
+
+    /// As [`PageFile::open_as`], for the store with number 0 that has no checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// As [`PageFile::open_as`].
+    pub fn open(fs: Arc<dyn Fs>, dir: &Path, page_size: usize) -> Result<Self, StoreError> {
+        Self::open_with(fs, dir, page_size, PageAccess::default())
+    }
+
+    /// As [`PageFile::open`], with this access to the pages.
+    ///
+    /// # Errors
+    ///
+    /// As [`PageFile::open_as`].
+    pub fn open_with(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        page_size: usize,
+        access: PageAccess,
+    ) -> Result<Self, StoreError> {
+        Self::open_as(fs, dir, page_size, Identity::default(), access)
+    }
+
+    /// Opens both files; `access` is chosen anew at each opening. Costs two reads; the [`PageFile::repair`] is due
+    /// next. A double-write area that is missing, damaged or unreadable is no error (DW-9).
+    ///
+    /// # Errors
+    ///
+    /// - [`StoreError::Io`], with `NotFound` if the page file is missing.
+    /// - [`StoreError::Refused`]: the page file is damaged, for another page size, or of another store.
+    /// - [`StoreError::Stale`]: the page file is older than the checkpoint.
+    pub fn open_as(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        page_size: usize,
+        identity: Identity,
+        access: PageAccess,
+    ) -> Result<Self, StoreError> {
+        check_page_size(page_size, dir)?;
+        let pages = Place::open(&*fs, &dir.join(Self::NAME), false, access)?;
+        let head = read_head(&pages, page_size, identity)?;
+        let path = dir.join(Self::DOUBLE_WRITE_NAME);
+        let is_missing = !fs.exists(&path);
+        let place = Place::open(&*fs, &path, true, PageAccess::Direct)?;
+        if is_missing {
+            fs.sync_dir(dir).map_err(error("sync directory", dir, None, 0))?;
+        }
+        let expected =
+            Area { shape: AreaShape::for_page_size(page_size), page_size, database_id: identity.database_id };
+        let found = read_area(&place, page_size).ok().and_then(Result::ok);
+        let found = found.filter(|area| area.database_id == identity.database_id);
+        let area = found.unwrap_or(expected);
+        let area_len = AtomicU64::new(place.len()?);
+        let slots = SlotHandle::places(&fs, place, area.shape.slots as usize);
+        let len = pages.len()?.next_multiple_of(page_size as u64);
+        Ok(Self {
+            pages,
+            head: Mutex::new(head),
+            area,
+            is_area_lost: found.is_none(),
+            covered: identity.covered,
+            slots,
+            area_len,
+            ledger: Ledger::new(area.shape.slots as usize),
+            has_failed: AtomicBool::new(false),
+            len: AtomicU64::new(len),
+            growing: Mutex::new(()),
+            repairing: Mutex::new(()),
+        })
+    }
+}
+
+fn check_page_size(page_size: usize, dir: &Path) -> Result<(), StoreError> {
+    if page::is_page_size(page_size) {
+        return Ok(());
+    }
+    let nearest = page_size.clamp(page::MIN_PAGE_SIZE, page::MAX_PAGE_SIZE).next_power_of_two();
+    Err(refused(dir, ("page size", page_size as u64, nearest as u64)))
+}
+
+fn refused(path: &Path, (what, found, expected): Misfit) -> StoreError {
+    StoreError::Refused { path: path.into(), what, found, expected }
+}
+
+fn first_block(place: &Place) -> Result<PageBuf, StoreError> {
+    let mut head = PageBuf::zeroed(HEAD_BYTES);
+    place.read(0, &mut head, None)?;
+    Ok(head)
+}
+
+/// The area that its head tells of, or what is wrong with the head.
+fn read_area(place: &Place, page_size: usize) -> Result<Result<Area, Misfit>, StoreError> {
+    Ok(Area::from_head(&first_block(place)?, page_size))
+}
+
+/// Writes the head of a page file that has none.
+fn make_head(pages: &Place, head: Head) -> Result<(), StoreError> {
+    let found = first_block(pages)?;
+    if image::is_zero(&found) {
+        let written = pages.file.write_at(0, &head.to_bytes());
+        return written.map_err(pages.error("write the head of", None, 0));
+    }
+    Head::parse(&found, head.page_size).map(drop).map_err(|misfit| refused(&pages.path, misfit))
+}
+
+fn read_head(pages: &Place, page_size: usize, identity: Identity) -> Result<Head, StoreError> {
+    let head = Head::parse(&first_block(pages)?, page_size).map_err(|m| refused(&pages.path, m))?;
+    if head.database_id != identity.database_id {
+        return Err(refused(&pages.path, ("database id", head.database_id, identity.database_id)));
+    }
+    if head.settled < identity.covered {
+        return Err(StoreError::Stale {
+            path: Arc::clone(&pages.path),
+            found: head.settled,
+            expected: identity.covered,
+        });
+    }
+    Ok(head)
+}
+
+impl Area {
+    /// Writes zeroes over the slots that are there, up to `len`, and last the head that says the area is made.
+    /// Other slots come with their first use.
+    pub(super) fn make(self, place: &Place, len: u64) -> Result<(), StoreError> {
+        if let Some(bytes) = len.checked_sub(HEAD_BYTES as u64).filter(|&bytes| bytes > 0) {
+            let zeroed = place.file.write_zeroes(HEAD_BYTES as u64, bytes);
+            zeroed.map_err(place.error("make the double-write area", None, HEAD_BYTES as u64))?;
+            place.sync()?;
+        }
+        place.file.write_at_sync(0, &self.head()).map_err(place.error("write the head of", None, 0))
+    }
+}

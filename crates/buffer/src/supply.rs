@@ -1,0 +1,147 @@
+//! Frames for misses that found no victim: the miss sleeps, and the cleaner frees frames and wakes it.
+//!
+//! 1. A miss takes a frame from the free list, or searches for a victim, at [`MISS_LOOKS`] frames at most.
+//! 2. It found none: it *registers*, looks into the free list once more, calls the cleaner, and sleeps until
+//!    the word moves.
+//! 3. The cleaner writes batches of dirty pages. After each batch the thread that wrote it evicts pages by
+//!    the policy's own rule, puts their frames into the free list, and *notifies*.
+//! 4. A round of the cleaner that could neither write nor free a page ends the wait as *stuck*: every frame
+//!    is pinned or latched, or the device failed. The miss then searches all frames and writes a page itself,
+//!    which finds a frame that was let go of meanwhile, or returns the error.
+//!
+//! - **SUPPLY-1** No wakeup is lost. The miss registers (a read-modify-write of the word) before it looks
+//!   into the free list; the cleaner pushes before it notifies (a read-modify-write too). If the registration
+//!   comes first, the notification sees it, moves the word and wakes; if it comes second, it has acquired the
+//!   push, and the look finds the frame.
+//! - **SUPPLY-2** Each call of the cleaner is followed by a round that begins after it: the cleaner takes the
+//!   call back before the round, and not after it (see `cleaner`). A round with a registered miss ends with a
+//!   notification.
+//! - **SUPPLY-3** No miss sleeps without a cleaner: the end of the cleaner moves the word after
+//!   `has_cleaner` was cleared.
+
+use azekura_base::sync::WaitWord;
+use azekura_base::sync::atomic::{
+    AtomicBool, AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+
+/// Frames that one search of a miss looks at, if there is a cleaner.
+pub(crate) const MISS_LOOKS: usize = 64;
+
+/// Bit of the word: a miss is registered. The bits above count notifications.
+const REGISTERED: u32 = 1;
+const NOTIFICATION: u32 = 2;
+
+/// The word on which misses wait for free frames.
+#[derive(Debug)]
+pub(crate) struct FrameSupply {
+    word: WaitWord,
+    /// Rounds of the cleaner that freed nothing for a registered miss.
+    stuck: AtomicU32,
+    has_cleaner: AtomicBool,
+    /// A search met dirty frames since the cleaner's last round.
+    is_wanted: AtomicBool,
+}
+
+/// A registration: the word as it was then.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub(crate) struct Registration {
+    word: u32,
+    stuck: u32,
+}
+
+impl Default for FrameSupply {
+    fn default() -> Self {
+        Self {
+            word: WaitWord::new(0),
+            stuck: AtomicU32::new(0),
+            has_cleaner: AtomicBool::new(false),
+            is_wanted: AtomicBool::new(false),
+        }
+    }
+}
+
+impl FrameSupply {
+    /// Returns `true` if a cleaner frees frames.
+    pub(crate) fn has_cleaner(&self) -> bool {
+        self.has_cleaner.load(Relaxed) // a late answer is corrected by SUPPLY-3
+    }
+
+    /// A cleaner frees frames from now on.
+    pub(crate) fn begin(&self) {
+        self.has_cleaner.store(true, Relaxed); // a miss that sees it late searches for itself
+    }
+
+    /// The cleaner is gone: wakes every miss (SUPPLY-3).
+    pub(crate) fn end(&self) {
+        self.has_cleaner.store(false, Relaxed); // published by the word
+        self.notify();
+    }
+
+    /// A search met dirty frames: the cleaner keeps free frames ready for a while.
+    pub(crate) fn want(&self) {
+        // Relaxed, here and below: a hint; a miss that finds no frame registers.
+        if !self.is_wanted.load(Relaxed) {
+            self.is_wanted.store(true, Relaxed);
+        }
+    }
+
+    /// Returns `true` if searches meet dirty frames.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.is_wanted.load(Relaxed)
+    }
+
+    /// The cleaner's round ends.
+    pub(crate) fn end_round(&self) {
+        self.is_wanted.store(false, Relaxed);
+    }
+
+    /// Registers the calling miss. It must look into the free list before it waits.
+    pub(crate) fn register(&self) -> Registration {
+        // AcqRel: acquires the pushes before earlier notifications, and is seen by later ones (SUPPLY-1).
+        let word = self.word.word().fetch_or(REGISTERED, AcqRel) | REGISTERED;
+        Registration { word, stuck: self.stuck.load(Relaxed) } // ordered by the word
+    }
+
+    /// Sleeps until the next notification after the registration. Returns `false` if the cleaner is stuck or
+    /// gone.
+    pub(crate) fn wait(&self, registration: Registration) -> bool {
+        while self.has_cleaner() {
+            // Acquire: pairs with the Release of `notify`: its pushes, `stuck` and `has_cleaner`.
+            if self.word.word().load(Acquire) != registration.word {
+                return self.stuck.load(Relaxed) == registration.stuck && self.has_cleaner();
+            }
+            self.word.wait(registration.word, None);
+        }
+        false
+    }
+
+    /// Returns `true` if a miss is registered and was not notified.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.word.word().load(Relaxed) & REGISTERED != 0 // a hint: SUPPLY-2 has another round look again
+    }
+
+    /// Frames were freed: wakes every registered miss.
+    pub(crate) fn notify(&self) {
+        let word = self.word.word();
+        let mut before = word.load(Relaxed);
+        // Release: the pushes before this call; Acquire: what registered misses did (SUPPLY-1).
+        while let Err(now) = word.compare_exchange_weak(
+            before,
+            (before & !REGISTERED).wrapping_add(NOTIFICATION),
+            AcqRel,
+            Relaxed, // the next try decides
+        ) {
+            before = now;
+        }
+        if before & REGISTERED != 0 {
+            self.word.wake_all();
+        }
+    }
+
+    /// A round could free nothing: wakes every registered miss to search for itself.
+    pub(crate) fn notify_stuck(&self) {
+        self.stuck.fetch_add(1, Release); // published by the word as well
+        self.notify();
+    }
+}

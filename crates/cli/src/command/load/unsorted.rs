@@ -1,0 +1,99 @@
+//! Rows in any order: sorted first, in bounded memory and in files (`azekura::RowSorter`), then loaded in the
+//! order of their keys.
+//!
+//! An empty table is bulk loaded. A table with rows takes transactions of neighboring rows, so that each of
+//! its pages is changed once. A row that is malformed, or that the store refuses, ends the input; the rows
+//! before it are loaded.
+
+use anyhow::{Result, anyhow};
+use azekura::{ErrorKind, RowSorter, SortedRows};
+
+use super::{Loading, NumberedRow, ROWS_PER_COMMIT};
+use crate::format::Row;
+use crate::show;
+
+impl Loading<'_> {
+    /// Loads the rows that were read and all that follow.
+    pub(super) fn load_unsorted(&mut self) -> Result<()> {
+        let mut sorter = self.db.row_sorter(self.sort_memory);
+        let input = self.sort_into(&mut sorter)?;
+        let pushed = sorter.pushed();
+        let sorted = sorter.into_sorted()?;
+        let before = self.loaded;
+        self.bar.set_position(self.rows.bytes());
+        if self.is_empty()? {
+            self.fill(sorted)?
+        } else {
+            self.insert_sorted(sorted)?
+        }
+        self.loaded = before + pushed; // rows of the input, with those that later ones replaced
+        input
+    }
+
+    /// Takes rows until the input ends; `Err` within tells the malformed or refused row that ended it.
+    fn sort_into(&mut self, sorter: &mut RowSorter) -> Result<Result<()>> {
+        let mut row = Row::default();
+        loop {
+            let line = if let Some(read) = self.read.pop_front() {
+                row = read.row;
+                read.line
+            } else {
+                match self.rows.read_row(&mut row) {
+                    Ok(true) => self.rows.line(),
+                    Ok(false) => return Ok(Ok(())),
+                    Err(error) => return Ok(Err(error.into())),
+                }
+            };
+            match sorter.push(&row.key, &row.value) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Invalid => {
+                    return Ok(Err(anyhow!("line {line}: {error}")));
+                }
+                Err(error) => return Err(error.into()),
+            }
+            if sorter.pushed().is_multiple_of(ROWS_PER_COMMIT as u64) {
+                self.bar.set_position(self.rows.bytes());
+                self.bar.set_message(format!("{} rows/s sorted", self.rate(sorter.pushed())));
+            }
+        }
+    }
+
+    /// Fills the table, which is empty, in one transaction.
+    fn fill(&mut self, sorted: SortedRows) -> Result<()> {
+        let tx = self.db.begin()?;
+        let mut given = 0;
+        tx.table(&self.table)?.try_bulk_load(sorted.inspect(|_| {
+            given += 1;
+            self.show_loaded(given);
+        }))?;
+        Ok(tx.commit()?)
+    }
+
+    /// Inserts the rows, replacing those with the same keys.
+    fn insert_sorted(&mut self, sorted: SortedRows) -> Result<()> {
+        let mut batch = Vec::with_capacity(ROWS_PER_COMMIT);
+        let mut given = 0;
+        for row in sorted {
+            let (key, value) = row?;
+            batch.push(NumberedRow { line: 0, row: Row { key, value } });
+            given += 1;
+            if batch.len() == ROWS_PER_COMMIT {
+                self.insert(&batch)?.map_err(|(_, error)| error)?;
+                batch.clear();
+                self.show_loaded(given);
+            }
+        }
+        self.insert(&batch)?.map_err(|(_, error)| error)?;
+        self.wait_for_last()
+    }
+
+    fn show_loaded(&self, rows: u64) {
+        if rows.is_multiple_of(ROWS_PER_COMMIT as u64) {
+            self.bar.set_message(format!("{} rows loaded, {} rows/s", show::count(rows), self.rate(rows)));
+        }
+    }
+
+    fn rate(&self, rows: u64) -> String {
+        show::rate(rows, self.started.elapsed())
+    }
+}

@@ -1,0 +1,125 @@
+//! A stream of CSV that knows in which state it ends: the CSV reader takes the end of the file for the end of
+//! a quoted field.
+//!
+//! | state | a quote | the delimiter, or a line's end | another byte |
+//! |---|---|---|---|
+//! | at a field's start | opens the field | – | unquoted |
+//! | unquoted | a byte like others | a field's start | – |
+//! | quoted | closes it, or is the first of two | – | – |
+//! | after a quote in a quoted field | a quote in the field: quoted | a field's start | unquoted |
+
+use std::io::{self, BufRead, Read};
+
+use super::super::lines::MAX_LINE;
+
+/// Longest field, in bytes, line ends included: without a bound, one stray quote makes the rest of a file one
+/// field.
+pub(super) const MAX_FIELD: usize = MAX_LINE;
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Start,
+    Unquoted,
+    Quoted,
+    AfterQuote,
+}
+
+/// A field is longer than [`MAX_FIELD`]; inside of an `io::Error`.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("a field is too long")]
+pub(super) struct FieldTooLong {
+    /// The line on which it begins.
+    pub(super) line: u64,
+}
+
+impl FieldTooLong {
+    pub(super) fn of(error: &io::Error) -> Option<Self> {
+        error.get_ref()?.downcast_ref().copied()
+    }
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Quotes<R> {
+    source: R,
+    delimiter: u8,
+    state: State,
+    bytes: u64,
+    line: u64,
+    /// Number of the first byte of the current field.
+    field_byte: u64,
+    field_line: u64,
+    has_ended: bool,
+    max_field: u64,
+}
+
+impl<R: BufRead> Quotes<R> {
+    pub(super) fn new(source: R, delimiter: u8) -> Self {
+        Self {
+            source,
+            delimiter,
+            state: State::Start,
+            bytes: 0,
+            line: 1,
+            field_byte: 0,
+            field_line: 1,
+            has_ended: false,
+            max_field: MAX_FIELD as u64,
+        }
+    }
+
+    /// Bytes read.
+    pub(super) const fn bytes_read(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The line on which the field begins in which the stream has ended, if that is a quoted one.
+    pub(super) fn open_at_end(&self) -> Option<u64> {
+        (self.has_ended && self.state == State::Quoted).then_some(self.field_line)
+    }
+
+    fn see(&mut self, byte: u8) {
+        let ends = byte == self.delimiter || byte == b'\n' || byte == b'\r';
+        let is_mark = self.bytes < 3 && byte == BYTE_ORDER_MARK[self.bytes as usize];
+        self.bytes += 1;
+        self.state = match (self.state, byte) {
+            (State::Start, _) if is_mark => State::Start,
+            (State::Quoted, b'"') => State::AfterQuote,
+            (State::Quoted, _) | (State::Start | State::AfterQuote, b'"') => State::Quoted,
+            _ if ends => State::Start,
+            _ => State::Unquoted,
+        };
+        self.line += u64::from(byte == b'\n');
+        if self.state == State::Start {
+            (self.field_byte, self.field_line) = (self.bytes, self.line);
+        }
+    }
+}
+
+impl<R: BufRead> Read for Quotes<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.bytes - self.field_byte > self.max_field {
+            return Err(io::Error::other(FieldTooLong { line: self.field_line }));
+        }
+        let read = self.source.read(buffer)?;
+        self.has_ended |= read == 0 && !buffer.is_empty();
+        buffer[..read].iter().for_each(|&byte| self.see(byte));
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_without_an_end_is_not_read_into_memory_whole() {
+        let text = b"a,b\n1,\"".chain(io::repeat(b'x').take(1 << 30));
+        let mut quotes = Quotes { max_field: 1000, ..Quotes::new(io::BufReader::new(text), b',') };
+        let error = io::copy(&mut quotes, &mut io::sink()).unwrap_err();
+        assert_eq!(FieldTooLong::of(&error).map(|field| field.line), Some(2));
+        assert!(quotes.bytes_read() < 100_000);
+    }
+}

@@ -1,0 +1,147 @@
+//! Calls that close or replace descriptors leave the layer's out: for the program these numbers are not open.
+
+use super::fail;
+use crate::next::Next;
+use azekura_far::{descriptors, sys};
+use libc::c_long;
+use std::ffi::{c_int, c_uint};
+
+static CLOSE: Next<unsafe extern "C" fn(c_int) -> c_int> = Next::new(c"close");
+static DUP: Next<unsafe extern "C" fn(c_int) -> c_int> = Next::new(c"dup");
+static DUP2: Next<unsafe extern "C" fn(c_int, c_int) -> c_int> = Next::new(c"dup2");
+static DUP3: Next<unsafe extern "C" fn(c_int, c_int, c_int) -> c_int> = Next::new(c"dup3");
+static FCNTL: Next<unsafe extern "C" fn(c_int, c_int, usize) -> c_int> = Next::new(c"fcntl");
+
+/// Returns whether a call of the program names a descriptor that it does not have; sets `errno` then.
+fn is_closed(fd: c_int) -> bool {
+    let hides = !super::thread::is_ours() && descriptors::is_hidden(fd);
+    if hides {
+        fail(libc::EBADF);
+    }
+    hides
+}
+
+/// # Safety
+///
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn close(fd: c_int) -> c_int {
+    // SAFETY: passed on.
+    if is_closed(fd) { -1 } else { unsafe { CLOSE.get()(fd) } }
+}
+
+/// # Safety
+///
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: passed on.
+    if is_closed(fd) { -1 } else { unsafe { DUP.get()(fd) } }
+}
+
+/// # Safety
+///
+/// As the C library's. The layer's numbers are above the limit, or as if they were.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+    // SAFETY: passed on.
+    if is_closed(fd) || is_closed(to) { -1 } else { unsafe { DUP2.get()(fd, to) } }
+}
+
+/// # Safety
+///
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    // SAFETY: passed on.
+    if is_closed(fd) || is_closed(to) { -1 } else { unsafe { DUP3.get()(fd, to, flags) } }
+}
+
+/// # Safety
+///
+/// As the C library's, which takes one argument after the command.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: passed on.
+    if is_closed(fd) { -1 } else { unsafe { FCNTL.get()(fd, command, argument) } }
+}
+
+/// # Safety
+///
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: passed on.
+    unsafe { fcntl(fd, command, argument) }
+}
+
+/// # Safety
+///
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let call = |first: c_uint, last: c_uint, flags: c_int| {
+        let arguments = [first as usize, last as usize, flags as usize, 0, 0, 0];
+        // SAFETY: the program's call, passed on.
+        unsafe { sys::call(libc::SYS_close_range, arguments) as c_int }
+    };
+    let (mut first, mut flags) = (first, flags);
+    let hidden = descriptors::hidden().into_iter().filter_map(|fd| c_uint::try_from(fd).ok());
+    for fd in hidden {
+        if !(first..=last).contains(&fd) {
+            continue;
+        }
+        if fd > first {
+            let done = call(first, fd - 1, flags);
+            if done < 0 {
+                return done;
+            }
+            // A thread's table is made its own once.
+            flags &= !(libc::CLOSE_RANGE_UNSHARE as c_int);
+        }
+        first = fd + 1;
+    }
+    // A range that begins behind its end is refused by the kernel, as it should be only if the program's did.
+    if first > last && first > 0 && descriptors::is_hidden((first - 1).cast_signed()) {
+        return 0;
+    }
+    call(first, last, flags)
+}
+
+/// # Safety
+///
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn closefrom(first: c_int) {
+    // SAFETY: passed on.
+    unsafe { close_range(c_uint::try_from(first).unwrap_or(0), c_uint::MAX, 0) };
+}
+
+/// These calls by their numbers.
+///
+/// # Safety
+///
+/// As the call of this number.
+pub(super) unsafe fn by_number(number: c_long, [a, b, c, ..]: [usize; 6]) -> Option<c_long> {
+    // SAFETY: the caller's; numbers keep their low half, as the kernel reads them.
+    unsafe {
+        match number {
+            libc::SYS_close => Some(close(a as c_int).into()),
+            libc::SYS_dup => Some(dup(a as c_int).into()),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_dup2 => Some(dup2(a as c_int, b as c_int).into()),
+            libc::SYS_dup3 => Some(dup3(a as c_int, b as c_int, c as c_int).into()),
+            libc::SYS_close_range => Some(close_range(a as c_uint, b as c_uint, c as c_int).into()),
+            _ => None,
+        }
+    }
+}
+
+/// Finds the C library's functions.
+pub(super) fn settle() {
+    CLOSE.settle();
+    DUP.settle();
+    DUP2.settle();
+    DUP3.settle();
+    FCNTL.settle();
+}

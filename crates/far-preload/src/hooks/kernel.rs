@@ -1,0 +1,357 @@
+//! Memory calls that only the kernel can carry out, and all memory calls made by `syscall`.
+//!
+//! One rule: far memory that such a call concerns leaves far memory for good, with its bytes, and then the
+//! kernel does the call (*K*). The layer itself carries out what does not need the kernel's own pages (*L*).
+//! Calls that name no memory, or none that can be far, are not touched (*–*).
+//!
+//! | call | | what is done |
+//! |---|---|---|
+//! | `mmap` of private anonymous memory, readable and writable | L | far, from `--block` on |
+//! | `mmap`, other | – | the kernel's memory |
+//! | `mmap` with `MAP_FIXED` over mapped far memory, of the same kind | L | zeros |
+//! | `mmap` with `MAP_FIXED`, other | K | |
+//! | `mmap` with `MAP_FIXED_NOREPLACE` | L, K | `EEXIST` if the program has memory there; else K |
+//! | `munmap` | L | blocks of `malloc`: K |
+//! | `mremap` that shortens in place, or lengthens with `MREMAP_MAYMOVE` alone | L | |
+//! | `mremap`, other (`MREMAP_FIXED`, `MREMAP_DONTUNMAP`) | K | both ranges |
+//! | `mprotect` to read and write | L | nothing to do |
+//! | `mprotect`, other; `pkey_mprotect` | K | |
+//! | `madvise`: `DONTNEED`, `DONTNEED_LOCKED`, `FREE` | L | zeros |
+//! | `madvise`: hints (`map::HINTS`), `posix_madvise` | L | nothing to do |
+//! | `madvise`, other (`DONTFORK`, `WIPEONFORK`, `REMOVE`, `GUARD_INSTALL`, …) | K | |
+//! | `process_madvise` | K | |
+//! | `mlock`, `mlock2` | K | |
+//! | `mlockall` | K | all far memory; nothing is far afterwards |
+//! | `munlock`, `munlockall` | – | far memory is never locked |
+//! | `msync`, `mincore`, `mseal`, `remap_file_pages` | K | |
+//! | `mbind`, `move_pages`, `get_mempolicy` of an address, `set_mempolicy_home_node` | K | |
+//! | `set_mempolicy`, `migrate_pages`, `get_mempolicy` of a thread | – | they concern future or all pages |
+//! | `userfaultfd`: `UFFDIO_REGISTER`; the source of `UFFDIO_COPY`, `UFFDIO_MOVE` | K | |
+//! | `shmat` with `SHM_REMAP` | K | |
+//! | `shmat`, other; `shmdt`, `memfd_create`, `memfd_secret`, `map_shadow_stack` | – | the kernel's memory |
+//! | `vmsplice`, `io_uring_register` of buffers | K | the kernel keeps the pages after the call |
+//! | `prctl(PR_SET_VMA)` | L | nothing to do: a name |
+//! | `prctl(PR_SET_SECCOMP)`, `seccomp` | K | all far memory: the layer makes calls that a filter forbids |
+//! | `brk`, `sbrk`, `pkey_alloc`, `pkey_free`, `membarrier`, `cachestat`, `process_mrelease` | – | |
+//! | `read`, `write` and all calls that are given buffers | L | see `transfer`, `message`, `again` |
+//! | stacks that a program gives to threads, contexts and signal handlers | K | see `stack` |
+//!
+//! A program that makes one of these calls by the processor's own instruction is beyond any library; the
+//! layer ends it with a message when a page cannot be mapped for it.
+
+use super::map::{madvise, mmap, mprotect, mremap, munmap};
+use crate::session::{at_end, end_far, heap, is_static, unmanage};
+use azekura_far::sys;
+use libc::{c_long, iovec};
+use std::ffi::{c_int, c_uint, c_ulong, c_void};
+use std::ptr;
+
+/// Bytes of the kernel's pages, which memory calls count in.
+pub(super) const PIECE: usize = 4096;
+/// `UFFDIO_REGISTER`, `UFFDIO_COPY` and `UFFDIO_MOVE`.
+const REGISTER: usize = 0xc020_aa00;
+const COPIES: [usize; 2] = [0xc028_aa03, 0xc028_aa05];
+const MPOL_F_ADDR: usize = 2;
+const PR_SET_VMA: usize = 0x5356_4d41;
+const SYS_MSEAL: c_long = 462;
+const SYS_SET_MEMPOLICY_HOME_NODE: c_long = 450;
+/// Of `io_uring_register`: buffers, and buffers with tags.
+const IORING_REGISTER_BUFFERS: usize = 0;
+const IORING_REGISTER_BUFFERS2: usize = 15;
+/// As many parts as the kernel takes of a list of ranges.
+const MOST_PARTS: usize = 1 << 20;
+
+pub(super) fn is_of_pieces(address: usize) -> bool {
+    address.is_multiple_of(PIECE)
+}
+
+/// A call that only the kernel can do, on one range.
+fn on_range(number: c_long, arguments: [usize; 6]) -> c_int {
+    let [at, bytes, ..] = arguments;
+    // The kernel counts in whole pages.
+    let start = at / PIECE * PIECE;
+    unmanage(start, (at - start).saturating_add(bytes));
+    call(number, arguments) as c_int
+}
+
+fn call(number: c_long, arguments: [usize; 6]) -> isize {
+    // SAFETY: the program's call, passed on.
+    unsafe { sys::call(number, arguments) }
+}
+
+macro_rules! on_range {
+    ($($name:ident = $number:expr, ($at:ident, $bytes:ident $(, $more:ident: $kind:ty)*);)+) => {
+        $(
+            /// # Safety
+            ///
+            /// As the C library's.
+            #[unsafe(no_mangle)]
+            pub(super) unsafe extern "C" fn $name(
+                $at: *mut c_void,
+                $bytes: usize
+                $(, $more: $kind)*
+            ) -> c_int {
+                let mut arguments = [$at as usize, $bytes, 0, 0, 0, 0];
+                let more: &[usize] = &[$($more as usize),*];
+                arguments[2..2 + more.len()].copy_from_slice(more);
+                on_range($number, arguments)
+            }
+        )+
+    };
+}
+
+on_range! {
+    mlock = libc::SYS_mlock, (at, bytes);
+    mlock2 = libc::SYS_mlock2, (at, bytes, flags: c_uint);
+    msync = libc::SYS_msync, (at, bytes, flags: c_int);
+    mincore = libc::SYS_mincore, (at, bytes, there: *mut u8);
+    remap_file_pages = libc::SYS_remap_file_pages, (at, bytes, protection: c_int, page: usize, flags: c_int);
+    mseal = SYS_MSEAL, (at, bytes, flags: c_ulong);
+    set_mempolicy_home_node = SYS_SET_MEMPOLICY_HOME_NODE, (at, bytes, node: c_ulong, flags: c_ulong);
+}
+
+/// # Safety
+///
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn pkey_mprotect(
+    at: *mut c_void,
+    bytes: usize,
+    protection: c_int,
+    key: c_int,
+) -> c_int {
+    if key == -1 {
+        // SAFETY: passed on.
+        return unsafe { mprotect(at, bytes, protection) };
+    }
+    on_range(libc::SYS_pkey_mprotect, [at as usize, bytes, protection as usize, key as usize, 0, 0])
+}
+
+/// # Safety
+///
+/// As libnuma's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn mbind(
+    at: *mut c_void,
+    bytes: c_ulong,
+    mode: c_int,
+    nodes: *const c_ulong,
+    most: c_ulong,
+    flags: c_uint,
+) -> c_long {
+    let arguments =
+        [at as usize, bytes as usize, mode as usize, nodes as usize, most as usize, flags as usize];
+    on_range(libc::SYS_mbind, arguments).into()
+}
+
+/// # Safety
+///
+/// As libnuma's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn get_mempolicy(
+    mode: *mut c_int,
+    nodes: *mut c_ulong,
+    most: c_ulong,
+    at: *mut c_void,
+    flags: c_uint,
+) -> c_long {
+    if flags as usize & MPOL_F_ADDR != 0 {
+        unmanage(at as usize, 1);
+    }
+    let arguments = [mode as usize, nodes as usize, most as usize, at as usize, flags as usize, 0];
+    call(libc::SYS_get_mempolicy, arguments) as c_long
+}
+
+/// # Safety
+///
+/// As libnuma's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn move_pages(
+    process: c_int,
+    count: c_ulong,
+    pages: *const *mut c_void,
+    nodes: *const c_int,
+    status: *mut c_int,
+    flags: c_int,
+) -> c_long {
+    if !pages.is_null() && (count as usize) < MOST_PARTS {
+        // SAFETY: the caller's pages.
+        (0..count as usize).for_each(|i| unmanage(unsafe { *pages.add(i) } as usize, 1));
+    }
+    let arguments =
+        [process as usize, count as usize, pages as usize, nodes as usize, status as usize, flags as usize];
+    call(libc::SYS_move_pages, arguments) as c_long
+}
+
+/// Ranges that a call is given as a list.
+///
+/// # Safety
+///
+/// So many lie there.
+unsafe fn each_part(parts: *const iovec, count: usize) {
+    if !parts.is_null() && count < MOST_PARTS {
+        for i in 0..count {
+            // SAFETY: the caller's parts.
+            let part = unsafe { *parts.add(i) };
+            unmanage(part.iov_base as usize, part.iov_len);
+        }
+    }
+}
+
+/// # Safety
+///
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn process_madvise(
+    process: c_int,
+    parts: *const iovec,
+    count: usize,
+    advice: c_int,
+    flags: c_uint,
+) -> isize {
+    // SAFETY: the caller's. Those of another process may leave far memory in vain.
+    unsafe { each_part(parts, count) };
+    let arguments = [process as usize, parts as usize, count, advice as usize, flags as usize, 0];
+    call(libc::SYS_process_madvise, arguments)
+}
+
+/// # Safety
+///
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn vmsplice(
+    fd: c_int,
+    parts: *const iovec,
+    count: usize,
+    flags: c_uint,
+) -> isize {
+    // SAFETY: the caller's.
+    unsafe { each_part(parts, count) };
+    call(libc::SYS_vmsplice, [fd as usize, parts as usize, count, flags as usize, 0, 0])
+}
+
+/// # Safety
+///
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn shmat(segment: c_int, at: *const c_void, flags: c_int) -> *mut c_void {
+    if !at.is_null() && flags & libc::SHM_REMAP != 0 {
+        // SAFETY: all zeros is a valid description, and the call fills it or does not.
+        let bytes = unsafe {
+            let mut known: libc::shmid_ds = std::mem::zeroed();
+            let done = libc::shmctl(segment, libc::IPC_STAT, &raw mut known);
+            if done < 0 { 0 } else { known.shm_segsz }
+        };
+        unmanage(at as usize, bytes);
+    }
+    let arguments = [segment as usize, at as usize, flags as usize, 0, 0, 0];
+    call(libc::SYS_shmat, arguments) as *mut c_void
+}
+
+/// # Safety
+///
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    end_far("mlockall", "the program wants all of its memory locked here");
+    call(libc::SYS_mlockall, [flags as usize, 0, 0, 0, 0, 0]) as c_int
+}
+
+/// # Safety
+///
+/// As the C library's, which takes four arguments after the first.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn prctl(what: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+    if what == libc::PR_SET_SECCOMP {
+        restricts("prctl(PR_SET_SECCOMP)");
+    } else if what as usize == PR_SET_VMA
+        && (heap().is_some_and(|heap| heap.overlaps(b, c)) || is_static(b, c))
+    {
+        return 0;
+    }
+    call(libc::SYS_prctl, [what as usize, a, b, c, d, 0]) as c_int
+}
+
+fn restricts(name: &str) {
+    end_far(name, "the program restricts its system calls, which far memory needs");
+    at_end();
+}
+
+/// Hands over the memory that an `ioctl` on a userfaultfd names.
+pub(super) fn before_ioctl(request: usize, argument: usize) {
+    let words = ptr::with_exposed_provenance::<[usize; 3]>(argument);
+    if request == REGISTER && argument != 0 {
+        // SAFETY: the request says that the argument begins with a range.
+        let [start, bytes, _] = unsafe { words.read() };
+        unmanage(start, bytes);
+    } else if COPIES.contains(&request) && argument != 0 {
+        // SAFETY: the request says that it begins with destination, source and length.
+        let [_, source, bytes] = unsafe { words.read() };
+        unmanage(source, bytes);
+    }
+}
+
+/// The memory calls by their numbers; `None` for another number.
+///
+/// # Safety
+///
+/// As the call of this number.
+pub(super) unsafe fn by_number(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
+    let [a, b, c, d, e, f] = arguments;
+    let at = |address: usize| ptr::with_exposed_provenance_mut::<c_void>(address);
+    // SAFETY: the caller's; numbers keep their low half, as the kernel reads them.
+    let done: c_long = unsafe {
+        match number {
+            libc::SYS_mmap => {
+                mmap(at(a), b, c as c_int, d as c_int, e as c_int, f.cast_signed() as i64) as c_long
+            }
+            libc::SYS_munmap => munmap(at(a), b).into(),
+            libc::SYS_mremap => mremap(at(a), b, c, d as c_int, at(e)) as c_long,
+            libc::SYS_madvise => madvise(at(a), b, c as c_int).into(),
+            libc::SYS_mprotect => mprotect(at(a), b, c as c_int).into(),
+            libc::SYS_pkey_mprotect => pkey_mprotect(at(a), b, c as c_int, d as c_int).into(),
+            libc::SYS_mlock
+            | libc::SYS_mlock2
+            | libc::SYS_msync
+            | libc::SYS_mincore
+            | libc::SYS_remap_file_pages
+            | libc::SYS_mbind
+            | SYS_MSEAL
+            | SYS_SET_MEMPOLICY_HOME_NODE => on_range(number, arguments).into(),
+            libc::SYS_mlockall => mlockall(a as c_int).into(),
+            libc::SYS_get_mempolicy => {
+                get_mempolicy(at(a).cast(), at(b).cast(), c as c_ulong, at(d), e as c_uint)
+            }
+            libc::SYS_move_pages => {
+                move_pages(a as c_int, b as c_ulong, at(c).cast(), at(d).cast(), at(e).cast(), f as c_int)
+            }
+            libc::SYS_process_madvise => {
+                process_madvise(a as c_int, at(b).cast(), c, d as c_int, e as c_uint) as c_long
+            }
+            libc::SYS_vmsplice => vmsplice(a as c_int, at(b).cast(), c, d as c_uint) as c_long,
+            libc::SYS_shmat => shmat(a as c_int, at(b), c as c_int) as c_long,
+            libc::SYS_prctl => prctl(a as c_int, b, c, d, e).into(),
+            libc::SYS_seccomp => {
+                if a <= 1 {
+                    restricts("seccomp");
+                }
+                call(number, arguments) as c_long
+            }
+            libc::SYS_io_uring_register => {
+                if [IORING_REGISTER_BUFFERS, IORING_REGISTER_BUFFERS2].contains(&b) {
+                    // The second kind has a description of 32 bytes that names the list and its length.
+                    let words = at(c).cast::<usize>();
+                    let list = if b == 0 { (c, d) } else { (*words.add(1), *words as u32 as usize) };
+                    each_part(at(list.0).cast(), list.1);
+                }
+                call(number, arguments) as c_long
+            }
+            libc::SYS_ioctl => {
+                before_ioctl(b, c);
+                return None;
+            }
+            _ => return None,
+        }
+    };
+    Some(done)
+}

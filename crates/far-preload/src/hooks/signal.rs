@@ -1,0 +1,139 @@
+//! Signals where the mechanism holds SIGSEGV: the program's action for it is kept beside the kernel's, and
+//! called for faults that are not far memory's. SIGSEGV is never blocked: a touch of far memory while it is
+//! would end the program.
+
+use crate::next::Next;
+use azekura_far::signals;
+use libc::{sigaction as Action, sigset_t};
+use std::ffi::c_int;
+use std::{mem, ptr};
+
+type Set = unsafe extern "C" fn(c_int, *const Action, *mut Action) -> c_int;
+type Mask = unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_int;
+type Signal = unsafe extern "C" fn(c_int, usize) -> usize;
+
+static SIGACTION: Next<Set> = Next::new(c"sigaction");
+static SIGPROCMASK: Next<Mask> = Next::new(c"sigprocmask");
+static PTHREAD_SIGMASK: Next<Mask> = Next::new(c"pthread_sigmask");
+static SIGNAL: Next<Signal> = Next::new(c"signal");
+static SYSV_SIGNAL: Next<Signal> = Next::new(c"sysv_signal");
+
+/// # Safety
+///
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
+    // SAFETY: passed on; what the program gives may be far, and is read here.
+    unsafe {
+        let new = new.as_ref().copied();
+        if signal != libc::SIGSEGV || !signals::are_held() {
+            let open = new.map(|mut action| {
+                if signals::are_held() {
+                    libc::sigdelset(&raw mut action.sa_mask, libc::SIGSEGV);
+                }
+                action
+            });
+            let mut before: Action = mem::zeroed();
+            let done = SIGACTION.get()(signal, as_pointer(&open), &raw mut before);
+            if done == 0 && !old.is_null() {
+                old.write(before);
+            }
+            return done;
+        }
+        let before = signals::program_action();
+        if let Some(action) = new {
+            signals::set_program_action(action);
+        }
+        if let (Some(before), false) = (before, old.is_null()) {
+            old.write(before);
+        }
+        0
+    }
+}
+
+fn as_pointer<T>(value: &Option<T>) -> *const T {
+    value.as_ref().map_or(ptr::null(), ptr::from_ref)
+}
+
+/// `signal` of the BSD kind, or of the System V kind (`flags`).
+fn set_handler(handler: usize, flags: c_int) -> usize {
+    // SAFETY: all zeros is a valid action, with an empty mask.
+    let mut action: Action = unsafe { mem::zeroed() };
+    action.sa_sigaction = handler;
+    action.sa_flags = flags;
+    let before = signals::program_action();
+    signals::set_program_action(action);
+    before.map_or(libc::SIG_DFL, |action| action.sa_sigaction)
+}
+
+macro_rules! signal {
+    ($($name:ident, $next:ident, $flags:expr;)+) => {
+        $(
+            /// # Safety
+            ///
+            /// As the C library's.
+            #[unsafe(no_mangle)]
+            pub(super) unsafe extern "C" fn $name(signal: c_int, handler: usize) -> usize {
+                if signal == libc::SIGSEGV && signals::are_held() {
+                    return set_handler(handler, $flags);
+                }
+                // SAFETY: passed on.
+                unsafe { $next.get()(signal, handler) }
+            }
+        )+
+    };
+}
+
+signal! {
+    signal, SIGNAL, libc::SA_RESTART;
+    bsd_signal, SIGNAL, libc::SA_RESTART;
+    sysv_signal, SYSV_SIGNAL, libc::SA_RESETHAND | libc::SA_NODEFER;
+    __sysv_signal, SYSV_SIGNAL, libc::SA_RESETHAND | libc::SA_NODEFER;
+}
+
+macro_rules! mask {
+    ($($name:ident, $next:ident;)+) => {
+        $(
+            /// # Safety
+            ///
+            /// As the C library's.
+            #[unsafe(no_mangle)]
+            pub(super) unsafe extern "C" fn $name(
+                how: c_int,
+                new: *const sigset_t,
+                old: *mut sigset_t,
+            ) -> c_int {
+                // SAFETY: passed on; what the program gives may be far, and is read and written here.
+                unsafe {
+                    let open = new.as_ref().copied().map(|mut set| {
+                        if how != libc::SIG_UNBLOCK && signals::are_held() {
+                            libc::sigdelset(&raw mut set, libc::SIGSEGV);
+                        }
+                        set
+                    });
+                    let mut before: sigset_t = mem::zeroed();
+                    let done = $next.get()(how, as_pointer(&open), &raw mut before);
+                    if done == 0 && !old.is_null() {
+                        old.write(before);
+                    }
+                    done
+                }
+            }
+        )+
+    };
+}
+
+mask! {
+    sigprocmask, SIGPROCMASK;
+    pthread_sigmask, PTHREAD_SIGMASK;
+}
+
+/// Finds the C library's functions, and tells the mechanism of them.
+pub(super) fn settle() {
+    SIGACTION.settle();
+    SIGPROCMASK.settle();
+    PTHREAD_SIGMASK.settle();
+    SIGNAL.settle();
+    SYSV_SIGNAL.settle();
+    signals::set_function(SIGACTION.get());
+}

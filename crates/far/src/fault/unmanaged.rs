@@ -1,0 +1,89 @@
+//! The pages that left far memory for good: the kernel alone manages them.
+//!
+//! One bit per page, in memory of the kernel's own, so that a table for a region of which most is never used
+//! costs nothing. Signal handlers and interposed calls read it without a lock.
+//!
+//! - **UNMANAGED-1** A bit is set once, under the pager's lock, after the page's bytes are ordinary memory at
+//!   the page's address; it is never cleared. So a reader that sees it set may leave the page to the kernel.
+
+use super::arena::Mapping;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{
+    AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Unmanaged {
+    words: Mapping,
+    pages: u32,
+    set: AtomicUsize,
+}
+
+impl Unmanaged {
+    /// No page of so many.
+    pub(crate) fn none(pages: u32) -> io::Result<Self> {
+        let words = Mapping::anonymous((pages as usize).div_ceil(64).next_multiple_of(512) * 8)?;
+        Ok(Self { words, pages, set: AtomicUsize::new(0) })
+    }
+
+    fn word(&self, page: u32) -> &AtomicU64 {
+        assert!(page < self.pages, "page {page} of {}", self.pages);
+        // SAFETY: in the mapping, aligned, and only ever used as an atomic.
+        unsafe { AtomicU64::from_ptr(self.words.at().cast::<u64>().add(page as usize / 64)) }
+    }
+
+    pub(crate) fn has(&self, page: u32) -> bool {
+        // Acquire: pairs with Release in `add`: the page is ordinary memory (UNMANAGED-1).
+        self.len() > 0 && self.word(page).load(Acquire) >> (page % 64) & 1 == 1
+    }
+
+    /// Number of pages.
+    pub(crate) fn len(&self) -> usize {
+        self.set.load(Relaxed) // a count; the bits carry the order
+    }
+
+    /// Adds pages; called under the pager's lock.
+    pub(crate) fn add(&self, pages: Range<u32>) {
+        // Relaxed: a reader that misses the count treats the page as managed, as it was a moment ago.
+        self.set.fetch_add(pages.len(), Relaxed);
+        for page in pages {
+            // Release: pairs with Acquire in `has`.
+            self.word(page).fetch_or(1 << (page % 64), Release);
+        }
+    }
+
+    /// The parts of a range that far memory still manages.
+    pub(crate) fn others(&self, pages: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
+        let Range { start: mut at, end } = pages;
+        std::iter::from_fn(move || {
+            if self.len() == 0 {
+                let all = at..end;
+                at = end;
+                return (!all.is_empty()).then_some(all);
+            }
+            let start = (at..end).find(|&page| !self.has(page))?;
+            at = (start..end).find(|&page| self.has(page)).unwrap_or(end);
+            Some(start..at)
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_of_a_range_is_what_was_not_added() {
+        let unmanaged = Unmanaged::none(200).unwrap();
+        assert!(unmanaged.others(0..200).eq(std::iter::once(0..200)));
+        unmanaged.add(60..70);
+        unmanaged.add(199..200);
+        assert!(unmanaged.others(0..200).eq([0..60, 70..199]));
+        assert!(unmanaged.others(62..200).eq(std::iter::once(70..199)));
+        assert_eq!(unmanaged.others(60..70).count(), 0);
+        assert_eq!(((0..200).filter(|&page| unmanaged.has(page)).count(), unmanaged.len()), (11, 11));
+    }
+}

@@ -1,0 +1,111 @@
+//! Pages that leave far memory for good: the program had a call done on them that only the kernel can do.
+//!
+//! The calling thread fetches them as it fetches any page, by a touch, so that it waits without a lock; then,
+//! under the lock, all that are local are handed to the kernel. A page that left again meanwhile is touched
+//! again.
+//!
+//! - **UNMANAGED-2** An unmanaged page takes part of the local budget: `limit` is smaller by one for each,
+//!   and never below [`LEAST`] and an eighth of its first value, so that the rest of the program goes on. The
+//!   policy, the replicas and the frames know nothing of such a page.
+
+use super::Core;
+use crate::error::Loss;
+use crate::fault::Allow;
+use crate::pager::state::{Entry, State};
+use crate::replace::PageNo;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Local pages that remain for managed memory, whatever is unmanaged: an instruction touches several.
+const LEAST: usize = 8;
+
+impl Core {
+    /// Hands pages to the kernel. Returns the first page that must be touched before the rest can follow.
+    /// Pages that the program has not (`is_free`) take no part of the budget.
+    pub(in crate::pager) fn unmanage(&mut self, pages: Range<u32>, is_free: bool) -> Option<u32> {
+        self.close_within(&pages);
+        let backend = Arc::clone(&self.backend);
+        let is_unmanaged = |page: u32| backend.unmanaged().has(page);
+        let mut from = pages.start;
+        while from < pages.end {
+            let is_remote = |page: u32| {
+                matches!(
+                    self.pages[page as usize].state,
+                    State::Away | State::Coming { .. } | State::Leaving { .. } | State::Lost
+                )
+            };
+            let run = from..(from..pages.end).find(|&p| is_unmanaged(p) || is_remote(p)).unwrap_or(pages.end);
+            from = run.end;
+            if !run.is_empty() {
+                self.unmanage_local(run.clone());
+                self.unmanaged += if is_free { 0 } else { run.len() };
+                self.fit_limit();
+            }
+            if from == pages.end {
+                break;
+            }
+            match self.pages[from as usize].state {
+                _ if is_unmanaged(from) => from += 1,
+                State::Lost => self.stop_program(&self.loss_of(from)),
+                _ => return Some(from),
+            }
+        }
+        self.serve_waiting();
+        None
+    }
+
+    /// Hands over pages of which no byte is away.
+    fn unmanage_local(&mut self, pages: Range<u32>) {
+        for page in pages.clone() {
+            if self.pages.is_blank(page as usize) {
+                continue; // empty, and not worth memory for its entry
+            }
+            self.dissolve(page);
+            match self.pages[page as usize].state {
+                State::Resident { .. } => self.forget_resident(page),
+                State::Armed { frame: Some(frame), .. } => {
+                    self.show(&[(page, frame)], Allow::ReadWrite);
+                    self.forget_resident(page);
+                }
+                State::Armed { frame: None, .. } => {
+                    self.check(page, "again", self.backend.open(page..page + 1, Allow::ReadWrite));
+                    self.forget_resident(page);
+                }
+                State::Staged { frame } => {
+                    self.staged.retain(|&other| other != page);
+                    self.local -= 1;
+                    self.show(&[(page, frame)], Allow::ReadWrite);
+                }
+                _ => {} // empty: the kernel makes it
+            }
+            self.make_empty(page);
+            self.pages[page as usize] =
+                Entry { state: State::Unmanaged, digest: self.zero, holders: 0, lead: page };
+        }
+        if let Err(source) = self.backend.unmanage(pages.clone()) {
+            self.stop_program(&Loss::Unmanage { page: pages.start, pages: pages.len(), source });
+        }
+        self.backend.wake(pages);
+    }
+
+    /// UNMANAGED-2.
+    fn fit_limit(&mut self) {
+        self.stats.unmanaged_bytes = (self.unmanaged * self.page_bytes) as u64;
+        let least = (self.full_limit / 8).max(LEAST).min(self.full_limit);
+        self.limit = self.full_limit.saturating_sub(self.unmanaged).max(least);
+        self.open.shrink(self.limit);
+        while self.local > self.limit && self.evict(None) {}
+    }
+
+    /// A fault on a page that left: another thread's, from before.
+    pub(super) fn touched_unmanaged(&mut self, page: u32) {
+        self.backend.wake(page..page + 1);
+    }
+
+    /// The policy no longer knows a resident page.
+    pub(super) fn forget_resident(&mut self, page: u32) {
+        self.with_policy(|policy, _| policy.page_out(PageNo(page)));
+        self.resident -= 1;
+        self.local -= 1;
+    }
+}

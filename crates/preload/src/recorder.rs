@@ -1,0 +1,244 @@
+//! One thread's recorder: its events go into the ring of a slot in the area.
+//!
+//! It lies in the slot's own memory, so that making one allocates nothing. Only its thread uses it, and only
+//! inside `quietly`.
+
+use crate::local::local;
+use crate::session::Session;
+use crate::sites;
+use azekura_trace::area::{self, Area, Called, MAIN, Mapped, ThreadSlot, state};
+use azekura_trace::event::{Event, EventKind, SHARED, WAITED};
+use azekura_trace::file::{CpuSource, TimeSource};
+use azekura_trace::parts::{Drawn, Lot, Track, When, thread_id, time_source};
+use azekura_trace::ring::Producer;
+use azekura_trace::{HoldMode, WaitKind};
+use std::ptr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// One of so many holds is drawn in the long run.
+const HOLD_SAMPLING: u32 = 256;
+/// Holds of one thread that are recorded at a time: few, because few are drawn.
+const HOLDS: usize = 16;
+
+static DRAWN: Drawn = Drawn::new();
+
+/// A thread's recorder.
+pub(crate) struct Thread {
+    pub(crate) area: Area,
+    index: usize,
+    operation: u16,
+    track: Track<Mapped>,
+    lot: Lot<&'static Drawn>,
+    /// The object of the last wait: the hold that follows is recorded.
+    waited: u64,
+    held: [Held; HOLDS],
+}
+
+/// A hold that is recorded when it ends; `begin` is 0 where there is none.
+#[derive(Clone, Copy)]
+struct Held {
+    object: u64,
+    begin: u64,
+    site: u32,
+    flags: u8,
+    /// See [`is_signal`].
+    is_signal: bool,
+}
+
+const NONE: Held = Held { object: 0, begin: 0, site: 0, flags: 0, is_signal: false };
+
+/// Answers whether a thread need not let go of such an object: another one may signal it. That its waiter
+/// signals it itself shows that it is used as a lock (crates/record decides).
+fn is_signal(called: Called) -> bool {
+    matches!(called, Called::Semaphore | Called::Condition | Called::Futex)
+}
+
+const _: () = assert!(size_of::<Thread>() <= area::SLOT_HEAD - area::OWN_AT && align_of::<Thread>() <= 64);
+
+/// Makes the calling thread part of recording `command`: a slot, and the event that its operation begins.
+/// Null: no slot is free, which is counted at a thread's first look.
+#[cold]
+pub(crate) fn join(session: &Session, command: u32, is_first: bool) -> *mut Thread {
+    let area = session.area;
+    let missed = &area.header().threads_missed;
+    let Some(index) = claim(&area, session.process_id()) else {
+        missed.fetch_add(u32::from(is_first), Relaxed);
+        return ptr::null_mut();
+    };
+    missed.fetch_sub(u32::from(!is_first), Relaxed);
+    let (slot, header) = (area.slot(index), area.header());
+    slot.counters.reset();
+    // Relaxed: what is stored below is told by the slot's state.
+    let tag = header.tags.fetch_add(1, Relaxed) + 1;
+    let cpu = match header.cpu.load(Relaxed) {
+        n if n == CpuSource::Rseq as u32 => CpuSource::Rseq,
+        _ => CpuSource::ThreadClock,
+    };
+    let start = local().start.get();
+    let operation = sites::operation(&area, if start == 0 { MAIN } else { start as u64 });
+    let time: TimeSource = time_source();
+    let track = Track::new(time, cpu, Producer::new(area.ring(index)));
+    // Relaxed: as above.
+    slot.command.store(command, Relaxed);
+    slot.os_id.store(thread_id(), Relaxed);
+    slot.tag.store(tag, Relaxed);
+    slot.process.store(session.process_index() as u32, Relaxed);
+    slot.owner.store(session.owner(), Relaxed);
+    // Relaxed: as above.
+    slot.cpu.store(track.cpu_source() as u32, Relaxed);
+    slot.end.iter().for_each(|word| word.store(0, Relaxed));
+    put_name(slot);
+    let lot = Lot::new(HOLD_SAMPLING, tag, &DRAWN);
+    let thread = area.own(index).cast::<Thread>().as_ptr();
+    let fresh = Thread { area, index, operation, track, lot, waited: 0, held: [NONE; HOLDS] };
+    // SAFETY: memory of the slot for this, as large and as aligned as it must be, claimed by this thread
+    // (AREA-2).
+    unsafe { thread.write(fresh) };
+    // Release: pairs with the Acquire of the recorder's look at the states; the head is visible.
+    area.state(index).store(u64::from(session.process_id()) << 32 | state::LIVE, Release);
+    // SAFETY: just made.
+    let track = unsafe { &mut (*thread).track };
+    track.record(When::Before, Event { operation, ..Event::new(0, EventKind::Enter) });
+    thread
+}
+
+/// Claims a slot that has memory.
+fn claim(area: &Area, process: u32) -> Option<usize> {
+    let header = area.header();
+    // Acquire: pairs with the Release in `Area::grow` (AREA-3).
+    let ready = (header.ready.load(Acquire) as usize).min(area.layout().slots);
+    let hint = header.hint.load(Relaxed) as usize;
+    let claimed = u64::from(process) << 32 | state::CLAIMED;
+    (0..ready).map(|i| (hint + i) % ready).find(|&index| {
+        let word = area.state(index);
+        // AcqRel: pairs with the Release by which the recorder freed it after its last read.
+        word.load(Relaxed) == state::FREE
+            && word.compare_exchange(state::FREE, claimed, AcqRel, Relaxed).is_ok()
+    })
+}
+
+/// The thread's name as it is now: threads get theirs some time after their start.
+fn put_name(slot: &ThreadSlot) {
+    let mut name = [0_u64; 2];
+    // SAFETY: the kernel writes 16 bytes.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    slot.name.iter().zip(name).for_each(|(word, value)| word.store(value, Relaxed));
+}
+
+impl Thread {
+    /// A wait begins; answers its site.
+    pub(crate) fn begin_wait(&mut self, called: Called, from: usize, object: usize, kind: WaitKind) -> u32 {
+        let site = sites::site(&self.area, called, from);
+        let event = self.event(EventKind::WaitBegin, site, object as u64);
+        self.track.record(When::Before, Event { argument: kind as u64, ..event });
+        site
+    }
+
+    /// The wait ends. The waiter now holds the resource, and others may be waiting for it: no anchor now.
+    pub(crate) fn end_wait(&mut self, site: u32, object: usize) {
+        let event = self.event(EventKind::WaitEnd, site, object as u64);
+        self.track.record(When::Later, event);
+        self.waited = object as u64;
+        let local = local();
+        if local.holds_kept.get() == 0 && local.holds_left.get() > 1 {
+            local.holds_kept.set(local.holds_left.replace(1));
+        }
+    }
+
+    /// Begins to watch a call that seldom waits: see [`Track::watch`].
+    pub(crate) fn watch(&mut self) -> Option<u64> {
+        self.track.watch()
+    }
+
+    /// Answers whether the thread left its processor since.
+    pub(crate) fn has_left(&self) -> bool {
+        self.track.has_left()
+    }
+
+    /// Records the call that was watched as a wait from `begin` until now.
+    pub(crate) fn waited(&mut self, begin: u64, called: Called, from: usize, object: usize, kind: WaitKind) {
+        let site = sites::site(&self.area, called, from);
+        let first = self.event(EventKind::WaitBegin, site, object as u64);
+        let last = self.event(EventKind::WaitEnd, site, object as u64);
+        self.track.record_past(Event { ticks: begin, argument: kind as u64, ..first }, last);
+    }
+
+    /// Marks an object.
+    pub(crate) fn mark(&mut self, called: Called, from: usize, object: usize) {
+        let site = sites::site(&self.area, called, from);
+        let event = self.event(EventKind::Mark, site, object as u64);
+        self.track.record(When::After, event);
+    }
+
+    /// A hold begins that the thread's count does not pass over.
+    pub(crate) fn begin_hold(&mut self, called: Called, from: usize, object: usize, mode: HoldMode) {
+        let local = local();
+        let waited = std::mem::take(&mut self.waited) == object as u64;
+        let left = match local.holds_kept.replace(0) {
+            0 => local.holds_left.get(),
+            kept => kept,
+        };
+        if left > 0 {
+            self.lot.wind_to(left);
+        }
+        let drawn = self.lot.draw_next() | if waited { WAITED } else { 0 };
+        local.holds_left.set(self.lot.until());
+        if drawn == 0 {
+            return;
+        }
+        let is_signal = is_signal(called);
+        self.forget_signal(object as u64, is_signal);
+        let count = local.held.get() as usize;
+        if count >= HOLDS {
+            return;
+        }
+        let flags = drawn | if mode == HoldMode::Shared { SHARED } else { 0 };
+        let site = sites::site(&self.area, called, from);
+        let begin = self.track.ticks();
+        self.held[count] = Held { object: object as u64, begin, site, flags, is_signal };
+        local.held.set(count as u32 + 1);
+    }
+
+    /// Makes room: a signal that was taken again, or one of another object if there is no place left, was not
+    /// passed on by this thread.
+    fn forget_signal(&mut self, object: u64, is_taken_again: bool) {
+        let local = local();
+        let count = (local.held.get() as usize).min(HOLDS);
+        let is_full = count == HOLDS;
+        let is_old = |held: &Held| held.is_signal && (is_full || (is_taken_again && held.object == object));
+        if let Some(index) = self.held[..count].iter().position(is_old) {
+            self.held.copy_within(index + 1..count, index);
+            local.held.set(count as u32 - 1);
+        }
+    }
+
+    /// The lock at `object` was let go.
+    pub(crate) fn end_hold(&mut self, object: usize) {
+        let local = local();
+        let count = (local.held.get() as usize).min(HOLDS);
+        let Some(index) = (0..count).rev().find(|&i| self.held[i].object == object as u64) else { return };
+        let held = self.held[index];
+        self.held[index] = self.held[count - 1];
+        local.held.set(count as u32 - 1);
+        let event = self.event(EventKind::Hold, held.site, held.object);
+        let argument = self.track.ticks().saturating_sub(held.begin);
+        self.track.record(When::After, Event { flags: held.flags, argument, ..event });
+    }
+
+    fn event(&self, kind: EventKind, site: u32, object: u64) -> Event {
+        Event { operation: self.operation, site, object, ..Event::new(0, kind) }
+    }
+
+    /// The thread ends, or records no more: tells so, and closes the slot.
+    pub(crate) fn leave(&mut self) {
+        let exit = self.event(EventKind::Exit, 0, 0);
+        self.track.record(When::After, exit);
+        self.track.settle();
+        let slot = self.area.slot(self.index);
+        put_name(slot);
+        slot.counters.close();
+        let word = self.area.state(self.index);
+        // Release: pairs with the Acquire of the recorder; all events are in the ring.
+        word.store(word.load(Relaxed) >> 32 << 32 | state::CLOSED, Release);
+    }
+}

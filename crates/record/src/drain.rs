@@ -1,0 +1,343 @@
+//! Takes the events of all recorded programs out of the area, and writes each process's to a file of its own.
+//!
+//! One thread of the recorder does it every few milliseconds, sooner when a ring fills. It also finds out
+//! which threads and processes are gone, gives their slots back, and allocates more slots before they are
+//! needed.
+
+use crate::process;
+use crate::spool::{End, Spool, Spooled, cpu_source};
+use azekura_trace::area::{Area, Mapped, PROCESSES, ProcessSlot, state};
+use azekura_trace::event::{Event, EventKind, SWITCHED};
+use azekura_trace::file::{SessionInfo, ThreadInfo};
+use azekura_trace::parts::{ticks, time_source};
+use azekura_trace::ring::Consumer;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+/// Slots that exist before the first thread asks for one, and that are free at any time if there is room.
+const SPARE_SLOTS: usize = 32;
+const PROCESSES_EVERY: Duration = Duration::from_millis(20);
+const THREADS_EVERY: Duration = Duration::from_millis(500);
+
+/// The recorder's end of an area.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    pub(crate) area: Area,
+    file: File,
+    /// The directory of the area.
+    directory: PathBuf,
+    /// The directory of the traces.
+    spools: PathBuf,
+    info: SessionInfo,
+    /// The recording under way, or the last one, and when it began.
+    number: u32,
+    since: u64,
+    is_recording: bool,
+    ready: usize,
+    open: HashMap<usize, Open>,
+    programs: HashMap<u64, Program>,
+    /// Recordings that are over, of recording `number`.
+    finished: Vec<Spooled>,
+    looked_at_processes: Instant,
+    looked_at_threads: Instant,
+    events: Vec<Event>,
+}
+
+/// A slot in use.
+#[derive(Debug)]
+struct Open {
+    owner: u64,
+    tag: u32,
+    os_id: u32,
+    /// Set if it belongs to the recording under way.
+    is_recorded: bool,
+    /// Ticks of its latest event.
+    last: u64,
+    consumer: Consumer<Mapped>,
+}
+
+/// A process that records.
+#[derive(Debug)]
+struct Program {
+    index: usize,
+    spool: Spool,
+    has_news: bool,
+}
+
+impl Drain {
+    pub(crate) fn new(
+        area: Area,
+        file: File,
+        directory: PathBuf,
+        spools: PathBuf,
+        info: SessionInfo,
+    ) -> io::Result<Self> {
+        let ready = area.grow(&file, 0, SPARE_SLOTS)?;
+        let (since, now) = (ticks(time_source()), Instant::now());
+        Ok(Self {
+            area,
+            file,
+            directory,
+            spools,
+            info,
+            number: 0,
+            since,
+            is_recording: false,
+            ready,
+            open: HashMap::new(),
+            programs: HashMap::new(),
+            finished: Vec::new(),
+            looked_at_processes: now,
+            looked_at_threads: now,
+            events: Vec::new(),
+        })
+    }
+
+    /// Recording `number` begins.
+    pub(crate) fn begin(&mut self, number: u32) {
+        self.number = number;
+        self.is_recording = true;
+        self.since = ticks(time_source());
+        self.finished.clear();
+        self.area.header().command.store(number, Release);
+    }
+
+    /// The recording under way is over, and all that was recorded is in files.
+    pub(crate) fn end(&mut self) {
+        if !self.is_recording {
+            return;
+        }
+        self.area.header().command.store(0, Release);
+        // What threads are writing at this instant.
+        std::thread::sleep(Duration::from_millis(1));
+        self.look_at_processes(true);
+        self.turn();
+        let owners: Vec<u64> = self.programs.keys().copied().collect();
+        for owner in owners {
+            let end = if process::is_alive(process_of(owner)) { End::Stopped } else { End::Gone };
+            self.finish(owner, end);
+        }
+        self.open.values_mut().for_each(|open| open.is_recorded = false);
+        self.is_recording = false;
+    }
+
+    /// Gives the area's memory back, if no program is left that uses it.
+    pub(crate) fn close(&mut self) {
+        let owners = (0..PROCESSES).map(|index| self.area.process(index).owner.load(Acquire));
+        if !owners.filter(|owner| *owner != 0).any(|owner| process::is_alive(process_of(owner))) {
+            self.open.clear();
+            self.ready = 0;
+            let _ = self.area.empty(&self.file); // then the memory goes with our process
+        }
+    }
+
+    /// The recordings of recording `number`.
+    pub(crate) fn take_finished(&mut self) -> Vec<Spooled> {
+        std::mem::take(&mut self.finished)
+    }
+
+    /// Drains all rings; answers whether one was half full.
+    pub(crate) fn turn(&mut self) -> bool {
+        let (mut busy, mut free, mut first_free) = (false, 0, None);
+        for index in 0..self.ready {
+            // Acquire: pairs with the Release of the thread that stored the state; the head is visible.
+            let word = self.area.state(index).load(Acquire);
+            match word & u64::from(u32::MAX) {
+                state::LIVE => busy |= self.take(index, word, false),
+                state::CLOSED => busy |= self.take(index, word, true),
+                state::FREE => {
+                    free += 1;
+                    first_free = first_free.or(Some(index));
+                }
+                _ => {}
+            }
+        }
+        // Relaxed: a hint.
+        self.area.header().hint.store(first_free.unwrap_or(0) as u32, Relaxed);
+        if free < SPARE_SLOTS / 2 {
+            // Without room the slots that are there must do; threads without one are counted.
+            let more = self.ready + SPARE_SLOTS.max(self.ready / 2);
+            self.ready = self.area.grow(&self.file, self.ready, more).unwrap_or(self.ready);
+        }
+        for program in self.programs.values_mut().filter(|program| program.has_news) {
+            program.has_news = false;
+            program.spool.flush(self.area.process(program.index));
+        }
+        if self.looked_at_processes.elapsed() >= PROCESSES_EVERY {
+            self.look_at_processes(false);
+        }
+        busy
+    }
+
+    /// Takes what a slot's ring holds.
+    fn take(&mut self, index: usize, word: u64, is_closed: bool) -> bool {
+        self.admit(index);
+        let Some(open) = self.open.get_mut(&index) else { return false };
+        self.events.clear();
+        let events = &mut self.events;
+        let taken = open.consumer.drain(|event| events.push(event));
+        open.last = events.iter().map(|event| event.ticks).fold(open.last, u64::max);
+        let ended = self.area.slot(index).end.each_ref().map(|word| word.load(Relaxed));
+        if is_closed && ended[0] != 0 && open.last != 0 {
+            // Its process told the thread's CPU time when it ended.
+            events.push(anchor(ended[0].max(open.last), ended[1]));
+        }
+        if open.is_recorded
+            && (taken > 0 || is_closed)
+            && let Some(program) = self.programs.get_mut(&open.owner)
+        {
+            program.spool.events(&self.area, open.tag, open.consumer.lost(), &self.events);
+            program.has_news = true;
+            if is_closed {
+                program.spool.rename(open.tag, name_in(self.area.slot(index).name.each_ref()));
+            }
+        }
+        let is_busy = taken * 2 >= open.consumer.capacity();
+        if is_closed {
+            self.open.remove(&index);
+            // Release: pairs with the Acquire of the thread that claims it; our reads are over. A claim is no
+            // matter here: only free slots are claimed.
+            let _ = self.area.state(index).compare_exchange(word, state::FREE, Release, Relaxed);
+        }
+        is_busy
+    }
+
+    /// Learns the owner of a slot that is seen for the first time.
+    fn admit(&mut self, index: usize) {
+        if self.open.contains_key(&index) {
+            return;
+        }
+        let slot = self.area.slot(index);
+        let (owner, tag) = (slot.owner.load(Relaxed), slot.tag.load(Relaxed));
+        let os_id = slot.os_id.load(Relaxed);
+        let place = slot.process.load(Relaxed) as usize;
+        // Relaxed: told by the slot's state, as the rest of its head.
+        let is_recorded = self.is_recording
+            && slot.command.load(Relaxed) == self.number
+            && place < PROCESSES
+            && self.area.process(place).owner.load(Relaxed) == owner;
+        if is_recorded {
+            let program = self.programs.entry(owner).or_insert_with(|| {
+                let process = process_of(owner);
+                let path = self.spools.join(format!("{process}-{}-{}.trace", owner as u32, self.number));
+                let slot = self.area.process(place);
+                let spool = Spool::new(process, slot, &self.info, self.since, &self.directory, path);
+                Program { index: place, spool, has_news: true }
+            });
+            let cpu = cpu_source(slot.cpu.load(Relaxed)); // as above
+            let name = name_in(slot.name.each_ref());
+            program.spool.thread(&ThreadInfo { tag, os_id, name, cpu });
+        }
+        let consumer = Consumer::new(self.area.ring(index));
+        self.open.insert(index, Open { owner, tag, os_id, is_recorded, last: 0, consumer });
+    }
+
+    /// Finds out which processes, and now and then which threads, are gone.
+    fn look_at_processes(&mut self, is_last: bool) {
+        self.looked_at_processes = Instant::now();
+        let mut newest: HashMap<u32, u64> = HashMap::new();
+        for index in 0..PROCESSES {
+            let owner = self.area.process(index).owner.load(Acquire);
+            if owner != 0 {
+                let newest = newest.entry(process_of(owner)).or_default();
+                *newest = owner.max(*newest);
+            }
+        }
+        for index in 0..PROCESSES {
+            let owner = self.area.process(index).owner.load(Acquire);
+            if owner == 0 {
+                continue;
+            }
+            let process = process_of(owner);
+            if newest.get(&process).is_some_and(|newest| *newest != owner) {
+                self.is_gone(index, owner, End::Replaced);
+            } else if !process::is_alive(process) {
+                self.is_gone(index, owner, End::Gone);
+            }
+        }
+        if is_last || self.looked_at_threads.elapsed() >= THREADS_EVERY {
+            self.looked_at_threads = Instant::now();
+            self.close_slots(|owner, open| {
+                open.is_some_and(|open| !process::has_thread(process_of(owner), open.os_id))
+            });
+        }
+    }
+
+    /// The process of a slot of the table is gone: what it left is taken, and the slot is free.
+    fn is_gone(&mut self, index: usize, owner: u64, end: End) {
+        let area = self.area;
+        self.close_slots(|of, _| of == owner);
+        for slot in 0..self.ready {
+            let word = area.state(slot).load(Acquire);
+            if word & u64::from(u32::MAX) == state::CLOSED && area.slot(slot).owner.load(Relaxed) == owner {
+                self.take(slot, word, true);
+            }
+        }
+        self.finish(owner, end);
+        reset(area.process(index));
+        // Release: pairs with the Acquire of the process that claims it.
+        let _ = area.process(index).owner.compare_exchange(owner, 0, Release, Relaxed);
+    }
+
+    /// Closes the live slots of which `is_gone` says so, in the place of their threads.
+    fn close_slots(&self, is_gone: impl Fn(u64, Option<&Open>) -> bool) {
+        for index in 0..self.ready {
+            let word = self.area.state(index).load(Acquire);
+            let owner = self.area.slot(index).owner.load(Relaxed);
+            match word & u64::from(u32::MAX) {
+                state::LIVE if is_gone(owner, self.open.get(&index)) => {
+                    let closed = word >> 32 << 32 | state::CLOSED;
+                    // AcqRel: the thread may have closed it at this moment.
+                    let _ = self.area.state(index).compare_exchange(word, closed, AcqRel, Relaxed);
+                }
+                // Its head may say anything, but the word says which process claimed it.
+                state::CLAIMED if !process::is_alive((word >> 32) as u32) => {
+                    let _ = self.area.state(index).compare_exchange(word, state::FREE, AcqRel, Relaxed);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The recording of a process is over.
+    fn finish(&mut self, owner: u64, end: End) {
+        let Some(Program { index, mut spool, .. }) = self.programs.remove(&owner) else { return };
+        let process = process_of(owner);
+        let mut last = Vec::new();
+        for open in self.open.values().filter(|open| open.owner == owner && open.is_recorded) {
+            if let Some(cpu_ns) = process::thread_cpu_ns(process, open.os_id)
+                && open.last > 0
+            {
+                last.push((open.tag, anchor(ticks(time_source()).max(open.last), cpu_ns)));
+            }
+            let name = process::thread_name(process, open.os_id);
+            name.into_iter().for_each(|name| spool.rename(open.tag, name));
+        }
+        self.finished.push(spool.finish(self.area.process(index), end, &last));
+    }
+}
+
+fn anchor(ticks: u64, cpu_ns: u64) -> Event {
+    Event { object: cpu_ns, flags: SWITCHED, ..Event::new(ticks, EventKind::Anchor) }
+}
+
+fn process_of(owner: u64) -> u32 {
+    (owner >> 32) as u32
+}
+
+fn reset(slot: &ProcessSlot) {
+    // Relaxed: told by the owner's 0.
+    slot.flags.store(0, Relaxed);
+    slot.begin.iter().chain(&slot.end).for_each(|word| word.store(0, Relaxed));
+}
+
+/// The name that a thread has put into two words.
+fn name_in(words: [&std::sync::atomic::AtomicU64; 2]) -> String {
+    let bytes: Vec<u8> = words.into_iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
+    let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..len]).into_owned()
+}

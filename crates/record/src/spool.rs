@@ -1,0 +1,299 @@
+//! The trace file of one process while it is being recorded, with addresses in the place of names.
+
+use crate::process;
+use azekura_trace::ReadError;
+use azekura_trace::area::{Area, MAIN, OPERATIONS, ProcessSlot, SITES, flag, site_of};
+use azekura_trace::event::Event;
+use azekura_trace::file::{ClockSample, CpuSource, Encoder, SessionInfo, ThreadInfo, Trace};
+use azekura_trace::parts::{machine_cpu_ns, parse_maps, process_cpu_ns_of, sample};
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// A recording under way.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    process: u32,
+    encoder: Encoder,
+    out: Out,
+    time: azekura_trace::file::TimeSource,
+    /// The program, as its process told when it loaded the library.
+    executable: PathBuf,
+    sites: HashSet<u32>,
+    operations: HashSet<u16>,
+    threads: HashMap<u32, Told>,
+    /// Its CPU time when it was looked at last.
+    cpu_ns: u64,
+}
+
+/// The sums of what was taken of a thread.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Told {
+    events: u64,
+    lost: u64,
+    name: String,
+}
+
+/// A recording that is over.
+#[derive(Debug)]
+pub(crate) struct Spooled {
+    pub(crate) process: u32,
+    pub(crate) path: PathBuf,
+    threads: HashMap<u32, Told>,
+    /// Why part of it could not be written.
+    pub(crate) failed: Option<io::Error>,
+}
+
+/// The reason for a recording's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The recording was over before the process.
+    Stopped,
+    /// The process became another program.
+    Replaced,
+    /// The process is gone.
+    Gone,
+}
+
+/// A file to which no more is written once a write has failed.
+#[derive(Debug)]
+struct Out {
+    path: PathBuf,
+    file: Option<File>,
+    failed: Option<io::Error>,
+}
+
+impl Out {
+    fn create(path: PathBuf) -> Self {
+        let (file, failed) = match File::create(&path) {
+            Ok(file) => (Some(file), None),
+            Err(error) => (None, Some(error)),
+        };
+        Self { path, file, failed }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if self.failed.is_none()
+            && let Some(file) = &mut self.file
+        {
+            self.failed = file.write_all(bytes).err();
+        }
+    }
+}
+
+impl Spool {
+    /// The recording of a process, which begins now or began with the process's first event.
+    pub(crate) fn new(
+        process: u32,
+        slot: &ProcessSlot,
+        info: &SessionInfo,
+        since: u64,
+        directory: &Path,
+        path: PathBuf,
+    ) -> Self {
+        let maps = directory.join(format!("{}.maps", slot.serial.load(Relaxed)));
+        let text = std::fs::read(maps).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let (executable, maps) = text.split_once('\n').unwrap_or_default();
+        let executable = PathBuf::from(executable);
+        let label = executable.file_name().map(|name| name.to_string_lossy().into_owned());
+        let mut spool = Self {
+            process,
+            encoder: Encoder::new(),
+            out: Out::create(path),
+            time: info.time,
+            executable,
+            sites: HashSet::new(),
+            operations: HashSet::new(),
+            threads: HashMap::new(),
+            cpu_ns: 0,
+        };
+        let begun = clocks(slot, flag::RECORDS, &slot.begin).filter(|begun| begun.ticks >= since);
+        let sample = begun.unwrap_or_else(|| spool.sample(slot));
+        spool.cpu_ns = sample.process_cpu_ns;
+        spool.encoder.session(&SessionInfo {
+            process_id: process,
+            label: label.unwrap_or_default(),
+            ..info.clone()
+        });
+        spool.encoder.clock(&sample);
+        machine_cpu_ns().into_iter().for_each(|ns| spool.encoder.machine(ns));
+        spool.encoder.modules(&parse_maps(maps));
+        spool
+    }
+
+    /// All clocks now, or when the process ended.
+    fn sample(&mut self, slot: &ProcessSlot) -> ClockSample {
+        ended(slot).unwrap_or_else(|| {
+            self.cpu_ns = process_cpu_ns_of(self.process).unwrap_or(self.cpu_ns).max(self.cpu_ns);
+            ClockSample { process_cpu_ns: self.cpu_ns, ..sample(self.time) }
+        })
+    }
+
+    /// A thread that is about to have events.
+    pub(crate) fn thread(&mut self, thread: &ThreadInfo) {
+        self.encoder.thread(thread);
+        self.threads.insert(thread.tag, Told { name: thread.name.clone(), ..Told::default() });
+    }
+
+    /// The thread's name now.
+    pub(crate) fn rename(&mut self, tag: u32, name: String) {
+        if let Some(told) = self.threads.get_mut(&tag).filter(|_| !name.is_empty()) {
+            told.name = name;
+        }
+    }
+
+    /// More events of a thread, and how many it has lost so far.
+    pub(crate) fn events(&mut self, area: &Area, tag: u32, lost: u64, events: &[Event]) {
+        let is_new = self.name_new(area, events);
+        if is_new && process::executable(self.process).is_some_and(|now| now == self.executable) {
+            // Libraries that it has loaded meanwhile.
+            let maps = process::maps(self.process);
+            maps.into_iter().for_each(|text| self.encoder.modules(&parse_maps(&text)));
+        }
+        self.encoder.events(tag, lost, events);
+        let told = self.threads.entry(tag).or_default();
+        told.events += events.len() as u64;
+        told.lost = lost;
+    }
+
+    /// Tells what the numbers in `events` stand for; answers whether there was a new call site.
+    fn name_new(&mut self, area: &Area, events: &[Event]) -> bool {
+        let before = self.sites.len();
+        for event in events {
+            // Relaxed: the key itself is all there is.
+            if event.site != 0 && self.sites.insert(event.site) {
+                let index = event.site as usize - 1;
+                let key = if index < SITES { area.site(index).load(Relaxed) } else { 0 };
+                if let Some((name, address)) = site_of(key) {
+                    self.encoder.sites([(event.site, name, format!("@{address:x}").as_str(), 0)]);
+                }
+            }
+            // Relaxed: as above.
+            if event.operation != 0 && self.operations.insert(event.operation) {
+                let index = usize::from(event.operation) - 1; // Relaxed: as above
+                let key = if index < OPERATIONS { area.operation(index).load(Relaxed) } else { 0 };
+                let (name, place) = match key {
+                    0 => ("more threads", String::new()),
+                    MAIN => ("main", String::new()),
+                    address => ("thread", format!("@{address:x}")),
+                };
+                self.encoder.operations([(event.operation.into(), name, place.as_str(), 0)]);
+            }
+        }
+        self.sites.len() > before
+    }
+
+    /// A round of the drain is over: writes what came in it.
+    pub(crate) fn flush(&mut self, slot: &ProcessSlot) {
+        let sample = self.sample(slot);
+        self.encoder.clock(&sample);
+        self.write();
+    }
+
+    fn write(&mut self) {
+        self.out.write(self.encoder.as_bytes());
+        self.encoder.clear();
+    }
+
+    /// The end of the recording, with the last event of threads that are alive.
+    pub(crate) fn finish(mut self, slot: &ProcessSlot, end: End, last: &[(u32, Event)]) -> Spooled {
+        for (tag, event) in last {
+            let told = self.threads.entry(*tag).or_default();
+            told.events += 1;
+            self.encoder.events(*tag, told.lost, &[*event]);
+        }
+        let sample = self.sample(slot);
+        let has_ended = ended(slot).is_some();
+        self.encoder.clock(&sample);
+        machine_cpu_ns().into_iter().for_each(|ns| self.encoder.machine(ns));
+        if has_ended || end != End::Gone {
+            self.encoder.end(self.threads.values().map(|told| told.lost).sum());
+        }
+        self.write();
+        Spooled { process: self.process, path: self.out.path, threads: self.threads, failed: self.out.failed }
+    }
+}
+
+impl Spooled {
+    /// The trace, in which each thread has lost what could not be written.
+    pub(crate) fn read(&self) -> Result<Trace, ReadError> {
+        let mut trace = Trace::read(&self.path)?;
+        let mut missing: u64 = 0;
+        for (tag, told) in &self.threads {
+            match trace.threads.iter_mut().find(|thread| thread.tag == *tag) {
+                Some(thread) => {
+                    thread.lost = told.lost + told.events.saturating_sub(thread.events.len() as u64);
+                    thread.name.clone_from(&told.name);
+                }
+                None => missing += told.events + told.lost,
+            }
+        }
+        if let Some(first) = trace.threads.first_mut() {
+            first.lost += missing;
+        }
+        Ok(trace)
+    }
+
+    /// Events that were recorded.
+    pub(crate) fn recorded(&self) -> u64 {
+        self.threads.values().map(|told| told.events).sum()
+    }
+}
+
+/// The CPU source of a number in the area.
+pub(crate) fn cpu_source(number: u32) -> CpuSource {
+    match number {
+        n if n == CpuSource::Rseq as u32 => CpuSource::Rseq,
+        n if n == CpuSource::None as u32 => CpuSource::None,
+        _ => CpuSource::ThreadClock,
+    }
+}
+
+/// The three clocks when the process ended, if it told.
+fn ended(slot: &ProcessSlot) -> Option<ClockSample> {
+    clocks(slot, flag::ENDED, &slot.end)
+}
+
+fn clocks(slot: &ProcessSlot, told: u32, clocks: &[AtomicU64; 3]) -> Option<ClockSample> {
+    // Acquire: pairs with the Release of the process that told its clocks.
+    let is_told = slot.flags.load(Acquire) & told != 0;
+    let [ticks, monotonic_ns, process_cpu_ns] = clocks.each_ref().map(|word| word.load(Relaxed));
+    is_told.then_some(ClockSample { ticks, monotonic_ns, process_cpu_ns })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_trace::Options;
+    use azekura_trace::area::Layout;
+    use azekura_trace::event::EventKind;
+    use azekura_trace::parts::session_info;
+
+    #[test]
+    fn what_a_full_disk_does_not_take_is_counted_as_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        let area = Area::create(&tempfile::tempfile().unwrap(), Layout::new(2)).unwrap();
+        let info = session_info(&Options::default()).unwrap();
+        let path = directory.path().join("spool");
+        let slot = area.process(0);
+        let mut spool = Spool::new(std::process::id(), slot, &info, 0, directory.path(), path);
+        let cpu = CpuSource::None;
+        spool.thread(&ThreadInfo { tag: 1, os_id: 2, name: "one".into(), cpu });
+        let events = |from: u64| [from, from + 1].map(|ticks| Event::new(ticks, EventKind::Mark));
+        spool.events(&area, 1, 0, &events(1));
+        spool.flush(slot);
+        spool.out.file = Some(File::options().write(true).open("/dev/full").unwrap());
+        spool.events(&area, 1, 3, &events(3));
+        spool.flush(slot);
+        spool.thread(&ThreadInfo { tag: 2, os_id: 3, name: "two".into(), cpu });
+        spool.events(&area, 2, 0, &events(5));
+        let spooled = spool.finish(slot, End::Stopped, &[]);
+        assert!(spooled.failed.is_some());
+        let trace = spooled.read().unwrap();
+        assert_eq!((trace.event_count(), trace.lost(), spooled.recorded()), (2, 3 + 2 + 2, 6));
+    }
+}

@@ -1,0 +1,216 @@
+//! A recording does no harm: programs write, read and end as they do without it.
+
+use super::{build, scratch, turn};
+use azekura_record::{Launch, Launched, RecordError, launch};
+use azekura_trace::analyze::{Analysis, AnalyzeOptions};
+use azekura_trace::file::{Ending, Trace};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+/// Runs a program in a directory of its own, with its output into a file: recorded or not. Answers the
+/// output and the status.
+fn run(program: &Path, arguments: &[String], directory: &Path, is_recorded: bool) -> (String, ExitStatus) {
+    let script = r#"cd "$0" && exec "$@" >out 2>&1 </dev/null"#;
+    let mut command: Vec<std::ffi::OsString> =
+        vec!["sh".into(), "-c".into(), script.into(), directory.into()];
+    command.push(program.into());
+    command.extend(arguments.iter().map(Into::into));
+    let status = if is_recorded {
+        let launched = launch(&Launch { command, output: directory.join("trace"), ..Launch::default() });
+        launched.expect("the program runs").status
+    } else {
+        Command::new(&command[0]).args(&command[1..]).status().expect("a shell")
+    };
+    (std::fs::read_to_string(directory.join("out")).expect("its output"), status)
+}
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(scratch()).expect("a directory")
+}
+
+/// jemalloc's way: each call of the allocator takes a mutex, and a hook runs in the middle of it.
+#[test]
+fn a_program_whose_allocator_takes_a_mutex_runs_as_ever() {
+    let mut programs = turn();
+    let program = build("own_malloc", &mut programs);
+    let place = directory();
+    let (output, status) = run(&program, &[], place.path(), true);
+    assert_eq!((output.as_str(), status.code()), ("1\n", Some(0)), "{status}");
+    let trace = Trace::read(place.path().join("trace")).expect("a recording");
+    let analysis = Analysis::new(&trace, &AnalyzeOptions::default()).unwrap();
+    let is_named = analysis.sites.iter().any(|site| site.name.starts_with("heap_mutex, mutex"));
+    assert!(is_named, "{:#?}", analysis.sites);
+    assert_eq!(trace.ending, Ending::Complete);
+}
+
+#[test]
+fn no_byte_of_a_recording_gets_into_files_of_a_program_that_reuses_descriptors() {
+    let mut programs = turn();
+    let program = build("descriptors", &mut programs);
+    let place = directory();
+    let (output, status) = run(&program, &[], place.path(), true);
+    assert_eq!((output.as_str(), status.code()), ("", Some(0)), "{status}");
+    let trace = Trace::read(place.path().join("trace")).expect("a recording");
+    assert!(trace.event_count() > 100, "it was recorded all the time: {}", trace.event_count());
+}
+
+#[test]
+fn a_recording_made_before_an_exec_is_kept_beside_the_one_made_after() {
+    let mut programs = turn();
+    let program = build("becomes", &mut programs);
+    let place = directory();
+    let output = place.path().join("trace");
+    let launched = launch(&Launch { command: vec![program.into()], output, ..Launch::default() }).unwrap();
+    assert_eq!(launched.recorded.len(), 2, "{launched:?}");
+    let traces = launched.recorded.iter().map(|recorded| Trace::read(&recorded.file).unwrap());
+    let traces: Vec<Trace> = traces.collect();
+    assert!(traces.iter().all(|trace| trace.ending == Ending::Complete));
+    let is_of = |trace: &&Trace, mutex| trace.sites.values().any(|site| site.name.starts_with(mutex));
+    for mutex in ["first_mutex", "second_mutex"] {
+        assert_eq!(traces.iter().filter(|trace| is_of(trace, mutex)).count(), 1, "{mutex}");
+    }
+    assert_eq!(launched.recorded[0].process, launched.recorded[1].process);
+}
+
+#[test]
+fn only_its_user_can_read_or_change_what_a_recording_shares_with_programs() {
+    let _turn = turn();
+    let place = directory();
+    let script = r#"stat -c '%a' "$AZEKURA_TRACE_DIR" "$AZEKURA_TRACE_DIR"/area"#;
+    let (output, status) = run(Path::new("/bin/sh"), &["-c".into(), script.into()], place.path(), true);
+    assert_eq!((output.as_str(), status.code()), ("700\n600\n", Some(0)));
+}
+
+#[test]
+fn a_program_that_a_signal_ends_is_told_as_such() {
+    let mut programs = turn();
+    let program = build("ends", &mut programs);
+    let place = directory();
+    let (_, status) = run(&program, &["abort".into()], place.path(), true);
+    assert_eq!(status.signal(), Some(6), "{status}");
+}
+
+/// A program's exit status is its own, whether or not there was something to record.
+#[test]
+fn a_program_without_threads_keeps_its_exit_status() {
+    let _turn = turn();
+    let command = vec!["sh".into(), "-c".into(), "exit 7".into()];
+    let output = scratch().join("none.trace");
+    let launched = launch(&Launch { command, output, ..Launch::default() }).unwrap();
+    let Launched { status, recorded, nothing, .. } = launched;
+    assert_eq!((status.code(), recorded.len()), (Some(7), 0));
+    assert!(matches!(nothing, Some(RecordError::NothingRecorded)), "{nothing:?}");
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_an_error_before_the_program_runs() {
+    let _turn = turn();
+    let place = directory();
+    let ran = place.path().join("ran");
+    let dangling = place.path().join("dangling");
+    std::os::unix::fs::symlink("/nowhere/at/all", &dangling).unwrap();
+    let command = vec!["touch".into(), ran.clone().into()];
+    let launched = launch(&Launch { command, output: dangling, ..Launch::default() });
+    assert!(matches!(launched, Err(RecordError::Write { .. })), "{launched:?}");
+    assert!(!ran.exists());
+}
+
+#[test]
+fn a_recording_that_finds_the_disk_full_at_its_end_is_kept_elsewhere() {
+    let mut programs = turn();
+    let program = build("becomes", &mut programs);
+    let place = directory();
+    let full = place.path().join("full");
+    std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+    let command = vec![program.into()];
+    let launched = launch(&Launch { command, output: full, ..Launch::default() });
+    let launched = launched.expect("the program ran");
+    assert_eq!((launched.status.code(), launched.recorded.len()), (Some(0), 1), "the other is beside");
+    let kept = launched.missing.iter().find_map(|missing| Some(missing.split_once("are kept in ")?.1));
+    let kept = PathBuf::from(kept.expect("it says where").split(':').next().unwrap());
+    assert_eq!(std::fs::read_dir(&kept).expect("they are there").count(), 2, "{launched:?}");
+    std::fs::remove_dir_all(kept.parent().unwrap()).unwrap();
+}
+
+/// Runs programs of random seeds with and without the recorder.
+fn stress(seeds: std::ops::Range<u64>) {
+    let mut programs = turn();
+    let program = build("random", &mut programs);
+    for seed in seeds {
+        let once = |is_recorded| {
+            let place = directory();
+            run(&program, &[seed.to_string()], place.path(), is_recorded)
+        };
+        let (with, without) = (once(true), once(false));
+        assert_eq!(with, without, "seed {seed}: AZEKURA_STRESS_SEED={seed} runs it alone");
+    }
+}
+
+#[test]
+fn random_programs_write_and_end_as_they_do_without_the_recorder() {
+    match std::env::var("AZEKURA_STRESS_SEED").map(|seed| seed.parse().expect("a number")) {
+        Ok(seed) => stress(seed..seed + 1),
+        Err(_) => stress(1..31),
+    }
+}
+
+#[test]
+#[ignore = "minutes: a thousand programs, each with and without the recorder"]
+fn a_thousand_random_programs_write_and_end_as_they_do_without_the_recorder() {
+    stress(1_000..2_000);
+}
+
+/// Allocators of others, where they are installed: `libjemalloc2`, `libtcmalloc-minimal4`, `libmimalloc2.0`.
+#[test]
+fn programs_on_other_allocators_run_as_ever_where_these_are_installed() {
+    let mut programs = turn();
+    let program = build("allocates", &mut programs);
+    for (name, file) in [
+        ("jemalloc", "libjemalloc.so.2"),
+        ("tcmalloc", "libtcmalloc_minimal.so.4"),
+        ("mimalloc", "libmimalloc.so.2"),
+    ] {
+        let found = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"]
+            .into_iter()
+            .flat_map(|place| [file.to_owned(), format!("{file}.0")].map(|file| Path::new(place).join(file)))
+            .find(|path| path.exists());
+        let Some(library) = found else {
+            println!("not tried: {name} is not installed");
+            continue;
+        };
+        let place = directory();
+        let script = r#"LD_PRELOAD="$LD_PRELOAD:$0" exec "$1""#;
+        let paths = [&library, &program].map(|path| path.display().to_string());
+        let arguments = ["-c".to_owned(), script.to_owned()].into_iter().chain(paths).collect::<Vec<_>>();
+        let (output, status) = run(Path::new("/bin/sh"), &arguments, place.path(), true);
+        assert_eq!((output.as_str(), status.code()), ("done\n", Some(0)), "{name}: {status}");
+        let trace = Trace::read(place.path().join("trace")).expect("a recording");
+        assert!(trace.event_count() > 20, "{name}");
+    }
+}
+
+/// redis-server allocates with jemalloc: it answers, saves, and stops.
+#[test]
+fn a_redis_server_serves_as_ever_where_it_is_installed() {
+    let _turn = turn();
+    let is_there = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    if !is_there("redis-server") || !is_there("redis-cli") {
+        return println!("not tried: redis-server is not installed");
+    }
+    let place = directory();
+    let script = r#"
+        redis-server --port 0 --unixsocket ./redis.sock --io-threads 3 --save '' --appendonly yes >log 2>&1 &
+        cli() { redis-cli -s ./redis.sock "$@" 2>/dev/null; }
+        for try in $(seq 200); do [ "$(cli ping)" = PONG ] && break; sleep 0.1; done
+        for key in $(seq 20); do cli set key:$key "$key"; done | sort | uniq -c | tr -s ' '
+        cli dbsize
+        cli bgsave >/dev/null
+        cli shutdown nosave
+        wait $!
+        echo "ended with $?"
+    "#;
+    let (output, status) = run(Path::new("/bin/sh"), &["-c".into(), script.into()], place.path(), true);
+    let log = std::fs::read_to_string(place.path().join("log")).unwrap_or_default();
+    assert_eq!((output.as_str(), status.code()), (" 20 OK\n20\nended with 0\n", Some(0)), "{log}");
+}

@@ -1,0 +1,115 @@
+//! Locks that are built of semaphores, condition variables and futexes are told from queues by evidence: a
+//! thread that waited for one signals it itself when it lets go.
+
+use super::{accuses, accuses_no_lock, build, others, record, scratch, turn};
+use azekura_trace::analyze::{Analysis, AnalyzeOptions, Verdict};
+use azekura_trace::file::Trace;
+use std::path::Path;
+
+fn analysis(program: &Path, arguments: &[&str], operation: Option<&str>) -> Analysis {
+    let output = scratch().join("signals.trace");
+    assert_eq!(record(program, arguments, &output), Ok(0), "{arguments:?}");
+    let options = AnalyzeOptions { operation: operation.map(Into::into), ..AnalyzeOptions::default() };
+    let trace = Trace::read(&output).expect("a recording");
+    Analysis::new(&trace, &options).expect("the operation was recorded")
+}
+
+fn judge(kind: &'static str, operation: &str, right: fn(&Analysis) -> bool) {
+    judge_program("signals", kind, operation, right);
+}
+
+fn judge_program(name: &'static str, kind: &'static str, operation: &str, right: fn(&Analysis) -> bool) {
+    let mut programs = turn();
+    let program = build(name, &mut programs);
+    let mut said = String::new();
+    let mut disturbed = true;
+    for _ in 0..3 {
+        let analysis = analysis(&program, &[kind], Some(operation));
+        if right(&analysis) {
+            return;
+        }
+        disturbed &= others(&analysis).is_none_or(|part| part > 0.2);
+        said = format!("{}\n{:#?}\n{:#?}", analysis.verdict.sentence(), analysis.sites, analysis.what_if);
+    }
+    assert!(disturbed, "{kind}: {said}");
+    println!("{kind}: not judged, others used the machine: {said}");
+}
+
+#[test]
+fn a_semaphore_that_its_waiters_post_is_a_lock() {
+    judge("semaphore", "by_semaphore", |a| accuses(a, "gate_semaphore, semaphore"));
+}
+
+#[test]
+fn a_pool_on_a_condition_variable_is_a_lock() {
+    judge("condition", "by_condition", |a| accuses(a, "pool_returned, condition"));
+}
+
+#[test]
+fn a_futex_word_that_its_waiters_wake_is_a_lock_whatever_its_value() {
+    judge("futex", "by_futex", |a| accuses(a, "gate_word, futex"));
+}
+
+#[test]
+fn a_queue_that_others_fill_is_no_lock_and_its_waits_are_told() {
+    judge("queue", "taker", |a| {
+        let told = match &a.verdict {
+            Verdict::Waits { idle, largest, .. } => {
+                *idle > 0.5 && largest[0].0.starts_with("filled_semaphore, semaphore")
+            }
+            _ => false,
+        };
+        accuses_no_lock(a) && told
+    });
+}
+
+#[test]
+fn a_mutex_of_iso_c_is_named() {
+    judge_program("iso", "", "clerk", |a| accuses(a, "ledger_mutex, mutex, waited for in clerk"));
+}
+
+/// All begin in the same function of std; its mutex is a futex.
+#[test]
+fn threads_of_rust_are_operations_by_their_names() {
+    let _turn = turn();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/planted/rust_threads.rs");
+    let program = scratch().join("rust_threads");
+    let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let compiled = std::process::Command::new(compiler)
+        .args(["--edition", "2024", "-g", "-O", "-o"])
+        .args([&program, &source])
+        .status();
+    if !compiled.is_ok_and(|status| status.success()) {
+        return println!("not tried: there is no rustc to call");
+    }
+    let analysis = analysis(&program, &[], Some("clerk"));
+    let clerk = analysis.chosen().expect("the clerks");
+    assert_eq!((clerk.executions, clerk.threads), (4, 4), "{:#?}", analysis.operations);
+    assert!(analysis.operations.iter().any(|row| row.name == "guard"), "{:#?}", analysis.operations);
+    let lock = analysis.sites.iter().find(|site| site.name.contains("LEDGER") && site.name.contains("futex"));
+    assert!(lock.is_some() && clerk.lock_wait_ns * 2 > clerk.elapsed_ns, "{:#?}", analysis.sites);
+}
+
+/// Four threads of CPython behind one `threading.Lock`, which sleeps while it is held.
+#[test]
+fn a_lock_of_python_is_named_where_python_is_installed() {
+    let _turn = turn();
+    let python =
+        ["/usr/bin/python3", "/usr/local/bin/python3"].into_iter().find(|path| Path::new(path).exists());
+    let Some(python) = python else { return println!("not tried: python3 is not installed") };
+    let script = "
+import threading, time
+lock = threading.Lock()
+def work():
+    for i in range(50):
+        with lock:
+            time.sleep(0.001)
+threads = [threading.Thread(target=work) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+";
+    let analysis = analysis(Path::new(python), &["-c", script], None);
+    let told = format!("{}\n{:#?}", analysis.verdict.sentence(), analysis.sites);
+    let is_lock = matches!(&analysis.verdict, Verdict::Lock { site, .. } if site.contains("semaphore"));
+    assert!(is_lock || others(&analysis).is_none_or(|part| part > 0.2), "{told}");
+}

@@ -1,0 +1,59 @@
+//! Open files of the process: raises their limit, and leaves some of them to the store.
+//!
+//! Every connection takes one. If connections could take all, the log could not open its next segment, and no
+//! write would be answered any more.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors that connections leave to the store, the other nodes, the threads and `/metrics`.
+pub(crate) const RESERVED: u64 = 256;
+
+/// The most connections, of those that are wanted, that leave [`RESERVED`] descriptors. Raises the process's
+/// limit as far as it has to and may.
+pub(crate) fn most_clients(wanted: usize) -> usize {
+    let before = getrlimit(Resource::Nofile);
+    let limit = raised(wanted, before);
+    // A limit that cannot be raised stays.
+    let is_raised = limit == before || setrlimit(Resource::Nofile, limit).is_ok();
+    fitting(wanted, if is_raised { limit } else { before })
+}
+
+/// The limit that so many connections need, as far as the hard limit allows it; never a lower one.
+fn raised(wanted: usize, limit: Rlimit) -> Rlimit {
+    let needed = (wanted as u64).saturating_add(RESERVED);
+    let allowed = limit.maximum.map_or(needed, |most| needed.min(most));
+    Rlimit { current: limit.current.map(|current| current.max(allowed)), ..limit }
+}
+
+fn fitting(wanted: usize, limit: Rlimit) -> usize {
+    let Some(current) = limit.current else { return wanted };
+    let left = usize::try_from(current.saturating_sub(RESERVED)).unwrap_or(usize::MAX);
+    // A server that can serve nobody would be of no use.
+    wanted.min(left.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(current: u64, maximum: u64) -> Rlimit {
+        Rlimit { current: Some(current), maximum: Some(maximum) }
+    }
+
+    #[test]
+    fn the_limit_is_raised_as_far_as_needed_and_allowed_and_never_lowered() {
+        assert_eq!(raised(1024, limit(1024, 1 << 20)), limit(1280, 1 << 20));
+        assert_eq!(raised(1024, limit(1024, 1100)), limit(1100, 1100));
+        assert_eq!(raised(10, limit(1024, 4096)), limit(1024, 4096));
+        let unlimited = Rlimit { current: None, maximum: None };
+        assert_eq!(raised(10, unlimited), unlimited);
+    }
+
+    #[test]
+    fn connections_leave_the_reserve() {
+        assert_eq!(fitting(1024, limit(1280, 1280)), 1024);
+        assert_eq!(fitting(1024, limit(1100, 1100)), 844);
+        assert_eq!(fitting(1024, limit(100, 100)), 1);
+        assert_eq!(fitting(1024, Rlimit { current: None, maximum: None }), 1024);
+    }
+}

@@ -1,0 +1,553 @@
+//! Memory that a recorder shares with the programs that it records: a file that all of them map.
+//!
+//! ```text
+//! area = header, processes, sites, operations, states of the thread slots, thread slots
+//! slot = its head, the memory of its thread's recorder, a ring of events
+//! ```
+//!
+//! A recorded thread claims a slot, writes events into the slot's ring, and nothing else: it opens no file,
+//! starts no thread, allocates nothing and takes no lock. The recorder, another process, drains the rings and
+//! writes the trace files. So no byte of a recording passes through a descriptor of a recorded program, and a
+//! program that is killed leaves all that it recorded.
+//!
+//! | state of a slot | stored by | next |
+//! |---|---|---|
+//! | free | the recorder, when the slot is drained | claimed, by CAS of a thread |
+//! | claimed | the thread that fills the head | live |
+//! | live | the same thread | closed |
+//! | closed | that thread at its end, or the recorder when the thread or its process is gone | free |
+//!
+//! - **AREA-1** All fields are atomics: two processes write them, and a recorded program may write anything
+//!   anywhere. The recorder checks each number that it reads before it uses it as an index.
+//! - **AREA-2** A slot belongs to one thread from its claim to its end; its ring has that producer and one
+//!   consumer, the recorder.
+//! - **AREA-3** The file's memory exists up to [`Header::ready`] slots: the recorder allocates it before it
+//!   stores the number. So a full disk is an error of the recorder's, and never a SIGBUS of a program's.
+
+use crate::ring::{Counters, Memory, Slot};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Changes with every change of the layout.
+pub const MAGIC: u64 = 0x415a_4b41_5245_4101;
+/// The area's file, in the recorder's directory.
+pub const FILE: &str = "area";
+/// The environment's name of the recorder's directory.
+pub const DIRECTORY: &str = "AZEKURA_TRACE_DIR";
+/// Processes that are recorded at a time.
+pub const PROCESSES: usize = 4096;
+/// Call sites.
+pub const SITES: usize = 1 << 15;
+/// Functions that threads begin with.
+pub const OPERATIONS: usize = 1 << 12;
+/// Threads that are recorded at a time, at most.
+pub const MOST_SLOTS: usize = 4096;
+/// The key of a thread that no hook saw begin: a process's first one.
+pub const MAIN: u64 = u64::MAX;
+/// Bytes before a slot's ring; the head lies at its begin, the recorder's memory at [`OWN_AT`].
+pub const SLOT_HEAD: usize = 4096;
+/// Offset of the memory of the thread's recorder in its slot.
+pub const OWN_AT: usize = 1024;
+
+const PAGE: usize = 4096;
+const PROCESSES_AT: usize = PAGE;
+const SITES_AT: usize = PROCESSES_AT + PROCESSES * size_of::<ProcessSlot>();
+const OPERATIONS_AT: usize = SITES_AT + SITES * 8;
+const STATES_AT: usize = OPERATIONS_AT + OPERATIONS * 8;
+const SLOTS_AT: usize = (STATES_AT + MOST_SLOTS * 8).next_multiple_of(PAGE);
+
+/// State of a thread slot; the process's number lies above it, from bit 32.
+pub mod state {
+    /// Nobody's.
+    pub const FREE: u64 = 0;
+    /// A thread is filling its head.
+    pub const CLAIMED: u64 = 1;
+    /// A thread records into it.
+    pub const LIVE: u64 = 2;
+    /// Its thread is gone; events may be left in it.
+    pub const CLOSED: u64 = 3;
+}
+
+/// Flags of a process: [`ProcessSlot::flags`].
+pub mod flag {
+    /// The process has recorded.
+    pub const RECORDS: u32 = 1;
+    /// The process has ended by itself; nothing follows.
+    pub const ENDED: u32 = 2;
+}
+
+/// Calls that hooks see. The names are those of sites in traces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "each is the call that it names")]
+pub enum Called {
+    Mutex = 1,
+    SpinLock,
+    Rwlock,
+    Futex,
+    Condition,
+    Semaphore,
+    Barrier,
+    Join,
+    Fsync,
+    Fdatasync,
+    Msync,
+    Read,
+    Pread,
+    Write,
+    Pwrite,
+    Recv,
+    Poll,
+    Epoll,
+    Select,
+    Accept,
+    Sleep,
+    Caller,
+    Caller2,
+    Caller3,
+    /// All call sites that found the table full.
+    More,
+}
+
+/// By [`Called`], from 1.
+const NAMES: [&str; 25] = [
+    "mutex",
+    "spin lock",
+    "rwlock",
+    "futex",
+    "condition",
+    "semaphore",
+    "barrier",
+    "join",
+    "fsync",
+    "fdatasync",
+    "msync",
+    "read",
+    "pread",
+    "write",
+    "pwrite",
+    "recv",
+    "poll",
+    "epoll",
+    "select",
+    "accept",
+    "sleep",
+    "caller",
+    "caller 2",
+    "caller 3",
+    "more call sites",
+];
+
+/// Bits of an address in a site's key.
+const ADDRESS_BITS: u32 = 56;
+
+/// The key of a site: what was called, from which address.
+#[must_use]
+pub const fn site_key(called: Called, address: usize) -> u64 {
+    (called as u64) << ADDRESS_BITS | (address as u64) & ((1 << ADDRESS_BITS) - 1)
+}
+
+/// The name and the address of a site's key; `None` if it is no key.
+#[must_use]
+pub fn site_of(key: u64) -> Option<(&'static str, u64)> {
+    let called = usize::try_from(key >> ADDRESS_BITS).ok()?.checked_sub(1)?;
+    Some((NAMES.get(called)?, key & ((1 << ADDRESS_BITS) - 1)))
+}
+
+/// The part of an area that all recorded processes read, and in which they count.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// 0: pass everything on; n: the n-th recording is under way.
+    pub command: AtomicU32,
+    /// Programs into which the library was loaded: each draws its serial number here.
+    pub loaded: AtomicU32,
+    /// The source of CPU time: a [`CpuSource`](crate::file::CpuSource).
+    pub cpu: AtomicU32,
+    /// Time that the mutex below is to be held longer than its program wants, ns.
+    pub plant_ns: AtomicU32,
+    /// A mutex, or 0.
+    pub plant: AtomicU64,
+    /// Events that a ring holds; a power of two.
+    pub ring_events: AtomicU32,
+    /// Slots that the area can have.
+    pub slots: AtomicU32,
+    /// Slots that have memory (AREA-3).
+    pub ready: AtomicU32,
+    /// A slot that was free lately.
+    pub hint: AtomicU32,
+    /// Numbers of threads drawn so far.
+    pub tags: AtomicU32,
+    /// Threads that found no slot.
+    pub threads_missed: AtomicU32,
+    /// Processes that found no place in the table.
+    pub processes_missed: AtomicU32,
+}
+
+/// One process.
+#[derive(Debug)]
+#[repr(C)]
+pub struct ProcessSlot {
+    /// Its number, from bit 32, and the number of this use of the slot; 0: free.
+    pub owner: AtomicU64,
+    /// The program's serial number: the file of its mappings has it as name.
+    pub serial: AtomicU32,
+    /// See [`flag`].
+    pub flags: AtomicU32,
+    /// Ticks, `CLOCK_MONOTONIC` and CPU time of the process when it began to record.
+    pub begin: [AtomicU64; 3],
+    /// The three clocks when it ended.
+    pub end: [AtomicU64; 3],
+}
+
+/// The head of a thread's slot.
+#[derive(Debug)]
+#[repr(C)]
+pub struct ThreadSlot {
+    /// Which recording it belongs to.
+    pub command: AtomicU32,
+    /// The system's number of the thread.
+    pub os_id: AtomicU32,
+    /// Its number in traces.
+    pub tag: AtomicU32,
+    /// The index of its process in the table of processes.
+    pub process: AtomicU32,
+    /// That slot's owner: it may have got another one since.
+    pub owner: AtomicU64,
+    /// A [`CpuSource`](crate::file::CpuSource).
+    pub cpu: AtomicU32,
+    /// Its name, 16 bytes.
+    pub name: [AtomicU64; 2],
+    /// Ticks and CPU time when its process ended.
+    pub end: [AtomicU64; 2],
+    /// The ring's counters.
+    pub counters: Counters,
+}
+
+/// Sizes of an area; the recorder's own copy, which no program can change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Events of a ring.
+    pub ring_events: usize,
+    /// Slots.
+    pub slots: usize,
+}
+
+impl Layout {
+    /// Address space of all slots: what a program with a limit on it can spare.
+    const SLOT_BYTES: usize = 512 << 20;
+
+    /// As many slots as fit, for rings of so many events.
+    #[must_use]
+    pub fn new(ring_events: usize) -> Self {
+        let ring_events = ring_events.clamp(2, 1 << 24).next_power_of_two();
+        let slot = Self { ring_events, slots: 0 }.slot_bytes();
+        Self { ring_events, slots: (Self::SLOT_BYTES / slot).clamp(16, MOST_SLOTS) }
+    }
+
+    const fn slot_bytes(self) -> usize {
+        (SLOT_HEAD + self.ring_events * size_of::<Slot>()).next_multiple_of(PAGE)
+    }
+
+    const fn bytes(self, slots: usize) -> usize {
+        SLOTS_AT + slots * self.slot_bytes()
+    }
+}
+
+/// A mapped area.
+#[derive(Debug, Clone, Copy)]
+pub struct Area {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: an address of memory that is never unmapped, and in which all fields are atomics (AREA-1).
+unsafe impl Send for Area {}
+// SAFETY: as above.
+unsafe impl Sync for Area {}
+
+impl Area {
+    /// Makes an empty file an area without slots, and maps it for as long as this process lives.
+    ///
+    /// # Errors
+    ///
+    /// The operating system's: there is no room for it.
+    pub fn create(file: &File, layout: Layout) -> io::Result<Self> {
+        allocate(file, 0, SLOTS_AT)?;
+        let area = Self { base: map(file, layout.bytes(layout.slots))?, layout };
+        let header = area.header();
+        // Relaxed: programs that map it are started after this.
+        header.ring_events.store(layout.ring_events as u32, Relaxed);
+        header.slots.store(layout.slots as u32, Relaxed);
+        header.magic.store(MAGIC, Relaxed);
+        area.site(0).store(site_key(Called::More, 0), Relaxed);
+        Ok(area)
+    }
+
+    /// Allocates the memory of more slots, up to `slots` of them; answers how many there are.
+    ///
+    /// # Errors
+    ///
+    /// The operating system's: there is no room for them. Those that were there stay.
+    pub fn grow(&self, file: &File, ready: usize, slots: usize) -> io::Result<usize> {
+        let slots = slots.min(self.layout.slots);
+        if slots > ready {
+            let (from, to) = (self.layout.bytes(ready), self.layout.bytes(slots));
+            allocate(file, from, to - from)?;
+            // Release: pairs with the Acquire of threads that look for a slot (AREA-3).
+            self.header().ready.store(slots as u32, std::sync::atomic::Ordering::Release);
+        }
+        Ok(slots)
+    }
+
+    /// Gives the file's memory back: all fields are 0 from then on. To be called when no program is left that
+    /// has mapped it; the mapping itself stays, because references to it may.
+    ///
+    /// # Errors
+    ///
+    /// The operating system's: the file system cannot do it.
+    pub fn empty(&self, file: &File) -> io::Result<()> {
+        let (mode, len) = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, file.metadata()?.len());
+        // SAFETY: the call reads its arguments.
+        match unsafe { libc::fallocate(file.as_raw_fd(), mode, 0, len as libc::off_t) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Maps the area of a recorder; `None` if the file is none, or there is no room for the mapping.
+    #[must_use]
+    pub fn open(file: &File) -> Option<Self> {
+        if file.metadata().ok()?.len() < SLOTS_AT as u64 {
+            return None;
+        }
+        let empty = Layout { ring_events: 2, slots: 0 };
+        let front = Self { base: map(file, SLOTS_AT).ok()?, layout: empty };
+        let header = front.header();
+        let ring_events = header.ring_events.load(Relaxed) as usize;
+        let slots = header.slots.load(Relaxed) as usize;
+        // Relaxed: stored before this program was started.
+        let is_one = header.magic.load(Relaxed) == MAGIC
+            && ring_events.is_power_of_two()
+            && ring_events <= 1 << 24
+            && slots <= MOST_SLOTS;
+        // SAFETY: mapped above, and nobody else has the address.
+        unsafe { libc::munmap(front.base.as_ptr().cast(), SLOTS_AT) };
+        let layout = Layout { ring_events, slots };
+        is_one.then(|| Some(Self { base: map(file, layout.bytes(slots)).ok()?, layout }))?
+    }
+
+    /// Its sizes.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Its header.
+    #[must_use]
+    pub fn header(&self) -> &'static Header {
+        self.at(0)
+    }
+
+    /// A process of the table.
+    ///
+    /// # Panics
+    ///
+    /// If the table has no such place.
+    #[must_use]
+    pub fn process(&self, index: usize) -> &'static ProcessSlot {
+        assert!(index < PROCESSES);
+        self.at(PROCESSES_AT + index * size_of::<ProcessSlot>())
+    }
+
+    /// The key of a site, 0 for none.
+    ///
+    /// # Panics
+    ///
+    /// If the table has no such place.
+    #[must_use]
+    pub fn site(&self, index: usize) -> &'static AtomicU64 {
+        assert!(index < SITES);
+        self.at(SITES_AT + index * 8)
+    }
+
+    /// The key of an operation, 0 for none.
+    ///
+    /// # Panics
+    ///
+    /// If the table has no such place.
+    #[must_use]
+    pub fn operation(&self, index: usize) -> &'static AtomicU64 {
+        assert!(index < OPERATIONS);
+        self.at(OPERATIONS_AT + index * 8)
+    }
+
+    /// The state of a thread slot.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such slot.
+    #[must_use]
+    pub fn state(&self, index: usize) -> &'static AtomicU64 {
+        assert!(index < self.layout.slots);
+        self.at(STATES_AT + index * 8)
+    }
+
+    /// The head of a thread slot below [`Header::ready`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no such slot.
+    #[must_use]
+    pub fn slot(&self, index: usize) -> &'static ThreadSlot {
+        const { assert!(size_of::<ThreadSlot>() <= OWN_AT) };
+        self.at(self.slot_at(index))
+    }
+
+    /// The memory of the recorder of the slot's thread, [`SLOT_HEAD`] less [`OWN_AT`] bytes; only that thread
+    /// uses it.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such slot.
+    #[must_use]
+    pub fn own(&self, index: usize) -> NonNull<u8> {
+        // SAFETY: within the slot, which is mapped.
+        unsafe { self.base.add(self.slot_at(index) + OWN_AT) }
+    }
+
+    /// The ring of a slot.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such slot.
+    #[must_use]
+    pub fn ring(&self, index: usize) -> Mapped {
+        let slots: &'static Slot = self.at(self.slot_at(index) + SLOT_HEAD);
+        // SAFETY: so many slots follow in the mapping; any bytes are some, and all of them are atomics.
+        let slots = unsafe { std::slice::from_raw_parts(slots, self.layout.ring_events) };
+        Mapped { counters: &self.slot(index).counters, slots }
+    }
+
+    fn slot_at(&self, index: usize) -> usize {
+        assert!(index < self.layout.slots);
+        self.layout.bytes(index)
+    }
+
+    fn at<T>(&self, offset: usize) -> &'static T {
+        // SAFETY: the callers' offsets are within the mapping, which is never undone, and aligned for their
+        // types, which are made of atomics only, of which any bytes are some (AREA-1).
+        unsafe { self.base.add(offset).cast().as_ref() }
+    }
+}
+
+/// A ring in an area.
+#[derive(Debug, Clone, Copy)]
+pub struct Mapped {
+    counters: &'static Counters,
+    slots: &'static [Slot],
+}
+
+impl Memory for Mapped {
+    #[inline]
+    fn counters(&self) -> &Counters {
+        self.counters
+    }
+
+    #[inline]
+    fn slots(&self) -> &[Slot] {
+        self.slots
+    }
+}
+
+fn map(file: &File, len: usize) -> io::Result<NonNull<u8>> {
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping, wherever the kernel likes.
+    let base =
+        unsafe { libc::mmap(std::ptr::null_mut(), len, rights, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just mapped. A hint: the area is no part of the program's state.
+    unsafe { libc::madvise(base, len, libc::MADV_DONTDUMP) };
+    NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at no address"))
+}
+
+fn allocate(file: &File, from: usize, len: usize) -> io::Result<()> {
+    // SAFETY: the call reads its arguments. It answers with the error's number.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), from as libc::off_t, len as libc::off_t) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Event, EventKind};
+    use crate::ring::{Consumer, Producer};
+
+    #[test]
+    fn what_one_mapping_pushes_another_takes() {
+        let file = tempfile::tempfile().unwrap();
+        let layout = Layout::new(5);
+        assert_eq!((layout.ring_events, layout.slots), (8, MOST_SLOTS));
+        let ours = Area::create(&file, layout).unwrap();
+        assert_eq!(ours.grow(&file, 0, 3).unwrap(), 3);
+        let theirs = Area::open(&file).expect("an area");
+        assert_eq!(theirs.layout(), layout);
+        assert_eq!(theirs.header().ready.load(Relaxed), 3); // one thread
+        let mut producer = Producer::new(theirs.ring(2));
+        let mut consumer = Consumer::new(ours.ring(2));
+        (0..9).for_each(|i| producer.push(Event::new(i, EventKind::Mark)));
+        let mut taken = Vec::new();
+        consumer.drain(|event| taken.push(event.ticks));
+        assert_eq!((taken, consumer.lost()), ((0..8).collect(), 1));
+    }
+
+    #[test]
+    fn an_area_that_is_emptied_has_no_memory() {
+        use std::os::unix::fs::MetadataExt;
+        let file = tempfile::tempfile().unwrap();
+        let area = Area::create(&file, Layout::new(64)).unwrap();
+        area.grow(&file, 0, 2).unwrap();
+        area.header().tags.store(7, Relaxed); // one thread
+        let blocks = || file.metadata().unwrap().blocks();
+        let before = blocks();
+        area.empty(&file).unwrap();
+        assert!(blocks() * 4 < before, "{before} blocks, then {}", blocks());
+        assert_eq!(area.header().tags.load(Relaxed), 0); // one thread
+    }
+
+    #[test]
+    fn a_file_that_is_no_area_is_none() {
+        let file = tempfile::tempfile().unwrap();
+        assert!(Area::open(&file).is_none());
+        file.set_len(SLOTS_AT as u64).unwrap();
+        assert!(Area::open(&file).is_none());
+    }
+
+    #[test]
+    fn counters_that_a_program_has_overwritten_do_not_hang_the_recorder() {
+        let file = tempfile::tempfile().unwrap();
+        let area = Area::create(&file, Layout::new(8)).unwrap();
+        area.grow(&file, 0, 1).unwrap();
+        let mut consumer = Consumer::new(area.ring(0));
+        // SAFETY: the mapping has these bytes, and they are atomics'.
+        unsafe { (&raw const area.slot(0).counters).cast_mut().cast::<u8>().write_bytes(0xa5, 256) };
+        assert!(consumer.drain(|_| ()) <= 8);
+    }
+
+    #[test]
+    fn keys_of_sites_are_what_was_called_and_from_where() {
+        assert_eq!(site_of(site_key(Called::Mutex, 0x5555_1234)), Some(("mutex", 0x5555_1234)));
+        assert_eq!(site_of(site_key(Called::More, 0)), Some(("more call sites", 0)));
+        assert_eq!(site_of(0), None);
+        assert_eq!(site_of(u64::MAX), None);
+    }
+}

@@ -1,0 +1,15 @@
+//! Parts of a recorder, for one that records other programs: [`area`](crate::area) says how they meet.
+
+pub use super::clock::{cpu_ns_of, process_cpu_ns_of, thread_id};
+pub use super::clock::{sample, ticks, time_source};
+pub use super::drawn::Drawn;
+pub use super::lot::Lot;
+pub use super::machine::{cpu_ns as machine_cpu_ns, parse_maps};
+pub use super::session::session_info;
+pub use super::track::{Track, When};
+
+/// Asks once what the clock and the sign of a switch are on this machine: a question that may allocate.
+pub fn settle() {
+    let _ = time_source();
+    let _ = super::cpu::SwitchWord::of_thread();
+}
