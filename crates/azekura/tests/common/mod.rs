@@ -253,8 +253,7 @@ fn run_one(db: &Database, txn: &Txn) -> Result<(), (Error, bool)> {
 pub fn content(db: &Database) -> Result<Model, Error> {
     let mut model = Model::new();
     for name in db.table_names()? {
-        let rows: Rows =
-            db.transact(|tx| tx.table(&Table::<[u8], [u8]>::named(name.as_str()))?.iter().collect())?;
+        let rows: Rows = db.transact(|tx| tx.table(&Table::raw(name.as_str()))?.iter().collect())?;
         if !rows.is_empty() {
             model.insert(name, rows);
         }
