@@ -168,7 +168,7 @@ pub fn apply_to_store(tx: &Transaction, op: &Op) -> Result<(), Error> {
     match op {
         Op::Put { table: at, key, value } => tx.table(&table(*at))?.insert(key, value),
         Op::Remove { table: at, key } => tx.table(&table(*at))?.remove(key).map(drop),
-        Op::DropTable { table } => tx.drop_table(&table_name(*table)).map(drop),
+        Op::DropTable { table } => tx.drop_table(table_name(*table)).map(drop),
         Op::RolledBack(ops) => {
             let savepoint = tx.savepoint()?;
             ops.iter().try_for_each(|op| apply_to_store(tx, op))?;
