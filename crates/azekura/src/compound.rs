@@ -1,4 +1,5 @@
-//! Operations of a table that are made of others: counting, changing a value by its old one, removing many rows.
+//! Operations of a table that are made of others: counting, changing a value by its old one, removing many
+//! rows.
 
 use std::ops::RangeBounds;
 

@@ -152,7 +152,7 @@ const CASES: [Case; 15] = [
         operation: "thinker",
         right: |a| match &a.verdict {
             Verdict::Waits { idle, lock, largest, .. } => {
-                *idle > 0.5 && *lock < 0.1 && largest[0].0.starts_with("sleep in work_us")
+                *idle > 0.5 && *lock < 0.1 && largest[0].0.starts_with("sleep in ")
             }
             _ => false,
         },

@@ -242,7 +242,8 @@ impl Transaction {
     pub(crate) fn for_cursor(&self, open: &OpenTree) -> (Option<Tree>, OwnWrites, u64) {
         match self.state() {
             Ok(state) => {
-                let tree = state.slots.at(open.slot).tree;
+                let slot = state.slots.at(open.slot);
+                let tree = slot.tree.filter(|_| slot.is_checked(open.types));
                 (tree, OwnWrites::since(&state.undo().log), state.write_count)
             }
             Err(_) => (None, OwnWrites::default(), u64::MAX),

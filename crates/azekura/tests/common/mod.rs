@@ -168,7 +168,7 @@ pub fn apply_to_store(tx: &Transaction, op: &Op) -> Result<(), Error> {
     match op {
         Op::Put { table: at, key, value } => tx.table(&table(*at))?.insert(key, value),
         Op::Remove { table: at, key } => tx.table(&table(*at))?.remove(key).map(drop),
-        Op::DropTable { table } => tx.drop_table(&table_name(*table)).map(drop),
+        Op::DropTable { table } => tx.drop_table(table_name(*table)).map(drop),
         Op::RolledBack(ops) => {
             let savepoint = tx.savepoint()?;
             ops.iter().try_for_each(|op| apply_to_store(tx, op))?;
@@ -253,8 +253,7 @@ fn run_one(db: &Database, txn: &Txn) -> Result<(), (Error, bool)> {
 pub fn content(db: &Database) -> Result<Model, Error> {
     let mut model = Model::new();
     for name in db.table_names()? {
-        let rows: Rows =
-            db.transact(|tx| tx.table(&Table::<[u8], [u8]>::named(name.as_str()))?.iter().collect())?;
+        let rows: Rows = db.transact(|tx| tx.table(&Table::raw(name.as_str()))?.iter().collect())?;
         if !rows.is_empty() {
             model.insert(name, rows);
         }

@@ -223,7 +223,7 @@ pub(crate) fn copies(files: &MemFs) -> Vec<(PageId, u64, Vec<u8>)> {
     let dw = read(files, &Path::new(DIR).join("dw"));
     let (mut found, mut at) = (Vec::new(), PAGE);
     let number = |at: usize| u64::from_le_bytes(*dw[at..].first_chunk().expect("in the file"));
-    let slot = PAGE * (1 + ((1 << 20) / PAGE).clamp(16, 64));
+    let slot = PAGE * (1 + ((1 << 20) / PAGE).clamp(16, 128));
     while at + slot <= dw.len() {
         let count = if dw[at..at + 8] == *b"AZKDWSL\x01" { number(at + 12) as u32 as usize } else { 0 };
         for nth in 0..count {

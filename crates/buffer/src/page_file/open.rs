@@ -119,8 +119,8 @@ impl PageFile {
         Self::open_as(fs, dir, page_size, Identity::default(), access)
     }
 
-    /// Opens both files; `access` is chosen anew at each opening. Costs two reads; the [`PageFile::repair`] is due
-    /// next. A double-write area that is missing, damaged or unreadable is no error (DW-9).
+    /// Opens both files; `access` is chosen anew at each opening. Costs two reads; the [`PageFile::repair`]
+    /// is due next. A double-write area that is missing, damaged or unreadable is no error (DW-9).
     ///
     /// # Errors
     ///

@@ -108,8 +108,14 @@ threads = [threading.Thread(target=work) for _ in range(4)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
 ";
-    let analysis = analysis(Path::new(python), &["-c", script], None);
-    let told = format!("{}\n{:#?}", analysis.verdict.sentence(), analysis.sites);
-    let is_lock = matches!(&analysis.verdict, Verdict::Lock { site, .. } if site.contains("semaphore"));
-    assert!(is_lock || others(&analysis).is_none_or(|part| part > 0.2), "{told}");
+    let (mut told, mut disturbed) = (String::new(), true);
+    for _ in 0..3 {
+        let analysis = analysis(Path::new(python), &["-c", script], None);
+        if matches!(&analysis.verdict, Verdict::Lock { site, .. } if site.contains("semaphore")) {
+            return;
+        }
+        disturbed &= others(&analysis).is_none_or(|part| part > 0.2);
+        told = format!("{}\n{:#?}", analysis.verdict.sentence(), analysis.sites);
+    }
+    assert!(disturbed, "three times no lock: {told}");
 }

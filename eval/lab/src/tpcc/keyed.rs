@@ -220,7 +220,7 @@ impl<K: RowKey, V: Row> OpenRows<K, V> for KeyedTable<'_, K, V> {
 
     fn put(&self, key: &K, row: &V::Owned) -> Result<(), EngineError> {
         let (key, mut bytes) = (self.encoded(key), Vec::new());
-        V::encode(row, &mut bytes)?;
+        V::encode(row, &mut bytes).map_err(|error| EngineError::failed("encoding a row", error))?;
         self.steps.write(&mut |writer| writer.put(&key, &bytes))
     }
 
