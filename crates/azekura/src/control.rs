@@ -183,7 +183,9 @@ impl Control {
     /// Remembers a gap, and forgets the oldest if there are too many. A gap right behind the last one makes
     /// that one larger: no LSN between them is in use. So does one that begins where the last one does.
     pub(crate) fn add_gap(&mut self, gap: LsnGap) {
-        if let Some(last) = self.gaps.last_mut().filter(|last| last.after == gap.after || last.before == gap.after.next()) {
+        if let Some(last) =
+            self.gaps.last_mut().filter(|last| last.after == gap.after || last.before == gap.after.next())
+        {
             last.before = gap.before;
             return;
         }

@@ -156,6 +156,9 @@ fn a_recovery_that_is_cut_off_anywhere_does_not_forget_what_counts_above_the_hol
         let fs = FaultFs::new();
         drop(store(&fs));
         let db = options(&fs, LogProtocol::Rfa).open("db").unwrap();
+        // The log of a closed store begins with its first record, and a checkpoint follows.
+        run(&db, 2, Durability::Immediate, |tx| tx.table(&THIRD)?.insert(&50, &0));
+        db.checkpoint().unwrap();
         run(&db, 0, Durability::Relaxed, WRITE_FIRST);
         // A loser that counts in part, so that recoveries have something to undo.
         let open = db.begin_on_log_worker(1).unwrap();

@@ -98,8 +98,8 @@ pub use self::area::AreaShape;
 use self::area::{Area, HEAD_BYTES, SlotHead};
 use self::head::Head;
 use self::ledger::{Ledger, OwnedSlot, Taken};
-use self::room::is_full;
 pub use self::open::Identity;
+use self::room::is_full;
 use crate::store::{PageStore, StoreError, read_and_copy, seal_batch, stored_checksum, verify};
 
 /// The file grows by its own length, but not by less,

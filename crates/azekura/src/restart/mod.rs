@@ -255,8 +255,7 @@ impl<'a> Restart<'a> {
     fn replay_into(&self, analysis: &mut Analysis, redo: &mut Redo<'_, '_>) -> Result<Replayed, Error> {
         let (dir, settled) = (self.path.join(WAL_DIR), self.settled);
         let control = self.control();
-        let Control { database_id, ref ranges, scan_lsn, redo_lsn, durable_lsn, .. } =
-            control;
+        let Control { database_id, ref ranges, scan_lsn, redo_lsn, durable_lsn, .. } = control;
         let mut each = |lsn, body: &[u8]| -> Result<(), Error> {
             let record = Record::decode(body).map_err(|e| bad_record(&dir, lsn, &e))?;
             if record.settled() > settled {

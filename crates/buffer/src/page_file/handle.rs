@@ -38,10 +38,11 @@ impl SlotHandle {
         if let Some(file) = self.own.get() {
             return Ok(file);
         }
-        let opened = Place::open(&*self.fs, &self.path, false, PageAccess::Direct).map_err(|error| match error {
-            StoreError::Io { source, .. } => io::Error::new(source.kind(), source.to_string()),
-            other => io::Error::other(other),
-        })?;
+        let opened =
+            Place::open(&*self.fs, &self.path, false, PageAccess::Direct).map_err(|error| match error {
+                StoreError::Io { source, .. } => io::Error::new(source.kind(), source.to_string()),
+                other => io::Error::other(other),
+            })?;
         Ok(self.own.get_or_init(|| opened.file))
     }
 }

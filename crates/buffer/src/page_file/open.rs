@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use azekura_base::{PageBuf, PageId};
 use azekura_base::page::{self, image};
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64};
+use azekura_base::{PageBuf, PageId};
 use azekura_io::{Fs, create_dir_all_durable};
 
 use super::area::{Area, AreaShape, HEAD_BYTES, Misfit};
