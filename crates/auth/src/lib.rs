@@ -1,9 +1,9 @@
-//! A key that two machines share, and how they show each other that they have it without saying it.
+//! Shared-key authentication: two machines prove to each other that they have the same key, without sending
+//! it.
 //!
-//! It is the part that the handshakes of memory servers and of cluster nodes have in common; what each of
-//! them says, and in which order, is its own. Both sides draw a [`nonce`], and each gives a
-//! [`proof`](AuthKey::proof) over all that was said before, with a label of its own: so a proof cannot be
-//! sent back to who made it, nor used again.
+//! The handshakes of memory servers and of cluster nodes use it; each has its own messages. Both sides draw a
+//! [`nonce`], and each sends a [`proof`](AuthKey::proof) over all earlier messages, with a label of its own.
+//! So a proof can neither be sent back to its maker nor used again.
 //!
 //! ```
 //! use azekura_auth::{AuthKey, nonce};
@@ -70,8 +70,8 @@ impl AuthKey {
         self.mac(label, said).finalize().into_bytes().into()
     }
 
-    /// Whether `proof` is what [`proof`](Self::proof) gives, in a time that tells nothing of where they
-    /// differ.
+    /// Returns whether `proof` is what [`proof`](Self::proof) gives, in a time that tells nothing of where
+    /// they differ.
     #[must_use]
     pub fn is_proof(&self, label: &str, said: &[&[u8]], proof: &[u8]) -> bool {
         self.mac(label, said).verify_slice(proof).is_ok()

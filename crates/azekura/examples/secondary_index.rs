@@ -1,6 +1,6 @@
 //! A table of people and an index by city, kept in step by transactions.
 //!
-//! The index is a table of its own whose key is (city, id): all people of a city lie side by side, and a
+//! The index is a table of its own with the key (city, id): all people of a city lie side by side, and a
 //! range over the first part finds them.
 //!
 //! Run: `cargo run --release -p azekura --example secondary_index`

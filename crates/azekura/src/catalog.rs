@@ -1,12 +1,12 @@
 //! Names of tables: a tree of its own (root page 1) from name to tree id, root page, and types.
 //!
 //! A table name is looked up in a cache first. A cached entry is believed only after the transaction has a
-//! lock on the table itself and finds the entry still there; who drops a table holds that lock exclusively
-//! and takes the entry out before letting go. So no transaction ever works on a tree that is gone.
+//! lock on the table itself and finds the entry still there. A transaction that drops a table holds that lock
+//! exclusively and removes the entry before it releases the lock. So no transaction works on a removed tree.
 //!
 //! - **CATALOG-1** A [`Hint`] is made while a lock on its table is held, and the version moves under the
-//!   exclusive lock of each table that goes: who has locked the hint's table and finds the version unmoved
-//!   has a table that is there. That costs one load of a line that is hardly ever written.
+//!   exclusive lock of each table that is dropped. A transaction that has locked the hint's table and finds
+//!   the version unmoved has a table that exists. This costs one load of a line that is rarely written.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -349,8 +349,8 @@ impl Database {
     }
 
     /// A part of a checkpoint: writes at most `max_pages` of the pages that were changed longest ago, and
-    /// recycles the log as far as that allows. For stores without background threads, whose callers choose
-    /// when; the others do it by themselves.
+    /// recycles the log as far as that allows. For stores without background threads: their callers
+    /// choose when. Other stores do it by themselves.
     ///
     /// # Errors
     ///
@@ -366,8 +366,8 @@ impl Database {
         let _ = self.shared.wal.flush(WorkerId::from_index(stream));
     }
 
-    /// Begins a transaction whose records go to this buffer of the log: for crash tests whose runs must be
-    /// the same each time.
+    /// Begins a transaction whose records go to this buffer of the log: for crash tests that must
+    /// repeat exactly.
     #[doc(hidden)]
     pub fn begin_on_log_worker(&self, worker: usize) -> Result<Transaction, Error> {
         let tx = self.begin()?;

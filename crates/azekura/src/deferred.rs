@@ -70,8 +70,8 @@ impl Leftovers {
     }
 }
 
-/// What a committed transaction could not free, because of an error or for a snapshot. It stays in the active
-/// list, so that a restart finds what is left; the checkpointer tries again.
+/// Pages that a committed transaction could not free, because of an error or for a snapshot. The transaction
+/// stays in the active list, so that a restart finds what is left; the checkpointer tries again.
 #[derive(Debug)]
 pub(crate) struct Unfreed {
     pub(crate) writer: Writer,

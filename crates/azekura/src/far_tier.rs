@@ -1,7 +1,7 @@
 //! The page cache's second tier: clean pages that leave it go to memory servers, and are asked for there
 //! before the disk.
 //!
-//! It stands between the pool and the page file and is invisible to both: [`FarTier`] is a page store.
+//! The tier stands between the pool and the page file and is invisible to both: [`FarTier`] is a page store.
 //! Whatever a server does, a read's answer is what the disk would have answered:
 //!
 //! - **TIER-1** Before a page is written to disk its far image is forgotten, and offers of older images are

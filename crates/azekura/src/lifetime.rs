@@ -95,7 +95,7 @@ impl Lifetime {
     }
 }
 
-/// What the transactions of some threads count themselves in; aligned, so that each count lies on a line of
+/// A count of the open transactions of some threads; aligned, so that each count lies on a line of
 /// its own.
 #[repr(align(128))]
 #[derive(Debug)]

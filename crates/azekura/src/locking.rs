@@ -29,7 +29,7 @@
 //! - *U inserts a key K into the range*: let N be the next key when U inserts, determined under the leaf's
 //!   exclusive latch. T holds gap S on the least key at or above K that existed when T looked, and that key
 //!   is still there (deleting it needs gap X on it), so N is that key, or one inserted between by someone
-//!   else meanwhile, who needed gap I on it as U does, or one inserted by T itself, which took gap S along.
+//!   else meanwhile, with gap I on it as U needs it, or one inserted by T itself, which took gap S along.
 //!   Each way U's test of gap I fails.
 //!
 //! **No dirty reads by absence.** If U deleted K and may still abort, T's scan over K's place meets N, the
@@ -43,9 +43,9 @@
 //! out, waits for it with no latch held, and looks again.
 //!
 //! **Answers wait for what they saw** (W8). Locks are released at commit before the log is on disk; the lock
-//! table keeps the newest commit LSN released per slot and hands it to the next holder, whose `depends_on`
-//! grows; a read-only commit waits for it. What the holder logs from then on rests on it, in a log that wants
-//! to know ([`azekura_wal::commit_point`]).
+//! table keeps the newest commit LSN released per slot and hands it to the next holder, which raises its
+//! `depends_on`; a read-only commit waits for it. What the holder logs from then on rests on it, in a log
+//! that wants to know ([`azekura_wal::commit_point`]).
 
 use azekura_base::{Lsn, TreeId};
 use azekura_btree::{Blocked, BlockedRecords, GapWant, KeyLocks, NextKey};

@@ -135,8 +135,9 @@ impl Builder {
         self
     }
 
-    /// How the log is written and when commits are acknowledged; the parallel log (P-WAL) unless set. The
-    /// others are there to be measured against it. A store may be opened with another one each time.
+    /// The log protocol: it decides the writes of the log and the time of acknowledgments; the parallel log
+    /// (P-WAL) unless set. The others are there to be measured against it. A store may be opened with another
+    /// one each time.
     #[doc(hidden)]
     #[must_use]
     pub fn log_protocol(mut self, protocol: LogProtocol) -> Self {
@@ -279,7 +280,7 @@ impl Builder {
         self
     }
 
-    /// Whether the store runs threads of its own (log flusher, page cleaner, checkpointer); yes unless set.
+    /// Turns the store's own threads (log flusher, page cleaner, checkpointer) on or off; on unless set.
     /// Without them the caller's calls do that work, which makes a run deterministic.
     #[must_use]
     pub fn background(mut self, background: bool) -> Self {
@@ -296,8 +297,8 @@ impl Builder {
     }
 
     /// Permission bits of files that the store creates, less those of the process's umask; 0600 unless set. A
-    /// directory may be searched by all who may read its files: 0640 gives 0750. Files that exist keep their
-    /// mode.
+    /// directory may be searched by every user that may read its files: 0640 gives 0750. Files that exist
+    /// keep their mode.
     #[must_use]
     pub fn file_mode(mut self, mode: u32) -> Self {
         self.file_mode = Some(mode);

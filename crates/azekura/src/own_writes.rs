@@ -1,6 +1,6 @@
 //! Own writes taken back: a cursor shows the table as its transaction had it when the cursor was made.
 //!
-//! What a transaction has written since is in its undo log, which says of each row how it was before. So the
+//! The later writes of a transaction are in its undo log, which says of each row how it was before. So the
 //! rows of the tree, changed back by the log's entries since then, are the rows of that time. Other
 //! transactions cannot change a row that the cursor has shown, or a row that this transaction has written.
 //!

@@ -158,9 +158,9 @@ impl Snapshot {
     fn tree(&self, name: &str, types: Option<TypesOf>) -> Result<Option<Tree>, Error> {
         self.db().lifetime.check_process()?;
         let mut row = Vec::new();
-        let is_there = CATALOG.get_in(&self.db().env, self.view(), name.as_bytes(), &mut row)?;
+        let is_there = CATALOG.get_in(&self.db().env, self.view(), name.as_bytes(), &mut row);
         self.checked(())?;
-        if !is_there {
+        if !is_there? {
             return Ok(None);
         }
         let entry = catalog::decode(&row).ok_or_else(|| catalog::corrupt_row(name))?;
@@ -401,11 +401,13 @@ impl<'s> Cursor<'s> {
             let snapshot = self.snapshot;
             let (env, view) = (&snapshot.db().env, snapshot.view());
             let read = snapshot.db().lifetime.check_process().and_then(|()| {
-                match direction {
-                    Direction::Forward => scan.next_batch_in(env, view, mine.limit, &mut mine.rows)?,
-                    Direction::Backward => scan.next_batch_back_in(env, view, mine.limit, &mut mine.rows)?,
-                }
-                snapshot.checked(())
+                let found = match direction {
+                    Direction::Forward => scan.next_batch_in(env, view, mine.limit, &mut mine.rows),
+                    Direction::Backward => scan.next_batch_back_in(env, view, mine.limit, &mut mine.rows),
+                };
+                // First: a snapshot that is too old may meet freed pages, which are no damage.
+                snapshot.checked(())?;
+                Ok(found?)
             });
             mine.end = mine.rows.len();
             if read.is_err() || scan.is_done() {

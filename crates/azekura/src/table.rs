@@ -469,7 +469,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
 
     /// Lends keys of `range`, as stored, and the first `max` bytes of their values, in key order, until
     /// `each` breaks off or fails. Of a large value one page is read and no more, so at most what that holds
-    /// is lent: for walks over keys whose values begin with what matters.
+    /// is lent: for scans that need only the first bytes of each value.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Connections between nodes, against another node that the test plays: a request that comes from a node
 //! which could not be reached until now is answered all the same.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use azekura_fatbtree::{
     Options, PageNo, PeId, RequestId, Target, Work,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 const CLUSTER: u64 = 0x11;
 /// The node under test, and the one that the test plays.
@@ -43,24 +43,29 @@ fn node() -> (NodeThread, TcpListener) {
 }
 
 fn node_with(options: Options) -> (NodeThread, TcpListener) {
-    let (own, played) = (TcpListener::bind("127.0.0.1:0"), TcpListener::bind("127.0.0.1:0"));
-    let (own, played) = (own.expect("a port"), played.expect("a port"));
-    let member = |pe, listener: &TcpListener, from: &str| Member {
+    let played = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let node = node_beside(played.local_addr().expect("it listens"), options);
+    played.set_nonblocking(true).expect("a socket");
+    (node, played)
+}
+
+/// Starts the node under test; the other node of its list has the address `played`.
+fn node_beside(played: SocketAddr, options: Options) -> NodeThread {
+    let own = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let member = |pe, address, from: &str| Member {
         pe,
-        address: listener.local_addr().expect("it listens"),
+        address,
         clients: None,
         from: Some(from.to_owned()),
         left: false,
     };
-    let members = vec![member(NODE, &own, ""), member(PLAYED, &played, "m")];
+    let members = vec![member(NODE, own.local_addr().expect("it listens"), ""), member(PLAYED, played, "m")];
     let members = Membership::new(CLUSTER, "unused".into(), members).expect("fine");
     let config =
         NodeConfig { pe: NODE, members, key: key(), listener: own, options, rows: "rows".to_owned() };
     let db = settled(&config.members);
     let application = |_| -> Rc<dyn Application> { Rc::new(NoApplication) };
-    let node = NodeThread::start(db, Arc::new(NoAttachments), application, config).expect("it starts");
-    played.set_nonblocking(true).expect("a socket");
-    (node, played)
+    NodeThread::start(db, Arc::new(NoAttachments), application, config).expect("it starts")
 }
 
 /// A store that has its keys already: the node that the test plays has not to tell what it knows.
@@ -218,8 +223,10 @@ fn waiting() -> Options {
 
 #[test]
 fn a_request_for_a_key_of_a_node_that_refuses_connections_is_refused_at_once() {
-    let (node, listener) = node_with(waiting());
-    drop(listener);
+    // The socket keeps its port and never listens, so that the kernel refuses every connection to it.
+    let played = TcpSocket::new_v4().expect("a socket");
+    played.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+    let node = node_beside(played.local_addr().expect("it is bound"), waiting());
     let refused = ask_for_its_key(&node.handle(), false);
     let Err(Error::Unreachable { pe: PLAYED, reason }) = refused else { panic!("{refused:?}") };
     assert!(reason.to_lowercase().contains("refused"), "{reason}");

@@ -1,4 +1,4 @@
-//! How long a restart may take, in what it would have to do: read the log, read the pages that the log
+//! The bound on a restart, by the work that it would have to do: read the log, read the pages that the log
 //! changes (and write them back), and undo what is open.
 //!
 //! A page that a record from the redo LSN on changes is dirty now, or was written after that record, so after
@@ -6,8 +6,8 @@
 //! page moves it from the one count to the other: the sum grows only with what transactions change, and the
 //! redo LSN follows it as it follows the bytes of the log.
 //!
-//! What transactions that have not ended would give to undo cannot be made less by writing pages. It is taken
-//! off the time that the rest may take, up to half of it: beyond that a checkpoint cannot help.
+//! Writing pages does not reduce the undo work of open transactions. The time for this work is subtracted
+//! from the time that the rest may take, up to half of it: beyond that a checkpoint cannot help.
 
 use std::collections::VecDeque;
 use std::time::Duration;

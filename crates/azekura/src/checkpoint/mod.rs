@@ -135,7 +135,7 @@ impl Shared {
         let _ = self.restart_target(Duration::MAX);
     }
 
-    /// Where a restart may begin, so that it takes `time` at the most; `None` if it would begin there
+    /// The LSN where a restart may begin, so that it takes `time` at the most; `None` if it would begin there
     /// already, or is held back by what is open only.
     fn restart_target(&self, time: Duration) -> Option<Lsn> {
         let next_lsn = self.wal.next_lsn();

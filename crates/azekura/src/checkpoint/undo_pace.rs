@@ -1,5 +1,5 @@
-//! How fast this store undoes: a measured default at first, then what its own restart and rollbacks have
-//! shown.
+//! The rate at which this store undoes changes: a measured default at first, then what its own restart and
+//! rollbacks have shown.
 //!
 //! A restart that had much to undo tells it best: it reads the pages that are not there, as the next one
 //! will. A rollback finds most of its pages in the cache, so it can tell that this machine, or this load, is

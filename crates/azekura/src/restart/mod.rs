@@ -3,10 +3,10 @@
 //! 1. CONTROL tells where the log has to be read from, and which incarnations of it count. If there are none
 //!    the store was closed, and is open now: nothing else is read or written before it is used.
 //! 2. Pages torn by the crash are repaired from the double-write area.
-//! 3. One pass over the merged log, from `scan_lsn` to the cut: *analysis* (who was active, what undoes it)
-//!    and *redo* (every page operation from `redo_lsn` on that the page does not show yet, by as many threads
-//!    as are wanted: `redo`) at once. Undo entries come with their records and compensation records take them
-//!    away again, newest first, so no second look into the log is needed.
+//! 3. One pass over the merged log, from `scan_lsn` to the cut: *analysis* (active transactions and their
+//!    undo) and *redo* (every page operation from `redo_lsn` on that the page does not show yet, by as many
+//!    threads as are wanted: `redo`) at once. Undo entries come with their records and compensation records
+//!    take them away again, newest first, so no second look into the log is needed.
 //! 4. The cut goes into CONTROL: what lies above is void for ever (W5); LSNs go on above the largest ever
 //!    seen. The first record of the new incarnation names it in CONTROL before it is written.
 //! 5. *Undo* of the losers through the trees; what committed transactions had left to free is freed. All of

@@ -198,7 +198,7 @@ impl Transaction {
         Ok(commit)
     }
 
-    /// Before inserted keys vanish: locks the gap above each one whose own gap this transaction has read (see
+    /// Before inserted keys vanish: locks the gap above each one, if this transaction has read its gap (see
     /// `locking`).
     pub(super) fn pass_on_gaps(&self, state: &mut State, undo_len: usize) -> Result<(), Error> {
         if self.db.options.left_out == Some(LockPart::UndoneNext) {
