@@ -5,9 +5,9 @@
 //!
 //! Run: `cargo run --release -p azekura --example bank_transfer`
 
-use azekura::{Database, Error, Table};
+use azekura::{Database, Error, TableDefinition};
 
-const ACCOUNTS: Table<u32, i64> = Table::new("accounts");
+const ACCOUNTS: TableDefinition<u32, i64> = TableDefinition::new("accounts");
 const PEOPLE: u32 = 100;
 const START: i64 = 1_000;
 

@@ -4,9 +4,9 @@
 //!
 //! Run: `cargo run --release -p azekura --example larger_than_memory`
 
-use azekura::{Database, Error, Table};
+use azekura::{Database, Error, TableDefinition};
 
-const EVENTS: Table<u64, [u8]> = Table::new("events");
+const EVENTS: TableDefinition<u64, [u8]> = TableDefinition::new("events");
 const ROWS: u64 = 100_000;
 const VALUE_BYTES: usize = 200;
 

@@ -10,10 +10,10 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use azekura::{Database, Error, OpenTable, Table, Transaction};
+use azekura::{Database, Error, Table, TableDefinition, Transaction};
 
-const JOBS: Table<u64, str> = Table::new("jobs");
-const LEDGER: Table<u64, u64> = Table::new("ledger");
+const JOBS: TableDefinition<u64, str> = TableDefinition::new("jobs");
+const LEDGER: TableDefinition<u64, u64> = TableDefinition::new("ledger");
 
 /// Takes one job, does it, and writes the answer; `false` if there was none.
 fn work(tx: &Transaction, skips_locked: bool) -> Result<bool, Error> {
@@ -57,7 +57,7 @@ fn drain(db: &Database, jobs: u64, consumers: u64, skips_locked: bool) -> Result
     })?;
     let rate = jobs as f64 / began.elapsed().as_secs_f64();
     let answers = db.transact(|tx| {
-        let count = |table: OpenTable<'_, u64, u64>| table.iter().try_fold(0, |n, row| row.map(|_| n + 1));
+        let count = |table: Table<'_, u64, u64>| table.iter().try_fold(0, |n, row| row.map(|_| n + 1));
         let answers: u64 = count(tx.table(&LEDGER)?)?;
         tx.drop_table(LEDGER.name())?;
         assert_eq!(tx.table(&JOBS)?.first()?, None);

@@ -5,7 +5,7 @@
 //!
 //! Run: `cargo run --release -p azekura --example secondary_index`
 
-use azekura::{Database, Error, Serde, Table, Transaction};
+use azekura::{Database, Error, Serde, TableDefinition, Transaction};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,8 +14,8 @@ struct Person {
     city: String,
 }
 
-const PEOPLE: Table<u64, Serde<Person>> = Table::new("people");
-const BY_CITY: Table<(String, u64), ()> = Table::new("people_by_city");
+const PEOPLE: TableDefinition<u64, Serde<Person>> = TableDefinition::new("people");
+const BY_CITY: TableDefinition<(String, u64), ()> = TableDefinition::new("people_by_city");
 
 fn main() -> Result<(), Error> {
     let db = Database::in_memory()?;

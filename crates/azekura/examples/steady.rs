@@ -9,11 +9,11 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use azekura::{Database, Durability, Error, Table};
+use azekura::{Database, Durability, Error, TableDefinition};
 
-const QUEUE: Table<u64, [u8]> = Table::new("queue");
-const SESSIONS: Table<str, [u8]> = Table::new("sessions");
-const EXPIRING: Table<(u64, u64), [u8]> = Table::new("expiring");
+const QUEUE: TableDefinition<u64, [u8]> = TableDefinition::new("queue");
+const SESSIONS: TableDefinition<str, [u8]> = TableDefinition::new("sessions");
+const EXPIRING: TableDefinition<(u64, u64), [u8]> = TableDefinition::new("expiring");
 
 const QUEUE_ROWS: u64 = 1_000;
 const SESSION_ROWS: usize = 20_000;

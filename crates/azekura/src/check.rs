@@ -131,9 +131,9 @@ mod tests {
     use azekura_btree::{NoLocks, Tree, UndoLog, WriteCtx};
 
     use super::*;
-    use crate::Table;
+    use crate::TableDefinition;
 
-    const ROWS: Table<u32, [u8]> = Table::new("rows");
+    const ROWS: TableDefinition<u32, [u8]> = TableDefinition::new("rows");
 
     /// Takes a page and loses the undo entry of that.
     fn leak_page(db: &Database) {

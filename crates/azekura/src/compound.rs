@@ -8,7 +8,7 @@ use crate::key::Key;
 use crate::locking::ScanLocks;
 use crate::range::ByteBounds;
 use crate::scan::Cursor;
-use crate::table::OpenTable;
+use crate::table::Table;
 use crate::transaction::{Direction, WriteKind};
 use crate::value::Value;
 use std::borrow::Borrow;
@@ -16,7 +16,7 @@ use std::borrow::Borrow;
 /// Keys that are gathered before their rows are removed.
 const REMOVED_AT_ONCE: usize = 1024;
 
-impl<K: Key + ?Sized, V: Value + ?Sized> OpenTable<'_, K, V> {
+impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     /// Returns the number of rows. Reads and locks every row's key, and no large value.
     ///
     /// # Errors
@@ -43,8 +43,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> OpenTable<'_, K, V> {
     /// The row is locked for update before `change` runs.
     ///
     /// ```
-    /// # use azekura::{Database, Error, Table};
-    /// const VISITS: Table<str, u64> = Table::new("visits");
+    /// # use azekura::{Database, Error, TableDefinition};
+    /// const VISITS: TableDefinition<str, u64> = TableDefinition::new("visits");
     /// # fn main() -> Result<(), Error> {
     /// # let db = Database::in_memory()?;
     /// db.transact(|tx| tx.table(&VISITS)?.update("home", |old| Some(old.unwrap_or(0) + 1)))?;

@@ -109,8 +109,8 @@ impl Shared {
 /// [`Error::Forked`], and dropping the copies does nothing. Open stores after the fork.
 ///
 /// ```
-/// use azekura::{Database, Error, Table};
-/// const STOCK: Table<str, u32> = Table::new("stock");
+/// use azekura::{Database, Error, TableDefinition};
+/// const STOCK: TableDefinition<str, u32> = TableDefinition::new("stock");
 ///
 /// fn main() -> Result<(), Error> {
 ///     # let dir = std::env::temp_dir().join(format!("azekura-doc-{}", std::process::id()));
@@ -156,8 +156,8 @@ impl Database {
     /// Opens the store in directory `path` for reading: see [`Builder::read_only`].
     ///
     /// ```
-    /// use azekura::{Database, Error, Table};
-    /// const STOCK: Table<str, u32> = Table::new("stock");
+    /// use azekura::{Database, Error, TableDefinition};
+    /// const STOCK: TableDefinition<str, u32> = TableDefinition::new("stock");
     ///
     /// # fn main() -> Result<(), Error> {
     /// # let dir = std::env::temp_dir().join(format!("azekura-doc-read-{}", std::process::id()));
@@ -251,7 +251,7 @@ impl Database {
     /// As [`transact`](Self::transact), for a body with an error type of its own.
     ///
     /// ```
-    /// # use azekura::{Database, Error, Table};
+    /// # use azekura::{Database, Error, TableDefinition};
     /// #[derive(Debug)]
     /// enum Refusal {
     ///     Overdrawn,
@@ -262,7 +262,7 @@ impl Database {
     ///         Self::Store(error)
     ///     }
     /// }
-    /// const BALANCES: Table<str, i64> = Table::new("balances");
+    /// const BALANCES: TableDefinition<str, i64> = TableDefinition::new("balances");
     ///
     /// # fn main() -> Result<(), Error> {
     /// let db = Database::in_memory()?;
@@ -448,7 +448,7 @@ impl Database {
     /// A sorter of rows for loads in any order, which takes `memory_bytes` for rows, and half of that, 16 MiB
     /// at most, to merge files. Rows that do not fit lie in files in the store's directory.
     ///
-    /// [`OpenTable::bulk_load_unsorted`](crate::OpenTable::bulk_load_unsorted) sorts and loads in one call.
+    /// [`Table::bulk_load_unsorted`](crate::Table::bulk_load_unsorted) sorts and loads in one call.
     #[must_use]
     pub fn row_sorter(&self, memory_bytes: usize) -> RowSorter {
         RowSorter::new(&self.shared, memory_bytes)

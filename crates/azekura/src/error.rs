@@ -204,7 +204,7 @@ pub enum Error {
         name: String,
     },
     /// The rows of a table have other types than those with which it was opened; nothing was read or changed.
-    /// Open it with the stored types, or as bytes ([`Table::raw`](crate::Table::raw)).
+    /// Open it with the stored types, or as bytes ([`TableDefinition::raw`](crate::TableDefinition::raw)).
     #[error("table {table:?} has {stored}; it was opened with {asked}")]
     TableTypeMismatch {
         /// The table.

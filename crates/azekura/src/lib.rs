@@ -5,9 +5,9 @@
 //! keeps its data in one directory that one process has open at a time.
 //!
 //! ```
-//! use azekura::{Database, Error, Table};
+//! use azekura::{Database, Error, TableDefinition};
 //!
-//! const BALANCES: Table<str, i64> = Table::new("balances");
+//! const BALANCES: TableDefinition<str, i64> = TableDefinition::new("balances");
 //!
 //! # fn main() -> Result<(), Error> {
 //! # let dir = std::env::temp_dir().join(format!("azekura-lib-{}", std::process::id()));
@@ -89,7 +89,7 @@ pub use restart::RecoveryReport;
 pub use row_sort::{RowSorter, SortedRows};
 pub use snapshot::{Snapshot, SnapshotRange, SnapshotTable};
 pub use stats::{CacheStats, FarTierStats, LockCounts, LogStats, SnapshotStats, Stats};
-pub use table::{MAX_TABLE_NAME, OpenTable, RowOf, Table};
+pub use table::{MAX_TABLE_NAME, RowOf, Table, TableDefinition};
 pub use ticket::CommitTicket;
 pub use transaction::{Savepoint, Transaction};
 pub use value::{EncodeError, Serde, Value};
@@ -102,7 +102,7 @@ const _: () = {
     shares::<Builder>();
     shares::<Error>();
     shares::<CommitTicket>();
-    shares::<Table<[u8], [u8]>>();
+    shares::<TableDefinition<[u8], [u8]>>();
     shares::<Savepoint>();
     sends::<Transaction>();
 };

@@ -193,8 +193,8 @@ impl Builder {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use azekura::{Database, Error, Table};
-    /// # const T: Table<u64, u64> = Table::new("t");
+    /// # use azekura::{Database, Error, TableDefinition};
+    /// # const T: TableDefinition<u64, u64> = TableDefinition::new("t");
     /// # fn main() -> Result<(), Error> {
     /// # let dir = tempfile::tempdir().unwrap();
     /// let db = Database::builder().log_sync_interval(Some(Duration::from_secs(1))).open(dir.path())?;

@@ -13,11 +13,11 @@ use crate::key::Key;
 use crate::locking::{Purpose, ScanLocks};
 use crate::range::{ByteBounds, Range};
 use crate::scan::Cursor;
-use crate::table::{OpenTable, RowOf};
+use crate::table::{RowOf, Table};
 use crate::transaction::Direction;
 use crate::value::Value;
 
-impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
+impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// The same table, in which the calls `range_for_update`, `first_for_update`, `last_for_update`,
     /// `pop_first` and `pop_last` leave out rows that other transactions hold, instead of waiting for them
     /// (`SKIP LOCKED` in SQL).
@@ -28,8 +28,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     /// (a scan of thousands of rows, `drop_table`) is waited for.
     ///
     /// ```
-    /// # use azekura::{Database, Error, Table};
-    /// const JOBS: Table<u64, str> = Table::new("jobs");
+    /// # use azekura::{Database, Error, TableDefinition};
+    /// const JOBS: TableDefinition<u64, str> = TableDefinition::new("jobs");
     /// # fn main() -> Result<(), Error> {
     /// # let db = Database::in_memory()?;
     /// db.transact(|tx| {

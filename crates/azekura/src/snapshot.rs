@@ -17,7 +17,7 @@ use crate::database::Shared;
 use crate::key::Key;
 use crate::lifetime::Use;
 use crate::range::{ByteBounds, RowRef};
-use crate::table::{RowOf, Table, Types};
+use crate::table::{RowOf, TableDefinition, Types};
 use crate::transaction::{Direction, TypesOf};
 use crate::value::Value;
 use crate::{Database, Error};
@@ -36,9 +36,9 @@ const MAX_BATCH: usize = 256;
 /// The rows of a snapshot may not be durable yet; see [`wait_durable`](Self::wait_durable).
 ///
 /// ```
-/// use azekura::{Database, Error, Table};
+/// use azekura::{Database, Error, TableDefinition};
 ///
-/// const STOCK: Table<str, u64> = Table::new("stock");
+/// const STOCK: TableDefinition<str, u64> = TableDefinition::new("stock");
 ///
 /// # fn main() -> Result<(), Error> {
 /// let db = Database::in_memory()?;
@@ -182,7 +182,7 @@ impl Snapshot {
     /// [`Error::SnapshotTooOld`]; [`Error::TableTypeMismatch`]; an error of reading pages.
     pub fn table<K: Key + ?Sized, V: Value + ?Sized>(
         &self,
-        table: &Table<K, V>,
+        table: &TableDefinition<K, V>,
     ) -> Result<SnapshotTable<'_, K, V>, Error> {
         let tree = self.tree(table.name(), table.types_of())?;
         Ok(SnapshotTable { snapshot: self, tree, name: table.name().into(), types: PhantomData })

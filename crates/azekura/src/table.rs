@@ -30,19 +30,19 @@ pub type RowOf<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
 /// A table's name and types; costs nothing and can be a `const`.
 ///
 /// ```
-/// use azekura::Table;
-/// const BALANCES: Table<u64, i64> = Table::new("balances");
-/// const BY_CITY: Table<(String, u64), ()> = Table::new("by_city"); // a secondary index
-/// let bytes = Table::<[u8], [u8]>::named(format!("shard-{}", 3));
+/// use azekura::TableDefinition;
+/// const BALANCES: TableDefinition<u64, i64> = TableDefinition::new("balances");
+/// const BY_CITY: TableDefinition<(String, u64), ()> = TableDefinition::new("by_city"); // a secondary index
+/// let bytes = TableDefinition::<[u8], [u8]>::named(format!("shard-{}", 3));
 /// assert_eq!(bytes.name(), "shard-3");
 /// ```
-pub struct Table<K: ?Sized, V: ?Sized> {
+pub struct TableDefinition<K: ?Sized, V: ?Sized> {
     name: Cow<'static, str>,
     is_raw: bool,
     types: Types<K, V>,
 }
 
-impl<K: ?Sized, V: ?Sized> Table<K, V> {
+impl<K: ?Sized, V: ?Sized> TableDefinition<K, V> {
     /// The table of this name.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
@@ -61,13 +61,13 @@ impl<K: ?Sized, V: ?Sized> Table<K, V> {
     }
 }
 
-impl<K: ?Sized, V: ?Sized> AsRef<str> for Table<K, V> {
+impl<K: ?Sized, V: ?Sized> AsRef<str> for TableDefinition<K, V> {
     fn as_ref(&self) -> &str {
         &self.name
     }
 }
 
-impl Table<[u8], [u8]> {
+impl TableDefinition<[u8], [u8]> {
     /// The table of this name as bytes, whatever the types of its rows: for tools that list, copy or mend
     /// tables. What is written through it must be encodings of the table's types.
     pub fn raw(name: impl Into<String>) -> Self {
@@ -75,18 +75,18 @@ impl Table<[u8], [u8]> {
     }
 }
 
-impl<K: Key + ?Sized, V: Value + ?Sized> Table<K, V> {
+impl<K: Key + ?Sized, V: Value + ?Sized> TableDefinition<K, V> {
     /// The types to compare with those of the rows.
     pub(crate) fn types_of(&self) -> Option<TypesOf> {
         (!self.is_raw).then_some(TableTypes::of::<K, V>)
     }
 }
 
-impl<K: ?Sized, V: ?Sized> fmt::Debug for Table<K, V> {
+impl<K: ?Sized, V: ?Sized> fmt::Debug for TableDefinition<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "Table<{}, {}>({:?})",
+            "TableDefinition<{}, {}>({:?})",
             std::any::type_name::<PhantomData<K>>(),
             std::any::type_name::<PhantomData<V>>(),
             self.name
@@ -99,7 +99,7 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for Table<K, V> {
 /// Reads lock the records they return against change, and the gaps they found empty against insertion, to the
 /// end of the transaction: what was read stays true until commit. Any call may block on another transaction's
 /// lock and may fail with [`Error::Deadlock`]; the transaction is then rolled back already.
-pub struct OpenTable<'tx, K: ?Sized, V: ?Sized> {
+pub struct Table<'tx, K: ?Sized, V: ?Sized> {
     pub(crate) tx: &'tx Transaction,
     pub(crate) tree: OpenTree,
     /// See [`skip_locked`](Self::skip_locked).
@@ -107,13 +107,13 @@ pub struct OpenTable<'tx, K: ?Sized, V: ?Sized> {
     types: Types<K, V>,
 }
 
-impl<K: ?Sized, V: ?Sized> Clone for OpenTable<'_, K, V> {
+impl<K: ?Sized, V: ?Sized> Clone for Table<'_, K, V> {
     fn clone(&self) -> Self {
         Self { tx: self.tx, tree: self.tree.clone(), skips_locked: self.skips_locked, types: PhantomData }
     }
 }
 
-impl<'tx, K: Key + ?Sized, V: Value + ?Sized> IntoIterator for &OpenTable<'tx, K, V> {
+impl<'tx, K: Key + ?Sized, V: Value + ?Sized> IntoIterator for &Table<'tx, K, V> {
     type Item = <Range<'tx, K, V> as Iterator>::Item;
     type IntoIter = Range<'tx, K, V>;
 
@@ -122,13 +122,13 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> IntoIterator for &OpenTable<'tx, K
     }
 }
 
-impl<K: ?Sized, V: ?Sized> fmt::Debug for OpenTable<'_, K, V> {
+impl<K: ?Sized, V: ?Sized> fmt::Debug for Table<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenTable").field("name", &self.tree.name()).finish_non_exhaustive()
+        f.debug_struct("Table").field("name", &self.tree.name()).finish_non_exhaustive()
     }
 }
 
-impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
+impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     pub(crate) const fn new(tx: &'tx Transaction, tree: OpenTree) -> Self {
         Self { tx, tree, skips_locked: false, types: PhantomData }
     }
@@ -161,8 +161,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     /// costs what [`get`](Self::get) does.
     ///
     /// ```
-    /// # use azekura::{Database, Error, Table};
-    /// # const COUNTERS: Table<str, u64> = Table::new("counters");
+    /// # use azekura::{Database, Error, TableDefinition};
+    /// # const COUNTERS: TableDefinition<str, u64> = TableDefinition::new("counters");
     /// # fn main() -> Result<(), Error> {
     /// # let db = Database::in_memory()?;
     /// db.transact(|tx| {
@@ -185,8 +185,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     /// is no value. The bytes are those of the encoded value; for byte and text values their bytes.
     ///
     /// ```
-    /// # use azekura::{Database, Error, Table};
-    /// # const T: Table<u64, [u8]> = Table::new("t");
+    /// # use azekura::{Database, Error, TableDefinition};
+    /// # const T: TableDefinition<u64, [u8]> = TableDefinition::new("t");
     /// # fn main() -> Result<(), Error> {
     /// # let db = Database::in_memory()?;
     /// let length = db.transact(|tx| {
@@ -260,8 +260,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     /// `rows` may read in this transaction, and must not write in it. Pages become 15/16 full.
     ///
     /// ```
-    /// # use azekura::{Database, Error, Table};
-    /// const SQUARES: Table<u32, u64> = Table::new("squares");
+    /// # use azekura::{Database, Error, TableDefinition};
+    /// const SQUARES: TableDefinition<u32, u64> = TableDefinition::new("squares");
     /// # fn main() -> Result<(), Error> {
     /// # let db = Database::in_memory()?;
     /// let rows = db.transact(|tx| {
@@ -316,8 +316,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     /// writes of this transaction, so that each of its pages is changed once.
     ///
     /// ```
-    /// # use azekura::{Database, Error, Table};
-    /// const CUBES: Table<u64, u64> = Table::new("cubes");
+    /// # use azekura::{Database, Error, TableDefinition};
+    /// const CUBES: TableDefinition<u64, u64> = TableDefinition::new("cubes");
     /// # fn main() -> Result<(), Error> {
     /// # let db = Database::in_memory()?;
     /// let rows = (0..10_000_u64).map(|n| n * 7_919 % 10_007).map(|n| (n, n.pow(3)));
@@ -394,8 +394,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     /// from before the iterator ends it with [`Error::Invalid`].
     ///
     /// ```
-    /// # use azekura::{Database, Error, Table};
-    /// const PLACES: Table<u64, str> = Table::new("places");
+    /// # use azekura::{Database, Error, TableDefinition};
+    /// const PLACES: TableDefinition<u64, str> = TableDefinition::new("places");
     /// # fn main() -> Result<(), Error> {
     /// # let db = Database::in_memory()?;
     /// db.transact(|tx| {
@@ -429,9 +429,9 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     /// nothing for the caller.
     ///
     /// ```
-    /// # use azekura::{Database, Error, Table};
+    /// # use azekura::{Database, Error, TableDefinition};
     /// use std::ops::ControlFlow;
-    /// # const STOCK: Table<str, u32> = Table::new("stock");
+    /// # const STOCK: TableDefinition<str, u32> = TableDefinition::new("stock");
     /// # fn main() -> Result<(), Error> {
     /// # let db = Database::in_memory()?;
     /// # db.transact(|tx| { let t = tx.table(&STOCK)?; t.insert("barley", &7)?; t.insert("rice", &5)?; t.insert("soy", &9) })?;
@@ -540,7 +540,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> OpenTable<'tx, K, V> {
     }
 }
 
-impl<'tx, V: Value + ?Sized> OpenTable<'tx, [u8], V> {
+impl<'tx, V: Value + ?Sized> Table<'tx, [u8], V> {
     /// The rows whose keys begin with `prefix`, in key order.
     #[must_use]
     pub fn prefix(&self, prefix: &[u8]) -> Range<'tx, [u8], V> {
@@ -548,7 +548,7 @@ impl<'tx, V: Value + ?Sized> OpenTable<'tx, [u8], V> {
     }
 }
 
-impl<'tx, V: Value + ?Sized> OpenTable<'tx, str, V> {
+impl<'tx, V: Value + ?Sized> Table<'tx, str, V> {
     /// The rows whose keys begin with `prefix`, in key order.
     #[must_use]
     pub fn prefix(&self, prefix: &str) -> Range<'tx, str, V> {

@@ -20,8 +20,8 @@ use crate::lifetime::Use;
 /// particular runtime. A ticket does not keep the store open: closing makes its commit durable.
 ///
 /// ```
-/// # use azekura::{Database, Error, Table};
-/// # const T: Table<u64, u64> = Table::new("t");
+/// # use azekura::{Database, Error, TableDefinition};
+/// # const T: TableDefinition<u64, u64> = TableDefinition::new("t");
 /// # fn main() -> Result<(), Error> {
 /// let db = Database::in_memory()?;
 /// let mut tickets = Vec::new();

@@ -260,10 +260,10 @@ fn without_paths(name: &str) -> String {
 /// wrong: do without that attribute.
 ///
 /// ```
-/// use azekura::{Database, Serde, Table};
+/// use azekura::{Database, Serde, TableDefinition};
 /// #[derive(serde::Serialize, serde::Deserialize, PartialEq, Debug)]
 /// struct Person { name: String, born: u16 }
-/// const PEOPLE: Table<u64, Serde<Person>> = Table::new("people");
+/// const PEOPLE: TableDefinition<u64, Serde<Person>> = TableDefinition::new("people");
 ///
 /// # fn main() -> Result<(), azekura::Error> {
 /// let db = Database::in_memory()?;

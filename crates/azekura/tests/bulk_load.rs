@@ -8,15 +8,15 @@ mod held;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura::{Builder, Database, Error, ErrorKind, Table, Transaction};
+use azekura::{Builder, Database, Error, ErrorKind, TableDefinition, Transaction};
 use azekura_io::MemFs;
 use common::{Rows, assert_clean, deterministic};
 use held::HeldFs;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-const T: Table<[u8], [u8]> = Table::new("t");
-const OTHER: Table<[u8], [u8]> = Table::new("other");
+const T: TableDefinition<[u8], [u8]> = TableDefinition::new("t");
+const OTHER: TableDefinition<[u8], [u8]> = TableDefinition::new("other");
 
 fn store(page_size: usize, frames: usize) -> Database {
     deterministic(Arc::new(MemFs::new()), page_size, frames).open("db").unwrap()
@@ -30,7 +30,7 @@ fn slices(rows: &Rows) -> impl Iterator<Item = (&[u8], &[u8])> {
     rows.iter().map(|(key, value)| (key.as_slice(), value.as_slice()))
 }
 
-fn rows_of(db: &Database, table: &Table<[u8], [u8]>) -> Rows {
+fn rows_of(db: &Database, table: &TableDefinition<[u8], [u8]>) -> Rows {
     db.transact(|tx| tx.table(table)?.iter().collect()).unwrap()
 }
 

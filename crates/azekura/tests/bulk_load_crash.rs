@@ -13,7 +13,7 @@ mod common;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use azekura::{Database, Error, LogProtocol, Table, Transaction};
+use azekura::{Database, Error, LogProtocol, TableDefinition, Transaction};
 use azekura_io::FaultFs;
 use common::{Model, Outcome, Rows, assert_recovered, deterministic};
 use rand::rngs::StdRng;
@@ -30,8 +30,8 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-fn table(name: &str) -> Table<[u8], [u8]> {
-    Table::named(name)
+fn table(name: &str) -> TableDefinition<[u8], [u8]> {
+    TableDefinition::named(name)
 }
 
 /// The log of the run that is cut here.

@@ -15,15 +15,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use azekura::{Database, Error, Savepoint, Table, Transaction};
+use azekura::{Database, Error, Savepoint, TableDefinition, Transaction};
 use azekura_io::FaultFs;
 use common::{LogShape, PROTOCOLS, RFA, assert_clean};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 /// (thread, key) → number of the transaction that wrote it, and padding.
-const ROWS: Table<(u32, u32), [u8]> = Table::new("rows");
-const ACCOUNTS: Table<u32, i64> = Table::new("accounts");
+const ROWS: TableDefinition<(u32, u32), [u8]> = TableDefinition::new("rows");
+const ACCOUNTS: TableDefinition<u32, i64> = TableDefinition::new("accounts");
 const THREADS: u32 = 4;
 const KEYS: u32 = 60;
 const SHARED: u32 = 10;

@@ -16,14 +16,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura::{Database, Durability, Error, LogProtocol, Table, Transaction};
+use azekura::{Database, Durability, Error, LogProtocol, TableDefinition, Transaction};
 use azekura_io::FaultFs;
 use common::{LogShape, PROTOCOLS, RFA, assert_clean, deterministic};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 /// Rows that all clients read and update.
-const SHARED: Table<u32, [u8]> = Table::new("shared");
+const SHARED: TableDefinition<u32, [u8]> = TableDefinition::new("shared");
 const SHARED_ROWS: u32 = 150;
 const HOT_ROWS: u32 = 10;
 const CLIENTS: usize = 16;
@@ -31,12 +31,12 @@ const OWN_ROWS: u32 = 40;
 const LIVES: u64 = 3;
 const TURNS: usize = 320;
 
-fn own(client: usize) -> Table<u32, [u8]> {
-    Table::named(format!("own {client:02}"))
+fn own(client: usize) -> TableDefinition<u32, [u8]> {
+    TableDefinition::named(format!("own {client:02}"))
 }
 
-fn marker(client: usize) -> Table<u32, u64> {
-    Table::named(format!("marker {client:02}"))
+fn marker(client: usize) -> TableDefinition<u32, u64> {
+    TableDefinition::named(format!("marker {client:02}"))
 }
 
 /// Who wrote a row, what that came from, and how long it is.
@@ -90,7 +90,7 @@ impl World {
 
     fn read(db: &Database) -> Result<Self, Error> {
         db.transact(|tx| {
-            let rows = |table: &Table<u32, [u8]>| -> Result<BTreeMap<u32, Row>, Error> {
+            let rows = |table: &TableDefinition<u32, [u8]>| -> Result<BTreeMap<u32, Row>, Error> {
                 tx.table(table)?.iter().map(|found| found.map(|(key, value)| (key, row(&value)))).collect()
             };
             let marked = |client| Ok(tx.table(&marker(client))?.get(&0)?.unwrap_or(0));

@@ -126,7 +126,7 @@ fn read_single_keys(db: &Database, what: &str, outcome: &Outcome, oldest_allowed
     let last = outcome.states.last().expect("a start");
     for (name, rows) in last {
         for (key, _) in rows.iter().step_by(7) {
-            let table = azekura::Table::raw(name.as_str());
+            let table = azekura::TableDefinition::raw(name.as_str());
             let Ok(found) = db.transact(|tx| tx.table(&table)?.get(key)) else { continue };
             let was = |state: &Model| state.get(name).and_then(|rows| rows.get(key)) == found.as_ref();
             let is_allowed = outcome.states[oldest_allowed..].iter().any(was);

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
-use azekura::{Builder, Database, Error, FarTierStats, Table};
+use azekura::{Builder, Database, Error, FarTierStats, TableDefinition};
 use azekura_far::Server;
 use azekura_far::server::mischief::{Act, Mischief};
 use azekura_io::FaultFs;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-const ROWS: Table<u64, [u8]> = Table::new("rows");
+const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
 /// Some ten times what the cache holds.
 const KEYS: u64 = 3_000;
 const FAR: u64 = 4 << 20;

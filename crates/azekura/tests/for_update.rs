@@ -3,9 +3,9 @@
 
 use std::sync::Barrier;
 
-use azekura::{Database, Error, OpenTable, Table, Transaction};
+use azekura::{Database, Error, Table, TableDefinition, Transaction};
 
-const COUNTERS: Table<u32, u64> = Table::new("counters");
+const COUNTERS: TableDefinition<u32, u64> = TableDefinition::new("counters");
 
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 200;
@@ -88,7 +88,7 @@ fn a_transaction_waits_for_who_read_a_row_for_update() -> Result<(), Error> {
     Ok(())
 }
 
-const JOBS: Table<u64, [u8]> = Table::new("jobs");
+const JOBS: TableDefinition<u64, [u8]> = TableDefinition::new("jobs");
 
 fn with_jobs(count: u64) -> Result<Database, Error> {
     let db = Database::builder().page_size(4096).open_in_memory()?;
@@ -110,7 +110,7 @@ fn without_waits(db: &Database) -> Result<Transaction, Error> {
     Ok(tx)
 }
 
-type Take = fn(&OpenTable<'_, u64, [u8]>) -> Result<Option<(u64, Vec<u8>)>, Error>;
+type Take = fn(&Table<'_, u64, [u8]>) -> Result<Option<(u64, Vec<u8>)>, Error>;
 
 fn key_of(tx: &Transaction, take: Take) -> Result<Option<u64>, Error> {
     Ok(take(&tx.table(&JOBS)?)?.map(|row| row.0))

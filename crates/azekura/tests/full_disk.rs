@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use azekura::{Database, Error, ErrorKind, Table, Transaction};
+use azekura::{Database, Error, ErrorKind, TableDefinition, Transaction};
 use azekura_io::{FailKind, FaultFs, IoKind, IoRecord};
 
-const ROWS: Table<u32, [u8]> = Table::new("rows");
-const OTHER: Table<u32, u32> = Table::new("other");
+const ROWS: TableDefinition<u32, [u8]> = TableDefinition::new("rows");
+const OTHER: TableDefinition<u32, u32> = TableDefinition::new("other");
 const KEPT: u32 = 50;
 
 fn open(fs: &FaultFs) -> Database {

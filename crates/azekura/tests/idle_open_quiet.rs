@@ -8,11 +8,11 @@ mod common;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use azekura::{Builder, Database, Durability, Table};
+use azekura::{Builder, Database, Durability, TableDefinition};
 use azekura_io::FaultFs;
 use common::{LogShape, PROTOCOLS};
 
-const ROWS: Table<u64, u64> = Table::new("rows");
+const ROWS: TableDefinition<u64, u64> = TableDefinition::new("rows");
 
 /// One stream for all, some workers to a stream, and a stream each.
 fn shapes() -> impl Iterator<Item = LogShape> {

@@ -1,9 +1,9 @@
 //! How long a store is open: handles, transactions, tickets, other openers, and processes that were forked.
 
-use azekura::{Builder, Database, Error, ErrorKind, Table};
+use azekura::{Builder, Database, Error, ErrorKind, TableDefinition};
 use tempfile::TempDir;
 
-const ROWS: Table<u64, u64> = Table::new("rows");
+const ROWS: TableDefinition<u64, u64> = TableDefinition::new("rows");
 
 fn small() -> Builder {
     Database::builder().cache_bytes(1 << 20).wal_segment_bytes(2 << 20).wal_streams(1)

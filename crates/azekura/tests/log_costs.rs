@@ -7,9 +7,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
-use azekura::{CommitTicket, Database, LogProtocol, Table};
+use azekura::{CommitTicket, Database, LogProtocol, TableDefinition};
 
-const ROWS: Table<u32, u32> = Table::new("rows");
+const ROWS: TableDefinition<u32, u32> = TableDefinition::new("rows");
 
 /// A store with rows, that runs no threads of its own, and whose records draw an LSN each.
 fn store(protocol: LogProtocol) -> Database {

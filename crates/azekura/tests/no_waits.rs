@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use azekura::{Database, Error, ErrorKind, Table};
+use azekura::{Database, Error, ErrorKind, TableDefinition};
 
-const ROWS: Table<u32, u64> = Table::new("rows");
-const OTHER: Table<u32, u64> = Table::new("other");
+const ROWS: TableDefinition<u32, u64> = TableDefinition::new("rows");
+const OTHER: TableDefinition<u32, u64> = TableDefinition::new("other");
 
 fn store() -> Result<Database, Error> {
     let db = Database::in_memory()?;
@@ -87,7 +87,7 @@ fn a_call_inside_a_transaction_of_the_same_thread_never_waits_for_it() -> Result
         assert!(is_self_deadlock(db.transact_async(|tx| tx.table(&ROWS)?.remove(&20))));
         assert!(is_self_deadlock(db.check(&mut |_, _| {})));
         assert_eq!(db.table_names()?, ["other", "rows"], "no table is made or dropped");
-        outer.table(&Table::<u32, u64>::new("new"))?.insert(&1, &1)?;
+        outer.table(&TableDefinition::<u32, u64>::new("new"))?.insert(&1, &1)?;
         assert!(is_self_deadlock(db.table_names()));
         let inner = db.begin()?;
         inner.table(&OTHER)?.insert(&5, &5)?;

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use azekura::{Database, Error, ErrorKind, Table, Transaction};
+use azekura::{Database, Error, ErrorKind, TableDefinition, Transaction};
 use azekura_io::FaultFs;
 
-const OPEN: Table<u32, [u8]> = Table::new("open");
-const BUSY: Table<u32, u64> = Table::new("busy");
+const OPEN: TableDefinition<u32, [u8]> = TableDefinition::new("open");
+const BUSY: TableDefinition<u32, u64> = TableDefinition::new("busy");
 const SEGMENT: u64 = 2 << 20;
 /// Rows that the other transactions change.
 const ROWS: u32 = 500;

@@ -6,10 +6,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use azekura::{Database, Error, Table};
+use azekura::{Database, Error, TableDefinition};
 use azekura_io::{CountingFs, FaultFs, MemFs};
 
-const ROWS: Table<u64, u64> = Table::new("rows");
+const ROWS: TableDefinition<u64, u64> = TableDefinition::new("rows");
 
 fn open(fs: &CountingFs) -> Database {
     let builder = Database::builder().page_size(4096).cache_bytes(1 << 20).background(false);
@@ -218,7 +218,7 @@ fn opening_of(tables: u64) -> azekura_io::Counts {
         let db = open_usual(&CountingFs::new(Arc::new(memory.clone())));
         for n in 0..tables {
             let name = format!("table {n}");
-            db.transact(|tx| tx.table(&Table::<u64, u64>::named(&name))?.insert(&n, &n)).unwrap();
+            db.transact(|tx| tx.table(&TableDefinition::<u64, u64>::named(&name))?.insert(&n, &n)).unwrap();
         }
         put(&db, 7);
     }
@@ -249,10 +249,11 @@ fn tables_made_in_each_opening_are_different_ones() {
     for n in 0..20_u64 {
         let db = open(&CountingFs::new(Arc::new(memory.clone())));
         let name = format!("table {n}");
-        db.transact(|tx| tx.table(&Table::<u64, u64>::named(&name))?.insert(&n, &n)).unwrap();
+        db.transact(|tx| tx.table(&TableDefinition::<u64, u64>::named(&name))?.insert(&n, &n)).unwrap();
         for m in 0..=n {
             let name = format!("table {m}");
-            let found = db.transact(|tx| tx.table(&Table::<u64, u64>::named(&name))?.get(&m)).unwrap();
+            let found =
+                db.transact(|tx| tx.table(&TableDefinition::<u64, u64>::named(&name))?.get(&m)).unwrap();
             assert_eq!(found, Some(m));
         }
         assert!(db.check(&mut |_, _| {}).unwrap().is_clean());
@@ -298,7 +299,9 @@ fn several_read_a_closed_or_killed_store_and_nothing_is_written() {
                 reader.transact(|tx| tx.table(&ROWS)?.insert(&1, &2)).map(|_| ()),
                 reader.transact(|tx| tx.table(&ROWS)?.remove(&1)).map(|_| ()),
                 reader.transact(|tx| tx.drop_table("rows")).map(|_| ()),
-                reader.transact(|tx| tx.table(&Table::<u64, u64>::named("new"))?.insert(&1, &1)).map(|_| ()),
+                reader
+                    .transact(|tx| tx.table(&TableDefinition::<u64, u64>::named("new"))?.insert(&1, &1))
+                    .map(|_| ()),
             ];
             for refused in refused {
                 assert!(matches!(refused, Err(Error::ReadOnly)), "{refused:?}");

@@ -9,14 +9,14 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura::{Database, RecoveryReport, Table, Transaction};
+use azekura::{Database, RecoveryReport, TableDefinition, Transaction};
 use azekura_io::FaultFs;
 use common::deterministic;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-const ROWS: Table<u64, [u8]> = Table::new("rows");
-const OTHER: Table<u64, [u8]> = Table::new("other");
+const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
+const OTHER: TableDefinition<u64, [u8]> = TableDefinition::new("other");
 const PAGE: usize = 4096;
 /// More than the rows need: nothing leaves the cache.
 const FRAMES: usize = 4_000;

@@ -6,13 +6,15 @@
 
 use std::sync::Arc;
 
-use azekura::{Builder, CommitTicket, Database, Durability, Error, LogProtocol, Table, Transaction};
+use azekura::{
+    Builder, CommitTicket, Database, Durability, Error, LogProtocol, TableDefinition, Transaction,
+};
 use azekura_io::FaultFs;
 
 /// A table each, so that their rows are on pages of their own.
-const FIRST: Table<u64, u64> = Table::new("first");
-const SECOND: Table<u64, u64> = Table::new("second");
-const THIRD: Table<u64, u64> = Table::new("third");
+const FIRST: TableDefinition<u64, u64> = TableDefinition::new("first");
+const SECOND: TableDefinition<u64, u64> = TableDefinition::new("second");
+const THIRD: TableDefinition<u64, u64> = TableDefinition::new("third");
 
 fn options(fs: &FaultFs, protocol: LogProtocol) -> Builder {
     Database::builder()

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::ops::ControlFlow::{Break, Continue};
 
-use azekura::{Database, Error, Table, Transaction};
+use azekura::{Database, Error, TableDefinition, Transaction};
 use proptest::prelude::*;
 
-const ROWS: Table<u32, [u8]> = Table::new("rows");
+const ROWS: TableDefinition<u32, [u8]> = TableDefinition::new("rows");
 
 /// Some values are too large for a page.
 fn value(n: u32, version: u8) -> Vec<u8> {
@@ -286,7 +286,7 @@ proptest! {
 
 #[test]
 fn a_walk_over_the_starts_of_values_reads_one_page_of_a_large_one() {
-    let table: Table<[u8], [u8]> = Table::new("t");
+    let table: TableDefinition<[u8], [u8]> = TableDefinition::new("t");
     let db = Database::builder().cache_bytes(1 << 20).open_in_memory().expect("opens");
     let value: Vec<u8> = (0..400_000_u32).map(|i| (i % 251) as u8).collect();
     db.transact(|tx| {

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use azekura::{Builder, Database, Durability, Error, Snapshot, Table, Transaction};
+use azekura::{Builder, Database, Durability, Error, Snapshot, TableDefinition, Transaction};
 use azekura_io::FaultFs;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
 
-const ROWS: Table<u64, [u8]> = Table::new("rows");
-const COUNTS: Table<u64, u64> = Table::new("counts");
-const OTHER: Table<u64, u64> = Table::new("other");
+const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
+const COUNTS: TableDefinition<u64, u64> = TableDefinition::new("counts");
+const OTHER: TableDefinition<u64, u64> = TableDefinition::new("other");
 
 fn builder() -> Builder {
     Database::builder().page_size(4096).cache_bytes(64 * 4096).version_bytes(64 << 20)

@@ -1,9 +1,9 @@
 //! Tables that come and go: nobody works on one that is gone, whatever was remembered of it.
 
-use azekura::{Database, Error, Table, Transaction};
+use azekura::{Database, Error, TableDefinition, Transaction};
 
-const ROWS: Table<u32, u32> = Table::new("rows");
-const OTHER: Table<u32, u32> = Table::new("other");
+const ROWS: TableDefinition<u32, u32> = TableDefinition::new("rows");
+const OTHER: TableDefinition<u32, u32> = TableDefinition::new("other");
 
 fn get(tx: &Transaction, key: u32) -> Result<Option<u32>, Error> {
     tx.table(&ROWS)?.get(&key)
@@ -86,8 +86,8 @@ fn dropping_and_making_under_many_readers_never_shows_half_a_table() {
 #[test]
 fn a_table_is_refused_to_other_types_and_lists_its_own() {
     let db = Database::in_memory().expect("opens");
-    let wrong_value = Table::<u32, i32>::new("rows");
-    let wrong_key = Table::<i32, u32>::new("rows");
+    let wrong_value = TableDefinition::<u32, i32>::new("rows");
+    let wrong_key = TableDefinition::<i32, u32>::new("rows");
     let refused = |result: Result<(), Error>| {
         let Err(Error::TableTypeMismatch { table, stored, asked }) = result else { panic!("{result:?}") };
         assert_eq!((table.as_str(), stored.to_string()), ("rows", "keys u32, values u32".into()));
@@ -108,7 +108,7 @@ fn a_table_is_refused_to_other_types_and_lists_its_own() {
             "keys i32, values u32"
         );
         assert_eq!(get(&tx, 1).expect("reads"), Some(7));
-        let raw = Table::raw("rows");
+        let raw = TableDefinition::raw("rows");
         let bytes = tx.table(&raw).expect("a handle").get(&1_u32.to_be_bytes()).expect("reads");
         assert_eq!(bytes, Some(7_u32.to_le_bytes().to_vec()));
         tx.commit().expect("commits");
@@ -118,7 +118,7 @@ fn a_table_is_refused_to_other_types_and_lists_its_own() {
         tx.drop_table("rows")?;
         tx.table(&wrong_key)?.insert(&-1, &1)?;
         assert!(matches!(get(tx, 1), Err(Error::TableTypeMismatch { .. })));
-        tx.table(&Table::raw("bytes"))?.insert(b"k", b"v")
+        tx.table(&TableDefinition::raw("bytes"))?.insert(b"k", b"v")
     })
     .expect("makes it anew");
     let tables = db.tables().expect("lists");
@@ -134,14 +134,14 @@ fn types_outlast_a_restart_and_owned_text_is_text() {
     let db = open();
     let names = "names".to_owned();
     db.transact(|tx| {
-        tx.table(&Table::<(String, u64), str>::named(names.as_str()))?.insert(&("a".into(), 1), "v")
+        tx.table(&TableDefinition::<(String, u64), str>::named(names.as_str()))?.insert(&("a".into(), 1), "v")
     })
     .expect("writes");
     db.close().expect("closes");
     let db = open();
-    let same = Table::<(&str, u64), str>::new("names");
+    let same = TableDefinition::<(&str, u64), str>::new("names");
     assert_eq!(db.transact(|tx| tx.table(&same)?.get(&("a", 1))).expect("reads"), Some("v".into()));
-    let other = Table::<(String, u32), str>::new("names");
+    let other = TableDefinition::<(String, u32), str>::new("names");
     let refused = db.transact(|tx| tx.table(&other)?.first());
     assert!(matches!(refused, Err(Error::TableTypeMismatch { .. })), "{refused:?}");
 }
@@ -150,7 +150,8 @@ fn types_outlast_a_restart_and_owned_text_is_text() {
 fn a_renamed_table_has_its_rows_under_the_new_name_only() {
     let db = Database::in_memory().expect("opens");
     let fill = |tx: &Transaction| (0..100).try_for_each(|key| put(tx, key, key));
-    let count = |tx: &Transaction, name: &'static str| tx.table(&Table::<u32, u32>::new(name))?.len();
+    let count =
+        |tx: &Transaction, name: &'static str| tx.table(&TableDefinition::<u32, u32>::new(name))?.len();
     db.transact(fill).expect("fills");
     for round in 0..3 {
         // Others remember the old name meanwhile.
@@ -230,7 +231,7 @@ fn a_value_that_cannot_be_read_again_is_not_stored() {
     enum Either {
         Number(u64),
     }
-    const EITHERS: Table<u32, azekura::Serde<Either>> = Table::new("eithers");
+    const EITHERS: TableDefinition<u32, azekura::Serde<Either>> = TableDefinition::new("eithers");
     let db = Database::in_memory().expect("opens");
     let refused = db.transact(|tx| tx.table(&EITHERS)?.insert(&1, &Either::Number(7)));
     let Err(error @ Error::Encode { .. }) = refused else { panic!("{refused:?}") };

@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use azekura::{Database, Error, Table};
+use azekura::{Database, Error, TableDefinition};
 
-const ROWS: Table<u64, [u8]> = Table::new("rows");
+const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
 const CHILD: &str = "AZEKURA_TEST_CHILD_DIRECTORY";
 
 fn open(path: &str) -> Database {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use azekura::{Builder, Database, Error, OpenTable, Table, Transaction};
+use azekura::{Builder, Database, Error, Table, TableDefinition, Transaction};
 
 use crate::arguments::StoreArguments;
 use crate::format::escape::escaped;
@@ -59,14 +59,14 @@ impl StoreArguments {
 }
 
 /// A table of bytes.
-pub(crate) type Bytes = Table<[u8], [u8]>;
+pub(crate) type Bytes = TableDefinition<[u8], [u8]>;
 
 /// Opens table `name` for reading, which must be there.
 pub(crate) fn existing_table<'tx>(
     db: &Database,
     tx: &'tx Transaction,
     name: &str,
-) -> Result<OpenTable<'tx, [u8], [u8]>> {
+) -> Result<Table<'tx, [u8], [u8]>> {
     if !tx.table_exists(name)? {
         return Err(no_such_table(db, name)?);
     }

@@ -18,13 +18,13 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use azekura::{Database, Durability, Error, Table, Transaction};
+use azekura::{Database, Durability, Error, TableDefinition, Transaction};
 use parking_lot::Mutex;
 
 /// Rows: a prefix, and its number.
-const NUMBERS: Table<[u8], u64> = Table::new("redis.scan.numbers");
+const NUMBERS: TableDefinition<[u8], u64> = TableDefinition::new("redis.scan.numbers");
 /// Rows: a number, and its prefix.
-const PREFIXES: Table<u64, [u8]> = Table::new("redis.scan.prefixes");
+const PREFIXES: TableDefinition<u64, [u8]> = TableDefinition::new("redis.scan.prefixes");
 /// Bytes of a position behind its prefix.
 const TAIL_BYTES: usize = 4;
 /// A byte of a key, or its end, which comes before every byte.

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
-use azekura::{Database, Table};
+use azekura::{Database, TableDefinition};
 use azekura_lab::lab::bottleneck::fill::fill;
 use azekura_lab::lab::bottleneck::front::search::Latch;
 use azekura_lab::lab::bottleneck::front::{Front, Key, Probes, TableId, Way};
@@ -22,7 +22,7 @@ fn shop() -> (Database, Sequences) {
 }
 
 fn rows(db: &Database, table: TableId) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let table = Table::<[u8], [u8]>::new(table.name());
+    let table = TableDefinition::<[u8], [u8]>::new(table.name());
     db.transact(|tx| tx.table(&table)?.iter().collect()).expect("the table is read")
 }
 

@@ -1,7 +1,7 @@
 //! TPC-C must do what its transactions say, keep the consistency conditions, and notice when one does not
 //! hold.
 
-use azekura::{Database, Error, Key, Table, Value};
+use azekura::{Database, Error, Key, TableDefinition, Value};
 use azekura_lab::tpcc::schema::{
     CUSTOMER, CUSTOMER_BY_NAME, DISTRICT, HISTORY, NEW_ORDER, ORDER, ORDER_BY_CUSTOMER, ORDER_LINE, STOCK,
     WAREHOUSE,
@@ -107,7 +107,7 @@ fn all_conditions_hold_after_pipelined_new_orders_that_share_one_warehouse() {
 /// Changes a row.
 fn change<K: Key, V: Value<Owned = R, Input = R>, R>(
     db: &Database,
-    table: &Table<K, V>,
+    table: &TableDefinition<K, V>,
     key: &K,
     by: impl Fn(&mut R),
 ) {
@@ -120,7 +120,7 @@ fn change<K: Key, V: Value<Owned = R, Input = R>, R>(
     .expect("changes");
 }
 
-fn remove<K: Key, V: Value>(db: &Database, table: &Table<K, V>, key: &K) {
+fn remove<K: Key, V: Value>(db: &Database, table: &TableDefinition<K, V>, key: &K) {
     assert!(db.transact(|tx| tx.table(table)?.remove(key)).expect("removes").is_some());
 }
 

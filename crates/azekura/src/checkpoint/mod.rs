@@ -258,9 +258,9 @@ mod tests {
     use azekura_io::FaultFs;
 
     use super::*;
-    use crate::{Database, Table};
+    use crate::{Database, TableDefinition};
 
-    const ROWS: Table<u64, [u8]> = Table::new("rows");
+    const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
     const KEYS: u64 = 8_000;
 
     fn open(fs: &FaultFs, recovery_time: Duration) -> Database {

@@ -19,7 +19,7 @@ const MOST_CHECKPOINTS: usize = 8;
 
 impl Transaction {
     /// Fills an empty table; gives the number of rows. See
-    /// [`OpenTable::bulk_load`](crate::OpenTable::bulk_load).
+    /// [`Table::bulk_load`](crate::Table::bulk_load).
     pub(crate) fn bulk_load(&self, open: &OpenTree, next: NextRow<'_>) -> Result<u64, Error> {
         let _load = crate::probe::bulk_load();
         self.check_writable()?;
@@ -38,7 +38,7 @@ impl Transaction {
 
     /// Stores sorted rows: fills a table that is empty from below, and writes the rows one by one into
     /// another; gives their number. See
-    /// [`OpenTable::bulk_load_unsorted`](crate::OpenTable::bulk_load_unsorted).
+    /// [`Table::bulk_load_unsorted`](crate::Table::bulk_load_unsorted).
     pub(crate) fn load_sorted(
         &self,
         open: &OpenTree,

@@ -37,7 +37,7 @@ use crate::key::Key;
 use crate::lifetime::Use;
 use crate::options::Durability;
 use crate::probe;
-use crate::table::{OpenTable, Table};
+use crate::table::{Table, TableDefinition};
 use crate::ticket::CommitTicket;
 use crate::value::Value;
 
@@ -186,9 +186,9 @@ impl Transaction {
     /// [`Error::TableTypeMismatch`].
     pub fn table<K: Key + ?Sized, V: Value + ?Sized>(
         &self,
-        table: &Table<K, V>,
-    ) -> Result<OpenTable<'_, K, V>, Error> {
-        Ok(OpenTable::new(self, self.open_tree(table.name(), table.types_of())?))
+        table: &TableDefinition<K, V>,
+    ) -> Result<Table<'_, K, V>, Error> {
+        Ok(Table::new(self, self.open_tree(table.name(), table.types_of())?))
     }
 
     /// A place to come back to with [`rollback_to`](Self::rollback_to), as often as the caller likes.
@@ -196,8 +196,8 @@ impl Transaction {
     /// A statement of several rows that fails in its midst leaves the rows before: take a savepoint first.
     ///
     /// ```
-    /// # use azekura::{Database, Error, Table};
-    /// # const T: Table<u32, u32> = Table::new("t");
+    /// # use azekura::{Database, Error, TableDefinition};
+    /// # const T: TableDefinition<u32, u32> = TableDefinition::new("t");
     /// # fn main() -> Result<(), Error> {
     /// # let db = Database::in_memory()?;
     /// # let tx = db.begin()?;
@@ -290,8 +290,8 @@ impl Transaction {
     /// background threads: with the next flush only).
     ///
     /// ```
-    /// # use azekura::{Database, Error, Table};
-    /// # const T: Table<u64, u64> = Table::new("t");
+    /// # use azekura::{Database, Error, TableDefinition};
+    /// # const T: TableDefinition<u64, u64> = TableDefinition::new("t");
     /// # fn main() -> Result<(), Error> {
     /// # let db = Database::in_memory()?;
     /// let mut newest = None;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura::{Builder, Database, Durability, Error, LogProtocol, Table, Transaction};
+use azekura::{Builder, Database, Durability, Error, LogProtocol, TableDefinition, Transaction};
 use azekura_io::Fs;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -87,8 +87,8 @@ pub fn table_name(table: usize) -> String {
     format!("t{table}")
 }
 
-fn table(index: usize) -> Table<[u8], [u8]> {
-    Table::named(table_name(index))
+fn table(index: usize) -> TableDefinition<[u8], [u8]> {
+    TableDefinition::named(table_name(index))
 }
 
 pub fn workload(seed: u64, shape: Shape) -> Vec<Txn> {
@@ -253,7 +253,8 @@ fn run_one(db: &Database, txn: &Txn) -> Result<(), (Error, bool)> {
 pub fn content(db: &Database) -> Result<Model, Error> {
     let mut model = Model::new();
     for name in db.table_names()? {
-        let rows: Rows = db.transact(|tx| tx.table(&Table::raw(name.as_str()))?.iter().collect())?;
+        let rows: Rows =
+            db.transact(|tx| tx.table(&TableDefinition::raw(name.as_str()))?.iter().collect())?;
         if !rows.is_empty() {
             model.insert(name, rows);
         }

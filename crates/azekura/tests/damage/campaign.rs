@@ -9,7 +9,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
-use azekura::{Database, Error, ErrorKind, Table};
+use azekura::{Database, Error, ErrorKind, TableDefinition};
 use azekura_io::{FaultFs, Fs, MemFs};
 
 use crate::common::{self, Model};
@@ -20,7 +20,7 @@ use crate::mutate::Random;
 /// Damaged stores of an ordinary run.
 const DEFAULT_RUNS: u64 = 150;
 /// The table that is written after the damage.
-const AFTER: Table<u64, [u8]> = Table::new("after");
+const AFTER: TableDefinition<u64, [u8]> = TableDefinition::new("after");
 
 fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
@@ -225,7 +225,7 @@ fn an_old_image_of_a_single_page_never_panics() {
 fn a_page_file_from_before_a_bulk_load_and_a_log_from_after_it_are_refused() {
     let files = MemFs::new();
     let db = open(&(Arc::new(files.clone()) as _)).expect("creates");
-    let table = |number: u64| Table::<u64, [u8]>::named(format!("loaded {number}"));
+    let table = |number: u64| TableDefinition::<u64, [u8]>::named(format!("loaded {number}"));
     let load = |number: u64| {
         let rows = (0..300).map(|n: u64| (n, vec![number as u8; 500]));
         db.transact(|tx| tx.table(&table(number))?.bulk_load(rows.clone())).expect("loads");

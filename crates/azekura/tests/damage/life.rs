@@ -102,7 +102,7 @@ impl Life {
         self.note_killed(files);
         let row = |n: usize| (common::key((n * 4) as u32), vec![(number + n) as u8; 500]);
         let rows: Rows = (0..150 + number * 20).map(row).collect();
-        let loaded = azekura::Table::<[u8], [u8]>::new("loaded");
+        let loaded = azekura::TableDefinition::<[u8], [u8]>::new("loaded");
         let load = |tx: &azekura::Transaction| {
             tx.table(&loaded)?.bulk_load(rows.iter().map(|(key, value)| (key.as_slice(), value.as_slice())))
         };

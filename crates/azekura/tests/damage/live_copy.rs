@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use azekura::{Database, Error, ErrorKind, Table};
+use azekura::{Database, Error, ErrorKind, TableDefinition};
 use azekura_io::{Fs, MemFs, OpenOptions};
 
 use crate::life::{DIR, PAGE, paths, write};
 use crate::mutate::Random;
 
-const ACCOUNTS: Table<u64, [u8]> = Table::new("accounts");
+const ACCOUNTS: TableDefinition<u64, [u8]> = TableDefinition::new("accounts");
 const COUNT: u64 = 600;
 const SUM: u64 = COUNT * 100;
 /// Bytes that are copied at once.

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use azekura::{Builder, Database, Error, Table};
+use azekura::{Builder, Database, Error, TableDefinition};
 use azekura_base::checksum::{crc32c, crc32c_append};
 use azekura_io::MemFs;
 
@@ -12,7 +12,7 @@ use azekura_io::MemFs;
 pub(crate) type Files = Vec<(PathBuf, Vec<u8>)>;
 
 const DIR: &str = "/db";
-const TABLE: Table<u64, [u8]> = Table::new("rows");
+const TABLE: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
 const ROWS: u64 = 60;
 const SLOT_BYTES: usize = 16 << 10;
 const HEAD_BYTES: usize = 24;

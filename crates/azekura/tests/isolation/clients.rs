@@ -7,16 +7,18 @@
 use std::thread;
 use std::time::Duration;
 
-use azekura::{Builder, Database, Durability, Error, ErrorKind, LockPart, OpenTable, Table, Transaction};
+use azekura::{
+    Builder, Database, Durability, Error, ErrorKind, LockPart, Table, TableDefinition, Transaction,
+};
 use azekura_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use azekura_history::{History, Level, Op, Recorder, Report, Running, check};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-pub(crate) const LIVE: Table<u64, [u8]> = Table::new("live");
-pub(crate) const REMOVED: Table<u64, [u8]> = Table::new("removed");
+pub(crate) const LIVE: TableDefinition<u64, [u8]> = TableDefinition::new("live");
+pub(crate) const REMOVED: TableDefinition<u64, [u8]> = TableDefinition::new("removed");
 /// Rows of no interest, to fill the cache with.
-const BALLAST: Table<u64, [u8]> = Table::new("ballast");
+const BALLAST: TableDefinition<u64, [u8]> = TableDefinition::new("ballast");
 const BALLAST_BYTES: usize = 1500;
 
 /// How wild a run is.
@@ -404,8 +406,8 @@ fn attempt(db: &Database, recorder: &Recorder, shape: Shape, plan: &[Step], end:
 /// One transaction of a client, and what it saw so far.
 struct Session<'a> {
     tx: &'a Transaction,
-    live: OpenTable<'a, u64, [u8]>,
-    removed: OpenTable<'a, u64, [u8]>,
+    live: Table<'a, u64, [u8]>,
+    removed: Table<'a, u64, [u8]>,
     recorder: &'a Recorder,
     padding: usize,
     ops: Vec<Op>,

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::thread;
 
-use azekura::{Builder, Database, Durability, Error, Table, Transaction};
+use azekura::{Builder, Database, Durability, Error, TableDefinition, Transaction};
 use azekura_io::FaultFs;
 
-const ROWS: Table<u64, u64> = Table::new("rows");
+const ROWS: TableDefinition<u64, u64> = TableDefinition::new("rows");
 
 /// No thread of its own writes the log: what is durable is what somebody waited for.
 fn options(fs: &FaultFs) -> Builder {

@@ -8,9 +8,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use azekura::{Database, Error, ErrorKind, Table, Transaction};
+use azekura::{Database, Error, ErrorKind, TableDefinition, Transaction};
 
-const ROWS: Table<u64, u64> = Table::new("rows");
+const ROWS: TableDefinition<u64, u64> = TableDefinition::new("rows");
 
 /// Rows 10, 20, … 50, each its own value.
 fn store() -> Database {

@@ -70,7 +70,8 @@ impl PageFile {
     }
 
     /// Makes both files anew, for the store with this number, with these pages, sealed and in order from page
-    /// 0 on. The pages are durable when it returns, the names and the area are not: its first growth syncs it.
+    /// 0 on. The pages are durable when it returns, the names and the area are not: its first growth syncs
+    /// it.
     ///
     /// # Errors
     ///
@@ -217,8 +218,8 @@ fn read_head(pages: &Place, page_size: usize, identity: Identity) -> Result<Head
 }
 
 impl Area {
-    /// Writes zeroes over the slots that are there, up to `len`, and last the head that says the area is made.
-    /// Other slots come with their first use.
+    /// Writes zeroes over the slots that are there, up to `len`, and last the head that says the area is
+    /// made. Other slots come with their first use.
     pub(super) fn make(self, place: &Place, len: u64) -> Result<(), StoreError> {
         if let Some(bytes) = len.checked_sub(HEAD_BYTES as u64).filter(|&bytes| bytes > 0) {
             let zeroed = place.file.write_zeroes(HEAD_BYTES as u64, bytes);

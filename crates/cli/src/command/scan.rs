@@ -5,7 +5,7 @@ use std::io::Write;
 use std::ops::Bound;
 
 use anyhow::{Result, anyhow};
-use azekura::OpenTable;
+use azekura::Table;
 use clap::Args;
 
 use crate::Outcome;
@@ -88,7 +88,7 @@ impl Scan {
         Ok(bounds(key(&self.from)?, key(&self.to)?, &prefix))
     }
 
-    fn print(&self, table: &OpenTable<'_, [u8], [u8]>, bounds: Bounds, out: &mut dyn Write) -> Result<()> {
+    fn print(&self, table: &Table<'_, [u8], [u8]>, bounds: Bounds, out: &mut dyn Write) -> Result<()> {
         let mut writer = Writer::new(out, self.raw, self.keys_only);
         let mut rows = table.range::<Vec<u8>>(bounds);
         for _ in 0..self.limit.unwrap_or(u64::MAX) {

@@ -7,14 +7,14 @@
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
-use azekura::{Database, Error, Table, Transaction};
+use azekura::{Database, Error, TableDefinition, Transaction};
 use rand::RngExt;
 
 /// Balances by account, both in decimal.
-pub(super) const ACCOUNTS: Table<str, str> = Table::new("accounts");
+pub(super) const ACCOUNTS: TableDefinition<str, str> = TableDefinition::new("accounts");
 
 /// Transfers by id, as `from to amount`.
-pub(super) const TRANSFERS: Table<str, str> = Table::new("transfers");
+pub(super) const TRANSFERS: TableDefinition<str, str> = TableDefinition::new("transfers");
 
 /// What each account has at the beginning.
 pub(super) const INITIAL_BALANCE: i64 = 1_000;

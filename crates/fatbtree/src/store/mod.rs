@@ -220,7 +220,7 @@ mod tests {
     fn a_database_with_rows_becomes_a_node_only_if_they_are_its_own() {
         let db = azekura::Database::in_memory().expect("memory");
         let store = DatabaseStore::new(db.clone(), "rows", Rc::new(Inline), Arc::new(NoAttachments));
-        let rows = azekura::Table::<[u8], [u8]>::new("rows");
+        let rows = azekura::TableDefinition::<[u8], [u8]>::new("rows");
         assert_eq!(owner(&db).expect("fine"), None);
         db.transact(|tx| tx.table(&rows)?.insert(b"b", b"2")).expect("fine");
         let refused = wait(store.recover(founding()));

@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::ops::{Bound, ControlFlow};
 
-use azekura::{Error, OpenTable, Savepoint, Table, Transaction};
+use azekura::{Error, Savepoint, Table, TableDefinition, Transaction};
 
 pub(crate) use expiry::drop_ended;
 pub(crate) use pick::any_key;
@@ -32,8 +32,8 @@ use crate::watch::Watches;
 
 pub(crate) const KEYS_TABLE: &str = "redis.keys";
 const EXPIRY_TABLE: &str = "redis.expiry";
-const KEYS: Table<[u8], [u8]> = Table::new(KEYS_TABLE);
-const EXPIRY: Table<(u64, Vec<u8>), ()> = Table::new(EXPIRY_TABLE);
+const KEYS: TableDefinition<[u8], [u8]> = TableDefinition::new(KEYS_TABLE);
+const EXPIRY: TableDefinition<(u64, Vec<u8>), ()> = TableDefinition::new(EXPIRY_TABLE);
 
 /// What commands use beside their transaction; one for the whole server.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Ends {
 /// The keys inside one transaction.
 pub(crate) struct Keyspace<'tx> {
     tx: &'tx Transaction,
-    keys: OpenTable<'tx, [u8], [u8]>,
+    keys: Table<'tx, [u8], [u8]>,
     now_ms: u64,
     pub(crate) around: &'tx Around,
     /// Bytes that replies of this transaction may still take.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use azekura::{Database, Table};
+use azekura::{Database, TableDefinition};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use super::company::Company;
@@ -106,7 +106,7 @@ impl Bench {
     }
 
     fn value(&self, key: &str) -> Option<Vec<u8>> {
-        let keys = Table::<[u8], [u8]>::new("redis.keys");
+        let keys = TableDefinition::<[u8], [u8]>::new("redis.keys");
         let db = &self.shared.engine.db;
         db.transact(|tx| tx.table(&keys)?.get(key.as_bytes())).expect("a store in memory")
     }
@@ -227,7 +227,7 @@ fn a_panic_in_a_group_ends_its_connections_without_a_reply_that_is_wrong_and_no_
 fn replies_that_waited_for_room_go_on_though_the_room_came_while_their_connection_was_away() {
     const BYTES: usize = 12 << 20;
     let mut bench = Bench::new();
-    let keys = Table::<[u8], [u8]>::new("redis.keys");
+    let keys = TableDefinition::<[u8], [u8]>::new("redis.keys");
     let db = bench.shared.engine.db.clone();
     db.transact(|tx| tx.table(&keys)?.insert(b"big", &vec![0; BYTES + 1])).expect("a store in memory");
     let mut client = bench.client();

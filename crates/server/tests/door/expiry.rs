@@ -137,7 +137,7 @@ fn what_has_ended_is_removed_by_itself_with_its_rows_and_nothing_else() {
     let rows = door
         .db
         .transact(|tx| {
-            let rows = azekura::Table::raw("redis.expiry");
+            let rows = azekura::TableDefinition::raw("redis.expiry");
             Ok(tx.table(&rows)?.iter().count())
         })
         .unwrap();

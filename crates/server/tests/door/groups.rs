@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use azekura::{Database, Table};
+use azekura::{Database, TableDefinition};
 use azekura_io::fault::FaultFs;
 
 use crate::support::{Client, Door, encoded, told};
@@ -190,7 +190,7 @@ fn a_write_that_has_to_wait_for_a_lock_keeps_no_other_waiting() {
 #[test]
 fn a_write_that_falls_out_half_done_leaves_nothing() {
     let door = door();
-    let ends = Table::<(u64, Vec<u8>), ()>::new("redis.expiry");
+    let ends = TableDefinition::<(u64, Vec<u8>), ()>::new("redis.expiry");
     let (mut client, mut reader) = (door.client(), door.client());
     for round in 0..10 {
         let holder = door.db.begin().unwrap();

@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura::{Database, Table, Transaction};
+use azekura::{Database, TableDefinition, Transaction};
 use azekura_io::MemFs;
 use azekura_io::device::{Device, DeviceFs, DeviceModel};
 
@@ -23,7 +23,10 @@ fn door() -> Door {
 /// A transaction of the program's own that keeps `key` locked.
 fn holding(door: &Door, key: &str) -> Transaction {
     let tx = door.db.begin().unwrap();
-    tx.table(&Table::<[u8], [u8]>::new("redis.keys")).unwrap().insert(key.as_bytes(), b"\0held").unwrap();
+    tx.table(&TableDefinition::<[u8], [u8]>::new("redis.keys"))
+        .unwrap()
+        .insert(key.as_bytes(), b"\0held")
+        .unwrap();
     tx
 }
 

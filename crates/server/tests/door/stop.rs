@@ -32,7 +32,7 @@ fn stopping_answers_what_was_sent_and_closes_the_store() {
     assert!(TcpStream::connect(address).is_err());
     // Closed: it opens at once again, with what was answered and nothing of what was open.
     let db = Database::open(dir.path()).unwrap();
-    let keys = azekura::Table::<[u8], [u8]>::new("redis.keys");
+    let keys = azekura::TableDefinition::<[u8], [u8]>::new("redis.keys");
     let rows = db.transact(|tx| Ok(tx.table(&keys)?.iter().count())).unwrap();
     assert!(rows >= answered, "{rows} rows, {answered} answers");
     assert_eq!(db.transact(|tx| tx.table(&keys)?.get(b"uncommitted")).unwrap(), None);

@@ -8,7 +8,7 @@ use crate::engine::{
     retry_conflicts,
 };
 use crate::error::EngineError;
-use azekura::{CommitTicket, Database, Error, ErrorKind, LogProtocol, OpenTable, Table, Transaction};
+use azekura::{CommitTicket, Database, Error, ErrorKind, LogProtocol, Table, TableDefinition, Transaction};
 use azekura_io::Fs;
 use azekura_trace::{Operation, operation};
 use azekura_workload::Workload;
@@ -34,7 +34,7 @@ pub struct AzekuraEngine {
 /// Around the store's own operations, retries included: what the workload counts.
 static TRANSACTION: Operation = Operation::new("transaction");
 
-const TABLE: Table<[u8], [u8]> = Table::new("kv");
+const TABLE: TableDefinition<[u8], [u8]> = TableDefinition::new("kv");
 
 impl AzekuraEngine {
     /// Pages of so many bytes.
@@ -245,7 +245,7 @@ impl Ticket for AzekuraTicket {
     }
 }
 
-struct Steps<'t>(OpenTable<'t, [u8], [u8]>);
+struct Steps<'t>(Table<'t, [u8], [u8]>);
 
 impl Reader for Steps<'_> {
     fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {

@@ -1,9 +1,9 @@
 //! TPC-C's tables in any engine that keeps bytes in key order: one keyspace, a table's number before each
 //! key.
 //!
-//! Keys and rows are encoded as [`azekura::Table`] encodes them, so all engines are given the same bytes in
-//! the same order. Engines need not walk backwards: where the last row is asked for, the key's last number is
-//! stored as its complement ([`DESCENDING`]).
+//! Keys and rows are encoded as [`azekura::TableDefinition`] encodes them, so all engines are given the same
+//! bytes in the same order. Engines need not walk backwards: where the last row is asked for, the key's last
+//! number is stored as its complement ([`DESCENDING`]).
 //!
 //! A walk is read in groups, of which each begins behind the last row seen.
 
@@ -11,7 +11,7 @@ use super::rows::{OpenRows, Row, RowKey, Rows};
 use super::schema::{Broken, UnusedItem};
 use crate::engine::{Reader, Sink, Writer};
 use crate::error::EngineError;
-use azekura::{DecodeError, Table};
+use azekura::{DecodeError, TableDefinition};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
@@ -122,7 +122,10 @@ impl Rows for KeyedRows<'_> {
     where
         Self: 'r;
 
-    fn open<K: RowKey, V: Row>(&self, table: &Table<K, V>) -> Result<KeyedTable<'_, K, V>, EngineError> {
+    fn open<K: RowKey, V: Row>(
+        &self,
+        table: &TableDefinition<K, V>,
+    ) -> Result<KeyedTable<'_, K, V>, EngineError> {
         let unknown = || EngineError::failed("opening a table", format!("no table {}", table.name()));
         let number = TABLES.iter().position(|name| *name == table.name()).ok_or_else(unknown)?;
         Ok(KeyedTable { steps: self, number, types: PhantomData })

@@ -11,7 +11,7 @@ use super::schema::{
 use crate::engine::{Session, Store};
 use crate::error::BenchError;
 use crate::progress::Progress;
-use azekura::{CommitTicket, Database, Table};
+use azekura::{CommitTicket, Database, TableDefinition};
 use azekura_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use azekura_workload::tpcc::{Constants, DISTRICTS, Loader, Scale};
 
@@ -140,7 +140,7 @@ trait Target {
     /// Stores a group of rows in one transaction.
     fn put<K: RowKey, V: Row>(
         &mut self,
-        table: &Table<K, V>,
+        table: &TableDefinition<K, V>,
         group: &[(K, V::Owned)],
     ) -> Result<(), BenchError>;
 
@@ -157,7 +157,7 @@ struct ByDatabase<'d> {
 impl Target for ByDatabase<'_> {
     fn put<K: RowKey, V: Row>(
         &mut self,
-        table: &Table<K, V>,
+        table: &TableDefinition<K, V>,
         group: &[(K, V::Owned)],
     ) -> Result<(), BenchError> {
         let ((), ticket) = self.db.transact_async(|tx| put(tx, table, group)).map_err(failed("loading"))?;
@@ -178,7 +178,7 @@ struct BySession<'s>(Box<dyn Session + 's>);
 impl Target for BySession<'_> {
     fn put<K: RowKey, V: Row>(
         &mut self,
-        table: &Table<K, V>,
+        table: &TableDefinition<K, V>,
         group: &[(K, V::Owned)],
     ) -> Result<(), BenchError> {
         self.0.write(&mut |writer| put(&KeyedRows::writing(writer), table, group))?;
@@ -192,7 +192,7 @@ impl Target for BySession<'_> {
 
 fn put<R: Rows, K: RowKey, V: Row>(
     tx: &R,
-    table: &Table<K, V>,
+    table: &TableDefinition<K, V>,
     group: &[(K, V::Owned)],
 ) -> Result<(), R::Error> {
     let table = tx.open(table)?;
@@ -270,7 +270,7 @@ impl<T: Target> Worker<'_, T> {
 
     fn put<K: RowKey, V: Row>(
         &mut self,
-        table: &Table<K, V>,
+        table: &TableDefinition<K, V>,
         mut rows: impl Iterator<Item = (K, V::Owned)>,
     ) -> Result<(), BenchError> {
         loop {

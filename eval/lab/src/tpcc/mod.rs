@@ -1,8 +1,8 @@
 //! TPC-C on the store: loading, the five transactions, and the consistency conditions.
 //!
-//! Rows and inputs come from [`azekura_workload::tpcc`]; here they meet [`azekura::Table`]. It is not an
-//! audited TPC-C: there are no think times and no terminals, a thread stands for many. Every transaction is
-//! serializable and, unless commits are pipelined, durable before the next begins.
+//! Rows and inputs come from [`azekura_workload::tpcc`]; here they meet [`azekura::TableDefinition`]. It is
+//! not an audited TPC-C: there are no think times and no terminals, a thread stands for many. Every
+//! transaction is serializable and, unless commits are pipelined, durable before the next begins.
 //!
 //! *The order within a transaction.* The specification leaves it open. Rows are locked to the end of a
 //! transaction, so what many want comes late: customer, then district, and last the warehouse, which every

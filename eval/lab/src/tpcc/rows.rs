@@ -5,7 +5,7 @@
 //! once, over this.
 
 use super::schema::{Broken, UnusedItem};
-use azekura::{Error, Key, OpenTable, Serde, Table, Transaction, Value};
+use azekura::{Error, Key, Serde, Table, TableDefinition, Transaction, Value};
 use std::fmt::Debug;
 use std::ops::ControlFlow::{self, Continue};
 
@@ -34,7 +34,10 @@ pub trait Rows {
     /// # Errors
     ///
     /// What the store says.
-    fn open<K: RowKey, V: Row>(&self, table: &Table<K, V>) -> Result<Self::Open<'_, K, V>, Self::Error>;
+    fn open<K: RowKey, V: Row>(
+        &self,
+        table: &TableDefinition<K, V>,
+    ) -> Result<Self::Open<'_, K, V>, Self::Error>;
 }
 
 /// A table in a transaction. All fail with what the store says.
@@ -85,14 +88,14 @@ impl From<UnusedItem> for Error {
 
 impl Rows for Transaction {
     type Error = Error;
-    type Open<'r, K: RowKey, V: Row> = OpenTable<'r, K, V>;
+    type Open<'r, K: RowKey, V: Row> = Table<'r, K, V>;
 
-    fn open<K: RowKey, V: Row>(&self, table: &Table<K, V>) -> Result<OpenTable<'_, K, V>, Error> {
+    fn open<K: RowKey, V: Row>(&self, table: &TableDefinition<K, V>) -> Result<Table<'_, K, V>, Error> {
         self.table(table)
     }
 }
 
-impl<K: RowKey, V: Row> OpenRows<K, V> for OpenTable<'_, K, V> {
+impl<K: RowKey, V: Row> OpenRows<K, V> for Table<'_, K, V> {
     type Error = Error;
 
     fn row(&self, key: &K) -> Result<Option<V::Owned>, Error> {

@@ -8,7 +8,7 @@
 //! | `order_by_customer` | warehouse, district, customer, order | index for Order-Status |
 //! | `tpcc` | `settings` | how the database was made |
 
-use azekura::{Serde, Table};
+use azekura::{Serde, TableDefinition};
 use azekura_workload::tpcc::{
     Constants, Customer, District, History, Item, Order, OrderLine, Scale, Stock, Warehouse,
 };
@@ -25,29 +25,29 @@ pub type LineKey = (u32, u8, u32, u8);
 pub type OfCustomer = (u32, u8, u32, u32);
 
 /// WAREHOUSE.
-pub const WAREHOUSE: Table<u32, Serde<Warehouse>> = Table::new("warehouse");
+pub const WAREHOUSE: TableDefinition<u32, Serde<Warehouse>> = TableDefinition::new("warehouse");
 /// DISTRICT.
-pub const DISTRICT: Table<(u32, u8), Serde<District>> = Table::new("district");
+pub const DISTRICT: TableDefinition<(u32, u8), Serde<District>> = TableDefinition::new("district");
 /// CUSTOMER.
-pub const CUSTOMER: Table<InDistrict, Serde<Customer>> = Table::new("customer");
+pub const CUSTOMER: TableDefinition<InDistrict, Serde<Customer>> = TableDefinition::new("customer");
 /// Customers by last and first name.
-pub const CUSTOMER_BY_NAME: Table<NameKey, ()> = Table::new("customer_by_name");
+pub const CUSTOMER_BY_NAME: TableDefinition<NameKey, ()> = TableDefinition::new("customer_by_name");
 /// HISTORY.
-pub const HISTORY: Table<OfCustomer, Serde<History>> = Table::new("history");
+pub const HISTORY: TableDefinition<OfCustomer, Serde<History>> = TableDefinition::new("history");
 /// NEW-ORDER.
-pub const NEW_ORDER: Table<InDistrict, ()> = Table::new("new_order");
+pub const NEW_ORDER: TableDefinition<InDistrict, ()> = TableDefinition::new("new_order");
 /// ORDER.
-pub const ORDER: Table<InDistrict, Serde<Order>> = Table::new("order");
+pub const ORDER: TableDefinition<InDistrict, Serde<Order>> = TableDefinition::new("order");
 /// Orders by customer.
-pub const ORDER_BY_CUSTOMER: Table<OfCustomer, ()> = Table::new("order_by_customer");
+pub const ORDER_BY_CUSTOMER: TableDefinition<OfCustomer, ()> = TableDefinition::new("order_by_customer");
 /// ORDER-LINE.
-pub const ORDER_LINE: Table<LineKey, Serde<OrderLine>> = Table::new("order_line");
+pub const ORDER_LINE: TableDefinition<LineKey, Serde<OrderLine>> = TableDefinition::new("order_line");
 /// ITEM.
-pub const ITEM: Table<u32, Serde<Item>> = Table::new("item");
+pub const ITEM: TableDefinition<u32, Serde<Item>> = TableDefinition::new("item");
 /// STOCK.
-pub const STOCK: Table<(u32, u32), Serde<Stock>> = Table::new("stock");
+pub const STOCK: TableDefinition<(u32, u32), Serde<Stock>> = TableDefinition::new("stock");
 /// How the database was made.
-pub const SETTINGS: Table<str, Serde<Loaded>> = Table::new("tpcc");
+pub const SETTINGS: TableDefinition<str, Serde<Loaded>> = TableDefinition::new("tpcc");
 /// The key of the only row of [`SETTINGS`].
 pub const SETTINGS_KEY: &str = "settings";
 

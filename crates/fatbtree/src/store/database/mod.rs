@@ -19,7 +19,7 @@ use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use azekura::{Database, Error, OpenTable, Table, Transaction};
+use azekura::{Database, Error, Table, TableDefinition, Transaction};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -30,13 +30,13 @@ use crate::leaf::{LeafHead, Row};
 use crate::store::{Change, Edit, Founding, LeafStore, Recovered, Weight};
 use crate::world::Task;
 
-const SELF: Table<[u8], [u8]> = Table::new("fat.self");
-const LEAVES: Table<[u8], [u8]> = Table::new("fat.leaves");
-const STAGED: Table<[u8], [u8]> = Table::new("fat.staged");
-const DECIDED: Table<[u8], [u8]> = Table::new("fat.decided");
-const GIVEN: Table<[u8], [u8]> = Table::new("fat.given");
-const MET: Table<[u8], [u8]> = Table::new("fat.met");
-const LEFT: Table<[u8], [u8]> = Table::new("fat.left");
+const SELF: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.self");
+const LEAVES: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.leaves");
+const STAGED: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.staged");
+const DECIDED: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.decided");
+const GIVEN: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.given");
+const MET: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.met");
+const LEFT: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.left");
 const IDENTITY: &[u8] = b"identity";
 const SHARES: &[u8] = b"shares";
 const NEXT_PAGE: &[u8] = b"next_page";
@@ -134,7 +134,7 @@ pub struct DatabaseStore {
 
 struct Base {
     db: Database,
-    rows: Table<[u8], [u8]>,
+    rows: TableDefinition<[u8], [u8]>,
     attachments: Arc<dyn Attachments>,
 }
 
@@ -153,7 +153,7 @@ impl DatabaseStore {
         offload: Rc<dyn Offload>,
         attachments: Arc<dyn Attachments>,
     ) -> Self {
-        Self { base: Arc::new(Base { db, rows: Table::named(rows), attachments }), offload }
+        Self { base: Arc::new(Base { db, rows: TableDefinition::named(rows), attachments }), offload }
     }
 
     fn run<T: Send + 'static>(
@@ -181,7 +181,7 @@ fn decode<T: DeserializeOwned>(what: &'static str, key: &[u8], value: &[u8]) -> 
     postcard::from_bytes(value).map_err(|_| StoreError::Damaged { what, key: key.to_vec() })
 }
 
-type Open<'tx> = OpenTable<'tx, [u8], [u8]>;
+type Open<'tx> = Table<'tx, [u8], [u8]>;
 
 fn bounds(range: &KeyRange) -> (Bound<Key>, Bound<Key>) {
     let high = range.high.clone().map_or(Bound::Unbounded, Bound::Excluded);

@@ -2,7 +2,7 @@
 
 use super::front::{Key, TableId};
 use super::shop::{Sequences, by_subject, encode, fingerprint};
-use azekura::{Database, Error, Table};
+use azekura::{Database, Error, TableDefinition};
 use azekura_workload::bookstore::{COUNTRIES, Data};
 
 /// Rows per transaction.
@@ -79,7 +79,8 @@ impl Writer<'_> {
     fn flush(&mut self) -> Result<(), Error> {
         self.db.transact(|tx| {
             for (key, row) in &self.rows {
-                tx.table(&Table::<[u8], [u8]>::new(key.table().name()))?.insert(key.bytes(), row)?;
+                tx.table(&TableDefinition::<[u8], [u8]>::new(key.table().name()))?
+                    .insert(key.bytes(), row)?;
             }
             Ok(())
         })?;

@@ -4,14 +4,14 @@
 use std::path::Path;
 use std::time::Instant;
 
-use azekura::{Database, Error, Table};
+use azekura::{Database, Error, TableDefinition};
 use azekura_far::Server;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use super::LabError;
 
-const ROWS: Table<u64, [u8]> = Table::new("rows");
+const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
 const VALUE: usize = 400;
 const BATCH: u64 = 1000;
 

@@ -4,7 +4,7 @@
 use super::ground::{Ground, Site};
 use super::usage::Usage;
 use crate::error::{BenchError, EngineError};
-use azekura::{Database, Table};
+use azekura::{Database, TableDefinition};
 use azekura_base::Lsn;
 use azekura_io::FaultFs;
 use azekura_wal::recovery::{replay, sorted::replay_sorted};
@@ -116,8 +116,8 @@ impl Restarted {
     }
 }
 
-const ROWS: Table<u64, [u8]> = Table::new("rows");
-const LAST: Table<u64, [u8]> = Table::new("last");
+const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
+const LAST: TableDefinition<u64, [u8]> = TableDefinition::new("last");
 
 /// A store in memory.
 fn store(fs: &FaultFs, streams: usize, recovery_time: Duration) -> azekura::Builder {

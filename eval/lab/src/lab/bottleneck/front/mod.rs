@@ -21,7 +21,7 @@ pub mod pool;
 pub mod search;
 
 use admission::{Gate, Permit};
-use azekura::{Database, Durability, Error, Table, Transaction};
+use azekura::{Database, Durability, Error, TableDefinition, Transaction};
 use azekura_base::sync::machine::{Work, works};
 use azekura_base::sync::thread;
 use azekura_trace::{Operation, OperationGuard, operation};
@@ -92,8 +92,8 @@ impl TableId {
         }
     }
 
-    const fn table(self) -> Table<[u8], [u8]> {
-        Table::new(self.name())
+    const fn table(self) -> TableDefinition<[u8], [u8]> {
+        TableDefinition::new(self.name())
     }
 }
 
