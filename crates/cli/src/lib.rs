@@ -19,6 +19,7 @@
 //! | `command` | one module per subcommand |
 //! | `demo` | the bank that is killed again and again |
 //! | `progress` | bars on stderr |
+//! | `scratch` | temporary directories that signals remove too |
 //! | `show` | numbers for people |
 //!
 //! Data goes to stdout, errors and progress to stderr. Exit codes: 0 well, 1 not found, check failed or
@@ -32,6 +33,7 @@ mod demo;
 pub mod format;
 mod parent;
 mod progress;
+mod scratch;
 mod show;
 mod store;
 
@@ -40,6 +42,7 @@ mod store;
 pub mod shared {
     pub use crate::arguments::{cache_bytes, page_bytes, seconds, size};
     pub use crate::parent::end_with;
+    pub use crate::scratch::Scratch;
     pub use crate::show::{count, counted};
 }
 

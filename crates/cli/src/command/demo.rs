@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::Outcome;
 use crate::arguments::{StoreArguments, seconds};
 use crate::demo::child::{self, Orders};
 use crate::demo::{self, Settings};
+use crate::scratch::Scratch;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -80,11 +79,9 @@ impl Demo {
             )?;
             return Ok(outcome(well));
         }
-        let scratch = tempfile::Builder::new().prefix("azekura-demo-").tempdir()?;
-        remove_when_interrupted(scratch.path().to_path_buf())?;
+        let scratch = Scratch::new("azekura-demo-").context("cannot make a directory for the store")?;
         let ended = demo::run(&settings, scratch.path(), out);
         if let Ok(true) = ended {
-            scratch.close().context("cannot remove the demo's store")?;
             return Ok(Outcome::Well);
         }
         let kept = scratch.keep();
@@ -109,23 +106,6 @@ impl Demo {
 
 const fn outcome(well: bool) -> Outcome {
     if well { Outcome::Well } else { Outcome::Failed }
-}
-
-/// Ctrl-C reaches the demo's child as well, which may write for a moment still: hence more than one try.
-fn remove_when_interrupted(path: PathBuf) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen for Ctrl-C")?;
-    let remove = move || {
-        let Some(signal) = signals.forever().next() else { return };
-        for _ in 0..50 {
-            if std::fs::remove_dir_all(&path).is_ok() || !path.exists() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        std::process::exit(128 + signal);
-    };
-    std::thread::Builder::new().name("demo-signals".into()).spawn(remove).context("cannot start a thread")?;
-    Ok(())
 }
 
 fn refuse_unless_empty(path: &Path) -> Result<()> {

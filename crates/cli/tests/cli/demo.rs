@@ -1,5 +1,13 @@
 //! The demo, small.
 
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::support::{Run, Scratch};
 
 const SMALL: [&str; 7] = ["demo", "--accounts", "1000", "--seconds-per-round", "0.3", "--threads", "4"];
@@ -46,4 +54,35 @@ fn a_child_whose_store_fails_ends_the_demo_as_wrong() {
     let run = Run::in_dir(&scratch, &child);
     assert_eq!(run.code, 1);
     assert!(run.stdout.starts_with("ready\n") && run.stderr.contains("it was opened with keys"), "{run:?}");
+}
+
+/// Waits until the demo's store has a log file; then its child process is at work.
+fn wait_for_a_store(parent: &Path) {
+    let has_store = || {
+        let entry = fs::read_dir(parent).unwrap().flatten().next();
+        entry.is_some_and(|demo| fs::read_dir(demo.path()).is_ok_and(|mut files| files.next().is_some()))
+    };
+    while !has_store() {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_signal_removes_the_store_of_the_demo() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let scratch = Scratch::new();
+        let parent = scratch.path("");
+        let mut demo = Command::new(env!("CARGO_BIN_EXE_azekura"))
+            .args(SMALL)
+            .args(["--rounds", "100"])
+            .env("TMPDIR", &parent)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_for_a_store(&parent);
+        kill_process(Pid::from_child(&demo), signal).unwrap();
+        assert_eq!(demo.wait().unwrap().code(), Some(128 + signal.as_raw()));
+        assert_eq!(fs::read_dir(&parent).unwrap().count(), 0, "{signal:?}");
+    }
 }

@@ -14,7 +14,7 @@ use azekura_workload::{Family, Workload};
 use clap::Args;
 
 use azekura_cli::Outcome;
-use azekura_cli::shared::{seconds, size};
+use azekura_cli::shared::{Scratch, seconds, size};
 
 use super::recorded::Recorded;
 use super::{CACHE_BYTES, StoreArguments, write_line};
@@ -150,7 +150,7 @@ impl Kv {
         if let Some(dir) = &self.dir {
             return self.run_in(dir, store, out);
         }
-        let scratch = tempfile::Builder::new().prefix("azekura-lab-").tempdir()?;
+        let scratch = Scratch::new("azekura-lab-")?;
         self.run_in(scratch.path(), store, out)
     }
 

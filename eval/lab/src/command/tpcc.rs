@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use super::recorded::Recorded;
 use super::{CACHE_BYTES, StoreArguments, write_line};
 use azekura_cli::Outcome;
-use azekura_cli::shared::seconds;
+use azekura_cli::shared::{Scratch, seconds};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -115,7 +115,7 @@ impl Tpcc {
         if let Some(dir) = &self.dir {
             return self.run_in(dir, store, out);
         }
-        let scratch = tempfile::Builder::new().prefix("azekura-lab-").tempdir()?;
+        let scratch = Scratch::new("azekura-lab-")?;
         self.run_in(scratch.path(), store, out)
     }
 

@@ -1,5 +1,12 @@
 //! `kv`: its report, and the recording that it makes on request.
 
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::support::{Run, Scratch};
 
 #[test]
@@ -72,4 +79,27 @@ fn wrong_usage_ends_with_2() {
         assert_eq!(run.code, 2, "{arguments:?}: {}", run.stderr);
         assert!(run.stdout.is_empty() && !run.stderr.is_empty(), "{arguments:?}");
     }
+}
+
+#[test]
+fn a_signal_removes_the_store_of_a_measurement() {
+    let scratch = Scratch::new();
+    let parent = scratch.path("");
+    let mut lab = Command::new(env!("CARGO_BIN_EXE_azekura-lab"))
+        .args(["kv", "--workload", "u1", "--seconds", "60"])
+        .env("TMPDIR", &parent)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let has_store = || {
+        let entry = fs::read_dir(&parent).unwrap().flatten().next();
+        entry.is_some_and(|dir| fs::read_dir(dir.path()).is_ok_and(|mut files| files.next().is_some()))
+    };
+    while !has_store() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(Pid::from_child(&lab), Signal::TERM).unwrap();
+    assert_eq!(lab.wait().unwrap().code(), Some(128 + Signal::TERM.as_raw()));
+    assert_eq!(fs::read_dir(&parent).unwrap().count(), 0);
 }

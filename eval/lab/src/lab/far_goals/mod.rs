@@ -25,6 +25,7 @@ pub mod unmodified;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use azekura_cli::shared::Scratch;
 use azekura_far::{FarMemory, FarStats, Mechanism, Policy, Server};
 use azekura_kernels::{Arena, Kernel};
 use rand::rngs::Xoshiro256PlusPlus;
@@ -183,7 +184,7 @@ impl Lab {
     pub fn run(&self, progress: &Progress) -> Result<Report, LabError> {
         let sizes = self.sizes();
         let mut parts = Parts::new(progress);
-        let folder = tempfile::tempdir()?;
+        let folder = Scratch::new("azekura-lab-")?;
         let measured = Measured {
             quick: self.quick,
             sizes,

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use azekura_cli::shared::Scratch;
 use azekura_far::{FarMemory, Policy, Server};
 
 /// Bytes of a page, and of the smallest block that is far.
@@ -123,7 +124,7 @@ impl Trials<'_> {
     ///
     /// No folder for what they read, or no memory server. What a program does wrong is in the report.
     pub fn run(&self) -> io::Result<Report> {
-        let folder = tempfile::tempdir()?;
+        let folder = Scratch::new("azekura-lab-")?;
         let folder = folder.path();
         fs::set_permissions(folder, Permissions::from_mode(0o755))?;
         // Others may not be allowed to run this program where it lies.
@@ -245,7 +246,7 @@ impl Place<'_> {
         as_nobody: bool,
     ) -> io::Result<(Left, Said)> {
         // Nobody's files, too, and nobody else's.
-        let own = tempfile::tempdir()?;
+        let own = Scratch::new("azekura-lab-")?;
         fs::set_permissions(own.path(), Permissions::from_mode(0o700))?;
         let told = own.path().join("far.json");
         let mut command = Command::new(self.azekura);

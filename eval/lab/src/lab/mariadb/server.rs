@@ -1,12 +1,12 @@
 //! A MariaDB server of our own: a data directory that goes away, a socket, no network.
 
 use super::LabError;
+use azekura_cli::shared::Scratch;
 use azekura_record::Recorder;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 const COMES_UP_WITHIN: Duration = Duration::from_secs(60);
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
@@ -23,7 +23,7 @@ pub struct Programs {
 #[derive(Debug)]
 pub struct Server {
     programs: Programs,
-    directory: TempDir,
+    directory: Scratch,
     child: Child,
 }
 
@@ -50,7 +50,7 @@ impl Server {
     /// Starts a server, prepared for the recorder, with an empty database `lab`.
     pub(super) fn start(recorder: &mut Recorder) -> Result<Self, LabError> {
         let programs = find_programs()?;
-        let directory = tempfile::Builder::new().prefix("azekura-mariadb-").tempdir();
+        let directory = Scratch::new("azekura-mariadb-");
         let directory = directory.map_err(failed("make a directory for the server"))?;
         let data = directory.path().join("data");
         let installed = Command::new(&programs.install)

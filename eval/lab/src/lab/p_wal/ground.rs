@@ -1,5 +1,6 @@
 //! Where a log goes in this lab: onto this machine's disk, or into memory behind a modelled device.
 
+use azekura_cli::shared::Scratch;
 use azekura_io::device::{Device, DeviceFs, DeviceModel};
 use azekura_io::submit::{SubmitReport, Way};
 use azekura_io::{Fs, MemFs, OsFs, SubmitFs};
@@ -7,7 +8,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use tempfile::TempDir;
 
 /// Which device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub struct Site {
     /// An existing directory in it.
     pub dir: PathBuf,
     submit: Option<SubmitFs>,
-    _scratch: Option<TempDir>,
+    _scratch: Option<Scratch>,
 }
 
 impl Site {
@@ -110,7 +110,7 @@ impl Ground {
     pub fn site_by(&self, way: Way) -> io::Result<Site> {
         match &self.device {
             None => {
-                let scratch = TempDir::with_prefix_in("azekura-p-wal-", &self.dir)?;
+                let scratch = Scratch::new_in("azekura-p-wal-", &self.dir)?;
                 let dir = scratch.path().to_owned();
                 let submit = (way != Way::Pwrite).then(|| SubmitFs::new(way).atomic(true));
                 let fs: Arc<dyn Fs> = match &submit {
