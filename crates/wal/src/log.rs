@@ -186,8 +186,9 @@ impl Log {
         }
         match made {
             Err(source) if !stream.takes(worker, needed, body_bytes) => {
+                let needed = stream.store.with_sizes(|sizes| sizes.next.segment);
                 stream.give_up_wanting();
-                Err(AppendError::Full { needed: self.options.segment_size(), source })
+                Err(AppendError::Full { needed: needed.unwrap_or(self.options.segment_size()), source })
             }
             _ => Ok(()),
         }

@@ -115,19 +115,19 @@ impl Shared {
         Ok(())
     }
 
-    /// Without threads of its own, the store keeps its restart bounded in its callers' time.
-    pub(crate) fn checkpoint_if_due(&self) -> Result<(), Error> {
+    /// Without threads of its own, the store keeps its restart bounded in its callers' time. An error is
+    /// noted as one of a thread would be: reading does not need the checkpoint, and changes that cannot be
+    /// made are refused when they are tried.
+    pub(crate) fn checkpoint_if_due(&self) {
         if self.options.background {
-            return Ok(());
+            return;
         }
         self.retry_undone();
         if self.restart_target(self.options.recovery_time).is_some() {
-            return self.checkpoint_fully();
+            self.note_background(&self.checkpoint_fully());
+        } else if self.carry_open(self.carry_bytes()) {
+            self.note_background(&self.advance_checkpoint());
         }
-        if self.carry_open(self.carry_bytes()) {
-            return self.advance_checkpoint();
-        }
-        Ok(())
     }
 
     /// What a restart would have to do is counted from now on.
@@ -226,12 +226,7 @@ fn run(shared: &Shared, stop: &(Mutex<bool>, Condvar)) {
                 return;
             }
         }
-        match shared.keep_restart_short() {
-            Err(error) => shared.note_background_error(&error),
-            // The cause is gone.
-            Ok(()) if shared.unfreed.lock().is_empty() => *shared.background_error.lock() = None,
-            Ok(()) => {}
-        }
+        shared.note_background(&shared.keep_restart_short());
     }
 }
 
@@ -240,6 +235,15 @@ impl Shared {
     /// errors; this is for [`Stats`](crate::Stats), because no caller waits for it.
     pub(crate) fn note_background_error(&self, error: &Error) {
         self.background_error.lock().get_or_insert_with(|| full_message(error));
+    }
+
+    fn note_background(&self, done: &Result<(), Error>) {
+        match done {
+            Err(error) => self.note_background_error(error),
+            // The cause is gone.
+            Ok(()) if self.unfreed.lock().is_empty() => *self.background_error.lock() = None,
+            Ok(()) => {}
+        }
     }
 
     /// Why the store takes no changes, or not all of them, if that is so.

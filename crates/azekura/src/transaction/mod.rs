@@ -111,7 +111,7 @@ impl fmt::Debug for Transaction {
 
 impl Transaction {
     pub(crate) fn begin(db: Use) -> Result<Self, Error> {
-        db.checkpoint_if_due()?;
+        db.checkpoint_if_due();
         let (state, id) = State::begin(&db);
         let durability = Cell::new(db.options.durability);
         let began = db.options.transaction_timeout.map(|_| Instant::now());
