@@ -28,7 +28,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes a directory whose name begins with `prefix`, in the system's directory for temporary files.
+    /// Makes a directory with a name that begins with `prefix`, in the directory for temporary files.
     ///
     /// # Errors
     ///
