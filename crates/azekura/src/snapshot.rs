@@ -24,6 +24,8 @@ use crate::{Database, Error};
 
 /// The largest batch of rows that an iterator copies at once.
 const MAX_BATCH: usize = 256;
+/// Rows of the first step: it costs a descent, which takes as long as copying some 30 rows.
+const FIRST_BATCH: usize = 8;
 
 /// The store as it was when the snapshot was opened: every transaction that had committed, and nothing of any
 /// other one. Clones are handles of the same snapshot.
@@ -397,7 +399,7 @@ impl<'s> Cursor<'s> {
             && let Some(scan) = &mut self.scan
         {
             mine.clear();
-            mine.limit = (mine.limit * 2).clamp(1, MAX_BATCH);
+            mine.limit = (mine.limit * 8).clamp(FIRST_BATCH, MAX_BATCH);
             let snapshot = self.snapshot;
             let (env, view) = (&snapshot.db().env, snapshot.view());
             let read = snapshot.db().lifetime.check_process().and_then(|()| {
