@@ -17,7 +17,7 @@ use crate::database::Shared;
 use crate::key::Key;
 use crate::lifetime::Use;
 use crate::range::{ByteBounds, RowRef};
-use crate::table::{RowOf, TableDefinition, Types};
+use crate::table::{self, RowOf, TableDefinition, Types};
 use crate::transaction::{Direction, TypesOf};
 use crate::value::Value;
 use crate::{Database, Error};
@@ -226,7 +226,11 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         &self.name
     }
 
-    fn fetch<T>(&self, key: &K, each: impl FnOnce(&[u8]) -> Result<T, Error>) -> Result<Option<T>, Error> {
+    fn fetch<T>(
+        &self,
+        key: &K,
+        each: impl FnOnce(&mut Vec<u8>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
         let snapshot = self.snapshot;
         snapshot.db().lifetime.check_process()?;
         let Some(tree) = self.tree else { return Ok(None) };
@@ -234,7 +238,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         key.encode(&mut bytes);
         let is_there = tree.get_in(&snapshot.db().env, snapshot.view(), &bytes, &mut value);
         snapshot.checked(())?;
-        if is_there? { each(&value).map(Some) } else { Ok(None) }
+        if is_there? { each(&mut value).map(Some) } else { Ok(None) }
     }
 
     /// The value at `key`.
@@ -244,7 +248,8 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
     /// [`Error::SnapshotTooOld`], damage found on the way, or [`Error::Decode`].
     pub fn get(&self, key: &K) -> Result<Option<V::Owned>, Error> {
         self.fetch(key, |value| {
-            V::decode(value).map_err(|source| Error::Decode { table: self.name.to_string(), source })
+            // A large value keeps its memory, as in a transaction.
+            table::decode::<V>(value).map_err(|source| Error::Decode { table: self.name.to_string(), source })
         })
     }
 
