@@ -17,13 +17,15 @@ use crate::database::Shared;
 use crate::key::Key;
 use crate::lifetime::Use;
 use crate::range::{ByteBounds, RowRef};
-use crate::table::{RowOf, TableDefinition, Types};
+use crate::table::{self, RowOf, TableDefinition, Types};
 use crate::transaction::{Direction, TypesOf};
 use crate::value::Value;
 use crate::{Database, Error};
 
 /// The largest batch of rows that an iterator copies at once.
 const MAX_BATCH: usize = 256;
+/// Rows of the first step: it costs a descent, which takes as long as copying some 30 rows.
+const FIRST_BATCH: usize = 8;
 
 /// The store as it was when the snapshot was opened: every transaction that had committed, and nothing of any
 /// other one. Clones are handles of the same snapshot.
@@ -224,7 +226,11 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         &self.name
     }
 
-    fn fetch<T>(&self, key: &K, each: impl FnOnce(&[u8]) -> Result<T, Error>) -> Result<Option<T>, Error> {
+    fn fetch<T>(
+        &self,
+        key: &K,
+        each: impl FnOnce(&mut Vec<u8>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
         let snapshot = self.snapshot;
         snapshot.db().lifetime.check_process()?;
         let Some(tree) = self.tree else { return Ok(None) };
@@ -232,7 +238,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         key.encode(&mut bytes);
         let is_there = tree.get_in(&snapshot.db().env, snapshot.view(), &bytes, &mut value);
         snapshot.checked(())?;
-        if is_there? { each(&value).map(Some) } else { Ok(None) }
+        if is_there? { each(&mut value).map(Some) } else { Ok(None) }
     }
 
     /// The value at `key`.
@@ -242,7 +248,8 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
     /// [`Error::SnapshotTooOld`], damage found on the way, or [`Error::Decode`].
     pub fn get(&self, key: &K) -> Result<Option<V::Owned>, Error> {
         self.fetch(key, |value| {
-            V::decode(value).map_err(|source| Error::Decode { table: self.name.to_string(), source })
+            // A large value keeps its memory, as in a transaction.
+            table::decode::<V>(value).map_err(|source| Error::Decode { table: self.name.to_string(), source })
         })
     }
 
@@ -397,7 +404,7 @@ impl<'s> Cursor<'s> {
             && let Some(scan) = &mut self.scan
         {
             mine.clear();
-            mine.limit = (mine.limit * 2).clamp(1, MAX_BATCH);
+            mine.limit = (mine.limit * 8).clamp(FIRST_BATCH, MAX_BATCH);
             let snapshot = self.snapshot;
             let (env, view) = (&snapshot.db().env, snapshot.view());
             let read = snapshot.db().lifetime.check_process().and_then(|()| {

@@ -21,6 +21,11 @@ pub const MAX_TABLE_NAME: usize = 255;
 /// Values of so many bytes are worth a buffer of their own more than a copy.
 const KEEPABLE: usize = 4096;
 
+/// Decodes a value; takes the memory of a large one along.
+pub(crate) fn decode<V: Value + ?Sized>(value: &mut Vec<u8>) -> Result<V::Owned, DecodeError> {
+    if value.len() < KEEPABLE { V::decode(value) } else { V::decode_vec(std::mem::take(value)) }
+}
+
 /// Uses the types of a table without holding any of them.
 pub(crate) type Types<K, V> = PhantomData<(fn(&K), fn(&V))>;
 
@@ -521,9 +526,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
 
     /// Decodes a value; takes the memory of a large one along.
     pub(crate) fn take(&self, value: &mut Vec<u8>) -> Result<V::Owned, Error> {
-        let decoded =
-            if value.len() < KEEPABLE { V::decode(value) } else { V::decode_vec(std::mem::take(value)) };
-        decoded.map_err(|e| self.decode_error(e))
+        decode::<V>(value).map_err(|e| self.decode_error(e))
     }
 
     pub(crate) fn encode_value(&self, value: &V::Input, bytes: &mut Vec<u8>) -> Result<(), Error> {

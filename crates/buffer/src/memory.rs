@@ -3,6 +3,8 @@
 // The words of pages are std's atomics in models too; see `azekura_base::page`.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use azekura_base::PageWords;
+
 use crate::index_stack::Below;
 
 /// Bytes between places where a page may begin: enough for direct reads.
@@ -38,21 +40,17 @@ impl PageMemory {
     }
 }
 
+/// Bytes of a page that are fetched ahead of its use: its header and the slots of 64 rows, which a binary
+/// search visits in an order that no processor foresees. Measured on 1 M rows of 108 bytes in 8 KiB pages,
+/// random reads: 17 cache lines take 0.78–0.83 of the time that one line takes in a snapshot and 0.81–0.90 in
+/// a transaction; 5 and 10 lines 0.81–0.92.
+const PREFETCHED_BYTES: usize = 17 * 64;
+
 impl PageMemory {
-    /// Asks for the beginning of a buffer before it is needed, and goes on; a hint.
+    /// Asks the processor for the beginning of a buffer and does not wait; a hint.
     #[inline]
     pub(crate) fn prefetch(&self, number: u32) {
-        #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let words = self.words.as_ptr().wrapping_add(self.first + number as usize * self.page_words);
-            // SAFETY: a prefetch changes nothing that the program sees, and never faults, whatever the
-            // address. SSE, which has it, is part of x86-64.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(words.cast()) };
-        }
-        // Elsewhere there is no stable instruction for it.
-        #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
-        let _ = number;
+        PageWords::new(self.buffer(number)).prefetch(0, PREFETCHED_BYTES);
     }
 }
 
