@@ -104,6 +104,8 @@ pub(crate) enum CommandError {
     ClientName,
     #[error("ERR Unknown client type '{0}'")]
     ClientType(String),
+    #[error("ERR No such user '{0}'")]
+    NoSuchUser(String),
     #[error("ERR client-id should be greater than 0")]
     ClientId,
     #[error("ERR {0} is not offered: {1}")]

@@ -53,7 +53,7 @@ pub enum ProtocolError {
         what: &'static str,
     },
     /// More arguments than the limit.
-    #[error("Protocol error: {count} arguments, {max} are allowed")]
+    #[error("Protocol error: invalid multibulk length: {count} arguments, {max} are allowed")]
     TooManyArguments {
         /// What was announced.
         count: usize,
@@ -61,7 +61,7 @@ pub enum ProtocolError {
         max: usize,
     },
     /// An argument beyond the limit.
-    #[error("Protocol error: an argument of {len} bytes, {max} are allowed")]
+    #[error("Protocol error: invalid bulk length: {len} bytes, {max} are allowed")]
     ArgumentTooLong {
         /// What was announced.
         len: usize,

@@ -93,7 +93,6 @@ struct Wanted {
     ids: Vec<u64>,
     address: Option<String>,
     local: Option<String>,
-    user: Option<String>,
     min_age: Option<Duration>,
     /// Clients are all of type `normal`.
     is_of_other_type: bool,
@@ -130,7 +129,9 @@ impl Wanted {
                 b"ID" => wanted.add_id(value)?,
                 b"ADDR" => wanted.address = Some(text(value)),
                 b"LADDR" => wanted.local = Some(text(value)),
-                b"USER" => wanted.user = Some(text(value)),
+                // Every client is the one user that there is.
+                b"USER" if value == b"default" => {}
+                b"USER" => return Err(CommandError::NoSuchUser(text(&value[..value.len().min(64)]))),
                 b"TYPE" => wanted.set_type(value)?,
                 b"MAXAGE" => {
                     let seconds = u64::try_from(integer(value)?).map_err(|_| CommandError::NotAnInteger)?;
@@ -167,7 +168,6 @@ impl Wanted {
             && (self.ids.is_empty() || self.ids.contains(&client.id))
             && is(&self.address, &|| client.address.to_string())
             && is(&self.local, &|| client.local.to_string())
-            && is(&self.user, &|| "default".into())
             && self.min_age.is_none_or(|age| client.age() >= age)
     }
 }

@@ -263,6 +263,7 @@ fn connections_and_the_server_tell_about_themselves() {
          CLIENT LIST TYPE cat => -ERR Unknown client type 'cat'
          CLIENT KILL TYPE pubsub => :0
          CLIENT KILL USER default => :0
+         CLIENT KILL USER nobody => -ERR No such user 'nobody'
          CLIENT KILL LADDR 1.2.3.4:5 SKIPME no => :0
          CLIENT KILL MAXAGE 100000 ID 1 SKIPME no => :0
          CLIENT KILL ID 0 => -ERR client-id should be greater than 0

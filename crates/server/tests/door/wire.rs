@@ -20,8 +20,8 @@ fn what_is_no_request_gets_an_error_and_the_end_of_its_connection_only() {
     let long_line = vec![b'a'; 70_000];
     for (bytes, wanted) in [
         (b"*abc\r\n".as_slice(), "-ERR Protocol error: invalid multibulk length"),
-        (b"*101\r\n", "-ERR Protocol error: 101 arguments"),
-        (b"*1\r\n$1001\r\n", "-ERR Protocol error: an argument of 1001 bytes"),
+        (b"*101\r\n", "-ERR Protocol error: invalid multibulk length: 101 arguments"),
+        (b"*1\r\n$1001\r\n", "-ERR Protocol error: invalid bulk length: 1001 bytes"),
         (b"*1\r\n$-5\r\n", "-ERR Protocol error: invalid bulk length"),
         (b"*1\r\n*1\r\n$4\r\nPING\r\n", "-ERR Protocol error: expected '$', got '*'"),
         (b"*1\r\n$4\r\nPINGPONG", "-ERR Protocol error: an argument is not followed by CR LF"),
