@@ -4,11 +4,15 @@
 #![expect(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Run, Scratch};
 
@@ -122,6 +126,37 @@ fn a_node_that_is_killed_loses_nothing_that_was_answered() {
         let mut client = cluster.client(node);
         for (key, value) in &acked {
             assert_eq!(client.ask(&format!("GET {key}")).as_ref(), Some(value), "{key} from node {node}");
+        }
+    }
+}
+
+/// The process of node 1 is stopped by SIGSTOP: the kernel keeps its connections and answers for them.
+#[test]
+fn a_stopped_process_is_down_for_other_nodes_until_it_runs_again() {
+    let scratch = Scratch::new();
+    let cluster = Started::start(&scratch, &["--nodes", "2", "--split-at", "m"]);
+    let mut client = cluster.client(0);
+    assert_eq!(client.ask("SET zebra striped").as_deref(), Some("+OK"));
+    let process = fs::read_to_string(scratch.path("try/node-1.pid")).unwrap();
+    let pid = process.split_whitespace().next().unwrap().parse().unwrap();
+    let pid = Pid::from_raw(pid).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    // Refused by the time limit of requests first, and without a wait once the heartbeats are missed.
+    loop {
+        let refused = client.ask("GET zebra").unwrap();
+        // The signal needs a moment to stop all threads.
+        assert!(refused.starts_with("-UNAVAIL") || refused == "striped", "{refused}");
+        if refused.contains("no sign of life") {
+            break;
+        }
+    }
+    assert_eq!(client.ask("GET apple").as_deref(), Some("$-1"));
+    kill_process(pid, Signal::CONT).unwrap();
+    loop {
+        match client.ask("GET zebra").as_deref() {
+            Some("striped") => break,
+            Some(refused) => assert!(refused.starts_with("-UNAVAIL"), "{refused}"),
+            None => panic!("node 0 is gone"),
         }
     }
 }
