@@ -96,7 +96,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
                 }
                 // Where there was no table yet, nothing was locked: only an insert tells.
                 Some(value) => {
-                    tx.write(&self.tree, key, value, WriteKind::InsertNew).map(|old| old.is_none())
+                    tx.write(&self.tree, key, value, WriteKind::InsertIfAbsent).map(|old| old.is_none())
                 }
                 None if found.is_some() => tx.remove(&self.tree, key).map(|_| true),
                 None => Ok(true),

@@ -85,11 +85,10 @@ pub enum Error {
         /// The transaction that the thread has open.
         holder: TxnId,
     },
-    /// A lock is held by another transaction, and this one does not wait
-    /// ([`Transaction::set_lock_waits`](crate::Transaction::set_lock_waits)); it is as it was before the
-    /// call.
-    #[error("transaction {txn} would have to wait for a lock")]
-    WouldWait {
+    /// Another transaction holds a lock that the call needs, and this transaction does not wait
+    /// ([`Transaction::set_nowait`](crate::Transaction::set_nowait)). It is as it was before the call.
+    #[error("transaction {txn} does not wait, and another transaction holds a lock that the call needs")]
+    WouldBlock {
         /// The transaction that does not wait.
         txn: TxnId,
     },
@@ -327,7 +326,7 @@ impl Error {
             | Self::RetriesExhausted { .. }
             | Self::TransactionTimeout { .. }
             | Self::SnapshotTooOld { .. }
-            | Self::WouldWait { .. } => ErrorKind::Busy,
+            | Self::WouldBlock { .. } => ErrorKind::Busy,
             Self::ReadOnly
             | Self::Invalid(_)
             | Self::NotFound { .. }

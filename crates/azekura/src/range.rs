@@ -93,7 +93,7 @@ impl RangeBounds<[u8]> for ByteBounds {
 ///
 /// Shows the table as its transaction had it when the iterator was made: own writes of before are included,
 /// later ones are not. After an error it ends. Each row costs
-/// an allocation for a key and for a value that need one; [`Table::visit`](crate::Table::visit) lends
+/// an allocation for a key and for a value that need one; [`Table::for_each`](crate::Table::for_each) lends
 /// them instead.
 pub struct Range<'tx, K: ?Sized, V: ?Sized> {
     cursor: Cursor<'tx>,
@@ -132,7 +132,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Range<'tx, K, V> {
     }
 }
 
-/// A row lent by [`Table::visit`](crate::Table::visit): decoded where it is asked for.
+/// A row lent by [`Table::for_each`](crate::Table::for_each): decoded where it is asked for.
 pub struct RowRef<'r, K: ?Sized, V: ?Sized> {
     pub(crate) table: &'r str,
     pub(crate) key: &'r [u8],

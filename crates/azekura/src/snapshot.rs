@@ -277,7 +277,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
     /// # Errors
     ///
     /// As for [`get`](Self::get), and those of `each`.
-    pub fn visit<Q: Borrow<K>>(
+    pub fn for_each<Q: Borrow<K>>(
         &self,
         range: impl RangeBounds<Q>,
         mut each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,

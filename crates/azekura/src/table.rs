@@ -192,7 +192,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// let length = db.transact(|tx| {
     ///     let table = tx.table(&T)?;
     ///     table.insert(&1, b"seven b")?;
-    ///     table.get_with(&1, <[u8]>::len)
+    ///     table.with_value(&1, <[u8]>::len)
     /// })?;
     /// assert_eq!(length, Some(7));
     /// # Ok(())
@@ -202,7 +202,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`get`](Self::get).
-    pub fn get_with<T>(&self, key: &K, each: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
+    pub fn with_value<T>(&self, key: &K, each: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
         let _get = probe::get();
         self.tx.with_key(key, |tx, bytes| tx.read(&self.tree, bytes, |value| Ok(each(value))))
     }
@@ -232,8 +232,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`insert`](Self::insert).
-    pub fn insert_new(&self, key: &K, value: &V::Input) -> Result<bool, Error> {
-        Ok(self.write(key, value, WriteKind::InsertNew)?.is_none())
+    pub fn insert_if_absent(&self, key: &K, value: &V::Input) -> Result<bool, Error> {
+        Ok(self.write(key, value, WriteKind::InsertIfAbsent)?.is_none())
     }
 
     /// Stores `value` at `key` and gives back the value that was there.
@@ -438,7 +438,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// let mut sum = 0;
     /// db.transact(|tx| {
     ///     sum = 0; // the closure may run again
-    ///     tx.table(&STOCK)?.visit::<&str>("b".."s", |row| {
+    ///     tx.table(&STOCK)?.for_each::<&str>("b".."s", |row| {
     ///         sum += row.value()?;
     ///         Ok(ControlFlow::Continue(()))
     ///     })
@@ -451,7 +451,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`get`](Self::get), and what `each` returns.
-    pub fn visit<Q: Borrow<K>>(
+    pub fn for_each<Q: Borrow<K>>(
         &self,
         range: impl RangeBounds<Q>,
         mut each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,
@@ -473,8 +473,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     ///
     /// # Errors
     ///
-    /// As for [`visit`](Self::visit).
-    pub fn visit_starts<Q: Borrow<K>>(
+    /// As for [`for_each`](Self::for_each).
+    pub fn for_each_value_prefix<Q: Borrow<K>>(
         &self,
         range: impl RangeBounds<Q>,
         max: usize,

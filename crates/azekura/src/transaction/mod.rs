@@ -53,7 +53,7 @@ pub(crate) enum WriteKind {
     /// Overwrites it and gives it back.
     Replace,
     /// Leaves it, and says so by giving back an empty value.
-    InsertNew,
+    InsertIfAbsent,
 }
 
 /// Which way a scan goes.
@@ -143,17 +143,17 @@ impl Transaction {
         Ok(())
     }
 
-    /// Whether later calls wait for locks that other transactions hold, as they do unless this is said. If
-    /// not, such a call ends with [`Error::WouldWait`], leaves the transaction as it was before, and keeps
-    /// the locks that it got: for one who has other things to do, or to finish first.
+    /// Makes later calls fail with [`Error::WouldBlock`] where they would wait for another transaction's lock
+    /// (`NOWAIT` in SQL; default: `false`, they wait). A failed call leaves the transaction as it was before,
+    /// and the transaction keeps the locks that the call got. Use it in threads that have other work to do.
     ///
-    /// A transaction that does not wait is in no deadlock. Devices and the log are waited for all the same.
+    /// A transaction that does not wait is in no deadlock. Calls still wait for devices and the log.
     ///
     /// # Errors
     ///
-    /// [`Error::Aborted`]: it is over.
-    pub fn set_lock_waits(&self, waits: bool) -> Result<(), Error> {
-        self.state()?.locks.set_waits(waits);
+    /// [`Error::Aborted`]: the transaction is over.
+    pub fn set_nowait(&self, nowait: bool) -> Result<(), Error> {
+        self.state()?.locks.set_nowait(nowait);
         Ok(())
     }
 
@@ -169,11 +169,12 @@ impl Transaction {
         Ok(())
     }
 
-    /// Whether another transaction waits for a lock of this one, or has waited since this one began: time to
-    /// commit, for one that could go on. It may say so without reason. Costs a few loads.
+    /// Returns `true` if another transaction waits for a lock of this one, or has waited since this one
+    /// began: a long transaction that can be split commits then. May return a false positive. Costs a few
+    /// loads.
     #[must_use]
-    pub fn is_awaited(&self) -> bool {
-        self.state().is_ok_and(|state| self.db.locks.is_awaited(&state.locks))
+    pub fn has_waiters(&self) -> bool {
+        self.state().is_ok_and(|state| self.db.locks.has_waiters(&state.locks))
     }
 
     /// Opens a table for reading and writing. A table that does not exist is made by the first insert into
@@ -281,13 +282,12 @@ impl Transaction {
         Ok(CommitTicket::new(&self.db, commit))
     }
 
-    /// As [`commit_async`](Self::commit_async), for one of several commits that the caller waits for
-    /// together: nobody is asked to write the log yet. The first [`wait`](CommitTicket::wait) writes it for
-    /// all of them, most often in the caller's own thread, where `commit_async` has the log's thread woken at
-    /// once.
+    /// Commits as [`commit_async`](Self::commit_async) does, without requesting a flush of the log: for one
+    /// of several commits that the caller waits for together. The first [`wait`](CommitTicket::wait) flushes
+    /// all of them, usually in the caller's own thread; `commit_async` wakes the log's flush thread at once.
     ///
-    /// A ticket that nobody waits for or polls becomes durable with the next flush, or in some 10 ms (without
-    /// background threads: with the next flush only).
+    /// A commit with a ticket that is never waited for or polled becomes durable with the next flush, or after
+    /// about 10 ms (without background threads: with the next flush only).
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -298,9 +298,9 @@ impl Transaction {
     /// for i in 0..100 {
     ///     let tx = db.begin()?;
     ///     tx.table(&T)?.insert(&i, &i)?;
-    ///     newest = Some(tx.commit_batched()?);
+    ///     newest = Some(tx.commit_deferred_flush()?);
     /// }
-    /// newest.map_or(Ok(()), azekura::CommitTicket::wait)?; // one write of the log for all; what was committed before is durable too
+    /// newest.map_or(Ok(()), azekura::CommitTicket::wait)?; // one flush makes all 100 durable
     /// # Ok(())
     /// # }
     /// ```
@@ -308,7 +308,7 @@ impl Transaction {
     /// # Errors
     ///
     /// As for [`commit`](Self::commit).
-    pub fn commit_batched(self) -> Result<CommitTicket, Error> {
+    pub fn commit_deferred_flush(self) -> Result<CommitTicket, Error> {
         let _commit = probe::commit();
         let commit = self.commit_record()?;
         Ok(CommitTicket::quiet(&self.db, commit))

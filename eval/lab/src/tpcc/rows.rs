@@ -111,7 +111,11 @@ impl<K: RowKey, V: Row> OpenRows<K, V> for Table<'_, K, V> {
     }
 
     fn add(&self, key: &K, row: &V::Owned) -> Result<(), Error> {
-        if self.insert_new(key, row)? { Ok(()) } else { Err(Broken::has_already(self.name(), key).into()) }
+        if self.insert_if_absent(key, row)? {
+            Ok(())
+        } else {
+            Err(Broken::has_already(self.name(), key).into())
+        }
     }
 
     fn take_first(&self, first: &K, last: &K) -> Result<Option<K>, Error> {
@@ -131,7 +135,7 @@ impl<K: RowKey, V: Row> OpenRows<K, V> for Table<'_, K, V> {
         last: &K,
         each: &mut dyn FnMut(K, V::Owned) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        self.visit::<K>(first..=last, |row| Ok(each(row.key()?, row.value()?)))
+        self.for_each::<K>(first..=last, |row| Ok(each(row.key()?, row.value()?)))
     }
 }
 

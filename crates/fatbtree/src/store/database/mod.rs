@@ -194,7 +194,7 @@ impl Base {
             let rows = tx.table(&self.rows)?;
             match edit {
                 Edit::Put(value) => Ok(rows.replace(key, value)?.is_some()),
-                Edit::Insert(value) => Ok(!rows.insert_new(key, value)?),
+                Edit::Insert(value) => Ok(!rows.insert_if_absent(key, value)?),
                 Edit::Delete => Ok(rows.remove(key)?.is_some()),
             }
         })

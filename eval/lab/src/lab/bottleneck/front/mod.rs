@@ -391,7 +391,7 @@ impl Statement<'_, '_> {
         let _operation = self.session.front.operation(&WRITE_ROW);
         self.session.enter();
         self.descend(&key);
-        if !self.tx.table(&key.table.table())?.insert_new(&key.bytes, row)? {
+        if !self.tx.table(&key.table.table())?.insert_if_absent(&key.bytes, row)? {
             return Err(Error::Invalid(format!("a row of {} is there already", key.table.name())));
         }
         self.changed.push((key, Some(row.to_vec())));
