@@ -36,6 +36,7 @@
 //! | `own_writes` | what a cursor takes back of the writes made since |
 //! | `queue` | rows taken to be changed or removed, by many consumers |
 //! | [`key`](Key), [`value`](Value) | encodings; keys keep their order |
+//! | [`bounds`](KeyRange) | ranges and prefixes of keys, as arguments |
 //! | `locking` | which locks, and why they make transactions serializable |
 //! | `catalog` | names of tables |
 //! | `deferred` | what a commit leaves to free |
@@ -44,6 +45,7 @@
 //! | [`error`](Error) | one error, with a kind that says what to do |
 
 mod active;
+mod bounds;
 mod catalog;
 mod check;
 mod checkpoint;
@@ -76,11 +78,12 @@ pub use azekura_base::{LogFailed, PageId, TxnId};
 pub use azekura_far::AuthKey;
 pub use azekura_io::Fs;
 pub use azekura_wal::{LogProtocol, UnknownProtocol};
+pub use bounds::{KeyPrefix, KeyRange, Prefix};
 pub use catalog::{TableInfo, TableTypes};
 pub use check::{CheckReport, Finding, TableReport};
 pub use database::Database;
 pub use error::{Error, ErrorKind};
-pub use key::{DecodeError, Key};
+pub use key::{AsKey, DecodeError, EncodeKey, Key};
 #[doc(hidden)]
 pub use locking::LockPart;
 pub use options::{Builder, Durability};
@@ -92,7 +95,7 @@ pub use stats::{CacheStats, FarTierStats, LockCounts, LogStats, SnapshotStats, S
 pub use table::{MAX_TABLE_NAME, RowOf, Table, TableDefinition};
 pub use ticket::CommitTicket;
 pub use transaction::{Savepoint, Transaction};
-pub use value::{EncodeError, Serde, Value};
+pub use value::{AsValue, EncodeError, EncodeValue, Serde, Value};
 
 /// The types that threads may send or share; a change of that is a change of the interface.
 const _: () = {

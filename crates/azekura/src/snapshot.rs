@@ -2,21 +2,21 @@
 //!
 //! The rules of visibility are those of [`azekura_btree::Versions`].
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{ControlFlow, RangeBounds};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::{DurableLog, Lsn};
 use azekura_btree::{LeafBatch, Scan, SnapshotId, Tree, ValueRef, View};
 
+use crate::bounds::{ByteBounds, KeyPrefix, KeyRange, Prefix};
 use crate::catalog::{self, CATALOG};
 use crate::database::Shared;
-use crate::key::Key;
+use crate::key::{EncodeKey, Key};
 use crate::lifetime::Use;
-use crate::range::{ByteBounds, RowRef};
+use crate::range::RowRef;
 use crate::table::{RowOf, TableDefinition, Types};
 use crate::transaction::{Direction, TypesOf};
 use crate::value::Value;
@@ -224,12 +224,19 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         &self.name
     }
 
-    fn fetch<T>(&self, key: &K, each: impl FnOnce(&[u8]) -> Result<T, Error>) -> Result<Option<T>, Error> {
+    fn fetch<Q: ?Sized, T>(
+        &self,
+        key: &Q,
+        each: impl FnOnce(&[u8]) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error>
+    where
+        K: EncodeKey<Q>,
+    {
         let snapshot = self.snapshot;
         snapshot.db().lifetime.check_process()?;
         let Some(tree) = self.tree else { return Ok(None) };
         let (mut bytes, mut value) = (Vec::new(), Vec::new());
-        key.encode(&mut bytes);
+        K::encode(key, &mut bytes);
         let is_there = tree.get_in(&snapshot.db().env, snapshot.view(), &bytes, &mut value);
         snapshot.checked(())?;
         if is_there? { each(&value).map(Some) } else { Ok(None) }
@@ -240,7 +247,10 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
     /// # Errors
     ///
     /// [`Error::SnapshotTooOld`], damage found on the way, or [`Error::Decode`].
-    pub fn get(&self, key: &K) -> Result<Option<V::Owned>, Error> {
+    pub fn get<Q: ?Sized>(&self, key: &Q) -> Result<Option<V::Owned>, Error>
+    where
+        K: EncodeKey<Q>,
+    {
         self.fetch(key, |value| {
             V::decode(value).map_err(|source| Error::Decode { table: self.name.to_string(), source })
         })
@@ -251,13 +261,21 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
     /// # Errors
     ///
     /// As for [`get`](Self::get).
-    pub fn contains(&self, key: &K) -> Result<bool, Error> {
+    pub fn contains<Q: ?Sized>(&self, key: &Q) -> Result<bool, Error>
+    where
+        K: EncodeKey<Q>,
+    {
         Ok(self.fetch(key, |_| Ok(()))?.is_some())
     }
 
     /// Iterates over the rows of a range in key order, from both ends.
-    pub fn range<Q: Borrow<K>>(&self, range: impl RangeBounds<Q>) -> SnapshotRange<'s, K, V> {
-        self.rows(&ByteBounds::of::<K, Q>(&range))
+    pub fn range(&self, range: impl KeyRange<K>) -> SnapshotRange<'s, K, V> {
+        self.rows(&ByteBounds::of(&range))
+    }
+
+    /// Iterates over the rows with keys that begin with `prefix`; see [`Prefix`].
+    pub fn prefix(&self, prefix: impl KeyPrefix<K>) -> SnapshotRange<'s, K, V> {
+        self.range(Prefix(prefix))
     }
 
     /// Iterates over all rows in key order, from both ends.
@@ -277,12 +295,12 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
     /// # Errors
     ///
     /// As for [`get`](Self::get), and those of `each`.
-    pub fn for_each<Q: Borrow<K>>(
+    pub fn for_each(
         &self,
-        range: impl RangeBounds<Q>,
+        range: impl KeyRange<K>,
         mut each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
-        let mut cursor = Cursor::new(self.snapshot, self.tree, &ByteBounds::of::<K, Q>(&range));
+        let mut cursor = Cursor::new(self.snapshot, self.tree, &ByteBounds::of(&range));
         while cursor.advance(Direction::Forward)? {
             let (key, value) = cursor.row()?;
             let row = RowRef { table: &self.name, key, value, types: PhantomData };

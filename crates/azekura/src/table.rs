@@ -1,19 +1,20 @@
 //! Typed tables: a name with the types of its keys and values, and what a transaction can do with one.
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{ControlFlow, RangeBounds};
+use std::ops::ControlFlow;
 
 use crate::Error;
+use crate::bounds::{ByteBounds, KeyPrefix, KeyRange, Prefix};
 use crate::catalog::TableTypes;
-use crate::key::{DecodeError, Key};
+use crate::key::{AsKey, DecodeError, EncodeKey, Key};
 use crate::locking::ScanLocks;
 use crate::probe;
-use crate::range::{ByteBounds, Range, RowRef};
+use crate::range::{Range, RowRef};
 use crate::scan::Cursor;
 use crate::transaction::{Direction, OpenTree, Transaction, TypesOf, WriteKind};
-use crate::value::Value;
+use crate::value::{AsValue, EncodeError, EncodeValue, Value};
 
 /// Longest table name, in bytes.
 pub const MAX_TABLE_NAME: usize = 255;
@@ -148,9 +149,12 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// Conflict errors, damage found on the way, or a value that is no `V`.
-    pub fn get(&self, key: &K) -> Result<Option<V::Owned>, Error> {
+    pub fn get<Q: ?Sized>(&self, key: &Q) -> Result<Option<V::Owned>, Error>
+    where
+        K: EncodeKey<Q>,
+    {
         let _get = probe::get();
-        self.tx.with_key(key, |tx, bytes| tx.read(&self.tree, bytes, |value| self.take(value)))
+        self.with_key(key, |tx, bytes| tx.read(&self.tree, bytes, |value| self.take(value)))
     }
 
     /// The value at `key`, which this transaction is going to change: takes the lock at once that the write
@@ -177,8 +181,11 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`get`](Self::get).
-    pub fn get_for_update(&self, key: &K) -> Result<Option<V::Owned>, Error> {
-        self.tx.with_key(key, |tx, bytes| tx.read_for_update(&self.tree, bytes, |value| self.take(value)))
+    pub fn get_for_update<Q: ?Sized>(&self, key: &Q) -> Result<Option<V::Owned>, Error>
+    where
+        K: EncodeKey<Q>,
+    {
+        self.with_key(key, |tx, bytes| tx.read_for_update(&self.tree, bytes, |value| self.take(value)))
     }
 
     /// Hands the bytes of the value at `key` to `each`, without copying them for the caller; `None` if there
@@ -202,9 +209,12 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`get`](Self::get).
-    pub fn with_value<T>(&self, key: &K, each: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
+    pub fn with_value<Q: ?Sized, T>(&self, key: &Q, each: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error>
+    where
+        K: EncodeKey<Q>,
+    {
         let _get = probe::get();
-        self.tx.with_key(key, |tx, bytes| tx.read(&self.tree, bytes, |value| Ok(each(value))))
+        self.with_key(key, |tx, bytes| tx.read(&self.tree, bytes, |value| Ok(each(value))))
     }
 
     /// Whether there is a value at `key`.
@@ -212,9 +222,12 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`get`](Self::get).
-    pub fn contains(&self, key: &K) -> Result<bool, Error> {
+    pub fn contains<Q: ?Sized>(&self, key: &Q) -> Result<bool, Error>
+    where
+        K: EncodeKey<Q>,
+    {
         let _get = probe::get();
-        self.tx.with_key(key, |tx, bytes| tx.contains(&self.tree, bytes))
+        self.with_key(key, |tx, bytes| tx.contains(&self.tree, bytes))
     }
 
     /// Stores `value` at `key`, whether or not there was one.
@@ -223,7 +236,11 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     ///
     /// [`Error::Invalid`] for a key or value beyond its bound; [`Error::Encode`] for a value of a serde type
     /// that could not be read back; conflict, log and cache errors.
-    pub fn insert(&self, key: &K, value: &V::Input) -> Result<(), Error> {
+    pub fn insert<Q: ?Sized, W: ?Sized>(&self, key: &Q, value: &W) -> Result<(), Error>
+    where
+        K: EncodeKey<Q>,
+        V: EncodeValue<W>,
+    {
         self.write(key, value, WriteKind::Put).map(drop)
     }
 
@@ -232,7 +249,11 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`insert`](Self::insert).
-    pub fn insert_if_absent(&self, key: &K, value: &V::Input) -> Result<bool, Error> {
+    pub fn insert_if_absent<Q: ?Sized, W: ?Sized>(&self, key: &Q, value: &W) -> Result<bool, Error>
+    where
+        K: EncodeKey<Q>,
+        V: EncodeValue<W>,
+    {
         Ok(self.write(key, value, WriteKind::InsertIfAbsent)?.is_none())
     }
 
@@ -241,7 +262,11 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`insert`](Self::insert).
-    pub fn replace(&self, key: &K, value: &V::Input) -> Result<Option<V::Owned>, Error> {
+    pub fn replace<Q: ?Sized, W: ?Sized>(&self, key: &Q, value: &W) -> Result<Option<V::Owned>, Error>
+    where
+        K: EncodeKey<Q>,
+        V: EncodeValue<W>,
+    {
         let old = self.write(key, value, WriteKind::Replace)?;
         old.map(|mut value| self.take(&mut value)).transpose()
     }
@@ -282,7 +307,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// - Conflict errors, and errors of log and files.
     ///
     /// The transaction is then as it was before the call, or over.
-    pub fn bulk_load<Q: Borrow<K>, W: Borrow<V::Input>>(
+    pub fn bulk_load<Q: AsKey<K>, W: AsValue<V>>(
         &self,
         rows: impl IntoIterator<Item = (Q, W)>,
     ) -> Result<u64, Error> {
@@ -294,15 +319,15 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`bulk_load`](Self::bulk_load), and the first error among the rows.
-    pub fn try_bulk_load<Q: Borrow<K>, W: Borrow<V::Input>>(
+    pub fn try_bulk_load<Q: AsKey<K>, W: AsValue<V>>(
         &self,
         rows: impl IntoIterator<Item = Result<(Q, W), Error>>,
     ) -> Result<u64, Error> {
         let mut rows = rows.into_iter();
         self.tx.bulk_load(&self.tree, &mut |key_bytes, value_bytes| {
             let Some((key, value)) = rows.next().transpose()? else { return Ok(false) };
-            key.borrow().encode(key_bytes);
-            self.encode_value(value.borrow(), value_bytes)?;
+            key.encode_key(key_bytes);
+            self.encoded(value.encode_value(value_bytes))?;
             Ok(true)
         })
     }
@@ -331,7 +356,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     ///
     /// As for [`bulk_load`](Self::bulk_load), but for the order of the rows and a table with rows; and
     /// [`Error::Io`] if a file cannot be written or read.
-    pub fn bulk_load_unsorted<Q: Borrow<K>, W: Borrow<V::Input>>(
+    pub fn bulk_load_unsorted<Q: AsKey<K>, W: AsValue<V>>(
         &self,
         rows: impl IntoIterator<Item = (Q, W)>,
         memory_bytes: usize,
@@ -344,7 +369,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`bulk_load_unsorted`](Self::bulk_load_unsorted), and the first error among the rows.
-    pub fn try_bulk_load_unsorted<Q: Borrow<K>, W: Borrow<V::Input>>(
+    pub fn try_bulk_load_unsorted<Q: AsKey<K>, W: AsValue<V>>(
         &self,
         rows: impl IntoIterator<Item = Result<(Q, W), Error>>,
         memory_bytes: usize,
@@ -355,8 +380,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
             let (key, value) = row?;
             key_bytes.clear();
             value_bytes.clear();
-            key.borrow().encode(&mut key_bytes);
-            self.encode_value(value.borrow(), &mut value_bytes)?;
+            key.encode_key(&mut key_bytes);
+            self.encoded(value.encode_value(&mut value_bytes))?;
             sorter.push(&key_bytes, &value_bytes)?;
         }
         let is_empty = self.first()?.is_none();
@@ -368,9 +393,12 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`insert`](Self::insert).
-    pub fn remove(&self, key: &K) -> Result<Option<V::Owned>, Error> {
+    pub fn remove<Q: ?Sized>(&self, key: &Q) -> Result<Option<V::Owned>, Error>
+    where
+        K: EncodeKey<Q>,
+    {
         let _remove = probe::remove();
-        let old = self.tx.with_key(key, |tx, bytes| tx.remove(&self.tree, bytes))?;
+        let old = self.with_key(key, |tx, bytes| tx.remove(&self.tree, bytes))?;
         old.map(|mut value| self.take(&mut value)).transpose()
     }
 
@@ -380,9 +408,12 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`insert`](Self::insert).
-    pub fn delete(&self, key: &K) -> Result<bool, Error> {
+    pub fn delete<Q: ?Sized>(&self, key: &Q) -> Result<bool, Error>
+    where
+        K: EncodeKey<Q>,
+    {
         let _remove = probe::remove();
-        self.tx.with_key(key, |tx, bytes| tx.delete(&self.tree, bytes))
+        self.with_key(key, |tx, bytes| tx.delete(&self.tree, bytes))
     }
 
     /// The rows whose keys lie in `range`, in key order; from both ends.
@@ -412,15 +443,17 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// })
     /// # }
     /// ```
-    ///
-    /// For text and byte keys write the
-    /// bounds as `"a".."b"` or `b"a".as_slice()..`; for all rows use [`iter`](Self::iter).
-    pub fn range<Q: Borrow<K>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
-        Range::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range), ScanLocks::default())
+    pub fn range(&self, range: impl KeyRange<K>) -> Range<'tx, K, V> {
+        Range::new(self.tx, self.tree.clone(), ByteBounds::of(&range), ScanLocks::default())
     }
 
-    /// All rows, in key order.
-    #[must_use]
+    /// Returns an iterator over the rows whose keys begin with `prefix`: text, bytes, or the leading parts of
+    /// a tuple, as `("Nara",)` of keys `(String, u64)`. See [`Prefix`], which other calls take as a range.
+    pub fn prefix(&self, prefix: impl KeyPrefix<K>) -> Range<'tx, K, V> {
+        self.range(Prefix(prefix))
+    }
+
+    /// Returns an iterator over all rows, in key order and from both ends; see [`range`](Self::range).
     pub fn iter(&self) -> Range<'tx, K, V> {
         Range::new(self.tx, self.tree.clone(), ByteBounds::ALL, ScanLocks::default())
     }
@@ -438,7 +471,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// let mut sum = 0;
     /// db.transact(|tx| {
     ///     sum = 0; // the closure may run again
-    ///     tx.table(&STOCK)?.for_each::<&str>("b".."s", |row| {
+    ///     tx.table(&STOCK)?.for_each("b".."s", |row| {
     ///         sum += row.value()?;
     ///         Ok(ControlFlow::Continue(()))
     ///     })
@@ -451,13 +484,13 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`get`](Self::get), and what `each` returns.
-    pub fn for_each<Q: Borrow<K>>(
+    pub fn for_each(
         &self,
-        range: impl RangeBounds<Q>,
+        range: impl KeyRange<K>,
         mut each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
         let mut cursor =
-            Cursor::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range), ScanLocks::default());
+            Cursor::new(self.tx, self.tree.clone(), ByteBounds::of(&range), ScanLocks::default());
         while cursor.advance(Direction::Forward)? {
             let (key, value) = cursor.row()?;
             if each(RowRef { table: self.tree.name(), key, value, types: PhantomData })?.is_break() {
@@ -474,14 +507,14 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`for_each`](Self::for_each).
-    pub fn for_each_value_prefix<Q: Borrow<K>>(
+    pub fn for_each_value_prefix(
         &self,
-        range: impl RangeBounds<Q>,
+        range: impl KeyRange<K>,
         max: usize,
         mut each: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
         let mut cursor =
-            Cursor::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range), ScanLocks::default());
+            Cursor::new(self.tx, self.tree.clone(), ByteBounds::of(&range), ScanLocks::default());
         while cursor.advance(Direction::Forward)? {
             let (key, value) = cursor.row_start(max)?;
             if each(key, value)?.is_break() {
@@ -509,11 +542,32 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         self.iter().next_back().transpose()
     }
 
-    fn write(&self, key: &K, value: &V::Input, kind: WriteKind) -> Result<Option<Vec<u8>>, Error> {
+    /// Encodes `key` into the transaction's buffer for the time of one call.
+    pub(crate) fn with_key<Q: ?Sized, T>(
+        &self,
+        key: &Q,
+        call: impl FnOnce(&Transaction, &[u8]) -> Result<T, Error>,
+    ) -> Result<T, Error>
+    where
+        K: EncodeKey<Q>,
+    {
+        self.tx.with_key(|bytes| K::encode(key, bytes), call)
+    }
+
+    fn write<Q: ?Sized, W: ?Sized>(
+        &self,
+        key: &Q,
+        value: &W,
+        kind: WriteKind,
+    ) -> Result<Option<Vec<u8>>, Error>
+    where
+        K: EncodeKey<Q>,
+        V: EncodeValue<W>,
+    {
         let _put = probe::put();
-        self.tx.with_key(key, |tx, key| {
+        self.with_key(key, |tx, key| {
             tx.with_value(|bytes| {
-                self.encode_value(value, bytes)?;
+                self.encoded(V::encode(value, bytes))?;
                 tx.write(&self.tree, key, bytes, kind)
             })
         })
@@ -526,9 +580,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         decoded.map_err(|e| self.decode_error(e))
     }
 
-    pub(crate) fn encode_value(&self, value: &V::Input, bytes: &mut Vec<u8>) -> Result<(), Error> {
-        let refused = |source| Error::Encode { table: self.tree.name().to_owned(), source };
-        V::encode(value, bytes).map_err(refused)
+    pub(crate) fn encoded(&self, encoded: Result<(), EncodeError>) -> Result<(), Error> {
+        encoded.map_err(|source| Error::Encode { table: self.tree.name().to_owned(), source })
     }
 
     pub(crate) fn decoded<T>(&self, decoded: Result<T, DecodeError>) -> Result<T, Error> {
@@ -537,21 +590,5 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
 
     pub(crate) fn decode_error(&self, source: DecodeError) -> Error {
         Error::Decode { table: self.tree.name().to_owned(), source }
-    }
-}
-
-impl<'tx, V: Value + ?Sized> Table<'tx, [u8], V> {
-    /// The rows whose keys begin with `prefix`, in key order.
-    #[must_use]
-    pub fn prefix(&self, prefix: &[u8]) -> Range<'tx, [u8], V> {
-        Range::new(self.tx, self.tree.clone(), ByteBounds::prefix(prefix), ScanLocks::default())
-    }
-}
-
-impl<'tx, V: Value + ?Sized> Table<'tx, str, V> {
-    /// The rows whose keys begin with `prefix`, in key order.
-    #[must_use]
-    pub fn prefix(&self, prefix: &str) -> Range<'tx, str, V> {
-        Range::new(self.tx, self.tree.clone(), ByteBounds::prefix(prefix.as_bytes()), ScanLocks::default())
     }
 }

@@ -36,7 +36,7 @@ fn a_call_that_would_wait_changes_nothing_and_the_others_last() -> Result<(), Er
     assert!(is_refused(rows.get_for_update(&20)));
     assert!(is_refused(rows.remove(&20)));
     assert!(is_refused(rows.insert(&45, &7)), "the gap");
-    assert!(is_refused(rows.range::<u32>(..).collect::<Result<Vec<_>, _>>()), "a range");
+    assert!(is_refused(rows.range(..).collect::<Result<Vec<_>, _>>()), "a range");
     assert!(is_refused(tx.drop_table("rows")), "the table");
     rows.insert(&35, &7)?;
     assert!(!holder.has_waiters());
@@ -45,7 +45,7 @@ fn a_call_that_would_wait_changes_nothing_and_the_others_last() -> Result<(), Er
     tx.rollback_to(before)?;
     tx.commit()?;
     holder.commit()?;
-    let found = db.transact(|tx| tx.table(&ROWS)?.range::<u32>(..).collect::<Result<Vec<_>, _>>())?;
+    let found = db.transact(|tx| tx.table(&ROWS)?.range(..).collect::<Result<Vec<_>, _>>())?;
     let changed: Vec<_> = found.into_iter().filter(|(_, value)| *value > 0).collect();
     assert_eq!(changed, [(10, 7), (20, 1), (35, 7)]);
     assert_eq!(db.transact(|tx| tx.table(&OTHER)?.get(&2))?, None);

@@ -64,7 +64,7 @@ fn an_error_of_the_callback_ends_the_scan_and_comes_back() {
     let (db, _) = filled(10);
     let tx = db.begin().expect("begins");
     let mut seen = 0;
-    let result = tx.table(&ROWS).expect("opens").for_each::<u32>(.., |_| {
+    let result = tx.table(&ROWS).expect("opens").for_each(.., |_| {
         seen += 1;
         Err(Error::Invalid("enough".into()))
     });
@@ -78,7 +78,7 @@ fn for_each_shows_the_table_as_it_was_when_it_began() {
     let tx = db.begin().expect("begins");
     let rows = tx.table(&ROWS).expect("opens");
     let mut seen = Vec::new();
-    rows.for_each::<u32>(.., |row| {
+    rows.for_each(.., |row| {
         let key = row.key()?;
         seen.push((key, row.value()?));
         rows.insert(&(key + 1), b"new")?;
@@ -300,7 +300,7 @@ fn a_walk_over_the_starts_of_values_reads_one_page_of_a_large_one() {
         let mut found = Vec::new();
         db.transact(|tx| {
             found.clear();
-            tx.table(&table)?.for_each_value_prefix::<Vec<u8>>(.., 9, |key, start| {
+            tx.table(&table)?.for_each_value_prefix(.., 9, |key, start| {
                 found.push((key.to_vec(), start.to_vec()));
                 Ok(Continue(()))
             })

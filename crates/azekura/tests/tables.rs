@@ -134,7 +134,7 @@ fn types_outlast_a_restart_and_owned_text_is_text() {
     let db = open();
     let names = "names".to_owned();
     db.transact(|tx| {
-        tx.table(&TableDefinition::<(String, u64), str>::named(names.as_str()))?.insert(&("a".into(), 1), "v")
+        tx.table(&TableDefinition::<(String, u64), str>::named(names.as_str()))?.insert(&("a", 1), "v")
     })
     .expect("writes");
     db.close().expect("closes");

@@ -10,11 +10,11 @@ use azekura_wal::CommitPoint;
 use super::{Direction, State, Transaction};
 use crate::Error;
 use crate::active::Listed;
+use crate::bounds::ByteBounds;
 use crate::catalog::CATALOG;
 use crate::database::Shared;
 use crate::deferred::{self, Leftovers, Unfreed};
 use crate::locking::{LockPart, ScanLocks};
-use crate::range::ByteBounds;
 
 impl Transaction {
     const fn writer(&self, state: &State) -> Writer {

@@ -398,15 +398,15 @@ impl Transaction {
             .map_err(|_| Error::Aborted { txn: self.id })
     }
 
-    /// Encodes `key` into the transaction's buffer for the time of one call.
-    pub(crate) fn with_key<K: Key + ?Sized, T>(
+    /// Encodes a key into the transaction's buffer for the time of one call.
+    pub(crate) fn with_key<T>(
         &self,
-        key: &K,
+        encode: impl FnOnce(&mut Vec<u8>),
         call: impl FnOnce(&Self, &[u8]) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut bytes = std::mem::take(&mut self.state()?.key_buf);
         bytes.clear();
-        key.encode(&mut bytes);
+        encode(&mut bytes);
         let result = call(self, &bytes);
         if let Some(state) = self.state.borrow_mut().as_mut() {
             state.key_buf = bytes;

@@ -6,10 +6,10 @@ use azekura_lock::{KeyMode, KeyRef, TableMode};
 use super::{Direction, OpenTree, State, Transaction, WriteKind};
 use crate::Error;
 use crate::active::SharedUndo;
+use crate::bounds::ByteBounds;
 use crate::catalog::CATALOG;
 use crate::locking::{LockPart, OperationLocks, Purpose, ScanLocks, Wanted};
 use crate::own_writes::OwnWrites;
-use crate::range::ByteBounds;
 
 impl Transaction {
     /// Reads the value at `key` into the transaction's memory and hands it to `each`, who may take it away.

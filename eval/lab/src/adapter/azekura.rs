@@ -258,7 +258,7 @@ impl Reader for Steps<'_> {
         if left == 0 {
             return Ok(());
         }
-        let scanned = self.0.for_each::<&[u8]>(from.., |row| {
+        let scanned = self.0.for_each(from.., |row| {
             sink.add(row.key_bytes(), row.value_bytes());
             left -= 1;
             Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
