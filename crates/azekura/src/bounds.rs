@@ -3,7 +3,7 @@
 use std::ops::{Bound, RangeBounds};
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-use crate::key::{AsKey, EncodeKey};
+use crate::key::{AsKey, EncodeKey, put_bytes_part};
 
 /// A range of the keys of a table, as an argument: `..`, `a..`, `a..b`, `a..=b`, `..b`, `..=b`, a pair of
 /// [`Bound`]s, or [`Prefix`].
@@ -18,9 +18,9 @@ use crate::key::{AsKey, EncodeKey};
 /// # let db = Database::in_memory()?;
 /// db.transact(|tx| {
 ///     let population = tx.table(&POPULATION)?;
-///     for (city, year, count) in [("Nara", 2010, 366_591), ("Nara", 2020, 354_630), ("Uji", 2020, 179_630)] {
-///         population.insert(&(city, year), &count)?;
-///     }
+///     population.insert(&("Nara", 2010), &366_591)?;
+///     population.insert(&("Nara", 2020), &354_630)?;
+///     population.insert(&("Uji", 2020), &179_630)?;
 ///     assert_eq!(population.range(..).count(), 3);
 ///     assert_eq!(population.range(("Nara", 2015)..).count(), 2);
 ///     assert_eq!(population.range(Prefix(("Nara",))).count(), 2);
@@ -34,17 +34,29 @@ use crate::key::{AsKey, EncodeKey};
 /// A function that is generic over [`RangeBounds`] passes `(range.start_bound(), range.end_bound())`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a range of keys of type `{K}`",
-    note = "see `azekura::KeyRange`: `..`, `a..b`, `(Bound, Bound)` and so on, of bounds that are keys of the table"
+    note = "a range is `..`, `a..b`, `(Bound, Bound)` and so on, of keys of the table: see `azekura::KeyRange`"
 )]
 pub trait KeyRange<K: ?Sized> {
     /// Returns the encoded bounds.
     fn encoded_bounds(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+    /// Returns the bounds encoded as parts that others follow: those of the keys of a multimap table.
+    fn encoded_part_bounds(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>);
 }
 
 impl<K: ?Sized> KeyRange<K> for RangeFull {
     fn encoded_bounds(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
         (Bound::Unbounded, Bound::Unbounded)
     }
+    fn encoded_part_bounds(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        (Bound::Unbounded, Bound::Unbounded)
+    }
+}
+
+fn encoded_part<K: ?Sized, Q: AsKey<K>>(key: &Q) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    key.encode_key_part(&mut bytes);
+    bytes
 }
 
 fn encoded<K: ?Sized, Q: AsKey<K>>(key: &Q) -> Vec<u8> {
@@ -60,6 +72,12 @@ macro_rules! key_range {
                 (
                     RangeBounds::<Q>::start_bound(self).map(encoded),
                     RangeBounds::<Q>::end_bound(self).map(encoded),
+                )
+            }
+            fn encoded_part_bounds(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+                (
+                    RangeBounds::<Q>::start_bound(self).map(encoded_part),
+                    RangeBounds::<Q>::end_bound(self).map(encoded_part),
                 )
             }
         }
@@ -95,16 +113,27 @@ impl<K: ?Sized, P: KeyPrefix<K>> KeyRange<K> for Prefix<P> {
         let ByteBounds { lower, upper } = ByteBounds::prefix(&prefix);
         (lower, upper)
     }
+    fn encoded_part_bounds(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        let mut prefix = Vec::new();
+        self.0.encode_part_prefix(&mut prefix);
+        let ByteBounds { lower, upper } = ByteBounds::prefix(&prefix);
+        (lower, upper)
+    }
 }
 
 /// A beginning of keys of type `K`, as an argument: see [`Prefix`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a prefix of keys of type `{K}`",
-    note = "keys of text and bytes have prefixes of text and bytes, tuples have tuples of their leading parts: `(a,)`"
+    note = "text has prefixes of text, bytes have prefixes of bytes, tuples have their leading parts: `(a,)`"
 )]
 pub trait KeyPrefix<K: ?Sized> {
     /// Appends the bytes that every key with this prefix begins with.
     fn encode_prefix(&self, out: &mut Vec<u8>);
+
+    /// Appends the bytes that every key with this prefix begins with when parts follow it.
+    fn encode_part_prefix(&self, out: &mut Vec<u8>) {
+        self.encode_prefix(out);
+    }
 }
 
 macro_rules! bytes_prefix {
@@ -114,6 +143,11 @@ macro_rules! bytes_prefix {
                 let plain: &$plain = self.as_ref();
                 out.extend_from_slice(plain.as_ref());
             }
+            fn encode_part_prefix(&self, out: &mut Vec<u8>) {
+                let plain: &$plain = self.as_ref();
+                put_bytes_part(plain.as_ref(), out);
+                out.truncate(out.len() - 2); // the end, which only the whole text has
+            }
         }
     )*};
 }
@@ -121,20 +155,29 @@ bytes_prefix! {
     [] [u8], [u8];
     [] Vec<u8>, [u8];
     ['k,] &'k [u8], [u8];
-    [const N: usize,] [u8; N], [u8];
     [] str, str;
     [] String, str;
     ['k,] &'k str, str;
 }
 
+impl<const N: usize, Q: AsRef<[u8]>> KeyPrefix<[u8; N]> for Q {
+    fn encode_prefix(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.as_ref());
+    }
+}
+
 macro_rules! tuple_prefix {
     ($($part:ident $form:ident $at:tt),+ ; $($rest:ident),+) => {
-        impl<$($part: EncodeKey<$form>, $form,)+ $($rest),+> KeyPrefix<($($part,)+ $($rest),+)> for ($($form,)+) {
+        impl<$($part: EncodeKey<$form>, $form,)+ $($rest),+>
+            KeyPrefix<($($part,)+ $($rest),+)> for ($($form,)+)
+        {
             fn encode_prefix(&self, out: &mut Vec<u8>) {
                 $($part::encode_part(&self.$at, out);)+
             }
         }
-        impl<$($part: EncodeKey<$form>, $form,)+ $($rest),+> KeyPrefix<($($part,)+ $($rest),+)> for &($($form,)+) {
+        impl<$($part: EncodeKey<$form>, $form,)+ $($rest),+>
+            KeyPrefix<($($part,)+ $($rest),+)> for &($($form,)+)
+        {
             fn encode_prefix(&self, out: &mut Vec<u8>) {
                 $($part::encode_part(&self.$at, out);)+
             }
@@ -164,6 +207,23 @@ impl ByteBounds {
 
     pub(crate) fn of<K: ?Sized>(range: &impl KeyRange<K>) -> Self {
         let (lower, upper) = range.encoded_bounds();
+        Self { lower, upper }
+    }
+
+    /// The bounds of the encoded tuples with first parts in `range`.
+    pub(crate) fn of_first_parts<K: ?Sized>(range: &impl KeyRange<K>) -> Self {
+        let (lower, upper) = range.encoded_part_bounds();
+        let lower = match lower {
+            Bound::Excluded(part) => match Self::prefix(&part).upper {
+                Bound::Excluded(next) => Bound::Included(next),
+                _ => return Self { lower: Bound::Excluded(part.clone()), upper: Bound::Excluded(part) },
+            },
+            other => other,
+        };
+        let upper = match upper {
+            Bound::Included(part) => Self::prefix(&part).upper,
+            other => other,
+        };
         Self { lower, upper }
     }
 
@@ -201,7 +261,7 @@ impl ByteBounds {
         part
     }
 
-    /// Whether no key can lie between the ends.
+    /// Returns `true` if no key can lie between the ends.
     pub(crate) fn is_empty(&self) -> bool {
         match (&self.lower, &self.upper) {
             (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,

@@ -157,11 +157,17 @@ pub trait EncodeKey<Q: ?Sized> {
 pub trait AsKey<K: ?Sized> {
     /// Appends the encoded key.
     fn encode_key(&self, out: &mut Vec<u8>);
+
+    /// Appends the encoded key as a part that others follow.
+    fn encode_key_part(&self, out: &mut Vec<u8>);
 }
 
 impl<K: EncodeKey<Q> + ?Sized, Q: ?Sized> AsKey<K> for &Q {
     fn encode_key(&self, out: &mut Vec<u8>) {
         K::encode(self, out);
+    }
+    fn encode_key_part(&self, out: &mut Vec<u8>) {
+        K::encode_part(self, out);
     }
 }
 
@@ -170,6 +176,9 @@ macro_rules! keys_by_value {
         impl<$($generics)* K: EncodeKey<$ty> + ?Sized> AsKey<K> for $ty {
             fn encode_key(&self, out: &mut Vec<u8>) {
                 K::encode(self, out);
+            }
+            fn encode_key_part(&self, out: &mut Vec<u8>) {
+                K::encode_part(self, out);
             }
         }
     )*};
@@ -195,6 +204,9 @@ macro_rules! own_form {
         impl AsKey<$ty> for $ty {
             fn encode_key(&self, out: &mut Vec<u8>) {
                 <$ty as EncodeKey<$ty>>::encode(self, out);
+            }
+            fn encode_key_part(&self, out: &mut Vec<u8>) {
+                <$ty as EncodeKey<$ty>>::encode_part(self, out);
             }
         }
     };
@@ -285,7 +297,7 @@ impl Key for bool {
 }
 
 /// Appends bytes so that the end of them shows.
-fn put_bytes_part(bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn put_bytes_part(bytes: &[u8], out: &mut Vec<u8>) {
     for &byte in bytes {
         out.push(byte);
         if byte == 0 {

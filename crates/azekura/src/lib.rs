@@ -31,7 +31,8 @@
 //! | `lifetime` | how long a store is open |
 //! | [`options`](Builder) | what a caller may choose |
 //! | [`transaction`](Transaction) | locks, undo, commit |
-//! | [`table`](Table), `compound`, [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
+//! | [`table`](Table), `compound`, [`entry`](Entry), [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
+//! | [`multimap`](MultimapTable) | tables with a set of values for each key |
 //! | [`snapshot`](Snapshot) | reading the store as it was at one moment, without locks |
 //! | `own_writes` | what a cursor takes back of the writes made since |
 //! | `queue` | rows taken to be changed or removed, by many consumers |
@@ -53,12 +54,14 @@ mod compound;
 mod control;
 mod database;
 mod deferred;
+mod entry;
 mod error;
 mod far_tier;
 mod key;
 mod lifetime;
 mod locking;
 mod memory_limit;
+mod multimap;
 mod options;
 mod own_writes;
 mod probe;
@@ -82,10 +85,14 @@ pub use bounds::{KeyPrefix, KeyRange, Prefix};
 pub use catalog::{TableInfo, TableTypes};
 pub use check::{CheckReport, Finding, TableReport};
 pub use database::Database;
+pub use entry::Entry;
 pub use error::{Error, ErrorKind};
 pub use key::{AsKey, DecodeError, EncodeKey, Key};
 #[doc(hidden)]
 pub use locking::LockPart;
+pub use multimap::{
+    MultimapRange, MultimapTable, MultimapTableDefinition, MultimapValues, SnapshotMultimapTable,
+};
 pub use options::{Builder, Durability};
 pub use range::{Range, RowRef};
 pub use restart::RecoveryReport;

@@ -256,6 +256,18 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         })
     }
 
+    /// Lends the bytes of the value at `key` to `each`; see [`Table::with_value`](crate::Table::with_value).
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn with_value<Q: ?Sized, T>(&self, key: &Q, each: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error>
+    where
+        K: EncodeKey<Q>,
+    {
+        self.fetch(key, |value| Ok(each(value)))
+    }
+
     /// Returns whether there is a row at `key`.
     ///
     /// # Errors

@@ -90,6 +90,7 @@ macro_rules! row {
         let table = snapshot.table(&$table)?;
         assert!(table.contains($key)?);
         assert!(table.get($key)?.is_some());
+        assert!(table.with_value($key, |_| ())?.is_some());
     }};
 }
 
