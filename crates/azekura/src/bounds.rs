@@ -10,6 +10,8 @@ use crate::key::{AsKey, EncodeKey, put_bytes_part};
 ///
 /// The bounds are keys as [`EncodeKey`] lists them, by value or by reference.
 ///
+/// # Examples
+///
 /// ```
 /// # use azekura::{Database, Error, Prefix, TableDefinition};
 /// use std::ops::Bound;
@@ -34,7 +36,7 @@ use crate::key::{AsKey, EncodeKey, put_bytes_part};
 /// A function that is generic over [`RangeBounds`] passes `(range.start_bound(), range.end_bound())`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a range of keys of type `{K}`",
-    note = "a range is `..`, `a..b`, `(Bound, Bound)` and so on, of keys of the table: see `azekura::KeyRange`"
+    note = "a range is `..`, `a..b`, `(Bound, Bound)`, … of keys of the table: see `azekura::KeyRange`"
 )]
 pub trait KeyRange<K: ?Sized> {
     /// Returns the encoded bounds.
@@ -86,6 +88,8 @@ macro_rules! key_range {
 key_range! { Range<Q> RangeFrom<Q> RangeTo<Q> RangeInclusive<Q> RangeToInclusive<Q> (Bound<Q>, Bound<Q>) }
 
 /// The range of keys that begin with `P`: text or bytes of a text or bytes key, the leading parts of a tuple.
+///
+/// # Examples
 ///
 /// ```
 /// # use azekura::{Database, Error, Prefix, TableDefinition};

@@ -108,6 +108,8 @@ impl Shared {
 /// A process that was forked cannot use a store that its parent opened: each call fails with
 /// [`Error::Forked`], and dropping the copies does nothing. Open stores after the fork.
 ///
+/// # Examples
+///
 /// ```
 /// use azekura::{Database, Error, TableDefinition};
 /// const STOCK: TableDefinition<str, u32> = TableDefinition::new("stock");

@@ -43,7 +43,9 @@ impl std::error::Error for DecodeError {}
 /// A table of `String` keys takes `&str` wherever it takes a key, a table of `(String, u64)` keys takes
 /// `("Nara", 7)`: [`EncodeKey`] lists the types that each key type takes.
 ///
-/// A program's own type becomes a key type by three implementations:
+/// A program's own type becomes a key type by two implementations:
+///
+/// # Examples
 ///
 /// ```
 /// use azekura::{Database, DecodeError, EncodeKey, Error, Key, TableDefinition};
@@ -117,6 +119,10 @@ pub trait Key: EncodeKey<Self> + EncodeKey<<Self as Key>::Owned> {
 /// | `(A, B)`, … | tuples of `Q`s of the parts |
 /// | `Option<K>` | options of `Q`s of `K` |
 ///
+/// A bare `None` as a key of optional text or bytes needs its type: `&None::<&str>`.
+///
+/// # Examples
+///
 /// ```
 /// # use azekura::{Database, Error, TableDefinition};
 /// const POPULATION: TableDefinition<(String, u16), u64> = TableDefinition::new("population");
@@ -131,8 +137,6 @@ pub trait Key: EncodeKey<Self> + EncodeKey<<Self as Key>::Owned> {
 /// })
 /// # }
 /// ```
-///
-/// A bare `None` as a key of optional text or bytes needs its type: `&None::<&str>`.
 #[diagnostic::on_unimplemented(
     message = "`{Q}` is not a key of a table with keys of type `{Self}`",
     note = "see `azekura::EncodeKey` for the types that a table takes as keys"

@@ -31,7 +31,7 @@
 //! | `lifetime` | how long a store is open |
 //! | [`options`](Builder) | what a caller may choose |
 //! | [`transaction`](Transaction) | locks, undo, commit |
-//! | [`table`](Table), `compound`, [`entry`](Entry), [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
+//! | [`table`](Table), `bulk`, `compound`, [`entry`](Entry), [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
 //! | [`multimap`](MultimapTable) | tables with a set of values for each key |
 //! | [`snapshot`](Snapshot) | reading the store as it was at one moment, without locks |
 //! | `own_writes` | what a cursor takes back of the writes made since |
@@ -47,6 +47,7 @@
 
 mod active;
 mod bounds;
+mod bulk;
 mod catalog;
 mod check;
 mod checkpoint;
@@ -77,6 +78,12 @@ mod ticket;
 mod transaction;
 mod value;
 
+/// File systems for [`Builder::file_system`]: the interface, the operating system's, and one in memory.
+pub mod fs {
+    pub use azekura_base::page::PageWord;
+    pub use azekura_io::{File, FileLock, Fs, MemFs, OpenOptions, OsFs};
+}
+
 pub use azekura_base::{LogFailed, PageId, TxnId};
 pub use azekura_far::AuthKey;
 pub use azekura_io::Fs;
@@ -104,7 +111,8 @@ pub use ticket::CommitTicket;
 pub use transaction::{Savepoint, Transaction};
 pub use value::{AsValue, EncodeError, EncodeValue, Serde, Value};
 
-/// The types that threads may send or share; a change of that is a change of the interface.
+/// The types that threads may send or share; a change of that is a change of the interface. A [`Table`], its
+/// [`Range`]s and its entries stay in the thread of their transaction.
 const _: () = {
     const fn sends<T: Send>() {}
     const fn shares<T: Send + Sync>() {}
@@ -113,6 +121,16 @@ const _: () = {
     shares::<Error>();
     shares::<CommitTicket>();
     shares::<TableDefinition<[u8], [u8]>>();
+    shares::<MultimapTableDefinition<str, str>>();
+    shares::<Prefix<(&str,)>>();
     shares::<Savepoint>();
+    shares::<Snapshot>();
+    shares::<SnapshotTable<'_, str, str>>();
+    shares::<SnapshotMultimapTable<'_, str, str>>();
+    shares::<SnapshotRange<'_, str, str>>();
+    shares::<Stats>();
+    shares::<CheckReport>();
+    sends::<RowSorter>();
+    sends::<SortedRows>();
     sends::<Transaction>();
 };

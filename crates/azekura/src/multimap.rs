@@ -1,7 +1,7 @@
 //! Multimap tables: an ordered set of values for each key.
 //!
-//! A multimap table is stored as a table whose rows have the key `(key, value)` and no value: the values of
-//! one key lie side by side, in order. It can be opened as a `TableDefinition<(K, V), ()>` too.
+//! A multimap table is stored as a table of rows with the key `(key, value)` and no value: the values of one
+//! key lie side by side, in order. It can be opened as a `TableDefinition<(K, V), ()>` too.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -80,6 +80,8 @@ fn values_of<K: EncodeKey<Q> + ?Sized, Q: ?Sized>(key: &Q) -> ByteBounds {
 
 /// The name and types of a multimap table, which has an ordered set of values for each key; costs nothing and
 /// can be a `const`. Values are of types that can be keys.
+///
+/// # Examples
 ///
 /// ```
 /// use azekura::{Database, Error, MultimapTableDefinition};

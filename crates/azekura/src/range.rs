@@ -16,7 +16,30 @@ use crate::value::Value;
 ///
 /// Shows the table as its transaction had it when the iterator was made: the transaction's earlier writes are
 /// included, later ones are not. After an error the iterator ends. Each row costs an allocation for a key and
-/// for a value that need one; [`Table::for_each`](crate::Table::for_each) lends them instead.
+/// for a value that need one; [`Table::for_each`](crate::Table::for_each) lends them instead. Like its
+/// [`Table`](crate::Table) an iterator stays in one thread.
+///
+/// # Examples
+///
+/// ```
+/// use azekura::{Database, Error, TableDefinition};
+/// const STOCK: TableDefinition<str, u64> = TableDefinition::new("stock");
+///
+/// # fn main() -> Result<(), Error> {
+/// # let db = Database::in_memory()?;
+/// db.transact(|tx| {
+///     let stock = tx.table(&STOCK)?;
+///     for (name, sacks) in [("barley", 7), ("rice", 5), ("soy", 9)] {
+///         stock.insert(name, &sacks)?;
+///     }
+///     let most = stock.range("b"..="rice").map(|row| Ok(row?.1)).collect::<Result<Vec<_>, Error>>()?;
+///     assert_eq!(most, [7, 5]);
+///     assert_eq!(stock.range(..).next_back().transpose()?, Some(("soy".into(), 9)));
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[must_use = "iterators are lazy: nothing is read or locked until `next` is called"]
 pub struct Range<'tx, K: ?Sized, V: ?Sized> {
     cursor: Cursor<'tx>,
     types: Types<K, V>,
@@ -69,7 +92,7 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for RowRef<'_, K, V> {
 }
 
 impl<'r, K: Key + ?Sized, V: Value + ?Sized> RowRef<'r, K, V> {
-    /// The key.
+    /// Decodes the key.
     ///
     /// # Errors
     ///
@@ -78,7 +101,7 @@ impl<'r, K: Key + ?Sized, V: Value + ?Sized> RowRef<'r, K, V> {
         K::decode(self.key).map_err(|source| self.undecodable(source))
     }
 
-    /// The value.
+    /// Decodes the value.
     ///
     /// # Errors
     ///
@@ -87,13 +110,13 @@ impl<'r, K: Key + ?Sized, V: Value + ?Sized> RowRef<'r, K, V> {
         V::decode(self.value).map_err(|source| self.undecodable(source))
     }
 
-    /// The key as stored; for byte and text keys their bytes.
+    /// Returns the key as stored; for byte and text keys their bytes.
     #[must_use]
     pub const fn key_bytes(&self) -> &'r [u8] {
         self.key
     }
 
-    /// The value as stored; for byte and text values their bytes.
+    /// Returns the value as stored; for byte and text values their bytes.
     #[must_use]
     pub const fn value_bytes(&self) -> &'r [u8] {
         self.value

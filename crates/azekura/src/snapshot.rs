@@ -35,6 +35,8 @@ const MAX_BATCH: usize = 256;
 ///
 /// The rows of a snapshot may not be durable yet; see [`wait_durable`](Self::wait_durable).
 ///
+/// # Examples
+///
 /// ```
 /// use azekura::{Database, Error, TableDefinition};
 ///
@@ -203,7 +205,24 @@ impl Snapshot {
     }
 }
 
-/// A table in a snapshot; made by [`Snapshot::table`].
+/// A table in a snapshot; made by [`Snapshot::table`]. Several threads may use one at once.
+///
+/// # Examples
+///
+/// ```
+/// use azekura::{Database, Error, TableDefinition};
+/// const STOCK: TableDefinition<str, u64> = TableDefinition::new("stock");
+///
+/// # fn main() -> Result<(), Error> {
+/// # let db = Database::in_memory()?;
+/// # db.transact(|tx| tx.table(&STOCK)?.insert("rice", &7))?;
+/// let snapshot = db.snapshot()?;
+/// let stock = snapshot.table(&STOCK)?;
+/// assert_eq!(stock.get("rice")?, Some(7));
+/// assert_eq!(stock.range("r"..).count(), 1);
+/// # Ok(())
+/// # }
+/// ```
 pub struct SnapshotTable<'s, K: ?Sized, V: ?Sized> {
     snapshot: &'s Snapshot,
     tree: Option<Tree>,
@@ -291,7 +310,6 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
     }
 
     /// Iterates over all rows in key order, from both ends.
-    #[must_use]
     pub fn iter(&self) -> SnapshotRange<'s, K, V> {
         self.rows(&ByteBounds::ALL)
     }
@@ -485,6 +503,7 @@ impl<'s> Cursor<'s> {
 }
 
 /// Iterator over the rows of a range in a snapshot; made by [`SnapshotTable::range`].
+#[must_use = "iterators are lazy: nothing is read until `next` is called"]
 pub struct SnapshotRange<'s, K: ?Sized, V: ?Sized> {
     cursor: Cursor<'s>,
     table: Box<str>,

@@ -19,6 +19,8 @@ use crate::lifetime::Use;
 /// The commit goes on whether or not the ticket is looked at; dropping it is fine. As a `Future` it needs no
 /// particular runtime. A ticket does not keep the store open: closing makes its commit durable.
 ///
+/// # Examples
+///
 /// ```
 /// # use azekura::{Database, Error, TableDefinition};
 /// # const T: TableDefinition<u64, u64> = TableDefinition::new("t");

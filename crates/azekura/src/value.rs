@@ -310,6 +310,8 @@ fn without_paths(name: &str) -> String {
 /// [`Error::Encode`](crate::Error::Encode). Types that leave fields out (`skip_serializing_if`) may be read
 /// wrong: do without that attribute.
 ///
+/// # Examples
+///
 /// ```
 /// use azekura::{Database, Serde, TableDefinition};
 /// #[derive(serde::Serialize, serde::Deserialize, PartialEq, Debug)]

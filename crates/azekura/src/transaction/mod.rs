@@ -73,7 +73,7 @@ impl Direction {
     }
 }
 
-/// A place in a transaction to come back to; made by [`Transaction::savepoint`].
+/// A state of a transaction that it can return to; made by [`Transaction::savepoint`].
 #[derive(Clone, Copy, Debug)]
 pub struct Savepoint {
     txn: TxnId,
@@ -87,6 +87,26 @@ pub struct Savepoint {
 /// time. Dropped without `commit` it is rolled back. A deadlock ends with [`Error::Deadlock`] in one of the
 /// transactions in it, which is then rolled back already. A thread that has several open gets
 /// [`Error::SelfDeadlock`] where one of them would wait for another.
+///
+/// # Examples
+///
+/// ```
+/// use azekura::{Database, Durability, Error, TableDefinition};
+/// const STOCK: TableDefinition<str, u64> = TableDefinition::new("stock");
+///
+/// # fn main() -> Result<(), Error> {
+/// # let db = Database::in_memory()?;
+/// let tx = db.begin()?;
+/// tx.set_durability(Durability::Relaxed);
+/// tx.table(&STOCK)?.insert("rice", &7)?;
+/// tx.commit()?;
+/// let tx = db.begin()?;
+/// tx.table(&STOCK)?.remove("rice")?;
+/// drop(tx); // rolled back
+/// assert_eq!(db.transact(|tx| tx.table(&STOCK)?.get("rice"))?, Some(7));
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "dropped without `commit` the transaction is rolled back"]
 pub struct Transaction {
     db: Use,
@@ -120,24 +140,27 @@ impl Transaction {
         Ok(Self { db, id, durability, state, conflict, upgrades, began })
     }
 
-    /// This transaction's number. Larger ones are younger, but for those that begin at about the same time.
+    /// Returns this transaction's number. A transaction with a larger number is younger, unless both began at
+    /// about the same time.
     #[must_use]
     pub const fn id(&self) -> TxnId {
         self.id
     }
 
-    /// Chooses what this transaction's commit waits for.
+    /// Sets the durability that this transaction's commit waits for (default:
+    /// [`Builder::durability`](crate::Builder::durability)). Takes `&self`, so that the closure of
+    /// [`Database::transact`](crate::Database::transact) can call it.
     pub fn set_durability(&self, durability: Durability) {
         self.durability.set(durability);
     }
 
-    /// Bounds each later wait of this transaction for a lock, for a caller that can wait without a thread
-    /// meanwhile; `None`: as long as it takes. A transaction that does not get its lock in time is rolled
-    /// back ([`Error::LockTimeout`]), and can be run again.
+    /// Bounds each later wait of this transaction for a lock (`None`: no bound; default:
+    /// [`Builder::lock_timeout`](crate::Builder::lock_timeout)). A transaction that does not get its lock in
+    /// time is rolled back with [`Error::LockTimeout`], and can be run again.
     ///
     /// # Errors
     ///
-    /// [`Error::Aborted`]: it is over.
+    /// [`Error::Aborted`]: the transaction is over.
     pub fn set_lock_timeout(&self, timeout: Option<Duration>) -> Result<(), Error> {
         self.state()?.locks.set_timeout(timeout);
         Ok(())
@@ -157,13 +180,13 @@ impl Transaction {
         Ok(())
     }
 
-    /// Says that another thread may go on with this transaction and end it. A call that would wait for a
+    /// Declares that another thread may continue and end this transaction. A call that would wait for a
     /// transaction which the same thread used last fails with [`Error::SelfDeadlock`], because the wait would
     /// not end; for a detached transaction it waits.
     ///
     /// # Errors
     ///
-    /// [`Error::Aborted`]: it is over.
+    /// [`Error::Aborted`]: the transaction is over.
     pub fn detach_from_thread(&self) -> Result<(), Error> {
         self.db.locks.detach(&mut self.state()?.locks);
         Ok(())
@@ -177,8 +200,8 @@ impl Transaction {
         self.state().is_ok_and(|state| self.db.locks.has_waiters(&state.locks))
     }
 
-    /// Opens a table for reading and writing. A table that does not exist is made by the first insert into
-    /// it; until then reading it finds nothing.
+    /// Opens a table for reading and writing, in constant time. The first insert into a table that does not
+    /// exist creates it; until then reading it finds nothing.
     ///
     /// # Errors
     ///
@@ -192,9 +215,11 @@ impl Transaction {
         Ok(Table::new(self, self.open_tree(table.name(), table.types_of())?))
     }
 
-    /// A place to come back to with [`rollback_to`](Self::rollback_to), as often as the caller likes.
+    /// Marks the state of the transaction, which [`rollback_to`](Self::rollback_to) restores any number of
+    /// times.
     ///
-    /// A statement of several rows that fails in its midst leaves the rows before: take a savepoint first.
+    /// An operation on several rows that fails in the middle leaves its first rows changed: take a savepoint
+    /// before it.
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -218,8 +243,7 @@ impl Transaction {
     /// # }
     /// ```
     ///
-    /// While the rows of a bulk load come in, it is the place where the load began: nothing of the load shows
-    /// before its end.
+    /// While the rows of a bulk load are read, a savepoint marks the state before the load.
     ///
     /// # Errors
     ///
@@ -230,8 +254,8 @@ impl Transaction {
 
     /// Undoes every change made since `savepoint`. Locks stay.
     ///
-    /// May wait: where a row goes that the transaction inserted itself and then scanned up to, the gap that
-    /// it read reaches to the next row now, and has to be locked.
+    /// May wait for a lock: where the undo removes a row that bounded a gap which the transaction has read,
+    /// the gap becomes larger and is locked to the next row.
     ///
     /// # Errors
     ///
@@ -253,10 +277,9 @@ impl Transaction {
         self.return_to(undo_len).map_err(|error| self.fail(error))
     }
 
-    /// Ends the transaction and makes it last. Returns when it is durable, or at once with
-    /// [`Durability::Relaxed`].
+    /// Commits the transaction. Returns when it is durable, or at once with [`Durability::Relaxed`].
     ///
-    /// A transaction that only read waits too, if it saw something that is not durable yet.
+    /// A transaction that only read waits too, if it read a change that is not durable yet.
     ///
     /// # Errors
     ///
@@ -269,9 +292,10 @@ impl Transaction {
         if relaxed { Ok(()) } else { self.db.wait_durable(commit) }
     }
 
-    /// Ends the transaction and returns at once with a ticket that tells when it is durable.
+    /// Commits the transaction and returns at once with a ticket that tells when it is durable.
     ///
-    /// Others see its effects from now on; whoever commits having seen them becomes durable after it.
+    /// Other transactions see its effects from now on; a transaction that has seen them becomes durable after
+    /// it.
     ///
     /// # Errors
     ///
@@ -286,8 +310,8 @@ impl Transaction {
     /// of several commits that the caller waits for together. The first [`wait`](CommitTicket::wait) flushes
     /// all of them, usually in the caller's own thread; `commit_async` wakes the log's flush thread at once.
     ///
-    /// A commit with a ticket that is never waited for or polled becomes durable with the next flush, or after
-    /// about 10 ms (without background threads: with the next flush only).
+    /// A commit with a ticket that is never waited for or polled becomes durable with the next flush, or
+    /// after about 10 ms (without background threads: with the next flush only).
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -314,8 +338,8 @@ impl Transaction {
         Ok(CommitTicket::quiet(&self.db, commit))
     }
 
-    /// Ends the transaction and undoes all of it. Dropping does the same, without telling what went wrong. A
-    /// transaction that an error has rolled back already is left as it is.
+    /// Rolls the transaction back. Dropping it does the same, without reporting an error. Returns `Ok` for a
+    /// transaction that an error has rolled back already.
     ///
     /// # Errors
     ///
@@ -326,8 +350,8 @@ impl Transaction {
         if self.is_over() { self.db.lifetime.check_process() } else { self.roll_back() }
     }
 
-    /// Whether an error of an earlier call has rolled the transaction back: then each call fails with
-    /// [`Error::Aborted`], and only dropping or aborting it is left.
+    /// Returns `true` if an error of an earlier call has rolled the transaction back: each call then fails
+    /// with [`Error::Aborted`], and only dropping or aborting it is left.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.state.borrow().as_ref().is_none_or(|state| state.is_doomed())
