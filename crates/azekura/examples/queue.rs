@@ -21,7 +21,7 @@ fn work(tx: &Transaction, skips_locked: bool) -> Result<bool, Error> {
     let job = if skips_locked { jobs.skip_locked().pop_first()? } else { jobs.pop_first()? };
     let Some((number, text)) = job else { return Ok(false) };
     // An error or a crash from here on puts the job back.
-    let is_first = tx.table(&LEDGER)?.insert_new(&number, &(text.len() as u64))?;
+    let is_first = tx.table(&LEDGER)?.insert_if_absent(&number, &(text.len() as u64))?;
     assert!(is_first, "job {number} was done before");
     Ok(true)
 }

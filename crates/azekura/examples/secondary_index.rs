@@ -1,7 +1,7 @@
 //! A table of people and an index by city, kept in step by transactions.
 //!
-//! The index is a table of its own with the key (city, id): all people of a city lie side by side, and a
-//! range over the first part finds them.
+//! The index is a table of its own with the key (city, id): all people of a city lie side by side, and the
+//! prefix `(city,)` finds them.
 //!
 //! Run: `cargo run --release -p azekura --example secondary_index`
 
@@ -40,7 +40,7 @@ fn save(tx: &Transaction, id: u64, person: &Person) -> Result<(), Error> {
     if let Some(old) = tx.table(&PEOPLE)?.replace(&id, person)? {
         by_city.remove(&(old.city, id))?;
     }
-    by_city.insert(&(person.city.clone(), id), &())
+    by_city.insert(&(&person.city, id), &())
 }
 
 /// Names of the people of a city, in order of their ids.
@@ -48,7 +48,7 @@ fn names_in(db: &Database, city: &str) -> Result<Vec<String>, Error> {
     db.transact(|tx| {
         let people = tx.table(&PEOPLE)?;
         tx.table(&BY_CITY)?
-            .range((city.to_owned(), 0)..=(city.to_owned(), u64::MAX))
+            .prefix((city,))
             .filter_map(|entry| entry.and_then(|((_, id), ())| people.get(&id)).transpose())
             .map(|person| person.map(|p| p.name))
             .collect()

@@ -116,7 +116,7 @@ impl Workload {
                     sessions.remove(old.as_str())?;
                 }
                 sessions.insert(&name, &value)?;
-                sessions.range::<&str>(name.as_str()..).next().transpose().map(drop)
+                sessions.range(name.as_str()..).next().transpose().map(drop)
             })?;
             self.looked(before);
             self.sessions.push(name);

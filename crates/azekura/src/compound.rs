@@ -1,17 +1,14 @@
 //! Operations of a table that are made of others: counting, changing a value by its old one, removing many
 //! rows.
 
-use std::ops::RangeBounds;
-
 use crate::Error;
-use crate::key::Key;
+use crate::bounds::{ByteBounds, KeyRange};
+use crate::key::{EncodeKey, Key};
 use crate::locking::ScanLocks;
-use crate::range::ByteBounds;
 use crate::scan::Cursor;
 use crate::table::Table;
 use crate::transaction::{Direction, WriteKind};
-use crate::value::Value;
-use std::borrow::Borrow;
+use crate::value::{EncodeValue, Value};
 
 /// Keys that are gathered before their rows are removed.
 const REMOVED_AT_ONCE: usize = 1024;
@@ -56,15 +53,25 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     /// # Errors
     ///
     /// As for [`insert`](Self::insert).
-    pub fn update<W: Borrow<V::Input>>(
+    pub fn update<Q: ?Sized, W>(
         &self,
-        key: &K,
+        key: &Q,
         change: impl FnOnce(Option<V::Owned>) -> Option<W>,
-    ) -> Result<(), Error> {
-        match change(self.get_for_update(key)?) {
-            Some(value) => self.insert(key, value.borrow()),
-            None => self.tx.with_key(key, |tx, bytes| tx.remove(&self.tree, bytes)).map(drop),
-        }
+    ) -> Result<(), Error>
+    where
+        K: EncodeKey<Q>,
+        V: EncodeValue<W>,
+    {
+        self.with_key(key, |tx, key| {
+            let old = tx.read_for_update(&self.tree, key, |value| self.take(value))?;
+            match change(old) {
+                Some(value) => tx.with_value(|bytes| {
+                    self.encoded(V::encode(&value, bytes))?;
+                    tx.write(&self.tree, key, bytes, WriteKind::Put).map(drop)
+                }),
+                None => tx.remove(&self.tree, key).map(drop),
+            }
+        })
     }
 
     /// Stores `new` at `key` if the value there is `expected`, and returns `true` if it was; `None` is for no
@@ -73,18 +80,22 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     /// # Errors
     ///
     /// As for [`insert`](Self::insert).
-    pub fn compare_and_set(
+    pub fn compare_and_set<Q: ?Sized, W: ?Sized>(
         &self,
-        key: &K,
-        expected: Option<&V::Input>,
-        new: Option<&V::Input>,
-    ) -> Result<bool, Error> {
-        let encode = |value: &V::Input| {
+        key: &Q,
+        expected: Option<&W>,
+        new: Option<&W>,
+    ) -> Result<bool, Error>
+    where
+        K: EncodeKey<Q>,
+        V: EncodeValue<W>,
+    {
+        let encode = |value: &W| {
             let mut bytes = Vec::new();
-            self.encode_value(value, &mut bytes).map(|()| bytes)
+            self.encoded(V::encode(value, &mut bytes)).map(|()| bytes)
         };
         let (expected, new) = (expected.map(encode).transpose()?, new.map(encode).transpose()?);
-        self.tx.with_key(key, |tx, key| {
+        self.with_key(key, |tx, key| {
             let is_expected = |stored: &mut Vec<u8>| Ok(expected.as_ref() == Some(stored));
             let found = tx.read_for_update(&self.tree, key, is_expected)?;
             if !found.unwrap_or(expected.is_none()) {
@@ -96,7 +107,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
                 }
                 // Where there was no table yet, nothing was locked: only an insert tells.
                 Some(value) => {
-                    tx.write(&self.tree, key, value, WriteKind::InsertNew).map(|old| old.is_none())
+                    tx.write(&self.tree, key, value, WriteKind::InsertIfAbsent).map(|old| old.is_none())
                 }
                 None if found.is_some() => tx.remove(&self.tree, key).map(|_| true),
                 None => Ok(true),
@@ -109,8 +120,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     /// # Errors
     ///
     /// As for [`insert`](Self::insert); the transaction is then as it was before the call, or over.
-    pub fn remove_range<Q: Borrow<K>>(&self, range: impl RangeBounds<Q>) -> Result<u64, Error> {
-        let mut cursor = self.cursor(ByteBounds::of::<K, Q>(&range));
+    pub fn remove_range(&self, range: impl KeyRange<K>) -> Result<u64, Error> {
+        let mut cursor = self.cursor(ByteBounds::of(&range));
         self.as_one(|| {
             let (mut keys, mut removed) = (Vec::new(), 0);
             loop {

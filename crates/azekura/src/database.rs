@@ -108,6 +108,8 @@ impl Shared {
 /// A process that was forked cannot use a store that its parent opened: each call fails with
 /// [`Error::Forked`], and dropping the copies does nothing. Open stores after the fork.
 ///
+/// # Examples
+///
 /// ```
 /// use azekura::{Database, Error, TableDefinition};
 /// const STOCK: TableDefinition<str, u32> = TableDefinition::new("stock");
@@ -306,19 +308,19 @@ impl Database {
         Ok((value, tx.commit_async()?))
     }
 
-    /// As [`transact_async`](Self::transact_async), for one of several commits that the caller waits for
-    /// together: see [`Transaction::commit_batched`].
+    /// As [`transact_async`](Self::transact_async), without requesting a flush of the log: for one of several
+    /// commits that the caller waits for together. See [`Transaction::commit_deferred_flush`].
     ///
     /// # Errors
     ///
     /// As for [`transact`](Self::transact).
-    pub fn transact_batched<T>(
+    pub fn transact_deferred_flush<T>(
         &self,
         body: impl FnMut(&Transaction) -> Result<T, Error>,
     ) -> Result<(T, CommitTicket), Error> {
         let _transaction = crate::probe::transaction();
         let (value, tx) = self.retry(body)?;
-        Ok((value, tx.commit_batched()?))
+        Ok((value, tx.commit_deferred_flush()?))
     }
 
     /// Names of all tables, in byte order.

@@ -34,7 +34,26 @@ pub enum ErrorKind {
     Other,
 }
 
-/// Why an operation on a store failed.
+/// The reason that an operation on a store failed; its [`kind`](Self::kind) says what the caller can do.
+///
+/// The message of an error does not repeat its `source`; [`full_message`](Self::full_message) has both.
+///
+/// # Examples
+///
+/// ```
+/// use azekura::{Database, Error, ErrorKind, TableDefinition};
+/// const STOCK: TableDefinition<str, u32> = TableDefinition::new("stock");
+/// const OTHER_TYPES: TableDefinition<str, i64> = TableDefinition::new("stock");
+///
+/// # fn main() -> Result<(), Error> {
+/// let db = Database::in_memory()?;
+/// db.transact(|tx| tx.table(&STOCK)?.insert("rice", &1))?;
+/// let error = db.transact(|tx| tx.table(&OTHER_TYPES)?.get("rice")).unwrap_err();
+/// assert!(matches!(error, Error::TableTypeMismatch { .. }));
+/// assert_eq!(error.kind(), ErrorKind::Invalid); // running it again does not help
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -85,11 +104,10 @@ pub enum Error {
         /// The transaction that the thread has open.
         holder: TxnId,
     },
-    /// A lock is held by another transaction, and this one does not wait
-    /// ([`Transaction::set_lock_waits`](crate::Transaction::set_lock_waits)); it is as it was before the
-    /// call.
-    #[error("transaction {txn} would have to wait for a lock")]
-    WouldWait {
+    /// Another transaction holds a lock that the call needs, and this transaction does not wait
+    /// ([`Transaction::set_nowait`](crate::Transaction::set_nowait)). It is as it was before the call.
+    #[error("transaction {txn} does not wait, and another transaction holds a lock that the call needs")]
+    WouldBlock {
         /// The transaction that does not wait.
         txn: TxnId,
     },
@@ -164,10 +182,10 @@ pub enum Error {
     },
     /// The log, or the page file, cannot grow: the disk is full, or the user's part of it. Nothing of the
     /// refused operation happened; free space and go on.
-    #[error("the disk has no room for this change: {reason}")]
+    #[error("the disk has no room for this change; free space and run it again")]
     LogFull {
-        /// What could not be created.
-        reason: String,
+        /// The file that cannot grow.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A write or a sync of the page file failed some time ago: what is on disk of the last changes is
     /// unknown, so no changes are taken any more. What was committed is safe in the log; reads go on. Close
@@ -196,12 +214,6 @@ pub enum Error {
     NotFound {
         /// The directory.
         path: PathBuf,
-    },
-    /// A table of this name does not exist.
-    #[error("there is no table named {name:?}")]
-    NoSuchTable {
-        /// The name asked for.
-        name: String,
     },
     /// The rows of a table have other types than those with which it was opened; nothing was read or changed.
     /// Open it with the stored types, or as bytes ([`TableDefinition::raw`](crate::TableDefinition::raw)).
@@ -247,7 +259,7 @@ pub enum Error {
         source: EncodeError,
     },
     /// A stored key or value is no encoding of the table's type.
-    #[error("table {table:?}: {source}")]
+    #[error("table {table:?} has a row that cannot be decoded")]
     Decode {
         /// The table.
         table: String,
@@ -293,10 +305,10 @@ pub enum Error {
         source: io::Error,
     },
     /// The operating system failed reading or writing pages.
-    #[error("page file: {reason}")]
+    #[error("cannot read or write the page file")]
     PageIo {
         /// Which page and why.
-        reason: String,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A log write or sync failed some time ago: what is durable is unknown, so nothing more is committed
     /// (reads go on).
@@ -314,7 +326,7 @@ impl Error {
         Self::Other(error.into())
     }
 
-    /// What to do about this error.
+    /// Returns what a caller can do about this error.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
@@ -327,11 +339,10 @@ impl Error {
             | Self::RetriesExhausted { .. }
             | Self::TransactionTimeout { .. }
             | Self::SnapshotTooOld { .. }
-            | Self::WouldWait { .. } => ErrorKind::Busy,
+            | Self::WouldBlock { .. } => ErrorKind::Busy,
             Self::ReadOnly
             | Self::Invalid(_)
             | Self::NotFound { .. }
-            | Self::NoSuchTable { .. }
             | Self::Aborted { .. }
             | Self::SelfDeadlock { .. }
             | Self::TableTypeMismatch { .. }
@@ -347,7 +358,13 @@ impl Error {
         }
     }
 
-    /// Whether the same transaction, run again, may well succeed.
+    /// Returns the message of this error and of its sources, outermost first: for a log line or a reply.
+    #[must_use]
+    pub fn full_message(&self) -> String {
+        full_message(self)
+    }
+
+    /// Returns `true` if the same transaction, run again, may succeed.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self.kind(), ErrorKind::Conflict)
@@ -393,7 +410,7 @@ impl From<FixError> for Error {
             FixError::NoSuchPage { page_id, .. } | FixError::Foreign { page_id, .. } => {
                 Self::CorruptPage { page: page_id, reason: error.to_string() }
             }
-            other => Self::PageIo { reason: other.to_string() },
+            other => Self::PageIo { source: other.into() },
         }
     }
 }
@@ -403,7 +420,7 @@ impl From<WriteError> for Error {
         match error {
             WriteError::Store(source) => source.into(),
             WriteError::Log(failed) => failed.into(),
-            other => Self::PageIo { reason: other.to_string() },
+            other => Self::PageIo { source: other.into() },
         }
     }
 }
@@ -416,7 +433,7 @@ impl From<StoreError> for Error {
             StoreError::Io { action: "make room for" | "make room in", ref source, .. }
                 if is_full(source) =>
             {
-                Self::LogFull { reason: full_message(&error) }
+                Self::LogFull { source: error.into() }
             }
             StoreError::Corrupt { page, .. } | StoreError::Unwritten { page, .. } => {
                 Self::CorruptPage { page, reason: error.to_string() }
@@ -424,7 +441,7 @@ impl From<StoreError> for Error {
             StoreError::Stale { ref path, .. } | StoreError::Refused { ref path, .. } => {
                 Self::Corrupt { path: path.to_path_buf(), offset: 0, reason: error.to_string() }
             }
-            other => Self::PageIo { reason: full_message(&other) },
+            other => Self::PageIo { source: other.into() },
         }
     }
 }
@@ -439,13 +456,11 @@ impl From<AppendError> for Error {
     fn from(error: AppendError) -> Self {
         match error {
             AppendError::Failed(failed) => failed.into(),
-            AppendError::Begin { ref source } if is_full(source) => {
-                Self::LogFull { reason: full_message(&error) }
-            }
+            AppendError::Begin { ref source } if is_full(source) => Self::LogFull { source: error.into() },
             AppendError::Begin { source } => {
                 Self::Io { action: "begin the log in", path: "wal".into(), source }
             }
-            AppendError::Full { .. } => Self::LogFull { reason: full_message(&error) },
+            AppendError::Full { .. } => Self::LogFull { source: error.into() },
             other => Self::Invalid(other.to_string()),
         }
     }

@@ -31,11 +31,13 @@
 //! | `lifetime` | how long a store is open |
 //! | [`options`](Builder) | what a caller may choose |
 //! | [`transaction`](Transaction) | locks, undo, commit |
-//! | [`table`](Table), `compound`, [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
+//! | [`table`](Table), `bulk`, `compound`, [`entry`](Entry), [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
+//! | [`multimap`](MultimapTable) | tables with a set of values for each key |
 //! | [`snapshot`](Snapshot) | reading the store as it was at one moment, without locks |
 //! | `own_writes` | what a cursor takes back of the writes made since |
 //! | `queue` | rows taken to be changed or removed, by many consumers |
 //! | [`key`](Key), [`value`](Value) | encodings; keys keep their order |
+//! | [`bounds`](KeyRange) | ranges and prefixes of keys, as arguments |
 //! | `locking` | which locks, and why they make transactions serializable |
 //! | `catalog` | names of tables |
 //! | `deferred` | what a commit leaves to free |
@@ -44,6 +46,8 @@
 //! | [`error`](Error) | one error, with a kind that says what to do |
 
 mod active;
+mod bounds;
+mod bulk;
 mod catalog;
 mod check;
 mod checkpoint;
@@ -51,12 +55,14 @@ mod compound;
 mod control;
 mod database;
 mod deferred;
+mod entry;
 mod error;
 mod far_tier;
 mod key;
 mod lifetime;
 mod locking;
 mod memory_limit;
+mod multimap;
 mod options;
 mod own_writes;
 mod probe;
@@ -72,17 +78,28 @@ mod ticket;
 mod transaction;
 mod value;
 
+/// File systems for [`Builder::file_system`]: the interface, the operating system's, and one in memory.
+pub mod fs {
+    pub use azekura_base::page::PageWord;
+    pub use azekura_io::{File, FileLock, Fs, MemFs, OpenOptions, OsFs};
+}
+
 pub use azekura_base::{LogFailed, PageId, TxnId};
 pub use azekura_far::AuthKey;
 pub use azekura_io::Fs;
 pub use azekura_wal::{LogProtocol, UnknownProtocol};
+pub use bounds::{KeyPrefix, KeyRange, Prefix};
 pub use catalog::{TableInfo, TableTypes};
 pub use check::{CheckReport, Finding, TableReport};
 pub use database::Database;
+pub use entry::Entry;
 pub use error::{Error, ErrorKind};
-pub use key::{DecodeError, Key};
+pub use key::{AsKey, DecodeError, EncodeKey, Key};
 #[doc(hidden)]
 pub use locking::LockPart;
+pub use multimap::{
+    MultimapRange, MultimapTable, MultimapTableDefinition, MultimapValues, SnapshotMultimapTable,
+};
 pub use options::{Builder, Durability};
 pub use range::{Range, RowRef};
 pub use restart::RecoveryReport;
@@ -92,9 +109,10 @@ pub use stats::{CacheStats, FarTierStats, LockCounts, LogStats, SnapshotStats, S
 pub use table::{MAX_TABLE_NAME, RowOf, Table, TableDefinition};
 pub use ticket::CommitTicket;
 pub use transaction::{Savepoint, Transaction};
-pub use value::{EncodeError, Serde, Value};
+pub use value::{AsValue, EncodeError, EncodeValue, Serde, Value};
 
-/// The types that threads may send or share; a change of that is a change of the interface.
+/// The types that threads may send or share; a change of that is a change of the interface. A [`Table`], its
+/// [`Range`]s and its entries stay in the thread of their transaction.
 const _: () = {
     const fn sends<T: Send>() {}
     const fn shares<T: Send + Sync>() {}
@@ -103,6 +121,16 @@ const _: () = {
     shares::<Error>();
     shares::<CommitTicket>();
     shares::<TableDefinition<[u8], [u8]>>();
+    shares::<MultimapTableDefinition<str, str>>();
+    shares::<Prefix<(&str,)>>();
     shares::<Savepoint>();
+    shares::<Snapshot>();
+    shares::<SnapshotTable<'_, str, str>>();
+    shares::<SnapshotMultimapTable<'_, str, str>>();
+    shares::<SnapshotRange<'_, str, str>>();
+    shares::<Stats>();
+    shares::<CheckReport>();
+    sends::<RowSorter>();
+    sends::<SortedRows>();
     sends::<Transaction>();
 };

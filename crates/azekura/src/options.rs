@@ -16,7 +16,7 @@ use crate::locking::LockPart;
 use crate::memory_limit::memory_limit;
 use crate::{Database, Error};
 
-/// When a commit counts as done.
+/// The condition on which a commit returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
@@ -29,7 +29,50 @@ pub enum Durability {
     Relaxed,
 }
 
-/// How to open a store; made by [`Database::builder`].
+/// Settings for opening a store; made by [`Database::builder`]. Most programs need none of them.
+///
+/// | setting | default | change it when |
+/// |---|---|---|
+/// | **opening** | | |
+/// | [`create`](Self::create) | yes | a missing store is a mistake |
+/// | [`read_only`](Self::read_only) | no | several processes read, or the disk is read-only |
+/// | [`file_mode`](Self::file_mode) | 0600 | other users read the files |
+/// | [`page_size`](Self::page_size) | 8 KiB | keys are longer than 1 KiB (a key takes an eighth of a page) |
+/// | [`file_system`](Self::file_system) | the system's | tests inject faults |
+/// | **memory** | | |
+/// | [`cache_bytes`](Self::cache_bytes) | 256 MiB, at most a quarter of the memory | rows in use need more |
+/// | [`version_bytes`](Self::version_bytes) | a quarter of the cache | a snapshot becomes too old |
+/// | [`direct_pages`](Self::direct_pages) | no | the cache should be the only copy in memory |
+/// | **durability** | | |
+/// | [`durability`](Self::durability) | `Immediate` | a crash may lose the last milliseconds |
+/// | [`log_sync_interval`](Self::log_sync_interval) | none | only a power loss may lose commits |
+/// | [`recovery_time`](Self::recovery_time) | 2 s | a restart may take longer: fewer page writes |
+/// | **transactions** | | |
+/// | [`lock_timeout`](Self::lock_timeout) | none | a waiting call should fail instead |
+/// | [`transaction_timeout`](Self::transaction_timeout) | none | clients leave transactions open |
+/// | [`retry_limit`](Self::retry_limit) | 10,000 runs, 30 s | `transact` should give up earlier |
+/// | **threads and log** | | |
+/// | [`background`](Self::background) | yes | a run has to be deterministic |
+/// | [`redo_threads`](Self::redo_threads) | cores, at least 8 | recovery should leave cores to others |
+/// | [`wal_workers`](Self::wal_workers), [`wal_streams`](Self::wal_streams) | automatic | you measured it |
+/// | [`wal_segment_bytes`](Self::wal_segment_bytes) | 16 MiB | log files should be smaller |
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use azekura::{Database, Error};
+///
+/// # fn main() -> Result<(), Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path();
+/// let db = Database::builder()
+///     .cache_bytes(64 << 20)
+///     .lock_timeout(Duration::from_secs(5))
+///     .open(path)?;
+/// # db.close()
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub(crate) page_size: usize,

@@ -14,7 +14,7 @@ use std::ops::RangeBounds;
 use azekura_btree::node::Cell;
 use azekura_btree::{LeafBatch, Tree, UndoLog, UndoOp};
 
-use crate::range::ByteBounds;
+use crate::bounds::ByteBounds;
 
 /// A row as it was when the cursor was made.
 #[derive(Clone, Debug, PartialEq, Eq)]

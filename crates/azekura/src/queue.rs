@@ -5,13 +5,11 @@
 //! here lock the row for the change when they come to it, so the second consumer waits for the first, or goes
 //! past the row.
 
-use std::borrow::Borrow;
-use std::ops::RangeBounds;
-
 use crate::Error;
+use crate::bounds::{ByteBounds, KeyRange};
 use crate::key::Key;
 use crate::locking::{Purpose, ScanLocks};
-use crate::range::{ByteBounds, Range};
+use crate::range::Range;
 use crate::scan::Cursor;
 use crate::table::{RowOf, Table};
 use crate::transaction::Direction;
@@ -53,9 +51,9 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
 
     /// The rows of `range`, in key order and from both ends, each with the lock that a change of its value
     /// needs. See [`get_for_update`](Self::get_for_update).
-    pub fn range_for_update<Q: Borrow<K>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
+    pub fn range_for_update(&self, range: impl KeyRange<K>) -> Range<'tx, K, V> {
         let locks = ScanLocks { purpose: Purpose::Update, skips_locked: self.skips_locked };
-        Range::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range), locks)
+        Range::new(self.tx, self.tree.clone(), ByteBounds::of(&range), locks)
     }
 
     /// The row with the least key, locked for a change or for its removal.

@@ -1,11 +1,10 @@
 //! Rows of a range, from both ends.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Bound, RangeBounds};
 
 use crate::Error;
+use crate::bounds::ByteBounds;
 use crate::key::{DecodeError, Key};
 use crate::locking::ScanLocks;
 use crate::scan::Cursor;
@@ -13,88 +12,34 @@ use crate::table::{RowOf, Types};
 use crate::transaction::{Direction, OpenTree, Transaction};
 use crate::value::Value;
 
-/// The two ends of a range of encoded keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ByteBounds {
-    pub(crate) lower: Bound<Vec<u8>>,
-    pub(crate) upper: Bound<Vec<u8>>,
-}
-
-impl ByteBounds {
-    pub(crate) const ALL: Self = Self { lower: Bound::Unbounded, upper: Bound::Unbounded };
-
-    pub(crate) fn of<K: Key + ?Sized, Q: Borrow<K>>(range: &impl RangeBounds<Q>) -> Self {
-        let encode = |bound: Bound<&Q>| {
-            bound.map(|key| {
-                let mut bytes = Vec::new();
-                key.borrow().encode(&mut bytes);
-                bytes
-            })
-        };
-        Self { lower: encode(range.start_bound()), upper: encode(range.end_bound()) }
-    }
-
-    /// The place right above `key`, where at most one key can be.
-    pub(crate) fn right_above(key: Vec<u8>) -> Self {
-        let mut next = key.clone();
-        next.push(0);
-        Self { lower: Bound::Excluded(key), upper: Bound::Included(next) }
-    }
-
-    /// The keys that begin with `prefix`.
-    pub(crate) fn prefix(prefix: &[u8]) -> Self {
-        let mut end = prefix.to_vec();
-        while end.last() == Some(&0xff) {
-            end.pop();
-        }
-        let upper = match end.last_mut() {
-            Some(last) => {
-                *last += 1;
-                Bound::Excluded(end)
-            }
-            None => Bound::Unbounded,
-        };
-        Self { lower: Bound::Included(prefix.to_vec()), upper }
-    }
-
-    pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        <Self as RangeBounds<[u8]>>::contains(self, key)
-    }
-
-    /// The part up to `last`, included, seen in one direction.
-    pub(crate) fn up_to(&self, last: &[u8], is_ascending: bool) -> Self {
-        let (mut part, end) = (self.clone(), Bound::Included(last.to_vec()));
-        *(if is_ascending { &mut part.upper } else { &mut part.lower }) = end;
-        part
-    }
-
-    /// Whether no key can lie between the ends.
-    pub(crate) fn is_empty(&self) -> bool {
-        match (&self.lower, &self.upper) {
-            (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
-            (Bound::Included(a), Bound::Included(b)) => a > b,
-            // No byte string lies between `a` and `a + 00`, but an empty look there costs little.
-            (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => a >= b,
-        }
-    }
-}
-
-impl RangeBounds<[u8]> for ByteBounds {
-    fn start_bound(&self) -> Bound<&[u8]> {
-        self.lower.as_ref().map(Vec::as_slice)
-    }
-
-    fn end_bound(&self) -> Bound<&[u8]> {
-        self.upper.as_ref().map(Vec::as_slice)
-    }
-}
-
 /// Iterator over the rows of a range; made by [`Table::range`](crate::Table::range).
 ///
-/// Shows the table as its transaction had it when the iterator was made: own writes of before are included,
-/// later ones are not. After an error it ends. Each row costs
-/// an allocation for a key and for a value that need one; [`Table::visit`](crate::Table::visit) lends
-/// them instead.
+/// Shows the table as its transaction had it when the iterator was made: the transaction's earlier writes are
+/// included, later ones are not. After an error the iterator ends. Each row costs an allocation for a key and
+/// for a value that need one; [`Table::for_each`](crate::Table::for_each) lends them instead. Like its
+/// [`Table`](crate::Table) an iterator stays in one thread.
+///
+/// # Examples
+///
+/// ```
+/// use azekura::{Database, Error, TableDefinition};
+/// const STOCK: TableDefinition<str, u64> = TableDefinition::new("stock");
+///
+/// # fn main() -> Result<(), Error> {
+/// # let db = Database::in_memory()?;
+/// db.transact(|tx| {
+///     let stock = tx.table(&STOCK)?;
+///     for (name, sacks) in [("barley", 7), ("rice", 5), ("soy", 9)] {
+///         stock.insert(name, &sacks)?;
+///     }
+///     let most = stock.range("b"..="rice").map(|row| Ok(row?.1)).collect::<Result<Vec<_>, Error>>()?;
+///     assert_eq!(most, [7, 5]);
+///     assert_eq!(stock.range(..).next_back().transpose()?, Some(("soy".into(), 9)));
+///     Ok(())
+/// })
+/// # }
+/// ```
+#[must_use = "iterators are lazy: nothing is read or locked until `next` is called"]
 pub struct Range<'tx, K: ?Sized, V: ?Sized> {
     cursor: Cursor<'tx>,
     types: Types<K, V>,
@@ -132,7 +77,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Range<'tx, K, V> {
     }
 }
 
-/// A row lent by [`Table::visit`](crate::Table::visit): decoded where it is asked for.
+/// A row lent by [`Table::for_each`](crate::Table::for_each), decoded on request.
 pub struct RowRef<'r, K: ?Sized, V: ?Sized> {
     pub(crate) table: &'r str,
     pub(crate) key: &'r [u8],
@@ -147,7 +92,7 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for RowRef<'_, K, V> {
 }
 
 impl<'r, K: Key + ?Sized, V: Value + ?Sized> RowRef<'r, K, V> {
-    /// The key.
+    /// Decodes the key.
     ///
     /// # Errors
     ///
@@ -156,7 +101,7 @@ impl<'r, K: Key + ?Sized, V: Value + ?Sized> RowRef<'r, K, V> {
         K::decode(self.key).map_err(|source| self.undecodable(source))
     }
 
-    /// The value.
+    /// Decodes the value.
     ///
     /// # Errors
     ///
@@ -165,13 +110,13 @@ impl<'r, K: Key + ?Sized, V: Value + ?Sized> RowRef<'r, K, V> {
         V::decode(self.value).map_err(|source| self.undecodable(source))
     }
 
-    /// The key as stored; for byte and text keys their bytes.
+    /// Returns the key as stored; for byte and text keys their bytes.
     #[must_use]
     pub const fn key_bytes(&self) -> &'r [u8] {
         self.key
     }
 
-    /// The value as stored; for byte and text values their bytes.
+    /// Returns the value as stored; for byte and text values their bytes.
     #[must_use]
     pub const fn value_bytes(&self) -> &'r [u8] {
         self.value
@@ -192,27 +137,5 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Iterator for Range<'_, K, V> {
 impl<K: Key + ?Sized, V: Value + ?Sized> DoubleEndedIterator for Range<'_, K, V> {
     fn next_back(&mut self) -> Option<Self::Item> {
         self.step(Direction::Backward)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_prefix_ends_where_the_next_one_begins() {
-        assert_eq!(ByteBounds::prefix(b"ab").upper, Bound::Excluded(b"ac".to_vec()));
-        assert_eq!(ByteBounds::prefix(b"a\xff").upper, Bound::Excluded(b"b".to_vec()));
-        assert_eq!(ByteBounds::prefix(b"\xff\xff").upper, Bound::Unbounded);
-        assert_eq!(ByteBounds::prefix(b""), ByteBounds { lower: Bound::Included(vec![]), ..ByteBounds::ALL });
-    }
-
-    #[test]
-    fn text_bounds_are_written_as_slices() {
-        let bounds = ByteBounds::of::<str, &str>(&("a".."b"));
-        assert_eq!(bounds.lower, Bound::Included(b"a".to_vec()));
-        assert_eq!(ByteBounds::of::<u64, u64>(&(1..=2)).upper, Bound::Included(vec![0, 0, 0, 0, 0, 0, 0, 2]));
-        assert!(ByteBounds::of::<u64, u64>(&(5..5)).is_empty());
-        assert!(!ByteBounds::of::<u64, u64>(&(5..=5)).is_empty());
     }
 }

@@ -32,6 +32,8 @@ const BLOCK_BYTES: (usize, usize) = (4 << 10, 256 << 10);
 /// Sorts rows by their keys, with bounded memory; made by
 /// [`Database::row_sorter`](crate::Database::row_sorter).
 ///
+/// # Examples
+///
 /// ```
 /// # use azekura::{Database, Error};
 /// # fn main() -> Result<(), Error> {

@@ -11,9 +11,9 @@ use azekura_btree::node::Cell;
 use azekura_btree::{Env, LeafBatch, NoLocks, Outcome, Scan, Tree, ValueRef};
 
 use crate::Error;
+use crate::bounds::ByteBounds;
 use crate::locking::{Purpose, ScanLocks};
 use crate::own_writes::{OwnWrites, ShownRow};
-use crate::range::ByteBounds;
 use crate::transaction::{Direction, OpenTree, State, Transaction};
 
 /// The first step reads one row, so that `first()` locks one; later ones double up to this.

@@ -2,21 +2,21 @@
 //!
 //! The rules of visibility are those of [`azekura_btree::Versions`].
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{ControlFlow, RangeBounds};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::{DurableLog, Lsn};
 use azekura_btree::{LeafBatch, Scan, SnapshotId, Tree, ValueRef, View};
 
+use crate::bounds::{ByteBounds, KeyPrefix, KeyRange, Prefix};
 use crate::catalog::{self, CATALOG};
 use crate::database::Shared;
-use crate::key::Key;
+use crate::key::{EncodeKey, Key};
 use crate::lifetime::Use;
-use crate::range::{ByteBounds, RowRef};
+use crate::range::RowRef;
 use crate::table::{self, RowOf, TableDefinition, Types};
 use crate::transaction::{Direction, TypesOf};
 use crate::value::Value;
@@ -36,6 +36,8 @@ const FIRST_BATCH: usize = 8;
 /// snapshot fail with [`Error::SnapshotTooOld`]. The store cannot be closed while a snapshot is open.
 ///
 /// The rows of a snapshot may not be durable yet; see [`wait_durable`](Self::wait_durable).
+///
+/// # Examples
 ///
 /// ```
 /// use azekura::{Database, Error, TableDefinition};
@@ -205,7 +207,24 @@ impl Snapshot {
     }
 }
 
-/// A table in a snapshot; made by [`Snapshot::table`].
+/// A table in a snapshot; made by [`Snapshot::table`]. Several threads may use one at once.
+///
+/// # Examples
+///
+/// ```
+/// use azekura::{Database, Error, TableDefinition};
+/// const STOCK: TableDefinition<str, u64> = TableDefinition::new("stock");
+///
+/// # fn main() -> Result<(), Error> {
+/// # let db = Database::in_memory()?;
+/// # db.transact(|tx| tx.table(&STOCK)?.insert("rice", &7))?;
+/// let snapshot = db.snapshot()?;
+/// let stock = snapshot.table(&STOCK)?;
+/// assert_eq!(stock.get("rice")?, Some(7));
+/// assert_eq!(stock.range("r"..).count(), 1);
+/// # Ok(())
+/// # }
+/// ```
 pub struct SnapshotTable<'s, K: ?Sized, V: ?Sized> {
     snapshot: &'s Snapshot,
     tree: Option<Tree>,
@@ -226,16 +245,19 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         &self.name
     }
 
-    fn fetch<T>(
+    fn fetch<Q: ?Sized, T>(
         &self,
-        key: &K,
+        key: &Q,
         each: impl FnOnce(&mut Vec<u8>) -> Result<T, Error>,
-    ) -> Result<Option<T>, Error> {
+    ) -> Result<Option<T>, Error>
+    where
+        K: EncodeKey<Q>,
+    {
         let snapshot = self.snapshot;
         snapshot.db().lifetime.check_process()?;
         let Some(tree) = self.tree else { return Ok(None) };
         let (mut bytes, mut value) = (Vec::new(), Vec::new());
-        key.encode(&mut bytes);
+        K::encode(key, &mut bytes);
         let is_there = tree.get_in(&snapshot.db().env, snapshot.view(), &bytes, &mut value);
         snapshot.checked(())?;
         if is_there? { each(&mut value).map(Some) } else { Ok(None) }
@@ -246,11 +268,26 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
     /// # Errors
     ///
     /// [`Error::SnapshotTooOld`], damage found on the way, or [`Error::Decode`].
-    pub fn get(&self, key: &K) -> Result<Option<V::Owned>, Error> {
+    pub fn get<Q: ?Sized>(&self, key: &Q) -> Result<Option<V::Owned>, Error>
+    where
+        K: EncodeKey<Q>,
+    {
         self.fetch(key, |value| {
             // A large value keeps its memory, as in a transaction.
             table::decode::<V>(value).map_err(|source| Error::Decode { table: self.name.to_string(), source })
         })
+    }
+
+    /// Lends the bytes of the value at `key` to `each`; see [`Table::with_value`](crate::Table::with_value).
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn with_value<Q: ?Sized, T>(&self, key: &Q, each: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error>
+    where
+        K: EncodeKey<Q>,
+    {
+        self.fetch(key, |value| Ok(each(value)))
     }
 
     /// Returns whether there is a row at `key`.
@@ -258,17 +295,24 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
     /// # Errors
     ///
     /// As for [`get`](Self::get).
-    pub fn contains(&self, key: &K) -> Result<bool, Error> {
+    pub fn contains<Q: ?Sized>(&self, key: &Q) -> Result<bool, Error>
+    where
+        K: EncodeKey<Q>,
+    {
         Ok(self.fetch(key, |_| Ok(()))?.is_some())
     }
 
     /// Iterates over the rows of a range in key order, from both ends.
-    pub fn range<Q: Borrow<K>>(&self, range: impl RangeBounds<Q>) -> SnapshotRange<'s, K, V> {
-        self.rows(&ByteBounds::of::<K, Q>(&range))
+    pub fn range(&self, range: impl KeyRange<K>) -> SnapshotRange<'s, K, V> {
+        self.rows(&ByteBounds::of(&range))
+    }
+
+    /// Iterates over the rows with keys that begin with `prefix`; see [`Prefix`].
+    pub fn prefix(&self, prefix: impl KeyPrefix<K>) -> SnapshotRange<'s, K, V> {
+        self.range(Prefix(prefix))
     }
 
     /// Iterates over all rows in key order, from both ends.
-    #[must_use]
     pub fn iter(&self) -> SnapshotRange<'s, K, V> {
         self.rows(&ByteBounds::ALL)
     }
@@ -284,12 +328,12 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
     /// # Errors
     ///
     /// As for [`get`](Self::get), and those of `each`.
-    pub fn visit<Q: Borrow<K>>(
+    pub fn for_each(
         &self,
-        range: impl RangeBounds<Q>,
+        range: impl KeyRange<K>,
         mut each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
-        let mut cursor = Cursor::new(self.snapshot, self.tree, &ByteBounds::of::<K, Q>(&range));
+        let mut cursor = Cursor::new(self.snapshot, self.tree, &ByteBounds::of(&range));
         while cursor.advance(Direction::Forward)? {
             let (key, value) = cursor.row()?;
             let row = RowRef { table: &self.name, key, value, types: PhantomData };
@@ -462,6 +506,7 @@ impl<'s> Cursor<'s> {
 }
 
 /// Iterator over the rows of a range in a snapshot; made by [`SnapshotTable::range`].
+#[must_use = "iterators are lazy: nothing is read until `next` is called"]
 pub struct SnapshotRange<'s, K: ?Sized, V: ?Sized> {
     cursor: Cursor<'s>,
     table: Box<str>,

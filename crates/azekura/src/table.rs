@@ -1,19 +1,20 @@
 //! Typed tables: a name with the types of its keys and values, and what a transaction can do with one.
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{ControlFlow, RangeBounds};
+use std::ops::ControlFlow;
 
 use crate::Error;
+use crate::bounds::{ByteBounds, KeyPrefix, KeyRange, Prefix};
 use crate::catalog::TableTypes;
-use crate::key::{DecodeError, Key};
+use crate::key::{DecodeError, EncodeKey, Key};
 use crate::locking::ScanLocks;
 use crate::probe;
-use crate::range::{ByteBounds, Range, RowRef};
+use crate::range::{Range, RowRef};
 use crate::scan::Cursor;
 use crate::transaction::{Direction, OpenTree, Transaction, TypesOf, WriteKind};
-use crate::value::Value;
+use crate::value::{EncodeError, EncodeValue, Value};
 
 /// Longest table name, in bytes.
 pub const MAX_TABLE_NAME: usize = 255;
@@ -26,13 +27,15 @@ pub(crate) fn decode<V: Value + ?Sized>(value: &mut Vec<u8>) -> Result<V::Owned,
     if value.len() < KEEPABLE { V::decode(value) } else { V::decode_vec(std::mem::take(value)) }
 }
 
-/// Uses the types of a table without holding any of them.
+/// The types of a table, without a key or a value.
 pub(crate) type Types<K, V> = PhantomData<(fn(&K), fn(&V))>;
 
 /// A row as reading gives it back: key and value.
 pub type RowOf<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
 
 /// A table's name and types; costs nothing and can be a `const`.
+///
+/// # Examples
 ///
 /// ```
 /// use azekura::TableDefinition;
@@ -74,7 +77,7 @@ impl<K: ?Sized, V: ?Sized> AsRef<str> for TableDefinition<K, V> {
 
 impl TableDefinition<[u8], [u8]> {
     /// The table of this name as bytes, whatever the types of its rows: for tools that list, copy or mend
-    /// tables. What is written through it must be encodings of the table's types.
+    /// tables. Keys and values that are written through it must be encodings of the table's types.
     pub fn raw(name: impl Into<String>) -> Self {
         Self { is_raw: true, ..Self::named(name) }
     }
@@ -101,9 +104,42 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for TableDefinition<K, V> {
 
 /// A table inside a transaction; made by [`Transaction::table`].
 ///
-/// Reads lock the records they return against change, and the gaps they found empty against insertion, to the
-/// end of the transaction: what was read stays true until commit. Any call may block on another transaction's
-/// lock and may fail with [`Error::Deadlock`]; the transaction is then rolled back already.
+/// Keys and values are passed by reference, in any form that [`EncodeKey`] and [`EncodeValue`] list: a table
+/// of `String` keys takes `"rice"`, a table of `(String, u64)` keys takes `&("rice", 7)`. Ranges are
+/// [`KeyRange`]s: `..`, `"a".."b"`, `("rice", 0)..`, [`Prefix`]`(("rice",))`.
+///
+/// Reads lock the rows that they return against change, and the gaps that they found empty against insertion,
+/// until the end of the transaction: what was read stays true until commit. Any call may block on another
+/// transaction's lock and may fail with [`Error::Deadlock`]; the transaction is then rolled back already.
+///
+/// A table borrows its transaction, and like it is used by one thread at a time: neither a table nor a
+/// [`Range`] can be sent to another thread. Send the transaction and open the table there; for readers in
+/// several threads at once open a [`Snapshot`](crate::Snapshot).
+///
+/// # Examples
+///
+/// ```
+/// use azekura::{Database, Error, TableDefinition};
+/// const STOCK: TableDefinition<str, u64> = TableDefinition::new("stock");
+///
+/// # fn main() -> Result<(), Error> {
+/// # let db = Database::in_memory()?;
+/// db.transact(|tx| {
+///     let stock = tx.table(&STOCK)?;
+///     stock.insert("barley", &7)?;
+///     stock.insert("rice", &5)?;
+///     stock.update("rice", |old| old.map(|sacks| sacks - 1))?;
+///     assert_eq!(stock.get("rice")?, Some(4));
+///     for row in stock.range("b"..) {
+///         let (name, sacks) = row?;
+///         println!("{name}: {sacks}");
+///     }
+///     assert_eq!(stock.remove("barley")?, Some(7));
+///     assert_eq!(stock.len()?, 1);
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub struct Table<'tx, K: ?Sized, V: ?Sized> {
     pub(crate) tx: &'tx Transaction,
     pub(crate) tree: OpenTree,
@@ -148,22 +184,24 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         self.tree.name()
     }
 
-    /// The value at `key`.
+    /// Returns the value at `key`.
     ///
     /// # Errors
     ///
     /// Conflict errors, damage found on the way, or a value that is no `V`.
-    pub fn get(&self, key: &K) -> Result<Option<V::Owned>, Error> {
+    pub fn get<Q: ?Sized>(&self, key: &Q) -> Result<Option<V::Owned>, Error>
+    where
+        K: EncodeKey<Q>,
+    {
         let _get = probe::get();
-        self.tx.with_key(key, |tx, bytes| tx.read(&self.tree, bytes, |value| self.take(value)))
+        self.with_key(key, |tx, bytes| tx.read(&self.tree, bytes, |value| self.take(value)))
     }
 
-    /// The value at `key`, which this transaction is going to change: takes the lock at once that the write
-    /// will need.
+    /// Returns the value at `key` and locks the row for a change.
     ///
     /// Two transactions that read the same row and then write it get into a deadlock, each waiting for the
-    /// other's read lock, and one of them has to run again; with this call the second waits for the first. It
-    /// costs what [`get`](Self::get) does.
+    /// other's read lock, and one of them has to run again; with this call the second waits for the first.
+    /// Costs the same as [`get`](Self::get).
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -182,12 +220,15 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`get`](Self::get).
-    pub fn get_for_update(&self, key: &K) -> Result<Option<V::Owned>, Error> {
-        self.tx.with_key(key, |tx, bytes| tx.read_for_update(&self.tree, bytes, |value| self.take(value)))
+    pub fn get_for_update<Q: ?Sized>(&self, key: &Q) -> Result<Option<V::Owned>, Error>
+    where
+        K: EncodeKey<Q>,
+    {
+        self.with_key(key, |tx, bytes| tx.read_for_update(&self.tree, bytes, |value| self.take(value)))
     }
 
-    /// Hands the bytes of the value at `key` to `each`, without copying them for the caller; `None` if there
-    /// is no value. The bytes are those of the encoded value; for byte and text values their bytes.
+    /// Calls `each` with the bytes of the value at `key`, without a copy; returns `None` if there is none.
+    /// The bytes are those of the encoded value; for byte and text values their bytes.
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -197,7 +238,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// let length = db.transact(|tx| {
     ///     let table = tx.table(&T)?;
     ///     table.insert(&1, b"seven b")?;
-    ///     table.get_with(&1, <[u8]>::len)
+    ///     table.with_value(&1, <[u8]>::len)
     /// })?;
     /// assert_eq!(length, Some(7));
     /// # Ok(())
@@ -207,195 +248,102 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`get`](Self::get).
-    pub fn get_with<T>(&self, key: &K, each: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
+    pub fn with_value<Q: ?Sized, T>(&self, key: &Q, each: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error>
+    where
+        K: EncodeKey<Q>,
+    {
         let _get = probe::get();
-        self.tx.with_key(key, |tx, bytes| tx.read(&self.tree, bytes, |value| Ok(each(value))))
+        self.with_key(key, |tx, bytes| tx.read(&self.tree, bytes, |value| Ok(each(value))))
     }
 
-    /// Whether there is a value at `key`.
+    /// Returns `true` if there is a value at `key`.
     ///
     /// # Errors
     ///
     /// As for [`get`](Self::get).
-    pub fn contains(&self, key: &K) -> Result<bool, Error> {
+    pub fn contains<Q: ?Sized>(&self, key: &Q) -> Result<bool, Error>
+    where
+        K: EncodeKey<Q>,
+    {
         let _get = probe::get();
-        self.tx.with_key(key, |tx, bytes| tx.contains(&self.tree, bytes))
+        self.with_key(key, |tx, bytes| tx.contains(&self.tree, bytes))
     }
 
-    /// Stores `value` at `key`, whether or not there was one.
+    /// Stores `value` at `key`, and replaces a value that is there.
     ///
     /// # Errors
     ///
     /// [`Error::Invalid`] for a key or value beyond its bound; [`Error::Encode`] for a value of a serde type
     /// that could not be read back; conflict, log and cache errors.
-    pub fn insert(&self, key: &K, value: &V::Input) -> Result<(), Error> {
+    pub fn insert<Q: ?Sized, W: ?Sized>(&self, key: &Q, value: &W) -> Result<(), Error>
+    where
+        K: EncodeKey<Q>,
+        V: EncodeValue<W>,
+    {
         self.write(key, value, WriteKind::Put).map(drop)
     }
 
-    /// Stores `value` at `key` unless there is one already; says whether it did.
+    /// Stores `value` at `key` if there is none; returns `false` if there is one already.
     ///
     /// # Errors
     ///
     /// As for [`insert`](Self::insert).
-    pub fn insert_new(&self, key: &K, value: &V::Input) -> Result<bool, Error> {
-        Ok(self.write(key, value, WriteKind::InsertNew)?.is_none())
+    pub fn insert_if_absent<Q: ?Sized, W: ?Sized>(&self, key: &Q, value: &W) -> Result<bool, Error>
+    where
+        K: EncodeKey<Q>,
+        V: EncodeValue<W>,
+    {
+        Ok(self.write(key, value, WriteKind::InsertIfAbsent)?.is_none())
     }
 
-    /// Stores `value` at `key` and gives back the value that was there.
+    /// Stores `value` at `key` and returns the value that was there.
     ///
     /// # Errors
     ///
     /// As for [`insert`](Self::insert).
-    pub fn replace(&self, key: &K, value: &V::Input) -> Result<Option<V::Owned>, Error> {
+    pub fn replace<Q: ?Sized, W: ?Sized>(&self, key: &Q, value: &W) -> Result<Option<V::Owned>, Error>
+    where
+        K: EncodeKey<Q>,
+        V: EncodeValue<W>,
+    {
         let old = self.write(key, value, WriteKind::Replace)?;
         old.map(|mut value| self.take(&mut value)).transpose()
     }
 
-    /// Fills the table, which must be empty, with rows in ascending order of their keys; gives their number.
-    /// Several times as fast as [`insert`](Self::insert): the table's pages are built from below, and no row
-    /// is logged.
-    ///
-    /// It is one change of this transaction like any other: all of it lasts once the transaction has
-    /// committed, and nothing of it after a crash before, an abort, or a return to a savepoint. The table is
-    /// locked exclusively, so others wait for the transaction's end. Pages are written to disk and made
-    /// durable before this returns, whatever the cache holds, and pages that were freed lately cost a
-    /// checkpoint: worth it from some thousand rows on. Values longer than an eighth of a page are logged all
-    /// the same.
-    ///
-    /// `rows` may read in this transaction, and must not write in it. Pages become 15/16 full.
-    ///
-    /// ```
-    /// # use azekura::{Database, Error, TableDefinition};
-    /// const SQUARES: TableDefinition<u32, u64> = TableDefinition::new("squares");
-    /// # fn main() -> Result<(), Error> {
-    /// # let db = Database::in_memory()?;
-    /// let rows = db.transact(|tx| {
-    ///     tx.table(&SQUARES)?.bulk_load((0..10_000).map(|n: u32| (n, u64::from(n).pow(2))))
-    /// })?;
-    /// assert_eq!(rows, 10_000);
-    /// assert_eq!(db.transact(|tx| tx.table(&SQUARES)?.get(&99))?, Some(9801));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// - [`Error::NotEmpty`]: the table has rows.
-    /// - [`Error::NotAscending`]: a key is not above the one before it.
-    /// - [`Error::Invalid`]: a key or value is too long, or `rows` wrote in this transaction; that is undone,
-    ///   too.
-    /// - Conflict errors, and errors of log and files.
-    ///
-    /// The transaction is then as it was before the call, or over.
-    pub fn bulk_load<Q: Borrow<K>, W: Borrow<V::Input>>(
-        &self,
-        rows: impl IntoIterator<Item = (Q, W)>,
-    ) -> Result<u64, Error> {
-        self.try_bulk_load(rows.into_iter().map(Ok))
-    }
-
-    /// As [`bulk_load`](Self::bulk_load), of rows that may fail to come, as those of a file do.
-    ///
-    /// # Errors
-    ///
-    /// As for [`bulk_load`](Self::bulk_load), and the first error among the rows.
-    pub fn try_bulk_load<Q: Borrow<K>, W: Borrow<V::Input>>(
-        &self,
-        rows: impl IntoIterator<Item = Result<(Q, W), Error>>,
-    ) -> Result<u64, Error> {
-        let mut rows = rows.into_iter();
-        self.tx.bulk_load(&self.tree, &mut |key_bytes, value_bytes| {
-            let Some((key, value)) = rows.next().transpose()? else { return Ok(false) };
-            key.borrow().encode(key_bytes);
-            self.encode_value(value.borrow(), value_bytes)?;
-            Ok(true)
-        })
-    }
-
-    /// Stores rows that come in any order; gives the number of different keys. Of several rows with one key
-    /// the last is kept, and replaces a row that the table has.
-    ///
-    /// The rows are sorted first, `memory_bytes` of them at a time, in files in the store's directory if they
-    /// are more; the files are removed before this returns. An empty table is then filled as
-    /// [`bulk_load`](Self::bulk_load) does, and a table with rows is written to in key order, by ordinary
-    /// writes of this transaction, so that each of its pages is changed once.
-    ///
-    /// ```
-    /// # use azekura::{Database, Error, TableDefinition};
-    /// const CUBES: TableDefinition<u64, u64> = TableDefinition::new("cubes");
-    /// # fn main() -> Result<(), Error> {
-    /// # let db = Database::in_memory()?;
-    /// let rows = (0..10_000_u64).map(|n| n * 7_919 % 10_007).map(|n| (n, n.pow(3)));
-    /// let loaded = db.transact(|tx| tx.table(&CUBES)?.bulk_load_unsorted(rows.clone(), 64 << 20))?;
-    /// assert_eq!(loaded, 10_000);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As for [`bulk_load`](Self::bulk_load), but for the order of the rows and a table with rows; and
-    /// [`Error::Io`] if a file cannot be written or read.
-    pub fn bulk_load_unsorted<Q: Borrow<K>, W: Borrow<V::Input>>(
-        &self,
-        rows: impl IntoIterator<Item = (Q, W)>,
-        memory_bytes: usize,
-    ) -> Result<u64, Error> {
-        self.try_bulk_load_unsorted(rows.into_iter().map(Ok), memory_bytes)
-    }
-
-    /// As [`bulk_load_unsorted`](Self::bulk_load_unsorted), of rows that may fail to come.
-    ///
-    /// # Errors
-    ///
-    /// As for [`bulk_load_unsorted`](Self::bulk_load_unsorted), and the first error among the rows.
-    pub fn try_bulk_load_unsorted<Q: Borrow<K>, W: Borrow<V::Input>>(
-        &self,
-        rows: impl IntoIterator<Item = Result<(Q, W), Error>>,
-        memory_bytes: usize,
-    ) -> Result<u64, Error> {
-        let mut sorter = self.tx.row_sorter(memory_bytes);
-        let (mut key_bytes, mut value_bytes) = (Vec::new(), Vec::new());
-        for row in rows {
-            let (key, value) = row?;
-            key_bytes.clear();
-            value_bytes.clear();
-            key.borrow().encode(&mut key_bytes);
-            self.encode_value(value.borrow(), &mut value_bytes)?;
-            sorter.push(&key_bytes, &value_bytes)?;
-        }
-        let is_empty = self.first()?.is_none();
-        self.tx.load_sorted(&self.tree, sorter.into_sorted()?, is_empty)
-    }
-
-    /// Removes the value at `key` and gives it back.
+    /// Removes the value at `key` and returns it.
     ///
     /// # Errors
     ///
     /// As for [`insert`](Self::insert).
-    pub fn remove(&self, key: &K) -> Result<Option<V::Owned>, Error> {
+    pub fn remove<Q: ?Sized>(&self, key: &Q) -> Result<Option<V::Owned>, Error>
+    where
+        K: EncodeKey<Q>,
+    {
         let _remove = probe::remove();
-        let old = self.tx.with_key(key, |tx, bytes| tx.remove(&self.tree, bytes))?;
+        let old = self.with_key(key, |tx, bytes| tx.remove(&self.tree, bytes))?;
         old.map(|mut value| self.take(&mut value)).transpose()
     }
 
-    /// Removes the value at `key` without reading it; says whether there was one. Of a large value only the
-    /// places of its pages are read, after the commit.
+    /// Removes the value at `key` without reading it; returns `false` if there was none. Of a large value
+    /// only the page numbers are read, after the commit.
     ///
     /// # Errors
     ///
     /// As for [`insert`](Self::insert).
-    pub fn delete(&self, key: &K) -> Result<bool, Error> {
+    pub fn delete<Q: ?Sized>(&self, key: &Q) -> Result<bool, Error>
+    where
+        K: EncodeKey<Q>,
+    {
         let _remove = probe::remove();
-        self.tx.with_key(key, |tx, bytes| tx.delete(&self.tree, bytes))
+        self.with_key(key, |tx, bytes| tx.delete(&self.tree, bytes))
     }
 
-    /// The rows whose keys lie in `range`, in key order; from both ends.
+    /// Returns an iterator over the rows with keys in `range`, in key order and from both ends.
     ///
-    /// The iterator shows the table as this transaction had it when the iterator was made. So rows that the
-    /// transaction inserts, changes or removes while it iterates are shown as they were: a loop that moves
-    /// rows ahead ends. Rows are read and locked a few at a time as the iterator moves; what another
-    /// transaction commits before the iterator comes to it is shown as committed. A rollback to a savepoint
+    /// The iterator shows the table as this transaction had it when the iterator was made: rows that the
+    /// transaction inserts, changes or removes afterwards are shown as they were, so a loop that moves rows
+    /// ahead ends. Rows are read and locked a few at a time as the iterator moves; a row that another
+    /// transaction commits before the iterator reaches it is shown as committed. A rollback to a savepoint
     /// from before the iterator ends it with [`Error::Invalid`].
     ///
     /// ```
@@ -417,21 +365,22 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// })
     /// # }
     /// ```
-    ///
-    /// For text and byte keys write the
-    /// bounds as `"a".."b"` or `b"a".as_slice()..`; for all rows use [`iter`](Self::iter).
-    pub fn range<Q: Borrow<K>>(&self, range: impl RangeBounds<Q>) -> Range<'tx, K, V> {
-        Range::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range), ScanLocks::default())
+    pub fn range(&self, range: impl KeyRange<K>) -> Range<'tx, K, V> {
+        Range::new(self.tx, self.tree.clone(), ByteBounds::of(&range), ScanLocks::default())
     }
 
-    /// All rows, in key order.
-    #[must_use]
+    /// Returns an iterator over the rows with keys that begin with `prefix`: text, bytes, or the leading parts
+    /// of a tuple, as `("Nara",)` of keys `(String, u64)`. See [`Prefix`], which other calls take as a range.
+    pub fn prefix(&self, prefix: impl KeyPrefix<K>) -> Range<'tx, K, V> {
+        self.range(Prefix(prefix))
+    }
+
+    /// Returns an iterator over all rows, in key order and from both ends; see [`range`](Self::range).
     pub fn iter(&self) -> Range<'tx, K, V> {
         Range::new(self.tx, self.tree.clone(), ByteBounds::ALL, ScanLocks::default())
     }
 
-    /// Lends the rows of `range` to `each`, in key order, until it breaks off or fails: a scan that copies
-    /// nothing for the caller.
+    /// Calls `each` with the rows of `range`, in key order and without a copy, until it breaks or fails.
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -439,11 +388,12 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # const STOCK: TableDefinition<str, u32> = TableDefinition::new("stock");
     /// # fn main() -> Result<(), Error> {
     /// # let db = Database::in_memory()?;
-    /// # db.transact(|tx| { let t = tx.table(&STOCK)?; t.insert("barley", &7)?; t.insert("rice", &5)?; t.insert("soy", &9) })?;
+    /// # let rows = [("barley", 7), ("rice", 5), ("soy", 9)];
+    /// # db.transact(|tx| tx.table(&STOCK)?.bulk_load(rows))?;
     /// let mut sum = 0;
     /// db.transact(|tx| {
     ///     sum = 0; // the closure may run again
-    ///     tx.table(&STOCK)?.visit::<&str>("b".."s", |row| {
+    ///     tx.table(&STOCK)?.for_each("b".."s", |row| {
     ///         sum += row.value()?;
     ///         Ok(ControlFlow::Continue(()))
     ///     })
@@ -456,13 +406,13 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// # Errors
     ///
     /// As for [`get`](Self::get), and what `each` returns.
-    pub fn visit<Q: Borrow<K>>(
+    pub fn for_each(
         &self,
-        range: impl RangeBounds<Q>,
+        range: impl KeyRange<K>,
         mut each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
         let mut cursor =
-            Cursor::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range), ScanLocks::default());
+            Cursor::new(self.tx, self.tree.clone(), ByteBounds::of(&range), ScanLocks::default());
         while cursor.advance(Direction::Forward)? {
             let (key, value) = cursor.row()?;
             if each(RowRef { table: self.tree.name(), key, value, types: PhantomData })?.is_break() {
@@ -472,21 +422,21 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         Ok(())
     }
 
-    /// Lends keys of `range`, as stored, and the first `max` bytes of their values, in key order, until
-    /// `each` breaks off or fails. Of a large value one page is read and no more, so at most what that holds
-    /// is lent: for scans that need only the first bytes of each value.
+    /// Calls `each` with the keys of `range`, as stored, and the first `max` bytes of their values, in key
+    /// order, until it breaks or fails: for scans that need only the first bytes of each value. Reads at most
+    /// the first page of a large value, and passes no more than it holds.
     ///
     /// # Errors
     ///
-    /// As for [`visit`](Self::visit).
-    pub fn visit_starts<Q: Borrow<K>>(
+    /// As for [`for_each`](Self::for_each).
+    pub fn for_each_value_prefix(
         &self,
-        range: impl RangeBounds<Q>,
+        range: impl KeyRange<K>,
         max: usize,
         mut each: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
         let mut cursor =
-            Cursor::new(self.tx, self.tree.clone(), ByteBounds::of::<K, Q>(&range), ScanLocks::default());
+            Cursor::new(self.tx, self.tree.clone(), ByteBounds::of(&range), ScanLocks::default());
         while cursor.advance(Direction::Forward)? {
             let (key, value) = cursor.row_start(max)?;
             if each(key, value)?.is_break() {
@@ -496,7 +446,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         Ok(())
     }
 
-    /// The row with the least key.
+    /// Returns the row with the least key.
     ///
     /// # Errors
     ///
@@ -505,7 +455,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         self.iter().next().transpose()
     }
 
-    /// The row with the greatest key.
+    /// Returns the row with the greatest key.
     ///
     /// # Errors
     ///
@@ -514,11 +464,32 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         self.iter().next_back().transpose()
     }
 
-    fn write(&self, key: &K, value: &V::Input, kind: WriteKind) -> Result<Option<Vec<u8>>, Error> {
+    /// Encodes `key` into the transaction's buffer for the time of one call.
+    pub(crate) fn with_key<Q: ?Sized, T>(
+        &self,
+        key: &Q,
+        call: impl FnOnce(&Transaction, &[u8]) -> Result<T, Error>,
+    ) -> Result<T, Error>
+    where
+        K: EncodeKey<Q>,
+    {
+        self.tx.with_key(|bytes| K::encode(key, bytes), call)
+    }
+
+    fn write<Q: ?Sized, W: ?Sized>(
+        &self,
+        key: &Q,
+        value: &W,
+        kind: WriteKind,
+    ) -> Result<Option<Vec<u8>>, Error>
+    where
+        K: EncodeKey<Q>,
+        V: EncodeValue<W>,
+    {
         let _put = probe::put();
-        self.tx.with_key(key, |tx, key| {
+        self.with_key(key, |tx, key| {
             tx.with_value(|bytes| {
-                self.encode_value(value, bytes)?;
+                self.encoded(V::encode(value, bytes))?;
                 tx.write(&self.tree, key, bytes, kind)
             })
         })
@@ -529,9 +500,8 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         decode::<V>(value).map_err(|e| self.decode_error(e))
     }
 
-    pub(crate) fn encode_value(&self, value: &V::Input, bytes: &mut Vec<u8>) -> Result<(), Error> {
-        let refused = |source| Error::Encode { table: self.tree.name().to_owned(), source };
-        V::encode(value, bytes).map_err(refused)
+    pub(crate) fn encoded(&self, encoded: Result<(), EncodeError>) -> Result<(), Error> {
+        encoded.map_err(|source| Error::Encode { table: self.tree.name().to_owned(), source })
     }
 
     pub(crate) fn decoded<T>(&self, decoded: Result<T, DecodeError>) -> Result<T, Error> {
@@ -540,21 +510,5 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
 
     pub(crate) fn decode_error(&self, source: DecodeError) -> Error {
         Error::Decode { table: self.tree.name().to_owned(), source }
-    }
-}
-
-impl<'tx, V: Value + ?Sized> Table<'tx, [u8], V> {
-    /// The rows whose keys begin with `prefix`, in key order.
-    #[must_use]
-    pub fn prefix(&self, prefix: &[u8]) -> Range<'tx, [u8], V> {
-        Range::new(self.tx, self.tree.clone(), ByteBounds::prefix(prefix), ScanLocks::default())
-    }
-}
-
-impl<'tx, V: Value + ?Sized> Table<'tx, str, V> {
-    /// The rows whose keys begin with `prefix`, in key order.
-    #[must_use]
-    pub fn prefix(&self, prefix: &str) -> Range<'tx, str, V> {
-        Range::new(self.tx, self.tree.clone(), ByteBounds::prefix(prefix.as_bytes()), ScanLocks::default())
     }
 }

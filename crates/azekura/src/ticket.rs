@@ -14,10 +14,12 @@ use crate::Error;
 use crate::lifetime::Use;
 
 /// Tells when a commit is durable; made by [`Transaction::commit_async`](crate::Transaction::commit_async)
-/// and [`commit_batched`](crate::Transaction::commit_batched).
+/// and [`commit_deferred_flush`](crate::Transaction::commit_deferred_flush).
 ///
 /// The commit goes on whether or not the ticket is looked at; dropping it is fine. As a `Future` it needs no
 /// particular runtime. A ticket does not keep the store open: closing makes its commit durable.
+///
+/// # Examples
 ///
 /// ```
 /// # use azekura::{Database, Error, TableDefinition};
@@ -36,7 +38,7 @@ use crate::lifetime::Use;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "without looking at the ticket nobody knows when the commit is durable"]
+#[must_use = "the commit may not be durable until `wait` returns, or the ticket is awaited"]
 pub struct CommitTicket(Ticket<LogRef>);
 
 /// The store's log for the tickets of some threads; aligned, so that each count of references lies on a line
@@ -86,7 +88,7 @@ impl CommitTicket {
         Self(Wal::ticket_through(LogRef::of(db), commit))
     }
 
-    /// One whose flush nobody is asked for before it is waited for.
+    /// A ticket that requests its flush only when it is waited for.
     pub(crate) fn quiet(db: &Use, commit: CommitPoint) -> Self {
         Self(Wal::quiet_ticket_through(LogRef::of(db), commit))
     }
@@ -109,12 +111,12 @@ impl CommitTicket {
         self.0.wait().map_err(Error::from)
     }
 
-    /// A ticket for both of two of the same store: when it is durable, both are.
-    pub fn later(self, other: Self) -> Self {
-        Self(self.0.later(other.0))
+    /// Returns a ticket that is durable once both tickets, of one store, are.
+    pub fn max(self, other: Self) -> Self {
+        Self(self.0.max(other.0))
     }
 
-    /// Whether the commit survives power loss by now. Costs a few loads.
+    /// Returns `true` if the commit survives power loss by now. Costs a few loads.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Values: bytes, text, integers as they are, and any serde type through [`Serde`].
+//! Values: bytes, text, numbers, tuples and options of them, and any serde type through [`Serde`].
 
 use std::marker::PhantomData;
 
@@ -6,7 +6,7 @@ use azekura_base::varint::{put_bytes, take_bytes};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::key::DecodeError;
+use crate::key::{DecodeError, text_of};
 
 /// A value that cannot be stored: its type refuses to be written, or what was written could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -18,33 +18,26 @@ pub struct EncodeError {
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// A type that can be the value of a table. Order does not matter.
-pub trait Value {
-    /// What reading gives back; `Self` for sized types.
+/// The value type of a table. Order does not matter.
+///
+/// A table of `String` values takes `&str` wherever it takes a value, a table of `(String, u64)` values takes
+/// `&("Nara", 7)`: [`EncodeValue`] lists the types that each value type takes.
+pub trait Value: EncodeValue<<Self as Value>::Owned> {
+    /// The type of values that reading returns: `Self` for sized types, the carried type for [`Serde`].
     type Owned;
 
-    /// What writing takes: the type itself, or for [`Serde`] the type it carries.
-    type Input: ?Sized;
-
-    /// The type's name in the catalog. Types of one name have one encoding: text is `str` and bytes are
-    /// `bytes`, owned or not.
+    /// Returns the type's name in the catalog. Types of one name have one encoding: text is `str` and bytes
+    /// are `bytes`, owned or not.
     fn type_name() -> String;
 
-    /// Appends the bytes of `value` to `out`.
-    ///
-    /// # Errors
-    ///
-    /// [`EncodeError`] when a serde type refuses to be written, or could not be read back.
-    fn encode(value: &Self::Input, out: &mut Vec<u8>) -> Result<(), EncodeError>;
-
-    /// Reads a value back.
+    /// Decodes a value.
     ///
     /// # Errors
     ///
     /// [`DecodeError`] when the bytes are no encoding of this type.
     fn decode(bytes: &[u8]) -> Result<Self::Owned, DecodeError>;
 
-    /// As [`decode`](Self::decode), of bytes that the value may keep.
+    /// Decodes a value as [`decode`](Self::decode) does, from bytes that the value may keep.
     ///
     /// # Errors
     ///
@@ -54,21 +47,80 @@ pub trait Value {
     }
 }
 
+/// Encodes values of type `Q` as values of type `Self`.
+///
+/// | value type | `Q` |
+/// |---|---|
+/// | integers, `f32`, `f64`, `bool`, `()`, `[u8; N]` | the same type |
+/// | `str`, `String`, `&str` | types that are `AsRef<str>`: `str`, `String`, `Arc<str>`, `Cow<str>`, … |
+/// | `[u8]`, `Vec<u8>`, `&[u8]` | types that are `AsRef<[u8]>`: `[u8]`, `Vec<u8>`, `[u8; N]`, `str`, … |
+/// | `(A, B)`, … | tuples of `Q`s of the parts |
+/// | `Option<V>` | options of `Q`s of `V` |
+/// | [`Serde<T>`] | `T` |
+#[diagnostic::on_unimplemented(
+    message = "`{Q}` is not a value of a table with values of type `{Self}`",
+    note = "see `azekura::EncodeValue` for the types that a table takes as values"
+)]
+pub trait EncodeValue<Q: ?Sized> {
+    /// Appends the bytes of `value` to `out`.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError`] when a serde type refuses to be written, or could not be read back.
+    fn encode(value: &Q, out: &mut Vec<u8>) -> Result<(), EncodeError>;
+}
+
+/// A value of a table with values of type `V`, owned or by reference: for the rows of a
+/// [bulk load](crate::Table::bulk_load).
+#[diagnostic::on_unimplemented(message = "`{Self}` is not a value of a table with values of type `{V}`")]
+pub trait AsValue<V: ?Sized> {
+    /// Appends the encoded value.
+    ///
+    /// # Errors
+    ///
+    /// As for [`EncodeValue::encode`].
+    fn encode_value(&self, out: &mut Vec<u8>) -> Result<(), EncodeError>;
+}
+
+/// Implements [`AsValue`] for a type of values, by value and by reference.
+macro_rules! as_value {
+    ($([$($generics:tt)*] $value:ty, $form:ty;)*) => {$(
+        impl<$($generics)*> AsValue<$value> for $form
+        where
+            $value: EncodeValue<$form>,
+        {
+            fn encode_value(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+                <$value as EncodeValue<$form>>::encode(self, out)
+            }
+        }
+        impl<$($generics)*> AsValue<$value> for &$form
+        where
+            $value: EncodeValue<$form>,
+        {
+            fn encode_value(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+                <$value as EncodeValue<$form>>::encode(self, out)
+            }
+        }
+    )*};
+}
+
 fn mismatch<V: ?Sized>(len: usize) -> DecodeError {
     DecodeError { expected: std::any::type_name::<V>(), len }
 }
 
 macro_rules! integer_value {
     ($($ty:ty)*) => {$(
-        impl Value for $ty {
-            type Owned = Self;
-            type Input = Self;
-            fn type_name() -> String {
-                stringify!($ty).into()
-            }
+        impl EncodeValue<Self> for $ty {
             fn encode(value: &Self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
                 out.extend_from_slice(&value.to_le_bytes());
                 Ok(())
+            }
+        }
+        as_value! { [] $ty, $ty; }
+        impl Value for $ty {
+            type Owned = Self;
+            fn type_name() -> String {
+                stringify!($ty).into()
             }
             fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
                 let exact = bytes.try_into().map_err(|_| mismatch::<Self>(bytes.len()))?;
@@ -79,15 +131,18 @@ macro_rules! integer_value {
 }
 integer_value! { u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64 }
 
-impl Value for bool {
-    type Owned = Self;
-    type Input = Self;
-    fn type_name() -> String {
-        "bool".into()
-    }
+impl EncodeValue<Self> for bool {
     fn encode(value: &Self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         out.push(u8::from(*value));
         Ok(())
+    }
+}
+as_value! { [] bool, bool; }
+
+impl Value for bool {
+    type Owned = Self;
+    fn type_name() -> String {
+        "bool".into()
     }
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         match bytes {
@@ -98,38 +153,58 @@ impl Value for bool {
     }
 }
 
-macro_rules! owned_value {
-    ($($ty:ty => $target:ty;)*) => {$(
-        impl Value for $ty {
-            type Owned = Self;
-            type Input = Self;
+/// Value types of bytes (`$plain` is `[u8]`) or text (`str`); `$from` makes the owned type of bytes.
+macro_rules! bytes_value {
+    ($([$($life:lifetime)?] $value:ty, $plain:ty, $owned:ty, $name:literal, $from:expr;)*) => {$(
+        impl<$($life,)? Q: AsRef<$plain> + ?Sized> EncodeValue<Q> for $value {
+            fn encode(value: &Q, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+                let plain: &$plain = value.as_ref();
+                out.extend_from_slice(plain.as_ref());
+                Ok(())
+            }
+        }
+        impl<$($life,)? Q: AsRef<$plain>> AsValue<$value> for Q {
+            fn encode_value(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+                <$value as EncodeValue<Q>>::encode(self, out)
+            }
+        }
+        impl$(<$life>)? Value for $value {
+            type Owned = $owned;
             fn type_name() -> String {
-                <$target as Value>::type_name()
+                $name.into()
             }
-            fn encode(value: &Self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-                <$target as Value>::encode(value, out)
+            fn decode(bytes: &[u8]) -> Result<$owned, DecodeError> {
+                Self::decode_vec(bytes.to_vec())
             }
-            fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-                <$target as Value>::decode(bytes)
-            }
-            fn decode_vec(bytes: Vec<u8>) -> Result<Self, DecodeError> {
-                <$target as Value>::decode_vec(bytes)
+            fn decode_vec(bytes: Vec<u8>) -> Result<$owned, DecodeError> {
+                let len = bytes.len();
+                $from(bytes).ok_or_else(|| mismatch::<$value>(len))
             }
         }
     )*};
 }
-owned_value! { Vec<u8> => [u8]; String => str; }
+bytes_value! {
+    [] [u8], [u8], Vec<u8>, "bytes", Some;
+    [] Vec<u8>, [u8], Vec<u8>, "bytes", Some;
+    ['v] &'v [u8], [u8], Vec<u8>, "bytes", Some;
+    [] str, str, String, "str", text_of;
+    [] String, str, String, "str", text_of;
+    ['v] &'v str, str, String, "str", text_of;
+}
 
-/// No value is one byte 0; a value is one byte 1 and its bytes.
-impl<V: Value<Input = V>> Value for Option<V> {
-    type Owned = Option<V::Owned>;
-    type Input = Self;
-    fn type_name() -> String {
-        format!("Option<{}>", V::type_name())
-    }
-    fn encode(value: &Self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+impl<V: EncodeValue<Q>, Q> EncodeValue<Option<Q>> for Option<V> {
+    fn encode(value: &Option<Q>, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         out.push(u8::from(value.is_some()));
         value.as_ref().map_or(Ok(()), |value| V::encode(value, out))
+    }
+}
+as_value! { [V, Q] Option<V>, Option<Q>; }
+
+/// No value is one byte 0; a value is one byte 1 and its bytes.
+impl<V: Value> Value for Option<V> {
+    type Owned = Option<V::Owned>;
+    fn type_name() -> String {
+        format!("Option<{}>", V::type_name())
     }
     fn decode(bytes: &[u8]) -> Result<Self::Owned, DecodeError> {
         match bytes {
@@ -141,7 +216,7 @@ impl<V: Value<Input = V>> Value for Option<V> {
 }
 
 /// Appends a value that others follow: its length, and its bytes.
-fn encode_part<V: Value<Input = V>>(value: &V, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+fn encode_part<V: EncodeValue<Q>, Q>(value: &Q, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let mut bytes = Vec::new();
     V::encode(value, &mut bytes)?;
     put_bytes(out, &bytes);
@@ -149,17 +224,23 @@ fn encode_part<V: Value<Input = V>>(value: &V, out: &mut Vec<u8>) -> Result<(), 
 }
 
 macro_rules! tuple_value {
-    ($($part:ident $at:tt),+ ; $last:ident $last_at:tt) => {
+    ($($part:ident $form:ident $at:tt),+ ; $last:ident $last_form:ident $last_at:tt) => {
+        impl<$($part, $form,)+ $last, $last_form> EncodeValue<($($form,)+ $last_form)> for ($($part,)+ $last)
+        where
+            $($part: EncodeValue<$form>,)+
+            $last: EncodeValue<$last_form>,
+        {
+            fn encode(value: &($($form,)+ $last_form), out: &mut Vec<u8>) -> Result<(), EncodeError> {
+                $(encode_part::<$part, $form>(&value.$at, out)?;)+
+                $last::encode(&value.$last_at, out)
+            }
+        }
+        as_value! { [$($part, $form,)+ $last, $last_form] ($($part,)+ $last), ($($form,)+ $last_form); }
         /// The parts one after another, each but the last with its length before it.
-        impl<$($part: Value<Input = $part>,)+ $last: Value<Input = $last>> Value for ($($part,)+ $last) {
+        impl<$($part: Value,)+ $last: Value> Value for ($($part,)+ $last) {
             type Owned = ($($part::Owned,)+ $last::Owned);
-            type Input = Self;
             fn type_name() -> String {
                 format!("({})", [$($part::type_name(),)+ $last::type_name()].join(", "))
-            }
-            fn encode(value: &Self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-                $(encode_part(&value.$at, out)?;)+
-                $last::encode(&value.$last_at, out)
             }
             fn decode(bytes: &[u8]) -> Result<Self::Owned, DecodeError> {
                 let mut rest = bytes;
@@ -171,70 +252,40 @@ macro_rules! tuple_value {
         }
     };
 }
-tuple_value!(A 0; B 1);
-tuple_value!(A 0, B 1; C 2);
-tuple_value!(A 0, B 1, C 2; D 3);
-tuple_value!(A 0, B 1, C 2, D 3; E 4);
+tuple_value!(A QA 0; B QB 1);
+tuple_value!(A QA 0, B QB 1; C QC 2);
+tuple_value!(A QA 0, B QB 1, C QC 2; D QD 3);
+tuple_value!(A QA 0, B QB 1, C QC 2, D QD 3; E QE 4);
+
+impl EncodeValue<()> for () {
+    fn encode((): &(), _out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        Ok(())
+    }
+}
+as_value! { [] (), (); }
 
 impl Value for () {
     type Owned = ();
-    type Input = ();
     fn type_name() -> String {
         "()".into()
-    }
-    fn encode((): &(), _out: &mut Vec<u8>) -> Result<(), EncodeError> {
-        Ok(())
     }
     fn decode(bytes: &[u8]) -> Result<(), DecodeError> {
         if bytes.is_empty() { Ok(()) } else { Err(mismatch::<()>(bytes.len())) }
     }
 }
 
-impl Value for [u8] {
-    type Owned = Vec<u8>;
-    type Input = [u8];
-    fn type_name() -> String {
-        "bytes".into()
-    }
-    fn encode(value: &[u8], out: &mut Vec<u8>) -> Result<(), EncodeError> {
-        out.extend_from_slice(value);
-        Ok(())
-    }
-    fn decode(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
-        Ok(bytes.to_vec())
-    }
-    fn decode_vec(bytes: Vec<u8>) -> Result<Vec<u8>, DecodeError> {
-        Ok(bytes)
-    }
-}
-
-impl Value for str {
-    type Owned = String;
-    type Input = str;
-    fn type_name() -> String {
-        "str".into()
-    }
-    fn encode(value: &str, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-        out.extend_from_slice(value.as_bytes());
-        Ok(())
-    }
-    fn decode(bytes: &[u8]) -> Result<String, DecodeError> {
-        Self::decode_vec(bytes.to_vec())
-    }
-    fn decode_vec(bytes: Vec<u8>) -> Result<String, DecodeError> {
-        String::from_utf8(bytes).map_err(|e| mismatch::<str>(e.as_bytes().len()))
-    }
-}
-
-impl<const N: usize> Value for [u8; N] {
-    type Owned = Self;
-    type Input = Self;
-    fn type_name() -> String {
-        format!("[u8; {N}]")
-    }
+impl<const N: usize> EncodeValue<Self> for [u8; N] {
     fn encode(value: &Self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         out.extend_from_slice(value);
         Ok(())
+    }
+}
+as_value! { [const N: usize] [u8; N], [u8; N]; }
+
+impl<const N: usize> Value for [u8; N] {
+    type Owned = Self;
+    fn type_name() -> String {
+        format!("[u8; {N}]")
     }
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         bytes.try_into().map_err(|_| mismatch::<Self>(bytes.len()))
@@ -259,6 +310,8 @@ fn without_paths(name: &str) -> String {
 /// [`Error::Encode`](crate::Error::Encode). Types that leave fields out (`skip_serializing_if`) may be read
 /// wrong: do without that attribute.
 ///
+/// # Examples
+///
 /// ```
 /// use azekura::{Database, Serde, TableDefinition};
 /// #[derive(serde::Serialize, serde::Deserialize, PartialEq, Debug)]
@@ -276,12 +329,7 @@ fn without_paths(name: &str) -> String {
 #[derive(Debug)]
 pub struct Serde<T>(PhantomData<fn() -> T>);
 
-impl<T: Serialize + DeserializeOwned> Value for Serde<T> {
-    type Owned = T;
-    type Input = T;
-    fn type_name() -> String {
-        format!("Serde<{}>", without_paths(std::any::type_name::<T>()))
-    }
+impl<T: Serialize + DeserializeOwned> EncodeValue<T> for Serde<T> {
     fn encode(value: &T, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let refused = |source: postcard::Error| EncodeError {
             type_name: std::any::type_name::<T>(),
@@ -296,6 +344,14 @@ impl<T: Serialize + DeserializeOwned> Value for Serde<T> {
             Ok((_, _)) => Err(refused(postcard::Error::DeserializeBadEncoding)),
             Err(source) => Err(refused(source)),
         }
+    }
+}
+as_value! { [T: Serialize + DeserializeOwned] Serde<T>, T; }
+
+impl<T: Serialize + DeserializeOwned> Value for Serde<T> {
+    type Owned = T;
+    fn type_name() -> String {
+        format!("Serde<{}>", without_paths(std::any::type_name::<T>()))
     }
     fn decode(bytes: &[u8]) -> Result<T, DecodeError> {
         match postcard::take_from_bytes(bytes) {

@@ -106,7 +106,7 @@ fn keys_left(db: &Database) -> Result<Vec<u64>, Error> {
 /// A transaction that never waits: a call that would is an error.
 fn without_waits(db: &Database) -> Result<Transaction, Error> {
     let tx = db.begin()?;
-    tx.set_lock_waits(false)?;
+    tx.set_nowait(true)?;
     Ok(tx)
 }
 
@@ -247,10 +247,10 @@ fn a_range_for_update_locks_its_rows_and_with_skip_locked_passes_over_others() -
     assert_eq!(rows(&high, 100..200)?, (100..200).collect::<Vec<_>>(), "ranges side by side");
     let other = without_waits(&db)?;
     let read = other.table(&JOBS)?.get(&50);
-    assert!(matches!(read, Err(Error::WouldWait { .. })), "{read:?}");
+    assert!(matches!(read, Err(Error::WouldBlock { .. })), "{read:?}");
     let inserted = other.table(&JOBS)?.insert(&0, b"new");
     assert!(
-        matches!(inserted, Err(Error::WouldWait { .. })),
+        matches!(inserted, Err(Error::WouldBlock { .. })),
         "into the gap below the first row: {inserted:?}"
     );
     other.table(&JOBS)?.insert(&301, b"outside of both ranges")?;
@@ -314,7 +314,7 @@ fn a_victim_of_an_upgrade_reads_for_update_in_its_next_run() -> Result<(), Error
                     read(tx)?;
                     let other = without_waits(&db)?;
                     let refused = read(&other);
-                    assert!(matches!(refused, Err(Error::WouldWait { .. })), "{refused:?}");
+                    assert!(matches!(refused, Err(Error::WouldBlock { .. })), "{refused:?}");
                 }
                 write(tx)
             })
@@ -333,7 +333,7 @@ fn a_consumer_that_comes_second_is_not_in_the_way_of_the_first() -> Result<(), E
         let (first, second) = (without_waits(&db)?, without_waits(&db)?);
         let job = key_of(&first, take)?.expect("ten jobs");
         let refused = key_of(&second, take);
-        assert!(matches!(refused, Err(Error::WouldWait { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::WouldBlock { .. })), "{refused:?}");
         assert!(first.table(&JOBS)?.delete(&job)?, "without a wait");
         first.commit()?;
         assert_ne!(key_of(&second, take)?, Some(job));

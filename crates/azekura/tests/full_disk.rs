@@ -81,7 +81,9 @@ fn a_small_transaction_that_meets_a_full_disk_is_undone_out_of_the_reserve() {
     (0..20).try_for_each(extra).expect("writes");
     let greedy = db.begin().expect("begins");
     assert!(fill_up(&fs, &greedy, 0).expect("the first change finds a table") > 0);
-    assert!(matches!(extra(21), Err(Error::LogFull { .. })));
+    let full = extra(21).expect_err("the disk is full");
+    assert!(matches!(full, Error::LogFull { .. }) && full.full_message().starts_with(&full.to_string()));
+    assert!(std::error::Error::source(&full).is_some(), "the file that cannot grow");
     small.rollback_to(before).expect("undone out of the reserve");
     small.abort().expect("its end goes there, too");
     let late = db.begin().expect("begins");

@@ -54,9 +54,10 @@ fn in_ranges_a_transaction_draws_once_and_many_that_are_flushed_together_a_few_t
             assert_eq!(costs(&db, |db| update(db, count)), (1, records), "U-{count}, {protocol}");
         }
         let pipelined = |db: &Database| {
-            let commit = |key: u32| db.transact_batched(|tx| tx.table(&ROWS)?.insert(&key, &1)).unwrap().1;
+            let commit =
+                |key: u32| db.transact_deferred_flush(|tx| tx.table(&ROWS)?.insert(&key, &1)).unwrap().1;
             let tickets: Vec<_> = (0..100).map(commit).collect();
-            tickets.into_iter().reduce(CommitTicket::later).unwrap().wait().unwrap();
+            tickets.into_iter().reduce(CommitTicket::max).unwrap().wait().unwrap();
         };
         pipelined(&db);
         let (draws, records) = costs(&db, pipelined);
@@ -107,10 +108,10 @@ fn a_split_with_all_its_pages_draws_once() {
 fn commits_that_are_waited_for_together_are_one_flush() {
     let db = store(LogProtocol::PWal);
     let flushes = db.stats().log.flushes;
-    let commit = |key: u32| db.transact_batched(|tx| tx.table(&ROWS)?.insert(&key, &1)).unwrap().1;
+    let commit = |key: u32| db.transact_deferred_flush(|tx| tx.table(&ROWS)?.insert(&key, &1)).unwrap().1;
     let tickets: Vec<_> = (0..100).map(commit).collect();
     assert!(tickets.iter().all(|ticket| !ticket.is_durable().unwrap()), "nobody was asked to write");
     assert_eq!(db.stats().log.flushes, flushes);
-    tickets.into_iter().reduce(CommitTicket::later).unwrap().wait().unwrap();
+    tickets.into_iter().reduce(CommitTicket::max).unwrap().wait().unwrap();
     assert_eq!(db.stats().log.flushes, flushes + 1);
 }

@@ -1,4 +1,4 @@
-//! Calls that do not wait for locks: those of a transaction that is told so, and those that would wait for
+//! Calls that do not wait for locks: those of a transaction with `set_nowait`, and those that would wait for
 //! their own thread. They leave the transaction as it was, and it goes on.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -17,7 +17,7 @@ fn store() -> Result<Database, Error> {
 }
 
 fn is_refused<T>(result: Result<T, Error>) -> bool {
-    matches!(result, Err(error @ Error::WouldWait { .. }) if error.kind() == ErrorKind::Busy && !error.is_retryable())
+    matches!(result, Err(error @ Error::WouldBlock { .. }) if error.kind() == ErrorKind::Busy && !error.is_retryable())
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn a_call_that_would_wait_changes_nothing_and_the_others_last() -> Result<(), Er
     // The gap below 50 and that row.
     assert_eq!(holder.table(&ROWS)?.range(45..=50).count(), 1);
     let tx = db.begin()?;
-    tx.set_lock_waits(false)?;
+    tx.set_nowait(true)?;
     let rows = tx.table(&ROWS)?;
     rows.insert(&10, &7)?;
     assert!(is_refused(rows.insert(&20, &7)), "the row");
@@ -36,16 +36,16 @@ fn a_call_that_would_wait_changes_nothing_and_the_others_last() -> Result<(), Er
     assert!(is_refused(rows.get_for_update(&20)));
     assert!(is_refused(rows.remove(&20)));
     assert!(is_refused(rows.insert(&45, &7)), "the gap");
-    assert!(is_refused(rows.range::<u32>(..).collect::<Result<Vec<_>, _>>()), "a range");
+    assert!(is_refused(rows.range(..).collect::<Result<Vec<_>, _>>()), "a range");
     assert!(is_refused(tx.drop_table("rows")), "the table");
     rows.insert(&35, &7)?;
-    assert!(!holder.is_awaited(), "nobody waits for it");
+    assert!(!holder.has_waiters());
     let before = tx.savepoint()?;
     tx.table(&OTHER)?.insert(&2, &7)?;
     tx.rollback_to(before)?;
     tx.commit()?;
     holder.commit()?;
-    let found = db.transact(|tx| tx.table(&ROWS)?.range::<u32>(..).collect::<Result<Vec<_>, _>>())?;
+    let found = db.transact(|tx| tx.table(&ROWS)?.range(..).collect::<Result<Vec<_>, _>>())?;
     let changed: Vec<_> = found.into_iter().filter(|(_, value)| *value > 0).collect();
     assert_eq!(changed, [(10, 7), (20, 1), (35, 7)]);
     assert_eq!(db.transact(|tx| tx.table(&OTHER)?.get(&2))?, None);
@@ -54,15 +54,15 @@ fn a_call_that_would_wait_changes_nothing_and_the_others_last() -> Result<(), Er
 }
 
 #[test]
-fn who_is_awaited_knows_it() -> Result<(), Error> {
+fn a_transaction_that_is_waited_for_has_waiters() -> Result<(), Error> {
     let db = store()?;
     let holder = db.begin()?;
-    holder.set_lock_waits(false)?;
+    holder.set_nowait(true)?;
     holder.table(&ROWS)?.insert(&20, &1)?;
-    assert!(!holder.is_awaited());
+    assert!(!holder.has_waiters());
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| db.transact(|tx| tx.table(&ROWS)?.get(&20)));
-        while !holder.is_awaited() {
+        while !holder.has_waiters() {
             std::thread::yield_now();
         }
         holder.commit()?;
@@ -113,7 +113,7 @@ fn a_detached_transaction_may_be_ended_by_another_thread() -> Result<(), Error> 
     holder.detach_from_thread()?;
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            while !holder.is_awaited() {
+            while !holder.has_waiters() {
                 std::thread::yield_now();
             }
             holder.commit()

@@ -35,7 +35,7 @@ fn commit_many(db: &Database, from: u64, count: u64) -> u64 {
     let mut most = 0;
     for n in from..from + count {
         let (_, ticket) = db
-            .transact_batched(|tx| {
+            .transact_deferred_flush(|tx| {
                 let busy = tx.table(&BUSY)?;
                 (0..40).try_for_each(|i| busy.insert(&((n as u32 * 40 + i) % ROWS), &n))
             })

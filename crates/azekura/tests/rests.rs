@@ -129,7 +129,7 @@ fn a_commit_is_not_acknowledged_before_what_it_rests_on() {
         assert!(!dependent.is_durable().unwrap(), "{how}: its own log is not enough");
         assert!(alone.is_durable().unwrap(), "{how}: it rests on nothing");
         assert_eq!(rows_after_a_crash(&fs, LogProtocol::Rfa), [0, 0, 3], "{how}");
-        let both = dependent.later(alone);
+        let both = dependent.max(alone);
         assert!(!both.is_durable().unwrap(), "{how}: a ticket for both needs both");
         db.write_one_log_stream(0);
         assert!(both.is_durable().unwrap(), "{how}");

@@ -32,7 +32,7 @@ fn visited(
     limit: usize,
 ) -> Result<Vec<(u32, Vec<u8>)>, Error> {
     let mut seen = Vec::new();
-    tx.table(&ROWS)?.visit(range, |row| {
+    tx.table(&ROWS)?.for_each(range, |row| {
         seen.push((row.key()?, row.value()?));
         assert_eq!(row.key_bytes(), row.key()?.to_be_bytes());
         Ok(if seen.len() == limit { Break(()) } else { Continue(()) })
@@ -60,11 +60,11 @@ fn lending_and_giving_scans_agree_with_a_map_on_every_kind_of_bound() {
 }
 
 #[test]
-fn an_error_of_the_visitor_ends_the_visit_and_comes_back() {
+fn an_error_of_the_callback_ends_the_scan_and_comes_back() {
     let (db, _) = filled(10);
     let tx = db.begin().expect("begins");
     let mut seen = 0;
-    let result = tx.table(&ROWS).expect("opens").visit::<u32>(.., |_| {
+    let result = tx.table(&ROWS).expect("opens").for_each(.., |_| {
         seen += 1;
         Err(Error::Invalid("enough".into()))
     });
@@ -73,12 +73,12 @@ fn an_error_of_the_visitor_ends_the_visit_and_comes_back() {
 }
 
 #[test]
-fn a_visit_shows_the_table_as_it_was_when_it_began() {
+fn for_each_shows_the_table_as_it_was_when_it_began() {
     let (db, model) = filled(300);
     let tx = db.begin().expect("begins");
     let rows = tx.table(&ROWS).expect("opens");
     let mut seen = Vec::new();
-    rows.visit::<u32>(.., |row| {
+    rows.for_each(.., |row| {
         let key = row.key()?;
         seen.push((key, row.value()?));
         rows.insert(&(key + 1), b"new")?;
@@ -300,7 +300,7 @@ fn a_walk_over_the_starts_of_values_reads_one_page_of_a_large_one() {
         let mut found = Vec::new();
         db.transact(|tx| {
             found.clear();
-            tx.table(&table)?.visit_starts::<Vec<u8>>(.., 9, |key, start| {
+            tx.table(&table)?.for_each_value_prefix(.., 9, |key, start| {
                 found.push((key.to_vec(), start.to_vec()));
                 Ok(Continue(()))
             })

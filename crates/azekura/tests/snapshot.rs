@@ -94,20 +94,20 @@ impl Open {
                 let new = value(random);
                 match table.insert(&key, &new) {
                     Ok(()) => drop(self.changes.insert(key, Some(new))),
-                    Err(Error::WouldWait { .. }) => {}
+                    Err(Error::WouldBlock { .. }) => {}
                     Err(error) => panic!("{error}"),
                 }
             }
             6..9 => match table.remove(&key) {
                 Ok(_) => drop(self.changes.insert(key, None)),
-                Err(Error::WouldWait { .. }) => {}
+                Err(Error::WouldBlock { .. }) => {}
                 Err(error) => panic!("{error}"),
             },
             _ => match self.savepoint.take() {
                 None => self.savepoint = Some((self.tx.savepoint().unwrap(), self.changes.clone())),
                 Some((savepoint, changes)) => match self.tx.rollback_to(savepoint) {
                     Ok(()) => self.changes = changes,
-                    Err(Error::WouldWait { .. }) => self.savepoint = Some((savepoint, changes)),
+                    Err(Error::WouldBlock { .. }) => self.savepoint = Some((savepoint, changes)),
                     Err(error) => panic!("{error}"),
                 },
             },
@@ -140,7 +140,7 @@ fn snapshots_equal_a_model_whatever_comes_after_them() {
         match random.random_range(0..100) {
             0..4 if open.len() < 6 => {
                 let tx = db.begin().unwrap();
-                tx.set_lock_waits(false).unwrap();
+                tx.set_nowait(true).unwrap();
                 open.push(Open { tx, changes: BTreeMap::new(), savepoint: None });
             }
             4..8 if !open.is_empty() => {

@@ -1,6 +1,11 @@
 //! Tables that come and go: nobody works on one that is gone, whatever was remembered of it.
 
-use azekura::{Database, Error, TableDefinition, Transaction};
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use azekura::{Database, Error, MultimapTableDefinition, Prefix, TableDefinition, Transaction};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
 const ROWS: TableDefinition<u32, u32> = TableDefinition::new("rows");
 const OTHER: TableDefinition<u32, u32> = TableDefinition::new("other");
@@ -134,7 +139,7 @@ fn types_outlast_a_restart_and_owned_text_is_text() {
     let db = open();
     let names = "names".to_owned();
     db.transact(|tx| {
-        tx.table(&TableDefinition::<(String, u64), str>::named(names.as_str()))?.insert(&("a".into(), 1), "v")
+        tx.table(&TableDefinition::<(String, u64), str>::named(names.as_str()))?.insert(&("a", 1), "v")
     })
     .expect("writes");
     db.close().expect("closes");
@@ -239,4 +244,110 @@ fn a_value_that_cannot_be_read_again_is_not_stored() {
     let cause = std::error::Error::source(&error).and_then(std::error::Error::source);
     assert!(cause.is_some_and(|cause| !cause.to_string().is_empty()), "{error:?}");
     assert_eq!(db.table_names().expect("lists"), Vec::<String>::new());
+}
+
+const TAGS: MultimapTableDefinition<[u8], u16> = MultimapTableDefinition::new("tags");
+
+type Tags = BTreeSet<(Vec<u8>, u16)>;
+
+/// The keys from `low` to `high` in a multimap, in a snapshot of it, and in its model.
+macro_rules! assert_range {
+    ($rows:expr, $old:expr, $model:expr, $range:expr, $is_in:expr) => {{
+        let expected: Vec<_> = $model.iter().filter(|(key, _)| $is_in(key)).cloned().collect();
+        assert_eq!($rows.range($range).collect::<Result<Vec<_>, _>>()?, expected);
+        assert_eq!($old.range($range).collect::<Result<Vec<_>, _>>()?, expected);
+        let backward = expected.iter().rev().cloned().collect::<Vec<_>>();
+        assert_eq!($rows.range($range).rev().collect::<Result<Vec<_>, _>>()?, backward);
+    }};
+}
+
+#[test]
+fn a_multimap_table_is_an_ordered_set_for_each_key() -> Result<(), Error> {
+    let db = Database::in_memory()?;
+    let mut random = StdRng::seed_from_u64(7);
+    // Zeros and 255s are the bytes that the encoding has to care about.
+    let mut key = || {
+        let len = random.random_range(0..4);
+        (
+            (0..len).map(|_| [0, 1, 0xff][random.random_range(0..3)]).collect::<Vec<u8>>(),
+            random.random_range(0..9),
+        )
+    };
+    let mut model = Tags::new();
+    for _ in 0..200 {
+        db.transact(|tx| {
+            let tags = tx.multimap_table(&TAGS)?;
+            for _ in 0..4 {
+                let (key, value): (Vec<u8>, u16) = key();
+                assert_eq!(tags.insert(&key, &value)?, model.insert((key, value)));
+            }
+            let (key, value) = key();
+            assert_eq!(tags.contains(&key, &value)?, model.contains(&(key.clone(), value)));
+            assert_eq!(tags.remove(&key, &value)?, model.remove(&(key, value)));
+            Ok(())
+        })?;
+    }
+    let snapshot = db.snapshot()?;
+    let old = snapshot.multimap_table(&TAGS)?;
+    let tx = db.begin()?;
+    let tags = tx.multimap_table(&TAGS)?;
+    assert_eq!((tags.len()?, old.len()?), (model.len() as u64, model.len() as u64));
+    assert_eq!((tags.first()?, old.last()?), (model.first().cloned(), model.last().cloned()));
+    for _ in 0..200 {
+        let (low, high) = (key().0, key().0);
+        let (low, high) = (low.as_slice().min(&high), low.as_slice().max(&high));
+        let of_low: Vec<_> = model.iter().filter(|(key, _)| key == low).map(|(_, value)| *value).collect();
+        assert_eq!(tags.get(low).collect::<Result<Vec<_>, _>>()?, of_low);
+        assert_eq!(old.get(low).rev().collect::<Result<BTreeSet<_>, _>>()?, of_low.into_iter().collect());
+        assert_range!(tags, old, model, .., |_| true);
+        assert_range!(tags, old, model, low..high, |key: &[u8]| key >= low && key < high);
+        assert_range!(tags, old, model, low..=high, |key: &[u8]| key >= low && key <= high);
+        let above = (Bound::Excluded(low), Bound::Unbounded);
+        assert_range!(tags, old, model, above, |key: &[u8]| key > low);
+        assert_range!(tags, old, model, Prefix(low), |key: &[u8]| key.starts_with(low));
+    }
+    let (first, _) = tags.first()?.expect("many rows");
+    let of_first = model.iter().filter(|(key, _)| *key == first).count() as u64;
+    assert_eq!(tags.remove_all(&first)?, of_first);
+    assert_eq!(tags.get(&first).count(), 0);
+    assert_eq!(tags.len()?, model.len() as u64 - of_first);
+    Ok(())
+}
+
+#[test]
+fn a_multimap_table_is_a_table_of_pairs() -> Result<(), Error> {
+    let db = Database::in_memory()?;
+    const PAIRS: TableDefinition<(Vec<u8>, u16), ()> = TableDefinition::new("tags");
+    db.transact(|tx| tx.multimap_table(&TAGS)?.insert("a", &1))?;
+    assert_eq!(db.transact(|tx| tx.table(&PAIRS)?.first())?, Some(((b"a".to_vec(), 1), ())));
+    const OTHER_TYPES: MultimapTableDefinition<str, u16> = MultimapTableDefinition::new("tags");
+    let refused = db.transact(|tx| tx.multimap_table(&OTHER_TYPES)?.insert("a", &1));
+    assert!(matches!(refused, Err(Error::TableTypeMismatch { .. })), "{refused:?}");
+    assert!(db.transact(|tx| tx.drop_table(&TAGS))?);
+    Ok(())
+}
+
+#[test]
+fn an_entry_reads_once_and_changes_once() -> Result<(), Error> {
+    let db = Database::in_memory()?;
+    db.transact(|tx| {
+        let rows = tx.table(&ROWS)?;
+        assert_eq!(rows.entry(&1)?.value(), None);
+        assert_eq!(rows.entry(&1)?.or_insert(&7)?, 7);
+        assert_eq!(rows.entry(&1)?.or_insert(&8)?, 7);
+        assert_eq!(rows.entry(&1)?.insert(&9)?, Some(7));
+        assert_eq!(rows.entry(&2)?.insert(&9)?, None);
+        assert_eq!(rows.entry(&2)?.remove()?, Some(9));
+        assert_eq!(rows.entry(&2)?.remove()?, None);
+        assert_eq!(rows.iter().collect::<Result<Vec<_>, _>>()?, [(1, 9)]);
+        Ok(())
+    })?;
+    // The lock is that of a change: a second reader waits.
+    let tx = db.begin()?;
+    let rows = tx.table(&ROWS)?;
+    let _entry = rows.entry(&1)?;
+    let other = db.begin()?;
+    other.set_nowait(true)?;
+    assert!(matches!(other.table(&ROWS)?.entry(&1), Err(Error::WouldBlock { .. })));
+    Ok(())
 }

@@ -82,5 +82,5 @@ fn no_such_table(db: &Database, name: &str) -> Result<anyhow::Error> {
     } else {
         format!("the store has {}{rest}", shown.join(", "))
     };
-    Ok(anyhow!("{}; {present}", Error::NoSuchTable { name: name.into() }))
+    Ok(anyhow!("there is no table named {name:?}; {present}"))
 }

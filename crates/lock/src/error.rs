@@ -50,9 +50,9 @@ pub enum LockError {
         /// Who was in the way when the wait was given up.
         holders: Vec<TxnId>,
     },
-    /// The transaction does not wait: [`TxnLocks::set_waits`](crate::TxnLocks::set_waits).
+    /// The transaction does not wait: [`TxnLocks::set_nowait`](crate::TxnLocks::set_nowait).
     #[error("the lock is taken, and this transaction does not wait for locks")]
-    WouldWait,
+    WouldBlock,
     /// Nobody waits any more: [`LockTable::close_waits`](crate::LockTable::close_waits) was called.
     #[error("the lock is taken, and who holds it may never let go: the store takes no more changes")]
     Closed,

@@ -42,7 +42,7 @@ pub(crate) struct Owner {
     /// The thread that began it, for the trace.
     thread: AtomicU32,
     /// Somebody began to wait for this owner: only then can it be part of a circle. May be set for no reason.
-    is_awaited: AtomicBool,
+    has_waiters: AtomicBool,
     /// See HOME-1.
     home: AtomicU32,
     word: WaitWord,
@@ -65,7 +65,7 @@ impl Owner {
         Self {
             txn: AtomicU64::new(0),
             thread: AtomicU32::new(0),
-            is_awaited: AtomicBool::new(false),
+            has_waiters: AtomicBool::new(false),
             home: AtomicU32::new(0),
             word: WaitWord::new(RUNNING),
             intents: Mutex::new(Intents::new()),
@@ -78,7 +78,7 @@ impl Owner {
         // under which that was put there after this.
         self.txn.store(txn.0, Relaxed);
         self.thread.store(azekura_trace::thread_tag().0, Relaxed);
-        self.is_awaited.store(false, Relaxed);
+        self.has_waiters.store(false, Relaxed);
         self.word.word().store(RUNNING, Relaxed);
     }
 
@@ -119,17 +119,17 @@ impl Owner {
         ThreadTag(self.thread.load(Relaxed)) // see `begin`
     }
 
-    /// Notes that somebody waits for this owner now.
-    pub(crate) fn set_awaited(&self) {
+    /// Notes that another transaction waits for this owner now.
+    pub(crate) fn note_waiter(&self) {
         // Relaxed: set under the waits latch or by the owner's own thread, or before the owner is woken; the
         // owner reads it under the waits latch, after all of these.
-        if !self.is_awaited.load(Relaxed) {
-            self.is_awaited.store(true, Relaxed);
+        if !self.has_waiters.load(Relaxed) {
+            self.has_waiters.store(true, Relaxed);
         }
     }
 
-    pub(crate) fn is_awaited(&self) -> bool {
-        self.is_awaited.load(Relaxed) // see `set_awaited`
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.has_waiters.load(Relaxed) // see `note_waiter`
     }
 
     /// Announces a wait; by the owner's own thread, before its request can be seen among the waiters.

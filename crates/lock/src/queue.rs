@@ -64,7 +64,7 @@ impl Stripe {
         if !demand.instant {
             self.set_held(demand.own, demand.want);
             if self.head(own.head).first_waiter != NONE {
-                owners.get(demand.owner).set_awaited(); // a waiter may have this owner as its blocker only now
+                owners.get(demand.owner).note_waiter(); // a waiter may have this owner as its blocker only now
             }
         }
         Some(demand.own)
@@ -89,13 +89,13 @@ impl Stripe {
         };
         let owner = owners.get(demand.owner);
         if self.request(request).held != 0 && self.head(self.request(request).head).first_waiter != NONE {
-            owner.set_awaited(); // it stands before waiters now
+            owner.note_waiter(); // it stands before waiters now
         }
         owner.set_waiting();
         self.link_waiter(request, demand.want);
         self.request_mut(request).instant = demand.instant;
         for blocker in self.blockers(request) {
-            owners.get(blocker).set_awaited();
+            owners.get(blocker).note_waiter();
         }
         request
     }
@@ -181,7 +181,7 @@ impl Stripe {
         }
         let owner = owners.get(r.owner);
         if r.held != 0 {
-            owner.set_awaited(); // it passed conversions that wait: one of them may have it as its blocker only now
+            owner.note_waiter(); // it passed conversions that wait: one of them may have it as its blocker only now
         }
         owner.end_wait(GRANTED); // QUEUE-3
     }

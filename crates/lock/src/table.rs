@@ -116,7 +116,7 @@ impl LockTable {
         debug_assert!(locks.is_empty(), "a list in use");
         locks.txn = txn;
         locks.timeout = self.timeout;
-        locks.waits = true;
+        locks.is_nowait = false;
         locks.is_detached = false;
         self.owners.get(locks.owner).begin(txn);
     }
@@ -262,11 +262,11 @@ impl LockTable {
         matches!(gap, GapMode::S | GapMode::X).then_some(gap)
     }
 
-    /// Whether another transaction waits for this one, or did since it began; it may say so without reason.
-    /// Costs a load.
+    /// Returns `true` if another transaction waits for this one, or has waited since it began. May return a
+    /// false positive. Costs one load.
     #[must_use]
-    pub fn is_awaited(&self, t: &TxnLocks) -> bool {
-        self.owners.get(t.owner).is_awaited()
+    pub fn has_waiters(&self, t: &TxnLocks) -> bool {
+        self.owners.get(t.owner).has_waiters()
     }
 
     /// What the transaction holds on a table.

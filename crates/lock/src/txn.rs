@@ -34,7 +34,7 @@ pub struct TxnLocks {
     pub(crate) owner: u32,
     pub(crate) txn: TxnId,
     pub(crate) timeout: Option<Duration>,
-    pub(crate) waits: bool,
+    pub(crate) is_nowait: bool,
     /// The owner's home as last written; HOME-1.
     pub(crate) home: u32,
     pub(crate) is_detached: bool,
@@ -58,7 +58,7 @@ impl TxnLocks {
             owner,
             txn: TxnId(0),
             timeout: None,
-            waits: true,
+            is_nowait: false,
             home: 0,
             is_detached: false,
             has_strong: false,
@@ -93,17 +93,17 @@ impl TxnLocks {
         self.timeout = timeout;
     }
 
-    /// Whether later requests of this transaction wait for locks that others hold; if not, they end with
-    /// [`LockError::WouldWait`](crate::LockError::WouldWait), and change nothing. It never stands among
-    /// waiters then, so it is in no circle.
-    pub const fn set_waits(&mut self, waits: bool) {
-        self.waits = waits;
+    /// Makes later requests of this transaction fail with
+    /// [`LockError::WouldBlock`](crate::LockError::WouldBlock) where they would wait for a lock; a failed
+    /// request changes nothing. Such a transaction is in no deadlock, because it waits for no other.
+    pub const fn set_nowait(&mut self, nowait: bool) {
+        self.is_nowait = nowait;
     }
 
-    /// Returns whether later requests wait; see [`set_waits`](Self::set_waits).
+    /// Returns `true` if later requests fail instead of waiting; see [`set_nowait`](Self::set_nowait).
     #[must_use]
-    pub const fn waits(&self) -> bool {
-        self.waits
+    pub const fn is_nowait(&self) -> bool {
+        self.is_nowait
     }
 
     pub(crate) fn held(&self) -> &[Held] {

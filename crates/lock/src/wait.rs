@@ -49,8 +49,8 @@ impl LockTable {
     /// Waits for a refused demand.
     #[cold]
     pub(crate) fn wait(&self, t: &mut TxnLocks, demand: &Demand) -> Result<Lsn, LockError> {
-        if !t.waits {
-            return Err(LockError::WouldWait);
+        if t.is_nowait {
+            return Err(LockError::WouldBlock);
         }
         let began = Instant::now();
         let has_mates = self.owners.has_mates(demand.owner);
@@ -94,7 +94,7 @@ impl LockTable {
         if has_mates {
             waits.with_mates.push((demand.owner, self.owners.get(demand.owner).home()));
         }
-        if has_mates || self.owners.get(demand.owner).is_awaited() {
+        if has_mates || self.owners.get(demand.owner).has_waiters() {
             self.break_circles(&mut waits, demand.owner, &mut wakes);
         }
         drop(waits);

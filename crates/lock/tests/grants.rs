@@ -335,16 +335,16 @@ fn who_does_not_wait_is_refused_and_goes_on() {
     let (mut holder, mut other) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
     table.lock_table(&mut holder, TREE, TableMode::IX).unwrap();
     table.lock_key(&mut holder, TREE, key("k"), KeyMode::UPDATE).unwrap();
-    other.set_waits(false);
-    assert_eq!(table.lock_table(&mut other, TREE, TableMode::S), Err(LockError::WouldWait));
+    other.set_nowait(true);
+    assert_eq!(table.lock_table(&mut other, TREE, TableMode::S), Err(LockError::WouldBlock));
     assert!(other.is_empty());
     table.lock_table(&mut other, TREE, TableMode::IX).unwrap();
     table.lock_key(&mut other, TREE, key("other"), KeyMode::UPDATE).unwrap();
     let held = other.len();
-    assert_eq!(table.lock_key(&mut other, TREE, key("k"), KeyMode::READ), Err(LockError::WouldWait));
-    assert_eq!(table.wait_test_key(&mut other, TREE, key("k"), KeyMode::READ), Err(LockError::WouldWait));
+    assert_eq!(table.lock_key(&mut other, TREE, key("k"), KeyMode::READ), Err(LockError::WouldBlock));
+    assert_eq!(table.wait_test_key(&mut other, TREE, key("k"), KeyMode::READ), Err(LockError::WouldBlock));
     assert_eq!((other.len(), table.stats().waits), (held, 0));
-    assert!(!table.is_awaited(&holder), "nobody waits for it");
+    assert!(!table.has_waiters(&holder));
     table.release_all(holder, None);
     table.detach(&mut other); // this thread waits for it
     table.lock_key(&mut other, TREE, key("k"), KeyMode::UPDATE).unwrap();
@@ -356,10 +356,10 @@ fn who_does_not_wait_is_refused_and_goes_on() {
         table.lock_key(&mut third, TREE, key("k"), KeyMode::READ),
         Err(LockError::Timeout { .. })
     ));
-    assert!(table.is_awaited(&other));
+    assert!(table.has_waiters(&other));
     table.release(&mut other, None);
     table.begin_again(&mut other, TxnId(4));
-    assert!(!table.is_awaited(&other));
+    assert!(!table.has_waiters(&other));
     table.detach(&mut third);
     table.lock_key(&mut third, TREE, key("k"), KeyMode::UPDATE).unwrap();
     other.set_timeout(Some(Duration::from_millis(1)));

@@ -82,7 +82,7 @@ impl Pending {
         if !ticket.is_durable().is_ok_and(|is| is) {
             self.newest = Some(match self.newest.take() {
                 None => ticket,
-                Some(other) => ticket.later(other),
+                Some(other) => ticket.max(other),
             });
         }
     }
@@ -158,7 +158,7 @@ impl Engine {
         pending: &mut Pending,
         mut body: impl FnMut(&Keyspace<'_>) -> Result<T, Failure>,
     ) -> Result<T, CommandError> {
-        let done = self.db.transact_batched(|tx| {
+        let done = self.db.transact_deferred_flush(|tx| {
             let keys = Keyspace::open(tx, self.clock.now_ms(), &self.around)?;
             Ok(body(&keys)?)
         });
@@ -180,7 +180,7 @@ impl Engine {
         let done = self.db.begin().map_err(Failure::from).and_then(|tx| {
             tx.set_lock_timeout(Some(lock_wait))?;
             let value = body(&Keyspace::open(&tx, self.clock.now_ms(), &self.around)?)?;
-            Ok((value, tx.commit_batched()?))
+            Ok((value, tx.commit_deferred_flush()?))
         });
         match done {
             Ok((value, ticket)) => {

@@ -203,8 +203,8 @@ impl From<Failure> for CommandError {
             Failure::Command(error) => error,
             Failure::Store(error) => match error.kind() {
                 ErrorKind::Conflict => Self::Retry(error.to_string()),
-                ErrorKind::Busy | ErrorKind::Closed => Self::Unavailable(error.to_string()),
-                _ => Self::Storage(error.to_string()),
+                ErrorKind::Busy | ErrorKind::Closed => Self::Unavailable(error.full_message()),
+                _ => Self::Storage(error.full_message()),
             },
         }
     }

@@ -96,7 +96,7 @@ impl Group {
         self.lost.is_some()
             || self.members >= MEMBERS
             || self.bytes >= BYTES
-            || self.open.as_ref().is_some_and(|open| open.tx.is_awaited())
+            || self.open.as_ref().is_some_and(|open| open.tx.has_waiters())
     }
 
     /// How many it has.
@@ -122,7 +122,7 @@ impl Group {
             Ok(reply) => Ok(reply),
             Err(failure) => {
                 let is_undone = open.tx.rollback_to(before).is_ok(); // GROUP-3
-                if matches!(failure, Failure::Store(Error::WouldWait { .. })) && is_undone {
+                if matches!(failure, Failure::Store(Error::WouldBlock { .. })) && is_undone {
                     if self.members == 0 {
                         self.open = None; // nothing is left of it
                     }
@@ -158,7 +158,7 @@ impl Group {
         shared.counters.groups.add(1);
         shared.counters.grouped.add(members as u64);
         let is_waited_for = shared.engine.durability == Durability::Immediate;
-        let ticket = tx.commit_batched().map_err(|error| shared.engine.told(error.into()));
+        let ticket = tx.commit_deferred_flush().map_err(|error| shared.engine.told(error.into()));
         Some(ticket.map(|ticket| is_waited_for.then_some(ticket)))
     }
 }
@@ -166,7 +166,7 @@ impl Group {
 impl Open {
     fn begin(shared: &Arc<Shared>) -> Result<Self, Error> {
         let tx = shared.engine.db.begin()?;
-        tx.set_lock_waits(false)?; // GROUP-1
+        tx.set_nowait(true)?; // GROUP-1
         Ok(Self { tx, shared: Arc::clone(shared) })
     }
 

@@ -219,8 +219,8 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
         if self.is_quiet { log.wait_acknowledged(self.commit) } else { log.wait_requested(self.commit) }
     }
 
-    /// A ticket for both of two: when it is durable, both are.
-    pub fn later(mut self, mut other: Self) -> Self {
+    /// Returns a ticket that is durable once both are.
+    pub fn max(mut self, mut other: Self) -> Self {
         let both = self.commit.and(other.commit);
         let later = if other.commit.lsn() > self.commit.lsn() { &mut other } else { &mut self };
         later.turn_into(both);

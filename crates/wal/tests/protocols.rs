@@ -165,7 +165,7 @@ fn commits_whose_tickets_are_quiet_are_one_write_of_who_waits_for_them() {
             .collect();
         let is_none_durable = tickets.iter().all(|ticket| ticket.is_durable() == Ok(false));
         assert!(is_none_durable, "nobody had a reason to write");
-        let newest = tickets.into_iter().reduce(Ticket::later).expect("there are ten");
+        let newest = tickets.into_iter().reduce(Ticket::max).expect("there are ten");
         newest.wait().expect("acknowledged");
     });
 }

@@ -105,7 +105,7 @@ fn all_conditions_hold_after_pipelined_new_orders_that_share_one_warehouse() {
 }
 
 /// Changes a row.
-fn change<K: Key, V: Value<Owned = R, Input = R>, R>(
+fn change<K: Key, V: Value<Owned = R>, R>(
     db: &Database,
     table: &TableDefinition<K, V>,
     key: &K,

@@ -10,11 +10,11 @@ use azekura_wal::CommitPoint;
 use super::{Direction, State, Transaction};
 use crate::Error;
 use crate::active::Listed;
+use crate::bounds::ByteBounds;
 use crate::catalog::CATALOG;
 use crate::database::Shared;
 use crate::deferred::{self, Leftovers, Unfreed};
 use crate::locking::{LockPart, ScanLocks};
-use crate::range::ByteBounds;
 
 impl Transaction {
     const fn writer(&self, state: &State) -> Writer {
@@ -92,7 +92,7 @@ impl Transaction {
                 waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
                 holders,
             },
-            LockError::WouldWait => Error::WouldWait { txn: self.id },
+            LockError::WouldBlock => Error::WouldBlock { txn: self.id },
             // A transaction that wrote can be neither committed nor undone: the log failed, or has no room.
             LockError::Closed => {
                 let pending = Error::RollbackPending { transactions: self.db.parked.len().max(1) };

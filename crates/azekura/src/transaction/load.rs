@@ -266,7 +266,8 @@ impl<'t> Past<'t> {
             self.db.checkpoint_past(lsn)?;
         }
         Err(Error::PageIo {
-            reason: format!("{MOST_CHECKPOINTS} checkpoints did not come past log record {lsn}; load again"),
+            source: format!("{MOST_CHECKPOINTS} checkpoints did not come past log record {lsn}; load again")
+                .into(),
         })
     }
 }

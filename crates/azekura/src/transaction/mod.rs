@@ -53,7 +53,7 @@ pub(crate) enum WriteKind {
     /// Overwrites it and gives it back.
     Replace,
     /// Leaves it, and says so by giving back an empty value.
-    InsertNew,
+    InsertIfAbsent,
 }
 
 /// Which way a scan goes.
@@ -73,7 +73,7 @@ impl Direction {
     }
 }
 
-/// A place in a transaction to come back to; made by [`Transaction::savepoint`].
+/// A state of a transaction that it can return to; made by [`Transaction::savepoint`].
 #[derive(Clone, Copy, Debug)]
 pub struct Savepoint {
     txn: TxnId,
@@ -87,6 +87,26 @@ pub struct Savepoint {
 /// time. Dropped without `commit` it is rolled back. A deadlock ends with [`Error::Deadlock`] in one of the
 /// transactions in it, which is then rolled back already. A thread that has several open gets
 /// [`Error::SelfDeadlock`] where one of them would wait for another.
+///
+/// # Examples
+///
+/// ```
+/// use azekura::{Database, Durability, Error, TableDefinition};
+/// const STOCK: TableDefinition<str, u64> = TableDefinition::new("stock");
+///
+/// # fn main() -> Result<(), Error> {
+/// # let db = Database::in_memory()?;
+/// let tx = db.begin()?;
+/// tx.set_durability(Durability::Relaxed);
+/// tx.table(&STOCK)?.insert("rice", &7)?;
+/// tx.commit()?;
+/// let tx = db.begin()?;
+/// tx.table(&STOCK)?.remove("rice")?;
+/// drop(tx); // rolled back
+/// assert_eq!(db.transact(|tx| tx.table(&STOCK)?.get("rice"))?, Some(7));
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "dropped without `commit` the transaction is rolled back"]
 pub struct Transaction {
     db: Use,
@@ -120,64 +140,68 @@ impl Transaction {
         Ok(Self { db, id, durability, state, conflict, upgrades, began })
     }
 
-    /// This transaction's number. Larger ones are younger, but for those that begin at about the same time.
+    /// Returns this transaction's number. A transaction with a larger number is younger, unless both began at
+    /// about the same time.
     #[must_use]
     pub const fn id(&self) -> TxnId {
         self.id
     }
 
-    /// Chooses what this transaction's commit waits for.
+    /// Sets the durability that this transaction's commit waits for (default:
+    /// [`Builder::durability`](crate::Builder::durability)). Takes `&self`, so that the closure of
+    /// [`Database::transact`](crate::Database::transact) can call it.
     pub fn set_durability(&self, durability: Durability) {
         self.durability.set(durability);
     }
 
-    /// Bounds each later wait of this transaction for a lock, for a caller that can wait without a thread
-    /// meanwhile; `None`: as long as it takes. A transaction that does not get its lock in time is rolled
-    /// back ([`Error::LockTimeout`]), and can be run again.
+    /// Bounds each later wait of this transaction for a lock (`None`: no bound; default:
+    /// [`Builder::lock_timeout`](crate::Builder::lock_timeout)). A transaction that does not get its lock in
+    /// time is rolled back with [`Error::LockTimeout`], and can be run again.
     ///
     /// # Errors
     ///
-    /// [`Error::Aborted`]: it is over.
+    /// [`Error::Aborted`]: the transaction is over.
     pub fn set_lock_timeout(&self, timeout: Option<Duration>) -> Result<(), Error> {
         self.state()?.locks.set_timeout(timeout);
         Ok(())
     }
 
-    /// Whether later calls wait for locks that other transactions hold, as they do unless this is said. If
-    /// not, such a call ends with [`Error::WouldWait`], leaves the transaction as it was before, and keeps
-    /// the locks that it got: for one who has other things to do, or to finish first.
+    /// Makes later calls fail with [`Error::WouldBlock`] where they would wait for another transaction's lock
+    /// (`NOWAIT` in SQL; default: `false`, they wait). A failed call leaves the transaction as it was before,
+    /// and the transaction keeps the locks that the call got. Use it in threads that have other work to do.
     ///
-    /// A transaction that does not wait is in no deadlock. Devices and the log are waited for all the same.
+    /// A transaction that does not wait is in no deadlock. Calls still wait for devices and the log.
     ///
     /// # Errors
     ///
-    /// [`Error::Aborted`]: it is over.
-    pub fn set_lock_waits(&self, waits: bool) -> Result<(), Error> {
-        self.state()?.locks.set_waits(waits);
+    /// [`Error::Aborted`]: the transaction is over.
+    pub fn set_nowait(&self, nowait: bool) -> Result<(), Error> {
+        self.state()?.locks.set_nowait(nowait);
         Ok(())
     }
 
-    /// Says that another thread may go on with this transaction and end it. A call that would wait for a
+    /// Declares that another thread may continue and end this transaction. A call that would wait for a
     /// transaction which the same thread used last fails with [`Error::SelfDeadlock`], because the wait would
     /// not end; for a detached transaction it waits.
     ///
     /// # Errors
     ///
-    /// [`Error::Aborted`]: it is over.
+    /// [`Error::Aborted`]: the transaction is over.
     pub fn detach_from_thread(&self) -> Result<(), Error> {
         self.db.locks.detach(&mut self.state()?.locks);
         Ok(())
     }
 
-    /// Whether another transaction waits for a lock of this one, or has waited since this one began: time to
-    /// commit, for one that could go on. It may say so without reason. Costs a few loads.
+    /// Returns `true` if another transaction waits for a lock of this one, or has waited since this one
+    /// began: a long transaction that can be split commits then. May return a false positive. Costs a few
+    /// loads.
     #[must_use]
-    pub fn is_awaited(&self) -> bool {
-        self.state().is_ok_and(|state| self.db.locks.is_awaited(&state.locks))
+    pub fn has_waiters(&self) -> bool {
+        self.state().is_ok_and(|state| self.db.locks.has_waiters(&state.locks))
     }
 
-    /// Opens a table for reading and writing. A table that does not exist is made by the first insert into
-    /// it; until then reading it finds nothing.
+    /// Opens a table for reading and writing, in constant time. The first insert into a table that does not
+    /// exist creates it; until then reading it finds nothing.
     ///
     /// # Errors
     ///
@@ -191,9 +215,11 @@ impl Transaction {
         Ok(Table::new(self, self.open_tree(table.name(), table.types_of())?))
     }
 
-    /// A place to come back to with [`rollback_to`](Self::rollback_to), as often as the caller likes.
+    /// Marks the state of the transaction, which [`rollback_to`](Self::rollback_to) restores any number of
+    /// times.
     ///
-    /// A statement of several rows that fails in its midst leaves the rows before: take a savepoint first.
+    /// An operation on several rows that fails in the middle leaves its first rows changed: take a savepoint
+    /// before it.
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -217,8 +243,7 @@ impl Transaction {
     /// # }
     /// ```
     ///
-    /// While the rows of a bulk load come in, it is the place where the load began: nothing of the load shows
-    /// before its end.
+    /// While the rows of a bulk load are read, a savepoint marks the state before the load.
     ///
     /// # Errors
     ///
@@ -229,8 +254,8 @@ impl Transaction {
 
     /// Undoes every change made since `savepoint`. Locks stay.
     ///
-    /// May wait: where a row goes that the transaction inserted itself and then scanned up to, the gap that
-    /// it read reaches to the next row now, and has to be locked.
+    /// May wait for a lock: where the undo removes a row that bounded a gap which the transaction has read,
+    /// the gap becomes larger and is locked to the next row.
     ///
     /// # Errors
     ///
@@ -252,10 +277,9 @@ impl Transaction {
         self.return_to(undo_len).map_err(|error| self.fail(error))
     }
 
-    /// Ends the transaction and makes it last. Returns when it is durable, or at once with
-    /// [`Durability::Relaxed`].
+    /// Commits the transaction. Returns when it is durable, or at once with [`Durability::Relaxed`].
     ///
-    /// A transaction that only read waits too, if it saw something that is not durable yet.
+    /// A transaction that only read waits too, if it read a change that is not durable yet.
     ///
     /// # Errors
     ///
@@ -268,9 +292,10 @@ impl Transaction {
         if relaxed { Ok(()) } else { self.db.wait_durable(commit) }
     }
 
-    /// Ends the transaction and returns at once with a ticket that tells when it is durable.
+    /// Commits the transaction and returns at once with a ticket that tells when it is durable.
     ///
-    /// Others see its effects from now on; whoever commits having seen them becomes durable after it.
+    /// Other transactions see its effects from now on; a transaction that has seen them becomes durable after
+    /// it.
     ///
     /// # Errors
     ///
@@ -281,13 +306,12 @@ impl Transaction {
         Ok(CommitTicket::new(&self.db, commit))
     }
 
-    /// As [`commit_async`](Self::commit_async), for one of several commits that the caller waits for
-    /// together: nobody is asked to write the log yet. The first [`wait`](CommitTicket::wait) writes it for
-    /// all of them, most often in the caller's own thread, where `commit_async` has the log's thread woken at
-    /// once.
+    /// Commits as [`commit_async`](Self::commit_async) does, without requesting a flush of the log: for one
+    /// of several commits that the caller waits for together. The first [`wait`](CommitTicket::wait) flushes
+    /// all of them, usually in the caller's own thread; `commit_async` wakes the log's flush thread at once.
     ///
-    /// A ticket that nobody waits for or polls becomes durable with the next flush, or in some 10 ms (without
-    /// background threads: with the next flush only).
+    /// A commit with a ticket that is never waited for or polled becomes durable with the next flush, or
+    /// after about 10 ms (without background threads: with the next flush only).
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -298,9 +322,9 @@ impl Transaction {
     /// for i in 0..100 {
     ///     let tx = db.begin()?;
     ///     tx.table(&T)?.insert(&i, &i)?;
-    ///     newest = Some(tx.commit_batched()?);
+    ///     newest = Some(tx.commit_deferred_flush()?);
     /// }
-    /// newest.map_or(Ok(()), azekura::CommitTicket::wait)?; // one write of the log for all; what was committed before is durable too
+    /// newest.map_or(Ok(()), azekura::CommitTicket::wait)?; // one flush makes all 100 durable
     /// # Ok(())
     /// # }
     /// ```
@@ -308,14 +332,14 @@ impl Transaction {
     /// # Errors
     ///
     /// As for [`commit`](Self::commit).
-    pub fn commit_batched(self) -> Result<CommitTicket, Error> {
+    pub fn commit_deferred_flush(self) -> Result<CommitTicket, Error> {
         let _commit = probe::commit();
         let commit = self.commit_record()?;
         Ok(CommitTicket::quiet(&self.db, commit))
     }
 
-    /// Ends the transaction and undoes all of it. Dropping does the same, without telling what went wrong. A
-    /// transaction that an error has rolled back already is left as it is.
+    /// Rolls the transaction back. Dropping it does the same, without reporting an error. Returns `Ok` for a
+    /// transaction that an error has rolled back already.
     ///
     /// # Errors
     ///
@@ -326,8 +350,8 @@ impl Transaction {
         if self.is_over() { self.db.lifetime.check_process() } else { self.roll_back() }
     }
 
-    /// Whether an error of an earlier call has rolled the transaction back: then each call fails with
-    /// [`Error::Aborted`], and only dropping or aborting it is left.
+    /// Returns `true` if an error of an earlier call has rolled the transaction back: each call then fails
+    /// with [`Error::Aborted`], and only dropping or aborting it is left.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.state.borrow().as_ref().is_none_or(|state| state.is_doomed())
@@ -398,15 +422,15 @@ impl Transaction {
             .map_err(|_| Error::Aborted { txn: self.id })
     }
 
-    /// Encodes `key` into the transaction's buffer for the time of one call.
-    pub(crate) fn with_key<K: Key + ?Sized, T>(
+    /// Encodes a key into the transaction's buffer for the time of one call.
+    pub(crate) fn with_key<T>(
         &self,
-        key: &K,
+        encode: impl FnOnce(&mut Vec<u8>),
         call: impl FnOnce(&Self, &[u8]) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut bytes = std::mem::take(&mut self.state()?.key_buf);
         bytes.clear();
-        key.encode(&mut bytes);
+        encode(&mut bytes);
         let result = call(self, &bytes);
         if let Some(state) = self.state.borrow_mut().as_mut() {
             state.key_buf = bytes;

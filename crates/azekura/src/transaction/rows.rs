@@ -6,10 +6,10 @@ use azekura_lock::{KeyMode, KeyRef, TableMode};
 use super::{Direction, OpenTree, State, Transaction, WriteKind};
 use crate::Error;
 use crate::active::SharedUndo;
+use crate::bounds::ByteBounds;
 use crate::catalog::CATALOG;
 use crate::locking::{LockPart, OperationLocks, Purpose, ScanLocks, Wanted};
 use crate::own_writes::OwnWrites;
-use crate::range::ByteBounds;
 
 impl Transaction {
     /// Reads the value at `key` into the transaction's memory and hands it to `each`, who may take it away.
@@ -69,17 +69,17 @@ impl Transaction {
         }
     }
 
-    /// Removes `key`, which the transaction has locked for removal, if no lock has to be waited for; says
-    /// whether it did.
+    /// Removes `key`, which the transaction has locked for removal, unless that waits for a lock; returns
+    /// whether the row was removed.
     pub(crate) fn remove_without_waiting(&self, open: &OpenTree, key: &[u8]) -> Result<bool, Error> {
-        let waits = self.state()?.locks.waits();
-        self.state()?.locks.set_waits(false);
+        let was_nowait = self.state()?.locks.is_nowait();
+        self.state()?.locks.set_nowait(true);
         let removed = self.delete(open, key);
         if let Ok(mut state) = self.state() {
-            state.locks.set_waits(waits);
+            state.locks.set_nowait(was_nowait);
         }
         match removed {
-            Err(Error::WouldWait { .. }) => Ok(false),
+            Err(Error::WouldBlock { .. }) => Ok(false),
             other => other,
         }
     }
@@ -128,7 +128,7 @@ impl Transaction {
         check_value(value)?;
         self.escalate(tree, 1, TableMode::X)?;
         self.lock_key(tree, key, KeyMode::UPDATE)?;
-        let mode = if kind == WriteKind::InsertNew { PutMode::Insert } else { PutMode::Put };
+        let mode = if kind == WriteKind::InsertIfAbsent { PutMode::Insert } else { PutMode::Put };
         let mut old = (kind == WriteKind::Replace).then(Vec::new);
         let written =
             self.change(tree, key, |env, ctx| tree.put(env, ctx, key, value, mode, old.as_mut()))?;

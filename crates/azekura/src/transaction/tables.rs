@@ -145,7 +145,7 @@ impl Transaction {
         })?;
         let types = Arc::new(open.types.unwrap_or(TableTypes::of::<[u8], [u8]>)());
         let row = catalog::encode(&Entry { tree, types: Arc::clone(&types) });
-        if self.write_to(CATALOG, open.name.as_bytes(), &row, WriteKind::InsertNew)?.is_some() {
+        if self.write_to(CATALOG, open.name.as_bytes(), &row, WriteKind::InsertIfAbsent)?.is_some() {
             return Err(Error::Invalid(format!("table {:?} appeared while it was made", open.name)));
         }
         let mut state = self.state()?;
@@ -227,9 +227,9 @@ impl Transaction {
         let Some(types) = self.state()?.slots.at(old.slot).types.clone() else { return Ok(false) };
         let row = catalog::encode(&Entry { tree, types: Arc::clone(&types) });
         let before = self.state()?.undo_len();
-        let moved = self
-            .take_out_of_catalog(&old)
-            .and_then(|()| self.write_to(CATALOG, new.name.as_bytes(), &row, WriteKind::InsertNew).map(drop));
+        let moved = self.take_out_of_catalog(&old).and_then(|()| {
+            self.write_to(CATALOG, new.name.as_bytes(), &row, WriteKind::InsertIfAbsent).map(drop)
+        });
         self.settle(before, moved)?;
         let mut state = self.state()?;
         let slot = state.slots.at_mut(new.slot);

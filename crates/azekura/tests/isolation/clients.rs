@@ -91,7 +91,7 @@ enum Step {
     Append(u64),
     /// Written at once, so that the lock is exclusive from the start.
     AppendBlind(u64),
-    InsertNew(u64),
+    InsertIfAbsent(u64),
     Remove(u64),
     /// Stops after so many rows.
     Scan(u64, u64, Walk, usize),
@@ -207,11 +207,12 @@ pub(crate) fn stage(acts: &[(usize, Act)], left_out: Option<LockPart>) -> (Repor
         let Some((running, tx, mut ops)) = clients[who].take() else { continue };
         let step = match act {
             Act::Scan(from, to) => Step::Scan(from, to, Walk::Forward, usize::MAX),
-            Act::Insert(key) => Step::InsertNew(key),
+            Act::Insert(key) => Step::InsertIfAbsent(key),
             Act::Remove(key) => Step::Remove(key),
-            Act::InsertScanUndo(key, from, to) => {
-                Step::RolledBack(vec![Step::InsertNew(key), Step::Scan(from, to, Walk::Forward, usize::MAX)])
-            }
+            Act::InsertScanUndo(key, from, to) => Step::RolledBack(vec![
+                Step::InsertIfAbsent(key),
+                Step::Scan(from, to, Walk::Forward, usize::MAX),
+            ]),
             Act::Commit => {
                 tx.commit().expect("a transaction that was not stopped commits");
                 record(running, ops).committed();
@@ -322,7 +323,7 @@ fn plan(rng: &mut StdRng, shape: Shape) -> Vec<Step> {
     for _ in 0..rng.random_range(1..=most) {
         let next = match scanned {
             // Into what the transaction has read itself.
-            Some((from, to)) if rng.random_ratio(1, 3) => Step::InsertNew(rng.random_range(from..to)),
+            Some((from, to)) if rng.random_ratio(1, 3) => Step::InsertIfAbsent(rng.random_range(from..to)),
             _ => step(rng, shape, true),
         };
         if let Step::Scan(from, to, ..) = next {
@@ -346,7 +347,7 @@ fn step(rng: &mut StdRng, shape: Shape, may_nest: bool) -> Step {
         return match rng.random_range(0..9) {
             0 | 1 => Step::Append(key),
             2 => Step::AppendBlind(key),
-            3 | 4 => Step::InsertNew(key),
+            3 | 4 => Step::InsertIfAbsent(key),
             5..=7 => Step::Remove(key),
             _ if may_nest => {
                 Step::RolledBack((0..rng.random_range(1..4)).map(|_| step(rng, shape, false)).collect())
@@ -427,7 +428,7 @@ impl<'a> Session<'a> {
                 self.append(*key, list)
             }
             Step::AppendBlind(key) => self.append_blind(*key),
-            Step::InsertNew(key) => self.insert_new(*key),
+            Step::InsertIfAbsent(key) => self.insert_if_absent(*key),
             Step::Remove(key) => self.remove(*key),
             Step::Scan(from, to, walk, limit) => self.scan(*from, *to, *walk, *limit),
             Step::RolledBack(steps) => self.rolled_back(steps),
@@ -472,11 +473,11 @@ impl<'a> Session<'a> {
         self.append(key, list)
     }
 
-    fn insert_new(&mut self, key: u64) -> Result<(), Error> {
+    fn insert_if_absent(&mut self, key: u64) -> Result<(), Error> {
         let mut list = self.list_of_removed(key)?;
         let value = self.recorder.value();
         list.push(value);
-        if !self.live.insert_new(&key, &encode(&list, self.padding))? {
+        if !self.live.insert_if_absent(&key, &encode(&list, self.padding))? {
             return self.read(key).map(drop);
         }
         list.pop();

@@ -78,7 +78,7 @@ fn w8_a_reader_does_not_answer_before_what_it_saw_is_durable() {
     let scan: Body = |tx| table(tx).map(drop);
     // Ends below the next key, 40: only that key's gap knows of the removal.
     let scan_emptiness: Body = |tx| tx.table(&ROWS)?.range(30..35).try_for_each(|row| row.map(drop));
-    let insert_in_vain: Body = |tx| tx.table(&ROWS)?.insert_new(&25, &1).map(drop);
+    let insert_in_vain: Body = |tx| tx.table(&ROWS)?.insert_if_absent(&25, &1).map(drop);
     let remove_in_vain: Body = |tx| tx.table(&ROWS)?.remove(&30).map(drop);
     let look_and_roll_back: Body = |tx| {
         let savepoint = tx.savepoint()?;
@@ -90,7 +90,7 @@ fn w8_a_reader_does_not_answer_before_what_it_saw_is_durable() {
         ("scan of an update", update, scan, &updated),
         ("get of an insert", insert, get_new, &inserted),
         ("scan of an insert", insert, scan, &inserted),
-        ("insert_new that found a row", insert, insert_in_vain, &inserted),
+        ("insert_if_absent that found a row", insert, insert_in_vain, &inserted),
         ("get of a removed row", remove, get, &removed),
         ("scan over a removed row", remove, scan_emptiness, &removed),
         ("remove that found nothing", remove, remove_in_vain, &removed),

@@ -314,7 +314,7 @@ impl<'a> Loading<'a> {
             let mut replaced = 0;
             for (index, NumberedRow { row, .. }) in batch.iter().enumerate() {
                 at = index;
-                if table.insert_new(&row.key, &row.value)? {
+                if table.insert_if_absent(&row.key, &row.value)? {
                     continue;
                 }
                 if self.is_new_only {

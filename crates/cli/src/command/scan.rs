@@ -90,7 +90,7 @@ impl Scan {
 
     fn print(&self, table: &Table<'_, [u8], [u8]>, bounds: Bounds, out: &mut dyn Write) -> Result<()> {
         let mut writer = Writer::new(out, self.raw, self.keys_only);
-        let mut rows = table.range::<Vec<u8>>(bounds);
+        let mut rows = table.range(bounds);
         for _ in 0..self.limit.unwrap_or(u64::MAX) {
             let next = if self.reverse { rows.next_back() } else { rows.next() };
             let Some(row) = next else { break };

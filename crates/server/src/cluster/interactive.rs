@@ -285,7 +285,7 @@ impl OpenTransaction for AtHome {
         Box::pin(async move {
             let Self { shared, tools, tx, .. } = *self;
             let Some(tx) = tx else { return Ok(Ran::default()) };
-            let committed = tools.run_apart(move || tx.commit_batched()).await;
+            let committed = tools.run_apart(move || tx.commit_deferred_flush()).await;
             let ticket =
                 committed.ok_or_else(|| RunError::Failed("the commit ended by a panic".to_owned()))?;
             let ticket: CommitTicket = ticket.map_err(|error| match error.kind() {

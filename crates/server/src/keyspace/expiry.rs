@@ -38,11 +38,11 @@ fn remove_due(tx: &Transaction, due: &[(u64, Vec<u8>)]) -> Result<usize, Error> 
 
 /// One step: says how many records it removed, and whether there may be more.
 pub(crate) fn drop_ended(db: &azekura::Database, now_ms: u64) -> Result<(usize, bool), Error> {
-    let due = db.transact_batched(|tx| due(tx, now_ms)).map(|(due, _)| due)?;
+    let due = db.transact_deferred_flush(|tx| due(tx, now_ms)).map(|(due, _)| due)?;
     if due.is_empty() {
         return Ok((0, false));
     }
     // Nobody waits for it: a crash brings records back that have ended, and ended they stay.
-    let (removed, _ticket) = db.transact_batched(|tx| remove_due(tx, &due))?;
+    let (removed, _ticket) = db.transact_deferred_flush(|tx| remove_due(tx, &due))?;
     Ok((removed, due.len() == BATCH_KEYS))
 }

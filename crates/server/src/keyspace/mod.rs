@@ -208,7 +208,7 @@ impl<'tx> Keyspace<'tx> {
         if key.len() > self.around.max_key_bytes {
             return Ok(None); // none such can be there
         }
-        let found = self.keys.get_with(key, |bytes| {
+        let found = self.keys.with_value(key, |bytes| {
             let record = RecordRef::decode(bytes)?;
             Ok::<_, Error>(record.is_live(self.now_ms).then(|| look(record)))
         })?;
@@ -329,19 +329,19 @@ impl<'tx> Keyspace<'tx> {
         let bounds = range.bounds();
         match walk {
             Walk::Backward => {
-                for row in self.keys.range::<Cow<'_, [u8]>>(bounds).rev() {
+                for row in self.keys.range(bounds).rev() {
                     let (key, bytes) = row?;
                     if one(&key, &bytes)?.is_break() {
                         break;
                     }
                 }
             }
-            Walk::Forward => self.keys.visit::<Cow<'_, [u8]>>(bounds, |row| {
-                one(row.key_bytes(), row.value_bytes()).map_err(Error::from)
-            })?,
+            Walk::Forward => self
+                .keys
+                .for_each(bounds, |row| one(row.key_bytes(), row.value_bytes()).map_err(Error::from))?,
             Walk::KeysForward => {
                 let one = |key: &[u8], start: &[u8]| one(key, start).map_err(Error::from);
-                self.keys.visit_starts::<Cow<'_, [u8]>>(bounds, record::MAX_HEAD_BYTES, one)?;
+                self.keys.for_each_value_prefix(bounds, record::MAX_HEAD_BYTES, one)?;
             }
         }
         Ok(Walked { stopped_at })

@@ -242,7 +242,7 @@ impl Session {
                 transaction.commit(cluster).map(|()| Reply::OK)
             }
             Open::Live { tx, .. } => {
-                let ticket = tx.commit_batched().map_err(Failure::from)?;
+                let ticket = tx.commit_deferred_flush().map_err(Failure::from)?;
                 if self.shared.engine.durability == Durability::Immediate {
                     pending.add(ticket);
                 }

@@ -194,7 +194,7 @@ fn a_write_that_falls_out_half_done_leaves_nothing() {
     let (mut client, mut reader) = (door.client(), door.client());
     for round in 0..10 {
         let holder = door.db.begin().unwrap();
-        assert_eq!(holder.table(&ends).unwrap().range::<(u64, Vec<u8>)>(..).count(), 0);
+        assert_eq!(holder.table(&ends).unwrap().range(..).count(), 0);
         send_all(&mut client, &["SET a 1", "SET k v NX PX 100", "SET b 1"]);
         while reader.ask("GET a") != "1" {}
         holder.commit().unwrap();

@@ -249,7 +249,7 @@ struct Steps<'t>(Table<'t, [u8], [u8]>);
 
 impl Reader for Steps<'_> {
     fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
-        let found = self.0.get_with(key, |value| sink.add(key, value)).map_err(failed("reading"))?;
+        let found = self.0.with_value(key, |value| sink.add(key, value)).map_err(failed("reading"))?;
         Ok(found.is_some())
     }
 
@@ -258,7 +258,7 @@ impl Reader for Steps<'_> {
         if left == 0 {
             return Ok(());
         }
-        let scanned = self.0.visit::<&[u8]>(from.., |row| {
+        let scanned = self.0.for_each(from.., |row| {
             sink.add(row.key_bytes(), row.value_bytes());
             left -= 1;
             Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })

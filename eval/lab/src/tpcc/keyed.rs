@@ -165,7 +165,7 @@ impl<K: RowKey, V: Row> KeyedTable<'_, K, V> {
     /// The engine's key.
     fn encoded(&self, key: &K) -> Vec<u8> {
         let mut bytes = vec![self.number as u8];
-        key.encode(&mut bytes);
+        K::encode(key, &mut bytes);
         if self.is_descending() {
             complement(&mut bytes[1..]);
         }

@@ -15,9 +15,9 @@ pub trait RowKey: Key<Owned = Self> + Debug + Clone + Sized {}
 impl<K: Key<Owned = K> + Debug + Clone> RowKey for K {}
 
 /// A row as the schema has them: a serde type, or nothing in an index.
-pub trait Row: Value<Input = <Self as Value>::Owned> {}
+pub trait Row: Value {}
 
-impl<T> Row for Serde<T> where Serde<T>: Value<Owned = T, Input = T> {}
+impl<T> Row for Serde<T> where Self: Value<Owned = T> {}
 impl Row for () {}
 
 /// A transaction.
@@ -111,18 +111,22 @@ impl<K: RowKey, V: Row> OpenRows<K, V> for Table<'_, K, V> {
     }
 
     fn add(&self, key: &K, row: &V::Owned) -> Result<(), Error> {
-        if self.insert_new(key, row)? { Ok(()) } else { Err(Broken::has_already(self.name(), key).into()) }
+        if self.insert_if_absent(key, row)? {
+            Ok(())
+        } else {
+            Err(Broken::has_already(self.name(), key).into())
+        }
     }
 
     fn take_first(&self, first: &K, last: &K) -> Result<Option<K>, Error> {
-        let Some((key, _)) = self.range::<K>(first..=last).next().transpose()? else { return Ok(None) };
+        let Some((key, _)) = self.range(first..=last).next().transpose()? else { return Ok(None) };
         // It is locked since it was read.
         self.remove(&key)?.ok_or_else(|| Broken::lacks(self.name(), &key))?;
         Ok(Some(key))
     }
 
     fn last_key(&self, first: &K, last: &K) -> Result<Option<K>, Error> {
-        Ok(self.range::<K>(first..=last).next_back().transpose()?.map(|(key, _)| key))
+        Ok(self.range(first..=last).next_back().transpose()?.map(|(key, _)| key))
     }
 
     fn each(
@@ -131,7 +135,7 @@ impl<K: RowKey, V: Row> OpenRows<K, V> for Table<'_, K, V> {
         last: &K,
         each: &mut dyn FnMut(K, V::Owned) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        self.visit::<K>(first..=last, |row| Ok(each(row.key()?, row.value()?)))
+        self.for_each(first..=last, |row| Ok(each(row.key()?, row.value()?)))
     }
 }
 

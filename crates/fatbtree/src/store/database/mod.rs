@@ -194,7 +194,7 @@ impl Base {
             let rows = tx.table(&self.rows)?;
             match edit {
                 Edit::Put(value) => Ok(rows.replace(key, value)?.is_some()),
-                Edit::Insert(value) => Ok(!rows.insert_new(key, value)?),
+                Edit::Insert(value) => Ok(!rows.insert_if_absent(key, value)?),
                 Edit::Delete => Ok(rows.remove(key)?.is_some()),
             }
         })
@@ -205,7 +205,7 @@ impl Base {
             return Ok(Vec::new());
         }
         self.db.transact(|tx| {
-            let rows = tx.table(&self.rows)?.range::<Vec<u8>>(bounds(range));
+            let rows = tx.table(&self.rows)?.range(bounds(range));
             if reverse { rows.rev().take(limit).collect() } else { rows.take(limit).collect() }
         })
     }
@@ -282,7 +282,7 @@ fn clear(
     if range.is_empty() {
         return Ok(());
     }
-    let rows = table.range::<Vec<u8>>(bounds(range)).collect::<Result<Vec<_>, _>>()?;
+    let rows = table.range(bounds(range)).collect::<Result<Vec<_>, _>>()?;
     for (key, value) in rows {
         table.remove(&key)?;
         each(&key, &value)?;

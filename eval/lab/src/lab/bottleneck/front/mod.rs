@@ -106,9 +106,9 @@ pub struct Key {
 
 impl Key {
     /// The encoding of `key`, in order.
-    pub fn new(table: TableId, key: impl azekura::Key) -> Self {
+    pub fn new<K: azekura::Key>(table: TableId, key: K) -> Self {
         let mut bytes = Vec::with_capacity(16);
-        key.encode(&mut bytes);
+        K::encode(&key, &mut bytes);
         Self { table, bytes }
     }
 
@@ -360,7 +360,7 @@ impl Statement<'_, '_> {
         self.session.enter();
         let table = self.tx.table(&from.table.table())?;
         let bounds = (Bound::Included(from.bytes.as_slice()), Bound::Excluded(to.bytes.as_slice()));
-        let mut rows = table.range::<&[u8]>(bounds);
+        let mut rows = table.range(bounds);
         let mut found = Vec::new();
         while found.len() < limit {
             // The first row takes a walk down the tree, the others stand beside it.
@@ -391,7 +391,7 @@ impl Statement<'_, '_> {
         let _operation = self.session.front.operation(&WRITE_ROW);
         self.session.enter();
         self.descend(&key);
-        if !self.tx.table(&key.table.table())?.insert_new(&key.bytes, row)? {
+        if !self.tx.table(&key.table.table())?.insert_if_absent(&key.bytes, row)? {
             return Err(Error::Invalid(format!("a row of {} is there already", key.table.name())));
         }
         self.changed.push((key, Some(row.to_vec())));
