@@ -66,7 +66,7 @@ pub(crate) struct Control {
     pub(crate) scan_lsn: Lsn,
     /// No transaction below the checkpoint has this id or a larger one.
     pub(crate) next_txn: TxnId,
-    /// Streams that the last run has used; 0: there was none.
+    /// Number of log streams: chosen when the store is created, and by `Builder::wal_streams`.
     pub(crate) streams: u64,
     /// No table of a closed store has this id or a larger one.
     pub(crate) next_tree: u32,

@@ -97,7 +97,7 @@ pub struct LogStats {
     pub protocol: String,
     /// Buffers.
     pub workers: usize,
-    /// Files written side by side now; unless the number is set, it follows the device.
+    /// Files written at the same time.
     pub streams: usize,
     /// Records appended.
     pub records: u64,
@@ -210,7 +210,7 @@ impl Stats {
             log: LogStats {
                 protocol: wal.protocol.to_string(),
                 workers: wal.workers,
-                streams: wal.streams_in_use,
+                streams: wal.streams,
                 records: wal.records,
                 lsn_draws: wal.lsn_draws,
                 record_bytes: wal.record_bytes,

@@ -40,32 +40,28 @@
 //! | [`durable_lsn`] | marks and the durable horizon | 3.1.3, Algorithm 4 |
 //! | [`epoch`] | commits acknowledged epoch by epoch | 6.3 (Silo) |
 //! | [`commit_gate`] | who flushes, who sleeps until when | 3.2.2 |
-//! | `gathering`, `manner`, `crowd` | who is waited for; whether committers lead or the log's thread; how many they are | |
+//! | `commit_delay`, `committer_count` | how long a flush waits for committers; whether a committer or the flusher leads it | |
 //! | [`commit_point`] | what a commit rests on in other workers' logs | beyond it |
 //! | [`ticket`] | promises to wait for or await | 3.1.3, 3.2.2 |
 //! | `stream`, `segment` | flushes and files | 3.1.2 |
-//! | `flusher`, [`bell`] | background threads and how they are woken | |
-//! | `assignment`, `stream_change`, `adapt` | which worker belongs to which stream, and how many are used |  |
+//! | `flusher`, [`notifier`] | background threads and how they are woken | |
 //! | [`recovery`] | scan, merge, cut | 4.1-4.3, Figure 5 |
 //! | [`stats`], [`error`], `failure` | numbers, errors, the poison | |
 
-mod adapt;
-mod assignment;
-pub mod bell;
 pub mod chunk;
+mod commit_delay;
 pub mod commit_gate;
 pub mod commit_point;
-mod crowd;
+mod committer_count;
 pub mod durable_lsn;
 pub mod epoch;
 pub mod error;
 mod failure;
 mod flusher;
-mod gathering;
 mod log;
 mod log_buffer;
 pub mod lsn_range;
-mod manner;
+pub mod notifier;
 pub mod options;
 pub mod record;
 pub mod recovery;
@@ -75,7 +71,6 @@ pub mod serial;
 mod sizes;
 pub mod stats;
 mod stream;
-mod stream_change;
 pub mod ticket;
 pub mod void;
 mod wal;
@@ -85,8 +80,8 @@ pub use commit_point::CommitPoint;
 pub use error::{AppendError, ReplayError, WalError};
 pub use lsn_range::Order;
 pub use options::{
-    Begin, LogIdentity, LogProtocol, MAX_WORKERS, StreamCount, UnknownProtocol, WalOptions, WorkerId,
-    usual_workers,
+    Begin, LogIdentity, LogProtocol, MAX_WORKERS, UnknownProtocol, WalOptions, WorkerId,
+    default_stream_count, usual_workers,
 };
 pub use recovery::{LogRange, Replayed, Tail};
 pub use segment::{newest_incarnation, remove_segments};

@@ -20,13 +20,9 @@ use std::sync::{Arc, OnceLock};
 
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
-use azekura_base::sync::time::Instant;
 use azekura_base::{CachePadded, LogFailed, Lsn};
 use azekura_io::Fs;
 
-use crate::adapt::Seen;
-use crate::assignment::Assignment;
-use crate::bell::Bell;
 use crate::commit_gate::{Lead, Turn};
 use crate::commit_point::{CommitCounts, CommitPoint};
 use crate::durable_lsn::DurableHorizon;
@@ -35,9 +31,9 @@ use crate::error::{AppendError, WalError};
 use crate::failure::Failure;
 use crate::log_buffer::LogBuffer;
 use crate::lsn_range::Order;
-use crate::options::{Admission, LogIdentity, LogProtocol, StreamCount, WalOptions, WorkerId};
+use crate::notifier::Notifier;
+use crate::options::{Admission, LogIdentity, LogProtocol, WalOptions, WorkerId};
 use crate::segment::{SegmentStore, parse_stream};
-use crate::stats::StreamCounters;
 use crate::stream::{Stream, Taken};
 use crate::ticket::Wakers;
 use crate::worker_buffer::{Appended, Refused};
@@ -77,13 +73,6 @@ pub(crate) struct Log {
     pub(crate) epochs: Option<EpochClock>,
     pub(crate) buffers: Box<[LogBuffer]>,
     pub(crate) streams: Box<[Stream]>,
-    pub(crate) assignment: Assignment,
-    /// Held while the number of streams in use is changed.
-    pub(crate) changing: Mutex<()>,
-    /// How often it was.
-    pub(crate) stream_changes: AtomicU64,
-    /// Of the thread that adapts it, if there is one.
-    pub(crate) adapter: Bell,
     /// Directories that an earlier run with more streams has left.
     pub(crate) orphans: OnceLock<Vec<SegmentStore>>,
     pub(crate) start: LogStart,
@@ -92,9 +81,9 @@ pub(crate) struct Log {
     /// One for each worker.
     pub(crate) commits: Box<[CachePadded<CommitCounts>]>,
     /// Of the thread that prepares segments.
-    pub(crate) preparer: Bell,
+    pub(crate) preparer: Notifier,
     /// Of the thread that syncs the log at intervals, if there is one.
-    pub(crate) syncer: Bell,
+    pub(crate) syncer: Notifier,
     /// The background threads end. Set once.
     pub(crate) stopping: AtomicBool,
     pub(crate) segments_trimmed: AtomicU64,
@@ -106,7 +95,7 @@ impl Log {
     }
 
     pub(crate) fn stream_of(&self, worker: usize) -> &Stream {
-        &self.streams[self.assignment.stream_of(worker)]
+        &self.streams[worker % self.streams.len()]
     }
 
     /// Appends a record that has its place in the [order](crate::lsn_range) of LSNs and rests on the
@@ -126,30 +115,26 @@ impl Log {
         loop {
             self.failure.check()?;
             let appended = buffer.append(&self.horizon, body, worker.admission(), order, rests_on);
-            let stream = || self.stream_of(buffer.worker()); // ASSIGN-3: now, not before
+            let stream = || self.stream_of(buffer.worker());
             match appended {
                 Ok(done) => {
                     if done.was_idle && self.options.background {
                         let stream = stream();
-                        self.epochs.as_ref().map_or(&stream.bell, |epochs| &epochs.bell).rouse(); // W3
+                        let epochs = self.epochs.as_ref();
+                        epochs.map_or(&stream.notifier, |epochs| &epochs.notifier).wake_from_sleep(); // W3
                     }
                     return Ok(done);
                 }
                 Err(Refused::NoRoom { first_lsn, taken }) => {
                     if self.options.background {
-                        stream().bell.request();
+                        stream().notifier.request();
                         buffer.wait_for_room(taken);
                     } else {
                         self.flush_stream(stream(), first_lsn);
                     }
                 }
                 Err(Refused::NotAdmitting) => {
-                    let full = stream();
-                    let made = self.make_space(full, buffer.worker(), worker.admission(), body.len());
-                    // If the worker has got another stream meanwhile, that one may have room.
-                    if std::ptr::eq(full, stream()) {
-                        made?;
-                    }
+                    self.make_space(stream(), buffer.worker(), worker.admission(), body.len())?;
                 }
             }
         }
@@ -214,7 +199,7 @@ impl Log {
             return Ok(());
         }
         let lsn = lsn.min(Lsn(self.horizon.next_lsn().0 - 1));
-        let home = self.assignment.stream_of(azekura_base::striped::thread_stripe() % self.buffers.len());
+        let home = azekura_base::striped::thread_stripe() % self.buffers.len() % self.streams.len();
         loop {
             if self.horizon.has_reached(lsn) {
                 return Ok(());
@@ -339,7 +324,7 @@ impl Log {
     /// Sleeps until a flush of the stream that covers `lsn` has ended, if one is needed; its thread writes.
     fn follow_flush(&self, stream: &Stream, lsn: Lsn) {
         let is_needed = || self.is_needed(stream, lsn.0);
-        stream.gate.follow(lsn.0, is_needed, || stream.bell.request());
+        stream.gate.follow(lsn.0, is_needed, || stream.notifier.request());
     }
 
     /// Flush pipelining: the streams' threads write for all who wait here.
@@ -415,7 +400,7 @@ impl Log {
         // Acquire: pairs with the Release in `flusher::stop`. Who closes the log has stopped the threads, so
         // it sees that and leads; who does not see it yet and follows is woken by that last flush, or by the
         // log's end.
-        let thread = (has_thread && !self.stopping.load(Acquire)).then_some(&stream.bell);
+        let thread = (has_thread && !self.stopping.load(Acquire)).then_some(&stream.notifier);
         let is_needed = || self.is_needed(stream, lsn);
         let begin = || stream.begin(&self.horizon, &self.buffers);
         if let Turn::Lead(lead, taken) = stream.gate.join(lsn, thread, is_needed, begin) {
@@ -426,7 +411,6 @@ impl Log {
     /// Writes what was taken, moves the marks, wakes whom it concerns.
     fn lead(&self, stream: &Stream, lead: Lead<'_>, mut taken: Taken<'_>) {
         let poison = PoisonOnPanic(self);
-        let began = self.is_adaptive().then(Instant::now);
         let written = stream.write(&mut taken, &self.horizon, &self.buffers);
         stream.reopen(&mut taken.writer, &self.buffers);
         drop(taken);
@@ -441,14 +425,11 @@ impl Log {
         stream.workers().for_each(|worker| self.buffers[worker].settle(&self.horizon));
         self.hand_over_tasks(stream);
         let acknowledged = self.acknowledge();
-        if let Some(began) = began {
-            stream.counters.note_adaptive(records, began.elapsed());
-        }
         let woken = lead.finish();
         self.wakers.wake_through(acknowledged);
         self.count(stream, records, woken);
         if self.horizon.is_synced_at_intervals() {
-            self.syncer.rouse();
+            self.syncer.wake_from_sleep();
         }
         if stream.store.is_short() {
             self.replenish(stream);
@@ -465,39 +446,11 @@ impl Log {
     }
 
     fn count(&self, stream: &Stream, records: u64, woken: u32) {
-        if self.is_adaptive() {
-            self.adapter.rouse();
-        }
         let counters = &stream.counters;
         let flushes = if records > 0 { &counters.flushes } else { &counters.empty_flushes };
         flushes.fetch_add(1, Relaxed);
         counters.largest_group.fetch_max(records, Relaxed);
         counters.threads_woken.fetch_add(u64::from(woken), Relaxed);
-    }
-
-    /// Whether the number of streams in use follows the device.
-    pub(crate) fn is_adaptive(&self) -> bool {
-        let follows = matches!(self.options.streams, StreamCount::Auto | StreamCount::AutoFrom(_));
-        follows && self.options.background && self.streams.len() > 1
-    }
-
-    /// Records that are not known to be durable; LSNs that are drawn for records to come count in.
-    pub(crate) fn waiting(&self) -> u64 {
-        let drawn = self.horizon.next_lsn().0 - 1;
-        drawn.saturating_sub(self.horizon.compute().0)
-    }
-
-    /// What flushes have done so far.
-    pub(crate) fn seen(&self) -> Seen {
-        let sum = |of: fn(&StreamCounters) -> &AtomicU64| -> u64 {
-            self.streams.iter().map(|stream| of(&stream.counters).load(Relaxed)).sum()
-        };
-        Seen {
-            flushes: sum(|counters| &counters.flushes),
-            records: sum(|counters| &counters.flushed_records),
-            busy_ns: sum(|counters| &counters.busy_ns),
-            ..Seen::default()
-        }
     }
 
     /// Has the next segment made ready, by the thread for it if there is one.
@@ -518,7 +471,7 @@ impl Log {
         }
         let Some(worker) = commit.own() else { return self.request_flush(commit.lsn()) };
         if !self.horizon.is_durable_in(worker, commit.lsn()) {
-            self.stream_of(worker).bell.request();
+            self.stream_of(worker).notifier.request();
         }
         if self.horizon.reached() < commit.rests_on() {
             self.request_streams(commit.rests_on());
@@ -529,7 +482,7 @@ impl Log {
     pub(crate) fn request_flush(&self, lsn: Lsn) {
         match &self.epochs {
             None => self.request_streams(lsn),
-            Some(epochs) if epochs.published() < lsn => epochs.bell.request(),
+            Some(epochs) if epochs.published() < lsn => epochs.notifier.request(),
             Some(_) => {}
         }
     }
@@ -537,7 +490,7 @@ impl Log {
     fn request_streams(&self, lsn: Lsn) {
         for stream in &self.streams {
             if stream.pending(&self.horizon).is_some_and(|mark| mark <= lsn.0) {
-                stream.bell.request();
+                stream.notifier.request();
             }
         }
     }

@@ -19,22 +19,6 @@ const LEAST_SEGMENT_BYTES: u64 = 64 << 10;
 /// Streams are two decimal digits in the directory.
 pub const MAX_STREAMS: usize = 64;
 
-/// How many files are written at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamCount {
-    /// As many as are good, beginning with one. While the log is written (with `background`), more or fewer
-    /// are tried now and then, more often when the device comes to behave otherwise, and what makes commits
-    /// quicker is kept.
-    Auto,
-    /// The same, beginning with this many (or with the number of workers, if that is less): an earlier run's
-    /// finding. At most twice as many are tried.
-    AutoFrom(usize),
-    /// This many, at least 1, at most the number of workers.
-    Fixed(usize),
-    /// One, until [`Wal::use_streams`](crate::Wal::use_streams) asks for another number, at most this one.
-    UpTo(usize),
-}
-
 /// How records get into buffers, and when a commit counts as durable. Not part of the format: one recovery
 /// reads what any of them wrote, and the next run may choose another.
 ///
@@ -43,7 +27,7 @@ pub enum StreamCount {
 /// | buffers | one per worker | one, insertion by a [consolidation array](crate::serial) | one per worker |
 /// | files written at the same time | `streams` | 1 | `streams` |
 /// | who writes | a committer that waits, or a flusher | the flusher | the flushers |
-/// | when | as soon as the stream is free | as soon as the stream is free | at the end of each [epoch](crate::epoch) |
+/// | when | when the stream is free | when the stream is free | at the end of each [epoch](crate::epoch) |
 /// | acknowledged | once all before it is durable | the same | once all of its epoch is durable |
 ///
 /// `Rfa` is `PWal`, but a commit that [rests on](crate::commit_point) nothing in other workers' logs is
@@ -127,8 +111,9 @@ pub struct WalOptions {
     /// threads](azekura_base::striped::stripe_count), so that a thread that loses its processor while it
     /// appends holds up few others. A serial log has one.
     pub workers: usize,
-    /// Number of files written at the same time. A serial log writes one.
-    pub streams: StreamCount,
+    /// Number of files written at the same time, at most one per buffer; 0 stands for
+    /// [`default_stream_count`]. A serial log writes one.
+    pub streams: usize,
     /// Size of a segment file, rounded up to 4 KiB; at least two full buffers.
     pub segment_bytes: u64,
     /// Size of one worker's buffer. A record's body may take up to half of it.
@@ -187,13 +172,13 @@ impl std::fmt::Debug for Begin {
 }
 
 impl Default for WalOptions {
-    /// P-WAL, as many workers as stripes of threads, one stream at first, 16-MiB segments, 1-MiB buffers,
-    /// threads, 10 ms, direct, ranges of up to 64 LSNs.
+    /// P-WAL, as many workers as stripes of threads, the default number of streams, 16-MiB segments, 1-MiB
+    /// buffers, threads, 10 ms, direct, ranges of up to 64 LSNs.
     fn default() -> Self {
         Self {
             protocol: LogProtocol::PWal,
             workers: 0,
-            streams: StreamCount::Auto,
+            streams: 0,
             segment_bytes: 16 << 20,
             buffer_bytes: 1 << 20,
             background: true,
@@ -215,6 +200,20 @@ pub fn usual_workers() -> usize {
     stripe_count().min(MAX_WORKERS)
 }
 
+/// Processors per log stream where the number of streams is not set.
+const PROCESSORS_PER_STREAM: usize = 16;
+
+/// The number of streams of a log where it is not set: one per 16 processors, at least one.
+///
+/// A commit waits for all streams, and most devices execute flushes one after the other, so one stream is
+/// best until one flush cannot hold what the processors produce meanwhile
+/// (`docs/decisions/030-fixed-log-rules.md`).
+#[must_use]
+pub fn default_stream_count() -> usize {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    (processors / PROCESSORS_PER_STREAM).clamp(1, MAX_STREAMS)
+}
+
 impl WalOptions {
     /// The number of workers meant.
     pub(crate) fn worker_count(&self) -> usize {
@@ -224,17 +223,13 @@ impl WalOptions {
         if self.workers > 0 { self.workers } else { usual_workers() }
     }
 
-    /// The most streams to use where their number is not set: as many as there are workers, or, where their
-    /// number is not set either, processors.
-    pub(crate) fn most_streams(&self) -> usize {
-        let processors = || thread::available_parallelism().map_or(1, usize::from);
-        let most = if self.workers > 0 { self.workers } else { processors() };
-        most.min(self.worker_count()).min(MAX_STREAMS)
-    }
-
     /// The number of streams meant; a serial log has one.
-    pub(crate) fn stream_count(&self) -> StreamCount {
-        if self.protocol == LogProtocol::Serial { StreamCount::Fixed(1) } else { self.streams }
+    pub(crate) fn stream_count(&self) -> usize {
+        match (self.protocol, self.streams) {
+            (LogProtocol::Serial, _) => 1,
+            (_, 0) => default_stream_count().min(self.worker_count()),
+            (_, streams) => streams,
+        }
     }
 
     /// Longest body of a record.
@@ -267,11 +262,10 @@ impl WalOptions {
             // What these acknowledge follows from what single streams have written (CHUNK-2).
             return refuse(format!("a sync interval; the log {} syncs each write", self.protocol));
         }
-        if let StreamCount::Fixed(n) | StreamCount::UpTo(n) = self.stream_count()
-            && (n == 0 || n > workers.min(MAX_STREAMS))
-        {
+        let streams = self.stream_count();
+        if streams > workers.min(MAX_STREAMS) {
             return refuse(format!(
-                "{n} streams for {workers} workers; at least 1, at most one per worker and {MAX_STREAMS}"
+                "{streams} streams for {workers} workers; at most one per worker and {MAX_STREAMS}"
             ));
         }
         if self.buffer_bytes < 1024 || self.buffer_bytes > 1 << 30 {
@@ -368,12 +362,11 @@ mod tests {
 
     #[test]
     fn settings_that_cannot_work_are_refused() {
-        let good = WalOptions { workers: 4, streams: StreamCount::Fixed(2), ..WalOptions::default() };
+        let good = WalOptions { workers: 4, streams: 2, ..WalOptions::default() };
         assert!(good.check().is_ok());
         for bad in [
             WalOptions { workers: 1000, ..good.clone() },
-            WalOptions { streams: StreamCount::Fixed(0), ..good.clone() },
-            WalOptions { streams: StreamCount::Fixed(5), ..good.clone() },
+            WalOptions { streams: 5, ..good.clone() },
             WalOptions { protocol: LogProtocol::Epoch { interval: Duration::ZERO }, ..good.clone() },
             WalOptions {
                 sync_interval: Some(Duration::from_secs(1)),

@@ -1,7 +1,5 @@
 //! What the log has done, in numbers.
 
-use std::time::Duration;
-
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::options::LogProtocol;
@@ -15,12 +13,8 @@ pub struct WalStats {
     pub protocol: LogProtocol,
     /// Buffers.
     pub workers: usize,
-    /// Files that can be written at the same time.
+    /// Files that are written at the same time.
     pub streams: usize,
-    /// How many of them are used now; see [`StreamCount::Auto`](crate::StreamCount::Auto).
-    pub streams_in_use: usize,
-    /// How often that number was changed.
-    pub stream_changes: u64,
     /// Records appended.
     pub records: u64,
     /// Bytes of those records, with their frames.
@@ -92,20 +86,11 @@ pub(crate) struct StreamCounters {
     pub(crate) chunk_bytes: AtomicU64,
     pub(crate) largest_group: AtomicU64,
     pub(crate) threads_woken: AtomicU64,
-    /// Records of all flushes, of logs whose streams adapt.
-    pub(crate) flushed_records: AtomicU64,
-    /// Nanoseconds that their writing took, of the same.
-    pub(crate) busy_ns: AtomicU64,
 }
 
 impl StreamCounters {
-    /// For who adapts the number of streams: a flush has written so many records in this time.
-    pub(crate) fn note_adaptive(&self, records: u64, took: Duration) {
-        self.flushed_records.fetch_add(records, Relaxed);
-        self.busy_ns.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Relaxed);
-    }
-
     pub(crate) fn add_to(&self, stats: &mut WalStats) {
+        // Relaxed: statistics.
         stats.flushes += self.flushes.load(Relaxed);
         stats.empty_flushes += self.empty_flushes.load(Relaxed);
         stats.chunks += self.chunks.load(Relaxed);

@@ -10,8 +10,6 @@ use azekura_base::sync::{Mutex, machine};
 use azekura_base::{CachePadded, DurableLog, LogFailed, Lsn, striped};
 use azekura_io::Fs;
 
-use crate::assignment::Assignment;
-use crate::bell::Bell;
 use crate::commit_point::{CommitCounts, CommitPoint};
 use crate::durable_lsn::DurableHorizon;
 use crate::epoch::EpochClock;
@@ -21,7 +19,8 @@ use crate::flusher;
 use crate::log::{Log, LogStart};
 use crate::log_buffer::LogBuffer;
 use crate::lsn_range::Order;
-use crate::options::{Admission, LogIdentity, LogProtocol, StreamCount, WalOptions, WorkerId};
+use crate::notifier::Notifier;
+use crate::options::{Admission, LogIdentity, LogProtocol, WalOptions, WorkerId};
 use crate::segment::SegmentStore;
 use crate::sizes::Sizes;
 use crate::stats::WalStats;
@@ -66,23 +65,14 @@ impl Wal {
             return Err(WalError::Options { reason: "LSNs start at 1".into() });
         }
         let workers = options.worker_count();
-        let (streams, in_use) = count_streams(&options);
+        let streams = options.stream_count();
         let grows = options.first_segment().is_some();
-        let assign = if grows { Assignment::closed } else { Assignment::new };
-        let assignment = assign(workers, in_use);
         let direct = options.direct && options.sync_interval.is_none();
         let live = (0..streams).map(|stream| {
-            // Only where the number in use may change is there room for all that it may be.
-            let most = match options.stream_count() {
-                StreamCount::Fixed(_) => assignment.workers_of(stream).count(),
-                StreamCount::Auto | StreamCount::AutoFrom(_) | StreamCount::UpTo(_) => {
-                    Assignment::most_workers(workers, stream)
-                }
-            };
-            let sizes = Some(Sizes::of(&options, most));
+            let sizes = Some(Sizes::of(&options, (workers - stream).div_ceil(streams)));
             let store = SegmentStore::new(&fs, dir, stream as u32, identity, direct, sizes);
             let store = store.where_nothing_counts(options.nothing_counts);
-            Stream::new(stream, most, assignment.clone(), store, identity)
+            Stream::new(stream, streams, workers, !grows, store, identity)
         });
         let live: Box<[Stream]> = live.collect();
         let horizon = DurableHorizon::new(workers, identity.first_lsn);
@@ -93,17 +83,13 @@ impl Wal {
                 .then(|| EpochClock::new(identity.first_lsn)),
             buffers: (0..workers).map(|w| LogBuffer::new(&options, w)).collect(),
             streams: live,
-            assignment,
-            changing: Mutex::new(()),
-            stream_changes: AtomicU64::new(0),
-            adapter: Bell::new(),
             orphans: OnceLock::new(),
             start: LogStart { fs, dir: dir.to_path_buf(), identity, direct, has_begun: Mutex::new(false) },
             failure: Failure::default(),
             wakers: Wakers::default(),
             commits: (0..workers).map(|_| CachePadded::new(CommitCounts::default())).collect(),
-            preparer: Bell::new(),
-            syncer: Bell::new(),
+            preparer: Notifier::new(),
+            syncer: Notifier::new(),
             stopping: AtomicBool::new(false),
             segments_trimmed: AtomicU64::new(0),
             options,
@@ -266,20 +252,6 @@ impl Wal {
         self.log.failure.check()
     }
 
-    /// Uses so many of the log's streams from now on, at least one and at most those there are, until it is
-    /// called again or, with [`StreamCount::Auto`], the log finds another number better. Tells whether that
-    /// changed anything: not with [`StreamCount::Fixed`], nor if there is too little prepared for it. Blocks
-    /// for a flush of each stream; appenders and committers wait meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// [`LogFailed`]: the log failed.
-    pub fn use_streams(&self, count: usize) -> Result<bool, LogFailed> {
-        let changed = self.log.use_streams(count)?;
-        self.log.stream_changes.fetch_add(u64::from(changed), Relaxed);
-        Ok(changed)
-    }
-
     /// Why the log takes no more records, if that is so.
     #[must_use]
     pub fn failure(&self) -> Option<LogFailed> {
@@ -332,8 +304,6 @@ impl Wal {
             protocol: log.options.protocol,
             workers: log.buffers.len(),
             streams: log.streams.len(),
-            streams_in_use: log.assignment.in_use(),
-            stream_changes: log.stream_changes.load(Relaxed),
             segments_trimmed: log.segments_trimmed.load(Relaxed),
             retained_bytes: self.retained_bytes(),
             pending_futures: log.wakers.len(),
@@ -409,25 +379,6 @@ impl DurableLog for Wal {
     }
 }
 
-/// Streams that there are to be tried at least.
-const LEAST_TO_TRY: usize = 2;
-
-/// Streams to make, and how many to use first.
-fn count_streams(options: &WalOptions) -> (usize, usize) {
-    let most = options.most_streams();
-    let from = |n: usize| {
-        let in_use = n.clamp(1, most);
-        ((2 * in_use).max(LEAST_TO_TRY).min(most), in_use)
-    };
-    match options.stream_count() {
-        StreamCount::Fixed(n) => (n, n),
-        StreamCount::UpTo(n) => (n, 1),
-        StreamCount::AutoFrom(n) => from(n),
-        // Few committers are best off with one; many soon get more.
-        StreamCount::Auto => from(1),
-    }
-}
-
 /// Makes as many segments ready in each stream as it takes to admit records.
 fn begin_at_once(log: &Log) -> Result<(), WalError> {
     for stream in &log.streams {
@@ -454,12 +405,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_closes_the_log_leaves_no_flush_to_a_thread_that_has_ended() {
+    fn close_leaves_no_flush_to_a_flusher_that_has_ended() {
         let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
         let options = WalOptions { max_delay: std::time::Duration::from_secs(3600), ..WalOptions::default() };
         let wal = Wal::create(Arc::new(MemFs::new()), "/wal".as_ref(), identity, options).expect("creates");
         wal.append(wal.worker(), b"rests").expect("appends");
-        wal.log.streams.iter().for_each(|stream| stream.gate.leave_it_to_the_thread());
+        wal.log.streams.iter().for_each(|stream| stream.gate.alternate_leaders_from_flusher());
         wal.close().expect("closes");
         assert_eq!(wal.durable_lsn(), Lsn(1));
     }

@@ -9,7 +9,7 @@
 //! others wait. So unless their number is set there are more buffers than processors
 //! ([`WalOptions::workers`](crate::WalOptions)): few meet behind one that is not running. A flush takes the
 //! latch of each, also of an idle worker's: who asks for a flush relies on that
-//! ([`Bell::request`](crate::bell::Bell::request)).
+//! ([`Notifier::request`](crate::notifier::Bell::request)).
 //!
 //! - **BUFFER-1** Room is checked before the LSN is drawn, and the record is in the buffer before the latch
 //!   is let go: a drawn LSN is certainly appended, or told to be void ([`lsn_range`](crate::lsn_range)); LSNs

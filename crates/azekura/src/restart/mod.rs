@@ -38,9 +38,7 @@ use azekura_buffer::page_file::Identity;
 use azekura_buffer::{BufferPool, FixError, PageFile, PageStore, PoolOptions};
 use azekura_io::FileLock;
 use azekura_wal::recovery::{self, LogRange, Replayed};
-use azekura_wal::{
-    AppendError, Begin, LogIdentity, Order, StreamCount, Wal, WalOptions, WorkerId, remove_segments,
-};
+use azekura_wal::{AppendError, Begin, LogIdentity, Order, Wal, WalOptions, WorkerId, remove_segments};
 
 use crate::Error;
 use crate::catalog::{self, CATALOG, Catalog};
@@ -305,10 +303,7 @@ impl<'a> Restart<'a> {
     fn new_log(&self, incarnation: u32, first_lsn: Lsn, gap: Option<LsnGap>) -> Result<Arc<Wal>, Error> {
         let mut control = self.control();
         gap.into_iter().for_each(|gap| control.add_gap(gap));
-        let streams = match self.options.streams {
-            StreamCount::Auto if control.streams > 0 => StreamCount::AutoFrom(control.streams as usize),
-            chosen => chosen,
-        };
+        let streams = self.options.stream_count(control.streams as usize);
         let begin = {
             let (control, store) = (Arc::clone(&self.control), Arc::clone(&self.store));
             move || {
@@ -316,6 +311,7 @@ impl<'a> Restart<'a> {
                 let mut control = control.lock();
                 let mut next = control.current().clone();
                 next.incarnation = incarnation;
+                next.streams = streams as u64;
                 gap.into_iter().for_each(|gap| next.add_gap(gap));
                 next.ranges.push(LogRange::open(incarnation, first_lsn));
                 control.write(next).map_err(|error| io_error(&error))

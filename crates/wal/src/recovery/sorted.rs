@@ -96,19 +96,14 @@ mod tests {
 
     use super::super::replay;
     use super::*;
-    use crate::{LogIdentity, Order, StreamCount, Wal, WalOptions, WorkerId};
+    use crate::{LogIdentity, Order, Wal, WalOptions, WorkerId};
 
     #[test]
     fn it_gives_what_the_merge_gives() {
         let fs = Arc::new(MemFs::new());
         let dir = Path::new("/wal");
         let identity = LogIdentity { database_id: 3, incarnation: 1, first_lsn: Lsn(1) };
-        let options = WalOptions {
-            workers: 3,
-            streams: StreamCount::Fixed(2),
-            background: false,
-            ..WalOptions::default()
-        };
+        let options = WalOptions { workers: 3, streams: 2, background: false, ..WalOptions::default() };
         let wal = Wal::create(Arc::clone(&fs) as Arc<dyn Fs>, dir, identity, options).expect("creates");
         for i in 0..1000_u32 {
             let worker = WorkerId::from_index(i as usize % 3);

@@ -11,8 +11,7 @@ use azekura_base::Lsn;
 use azekura_io::Fs;
 use azekura_wal::recovery::replay;
 use azekura_wal::{
-    LogIdentity, LogProtocol, LogRange, ReplayError, Replayed, StreamCount, Wal, WalError, WalOptions,
-    WorkerId,
+    LogIdentity, LogProtocol, LogRange, ReplayError, Replayed, Wal, WalError, WalOptions, WorkerId,
 };
 
 pub(crate) const DATABASE: u64 = 0xA2E_CADA;
@@ -31,7 +30,7 @@ pub(crate) fn protocols() -> [LogProtocol; 4] {
 pub(crate) fn small(workers: usize, streams: usize) -> WalOptions {
     WalOptions {
         workers,
-        streams: StreamCount::Fixed(streams),
+        streams,
         segment_bytes: 64 << 10,
         buffer_bytes: 4 << 10,
         background: false,

@@ -10,7 +10,7 @@ use azekura_base::{DurableLog, Lsn};
 use azekura_io::MemFs;
 use azekura_wal::chunk::{HEADER_BYTES, Header, UNIT_BYTES};
 use azekura_wal::recovery::replay;
-use azekura_wal::{LogIdentity, LogRange, Order, StreamCount, Wal, WalOptions, WorkerId};
+use azekura_wal::{LogIdentity, LogRange, Order, Wal, WalOptions, WorkerId};
 
 const DATABASE: u64 = 7;
 const RECORDS: usize = 40;
@@ -116,7 +116,7 @@ fn sound_log() -> &'static SoundLog {
         let fs = MemFs::new();
         let options = WalOptions {
             workers: 2,
-            streams: StreamCount::Fixed(2),
+            streams: 2,
             segment_bytes: 64 << 10,
             buffer_bytes: 4 << 10,
             background: false,
