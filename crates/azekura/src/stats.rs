@@ -105,11 +105,6 @@ pub struct LogStats {
     pub lsn_draws: u64,
     /// Bytes of records.
     pub record_bytes: u64,
-    /// Of the commits in a log that tracks what they rest on ([`LogProtocol::Rfa`](crate::LogProtocol::Rfa)),
-    /// those that had to wait for their own log only; 0 in others.
-    pub commits_alone: u64,
-    /// Commits that were waited for, and answered while some record before them was not durable.
-    pub answered_above_a_hole: u64,
     /// Flushes that wrote something.
     pub flushes: u64,
     /// Bytes written, with headers and padding.
@@ -214,8 +209,6 @@ impl Stats {
                 records: wal.records,
                 lsn_draws: wal.lsn_draws,
                 record_bytes: wal.record_bytes,
-                commits_alone: wal.commits_alone,
-                answered_above_a_hole: wal.acknowledged_above_a_hole,
                 flushes: wal.flushes,
                 written_bytes: wal.chunk_bytes,
                 retained_bytes: wal.retained_bytes,

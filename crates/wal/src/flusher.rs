@@ -36,7 +36,7 @@ pub(crate) fn start(log: &Arc<Log>) -> Result<Vec<JoinHandle<()>>, WalError> {
             LogProtocol::Epoch { interval } => {
                 spawn("azekura-wal-epoch".into(), Box::new(move |log| turn_until_stopped(log, interval)))
             }
-            LogProtocol::PWal | LogProtocol::Rfa | LogProtocol::Serial => Ok(()),
+            LogProtocol::PWal | LogProtocol::Serial => Ok(()),
         })
         .and_then(|()| match log.options.sync_interval {
             Some(interval) => {

@@ -20,11 +20,10 @@ use std::sync::{Arc, OnceLock};
 
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
-use azekura_base::{CachePadded, LogFailed, Lsn};
+use azekura_base::{LogFailed, Lsn};
 use azekura_io::Fs;
 
 use crate::commit_gate::{Lead, Turn};
-use crate::commit_point::{CommitCounts, CommitPoint};
 use crate::durable_lsn::DurableHorizon;
 use crate::epoch::EpochClock;
 use crate::error::{AppendError, WalError};
@@ -78,8 +77,6 @@ pub(crate) struct Log {
     pub(crate) start: LogStart,
     pub(crate) failure: Failure,
     pub(crate) wakers: Wakers,
-    /// One for each worker.
-    pub(crate) commits: Box<[CachePadded<CommitCounts>]>,
     /// Of the thread that prepares segments.
     pub(crate) preparer: Notifier,
     /// Of the thread that syncs the log at intervals, if there is one.
@@ -98,14 +95,12 @@ impl Log {
         &self.streams[worker % self.streams.len()]
     }
 
-    /// Appends a record that has its place in the [order](crate::lsn_range) of LSNs and rests on the
-    /// [foreign](LogBuffer::foreign) LSN `rests_on` and all before.
+    /// Appends a record that has its place in the [order](crate::lsn_range) of LSNs.
     pub(crate) fn append(
         &self,
         worker: WorkerId,
         body: &[u8],
         order: Order,
-        rests_on: Lsn,
     ) -> Result<Appended, AppendError> {
         let max = self.options.max_body_bytes();
         if body.len() > max {
@@ -114,7 +109,7 @@ impl Log {
         let buffer = self.buffer(worker);
         loop {
             self.failure.check()?;
-            let appended = buffer.append(&self.horizon, body, worker.admission(), order, rests_on);
+            let appended = buffer.append(&self.horizon, body, worker.admission(), order);
             let stream = || self.stream_of(buffer.worker());
             match appended {
                 Ok(done) => {
@@ -125,10 +120,10 @@ impl Log {
                     }
                     return Ok(done);
                 }
-                Err(Refused::NoRoom { first_lsn, taken }) => {
+                Err(Refused::NoSpace { first_lsn, taken }) => {
                     if self.options.background {
                         stream().notifier.request();
-                        buffer.wait_for_room(taken);
+                        buffer.wait_for_space(taken);
                     } else {
                         self.flush_stream(stream(), first_lsn);
                     }
@@ -138,20 +133,6 @@ impl Log {
                 }
             }
         }
-    }
-
-    /// Appends a commit record; what must be durable before it is acknowledged.
-    pub(crate) fn append_commit(&self, worker: WorkerId, body: &[u8]) -> Result<CommitPoint, AppendError> {
-        // What it comes after the worker has been told, or has appended itself.
-        let done = self.append(worker, body, Order::After(Lsn(0)), Lsn(0))?;
-        if self.options.protocol != LogProtocol::Rfa {
-            return Ok(done.lsn.into());
-        }
-        let worker = self.buffer(worker).worker();
-        let counts = &self.commits[worker];
-        counts.commits.fetch_add(1, Relaxed);
-        counts.alone.fetch_add(u64::from(done.rests_on <= self.horizon.reached()), Relaxed);
-        Ok(CommitPoint::of_worker(done.lsn, worker, done.rests_on))
     }
 
     /// Makes a segment ready and opens the stream's buffers, the worker's too (W11).
@@ -251,42 +232,28 @@ impl Log {
         self.make_durable(lsn)
     }
 
-    /// Whether a commit may be acknowledged: everything up to it is durable, and, with epochs, all of its
-    /// epoch; or its own log and what it rests on (REST-3).
-    pub(crate) fn is_acknowledged(&self, commit: CommitPoint) -> bool {
+    /// Returns `true` if a commit may be acknowledged: everything up to it is durable, and, with epochs, all
+    /// of its epoch.
+    pub(crate) fn is_acknowledged(&self, lsn: Lsn) -> bool {
         match &self.epochs {
-            None => self.horizon.covers(commit),
-            Some(epochs) => epochs.published() >= commit.lsn(),
+            None => self.horizon.has_reached(lsn),
+            Some(epochs) => epochs.published() >= lsn,
         }
     }
 
-    /// Whether the commit's own worker has written all up to it, if the commit needs that.
-    pub(crate) fn is_in_own(&self, commit: CommitPoint) -> bool {
-        self.horizon.covers_own(commit)
-    }
-
-    /// The same for who asks again and again, and will not sleep over the answer: with background threads, as
-    /// of the end of the last flush. Whoever ends a flush computes the horizon; computing it here as well
-    /// would have each look of each committer fetch the counter and all marks from those who write them.
-    pub(crate) fn is_known_acknowledged(&self, commit: CommitPoint) -> bool {
+    /// The same for a caller that asks repeatedly and does not sleep afterwards: with background threads, as
+    /// of the end of the last flush. The thread that ends a flush computes the horizon. Computing it here as
+    /// well would make each call fetch the counter and all marks from the processors that write them.
+    pub(crate) fn is_known_acknowledged(&self, lsn: Lsn) -> bool {
         if self.epochs.is_none() && self.options.background {
-            return self.horizon.reached() >= commit.rests_on() && self.is_in_own(commit);
+            return self.horizon.reached() >= lsn;
         }
-        self.is_acknowledged(commit)
+        self.is_acknowledged(lsn)
     }
 
     /// Blocks until a commit may be acknowledged, in the protocol's way; of records that were not drawn,
     /// those drawn so far.
-    pub(crate) fn wait_acknowledged(&self, commit: CommitPoint) -> Result<(), LogFailed> {
-        if let Some(worker) = commit.own() {
-            // Others only as far as the commit rests on them.
-            self.wait_for_own(worker, commit, |stream| self.join_flush(stream, commit.lsn().0))?;
-            self.make_durable(commit.rests_on())?;
-            let is_above = self.horizon.reached() < commit.lsn() && self.horizon.compute() < commit.lsn();
-            self.commits[worker].above_a_hole.fetch_add(u64::from(is_above), Relaxed);
-            return Ok(());
-        }
-        let lsn = commit.lsn();
+    pub(crate) fn wait_acknowledged(&self, lsn: Lsn) -> Result<(), LogFailed> {
         match (self.options.protocol, &self.epochs) {
             (_, Some(epochs)) => self.wait_for_epoch(epochs, lsn),
             (LogProtocol::Serial, _) if self.options.background => self.follow_commit_thread(lsn),
@@ -297,28 +264,11 @@ impl Log {
     /// The same for a commit whose flush was asked for before, by somebody who went on meanwhile and so most
     /// likely has others under way: the log's thread writes for it. Who led a flush here would do nothing
     /// else until it has ended.
-    pub(crate) fn wait_requested(&self, commit: CommitPoint) -> Result<(), LogFailed> {
+    pub(crate) fn wait_requested(&self, lsn: Lsn) -> Result<(), LogFailed> {
         if !self.options.background || self.epochs.is_some() {
-            return self.wait_acknowledged(commit);
+            return self.wait_acknowledged(lsn);
         }
-        if let Some(worker) = commit.own() {
-            self.wait_for_own(worker, commit, |stream| self.follow_flush(stream, commit.lsn()))?;
-        }
-        self.follow_commit_thread(commit.rests_on())
-    }
-
-    /// Has the worker's own log written, by `flush`.
-    fn wait_for_own(
-        &self,
-        worker: usize,
-        commit: CommitPoint,
-        flush: impl Fn(&Stream),
-    ) -> Result<(), LogFailed> {
-        while !self.horizon.is_durable_in(worker, commit.lsn()) {
-            self.failure.check()?;
-            flush(self.stream_of(worker));
-        }
-        Ok(())
+        self.follow_commit_thread(lsn)
     }
 
     /// Sleeps until a flush of the stream that covers `lsn` has ended, if one is needed; its thread writes.
@@ -423,7 +373,6 @@ impl Log {
             }
         };
         stream.workers().for_each(|worker| self.buffers[worker].settle(&self.horizon));
-        self.hand_over_tasks(stream);
         let acknowledged = self.acknowledge();
         let woken = lead.finish();
         self.wakers.wake_through(acknowledged);
@@ -436,16 +385,8 @@ impl Log {
         }
     }
 
-    /// Tasks that waited for the stream's workers to have written have only the horizon to wait for now
-    /// (TICKET-2).
-    pub(crate) fn hand_over_tasks(&self, stream: &Stream) {
-        if self.options.protocol == LogProtocol::Rfa {
-            fence(SeqCst); // TICKET-1
-            stream.workers().for_each(|worker| self.wakers.hand_over(worker, self.horizon.mark(worker)));
-        }
-    }
-
     fn count(&self, stream: &Stream, records: u64, woken: u32) {
+        // Relaxed: statistics.
         let counters = &stream.counters;
         let flushes = if records > 0 { &counters.flushes } else { &counters.empty_flushes };
         flushes.fetch_add(1, Relaxed);
@@ -464,17 +405,10 @@ impl Log {
     }
 
     /// Asks the background threads, if there are any, for a commit to be acknowledged soon.
-    pub(crate) fn request_soon(&self, commit: CommitPoint) {
+    pub(crate) fn request_soon(&self, lsn: Lsn) {
         // An epoch ends by itself.
-        if !self.options.background || self.epochs.is_some() || self.horizon.reached() >= commit.lsn() {
-            return;
-        }
-        let Some(worker) = commit.own() else { return self.request_flush(commit.lsn()) };
-        if !self.horizon.is_durable_in(worker, commit.lsn()) {
-            self.stream_of(worker).notifier.request();
-        }
-        if self.horizon.reached() < commit.rests_on() {
-            self.request_streams(commit.rests_on());
+        if self.options.background && self.epochs.is_none() && self.horizon.reached() < lsn {
+            self.request_flush(lsn);
         }
     }
 

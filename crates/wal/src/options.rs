@@ -30,9 +30,6 @@ pub const MAX_STREAMS: usize = 64;
 /// | when | when the stream is free | when the stream is free | at the end of each [epoch](crate::epoch) |
 /// | acknowledged | once all before it is durable | the same | once all of its epoch is durable |
 ///
-/// `Rfa` is `PWal`, but a commit that [rests on](crate::commit_point) nothing in other workers' logs is
-/// acknowledged once its own is durable.
-///
 /// ```
 /// use std::time::Duration;
 /// use azekura_wal::LogProtocol;
@@ -47,9 +44,6 @@ pub enum LogProtocol {
     /// The parallel log of the P-WAL paper.
     #[default]
     PWal,
-    /// The same with remote-flush avoidance: a commit waits for its own log, and for another only if it
-    /// [rests on](crate::commit_point) something there.
-    Rfa,
     /// The serial log after Aether (Johnson et al., VLDB 2010), the paper's rival.
     Serial,
     /// Group commit by epochs after Silo (Tu et al., SOSP 2013): the paper's section 6.3.
@@ -64,21 +58,20 @@ impl LogProtocol {
     pub const SILO_EPOCH: Duration = Duration::from_millis(40);
 }
 
-/// `p-wal`, `p-wal-rfa`, `serial`, `epoch:40` (milliseconds).
+/// `p-wal`, `serial`, `epoch:40` (milliseconds).
 impl std::fmt::Display for LogProtocol {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::PWal => f.write_str("p-wal"),
-            Self::Rfa => f.write_str("p-wal-rfa"),
             Self::Serial => f.write_str("serial"),
             Self::Epoch { interval } => write!(f, "epoch:{}", interval.as_secs_f64() * 1e3),
         }
     }
 }
 
-/// What a log protocol is called by someone who does not know them.
+/// A name that is no log protocol's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no log: p-wal, p-wal-rfa, serial, epoch, or epoch:MS with 0 < MS <= 60000 milliseconds")]
+#[error("{0:?} is no log protocol: p-wal, serial, epoch, or epoch:MS with 0 < MS <= 60000 milliseconds")]
 pub struct UnknownProtocol(String);
 
 impl std::str::FromStr for LogProtocol {
@@ -89,7 +82,6 @@ impl std::str::FromStr for LogProtocol {
         let unknown = || UnknownProtocol(name.to_owned());
         match name {
             "p-wal" => Ok(Self::PWal),
-            "p-wal-rfa" => Ok(Self::Rfa),
             "serial" => Ok(Self::Serial),
             "epoch" => Ok(Self::Epoch { interval: Self::SILO_EPOCH }),
             _ => {
@@ -127,8 +119,8 @@ pub struct WalOptions {
     /// Write the log to the operating system's cache and sync it so often, instead of with each write;
     /// `None`: with each. A commit is acknowledged once the operating system has it, so the death of the
     /// process loses nothing that was acknowledged, and a power loss up to this much time. What
-    /// [`DurableLog`] calls durable is synced either way. Without direct I/O. Not for [`LogProtocol::Rfa`]
-    /// and [`LogProtocol::Epoch`].
+    /// [`DurableLog`] calls durable is synced either way. Without direct I/O. Not for
+    /// [`LogProtocol::Epoch`].
     ///
     /// [`DurableLog`]: azekura_base::DurableLog
     pub sync_interval: Option<Duration>,
@@ -258,7 +250,7 @@ impl WalOptions {
         if self.protocol == (LogProtocol::Epoch { interval: Duration::ZERO }) {
             return refuse("epochs of no length".into());
         }
-        if self.sync_interval.is_some() && !matches!(self.protocol, LogProtocol::PWal | LogProtocol::Serial) {
+        if self.sync_interval.is_some() && matches!(self.protocol, LogProtocol::Epoch { .. }) {
             // What these acknowledge follows from what single streams have written (CHUNK-2).
             return refuse(format!("a sync interval; the log {} syncs each write", self.protocol));
         }
@@ -351,7 +343,7 @@ mod tests {
     fn a_protocol_is_read_as_it_is_written() {
         for interval in [1, 400, 40_000, 1_500_000].map(Duration::from_micros) {
             let epoch = LogProtocol::Epoch { interval };
-            for protocol in [LogProtocol::PWal, LogProtocol::Rfa, LogProtocol::Serial, epoch] {
+            for protocol in [LogProtocol::PWal, LogProtocol::Serial, epoch] {
                 assert_eq!(protocol.to_string().parse(), Ok(protocol));
             }
         }
@@ -370,7 +362,7 @@ mod tests {
             WalOptions { protocol: LogProtocol::Epoch { interval: Duration::ZERO }, ..good.clone() },
             WalOptions {
                 sync_interval: Some(Duration::from_secs(1)),
-                protocol: LogProtocol::Rfa,
+                protocol: LogProtocol::Epoch { interval: Duration::from_millis(1) },
                 ..good.clone()
             },
             WalOptions { buffer_bytes: 10, ..good.clone() },

@@ -23,14 +23,7 @@ pub struct WalStats {
     /// a serial log draws for a group at once.
     pub lsn_draws: u64,
     /// LSNs that were drawn and have no record.
-    pub void_lsns: u64,
-    /// Commit records, in a log that tracks [what they rest on](crate::commit_point); 0 in others.
-    pub commits: u64,
-    /// Of these, those that rested on nothing in another log that was not durable: they waited for their own
-    /// log only.
-    pub commits_alone: u64,
-    /// Commits whose committer blocked, and went on while some record with a smaller LSN was not durable.
-    pub acknowledged_above_a_hole: u64,
+    pub gap_lsns: u64,
     /// Epochs ended, in a log with epochs.
     pub epochs: u64,
     /// Flushes that wrote something.

@@ -25,7 +25,7 @@ use crate::options::{Admission, LogIdentity};
 use crate::segment::{Segment, SegmentStore};
 use crate::stats::StreamCounters;
 use crate::worker_buffer::Batch;
-use crate::{record, void};
+use crate::{lsn_gap, record};
 
 /// A chunk is not made larger than this by gathering several workers' batches.
 const GATHER_BYTES: u64 = 8 << 20;
@@ -282,16 +282,13 @@ impl Stream {
         let offset = self.offset.load(Relaxed);
         let segment = writer.segment.as_ref().ok_or("no log segment was begun")?;
         let (number, file) = (segment.number, Arc::clone(&segment.file));
-        let tells_voids = which.iter().any(|&i| !writer.batches[i].voids.is_empty());
-        let end = self.gather(writer, which, tells_voids, buffers);
+        let end = self.gather(writer, which, buffers);
         let total = chunk::chunk_bytes(end - HEADER_BYTES) as usize;
         writer.memory[end..total].fill(0);
         let first_lsn = which.iter().map(|&i| writer.batches[i].first_lsn).min();
         let last_lsn = which.iter().map(|&i| writer.batches[i].end_lsn()).max();
         let header = Header {
             place: self.store.place(number, offset),
-            tells_rests: which.iter().any(|&i| writer.batches[i].rests_on.is_some()),
-            tells_voids,
             incarnation: self.identity.incarnation,
             number: writer.next_chunk,
             payload_bytes: (end - HEADER_BYTES) as u32,
@@ -325,13 +322,7 @@ impl Stream {
     }
 
     /// Copies the batches behind the header's place; returns where the payload ends.
-    fn gather(
-        &self,
-        writer: &mut Writer,
-        which: &[usize],
-        tells_voids: bool,
-        buffers: &[LogBuffer],
-    ) -> usize {
+    fn gather(&self, writer: &mut Writer, which: &[usize], buffers: &[LogBuffer]) -> usize {
         let most: usize = which.iter().map(|&i| chunk::max_block_bytes(&writer.batches[i])).sum();
         let needed = chunk::chunk_bytes(most) as usize;
         if writer.memory.len() < needed {
@@ -342,7 +333,7 @@ impl Stream {
             let batch = &writer.batches[i];
             writer.block_head.clear();
             let worker = self.members.worker(i);
-            chunk::put_block_head(&mut writer.block_head, worker, batch, tells_voids);
+            chunk::put_block_head(&mut writer.block_head, worker, batch);
             let mut put = |part: &[u8]| {
                 writer.memory[at..at + part.len()].copy_from_slice(part);
                 at += part.len();
@@ -417,7 +408,7 @@ impl Stream {
     pub(crate) fn want(&self, worker: usize, body_bytes: usize) {
         let open = self.open_count() + u64::from(!self.members.is_open(worker));
         self.store.with_sizes(|sizes| {
-            sizes.grow_for(body_bytes + record::MAX_OVERHEAD_BYTES + void::MAX_BYTES);
+            sizes.grow_for(body_bytes + record::MAX_OVERHEAD_BYTES + lsn_gap::MAX_BYTES);
             sizes.wanted = open;
         });
     }
@@ -429,7 +420,7 @@ impl Stream {
 
     /// Returns `true` if a record of `worker` with so many bytes is let in, and no other is in its buffer.
     pub(crate) fn takes(&self, worker: usize, needed: Admission, body_bytes: usize) -> bool {
-        let bytes = body_bytes + record::MAX_OVERHEAD_BYTES + void::MAX_BYTES;
+        let bytes = body_bytes + record::MAX_OVERHEAD_BYTES + lsn_gap::MAX_BYTES;
         let fits = self.store.with_sizes(|sizes| sizes.takes(bytes)).unwrap_or(false);
         fits && self.admits(needed) && self.members.is_open(worker)
     }
@@ -516,7 +507,7 @@ mod tests {
         let fill_one = |buffer: &LogBuffer| {
             (0..)
                 .take_while(|_| {
-                    buffer.append(horizon, &[7; 380], Admission::All, Order::After(Lsn(0)), Lsn(0)).is_ok()
+                    buffer.append(horizon, &[7; 380], Admission::All, Order::After(Lsn(0))).is_ok()
                 })
                 .count()
         };
@@ -551,7 +542,7 @@ mod tests {
             let (mut appended, mut written) = (0, 0);
             for round in 0.. {
                 if round < small {
-                    let small = buffers[0].append(&horizon, &[1; 10], Admission::All, Order::Newest, Lsn(0));
+                    let small = buffers[0].append(&horizon, &[1; 10], Admission::All, Order::Newest);
                     appended += u64::from(small.is_ok());
                 } else {
                     appended += fill(&buffers, &horizon);

@@ -60,7 +60,7 @@ impl Shared {
             next.next_txn = next_txn;
             next.durable_lsn = Lsn(end.0 - 1);
             next.covered = covered;
-            next.ranges.retain(|r| r.end().is_none_or(|end| end >= next.scan_lsn));
+            next.ranges.retain(|r| r.last_lsn.is_none_or(|end| end >= next.scan_lsn));
             control.write(next)?;
         }
         self.wal.trim(control.current().scan_lsn)?;

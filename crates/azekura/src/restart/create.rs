@@ -156,7 +156,7 @@ impl DurableLog for FirstLog {
 }
 
 impl azekura_btree::Log for FirstLog {
-    fn append(&self, _: WorkerId, _: &[u8], _: Order, _: Lsn) -> Result<Lsn, AppendError> {
+    fn append(&self, _: WorkerId, _: &[u8], _: Order) -> Result<Lsn, AppendError> {
         Ok(FIRST_LSN)
     }
 }

@@ -21,9 +21,9 @@ pub(crate) fn dir() -> &'static Path {
 }
 
 /// All of them; epochs short enough for a test.
-pub(crate) fn protocols() -> [LogProtocol; 4] {
+pub(crate) fn protocols() -> [LogProtocol; 3] {
     let epoch = LogProtocol::Epoch { interval: Duration::from_micros(500) };
-    [LogProtocol::PWal, LogProtocol::Serial, epoch, LogProtocol::Rfa]
+    [LogProtocol::PWal, LogProtocol::Serial, epoch]
 }
 
 /// Segments of 64 KiB, buffers of 4 KiB, no threads.

@@ -93,11 +93,9 @@ impl Variant {
             Self::Paper => "p-wal (a stream each)".into(),
             Self::Ours => "p-wal (default streams)".into(),
             Self::OneStream => "p-wal (one stream)".into(),
-            Self::StreamEach
-            | Self::PaperPlus
-            | Self::Serial
-            | Self::SerialPlus
-            | Self::Epoch { .. } => self.name(),
+            Self::StreamEach | Self::PaperPlus | Self::Serial | Self::SerialPlus | Self::Epoch { .. } => {
+                self.name()
+            }
         }
     }
 
