@@ -6,8 +6,7 @@
 //! - **CONTROL-2** What a slot says is already true on disk when it is written: pages below `redo_lsn` are
 //!   synced, the log up to the checkpoint is durable.
 //! - **CONTROL-3** `ranges` lists, oldest first, the incarnations that a restart still reads. All but the last
-//!   have a fixed end (their cut, and the tails of workers that count above it); whatever else they hold
-//!   above it is void for ever (W5).
+//!   have a fixed end (their cut); whatever they hold above it is void for ever (W5).
 //! - **CONTROL-4** `durable_lsn`, `covered` and `redo_lsn` are of one moment: when the slot is written the
 //!   log is durable up to the first, and a sync of the page file has covered every batch of page writes up to
 //!   the second. The sync began after the third was chosen, so a later batch has every change below
@@ -24,12 +23,12 @@ use std::sync::Arc;
 use azekura_base::varint::{put_u64, take_u64};
 use azekura_base::{Lsn, PageBuf, TxnId, checksum, page};
 use azekura_io::{File, Fs, OpenOptions};
-use azekura_wal::recovery::{LogRange, Tail};
+use azekura_wal::recovery::LogRange;
 
 use crate::Error;
 
 /// Version of the whole on-disk format; a store with another one is refused.
-pub(crate) const FORMAT_VERSION: u32 = 6;
+pub(crate) const FORMAT_VERSION: u32 = 7;
 pub(crate) const CONTROL_NAME: &str = "CONTROL";
 /// Of a file that becomes CONTROL when it is complete.
 pub(crate) const NEW_CONTROL_NAME: &str = "CONTROL.new";
@@ -66,7 +65,7 @@ pub(crate) struct Control {
     pub(crate) scan_lsn: Lsn,
     /// No transaction below the checkpoint has this id or a larger one.
     pub(crate) next_txn: TxnId,
-    /// Streams that the last run has used; 0: there was none.
+    /// Number of log streams: chosen when the store is created, and by `Builder::wal_streams`.
     pub(crate) streams: u64,
     /// No table of a closed store has this id or a larger one.
     pub(crate) next_tree: u32,
@@ -107,11 +106,6 @@ impl Control {
             put_u64(&mut body, range.first_lsn.0);
             // 0 = open end; an LSN is at least 1, so +1 keeps "ends before its first record" apart from it.
             put_u64(&mut body, range.last_lsn.map_or(0, |l| l.0 + 1));
-            put_u64(&mut body, range.tails.len() as u64);
-            for tail in &range.tails {
-                put_u64(&mut body, tail.worker);
-                put_u64(&mut body, tail.last_lsn.0);
-            }
         }
         put_u64(&mut body, self.gaps.len() as u64);
         for gap in &self.gaps {
@@ -139,16 +133,11 @@ impl Control {
             gaps: Vec::new(),
         };
         for _ in 0..take_u64(input)? {
-            let mut range = LogRange {
+            control.ranges.push(LogRange {
                 incarnation: u32::try_from(take_u64(input)?).ok()?,
                 first_lsn: Lsn(take_u64(input)?),
                 last_lsn: take_u64(input)?.checked_sub(1).map(Lsn),
-                tails: Vec::new(),
-            };
-            for _ in 0..take_u64(input)? {
-                range.tails.push(Tail { worker: take_u64(input)?, last_lsn: Lsn(take_u64(input)?) });
-            }
-            control.ranges.push(range);
+            });
         }
         for _ in 0..take_u64(input)? {
             control.gaps.push(LsnGap { after: Lsn(take_u64(input)?), before: Lsn(take_u64(input)?) });
@@ -160,13 +149,7 @@ impl Control {
     fn has_sound_numbers(&self) -> bool {
         let is_lsn = |lsn: Lsn| (1..=MOST).contains(&lsn.0);
         let is_range = |r: &LogRange| {
-            let rises = r.tails.is_sorted_by(|a, b| a.worker < b.worker);
-            let is_tail = |tail: &Tail| is_lsn(tail.last_lsn) && Some(tail.last_lsn) > r.last_lsn;
-            let has_tails = r.last_lsn.is_some() && rises && r.tails.iter().all(is_tail);
-            r.incarnation < u32::MAX
-                && is_lsn(r.first_lsn)
-                && r.last_lsn.is_none_or(|last| last.0 <= MOST)
-                && (r.tails.is_empty() || has_tails)
+            r.incarnation < u32::MAX && is_lsn(r.first_lsn) && r.last_lsn.is_none_or(|last| last.0 <= MOST)
         };
         is_lsn(self.redo_lsn)
             && is_lsn(self.scan_lsn)
@@ -389,15 +372,10 @@ mod tests {
     }
 
     #[test]
-    fn tails_and_gaps_come_back() {
+    fn a_cut_and_gaps_come_back() {
         let fs = MemFs::new();
         let mut control = created(&fs);
-        let tail = |worker, last| Tail { worker, last_lsn: Lsn(last) };
-        let cut = LogRange {
-            last_lsn: Some(Lsn(0)),
-            tails: vec![tail(0, 7), tail(15, 3)],
-            ..LogRange::open(1, Lsn(1))
-        };
+        let cut = LogRange { last_lsn: Some(Lsn(0)), ..LogRange::open(1, Lsn(1)) };
         let mut second = Control {
             ranges: vec![cut, LogRange::open(2, Lsn(60))],
             durable_lsn: Lsn(70),
@@ -418,20 +396,5 @@ mod tests {
         control.write(second.clone()).unwrap();
         let reopened = ControlFile::open(&fs, Path::new("db"), true).unwrap();
         assert_eq!(reopened.current(), &Control { sequence: 2, ..second });
-    }
-
-    #[test]
-    fn tails_that_cannot_be_are_refused() {
-        let with = |last_lsn, tails: &[(u64, u64)]| {
-            let tails = tails.iter().map(|&(worker, last)| Tail { worker, last_lsn: Lsn(last) }).collect();
-            let range = LogRange { last_lsn, tails, ..LogRange::open(1, Lsn(1)) };
-            let control = Control { ranges: vec![range, LogRange::open(2, Lsn(60))], ..first() };
-            Control::decode(&control.encode()).is_some()
-        };
-        assert!(with(Some(Lsn(4)), &[(0, 6), (1, 5)]));
-        assert!(!with(Some(Lsn(4)), &[(0, 4)]), "not above the cut");
-        assert!(!with(Some(Lsn(4)), &[(1, 6), (1, 7)]), "twice");
-        assert!(!with(Some(Lsn(4)), &[(0, MOST + 1)]));
-        assert!(!with(None, &[(0, 6)]), "above no cut");
     }
 }

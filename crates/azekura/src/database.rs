@@ -8,12 +8,12 @@ use std::sync::Arc;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::sync::time::Instant;
 use azekura_base::sync::{Mutex, RwLock, random, thread};
-use azekura_base::{CachePadded, TxnId};
+use azekura_base::{CachePadded, Lsn, TxnId};
 use azekura_btree::Env;
 use azekura_buffer::BufferPool;
 use azekura_io::FileLock;
 use azekura_lock::LockTable;
-use azekura_wal::{CommitPoint, Wal, WorkerId};
+use azekura_wal::{Wal, WorkerId};
 
 use crate::active::ActiveList;
 use crate::catalog::Catalog;
@@ -95,7 +95,7 @@ impl Shared {
         self.pool.page_size()
     }
 
-    pub(crate) fn wait_durable(&self, commit: CommitPoint) -> Result<(), Error> {
+    pub(crate) fn wait_durable(&self, commit: Lsn) -> Result<(), Error> {
         self.wal.wait_acknowledged(commit).map_err(Error::from)
     }
 }

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use azekura_base::{Lsn, PageId};
+use azekura_base::PageId;
 use azekura_btree::record::encode;
 use azekura_btree::{Deferred, Env, Head, UndoLog, Writer, free_step};
 use azekura_wal::Order;
@@ -126,6 +126,6 @@ impl Shared {
 pub(crate) fn append_end(env: &Env, writer: Writer) -> Result<(), Error> {
     let mut end = Vec::with_capacity(16);
     encode(&mut end, &Head::End { txn: writer.txn }, std::iter::empty());
-    env.log().append(writer.worker, &end, Order::Newest, Lsn(0))?;
+    env.log().append(writer.worker, &end, Order::Newest)?;
     Ok(())
 }

@@ -44,8 +44,8 @@
 //!
 //! **Answers wait for what they saw** (W8). Locks are released at commit before the log is on disk; the lock
 //! table keeps the newest commit LSN released per slot and hands it to the next holder, which raises its
-//! `depends_on`; a read-only commit waits for it. What the holder logs from then on rests on it, in a log
-//! that wants to know ([`azekura_wal::commit_point`]).
+//! `depends_on`; a read-only commit waits for it. The records that the holder appends from then on have
+//! larger LSNs (RANGE-3).
 
 use azekura_base::{Lsn, TreeId};
 use azekura_btree::{Blocked, BlockedRecords, GapWant, KeyLocks, NextKey};
@@ -223,11 +223,12 @@ impl<'a> OperationLocks<'a> {
         Self { table, log, held, key, table_mode, depends_on, wanted, scan, left_out: None }
     }
 
-    /// Notes what a granted lock leads to; at once, as the record that comes next rests on it (REST-1).
+    /// Notes the commit LSN that a granted lock passed on; at once, because the next record must be above it
+    /// (RANGE-3).
     fn depend_on(&mut self, lsn: Lsn) {
         if lsn > self.depends_on {
             self.depends_on = lsn;
-            self.log.0.rest_on(self.log.1, lsn);
+            self.log.0.raise_floor(self.log.1, lsn);
         }
     }
 

@@ -10,7 +10,7 @@ use azekura_buffer::page_file::PageAccess;
 use azekura_far::{AuthKey, FarCache};
 use azekura_io::{Fs, MemFs, OsFs, OverlayFs};
 use azekura_wal::lsn_range::MAX_RANGE;
-use azekura_wal::{LogProtocol, MAX_WORKERS, StreamCount, WalOptions, usual_workers};
+use azekura_wal::{LogProtocol, MAX_WORKERS, WalOptions, default_stream_count, usual_workers};
 
 use crate::locking::LockPart;
 use crate::memory_limit::memory_limit;
@@ -81,7 +81,7 @@ pub struct Builder {
     pub(crate) page_access: PageAccess,
     pub(crate) protocol: LogProtocol,
     pub(crate) workers: Option<usize>,
-    pub(crate) streams: StreamCount,
+    streams: Option<usize>,
     pub(crate) lsn_range: u32,
     pub(crate) segment_bytes: u64,
     pub(crate) durability: Durability,
@@ -120,7 +120,7 @@ impl Default for Builder {
             page_access: PageAccess::default(),
             protocol: LogProtocol::PWal,
             workers: None,
-            streams: StreamCount::Auto,
+            streams: None,
             lsn_range: WalOptions::default().lsn_range,
             segment_bytes: 16 << 20,
             durability: Durability::Immediate,
@@ -196,11 +196,12 @@ impl Builder {
         self
     }
 
-    /// Log files written side by side. Unless set, one at first; while the log is busy, other numbers are
-    /// tried, and the best is kept.
+    /// Log files written at the same time, at most one per log buffer. Default: the number that the store was
+    /// created or last opened with; for a new store one per 16 processors, at least one. A commit waits for
+    /// all of them: set more where the device executes flushes in parallel.
     #[must_use]
     pub fn wal_streams(mut self, streams: usize) -> Self {
-        self.streams = StreamCount::Fixed(streams);
+        self.streams = Some(streams);
         self
     }
 
@@ -413,9 +414,7 @@ impl Builder {
     pub fn open_in_memory(mut self) -> Result<Database, Error> {
         self.fs = Arc::new(MemFs::new());
         self.file_mode = None;
-        if self.streams == StreamCount::Auto {
-            self.streams = StreamCount::Fixed(1);
-        }
+        self.streams = self.streams.or(Some(1));
         self.segment_bytes = self.segment_bytes.min(MIN_SEGMENT_BYTES);
         self.open("memory")
     }
@@ -468,7 +467,7 @@ impl Builder {
             return refuse("epochs of no length".into());
         }
         let workers = self.workers.unwrap_or_else(usual_workers);
-        if let StreamCount::Fixed(streams) = self.streams
+        if let Some(streams) = self.streams
             && (streams == 0 || streams > workers)
         {
             return refuse(format!("{streams} log streams: 1 to {workers} (the workers) are possible"));
@@ -537,6 +536,12 @@ impl Builder {
         setting.build().map(Some).map_err(|error| Error::Invalid(format!("far cache: {error}")))
     }
 
+    /// The number of log streams, where the store's files name `stored` (0: none).
+    pub(crate) fn stream_count(&self, stored: usize) -> usize {
+        let chosen = self.streams.or(Some(stored).filter(|stored| *stored > 0));
+        chosen.unwrap_or_else(default_stream_count).min(self.workers.unwrap_or_else(usual_workers))
+    }
+
     /// Size of one log buffer. One of many may be small: sixteen full ones fit half of a segment of the usual
     /// size. A serial log has one.
     pub(crate) fn log_buffer_bytes(&self) -> usize {
@@ -548,6 +553,15 @@ impl Builder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_number_of_streams_is_the_set_one_then_the_stored_one_then_the_default() {
+        let builder = Builder::default().wal_workers(8);
+        assert_eq!(builder.stream_count(0), default_stream_count().min(8));
+        assert_eq!(builder.stream_count(3), 3);
+        assert_eq!(builder.clone().wal_workers(2).stream_count(3), 2, "at most one per buffer");
+        assert_eq!(builder.wal_streams(5).stream_count(3), 5);
+    }
 
     #[test]
     fn the_default_cache_follows_a_small_limit_of_memory() {

@@ -97,7 +97,7 @@ pub struct LogStats {
     pub protocol: String,
     /// Buffers.
     pub workers: usize,
-    /// Files written side by side now; unless the number is set, it follows the device.
+    /// Files written at the same time.
     pub streams: usize,
     /// Records appended.
     pub records: u64,
@@ -105,11 +105,6 @@ pub struct LogStats {
     pub lsn_draws: u64,
     /// Bytes of records.
     pub record_bytes: u64,
-    /// Of the commits in a log that tracks what they rest on ([`LogProtocol::Rfa`](crate::LogProtocol::Rfa)),
-    /// those that had to wait for their own log only; 0 in others.
-    pub commits_alone: u64,
-    /// Commits that were waited for, and answered while some record before them was not durable.
-    pub answered_above_a_hole: u64,
     /// Flushes that wrote something.
     pub flushes: u64,
     /// Bytes written, with headers and padding.
@@ -210,12 +205,10 @@ impl Stats {
             log: LogStats {
                 protocol: wal.protocol.to_string(),
                 workers: wal.workers,
-                streams: wal.streams_in_use,
+                streams: wal.streams,
                 records: wal.records,
                 lsn_draws: wal.lsn_draws,
                 record_bytes: wal.record_bytes,
-                commits_alone: wal.commits_alone,
-                answered_above_a_hole: wal.acknowledged_above_a_hole,
                 flushes: wal.flushes,
                 written_bytes: wal.chunk_bytes,
                 retained_bytes: wal.retained_bytes,

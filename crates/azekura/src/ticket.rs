@@ -6,9 +6,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use azekura_base::Lsn;
 use azekura_base::fork::Generation;
 use azekura_base::sync::machine;
-use azekura_wal::{CommitPoint, Ticket, Wal};
+use azekura_wal::{Ticket, Wal};
 
 use crate::Error;
 use crate::lifetime::Use;
@@ -84,12 +85,12 @@ impl Deref for LogRef {
 }
 
 impl CommitTicket {
-    pub(crate) fn new(db: &Use, commit: CommitPoint) -> Self {
+    pub(crate) fn new(db: &Use, commit: Lsn) -> Self {
         Self(Wal::ticket_through(LogRef::of(db), commit))
     }
 
     /// A ticket that requests its flush only when it is waited for.
-    pub(crate) fn quiet(db: &Use, commit: CommitPoint) -> Self {
+    pub(crate) fn quiet(db: &Use, commit: Lsn) -> Self {
         Self(Wal::quiet_ticket_through(LogRef::of(db), commit))
     }
 

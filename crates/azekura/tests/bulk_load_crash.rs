@@ -36,7 +36,7 @@ fn table(name: &str) -> TableDefinition<[u8], [u8]> {
 
 /// The log of the run that is cut here.
 fn protocol(cut: u64) -> LogProtocol {
-    if (cut / step()).is_multiple_of(3) { LogProtocol::Rfa } else { LogProtocol::PWal }
+    if (cut / step()).is_multiple_of(3) { LogProtocol::Serial } else { LogProtocol::PWal }
 }
 
 /// One run of the script.
@@ -301,7 +301,7 @@ fn a_crash_during_the_recovery_of_a_load_changes_nothing() {
 #[test]
 fn a_cut_while_threads_write_leaves_the_table_whole_or_empty() {
     for seed in 0..if step() == 1 { 100 } else { 12 } {
-        let protocol = if seed % 2 == 0 { LogProtocol::PWal } else { LogProtocol::Rfa };
+        let protocol = if seed % 2 == 0 { LogProtocol::PWal } else { LogProtocol::Serial };
         let rng = &mut StdRng::seed_from_u64(seed);
         let rows: Rows = (0..6_000u32).map(|n| (n.to_be_bytes().to_vec(), vec![n as u8; 60])).collect();
         let fs = FaultFs::new();

@@ -233,3 +233,21 @@ fn a_forked_child_can_open_stores_of_its_own() {
     let theirs = small().open(path).unwrap();
     assert_eq!(theirs.transact(|tx| tx.table(&ROWS)?.get(&7)).unwrap(), Some(7));
 }
+
+#[test]
+fn the_number_of_log_streams_is_chosen_at_creation_and_kept() {
+    let dir = TempDir::new().unwrap();
+    let streams = |builder: Builder| {
+        let db = builder.open(dir.path()).unwrap();
+        put(&db, 1).unwrap();
+        let streams = db.stats().log.streams;
+        db.close().unwrap();
+        streams
+    };
+    let unset = || Database::builder().cache_bytes(1 << 20).wal_workers(8);
+    assert_eq!(streams(unset().wal_streams(3)), 3);
+    assert_eq!(streams(unset()), 3, "CONTROL keeps the number");
+    assert_eq!(streams(unset().wal_workers(2)), 2, "at most one stream per log buffer");
+    assert_eq!(streams(unset().wal_streams(5)), 5, "a set number replaces the kept one");
+    assert_eq!(streams(unset()), 5);
+}

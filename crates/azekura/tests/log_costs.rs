@@ -47,7 +47,7 @@ fn an_update_draws_once_and_a_commit_once() {
 
 #[test]
 fn in_ranges_a_transaction_draws_once_and_many_that_are_flushed_together_a_few_times() {
-    for protocol in [LogProtocol::PWal, LogProtocol::Rfa, "epoch".parse().unwrap()] {
+    for protocol in [LogProtocol::PWal, "epoch".parse().unwrap()] {
         let db = store_with_ranges(protocol, 64);
         for (count, records) in [(1, 2), (10, 11)] {
             update(&db, count); // as many records will be expected

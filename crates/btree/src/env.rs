@@ -20,29 +20,18 @@ use crate::version::Versions;
 
 /// The log as the tree sees it: somewhere to append to. [`Wal`] is one; tests have others.
 pub trait Log: DurableLog {
-    /// Appends a record for `worker` and gives its LSN, which has its place as `order` has it, and is above
-    /// `rests_on`; a log that gives each record the next LSN need not look at either. The record rests on the
-    /// one with LSN `rests_on` and all before, as far as [`foreign`](Self::foreign) says so; 0: on none.
+    /// Appends a record to log buffer `worker` and returns its LSN, which is above what `order` names. A log
+    /// that gives each record the next LSN need not look at `order`.
     ///
     /// # Errors
     ///
     /// [`AppendError`]: nothing was appended, no LSN drawn.
-    fn append(&self, worker: WorkerId, body: &[u8], order: Order, rests_on: Lsn) -> Result<Lsn, AppendError>;
-
-    /// `lsn` if the log wants to know that a record of `worker` rests on the one with that LSN; else 0. See
-    /// [`azekura_wal::commit_point`].
-    fn foreign(&self, _worker: WorkerId, _lsn: Lsn) -> Lsn {
-        Lsn(0)
-    }
+    fn append(&self, worker: WorkerId, body: &[u8], order: Order) -> Result<Lsn, AppendError>;
 }
 
 impl Log for Wal {
-    fn append(&self, worker: WorkerId, body: &[u8], order: Order, rests_on: Lsn) -> Result<Lsn, AppendError> {
-        self.append_in_order(worker, body, order, rests_on)
-    }
-
-    fn foreign(&self, worker: WorkerId, lsn: Lsn) -> Lsn {
-        Self::foreign(self, worker, lsn)
+    fn append(&self, worker: WorkerId, body: &[u8], order: Order) -> Result<Lsn, AppendError> {
+        self.append_in_order(worker, body, order)
     }
 }
 
@@ -193,14 +182,10 @@ impl Env {
         // from an LSN that is not above the record's.
         let bound = self.log.lsn_bound();
         guards.iter_mut().for_each(|guard| guard.will_change(bound));
-        // REST-1 (a): what the pages show is what the change rests on; latched, they show no more until it is
-        // appended.
-        let foreign = |guard: &ExclusiveGuard<'_>| self.log.foreign(worker, guard.words().lsn());
-        let rests_on = guards.iter().map(foreign).max().unwrap_or(Lsn(0));
         let order = order_of(guards, ops);
         let lsn = with_buffer(|body| {
             record::encode(body, head, ops.iter().map(|&(i, ref op)| (guards[i].page_id(), op)));
-            self.log.append(worker, body, order, rests_on)
+            self.log.append(worker, body, order)
         })
         .inspect_err(|_| guards.iter_mut().for_each(|guard| leave_free(guard, self.log.next_lsn())))?;
         for &(i, ref op) in ops {

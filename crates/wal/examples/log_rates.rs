@@ -2,7 +2,7 @@
 //! blocking threads, and pipelined.
 //!
 //! `cargo run --release -p azekura-wal --example log_rates -- [directory] [seconds per row] [workers]
-//! [streams|auto]`
+//! [streams]`
 //!
 //! The directory should be on the device in question; a scratch directory inside it is used and removed. The
 //! first row is the device itself: one thread that writes 4 KiB synchronously, again and again.
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use azekura_base::{DurableLog, Lsn, PageBuf};
 use azekura_io::{Fs, OpenOptions, OsFs};
 use azekura_wal::recovery::replay;
-use azekura_wal::{LogIdentity, LogRange, StreamCount, Wal, WalOptions, WorkerId};
+use azekura_wal::{LogIdentity, LogRange, Wal, WalOptions, WorkerId};
 use hdrhistogram::Histogram;
 
 const BODY_BYTES: usize = 120;
@@ -28,10 +28,7 @@ fn main() -> Result<(), Error> {
     let parent = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
     let seconds: f64 = arguments.next().map_or(Ok(1.0), |s| s.parse())?;
     let workers: usize = arguments.next().map_or(Ok(0), |s| s.parse())?;
-    let streams = match arguments.next().as_deref() {
-        None | Some("auto") => StreamCount::Auto,
-        Some(n) => StreamCount::Fixed(n.parse()?),
-    };
+    let streams: usize = arguments.next().map_or(Ok(0), |s| s.parse())?;
     let scratch = tempfile::tempdir_in(parent)?;
     let mut bench = Bench {
         dir: scratch.path().join("wal"),

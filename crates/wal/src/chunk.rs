@@ -24,12 +24,10 @@
 //! | 96..104 | `max_before`: largest LSN in any earlier chunk of this stream and incarnation |
 //! | 104..128 | zero |
 //!
-//! The payload is a row of blocks, one per worker that had something to say: worker, number of records, first
-//! LSN, bytes (four varints), then the [records](crate::record). In version 2, of a log whose records tell
-//! [what they rest on](crate::commit_point), a fifth varint before the bytes is what the worker rested on
-//! before the block's first record. Version 3 is version 1, and 4 is version 2, with [voids](crate::void):
-//! before the bytes of records, and behind their length, stand those of the block's voids. The least and the
-//! largest LSN of a chunk are those of its records and voids.
+//! The payload is a sequence of blocks, one per log buffer that had records: buffer, number of records, first
+//! LSN (three varints), then the block's [LSN gaps](crate::lsn_gap) and its [records](crate::record), each
+//! with its length in bytes (a varint) before it. The least and the largest LSN of a chunk are those of its
+//! records and gaps.
 //!
 //! - **CHUNK-1** A header counts only at the very place (database, incarnation, stream, segment, offset) that
 //!   it names, so a chunk left in a recycled segment never passes for a new one (W6).
@@ -41,27 +39,21 @@
 use azekura_base::checksum::crc32c;
 use azekura_base::varint;
 
+use crate::lsn_gap::{self, LsnGapCursor};
 use crate::record::Cursor;
-use crate::void::{self, VoidCursor};
 use crate::worker_buffer::Batch;
 
 /// Chunks start at, and are padded to, multiples of this.
 pub const UNIT_BYTES: usize = 4096;
 /// Size of a header.
 pub const HEADER_BYTES: usize = 128;
-/// Version of the format of chunks, blocks and records.
-pub const FORMAT_VERSION: u32 = 1;
-/// Added to the version of a chunk whose records tell what they rest on.
-pub const RESTING: u32 = 1;
-/// Added to the version of a chunk with voids.
-pub const VOIDS: u32 = 2;
-/// The newest version. Each chunk has the one that it needs; this reader reads all.
-pub const NEWEST_VERSION: u32 = FORMAT_VERSION + RESTING + VOIDS;
+/// Version of the format of chunks, blocks and records. Versions 1 to 4 had other blocks.
+pub const FORMAT_VERSION: u32 = 5;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"AzWL");
-/// Most bytes that a block adds to its records and voids; and the last void, which comes into a buffer that
+/// Most bytes that a block adds to its records and gaps; and the last void, which comes into a buffer that
 /// may be full.
-const MAX_BLOCK_OVERHEAD: usize = 60 + void::MAX_BYTES;
+const MAX_BLOCK_OVERHEAD: usize = 60 + lsn_gap::MAX_BYTES;
 
 /// Where a chunk is, or claims to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,10 +73,6 @@ pub struct Place {
 pub struct Header {
     /// Where it is.
     pub place: Place,
-    /// Whether its records tell what they rest on, by the format's version.
-    pub tells_rests: bool,
-    /// Whether its blocks tell voids, by the same.
-    pub tells_voids: bool,
     /// The opening of the database that wrote it.
     pub incarnation: u32,
     /// Its number in the stream and incarnation.
@@ -120,12 +108,6 @@ impl Header {
         self.max_before.max(self.last_lsn)
     }
 
-    const fn version(&self) -> u32 {
-        let rests = if self.tells_rests { RESTING } else { 0 };
-        let voids = if self.tells_voids { VOIDS } else { 0 };
-        FORMAT_VERSION + rests + voids
-    }
-
     /// The header's bytes, with their checksum.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
@@ -133,7 +115,7 @@ impl Header {
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
         put(4, &self.payload_crc.to_le_bytes());
         put(8, &MAGIC.to_le_bytes());
-        put(12, &self.version().to_le_bytes());
+        put(12, &FORMAT_VERSION.to_le_bytes());
         put(16, &self.place.database_id.to_le_bytes());
         put(24, &self.incarnation.to_le_bytes());
         put(28, &self.place.stream.to_le_bytes());
@@ -158,17 +140,13 @@ impl Header {
         let bytes: &[u8; HEADER_BYTES] = bytes.get(..HEADER_BYTES)?.try_into().ok()?;
         let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-        let version = u32_at(12);
-        let is_known = (FORMAT_VERSION..=NEWEST_VERSION).contains(&version);
-        if u32_at(8) != MAGIC || !is_known || u32_at(0) != crc32c(&bytes[4..]) {
+        if u32_at(8) != MAGIC || u32_at(12) != FORMAT_VERSION || u32_at(0) != crc32c(&bytes[4..]) {
             return None;
         }
         let place =
             Place { database_id: u64_at(16), stream: u32_at(28), segment: u64_at(32), offset: u64_at(40) };
         Some(Self {
             place,
-            tells_rests: (version - FORMAT_VERSION) & RESTING != 0,
-            tells_voids: (version - FORMAT_VERSION) & VOIDS != 0,
             incarnation: u32_at(24),
             number: u64_at(48),
             payload_bytes: u32_at(56),
@@ -202,21 +180,15 @@ pub(crate) const fn max_chunk_bytes(buffer_bytes: usize) -> u64 {
 
 /// Bytes that a block with these records takes in the payload, at most.
 pub(crate) const fn max_block_bytes(batch: &Batch) -> usize {
-    MAX_BLOCK_OVERHEAD + batch.len() + batch.voids.len()
+    MAX_BLOCK_OVERHEAD + batch.len() + batch.gaps.len()
 }
 
-/// Appends what comes before a block's records in the payload, of a chunk with voids or without.
-pub(crate) fn put_block_head(out: &mut Vec<u8>, worker: usize, batch: &Batch, tells_voids: bool) {
-    debug_assert!(tells_voids || batch.voids.is_empty());
+/// Appends what comes before a block's records in the payload.
+pub(crate) fn put_block_head(out: &mut Vec<u8>, worker: usize, batch: &Batch) {
     varint::put_u64(out, worker as u64);
     varint::put_u64(out, batch.records);
     varint::put_u64(out, batch.first_lsn);
-    if let Some(rests_on) = batch.rests_on {
-        varint::put_u64(out, rests_on);
-    }
-    if tells_voids {
-        varint::put_bytes(out, batch.voids.bytes());
-    }
+    varint::put_bytes(out, batch.gaps.bytes());
     varint::put_u64(out, batch.len() as u64);
 }
 
@@ -229,10 +201,8 @@ pub struct Block<'a> {
     pub records: u64,
     /// LSN of the first one.
     pub first_lsn: u64,
-    /// What the worker rested on before the first one, if records tell.
-    pub rests_on: Option<u64>,
-    /// Its voids.
-    pub voids: VoidCursor<'a>,
+    /// Its gaps.
+    pub gaps: LsnGapCursor<'a>,
     /// The framed records.
     pub bytes: &'a [u8],
 }
@@ -248,11 +218,9 @@ pub fn parse_payload<'a>(header: &Header, payload: &'a [u8]) -> Option<Vec<Block
         let worker = varint::take_u64(&mut input)?;
         let records = varint::take_u64(&mut input)?;
         let first_lsn = varint::take_u64(&mut input)?;
-        let rests_on = if header.tells_rests { Some(varint::take_u64(&mut input)?) } else { None };
-        let voids = if header.tells_voids { varint::take_bytes(&mut input)? } else { &[] };
-        let voids = VoidCursor::new(first_lsn, voids);
+        let gaps = LsnGapCursor::new(first_lsn, varint::take_bytes(&mut input)?);
         let bytes = varint::take_bytes(&mut input)?;
-        let block = Block { worker, records, first_lsn, rests_on, voids, bytes };
+        let block = Block { worker, records, first_lsn, gaps, bytes };
         first = first.min(first_lsn);
         last = last.max(last_lsn(&block)?);
         blocks.push(block);
@@ -265,48 +233,46 @@ pub fn parse_payload<'a>(header: &Header, payload: &'a [u8]) -> Option<Vec<Block
 impl Block<'_> {
     /// Before the first record.
     pub(crate) const fn cursor(&self) -> Cursor {
-        Cursor { expected: self.first_lsn, rests_on: self.rests_on }
+        Cursor { expected: self.first_lsn }
     }
 }
 
-/// Walks a block's records and voids: the last LSN, if they are whole, no LSN is both, and the records are as
+/// Walks a block's records and gaps: the last LSN, if they are whole, no LSN is both, and the records are as
 /// many as the block says.
 fn last_lsn(block: &Block<'_>) -> Option<u64> {
     let (mut input, mut cursor, mut count, mut last) = (block.bytes, block.cursor(), 0, None);
-    let mut voids = block.voids.clone();
-    let (mut void, mut last_void) = (voids.next(), 0);
+    let mut gaps = block.gaps.clone();
+    let (mut gap, mut last_gap) = (gaps.next(), 0);
     while !input.is_empty() {
         let (lsn, _) = cursor.take(&mut input)?;
         if last.is_none() && lsn != block.first_lsn {
             return None;
         }
-        while let Some(passed) = void.filter(|void| void.first <= lsn) {
+        while let Some(passed) = gap.filter(|gap| gap.first <= lsn) {
             if passed.last >= lsn {
                 return None;
             }
-            void = voids.next();
+            gap = gaps.next();
         }
         last = Some(lsn);
         count += 1;
     }
-    while let Some(above) = void {
-        last_void = above.last;
-        void = voids.next();
+    while let Some(above) = gap {
+        last_gap = above.last;
+        gap = gaps.next();
     }
-    last.filter(|_| count == block.records && voids.is_at_end()).map(|last| last.max(last_void))
+    last.filter(|_| count == block.records && gaps.is_at_end()).map(|last| last.max(last_gap))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lsn_gap::LsnGap;
     use crate::record;
-    use crate::void::Void;
 
     fn header() -> Header {
         Header {
             place: Place { database_id: 7, stream: 1, segment: 3, offset: 8192 },
-            tells_rests: false,
-            tells_voids: false,
             incarnation: 2,
             number: 9,
             payload_bytes: 4000,
@@ -331,7 +297,7 @@ mod tests {
     }
 
     fn put_block(out: &mut Vec<u8>, worker: usize, batch: &Batch) {
-        put_block_head(out, worker, batch, !batch.voids.is_empty());
+        put_block_head(out, worker, batch);
         out.extend_from_slice(&batch.bytes);
     }
 
@@ -375,62 +341,35 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_whose_records_tell_what_they_rest_on_is_read_by_its_version_only() {
-        let mut batch =
-            Batch { first_lsn: 100, last_lsn: 101, records: 2, rests_on: Some(90), ..Batch::default() };
-        record::put_resting(&mut batch.bytes, 100, 100, 0, b"one");
-        record::put_resting(&mut batch.bytes, 101, 101, 8, b"two");
-        let mut payload = Vec::new();
-        put_block(&mut payload, 3, &batch);
-        let plain = Header { blocks: 1, first_lsn: 100, last_lsn: 101, ..header() };
-        let resting = Header { tells_rests: true, ..plain };
-        let blocks = parse_payload(&resting, &payload).expect("fits");
-        assert_eq!((blocks[0].worker, blocks[0].rests_on), (3, Some(90)));
-        assert_eq!(parse_payload(&plain, &payload), None);
-        assert_eq!(Header::decode(&resting.encode()), Some(resting));
-        assert_eq!(Header::decode(&plain.encode()), Some(plain));
-    }
-
-    #[test]
-    fn voids_are_read_by_their_version_only_and_never_where_a_record_is() {
+    fn a_gap_is_read_and_never_where_a_record_is() {
         let mut batch = batch(100, &[b"one", b"two"]);
-        let without = {
-            let mut payload = Vec::new();
-            put_block(&mut payload, 3, &batch);
-            payload
-        };
-        batch.voids.push(100, Void { first: 102, last: 109 });
+        batch.gaps.push(100, LsnGap { first: 102, last: 109 });
         let mut payload = Vec::new();
         put_block(&mut payload, 3, &batch);
-        let plain = Header { blocks: 1, first_lsn: 100, last_lsn: 101, ..header() };
-        let ranged = Header { tells_voids: true, last_lsn: 109, ..plain };
+        let ranged = Header { blocks: 1, first_lsn: 100, last_lsn: 109, ..header() };
         let blocks = parse_payload(&ranged, &payload).expect("fits");
-        assert_eq!(blocks[0].voids.clone().collect::<Vec<_>>(), [Void { first: 102, last: 109 }]);
-        assert_eq!(parse_payload(&plain, &payload), None);
+        assert_eq!(blocks[0].gaps.clone().collect::<Vec<_>>(), [LsnGap { first: 102, last: 109 }]);
         assert_eq!(parse_payload(&Header { last_lsn: 101, ..ranged }, &payload), None, "the void counts");
-        assert!(parse_payload(&plain, &without).is_some() && parse_payload(&ranged, &without).is_none());
         for (first, last) in [(101, 101), (101, 105)] {
             let mut batch = self::batch(100, &[b"one", b"two"]);
-            batch.voids.push(100, Void { first, last });
+            batch.gaps.push(100, LsnGap { first, last });
             let mut payload = Vec::new();
             put_block(&mut payload, 3, &batch);
             let header = Header { last_lsn: last, ..ranged };
             assert_eq!(parse_payload(&header, &payload), None, "101 is a record");
         }
-        for header in [plain, ranged, Header { tells_rests: true, ..ranged }] {
-            assert_eq!(Header::decode(&header.encode()), Some(header));
-        }
+        assert_eq!(Header::decode(&ranged.encode()), Some(ranged));
     }
 
     #[test]
     fn voids_that_are_cut_off_make_the_payload_unreadable() {
         let mut batch = batch(100, &[b"one"]);
-        batch.voids.push(100, Void { first: 500, last: 600 });
+        batch.gaps.push(100, LsnGap { first: 500, last: 600 });
         let mut payload = Vec::new();
         put_block(&mut payload, 3, &batch);
-        let header = Header { blocks: 1, first_lsn: 100, last_lsn: 600, tells_voids: true, ..header() };
+        let header = Header { blocks: 1, first_lsn: 100, last_lsn: 600, ..header() };
         assert!(parse_payload(&header, &payload).is_some());
-        // worker, records, first LSN, length of the voids, then the voids.
+        // worker, records, first LSN, length of the gaps, then the gaps.
         assert_eq!(payload[3], 3, "two bytes to skip 399, one for the count less one");
         for changed in [0x80, 0xff] {
             let mut broken = payload.clone();

@@ -31,8 +31,6 @@
 use azekura_base::sync::atomic::{AtomicU64, Ordering::*};
 use azekura_base::{CachePadded, Lsn};
 
-use crate::commit_point::CommitPoint;
-
 /// The mark of an idle worker.
 const IDLE: u64 = u64::MAX;
 
@@ -139,20 +137,6 @@ impl DurableHorizon {
         workers.map(|w| self.marks[w].load(Acquire)).min().filter(|&mark| mark != IDLE)
     }
 
-    /// Whether all of a worker's records up to `lsn`, which it drew, are durable.
-    #[must_use]
-    pub fn is_durable_in(&self, worker: usize, lsn: Lsn) -> bool {
-        // Acquire: as in `compute`. Who knows of the record sees the mark that was stored for it, or a later
-        // one. No later one is below the next LSN of the worker: an idle worker's is the counter as read
-        // under the buffer latch, which whoever drew `lsn` held before.
-        self.marks[worker].load(Acquire) > lsn.0
-    }
-
-    /// The least LSN of the worker that may not be durable; `u64::MAX` if it is idle.
-    pub(crate) fn mark(&self, worker: usize) -> u64 {
-        self.marks[worker].load(Acquire) // as in `compute`
-    }
-
     /// Whether all of a worker's records are durable.
     #[must_use]
     pub fn is_idle(&self, worker: usize) -> bool {
@@ -179,18 +163,6 @@ impl DurableHorizon {
             self.reached.fetch_max(now, AcqRel);
         }
         self.reached()
-    }
-
-    /// Whether a commit's own worker, if the commit names one, has written all up to it.
-    #[must_use]
-    pub fn covers_own(&self, commit: CommitPoint) -> bool {
-        commit.own().is_none_or(|worker| self.is_durable_in(worker, commit.lsn()))
-    }
-
-    /// Whether a commit, and everything that it depends on, is durable: computed from the marks.
-    #[must_use]
-    pub fn covers(&self, commit: CommitPoint) -> bool {
-        self.covers_own(commit) && self.has_reached(commit.rests_on())
     }
 
     /// Whether everything up to `lsn` is durable.

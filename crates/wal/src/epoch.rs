@@ -34,8 +34,8 @@ use azekura_base::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 use azekura_base::{CachePadded, Lsn};
 use azekura_trace::{Site, WaitKind};
 
-use crate::bell::Bell;
 use crate::durable_lsn::DurableHorizon;
+use crate::notifier::Notifier;
 
 static EPOCH_WAIT: Site = Site::new("wal epoch");
 
@@ -52,8 +52,8 @@ pub struct EpochClock {
     waiting: AtomicU32,
     /// Changes with every published epoch that somebody waits for.
     word: WaitWord,
-    /// Of the thread that ends epochs.
-    pub(crate) bell: Bell,
+    /// Wakes the thread that ends epochs.
+    pub(crate) notifier: Notifier,
 }
 
 impl EpochClock {
@@ -66,7 +66,7 @@ impl EpochClock {
             ended: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
             word: WaitWord::new(0),
-            bell: Bell::new(),
+            notifier: Notifier::new(),
         }
     }
 

@@ -1,6 +1,5 @@
 //! The log's own threads: a flusher per stream, one that prepares segments, one that ends epochs if there are
-//! any, one that adapts the number of streams if it may, and one that syncs the log if that is done at
-//! intervals.
+//! any, and one that syncs the log if that is done at intervals.
 //!
 //! A flusher sleeps while nothing is buffered. It works for tickets and for [`Wal::request_flush`]: greedily,
 //! one flush after the other while there are requests, like any other committer (it shares the gate with
@@ -13,11 +12,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed};
+use azekura_base::sync::atomic::Ordering::Acquire;
 use azekura_base::sync::thread::{self, Builder, JoinHandle};
-use azekura_base::sync::{processor_time, time::Instant};
 
-use crate::adapt::{self, StreamPolicy};
 use crate::error::WalError;
 use crate::log::Log;
 use crate::options::LogProtocol;
@@ -39,10 +36,7 @@ pub(crate) fn start(log: &Arc<Log>) -> Result<Vec<JoinHandle<()>>, WalError> {
             LogProtocol::Epoch { interval } => {
                 spawn("azekura-wal-epoch".into(), Box::new(move |log| turn_until_stopped(log, interval)))
             }
-            LogProtocol::PWal | LogProtocol::Rfa if log.is_adaptive() => {
-                spawn("azekura-wal-adapt".into(), Box::new(adapt_until_stopped))
-            }
-            LogProtocol::PWal | LogProtocol::Rfa | LogProtocol::Serial => Ok(()),
+            LogProtocol::PWal | LogProtocol::Serial => Ok(()),
         })
         .and_then(|()| match log.options.sync_interval {
             Some(interval) => {
@@ -61,11 +55,10 @@ pub(crate) fn start(log: &Arc<Log>) -> Result<Vec<JoinHandle<()>>, WalError> {
 /// waited for.
 pub(crate) fn stop(log: &Log, threads: Vec<JoinHandle<()>>) {
     log.stopping.store(true, azekura_base::sync::atomic::Ordering::Release);
-    let epochs = log.epochs.iter().map(|epochs| &epochs.bell);
-    for bell in
-        log.streams.iter().map(|s| &s.bell).chain([&log.preparer, &log.adapter, &log.syncer]).chain(epochs)
-    {
-        bell.request(); // not only rung: a thread on its way to sleep looks at the request
+    let epochs = log.epochs.iter().map(|epochs| &epochs.notifier);
+    let flushers = log.streams.iter().map(|stream| &stream.notifier);
+    for notifier in flushers.chain([&log.preparer, &log.syncer]).chain(epochs) {
+        notifier.request(); // not `wake`: a thread on its way to sleep looks at the request
     }
     for thread in threads {
         if thread.thread().id() != thread::current().id() {
@@ -80,13 +73,13 @@ fn flush_until_stopped(log: &Log, stream: &Stream) {
     let (mut oldest, mut counter) = (None, log.horizon.next_lsn());
     // Acquire: pairs with the Release in `stop`.
     while !log.stopping.load(Acquire) && log.failure.get().is_none() {
-        if stream.bell.take_request() {
+        if stream.notifier.take_request() {
             let next = log.horizon.next_lsn();
             log.flush_stream(stream, next.0 - 1);
             continue;
         }
         if log.epochs.is_some() {
-            stream.bell.rest(None, || false); // the epoch thread sees to W3
+            stream.notifier.rest(None, || false); // the epoch thread sees to W3
             continue;
         }
         let pending = stream.pending(&log.horizon);
@@ -98,9 +91,9 @@ fn flush_until_stopped(log: &Log, stream: &Stream) {
         let busy = pending.is_some() || log.horizon.next_lsn() != counter;
         counter = log.horizon.next_lsn();
         if busy {
-            stream.bell.rest(Some(log.options.max_delay), || false);
+            stream.notifier.rest(Some(log.options.max_delay), || false);
         } else {
-            stream.bell.rest(None, || stream.pending(&log.horizon).is_some());
+            stream.notifier.rest(None, || stream.pending(&log.horizon).is_some());
         }
     }
 }
@@ -127,16 +120,16 @@ fn turn_until_stopped(log: &Log, interval: Duration) {
     // Acquire: pairs with the Release in `stop`.
     while !log.stopping.load(Acquire) && log.failure.get().is_none() {
         if !epochs.has_unpublished(&log.horizon) {
-            epochs.bell.rest(None, || epochs.has_unpublished(&log.horizon));
+            epochs.notifier.rest(None, || epochs.has_unpublished(&log.horizon));
             // A request made while nothing was there to be acknowledged.
             if !epochs.has_unpublished(&log.horizon) {
-                epochs.bell.take_request();
+                epochs.notifier.take_request();
                 continue;
             }
         }
-        if !epochs.bell.take_request() {
-            epochs.bell.rest(Some(interval), || false);
-            epochs.bell.take_request();
+        if !epochs.notifier.take_request() {
+            epochs.notifier.rest(Some(interval), || false);
+            epochs.notifier.take_request();
         }
         log.turn_epoch(epochs);
     }
@@ -155,34 +148,5 @@ fn prepare_until_stopped(log: &Log) {
             }
         }
         log.preparer.rest(None, is_stopping);
-    }
-}
-
-/// Looks at what flushes did, every now and then while there are any, and uses more or fewer streams.
-fn adapt_until_stopped(log: &Log) {
-    // Nothing speaks for more than are used first: others are tried late.
-    let mut policy = StreamPolicy::new(log.assignment.in_use(), log.streams.len()).doubting();
-    let mut before = log.seen();
-    let processors = thread::available_parallelism().map_or(1, |n| n.get() as u64);
-    // Acquire: pairs with the Release in `stop`.
-    while !log.stopping.load(Acquire) && log.failure.get().is_none() {
-        let (waiting, looked, computed) = (log.waiting(), Instant::now(), processor_time());
-        let asked = policy.period();
-        log.adapter.rest(Some(asked), || false);
-        let processor_time = processor_time().saturating_sub(computed);
-        let time = adapt::Time { asked, passed: looked.elapsed(), processors: processor_time };
-        let seen = log.seen().since(before).waited(waiting, time, processors);
-        before = log.seen();
-        if let Some(count) = policy.look(seen) {
-            match log.use_streams(count) {
-                Ok(true) => _ = log.stream_changes.fetch_add(1, Relaxed),
-                _ => policy.stayed(log.assignment.in_use()),
-            }
-            before = log.seen();
-        }
-        if seen.flushes == 0 {
-            // Until the next flush.
-            log.adapter.rest(None, || log.seen() != before);
-        }
     }
 }

@@ -33,62 +33,54 @@
 //! |---|---|---|
 //! | [`options`] | settings, identity, worker ids | |
 //! | [`worker_buffer`] | a worker's buffer: draw an LSN, copy, exchange | 3.1.1 |
-//! | [`serial`] | the serial log's one buffer: a consolidation array, copies side by side | 2.3, 6.1 (Aether) |
-//! | `log_buffer`, `room` | one or the other; who finds it full | |
+//! | [`serial`] | the serial log's one buffer: a consolidation array | 2.3, 6.1 (Aether) |
+//! | `log_buffer`, `buffer_space` | one or the other; sleepers on a full buffer | |
 //! | [`record`], [`chunk`] | bytes of records, blocks, chunks | 3.1.2 |
-//! | [`lsn_range`], [`void`] | many LSNs by one draw, and those of them that were not used | beyond it |
+//! | [`lsn_range`], [`lsn_gap`] | many LSNs by one draw, and those that no record got | beyond it |
 //! | [`durable_lsn`] | marks and the durable horizon | 3.1.3, Algorithm 4 |
 //! | [`epoch`] | commits acknowledged epoch by epoch | 6.3 (Silo) |
 //! | [`commit_gate`] | who flushes, who sleeps until when | 3.2.2 |
-//! | `gathering`, `manner`, `crowd` | who is waited for; whether committers lead or the log's thread; how many they are | |
-//! | [`commit_point`] | what a commit rests on in other workers' logs | beyond it |
+//! | `commit_delay`, `committer_count` | how long a flush waits for committers; its leader | |
 //! | [`ticket`] | promises to wait for or await | 3.1.3, 3.2.2 |
 //! | `stream`, `segment` | flushes and files | 3.1.2 |
-//! | `flusher`, [`bell`] | background threads and how they are woken | |
-//! | `assignment`, `stream_change`, `adapt` | which worker belongs to which stream, and how many are used |  |
+//! | `flusher`, [`notifier`] | background threads and how they are woken | |
 //! | [`recovery`] | scan, merge, cut | 4.1-4.3, Figure 5 |
 //! | [`stats`], [`error`], `failure` | numbers, errors, the poison | |
 
-mod adapt;
-mod assignment;
-pub mod bell;
+mod buffer_space;
 pub mod chunk;
+mod commit_delay;
 pub mod commit_gate;
-pub mod commit_point;
-mod crowd;
+mod committer_count;
 pub mod durable_lsn;
 pub mod epoch;
 pub mod error;
 mod failure;
 mod flusher;
-mod gathering;
 mod log;
 mod log_buffer;
+pub mod lsn_gap;
 pub mod lsn_range;
-mod manner;
+pub mod notifier;
 pub mod options;
 pub mod record;
 pub mod recovery;
-mod room;
 mod segment;
 pub mod serial;
 mod sizes;
 pub mod stats;
 mod stream;
-mod stream_change;
 pub mod ticket;
-pub mod void;
 mod wal;
 pub mod worker_buffer;
 
-pub use commit_point::CommitPoint;
 pub use error::{AppendError, ReplayError, WalError};
 pub use lsn_range::Order;
 pub use options::{
-    Begin, LogIdentity, LogProtocol, MAX_WORKERS, StreamCount, UnknownProtocol, WalOptions, WorkerId,
-    usual_workers,
+    Begin, LogIdentity, LogProtocol, MAX_WORKERS, UnknownProtocol, WalOptions, WorkerId,
+    default_stream_count, usual_workers,
 };
-pub use recovery::{LogRange, Replayed, Tail};
+pub use recovery::{LogRange, Replayed};
 pub use segment::{newest_incarnation, remove_segments};
 pub use stats::WalStats;
 pub use ticket::Ticket;

@@ -20,24 +20,19 @@ use std::sync::{Arc, OnceLock};
 
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
-use azekura_base::sync::time::Instant;
-use azekura_base::{CachePadded, LogFailed, Lsn};
+use azekura_base::{LogFailed, Lsn};
 use azekura_io::Fs;
 
-use crate::adapt::Seen;
-use crate::assignment::Assignment;
-use crate::bell::Bell;
 use crate::commit_gate::{Lead, Turn};
-use crate::commit_point::{CommitCounts, CommitPoint};
 use crate::durable_lsn::DurableHorizon;
 use crate::epoch::EpochClock;
 use crate::error::{AppendError, WalError};
 use crate::failure::Failure;
 use crate::log_buffer::LogBuffer;
 use crate::lsn_range::Order;
-use crate::options::{Admission, LogIdentity, LogProtocol, StreamCount, WalOptions, WorkerId};
+use crate::notifier::Notifier;
+use crate::options::{Admission, LogIdentity, LogProtocol, WalOptions, WorkerId};
 use crate::segment::{SegmentStore, parse_stream};
-use crate::stats::StreamCounters;
 use crate::stream::{Stream, Taken};
 use crate::ticket::Wakers;
 use crate::worker_buffer::{Appended, Refused};
@@ -77,24 +72,15 @@ pub(crate) struct Log {
     pub(crate) epochs: Option<EpochClock>,
     pub(crate) buffers: Box<[LogBuffer]>,
     pub(crate) streams: Box<[Stream]>,
-    pub(crate) assignment: Assignment,
-    /// Held while the number of streams in use is changed.
-    pub(crate) changing: Mutex<()>,
-    /// How often it was.
-    pub(crate) stream_changes: AtomicU64,
-    /// Of the thread that adapts it, if there is one.
-    pub(crate) adapter: Bell,
     /// Directories that an earlier run with more streams has left.
     pub(crate) orphans: OnceLock<Vec<SegmentStore>>,
     pub(crate) start: LogStart,
     pub(crate) failure: Failure,
     pub(crate) wakers: Wakers,
-    /// One for each worker.
-    pub(crate) commits: Box<[CachePadded<CommitCounts>]>,
     /// Of the thread that prepares segments.
-    pub(crate) preparer: Bell,
+    pub(crate) preparer: Notifier,
     /// Of the thread that syncs the log at intervals, if there is one.
-    pub(crate) syncer: Bell,
+    pub(crate) syncer: Notifier,
     /// The background threads end. Set once.
     pub(crate) stopping: AtomicBool,
     pub(crate) segments_trimmed: AtomicU64,
@@ -106,17 +92,15 @@ impl Log {
     }
 
     pub(crate) fn stream_of(&self, worker: usize) -> &Stream {
-        &self.streams[self.assignment.stream_of(worker)]
+        &self.streams[worker % self.streams.len()]
     }
 
-    /// Appends a record that has its place in the [order](crate::lsn_range) of LSNs and rests on the
-    /// [foreign](LogBuffer::foreign) LSN `rests_on` and all before.
+    /// Appends a record that has its place in the [order](crate::lsn_range) of LSNs.
     pub(crate) fn append(
         &self,
         worker: WorkerId,
         body: &[u8],
         order: Order,
-        rests_on: Lsn,
     ) -> Result<Appended, AppendError> {
         let max = self.options.max_body_bytes();
         if body.len() > max {
@@ -125,48 +109,30 @@ impl Log {
         let buffer = self.buffer(worker);
         loop {
             self.failure.check()?;
-            let appended = buffer.append(&self.horizon, body, worker.admission(), order, rests_on);
-            let stream = || self.stream_of(buffer.worker()); // ASSIGN-3: now, not before
+            let appended = buffer.append(&self.horizon, body, worker.admission(), order);
+            let stream = || self.stream_of(buffer.worker());
             match appended {
                 Ok(done) => {
                     if done.was_idle && self.options.background {
                         let stream = stream();
-                        self.epochs.as_ref().map_or(&stream.bell, |epochs| &epochs.bell).rouse(); // W3
+                        let epochs = self.epochs.as_ref();
+                        epochs.map_or(&stream.notifier, |epochs| &epochs.notifier).wake_from_sleep(); // W3
                     }
                     return Ok(done);
                 }
-                Err(Refused::NoRoom { first_lsn, taken }) => {
+                Err(Refused::NoSpace { first_lsn, taken }) => {
                     if self.options.background {
-                        stream().bell.request();
-                        buffer.wait_for_room(taken);
+                        stream().notifier.request();
+                        buffer.wait_for_space(taken);
                     } else {
                         self.flush_stream(stream(), first_lsn);
                     }
                 }
                 Err(Refused::NotAdmitting) => {
-                    let full = stream();
-                    let made = self.make_space(full, buffer.worker(), worker.admission(), body.len());
-                    // If the worker has got another stream meanwhile, that one may have room.
-                    if std::ptr::eq(full, stream()) {
-                        made?;
-                    }
+                    self.make_space(stream(), buffer.worker(), worker.admission(), body.len())?;
                 }
             }
         }
-    }
-
-    /// Appends a commit record; what must be durable before it is acknowledged.
-    pub(crate) fn append_commit(&self, worker: WorkerId, body: &[u8]) -> Result<CommitPoint, AppendError> {
-        // What it comes after the worker has been told, or has appended itself.
-        let done = self.append(worker, body, Order::After(Lsn(0)), Lsn(0))?;
-        if self.options.protocol != LogProtocol::Rfa {
-            return Ok(done.lsn.into());
-        }
-        let worker = self.buffer(worker).worker();
-        let counts = &self.commits[worker];
-        counts.commits.fetch_add(1, Relaxed);
-        counts.alone.fetch_add(u64::from(done.rests_on <= self.horizon.reached()), Relaxed);
-        Ok(CommitPoint::of_worker(done.lsn, worker, done.rests_on))
     }
 
     /// Makes a segment ready and opens the stream's buffers, the worker's too (W11).
@@ -215,7 +181,7 @@ impl Log {
             return Ok(());
         }
         let lsn = lsn.min(Lsn(self.horizon.next_lsn().0 - 1));
-        let home = self.assignment.stream_of(azekura_base::striped::thread_stripe() % self.buffers.len());
+        let home = azekura_base::striped::thread_stripe() % self.buffers.len() % self.streams.len();
         loop {
             if self.horizon.has_reached(lsn) {
                 return Ok(());
@@ -267,42 +233,28 @@ impl Log {
         self.make_durable(lsn)
     }
 
-    /// Whether a commit may be acknowledged: everything up to it is durable, and, with epochs, all of its
-    /// epoch; or its own log and what it rests on (REST-3).
-    pub(crate) fn is_acknowledged(&self, commit: CommitPoint) -> bool {
+    /// Returns `true` if a commit may be acknowledged: everything up to it is durable, and, with epochs, all
+    /// of its epoch.
+    pub(crate) fn is_acknowledged(&self, lsn: Lsn) -> bool {
         match &self.epochs {
-            None => self.horizon.covers(commit),
-            Some(epochs) => epochs.published() >= commit.lsn(),
+            None => self.horizon.has_reached(lsn),
+            Some(epochs) => epochs.published() >= lsn,
         }
     }
 
-    /// Whether the commit's own worker has written all up to it, if the commit needs that.
-    pub(crate) fn is_in_own(&self, commit: CommitPoint) -> bool {
-        self.horizon.covers_own(commit)
-    }
-
-    /// The same for who asks again and again, and will not sleep over the answer: with background threads, as
-    /// of the end of the last flush. Whoever ends a flush computes the horizon; computing it here as well
-    /// would have each look of each committer fetch the counter and all marks from those who write them.
-    pub(crate) fn is_known_acknowledged(&self, commit: CommitPoint) -> bool {
+    /// The same for a caller that asks repeatedly and does not sleep afterwards: with background threads, as
+    /// of the end of the last flush. The thread that ends a flush computes the horizon. Computing it here as
+    /// well would make each call fetch the counter and all marks from the processors that write them.
+    pub(crate) fn is_known_acknowledged(&self, lsn: Lsn) -> bool {
         if self.epochs.is_none() && self.options.background {
-            return self.horizon.reached() >= commit.rests_on() && self.is_in_own(commit);
+            return self.horizon.reached() >= lsn;
         }
-        self.is_acknowledged(commit)
+        self.is_acknowledged(lsn)
     }
 
     /// Blocks until a commit may be acknowledged, in the protocol's way; of records that were not drawn,
     /// those drawn so far.
-    pub(crate) fn wait_acknowledged(&self, commit: CommitPoint) -> Result<(), LogFailed> {
-        if let Some(worker) = commit.own() {
-            // Others only as far as the commit rests on them.
-            self.wait_for_own(worker, commit, |stream| self.join_flush(stream, commit.lsn().0))?;
-            self.make_durable(commit.rests_on())?;
-            let is_above = self.horizon.reached() < commit.lsn() && self.horizon.compute() < commit.lsn();
-            self.commits[worker].above_a_hole.fetch_add(u64::from(is_above), Relaxed);
-            return Ok(());
-        }
-        let lsn = commit.lsn();
+    pub(crate) fn wait_acknowledged(&self, lsn: Lsn) -> Result<(), LogFailed> {
         match (self.options.protocol, &self.epochs) {
             (_, Some(epochs)) => self.wait_for_epoch(epochs, lsn),
             (LogProtocol::Serial, _) if self.options.background => self.follow_commit_thread(lsn),
@@ -313,34 +265,17 @@ impl Log {
     /// The same for a commit whose flush was asked for before, by somebody who went on meanwhile and so most
     /// likely has others under way: the log's thread writes for it. Who led a flush here would do nothing
     /// else until it has ended.
-    pub(crate) fn wait_requested(&self, commit: CommitPoint) -> Result<(), LogFailed> {
+    pub(crate) fn wait_requested(&self, lsn: Lsn) -> Result<(), LogFailed> {
         if !self.options.background || self.epochs.is_some() {
-            return self.wait_acknowledged(commit);
+            return self.wait_acknowledged(lsn);
         }
-        if let Some(worker) = commit.own() {
-            self.wait_for_own(worker, commit, |stream| self.follow_flush(stream, commit.lsn()))?;
-        }
-        self.follow_commit_thread(commit.rests_on())
-    }
-
-    /// Has the worker's own log written, by `flush`.
-    fn wait_for_own(
-        &self,
-        worker: usize,
-        commit: CommitPoint,
-        flush: impl Fn(&Stream),
-    ) -> Result<(), LogFailed> {
-        while !self.horizon.is_durable_in(worker, commit.lsn()) {
-            self.failure.check()?;
-            flush(self.stream_of(worker));
-        }
-        Ok(())
+        self.follow_commit_thread(lsn)
     }
 
     /// Sleeps until a flush of the stream that covers `lsn` has ended, if one is needed; its thread writes.
     fn follow_flush(&self, stream: &Stream, lsn: Lsn) {
         let is_needed = || self.is_needed(stream, lsn.0);
-        stream.gate.follow(lsn.0, is_needed, || stream.bell.request());
+        stream.gate.follow(lsn.0, is_needed, || stream.notifier.request());
     }
 
     /// Flush pipelining: the streams' threads write for all who wait here.
@@ -416,7 +351,7 @@ impl Log {
         // Acquire: pairs with the Release in `flusher::stop`. Who closes the log has stopped the threads, so
         // it sees that and leads; who does not see it yet and follows is woken by that last flush, or by the
         // log's end.
-        let thread = (has_thread && !self.stopping.load(Acquire)).then_some(&stream.bell);
+        let thread = (has_thread && !self.stopping.load(Acquire)).then_some(&stream.notifier);
         let is_needed = || self.is_needed(stream, lsn);
         let begin = || stream.begin(&self.horizon, &self.buffers);
         if let Turn::Lead(lead, taken) = stream.gate.join(lsn, thread, is_needed, begin) {
@@ -427,7 +362,6 @@ impl Log {
     /// Writes what was taken, moves the marks, wakes whom it concerns.
     fn lead(&self, stream: &Stream, lead: Lead<'_>, mut taken: Taken<'_>) {
         let poison = PoisonOnPanic(self);
-        let began = self.is_adaptive().then(Instant::now);
         let written = stream.write(&mut taken, &self.horizon, &self.buffers);
         stream.reopen(&mut taken.writer, &self.buffers);
         drop(taken);
@@ -440,65 +374,25 @@ impl Log {
             }
         };
         stream.workers().for_each(|worker| self.buffers[worker].settle(&self.horizon));
-        self.hand_over_tasks(stream);
         let acknowledged = self.acknowledge();
-        if let Some(began) = began {
-            stream.counters.note_adaptive(records, began.elapsed());
-        }
         let woken = lead.finish();
         self.wakers.wake_through(acknowledged);
         self.count(stream, records, woken);
         if self.horizon.is_synced_at_intervals() {
-            self.syncer.rouse();
+            self.syncer.wake_from_sleep();
         }
         if stream.store.is_short() {
             self.replenish(stream);
         }
     }
 
-    /// Tasks that waited for the stream's workers to have written have only the horizon to wait for now
-    /// (TICKET-2).
-    pub(crate) fn hand_over_tasks(&self, stream: &Stream) {
-        if self.options.protocol == LogProtocol::Rfa {
-            fence(SeqCst); // TICKET-1
-            stream.workers().for_each(|worker| self.wakers.hand_over(worker, self.horizon.mark(worker)));
-        }
-    }
-
     fn count(&self, stream: &Stream, records: u64, woken: u32) {
-        if self.is_adaptive() {
-            self.adapter.rouse();
-        }
+        // Relaxed: statistics.
         let counters = &stream.counters;
         let flushes = if records > 0 { &counters.flushes } else { &counters.empty_flushes };
         flushes.fetch_add(1, Relaxed);
         counters.largest_group.fetch_max(records, Relaxed);
         counters.threads_woken.fetch_add(u64::from(woken), Relaxed);
-    }
-
-    /// Whether the number of streams in use follows the device.
-    pub(crate) fn is_adaptive(&self) -> bool {
-        let follows = matches!(self.options.streams, StreamCount::Auto | StreamCount::AutoFrom(_));
-        follows && self.options.background && self.streams.len() > 1
-    }
-
-    /// Records that are not known to be durable; LSNs that are drawn for records to come count in.
-    pub(crate) fn waiting(&self) -> u64 {
-        let drawn = self.horizon.next_lsn().0 - 1;
-        drawn.saturating_sub(self.horizon.compute().0)
-    }
-
-    /// What flushes have done so far.
-    pub(crate) fn seen(&self) -> Seen {
-        let sum = |of: fn(&StreamCounters) -> &AtomicU64| -> u64 {
-            self.streams.iter().map(|stream| of(&stream.counters).load(Relaxed)).sum()
-        };
-        Seen {
-            flushes: sum(|counters| &counters.flushes),
-            records: sum(|counters| &counters.flushed_records),
-            busy_ns: sum(|counters| &counters.busy_ns),
-            ..Seen::default()
-        }
     }
 
     /// Has the next segment made ready, by the thread for it if there is one.
@@ -512,17 +406,10 @@ impl Log {
     }
 
     /// Asks the background threads, if there are any, for a commit to be acknowledged soon.
-    pub(crate) fn request_soon(&self, commit: CommitPoint) {
+    pub(crate) fn request_soon(&self, lsn: Lsn) {
         // An epoch ends by itself.
-        if !self.options.background || self.epochs.is_some() || self.horizon.reached() >= commit.lsn() {
-            return;
-        }
-        let Some(worker) = commit.own() else { return self.request_flush(commit.lsn()) };
-        if !self.horizon.is_durable_in(worker, commit.lsn()) {
-            self.stream_of(worker).bell.request();
-        }
-        if self.horizon.reached() < commit.rests_on() {
-            self.request_streams(commit.rests_on());
+        if self.options.background && self.epochs.is_none() && self.horizon.reached() < lsn {
+            self.request_flush(lsn);
         }
     }
 
@@ -530,7 +417,7 @@ impl Log {
     pub(crate) fn request_flush(&self, lsn: Lsn) {
         match &self.epochs {
             None => self.request_streams(lsn),
-            Some(epochs) if epochs.published() < lsn => epochs.bell.request(),
+            Some(epochs) if epochs.published() < lsn => epochs.notifier.request(),
             Some(_) => {}
         }
     }
@@ -538,7 +425,7 @@ impl Log {
     fn request_streams(&self, lsn: Lsn) {
         for stream in &self.streams {
             if stream.pending(&self.horizon).is_some_and(|mark| mark <= lsn.0) {
-                stream.bell.request();
+                stream.notifier.request();
             }
         }
     }

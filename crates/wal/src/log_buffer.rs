@@ -25,7 +25,6 @@ impl LogBuffer {
         let capacity_bytes = options.buffer_bytes;
         let buffer = match options.protocol {
             LogProtocol::Serial => return Self::Serial(Box::new(SerialBuffer::new(capacity_bytes))),
-            LogProtocol::Rfa => WorkerBuffer::tracking(worker, capacity_bytes),
             LogProtocol::PWal | LogProtocol::Epoch { .. } => WorkerBuffer::new(worker, capacity_bytes),
         };
         Self::Worker(buffer.with_ranges(options.lsn_range.into()))
@@ -40,30 +39,20 @@ impl LogBuffer {
         body: &[u8],
         admission: Admission,
         order: Order,
-        rests_on: Lsn,
     ) -> Result<Appended, Refused> {
         match self {
-            Self::Worker(buffer) => buffer.append_in_order(horizon, body, admission, order, rests_on),
+            Self::Worker(buffer) => buffer.append_in_order(horizon, body, admission, order),
             Self::Serial(buffer) => {
                 let done = buffer.append(horizon, body, admission);
-                done.map(|(lsn, was_idle)| Appended { lsn, was_idle, rests_on: Lsn(0) })
+                done.map(|(lsn, was_idle)| Appended { lsn, was_idle })
             }
         }
     }
 
-    /// See [`WorkerBuffer::foreign`].
-    #[inline]
-    pub(crate) fn foreign(&self, horizon: &DurableHorizon, lsn: Lsn) -> Lsn {
-        match self {
-            Self::Worker(buffer) => buffer.foreign(horizon, lsn),
-            Self::Serial(_) => Lsn(0),
-        }
-    }
-
-    /// See [`WorkerBuffer::rest_on`].
-    pub(crate) fn rest_on(&self, horizon: &DurableHorizon, lsn: Lsn) {
+    /// See [`WorkerBuffer::raise_floor`]. In a serial log every record comes after all before.
+    pub(crate) fn raise_floor(&self, lsn: Lsn) {
         if let Self::Worker(buffer) = self {
-            buffer.rest_on(horizon, lsn);
+            buffer.raise_floor(lsn);
         }
     }
 
@@ -83,10 +72,10 @@ impl LogBuffer {
         }
     }
 
-    pub(crate) fn wait_for_room(&self, taken: u32) {
+    pub(crate) fn wait_for_space(&self, taken: u32) {
         match self {
-            Self::Worker(buffer) => buffer.wait_for_room(taken),
-            Self::Serial(buffer) => buffer.wait_for_room(taken),
+            Self::Worker(buffer) => buffer.wait_for_space(taken),
+            Self::Serial(buffer) => buffer.wait_for_space(taken),
         }
     }
 
@@ -123,7 +112,7 @@ impl LogBuffer {
             Self::Worker(buffer) => buffer.totals(),
             Self::Serial(buffer) => {
                 let (records, bytes, draws) = buffer.totals();
-                Totals { records, bytes, draws, void_lsns: 0 }
+                Totals { records, bytes, draws, gap_lsns: 0 }
             }
         }
     }

@@ -8,15 +8,14 @@
 //!
 //! 1. A record that names what it comes [after](Order::After) takes the next LSN of the open range if that is
 //!    above its **floor**; see RANGE-3.
-//! 2. Else what is left of the range is [void](crate::void), and a range is drawn anew, all above the counter
-//!    as it was, and so above every floor.
-//! 3. When the buffer is exchanged for a flush, what is left is void. The batch takes its voids along to
-//!    disk.
+//! 2. Otherwise the rest of the range becomes a [gap](crate::lsn_gap), and a new range is drawn, all above
+//!    the counter as it was, and so above every floor.
+//! 3. When a flush takes the buffer, the rest of the range becomes a gap. The batch carries its gaps to disk.
 //!
-//! | a drawn LSN is | who may change that |
+//! | a drawn LSN is | changed by |
 //! |---|---|
-//! | open: in the range, above the last record | who appends to the worker's buffer: to used or void; who takes the buffer: to void |
-//! | used by a record, or void | nobody; both become durable with the batch |
+//! | open: in the range, above the last record | an append: to used or gap; a flush: to gap |
+//! | used by a record, or in a gap | nothing; both become durable with the batch |
 //!
 //! - **RANGE-1** A worker with an open range has a record in its buffer that is below the range: a range is
 //!   drawn for a record, and its rest does not outlive the buffer's exchange. So the worker's mark
@@ -24,54 +23,54 @@
 //!   ever. A worker with nothing to log has no range (W1).
 //! - **RANGE-2** LSNs of one worker rise from record to record, and those of a later batch lie above the
 //!   counter as it was when the earlier one was taken. So BUFFER-2 holds, what a chunk says of its stream
-//!   (`complete_below`) stays true, and a worker may get another stream (ASSIGN-1 to 3).
+//!   (`complete_below`) stays true.
 //! - **RANGE-3** A record's LSN is above its floor: the LSNs of the pages that it changes, looked at under
 //!   their latches, and every commit LSN that the lock table has handed to a transaction of its worker with
 //!   locks let go of early (W8). So a page's LSN never goes back; who saw a commit comes after it, also in
-//!   the log, and what is up to the horizon is closed; and a record never rests on one above it (REST-1).
+//!   the log, and what is up to the horizon is closed.
 //! - **RANGE-4** Who has no floor draws [afresh](Order::Newest): a record whose pages' former lives it cannot
 //!   see, because it takes or frees pages, or makes them from nothing. It is above all that was drawn before,
 //!   their last changes too.
 //! - **RANGE-5** The counter is above every LSN drawn so far, and no bound below those to come. That is one
 //!   above the durable horizon ([`lsn_bound`](azekura_base::DurableLog::lsn_bound)), by RANGE-1; once
 //!   everything below a counter is durable, that counter is.
-//! - **RANGE-6** Every LSN up to the horizon is a record or a void on disk, so a recovery that counts voids
+//! - **RANGE-6** Every LSN up to the horizon is a record or in a gap on disk, so a recovery that counts gaps
 //!   as present finds the cut at the first LSN that is neither (W5).
 //!
 //! Readers of the counter, by RANGE-5:
 //!
-//! | who | wants | takes |
+//! | reader | wants | takes |
 //! |---|---|---|
-//! | `make_durable`, tickets, `close`, an epoch's boundary, `covers` of a flush | above all drawn so far | the counter. A record drawn later below an epoch's boundary belongs to that epoch |
+//! | `make_durable`, tickets, `close`, an epoch's boundary, a flush's `covers` | above all drawn | the counter |
 //! | a page that turns dirty, the active list | below all to come | one above the horizon |
-//! | a page's image on its way to disk | below the page's changes to come | the larger of that and one above the page's LSN (RANGE-3) |
-//! | a checkpoint's begin | below all to come | has everything drawn made durable, then one above the horizon |
-//! | a checkpoint's end, the target of a restart's length | above all drawn so far | the counter |
+//! | a page's image on its way to disk | below the page's changes to come | the larger of that and page LSN + 1 |
+//! | a checkpoint's begin | below all to come | makes all drawn durable, then one above the horizon |
+//! | a checkpoint's end, the target of a restart's length | above all drawn | the counter |
 //! | a page that was to be formatted and is not | above its former life | the counter |
-//! | an idle worker's first mark | below its own to come | the counter: its own range is drawn after that |
+//! | an idle buffer's first mark | below its own to come | the counter: its own range is drawn after that |
 //!
-//! What is given up: of two commits that neither has to come after the other, and neither is acknowledged,
-//! the earlier may be lost and the later kept, if they are of two workers. Elsewhere the log keeps a
-//! beginning of all that was appended; here, of what each worker appended, closed under what depends on what.
+//! A record drawn later below an epoch's boundary belongs to that epoch.
+//!
+//! Limit: of two commits in different buffers that do not depend on each other and are not acknowledged, a
+//! crash may lose the earlier and keep the later.
 //!
 //! *How long a range is.* As many LSNs as the buffer's last filling had records, less those that are in it
 //! already; when it has more than that, as many again. Where ranges are broken off because others change the
-//! same pages, no more than the last one served, and twice as many after each that is used up. A void costs a
+//! same pages, no more than the last one served, and twice as many after each that is used up. A gap costs a
 //! few bytes of log, so this is about speed only.
 //!
 //! Model: `tests/loom_range.rs`.
 
 use azekura_base::Lsn;
 
-use crate::void::Void;
+use crate::lsn_gap::LsnGap;
 
 /// Where a record's place is in the order of LSNs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Above every LSN drawn so far: it draws its own.
     Newest,
-    /// Above this LSN, and above what its worker has been [told](crate::worker_buffer::WorkerBuffer::rest_on)
-    /// to come after.
+    /// Above this LSN, and above the [floor](crate::worker_buffer::WorkerBuffer::raise_floor) of its buffer.
     After(Lsn),
 }
 
@@ -116,27 +115,26 @@ impl LsnRange {
         Some(self.next - 1)
     }
 
-    /// Ends the range because it has no LSN for a record that comes after something: tells what is void of
-    /// it.
-    pub(crate) fn break_off(&mut self) -> Option<Void> {
-        let void = self.close();
-        if void.is_some() {
+    /// Ends the range because it has no LSN for a record that comes after something; returns the rest, a gap.
+    pub(crate) fn break_off(&mut self) -> Option<LsnGap> {
+        let gap = self.close();
+        if gap.is_some() {
             self.reach = self.served;
         } else if self.served == self.count {
             self.reach = (self.reach * 2).min(self.most);
         }
-        void
+        gap
     }
 
-    /// Ends the range: tells what is void of it.
-    pub(crate) fn close(&mut self) -> Option<Void> {
-        let void = self.is_open().then(|| Void { first: self.next, last: self.end - 1 });
+    /// Ends the range: returns the rest, a gap.
+    pub(crate) fn close(&mut self) -> Option<LsnGap> {
+        let gap = self.is_open().then(|| LsnGap { first: self.next, last: self.end - 1 });
         self.next = self.end;
-        void
+        gap
     }
 
-    /// Ends the range because a batch of so many records is taken: tells what is void of it.
-    pub(crate) fn end_batch(&mut self, records: u64) -> Option<Void> {
+    /// Ends the range because a batch of so many records is taken: returns the rest, a gap.
+    pub(crate) fn end_batch(&mut self, records: u64) -> Option<LsnGap> {
         self.usual = records;
         self.close()
     }
@@ -160,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_serves_those_whose_floor_is_below_it_and_what_is_left_is_void() {
+    fn a_range_serves_those_whose_floor_is_below_it_and_what_is_left_is_a_gap() {
         let mut range = LsnRange::new(64);
         assert_eq!((range.take(0), range.close()), (None, None), "none is open");
         range.open(10, 4);
@@ -170,7 +168,7 @@ mod tests {
             "13 is a page's"
         );
         range.open(20, 4);
-        assert_eq!((range.take(21), range.break_off()), (None, Some(Void { first: 21, last: 23 })));
+        assert_eq!((range.take(21), range.break_off()), (None, Some(LsnGap { first: 21, last: 23 })));
         assert_eq!((range.take(0), range.close()), (None, None));
     }
 

@@ -19,22 +19,6 @@ const LEAST_SEGMENT_BYTES: u64 = 64 << 10;
 /// Streams are two decimal digits in the directory.
 pub const MAX_STREAMS: usize = 64;
 
-/// How many files are written at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamCount {
-    /// As many as are good, beginning with one. While the log is written (with `background`), more or fewer
-    /// are tried now and then, more often when the device comes to behave otherwise, and what makes commits
-    /// quicker is kept.
-    Auto,
-    /// The same, beginning with this many (or with the number of workers, if that is less): an earlier run's
-    /// finding. At most twice as many are tried.
-    AutoFrom(usize),
-    /// This many, at least 1, at most the number of workers.
-    Fixed(usize),
-    /// One, until [`Wal::use_streams`](crate::Wal::use_streams) asks for another number, at most this one.
-    UpTo(usize),
-}
-
 /// How records get into buffers, and when a commit counts as durable. Not part of the format: one recovery
 /// reads what any of them wrote, and the next run may choose another.
 ///
@@ -43,11 +27,8 @@ pub enum StreamCount {
 /// | buffers | one per worker | one, insertion by a [consolidation array](crate::serial) | one per worker |
 /// | files written at the same time | `streams` | 1 | `streams` |
 /// | who writes | a committer that waits, or a flusher | the flusher | the flushers |
-/// | when | as soon as the stream is free | as soon as the stream is free | at the end of each [epoch](crate::epoch) |
+/// | when | when the stream is free | when the stream is free | at the end of each [epoch](crate::epoch) |
 /// | acknowledged | once all before it is durable | the same | once all of its epoch is durable |
-///
-/// `Rfa` is `PWal`, but a commit that [rests on](crate::commit_point) nothing in other workers' logs is
-/// acknowledged once its own is durable.
 ///
 /// ```
 /// use std::time::Duration;
@@ -63,9 +44,6 @@ pub enum LogProtocol {
     /// The parallel log of the P-WAL paper.
     #[default]
     PWal,
-    /// The same with remote-flush avoidance: a commit waits for its own log, and for another only if it
-    /// [rests on](crate::commit_point) something there.
-    Rfa,
     /// The serial log after Aether (Johnson et al., VLDB 2010), the paper's rival.
     Serial,
     /// Group commit by epochs after Silo (Tu et al., SOSP 2013): the paper's section 6.3.
@@ -80,21 +58,20 @@ impl LogProtocol {
     pub const SILO_EPOCH: Duration = Duration::from_millis(40);
 }
 
-/// `p-wal`, `p-wal-rfa`, `serial`, `epoch:40` (milliseconds).
+/// `p-wal`, `serial`, `epoch:40` (milliseconds).
 impl std::fmt::Display for LogProtocol {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::PWal => f.write_str("p-wal"),
-            Self::Rfa => f.write_str("p-wal-rfa"),
             Self::Serial => f.write_str("serial"),
             Self::Epoch { interval } => write!(f, "epoch:{}", interval.as_secs_f64() * 1e3),
         }
     }
 }
 
-/// What a log protocol is called by someone who does not know them.
+/// A name that is no log protocol's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no log: p-wal, p-wal-rfa, serial, epoch, or epoch:MS with 0 < MS <= 60000 milliseconds")]
+#[error("{0:?} is no log protocol: p-wal, serial, epoch, or epoch:MS with 0 < MS <= 60000 milliseconds")]
 pub struct UnknownProtocol(String);
 
 impl std::str::FromStr for LogProtocol {
@@ -105,7 +82,6 @@ impl std::str::FromStr for LogProtocol {
         let unknown = || UnknownProtocol(name.to_owned());
         match name {
             "p-wal" => Ok(Self::PWal),
-            "p-wal-rfa" => Ok(Self::Rfa),
             "serial" => Ok(Self::Serial),
             "epoch" => Ok(Self::Epoch { interval: Self::SILO_EPOCH }),
             _ => {
@@ -127,8 +103,9 @@ pub struct WalOptions {
     /// threads](azekura_base::striped::stripe_count), so that a thread that loses its processor while it
     /// appends holds up few others. A serial log has one.
     pub workers: usize,
-    /// Number of files written at the same time. A serial log writes one.
-    pub streams: StreamCount,
+    /// Number of files written at the same time, at most one per buffer; 0 stands for
+    /// [`default_stream_count`]. A serial log writes one.
+    pub streams: usize,
     /// Size of a segment file, rounded up to 4 KiB; at least two full buffers.
     pub segment_bytes: u64,
     /// Size of one worker's buffer. A record's body may take up to half of it.
@@ -142,8 +119,8 @@ pub struct WalOptions {
     /// Write the log to the operating system's cache and sync it so often, instead of with each write;
     /// `None`: with each. A commit is acknowledged once the operating system has it, so the death of the
     /// process loses nothing that was acknowledged, and a power loss up to this much time. What
-    /// [`DurableLog`] calls durable is synced either way. Without direct I/O. Not for [`LogProtocol::Rfa`]
-    /// and [`LogProtocol::Epoch`].
+    /// [`DurableLog`] calls durable is synced either way. Without direct I/O. Not for
+    /// [`LogProtocol::Epoch`].
     ///
     /// [`DurableLog`]: azekura_base::DurableLog
     pub sync_interval: Option<Duration>,
@@ -187,13 +164,13 @@ impl std::fmt::Debug for Begin {
 }
 
 impl Default for WalOptions {
-    /// P-WAL, as many workers as stripes of threads, one stream at first, 16-MiB segments, 1-MiB buffers,
-    /// threads, 10 ms, direct, ranges of up to 64 LSNs.
+    /// P-WAL, as many workers as stripes of threads, the default number of streams, 16-MiB segments, 1-MiB
+    /// buffers, threads, 10 ms, direct, ranges of up to 64 LSNs.
     fn default() -> Self {
         Self {
             protocol: LogProtocol::PWal,
             workers: 0,
-            streams: StreamCount::Auto,
+            streams: 0,
             segment_bytes: 16 << 20,
             buffer_bytes: 1 << 20,
             background: true,
@@ -215,6 +192,20 @@ pub fn usual_workers() -> usize {
     stripe_count().min(MAX_WORKERS)
 }
 
+/// Processors per log stream where the number of streams is not set.
+const PROCESSORS_PER_STREAM: usize = 16;
+
+/// The number of streams of a log where it is not set: one per 16 processors, at least one.
+///
+/// A commit waits for all streams, and most devices execute flushes one after the other, so one stream is
+/// best until one flush cannot hold what the processors produce meanwhile
+/// (`docs/decisions/030-fixed-log-rules.md`).
+#[must_use]
+pub fn default_stream_count() -> usize {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    (processors / PROCESSORS_PER_STREAM).clamp(1, MAX_STREAMS)
+}
+
 impl WalOptions {
     /// The number of workers meant.
     pub(crate) fn worker_count(&self) -> usize {
@@ -224,17 +215,13 @@ impl WalOptions {
         if self.workers > 0 { self.workers } else { usual_workers() }
     }
 
-    /// The most streams to use where their number is not set: as many as there are workers, or, where their
-    /// number is not set either, processors.
-    pub(crate) fn most_streams(&self) -> usize {
-        let processors = || thread::available_parallelism().map_or(1, usize::from);
-        let most = if self.workers > 0 { self.workers } else { processors() };
-        most.min(self.worker_count()).min(MAX_STREAMS)
-    }
-
     /// The number of streams meant; a serial log has one.
-    pub(crate) fn stream_count(&self) -> StreamCount {
-        if self.protocol == LogProtocol::Serial { StreamCount::Fixed(1) } else { self.streams }
+    pub(crate) fn stream_count(&self) -> usize {
+        match (self.protocol, self.streams) {
+            (LogProtocol::Serial, _) => 1,
+            (_, 0) => default_stream_count().min(self.worker_count()),
+            (_, streams) => streams,
+        }
     }
 
     /// Longest body of a record.
@@ -263,15 +250,14 @@ impl WalOptions {
         if self.protocol == (LogProtocol::Epoch { interval: Duration::ZERO }) {
             return refuse("epochs of no length".into());
         }
-        if self.sync_interval.is_some() && !matches!(self.protocol, LogProtocol::PWal | LogProtocol::Serial) {
+        if self.sync_interval.is_some() && matches!(self.protocol, LogProtocol::Epoch { .. }) {
             // What these acknowledge follows from what single streams have written (CHUNK-2).
             return refuse(format!("a sync interval; the log {} syncs each write", self.protocol));
         }
-        if let StreamCount::Fixed(n) | StreamCount::UpTo(n) = self.stream_count()
-            && (n == 0 || n > workers.min(MAX_STREAMS))
-        {
+        let streams = self.stream_count();
+        if streams > workers.min(MAX_STREAMS) {
             return refuse(format!(
-                "{n} streams for {workers} workers; at least 1, at most one per worker and {MAX_STREAMS}"
+                "{streams} streams for {workers} workers; at most one per worker and {MAX_STREAMS}"
             ));
         }
         if self.buffer_bytes < 1024 || self.buffer_bytes > 1 << 30 {
@@ -357,7 +343,7 @@ mod tests {
     fn a_protocol_is_read_as_it_is_written() {
         for interval in [1, 400, 40_000, 1_500_000].map(Duration::from_micros) {
             let epoch = LogProtocol::Epoch { interval };
-            for protocol in [LogProtocol::PWal, LogProtocol::Rfa, LogProtocol::Serial, epoch] {
+            for protocol in [LogProtocol::PWal, LogProtocol::Serial, epoch] {
                 assert_eq!(protocol.to_string().parse(), Ok(protocol));
             }
         }
@@ -368,16 +354,15 @@ mod tests {
 
     #[test]
     fn settings_that_cannot_work_are_refused() {
-        let good = WalOptions { workers: 4, streams: StreamCount::Fixed(2), ..WalOptions::default() };
+        let good = WalOptions { workers: 4, streams: 2, ..WalOptions::default() };
         assert!(good.check().is_ok());
         for bad in [
             WalOptions { workers: 1000, ..good.clone() },
-            WalOptions { streams: StreamCount::Fixed(0), ..good.clone() },
-            WalOptions { streams: StreamCount::Fixed(5), ..good.clone() },
+            WalOptions { streams: 5, ..good.clone() },
             WalOptions { protocol: LogProtocol::Epoch { interval: Duration::ZERO }, ..good.clone() },
             WalOptions {
                 sync_interval: Some(Duration::from_secs(1)),
-                protocol: LogProtocol::Rfa,
+                protocol: LogProtocol::Epoch { interval: Duration::from_millis(1) },
                 ..good.clone()
             },
             WalOptions { buffer_bytes: 10, ..good.clone() },

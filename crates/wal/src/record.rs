@@ -10,30 +10,16 @@
 //!
 //! so a worker that appends alone spends two bytes on a small record (the paper's records carry 132, section
 //! 5.2.1).
-//!
-//! Where records tell [what they rest on](crate::commit_point), the first field is twice the skipped LSNs,
-//! plus 1 if this record rests on more than the one before; then by how much follows as a varint. So a record
-//! that rests on nothing new costs no byte more.
 
 use azekura_base::varint;
 
 /// Most bytes that the frame adds to a body.
-pub const MAX_OVERHEAD_BYTES: usize = 30;
+pub const MAX_OVERHEAD_BYTES: usize = 20;
 
 /// Appends one record: `expected` is the LSN that would follow without a gap.
 pub(crate) fn put(out: &mut Vec<u8>, expected: u64, lsn: u64, body: &[u8]) {
     debug_assert!(expected <= lsn);
     varint::put_u64(out, lsn - expected);
-    varint::put_bytes(out, body);
-}
-
-/// The same for a record that rests on an LSN larger by `raised` than the one before it does.
-pub(crate) fn put_resting(out: &mut Vec<u8>, expected: u64, lsn: u64, raised: u64, body: &[u8]) {
-    debug_assert!(expected <= lsn);
-    varint::put_u64(out, (lsn - expected) << 1 | u64::from(raised > 0));
-    if raised > 0 {
-        varint::put_u64(out, raised);
-    }
     varint::put_bytes(out, body);
 }
 
@@ -72,21 +58,12 @@ impl DenseFrame {
 pub(crate) struct Cursor {
     /// LSN that a record without a gap would have.
     pub(crate) expected: u64,
-    /// What the record before rests on; `None` where records do not tell.
-    pub(crate) rests_on: Option<u64>,
 }
 
 impl Cursor {
     /// Takes the next record off the front of `input`; `None` when it is cut off or a number would overflow.
-    /// Of the record just taken `rests_on` tells from then on.
     pub(crate) fn take<'a>(&mut self, input: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
-        let mut skipped = varint::take_u64(input)?;
-        if let Some(rests_on) = &mut self.rests_on {
-            if skipped & 1 == 1 {
-                *rests_on = rests_on.checked_add(varint::take_u64(input)?)?;
-            }
-            skipped >>= 1;
-        }
+        let skipped = varint::take_u64(input)?;
         let lsn = self.expected.checked_add(skipped)?;
         self.expected = lsn.checked_add(1)?;
         Some((lsn, varint::take_bytes(input)?))
@@ -115,7 +92,7 @@ mod tests {
     }
 
     const fn at(expected: u64) -> Cursor {
-        Cursor { expected, rests_on: None }
+        Cursor { expected }
     }
 
     #[test]
@@ -134,27 +111,5 @@ mod tests {
         let mut high = Vec::new();
         put(&mut high, 0, u64::MAX, b"");
         assert_eq!(at(1).take(&mut high.as_slice()), None, "beyond the last LSN");
-    }
-
-    #[test]
-    fn records_tell_what_they_rest_on_and_cost_no_byte_more_where_that_is_nothing_new() {
-        let mut block = Vec::new();
-        put_resting(&mut block, 10, 10, 0, b"hello");
-        assert_eq!(block.len(), 7);
-        put_resting(&mut block, 11, 50, 40, b"x");
-        put_resting(&mut block, 51, 51, 0, b"");
-        let (mut input, mut cursor) = (block.as_slice(), Cursor { expected: 10, rests_on: Some(3) });
-        let mut next = || cursor.take(&mut input).map(|(lsn, body)| (lsn, body.len(), cursor.rests_on));
-        assert_eq!(next(), Some((10, 5, Some(3))));
-        assert_eq!(next(), Some((50, 1, Some(43))));
-        assert_eq!(next(), Some((51, 0, Some(43))));
-        assert_eq!(next(), None);
-        let mut high = Vec::new();
-        put_resting(&mut high, 0, 1, u64::MAX, b"");
-        assert_eq!(
-            Cursor { expected: 0, rests_on: Some(1) }.take(&mut high.as_slice()),
-            None,
-            "beyond the last LSN"
-        );
     }
 }

@@ -85,13 +85,6 @@ impl Sizes {
         }
     }
 
-    /// Makes the next segments at least so large.
-    pub(crate) fn grow_to(&mut self, segment: u64) {
-        while self.next.segment < segment && self.next != self.most {
-            self.grow();
-        }
-    }
-
     /// Returns `true` if a buffer may hold so many bytes, or as many as any.
     pub(crate) fn takes(&self, bytes: usize) -> bool {
         self.now.limit >= bytes || self.now.limit == self.most.limit

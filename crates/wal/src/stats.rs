@@ -1,7 +1,5 @@
 //! What the log has done, in numbers.
 
-use std::time::Duration;
-
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::options::LogProtocol;
@@ -15,12 +13,8 @@ pub struct WalStats {
     pub protocol: LogProtocol,
     /// Buffers.
     pub workers: usize,
-    /// Files that can be written at the same time.
+    /// Files that are written at the same time.
     pub streams: usize,
-    /// How many of them are used now; see [`StreamCount::Auto`](crate::StreamCount::Auto).
-    pub streams_in_use: usize,
-    /// How often that number was changed.
-    pub stream_changes: u64,
     /// Records appended.
     pub records: u64,
     /// Bytes of those records, with their frames.
@@ -29,14 +23,7 @@ pub struct WalStats {
     /// a serial log draws for a group at once.
     pub lsn_draws: u64,
     /// LSNs that were drawn and have no record.
-    pub void_lsns: u64,
-    /// Commit records, in a log that tracks [what they rest on](crate::commit_point); 0 in others.
-    pub commits: u64,
-    /// Of these, those that rested on nothing in another log that was not durable: they waited for their own
-    /// log only.
-    pub commits_alone: u64,
-    /// Commits whose committer blocked, and went on while some record with a smaller LSN was not durable.
-    pub acknowledged_above_a_hole: u64,
+    pub gap_lsns: u64,
     /// Epochs ended, in a log with epochs.
     pub epochs: u64,
     /// Flushes that wrote something.
@@ -92,20 +79,11 @@ pub(crate) struct StreamCounters {
     pub(crate) chunk_bytes: AtomicU64,
     pub(crate) largest_group: AtomicU64,
     pub(crate) threads_woken: AtomicU64,
-    /// Records of all flushes, of logs whose streams adapt.
-    pub(crate) flushed_records: AtomicU64,
-    /// Nanoseconds that their writing took, of the same.
-    pub(crate) busy_ns: AtomicU64,
 }
 
 impl StreamCounters {
-    /// For who adapts the number of streams: a flush has written so many records in this time.
-    pub(crate) fn note_adaptive(&self, records: u64, took: Duration) {
-        self.flushed_records.fetch_add(records, Relaxed);
-        self.busy_ns.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Relaxed);
-    }
-
     pub(crate) fn add_to(&self, stats: &mut WalStats) {
+        // Relaxed: statistics.
         stats.flushes += self.flushes.load(Relaxed);
         stats.empty_flushes += self.empty_flushes.load(Relaxed);
         stats.chunks += self.chunks.load(Relaxed);

@@ -13,20 +13,19 @@ use std::sync::Arc;
 
 use azekura_base::PageBuf;
 use azekura_base::checksum::crc32c;
-use azekura_base::sync::atomic::{AtomicU8, AtomicU64, Ordering::*};
+use azekura_base::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
 use azekura_base::sync::{Mutex, MutexGuard, machine};
 
-use crate::assignment::Assignment;
-use crate::bell::Bell;
 use crate::chunk::{self, HEADER_BYTES, Header};
 use crate::commit_gate::CommitGate;
 use crate::durable_lsn::DurableHorizon;
 use crate::log_buffer::LogBuffer;
+use crate::notifier::Notifier;
 use crate::options::{Admission, LogIdentity};
 use crate::segment::{Segment, SegmentStore};
 use crate::stats::StreamCounters;
 use crate::worker_buffer::Batch;
-use crate::{record, void};
+use crate::{lsn_gap, record};
 
 /// A chunk is not made larger than this by gathering several workers' batches.
 const GATHER_BYTES: u64 = 8 << 20;
@@ -49,14 +48,53 @@ pub(crate) struct Writer {
     testified: u64,
 }
 
+/// The workers of one stream: worker `w` belongs to stream `w` modulo the number of streams, as long as the
+/// log lives.
+#[derive(Debug)]
+struct Members {
+    stream: usize,
+    streams: usize,
+    /// One flag per worker, in order: it may have records, always or since its first one. Set under the
+    /// stream's writer, never cleared.
+    open: Box<[AtomicBool]>,
+}
+
+impl Members {
+    fn new(stream: usize, streams: usize, workers: usize, are_open: bool) -> Self {
+        let count = workers.saturating_sub(stream).div_ceil(streams);
+        Self { stream, streams, open: (0..count).map(|_| AtomicBool::new(are_open)).collect() }
+    }
+
+    /// The worker at this place of the order, which is also that of the batches.
+    const fn worker(&self, at: usize) -> usize {
+        self.stream + at * self.streams
+    }
+
+    fn flag(&self, worker: usize) -> &AtomicBool {
+        &self.open[worker / self.streams]
+    }
+
+    // Relaxed, here and below: read and written under the stream's writer.
+    fn is_open(&self, worker: usize) -> bool {
+        self.flag(worker).load(Relaxed)
+    }
+
+    fn open(&self, worker: usize) {
+        self.flag(worker).store(true, Relaxed);
+    }
+
+    fn open_count(&self) -> u64 {
+        self.open.iter().filter(|open| open.load(Relaxed)).count() as u64
+    }
+}
+
 /// One stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    index: usize,
-    assignment: Assignment,
+    members: Members,
     pub(crate) gate: CommitGate,
-    /// Of the stream's flusher thread.
-    pub(crate) bell: Bell,
+    /// Wakes the stream's flusher thread.
+    pub(crate) notifier: Notifier,
     pub(crate) store: SegmentStore,
     pub(crate) counters: StreamCounters,
     identity: LogIdentity,
@@ -79,17 +117,21 @@ pub(crate) struct Taken<'s> {
 }
 
 impl Stream {
+    /// Stream `index` of a log with so many streams and workers. `are_open`: each worker has its buffer's
+    /// room from the beginning, not only from its first record on.
     pub(crate) fn new(
         index: usize,
-        most_workers: usize,
-        assignment: Assignment,
+        streams: usize,
+        workers: usize,
+        are_open: bool,
         store: SegmentStore,
         identity: LogIdentity,
     ) -> Self {
+        let members = Members::new(index, streams, workers, are_open);
         let writer = Writer {
             segment: None,
             segment_max: 0,
-            batches: (0..most_workers).map(|_| Batch::default()).collect(),
+            batches: members.open.iter().map(|_| Batch::default()).collect(),
             memory: PageBuf::zeroed(16 << 10),
             block_head: Vec::new(),
             next_chunk: 0,
@@ -98,10 +140,9 @@ impl Stream {
             testified: identity.first_lsn.0 - 1,
         };
         Self {
-            index,
-            assignment,
+            members,
             gate: CommitGate::new(),
-            bell: Bell::new(),
+            notifier: Notifier::new(),
             store,
             counters: StreamCounters::default(),
             identity,
@@ -112,10 +153,10 @@ impl Stream {
         }
     }
 
-    /// The workers that the stream has now, in order. A flush has the same from its beginning to its end
-    /// (ASSIGN-1).
+    /// Its workers, in order.
     pub(crate) fn workers(&self) -> impl Iterator<Item = usize> + use<> {
-        self.assignment.workers_of(self.index)
+        let (first, step, count) = (self.members.stream, self.members.streams, self.members.open.len());
+        (first..).step_by(step).take(count)
     }
 
     /// The least LSN in the stream that may not be durable.
@@ -135,7 +176,7 @@ impl Stream {
     }
 
     /// Takes the buffers, which then admit so much.
-    pub(crate) fn take<'s>(
+    fn take<'s>(
         &'s self,
         mut writer: MutexGuard<'s, Writer>,
         horizon: &DurableHorizon,
@@ -145,12 +186,10 @@ impl Stream {
         self.admission.store(admission as u8, Relaxed);
         let batches = self.workers().zip(&mut writer.batches);
         let covers = batches.map(|(w, batch)| {
-            let is_open = self.assignment.is_open(w);
+            let is_open = self.members.is_open(w);
             buffers[w].take(horizon, batch, if is_open { admission } else { Admission::None })
         });
-        let covers = covers.min();
-        // A stream that is not in use has nothing below what it had.
-        let covers = covers.unwrap_or(writer.complete_below);
+        let covers = covers.min().unwrap_or_default(); // a stream has at least one worker
         Taken { writer, covers }
     }
 
@@ -229,7 +268,7 @@ impl Stream {
 
     /// Its buffers that may hold records.
     fn open_count(&self) -> u64 {
-        self.assignment.open_of(self.index, self.assignment.in_use())
+        self.members.open_count()
     }
 
     /// Gathers these batches (none: a chunk that only testifies) into one chunk and writes it.
@@ -243,16 +282,13 @@ impl Stream {
         let offset = self.offset.load(Relaxed);
         let segment = writer.segment.as_ref().ok_or("no log segment was begun")?;
         let (number, file) = (segment.number, Arc::clone(&segment.file));
-        let tells_voids = which.iter().any(|&i| !writer.batches[i].voids.is_empty());
-        let end = self.gather(writer, which, tells_voids, buffers);
+        let end = self.gather(writer, which, buffers);
         let total = chunk::chunk_bytes(end - HEADER_BYTES) as usize;
         writer.memory[end..total].fill(0);
         let first_lsn = which.iter().map(|&i| writer.batches[i].first_lsn).min();
         let last_lsn = which.iter().map(|&i| writer.batches[i].end_lsn()).max();
         let header = Header {
             place: self.store.place(number, offset),
-            tells_rests: which.iter().any(|&i| writer.batches[i].rests_on.is_some()),
-            tells_voids,
             incarnation: self.identity.incarnation,
             number: writer.next_chunk,
             payload_bytes: (end - HEADER_BYTES) as u32,
@@ -286,13 +322,7 @@ impl Stream {
     }
 
     /// Copies the batches behind the header's place; returns where the payload ends.
-    fn gather(
-        &self,
-        writer: &mut Writer,
-        which: &[usize],
-        tells_voids: bool,
-        buffers: &[LogBuffer],
-    ) -> usize {
+    fn gather(&self, writer: &mut Writer, which: &[usize], buffers: &[LogBuffer]) -> usize {
         let most: usize = which.iter().map(|&i| chunk::max_block_bytes(&writer.batches[i])).sum();
         let needed = chunk::chunk_bytes(most) as usize;
         if writer.memory.len() < needed {
@@ -302,8 +332,8 @@ impl Stream {
         for &i in which {
             let batch = &writer.batches[i];
             writer.block_head.clear();
-            let worker = self.worker(i);
-            chunk::put_block_head(&mut writer.block_head, worker, batch, tells_voids);
+            let worker = self.members.worker(i);
+            chunk::put_block_head(&mut writer.block_head, worker, batch);
             let mut put = |part: &[u8]| {
                 writer.memory[at..at + part.len()].copy_from_slice(part);
                 at += part.len();
@@ -362,13 +392,13 @@ impl Stream {
         needed: Admission,
     ) {
         self.reopen(writer, buffers);
-        if self.assignment.is_open(worker) || !self.workers().any(|own| own == worker) {
+        if self.members.is_open(worker) {
             return;
         }
         let open = self.open_count() + 1;
         let admission = self.store.admission(self.rest(), open, 1);
         if admission >= needed {
-            self.assignment.open(worker);
+            self.members.open(worker);
             self.store.with_sizes(|sizes| sizes.open = open);
             self.admit(buffers, admission);
         }
@@ -376,9 +406,9 @@ impl Stream {
 
     /// Plans for a record of `worker` with so many bytes: segments that are prepared from now on are enough.
     pub(crate) fn want(&self, worker: usize, body_bytes: usize) {
-        let open = self.open_count() + u64::from(!self.assignment.is_open(worker));
+        let open = self.open_count() + u64::from(!self.members.is_open(worker));
         self.store.with_sizes(|sizes| {
-            sizes.grow_for(body_bytes + record::MAX_OVERHEAD_BYTES + void::MAX_BYTES);
+            sizes.grow_for(body_bytes + record::MAX_OVERHEAD_BYTES + lsn_gap::MAX_BYTES);
             sizes.wanted = open;
         });
     }
@@ -390,9 +420,9 @@ impl Stream {
 
     /// Returns `true` if a record of `worker` with so many bytes is let in, and no other is in its buffer.
     pub(crate) fn takes(&self, worker: usize, needed: Admission, body_bytes: usize) -> bool {
-        let bytes = body_bytes + record::MAX_OVERHEAD_BYTES + void::MAX_BYTES;
+        let bytes = body_bytes + record::MAX_OVERHEAD_BYTES + lsn_gap::MAX_BYTES;
         let fits = self.store.with_sizes(|sizes| sizes.takes(bytes)).unwrap_or(false);
-        fits && self.admits(needed) && self.assignment.is_open(worker)
+        fits && self.admits(needed) && self.members.is_open(worker)
     }
 
     /// Takes a ready segment if there is no current one.
@@ -413,51 +443,10 @@ impl Stream {
         self.admission.store(admission as u8, Relaxed);
         let limit = self.store.with_sizes(|sizes| sizes.now.limit).unwrap_or(0);
         for worker in self.workers() {
-            let is_open = self.assignment.is_open(worker);
+            let is_open = self.members.is_open(worker);
             buffers[worker].set_limit(limit);
             buffers[worker].admit(if is_open { admission } else { Admission::None });
         }
-    }
-
-    /// Makes segments ready for the workers that the stream would have with so many streams in use, of at
-    /// least the size that another stream's have.
-    pub(crate) fn prepare_for(&self, in_use: usize, segment: u64) -> std::io::Result<()> {
-        let open = self.assignment.open_of(self.index, in_use);
-        self.store.with_sizes(|sizes| {
-            sizes.grow_to(segment);
-            sizes.wanted = sizes.wanted.max(open);
-        });
-        while self.store.is_short() {
-            self.store.prepare_one()?;
-        }
-        self.reopen_segments();
-        Ok(())
-    }
-
-    fn reopen_segments(&self) {
-        self.begin_segment(&mut self.writer.lock());
-    }
-
-    /// The assignment has changed; the buffers are closed, and empty.
-    pub(crate) fn reassigned(&self) {
-        let open = self.open_count();
-        self.store.with_sizes(|sizes| (sizes.open, sizes.wanted) = (open, open));
-    }
-
-    /// Closes the buffers to all records, until [`open_buffers`](Self::open_buffers). The caller has the
-    /// writer, and keeps it.
-    pub(crate) fn close_buffers(&self, buffers: &[LogBuffer]) {
-        self.admit(buffers, Admission::None);
-    }
-
-    /// Opens the buffers as far as there is room. The caller has the writer.
-    pub(crate) fn open_buffers(&self, buffers: &[LogBuffer]) {
-        self.admit(buffers, self.admissible());
-    }
-
-    /// The stream's worker at this place of its order, which is that of the batches.
-    fn worker(&self, at: usize) -> usize {
-        self.index + at * self.assignment.in_use()
     }
 
     /// The writer, between flushes. Waits for the flush that goes on.
@@ -507,7 +496,7 @@ mod tests {
         store.prepare_one().expect("prepares");
         let options = WalOptions { buffer_bytes, lsn_range: 4, ..WalOptions::default() };
         let buffers: Vec<_> = (0..WORKERS).map(|w| LogBuffer::new(&options, w)).collect();
-        let stream = Stream::new(0, WORKERS, Assignment::new(WORKERS, 1), store, identity);
+        let stream = Stream::new(0, 1, WORKERS, true, store, identity);
         stream.reopen(&mut stream.writer(), &buffers);
         stream.store.prepare_one().expect("prepares");
         fault.full_from(1);
@@ -518,11 +507,31 @@ mod tests {
         let fill_one = |buffer: &LogBuffer| {
             (0..)
                 .take_while(|_| {
-                    buffer.append(horizon, &[7; 380], Admission::All, Order::After(Lsn(0)), Lsn(0)).is_ok()
+                    buffer.append(horizon, &[7; 380], Admission::All, Order::After(Lsn(0))).is_ok()
                 })
                 .count()
         };
         buffers.iter().map(|buffer| fill_one(buffer) as u64).sum()
+    }
+
+    #[test]
+    fn each_worker_belongs_to_one_stream() {
+        for workers in 1..20 {
+            for streams in 1..=workers {
+                let mut seen = vec![0; workers];
+                for stream in 0..streams {
+                    let members = Members::new(stream, streams, workers, false);
+                    for at in 0..members.open.len() {
+                        let worker = members.worker(at);
+                        assert_eq!(worker % streams, stream);
+                        seen[worker] += 1;
+                        members.open(worker);
+                        assert_eq!((members.is_open(worker), members.open_count()), (true, at as u64 + 1));
+                    }
+                }
+                assert_eq!(seen, vec![1; workers], "{streams} streams");
+            }
+        }
     }
 
     #[test]
@@ -533,7 +542,7 @@ mod tests {
             let (mut appended, mut written) = (0, 0);
             for round in 0.. {
                 if round < small {
-                    let small = buffers[0].append(&horizon, &[1; 10], Admission::All, Order::Newest, Lsn(0));
+                    let small = buffers[0].append(&horizon, &[1; 10], Admission::All, Order::Newest);
                     appended += u64::from(small.is_ok());
                 } else {
                     appended += fill(&buffers, &horizon);

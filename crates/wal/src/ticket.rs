@@ -11,7 +11,6 @@ use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::*, fence};
 use azekura_base::{LogFailed, Lsn};
 
-use crate::commit_point::CommitPoint;
 use crate::wal::Wal;
 
 /// The tasks that wait, by what they wait for.
@@ -20,118 +19,56 @@ use crate::wal::Wal;
 ///   tasks. Both put a sequentially consistent fence between, so one of them sees the other. The task must
 ///   look at the marks themselves: the horizon as last computed is stored by the flusher after its fence, so
 ///   a task that reads only that number can miss it while the flusher misses the task.
-/// - **TICKET-2** A task whose commit needs its own worker's log, and others only [so
-///   far](crate::commit_point), waits first for its worker's mark and then for the horizon. The flusher that
-///   moves the mark hands the task over, and computes the horizon after that: another flusher that computed
-///   it before the task was handed over had moved its marks before, and the mutex makes them visible.
 #[derive(Debug, Default)]
 pub struct Wakers {
-    waiting: Mutex<Waiting>,
+    /// By the LSN that the horizon must reach, and the task's number.
+    waiting: Mutex<BTreeMap<(u64, u64), Waker>>,
     /// Entries; changed under the mutex.
     count: AtomicU64,
     next_id: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Waiting {
-    /// By the LSN that the horizon must reach, and the task's number.
-    for_all: BTreeMap<(u64, u64), Waker>,
-    /// By worker; then by the LSN that its mark must pass, and the task's number: what the commit rests on.
-    for_own: BTreeMap<usize, BTreeMap<(u64, u64), (u64, Waker)>>,
-}
-
-impl Waiting {
-    fn len(&self) -> u64 {
-        (self.for_all.len() + self.for_own.values().map(BTreeMap::len).sum::<usize>()) as u64
-    }
-
-    fn remove(&mut self, commit: CommitPoint, id: u64) -> Option<Waker> {
-        let of_own = commit.own().and_then(|worker| self.for_own.get_mut(&worker));
-        let own = of_own.and_then(|tasks| tasks.remove(&(commit.lsn().0, id)));
-        own.map(|(_, waker)| waker).or_else(|| self.for_all.remove(&(commit.rests_on().0, id)))
-    }
 }
 
 impl Wakers {
     /// The step of a poll: registers the task, or renews its waker, unless the commit is acknowledged.
     /// Returns whether it is; after `false` a later flush wakes the task (TICKET-1).
     ///
-    /// `is_in_own` tells whether the commit's worker, if it names one, has written it. `is_acknowledged`
-    /// computes from the marks; a result that another thread has computed is not enough.
+    /// `is_acknowledged` computes from the marks; a result that another thread has computed is not enough.
     pub fn poll(
         &self,
-        commit: CommitPoint,
+        commit: Lsn,
         id: &mut Option<u64>,
         waker: &Waker,
-        is_in_own: impl Fn() -> bool,
         is_acknowledged: impl Fn() -> bool,
     ) -> bool {
         if is_acknowledged() {
             return true;
         }
-        self.register(commit, id, waker, is_in_own);
+        self.register(commit, id, waker);
         is_acknowledged()
     }
 
     /// Registers a task for a commit, or renews its waker. The caller looks at the marks afterwards
     /// (TICKET-1).
-    fn register(
-        &self,
-        commit: CommitPoint,
-        id: &mut Option<u64>,
-        waker: &Waker,
-        is_in_own: impl Fn() -> bool,
-    ) {
+    fn register(&self, commit: Lsn, id: &mut Option<u64>, waker: &Waker) {
         // Relaxed: only distinctness matters.
         let id = *id.get_or_insert_with(|| self.next_id.fetch_add(1, Relaxed));
-        let own = commit.own().filter(|_| !is_in_own());
-        self.put(commit, own, id, waker);
-        if own.is_some() && is_in_own() {
-            // Who moved the mark has perhaps not met us: TICKET-1.
-            self.put(commit, None, id, waker);
-        }
-    }
-
-    fn put(&self, commit: CommitPoint, own: Option<usize>, id: u64, waker: &Waker) {
         let mut waiting = self.waiting.lock();
-        let before = waiting.remove(commit, id);
-        let rests_on = commit.rests_on().0;
-        match own {
-            Some(worker) => {
-                let tasks = waiting.for_own.entry(worker).or_default();
-                tasks.insert((commit.lsn().0, id), (rests_on, waker.clone()));
-            }
-            None => _ = waiting.for_all.insert((rests_on, id), waker.clone()),
-        }
-        self.count.store(waiting.len(), Relaxed);
+        let before = waiting.insert((commit.0, id), waker.clone());
+        // Relaxed: ordered by the fence.
+        self.count.store(waiting.len() as u64, Relaxed);
         drop(waiting);
         drop(before); // a task's own code may run here: no lock is held
         fence(SeqCst); // pairs with the one in `wake_through`
     }
 
     /// Takes a task's entry out again.
-    pub fn forget(&self, commit: CommitPoint, id: u64) {
+    pub fn forget(&self, commit: Lsn, id: u64) {
         let mut waiting = self.waiting.lock();
-        let forgotten = waiting.remove(commit, id);
-        self.count.store(waiting.len(), Relaxed);
+        let forgotten = waiting.remove(&(commit.0, id));
+        // Relaxed: an entry fewer costs at most a needless look.
+        self.count.store(waiting.len() as u64, Relaxed);
         drop(waiting);
         drop(forgotten); // as above
-    }
-
-    /// Has the tasks whose commits lie below this mark of their worker wait for the horizon only (TICKET-2).
-    /// The caller has moved the mark and put a fence, and then puts a fence, computes the horizon and calls
-    /// [`wake_through`](Self::wake_through).
-    pub fn hand_over(&self, worker: usize, mark: u64) {
-        // Relaxed: ordered by the fences.
-        if self.count.load(Relaxed) == 0 {
-            return;
-        }
-        let mut waiting = self.waiting.lock();
-        let Some(tasks) = waiting.for_own.get_mut(&worker) else { return };
-        let above = tasks.split_off(&(mark, 0));
-        let written = std::mem::replace(tasks, above);
-        let written = written.into_iter().map(|((_, id), (rests_on, waker))| ((rests_on, id), waker));
-        waiting.for_all.extend(written);
     }
 
     /// Wakes every task that waits for the horizon to reach an LSN up to this one, without a lock in hand.
@@ -142,20 +79,15 @@ impl Wakers {
             return;
         }
         let mut waiting = self.waiting.lock();
-        let later =
-            lsn.0.checked_add(1).map(|next| waiting.for_all.split_off(&(next, 0))).unwrap_or_default();
-        let ready = std::mem::replace(&mut waiting.for_all, later);
-        self.count.store(waiting.len(), Relaxed);
+        let later = lsn.0.checked_add(1).map(|next| waiting.split_off(&(next, 0))).unwrap_or_default();
+        let ready = std::mem::replace(&mut *waiting, later);
+        self.count.store(waiting.len() as u64, Relaxed);
         drop(waiting);
         ready.into_values().for_each(Waker::wake);
     }
 
     /// Wakes every task: the log failed.
     pub fn wake_everyone(&self) {
-        let mut waiting = self.waiting.lock();
-        let for_own = std::mem::take(&mut waiting.for_own);
-        drop(waiting);
-        for_own.into_values().flat_map(BTreeMap::into_values).for_each(|(_, waker)| waker.wake());
         self.wake_through(Lsn::MAX);
     }
 
@@ -184,22 +116,22 @@ impl Wakers {
 #[must_use = "a commit is acknowledged only once its ticket says so"]
 pub struct Ticket<W: Deref<Target = Wal> = Arc<Wal>> {
     wal: W,
-    commit: CommitPoint,
-    /// Nobody was asked to flush the record yet: who polls does.
+    commit: Lsn,
+    /// No flush of the record was requested yet: a poll requests it.
     is_quiet: bool,
     /// Of our entry among the wakers, once there was one.
     id: Option<u64>,
 }
 
 impl<W: Deref<Target = Wal>> Ticket<W> {
-    pub(crate) const fn new(wal: W, commit: CommitPoint, is_quiet: bool) -> Self {
+    pub(crate) const fn new(wal: W, commit: Lsn, is_quiet: bool) -> Self {
         Self { wal, commit, is_quiet, id: None }
     }
 
     /// The record.
     #[must_use]
     pub const fn lsn(&self) -> Lsn {
-        self.commit.lsn()
+        self.commit
     }
 
     /// The reference to the log that the ticket keeps.
@@ -207,8 +139,8 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
         &self.wal
     }
 
-    /// Blocks until the record, and every one before it [that matters](crate::commit_point), is durable. The
-    /// log's threads write; without them, or if nobody was asked for the flush before, the caller, as
+    /// Blocks until the record, and every one before it, is durable. The log's threads write; without
+    /// them, or if nobody was asked for the flush before, the caller, as
     /// [`Wal::wait_acknowledged`] has it.
     ///
     /// # Errors
@@ -220,22 +152,8 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
     }
 
     /// Returns a ticket that is durable once both are.
-    pub fn max(mut self, mut other: Self) -> Self {
-        let both = self.commit.and(other.commit);
-        let later = if other.commit.lsn() > self.commit.lsn() { &mut other } else { &mut self };
-        later.turn_into(both);
-        if other.commit == both { other } else { self }
-    }
-
-    /// Changes what is waited for; a task that waits already has to ask again.
-    fn turn_into(&mut self, commit: CommitPoint) {
-        if self.commit != commit {
-            self.deregister();
-            self.commit = commit;
-            if !self.is_quiet {
-                self.wal.log().request_soon(commit);
-            }
-        }
+    pub fn max(self, other: Self) -> Self {
+        if other.commit > self.commit { other } else { self }
     }
 
     fn deregister(&mut self) {
@@ -244,8 +162,7 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
         }
     }
 
-    /// Whether the record, and every one before it [that matters](crate::commit_point), is durable. Never
-    /// blocks.
+    /// Returns `true` if the record, and every one before it, is durable. Never blocks.
     ///
     /// # Errors
     ///
@@ -270,9 +187,7 @@ impl<W: Deref<Target = Wal> + Unpin> Future for Ticket<W> {
             return Poll::Ready(log.wait_acknowledged(ticket.commit));
         }
         let commit = ticket.commit;
-        let is_in_own = || log.is_in_own(commit);
-        let is_acknowledged = || log.is_acknowledged(commit);
-        if log.wakers.poll(commit, &mut ticket.id, context.waker(), is_in_own, is_acknowledged) {
+        if log.wakers.poll(commit, &mut ticket.id, context.waker(), || log.is_acknowledged(commit)) {
             return Poll::Ready(Ok(()));
         }
         // After the registration: a failure that comes later wakes the task.

@@ -7,12 +7,9 @@ use std::sync::{Arc, OnceLock};
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use azekura_base::sync::thread::JoinHandle;
 use azekura_base::sync::{Mutex, machine};
-use azekura_base::{CachePadded, DurableLog, LogFailed, Lsn, striped};
+use azekura_base::{DurableLog, LogFailed, Lsn, striped};
 use azekura_io::Fs;
 
-use crate::assignment::Assignment;
-use crate::bell::Bell;
-use crate::commit_point::{CommitCounts, CommitPoint};
 use crate::durable_lsn::DurableHorizon;
 use crate::epoch::EpochClock;
 use crate::error::{AppendError, WalError};
@@ -21,7 +18,8 @@ use crate::flusher;
 use crate::log::{Log, LogStart};
 use crate::log_buffer::LogBuffer;
 use crate::lsn_range::Order;
-use crate::options::{Admission, LogIdentity, LogProtocol, StreamCount, WalOptions, WorkerId};
+use crate::notifier::Notifier;
+use crate::options::{Admission, LogIdentity, LogProtocol, WalOptions, WorkerId};
 use crate::segment::SegmentStore;
 use crate::sizes::Sizes;
 use crate::stats::WalStats;
@@ -66,23 +64,14 @@ impl Wal {
             return Err(WalError::Options { reason: "LSNs start at 1".into() });
         }
         let workers = options.worker_count();
-        let (streams, in_use) = count_streams(&options);
+        let streams = options.stream_count();
         let grows = options.first_segment().is_some();
-        let assign = if grows { Assignment::closed } else { Assignment::new };
-        let assignment = assign(workers, in_use);
         let direct = options.direct && options.sync_interval.is_none();
         let live = (0..streams).map(|stream| {
-            // Only where the number in use may change is there room for all that it may be.
-            let most = match options.stream_count() {
-                StreamCount::Fixed(_) => assignment.workers_of(stream).count(),
-                StreamCount::Auto | StreamCount::AutoFrom(_) | StreamCount::UpTo(_) => {
-                    Assignment::most_workers(workers, stream)
-                }
-            };
-            let sizes = Some(Sizes::of(&options, most));
+            let sizes = Some(Sizes::of(&options, (workers - stream).div_ceil(streams)));
             let store = SegmentStore::new(&fs, dir, stream as u32, identity, direct, sizes);
             let store = store.where_nothing_counts(options.nothing_counts);
-            Stream::new(stream, most, assignment.clone(), store, identity)
+            Stream::new(stream, streams, workers, !grows, store, identity)
         });
         let live: Box<[Stream]> = live.collect();
         let horizon = DurableHorizon::new(workers, identity.first_lsn);
@@ -93,17 +82,12 @@ impl Wal {
                 .then(|| EpochClock::new(identity.first_lsn)),
             buffers: (0..workers).map(|w| LogBuffer::new(&options, w)).collect(),
             streams: live,
-            assignment,
-            changing: Mutex::new(()),
-            stream_changes: AtomicU64::new(0),
-            adapter: Bell::new(),
             orphans: OnceLock::new(),
             start: LogStart { fs, dir: dir.to_path_buf(), identity, direct, has_begun: Mutex::new(false) },
             failure: Failure::default(),
             wakers: Wakers::default(),
-            commits: (0..workers).map(|_| CachePadded::new(CommitCounts::default())).collect(),
-            preparer: Bell::new(),
-            syncer: Bell::new(),
+            preparer: Notifier::new(),
+            syncer: Notifier::new(),
             stopping: AtomicBool::new(false),
             segments_trimmed: AtomicU64::new(0),
             options,
@@ -148,55 +132,36 @@ impl Wal {
     ///
     /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
     pub fn append(&self, worker: WorkerId, body: &[u8]) -> Result<Lsn, AppendError> {
-        self.append_in_order(worker, body, Order::Newest, Lsn(0))
+        self.append_in_order(worker, body, Order::Newest)
     }
 
     /// The same for a record whose LSN need not be above all drawn before: where it may come after less, many
-    /// records are served by one write to the counter; see [`lsn_range`](crate::lsn_range). It rests on the
-    /// record with LSN `rests_on`, and so on all before that, in whatever log; see
-    /// [`foreign`](Self::foreign).
+    /// records are served by one write to the counter; see [`lsn_range`](crate::lsn_range).
     ///
     /// # Errors
     ///
     /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
-    pub fn append_in_order(
-        &self,
-        worker: WorkerId,
-        body: &[u8],
-        order: Order,
-        rests_on: Lsn,
-    ) -> Result<Lsn, AppendError> {
-        self.log.append(worker, body, order, rests_on).map(|done| done.lsn)
+    pub fn append_in_order(&self, worker: WorkerId, body: &[u8], order: Order) -> Result<Lsn, AppendError> {
+        self.log.append(worker, body, order).map(|done| done.lsn)
     }
 
-    /// Appends a commit record, as [`append`](Self::append) does; what must be durable before it is
-    /// acknowledged. It comes after what this worker has appended, and after what it was told to [rest
-    /// on](Self::rest_on).
+    /// Appends a commit record, as [`append`](Self::append) does. Its LSN is above those of the worker's
+    /// records and above its [floor](Self::raise_floor).
     ///
     /// # Errors
     ///
     /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
-    pub fn append_commit(&self, worker: WorkerId, body: &[u8]) -> Result<CommitPoint, AppendError> {
-        self.log.append_commit(worker, body)
+    pub fn append_commit(&self, worker: WorkerId, body: &[u8]) -> Result<Lsn, AppendError> {
+        self.append_in_order(worker, body, Order::After(Lsn(0)))
     }
 
-    /// `lsn` if a record that `worker` appends after having seen the one with that LSN [rests
-    /// on](crate::commit_point) it and must say so; 0 if not: it is the worker's own, or durable, or the log
-    /// does not want to know. A few loads.
-    #[must_use]
-    pub fn foreign(&self, worker: WorkerId, lsn: Lsn) -> Lsn {
-        self.log.buffer(worker).foreign(&self.log.horizon, lsn)
-    }
-
-    /// Has all that the caller has `worker` append from now on come after the record with this LSN, and [rest
-    /// on](crate::commit_point) it, if that matters.
-    pub fn rest_on(&self, worker: WorkerId, lsn: Lsn) {
-        self.log.buffer(worker).rest_on(&self.log.horizon, lsn);
+    /// Has all records that the caller appends to `worker` from now on come after the record with this LSN.
+    pub fn raise_floor(&self, worker: WorkerId, lsn: Lsn) {
+        self.log.buffer(worker).raise_floor(lsn);
     }
 
     /// Blocks until a commit may be acknowledged: the record and every one before it is durable, and, in a
-    /// log with epochs, all of its epoch. Of records that were not drawn yet, those drawn so far. A point of
-    /// [`append_commit`](Self::append_commit) may need less.
+    /// log with epochs, all of its epoch. Of records that were not drawn yet, those drawn so far.
     ///
     /// In a P-WAL the caller writes the log itself if nobody else does; in a serial log the commit thread
     /// does; with epochs the epoch's end is waited for (without background threads: the caller ends it).
@@ -206,8 +171,8 @@ impl Wal {
     ///
     /// [`LogFailed`]: the log failed before that; whether the record is on disk is unknown until the next
     /// recovery.
-    pub fn wait_acknowledged(&self, commit: impl Into<CommitPoint>) -> Result<(), LogFailed> {
-        self.log.wait_acknowledged(commit.into())
+    pub fn wait_acknowledged(&self, commit: Lsn) -> Result<(), LogFailed> {
+        self.log.wait_acknowledged(commit)
     }
 
     /// The last commit LSN that may be acknowledged by now, as [`Wal::wait_acknowledged`] has it. Never
@@ -219,15 +184,14 @@ impl Wal {
 
     /// A ticket for a record, and a request to flush it. A thread that would only wait for the ticket at once
     /// had better call [`Wal::wait_acknowledged`], and so perhaps do the write itself.
-    pub fn ticket(self: &Arc<Self>, commit: impl Into<CommitPoint>) -> Ticket {
+    pub fn ticket(self: &Arc<Self>, commit: Lsn) -> Ticket {
         machine::adds(&**self); // the count
         Self::ticket_through(Arc::clone(self), commit)
     }
 
     /// The same, through any reference to the log: [`Wal::ticket`]'s is counted on one line, which all
     /// threads then write.
-    pub fn ticket_through<W: Deref<Target = Self>>(wal: W, commit: impl Into<CommitPoint>) -> Ticket<W> {
-        let commit = commit.into();
+    pub fn ticket_through<W: Deref<Target = Self>>(wal: W, commit: Lsn) -> Ticket<W> {
         wal.log.request_soon(commit);
         Ticket::new(wal, commit, false)
     }
@@ -236,11 +200,8 @@ impl Wal {
     /// the first wait flushes all, most often in the caller's own thread, and no other is woken for it. A
     /// ticket that is polled makes the request then. A record whose ticket is dropped rests as long as one
     /// that nobody asks for (`WalOptions::max_delay`).
-    pub fn quiet_ticket_through<W: Deref<Target = Self>>(
-        wal: W,
-        commit: impl Into<CommitPoint>,
-    ) -> Ticket<W> {
-        Ticket::new(wal, commit.into(), true)
+    pub fn quiet_ticket_through<W: Deref<Target = Self>>(wal: W, commit: Lsn) -> Ticket<W> {
+        Ticket::new(wal, commit, true)
     }
 
     /// Has everything that is buffered flushed soon, by the background threads; without them, now, by the
@@ -250,7 +211,7 @@ impl Wal {
             self.log.request_flush(Lsn::MAX);
         } else {
             // The error is kept for whoever waits for a record.
-            let _ = self.log.wait_acknowledged(Lsn::MAX.into());
+            let _ = self.log.wait_acknowledged(Lsn::MAX);
         }
     }
 
@@ -264,20 +225,6 @@ impl Wal {
         let stream = self.log.stream_of(self.log.buffer(worker).worker());
         self.log.flush_stream(stream, self.log.horizon.next_lsn().0 - 1);
         self.log.failure.check()
-    }
-
-    /// Uses so many of the log's streams from now on, at least one and at most those there are, until it is
-    /// called again or, with [`StreamCount::Auto`], the log finds another number better. Tells whether that
-    /// changed anything: not with [`StreamCount::Fixed`], nor if there is too little prepared for it. Blocks
-    /// for a flush of each stream; appenders and committers wait meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// [`LogFailed`]: the log failed.
-    pub fn use_streams(&self, count: usize) -> Result<bool, LogFailed> {
-        let changed = self.log.use_streams(count)?;
-        self.log.stream_changes.fetch_add(u64::from(changed), Relaxed);
-        Ok(changed)
     }
 
     /// Why the log takes no more records, if that is so.
@@ -332,8 +279,6 @@ impl Wal {
             protocol: log.options.protocol,
             workers: log.buffers.len(),
             streams: log.streams.len(),
-            streams_in_use: log.assignment.in_use(),
-            stream_changes: log.stream_changes.load(Relaxed),
             segments_trimmed: log.segments_trimmed.load(Relaxed),
             retained_bytes: self.retained_bytes(),
             pending_futures: log.wakers.len(),
@@ -345,12 +290,7 @@ impl Wal {
             stats.records += totals.records;
             stats.record_bytes += totals.bytes;
             stats.lsn_draws += totals.draws;
-            stats.void_lsns += totals.void_lsns;
-        }
-        for counts in &log.commits {
-            stats.commits += counts.commits.load(Relaxed);
-            stats.commits_alone += counts.alone.load(Relaxed);
-            stats.acknowledged_above_a_hole += counts.above_a_hole.load(Relaxed);
+            stats.gap_lsns += totals.gap_lsns;
         }
         for stream in &log.streams {
             stream.counters.add_to(&mut stats);
@@ -409,25 +349,6 @@ impl DurableLog for Wal {
     }
 }
 
-/// Streams that there are to be tried at least.
-const LEAST_TO_TRY: usize = 2;
-
-/// Streams to make, and how many to use first.
-fn count_streams(options: &WalOptions) -> (usize, usize) {
-    let most = options.most_streams();
-    let from = |n: usize| {
-        let in_use = n.clamp(1, most);
-        ((2 * in_use).max(LEAST_TO_TRY).min(most), in_use)
-    };
-    match options.stream_count() {
-        StreamCount::Fixed(n) => (n, n),
-        StreamCount::UpTo(n) => (n, 1),
-        StreamCount::AutoFrom(n) => from(n),
-        // Few committers are best off with one; many soon get more.
-        StreamCount::Auto => from(1),
-    }
-}
-
 /// Makes as many segments ready in each stream as it takes to admit records.
 fn begin_at_once(log: &Log) -> Result<(), WalError> {
     for stream in &log.streams {
@@ -454,12 +375,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_closes_the_log_leaves_no_flush_to_a_thread_that_has_ended() {
+    fn close_leaves_no_flush_to_a_flusher_that_has_ended() {
         let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
         let options = WalOptions { max_delay: std::time::Duration::from_secs(3600), ..WalOptions::default() };
         let wal = Wal::create(Arc::new(MemFs::new()), "/wal".as_ref(), identity, options).expect("creates");
         wal.append(wal.worker(), b"rests").expect("appends");
-        wal.log.streams.iter().for_each(|stream| stream.gate.leave_it_to_the_thread());
+        wal.log.streams.iter().for_each(|stream| stream.gate.alternate_leaders_from_flusher());
         wal.close().expect("closes");
         assert_eq!(wal.durable_lsn(), Lsn(1));
     }

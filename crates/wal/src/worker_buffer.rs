@@ -9,15 +9,13 @@
 //! others wait. So unless their number is set there are more buffers than processors
 //! ([`WalOptions::workers`](crate::WalOptions)): few meet behind one that is not running. A flush takes the
 //! latch of each, also of an idle worker's: who asks for a flush relies on that
-//! ([`Bell::request`](crate::bell::Bell::request)).
+//! ([`Notifier::request`](crate::notifier::Bell::request)).
 //!
 //! - **BUFFER-1** Room is checked before the LSN is drawn, and the record is in the buffer before the latch
 //!   is let go: a drawn LSN is certainly appended, or told to be void ([`lsn_range`](crate::lsn_range)); LSNs
 //!   of the log are dense (W5), and those in one buffer rise.
 //! - **BUFFER-2** A record drawn below the counter value that [`WorkerBuffer::take`] returns is in what it
 //!   took, or was taken before.
-//! - **BUFFER-4** (of a worker that [tracks](WorkerBuffer::tracking) what its records rest on) `rests_on`
-//!   changes under the latch and never falls; each record carries its value (REST-2).
 //! - **BUFFER-3** A record gets in only if `admission` lets it: what is in the buffers always fits the
 //!   prepared segments (W11), see `segment`.
 
@@ -27,13 +25,12 @@ use azekura_base::sync::machine;
 use azekura_latch::{TracedGuard, TracedMutex};
 use azekura_trace::Site;
 
-use crate::commit_point::OwnLsns;
+use crate::buffer_space::{BufferSpace, Wanted};
 use crate::durable_lsn::DurableHorizon;
+use crate::lsn_gap::{self, LsnGap, LsnGaps};
 use crate::lsn_range::{LsnRange, Order};
 use crate::options::Admission;
 use crate::record;
-use crate::room::{Room, Wanted};
-use crate::void::{self, Void, Voids};
 
 static BUFFER_LATCH: Site = Site::new("wal buffer latch");
 static BUFFER_ROOM: Site = Site::new("wal buffer room");
@@ -51,25 +48,23 @@ pub struct Batch {
     pub first_lsn: u64,
     /// LSN of the last, if there is one.
     pub last_lsn: u64,
-    /// What the worker rested on before the first, if records tell.
-    pub rests_on: Option<u64>,
     /// LSNs above the first that were drawn and have no record.
-    pub voids: Voids,
+    pub gaps: LsnGaps,
 }
 
 impl Batch {
     /// Forgets the records and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
-        self.voids.clear();
+        self.gaps.clear();
         self.elsewhere = 0;
         self.records = 0;
     }
 
-    /// The largest LSN of its records and voids.
+    /// The largest LSN of its records and gaps.
     #[must_use]
     pub fn end_lsn(&self) -> u64 {
-        self.last_lsn.max(self.voids.last())
+        self.last_lsn.max(self.gaps.last())
     }
 
     /// Bytes of the records.
@@ -89,10 +84,10 @@ impl Batch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// A flush must take the buffer first.
-    NoRoom {
+    NoSpace {
         /// The buffer's least LSN: once it is on its way, there is room.
         first_lsn: u64,
-        /// For [`WorkerBuffer::wait_for_room`].
+        /// For [`WorkerBuffer::wait_for_space`].
         taken: u32,
     },
     /// A segment must be prepared first, for any record, or for one of this size.
@@ -106,8 +101,6 @@ pub struct Appended {
     pub lsn: Lsn,
     /// Whether the worker may have been idle before.
     pub was_idle: bool,
-    /// What it rests on, in a buffer that tracks that.
-    pub rests_on: Lsn,
 }
 
 /// What has gone through a buffer.
@@ -120,7 +113,7 @@ pub struct Totals {
     /// Writes to the LSN counter.
     pub draws: u64,
     /// LSNs that were drawn and have no record.
-    pub void_lsns: u64,
+    pub gap_lsns: u64,
 }
 
 #[derive(Debug)]
@@ -132,11 +125,6 @@ struct Front {
     wanted: Wanted,
     range: LsnRange,
     totals: Totals,
-    /// The largest LSN of another worker that anything appended so far may rest on; 0 in a buffer that does
-    /// not track it.
-    rests_on: u64,
-    /// What the batch's last record carries of it.
-    told: u64,
 }
 
 /// One worker's buffer.
@@ -145,9 +133,7 @@ pub struct WorkerBuffer {
     worker: usize,
     capacity_bytes: usize,
     front: TracedMutex<Front>,
-    room: Room,
-    /// Of a worker whose records tell what they rest on.
-    own: Option<OwnLsns>,
+    space: BufferSpace,
     /// Every record to come is above this LSN (RANGE-3). Only rises; written by those who append for the
     /// worker.
     floor: AtomicU64,
@@ -164,15 +150,12 @@ impl WorkerBuffer {
             wanted: Wanted::default(),
             range: LsnRange::new(1),
             totals: Totals::default(),
-            rests_on: 0,
-            told: 0,
         };
         Self {
             worker,
             capacity_bytes,
             front: TracedMutex::new(&BUFFER_LATCH, front),
-            room: Room::new(&BUFFER_ROOM),
-            own: None,
+            space: BufferSpace::new(&BUFFER_ROOM),
             floor: AtomicU64::new(0),
         }
     }
@@ -184,32 +167,12 @@ impl WorkerBuffer {
         self
     }
 
-    /// The same for a worker whose records tell [what they rest on](crate::commit_point).
-    #[must_use]
-    pub fn tracking(worker: usize, capacity_bytes: usize) -> Self {
-        Self { own: Some(OwnLsns::new()), ..Self::new(worker, capacity_bytes) }
-    }
-
-    /// `lsn` if a record of this worker that is drawn after the one with that LSN would rest on it: another
-    /// worker drew it, and it is not known to be durable everywhere (REST-1). Else 0. Two loads.
-    pub fn foreign(&self, horizon: &DurableHorizon, lsn: Lsn) -> Lsn {
-        match &self.own {
-            Some(own) if lsn > horizon.reached() && !own.contains(lsn.0) => lsn,
-            _ => Lsn(0),
-        }
-    }
-
-    /// Has all records that the caller appends from now on come after `lsn`, and rest on it if it is foreign.
-    pub fn rest_on(&self, horizon: &DurableHorizon, lsn: Lsn) {
-        // Relaxed, here and in `append_in_order`: who has to come after this LSN appends itself, later, or
-        // hands the transaction on.
+    /// Has all records that the caller appends from now on come after `lsn`.
+    pub fn raise_floor(&self, lsn: Lsn) {
+        // Relaxed, here and in `append_in_order`: the caller appends itself, later, or hands the transaction
+        // on.
         if self.floor.load(Relaxed) < lsn.0 {
             self.floor.fetch_max(lsn.0, Relaxed);
-        }
-        let foreign = self.foreign(horizon, lsn);
-        if foreign > Lsn(0) {
-            let mut front = self.latch();
-            front.rests_on = front.rests_on.max(foreign.0);
         }
     }
 
@@ -229,13 +192,11 @@ impl WorkerBuffer {
         body: &[u8],
         admission: Admission,
     ) -> Result<(Lsn, bool), Refused> {
-        let done = self.append_in_order(horizon, body, admission, Order::Newest, Lsn(0));
+        let done = self.append_in_order(horizon, body, admission, Order::Newest);
         done.map(|done| (done.lsn, done.was_idle))
     }
 
-    /// The same for a record that has its place in the [order](crate::lsn_range) of LSNs, and rests on the
-    /// [foreign](Self::foreign) record with LSN `rests_on`, and so on all before that; 0: on none. It comes
-    /// after that, too.
+    /// The same for a record that has its place in the [order](crate::lsn_range) of LSNs.
     ///
     /// # Errors
     ///
@@ -246,7 +207,6 @@ impl WorkerBuffer {
         body: &[u8],
         admission: Admission,
         order: Order,
-        rests_on: Lsn,
     ) -> Result<Appended, Refused> {
         let mut guard = self.latch();
         let front = &mut *guard;
@@ -255,8 +215,8 @@ impl WorkerBuffer {
         }
         if front.needed_with(body) > front.limit {
             if front.batch.records > 0 {
-                let taken = self.room.refuse(&mut front.wanted);
-                return Err(Refused::NoRoom { first_lsn: front.batch.first_lsn, taken });
+                let taken = self.space.refuse(&mut front.wanted);
+                return Err(Refused::NoSpace { first_lsn: front.batch.first_lsn, taken });
             }
             if front.limit < self.capacity_bytes {
                 return Err(Refused::NotAdmitting);
@@ -264,15 +224,15 @@ impl WorkerBuffer {
         }
         let in_range = match order {
             Order::Newest => None,
-            Order::After(lsn) => front.range.take(lsn.max(rests_on).0.max(self.floor.load(Relaxed))),
+            Order::After(lsn) => front.range.take(lsn.0.max(self.floor.load(Relaxed))),
         };
         let (lsn, was_idle) = match in_range {
             Some(lsn) => (lsn, false), // RANGE-1: it has a record
             None => front.draw(self.worker, horizon, order),
         };
         // Nothing from here to the end of the copy can fail (BUFFER-1).
-        front.put(lsn, body, rests_on, self.own.as_ref());
-        Ok(Appended { lsn: Lsn(lsn), was_idle, rests_on: Lsn(front.rests_on) })
+        front.put(lsn, body);
+        Ok(Appended { lsn: Lsn(lsn), was_idle })
     }
 
     /// Exchanges what is buffered for `empty`, and returns the LSN counter at that moment (BUFFER-2). Records
@@ -284,23 +244,23 @@ impl WorkerBuffer {
         std::mem::swap(&mut front.batch, empty);
         front.admission = admission;
         let next = horizon.next_lsn().0;
-        let made = self.room.make(&mut front.wanted);
+        let sleepers = self.space.release(&mut front.wanted);
         drop(front);
-        made.tell();
+        sleepers.wake();
         next
     }
 
-    /// Sleeps until a flush takes the buffer; `taken` came with [`Refused::NoRoom`]. May return early.
-    pub fn wait_for_room(&self, taken: u32) {
-        self.room.wait(taken);
+    /// Sleeps until a flush takes the buffer; `taken` came with [`Refused::NoSpace`]. May return early.
+    pub fn wait_for_space(&self, taken: u32) {
+        self.space.wait(taken);
     }
 
     /// Wakes who waits for room: the log failed.
     pub fn wake_everyone(&self) {
         let front = self.latch();
-        let made = self.room.make_for_all();
+        let sleepers = self.space.release_all();
         drop(front);
-        made.tell();
+        sleepers.wake();
     }
 
     /// What was taken before is durable: moves this worker's mark to what is buffered now.
@@ -336,15 +296,15 @@ impl Front {
     /// Bytes of the batch with one more record, and the void before it.
     fn needed_with(&self, body: &[u8]) -> usize {
         let batch = &self.batch;
-        let void = if self.range.is_open() { void::MAX_BYTES } else { 0 };
-        batch.bytes.len() + batch.voids.len() + void + record::MAX_OVERHEAD_BYTES + body.len()
+        let gap = if self.range.is_open() { lsn_gap::MAX_BYTES } else { 0 };
+        batch.bytes.len() + batch.gaps.len() + gap + record::MAX_OVERHEAD_BYTES + body.len()
     }
 
     /// Ends the open range, in one way or another, and notes what is void of it.
-    fn end_range(&mut self, end: impl FnOnce(&mut LsnRange, u64) -> Option<Void>) {
-        if let Some(void) = end(&mut self.range, self.batch.records) {
-            self.batch.voids.push(self.batch.first_lsn, void);
-            self.totals.void_lsns += void.count();
+    fn end_range(&mut self, end: impl FnOnce(&mut LsnRange, u64) -> Option<LsnGap>) {
+        if let Some(gap) = end(&mut self.range, self.batch.records) {
+            self.batch.gaps.push(self.batch.first_lsn, gap);
+            self.totals.gap_lsns += gap.count();
         }
     }
 
@@ -367,23 +327,14 @@ impl Front {
     }
 
     /// Appends a record to the batch.
-    fn put(&mut self, lsn: u64, body: &[u8], rests_on: Lsn, own: Option<&OwnLsns>) {
+    fn put(&mut self, lsn: u64, body: &[u8]) {
         let batch = &mut self.batch;
         let expected = if batch.records == 0 { lsn } else { batch.last_lsn + 1 };
         if batch.records == 0 {
             batch.first_lsn = lsn;
-            batch.rests_on = own.is_some().then_some(self.rests_on);
-            self.told = self.rests_on;
         }
         let before = batch.bytes.len();
-        if let Some(own) = own {
-            own.note(lsn);
-            self.rests_on = self.rests_on.max(rests_on.0);
-            record::put_resting(&mut batch.bytes, expected, lsn, self.rests_on - self.told, body);
-            self.told = self.rests_on;
-        } else {
-            record::put(&mut batch.bytes, expected, lsn, body);
-        }
+        record::put(&mut batch.bytes, expected, lsn, body);
         machine::writes(&batch.bytes[before..]); // whoever flushes reads them
         batch.last_lsn = lsn;
         batch.records += 1;
@@ -395,7 +346,6 @@ impl Front {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::record::Cursor;
 
     #[test]
     fn appends_go_on_while_what_was_taken_is_written() {
@@ -422,7 +372,7 @@ mod tests {
         assert!(buffer.append(&horizon, &[0; 50], Admission::All).is_ok());
         assert_eq!(
             buffer.append(&horizon, &[0; 50], Admission::All),
-            Err(Refused::NoRoom { first_lsn: 5, taken: 0 })
+            Err(Refused::NoSpace { first_lsn: 5, taken: 0 })
         );
         buffer.admit(Admission::Undo);
         assert_eq!(buffer.append(&horizon, b"", Admission::All), Err(Refused::NotAdmitting));
@@ -438,12 +388,12 @@ mod tests {
         let buffer = WorkerBuffer::new(0, 4096).with_ranges(8);
         let append = |after| {
             let order = Order::After(Lsn(after));
-            buffer.append_in_order(&horizon, b"x", Admission::All, order, Lsn(0)).expect("room").lsn.0
+            buffer.append_in_order(&horizon, b"x", Admission::All, order).expect("room").lsn.0
         };
         let mut batch = Batch::default();
         assert_eq!([(); 4].map(|()| append(0)), [1, 2, 3, 4], "draws of 1, 1 and 2");
         assert_eq!(buffer.take(&horizon, &mut batch, Admission::All), 5);
-        assert!(batch.voids.is_empty());
+        assert!(batch.gaps.is_empty());
         batch.clear();
         assert_eq!(
             [append(0), append(0), append(8), append(9)],
@@ -451,8 +401,8 @@ mod tests {
             "5 to 8 were drawn, then two more"
         );
         assert_eq!(buffer.take(&horizon, &mut batch, Admission::All), 11);
-        let voids = crate::void::VoidCursor::new(batch.first_lsn, batch.voids.bytes());
-        assert_eq!(voids.collect::<Vec<_>>(), [Void { first: 7, last: 8 }]);
+        let gaps = crate::lsn_gap::LsnGapCursor::new(batch.first_lsn, batch.gaps.bytes());
+        assert_eq!(gaps.collect::<Vec<_>>(), [LsnGap { first: 7, last: 8 }]);
         assert_eq!((batch.last_lsn, batch.end_lsn()), (10, 10));
         buffer.settle(&horizon);
         assert_eq!(horizon.compute(), Lsn(10));
@@ -461,7 +411,7 @@ mod tests {
         assert_eq!(buffer.take(&horizon, &mut batch, Admission::All), 15);
         assert_eq!((batch.last_lsn, batch.end_lsn()), (11, 14), "the rest of the range is void");
         let totals = buffer.totals();
-        assert_eq!((totals.records, totals.draws, totals.void_lsns), (9, 6, 5));
+        assert_eq!((totals.records, totals.draws, totals.gap_lsns), (9, 6, 5));
     }
 
     #[test]
@@ -473,40 +423,7 @@ mod tests {
         }
         let mut taken = Batch::default();
         buffer.take(&horizon, &mut taken, Admission::All);
-        let totals = Totals { records: 3, bytes: taken.bytes.len() as u64, draws: 3, void_lsns: 0 };
+        let totals = Totals { records: 3, bytes: taken.bytes.len() as u64, draws: 3, gap_lsns: 0 };
         assert_eq!(buffer.totals(), totals);
-    }
-
-    #[test]
-    fn a_record_rests_on_what_others_drew_and_is_not_durable_and_each_batch_tells_it_anew() {
-        let horizon = DurableHorizon::new(2, Lsn(1));
-        let (one, other) = (WorkerBuffer::tracking(0, 4096), WorkerBuffer::tracking(1, 4096));
-        let append = |buffer: &WorkerBuffer, rests_on| {
-            buffer.append_in_order(&horizon, b"x", Admission::All, Order::Newest, rests_on).expect("room")
-        };
-        let first = append(&other, Lsn(0)).lsn;
-        let own = append(&one, Lsn(0)).lsn;
-        assert_eq!((one.foreign(&horizon, first), one.foreign(&horizon, own)), (first, Lsn(0)));
-        assert_eq!(append(&one, one.foreign(&horizon, own)).rests_on, Lsn(0));
-        let second = append(&other, Lsn(0)).lsn;
-        one.rest_on(&horizon, second); // a lock
-        assert_eq!(append(&one, Lsn(0)).rests_on, second);
-        assert_eq!(append(&one, first).rests_on, second, "it never falls");
-        let mut batch = Batch::default();
-        one.take(&horizon, &mut batch, Admission::All);
-        let mut cursor = Cursor { expected: batch.first_lsn, rests_on: batch.rests_on };
-        let mut input = batch.bytes.as_slice();
-        let mut told = || cursor.take(&mut input).and(cursor.rests_on);
-        assert_eq!([(); 5].map(|()| told()), [Some(0), Some(0), Some(second.0), Some(second.0), None]);
-        append(&one, Lsn(0));
-        batch.clear();
-        one.take(&horizon, &mut batch, Admission::All);
-        assert_eq!(batch.rests_on, Some(second.0));
-        other.take(&horizon, &mut Batch::default(), Admission::All);
-        other.settle(&horizon);
-        one.settle(&horizon);
-        assert_eq!(one.foreign(&horizon, second), second, "nobody has looked at the horizon yet");
-        horizon.compute();
-        assert_eq!(one.foreign(&horizon, second), Lsn(0), "durable everywhere");
     }
 }

@@ -127,9 +127,9 @@ fn a_group_that_finds_no_room_hears_so_and_draws_nothing() {
         let append = |log: &Log, body| loop {
             match log.buffer.append(&log.horizon, &[body], Admission::All) {
                 Ok((lsn, _)) => return lsn.0,
-                Err(Refused::NoRoom { first_lsn, taken }) => {
+                Err(Refused::NoSpace { first_lsn, taken }) => {
                     assert_eq!(first_lsn, 1);
-                    log.buffer.wait_for_room(taken);
+                    log.buffer.wait_for_space(taken);
                 }
                 Err(Refused::NotAdmitting) => panic!("admitting"),
             }

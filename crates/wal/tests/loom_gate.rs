@@ -5,12 +5,10 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use azekura_base::Lsn;
-use azekura_base::sync::atomic::Ordering::{Acquire, Release};
-use azekura_base::sync::atomic::{AtomicBool, fence};
 use azekura_base::sync::{Arc, thread};
-use azekura_wal::bell::Bell;
 use azekura_wal::commit_gate::{CommitGate, Lead, Turn};
 use azekura_wal::durable_lsn::DurableHorizon;
+use azekura_wal::notifier::Notifier;
 use azekura_wal::options::Admission;
 use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
 
@@ -47,7 +45,7 @@ impl Log {
     }
 
     /// With a thread that writes when asked.
-    fn make_durable_with(&self, thread: Option<&Bell>, lsn: u64) {
+    fn make_durable_with(&self, thread: Option<&Notifier>, lsn: u64) {
         while !self.horizon.has_reached(Lsn(lsn)) {
             let is_needed = || self.horizon.pending(0..self.buffers.len()).is_some_and(|mark| mark <= lsn);
             if let Turn::Lead(lead, taken) = self.gate.join(lsn, thread, is_needed, || self.take()) {
@@ -73,13 +71,9 @@ impl Log {
     }
 
     /// The log's thread: writes when asked, until so many records are durable.
-    fn write_when_asked(&self, bell: &Bell, records: u64) {
-        self.write_when_asked_until(bell, || self.horizon.compute() >= Lsn(records));
-    }
-
-    fn write_when_asked_until(&self, bell: &Bell, has_ended: impl Fn() -> bool) {
-        while !has_ended() {
-            if !bell.take_request() {
+    fn write_when_asked(&self, notifier: &Notifier, records: u64) {
+        while self.horizon.compute() < Lsn(records) {
+            if !notifier.take_request() {
                 thread::yield_now(); // its rest has a model of its own
                 continue;
             }
@@ -224,7 +218,7 @@ fn commit_twice(log: &Log) {
 #[test]
 fn committers_that_wait_for_each_other_all_return() {
     model(2, || {
-        let log = Log::with_gate(1, CommitGate::with_company_always());
+        let log = Log::with_gate(1, CommitGate::with_unlimited_delay());
         let other = log.clone();
         let second = thread::spawn(move || commit_twice(&other));
         commit_twice(&log);
@@ -236,7 +230,7 @@ fn committers_that_wait_for_each_other_all_return() {
 #[test]
 fn a_guardian_whose_company_does_not_come_leads_alone() {
     model(2, || {
-        let log = Log::with_gate(1, CommitGate::with_company_always());
+        let log = Log::with_gate(1, CommitGate::with_unlimited_delay());
         let other = log.clone();
         let second = thread::spawn(move || {
             let lsn = other.append(0);
@@ -251,7 +245,7 @@ fn a_guardian_whose_company_does_not_come_leads_alone() {
 #[test]
 fn a_guardian_is_relieved_by_the_log_and_by_a_failure() {
     model(2, || {
-        let log = Log::with_gate(1, CommitGate::with_company_always());
+        let log = Log::with_gate(1, CommitGate::with_unlimited_delay());
         let (second, third) = (log.clone(), log.clone());
         let threads = [
             thread::spawn(move || commit_twice(&second)),
@@ -272,26 +266,26 @@ fn a_guardian_is_relieved_by_the_log_and_by_a_failure() {
 }
 
 /// So many commits, each with a thread to leave it to.
-fn commit_with_thread(log: &Log, bell: &Bell, commits: usize) {
+fn commit_with_thread(log: &Log, notifier: &Notifier, commits: usize) {
     for _ in 0..commits {
         let lsn = log.append(0);
-        log.make_durable_with(Some(bell), lsn);
+        log.make_durable_with(Some(notifier), lsn);
     }
 }
 
 /// Committers, and a thread that somebody has asked already.
 fn committers_and_the_thread(bound: usize, commits: [usize; 2]) {
     model(bound, move || {
-        let log = Log::with_gate(1, CommitGate::with_thread_by_turns());
-        let bell = Arc::new(Bell::new());
-        bell.request();
-        let (of_thread, of_second) = ((log.clone(), bell.clone()), (log.clone(), bell.clone()));
+        let log = Log::with_gate(1, CommitGate::with_alternating_leaders());
+        let notifier = Arc::new(Notifier::new());
+        notifier.request();
+        let (of_thread, of_second) = ((log.clone(), notifier.clone()), (log.clone(), notifier.clone()));
         let all = commits.iter().sum::<usize>() as u64;
         let threads = [
             thread::spawn(move || of_thread.0.write_when_asked(&of_thread.1, all)),
             thread::spawn(move || commit_with_thread(&of_second.0, &of_second.1, commits[1])),
         ];
-        commit_with_thread(&log, &bell, commits[0]);
+        commit_with_thread(&log, &notifier, commits[0]);
         threads.into_iter().for_each(|t| t.join().expect("no panic"));
         assert_eq!(log.disk.load(SeqCst), (2 << all) - 2);
     });
@@ -305,16 +299,16 @@ fn committers_that_leave_some_flushes_to_the_thread_all_return() {
 #[test]
 fn the_heir_of_a_flush_does_not_leave_it_to_a_thread_that_sleeps_beside_it() {
     model(3, || {
-        let gate = Arc::new(CommitGate::with_thread_by_turns());
-        let bell = Arc::new(Bell::new());
+        let gate = Arc::new(CommitGate::with_alternating_leaders());
+        let notifier = Arc::new(Notifier::new());
         let needed = Arc::new(loom::sync::atomic::AtomicBool::new(true));
         let Turn::Lead(first, ()) = gate.enter(1, || true, || (2, ())) else { panic!("idle") };
-        let of_thread = (gate.clone(), bell.clone(), needed.clone());
+        let of_thread = (gate.clone(), notifier.clone(), needed.clone());
         let log_thread = thread::spawn(move || {
-            let (gate, bell, needed) = of_thread;
-            bell.request(); // of somebody else
+            let (gate, notifier, needed) = of_thread;
+            notifier.request(); // of somebody else
             while needed.load(SeqCst) {
-                if !bell.take_request() {
+                if !notifier.take_request() {
                     thread::yield_now();
                 } else if let Turn::Lead(lead, ()) = gate.enter(5, || needed.load(SeqCst), || (9, ())) {
                     needed.store(false, SeqCst);
@@ -325,7 +319,7 @@ fn the_heir_of_a_flush_does_not_leave_it_to_a_thread_that_sleeps_beside_it() {
         let other = gate.clone();
         let committer = thread::spawn(move || {
             while needed.load(SeqCst) {
-                let turn = other.join(5, Some(&bell), || needed.load(SeqCst), || (9, ()));
+                let turn = other.join(5, Some(&notifier), || needed.load(SeqCst), || (9, ()));
                 if let Turn::Lead(lead, ()) = turn {
                     needed.store(false, SeqCst);
                     lead.finish();
@@ -339,10 +333,10 @@ fn the_heir_of_a_flush_does_not_leave_it_to_a_thread_that_sleeps_beside_it() {
 
 /// A commit thread that is asked by a flag: it writes while there is something to write, then looks once
 /// more.
-fn follow(log: &Log, lsn: u64, bell: &azekura_wal::bell::Bell) {
+fn follow(log: &Log, lsn: u64, notifier: &azekura_wal::notifier::Notifier) {
     while !log.horizon.has_reached(Lsn(lsn)) {
         let is_needed = || log.horizon.pending(0..1).is_some_and(|mark| mark <= lsn);
-        log.gate.follow(lsn, is_needed, || bell.request());
+        log.gate.follow(lsn, is_needed, || notifier.request());
     }
     assert!(log.disk.load(SeqCst) & 1 << lsn != 0, "{lsn} is acknowledged and not durable");
 }
@@ -351,22 +345,22 @@ fn follow(log: &Log, lsn: u64, bell: &azekura_wal::bell::Bell) {
 fn followers_of_a_commit_thread_all_return() {
     model(1, || {
         let log = Log::new(1);
-        let bell = Arc::new(azekura_wal::bell::Bell::new());
+        let notifier = Arc::new(azekura_wal::notifier::Notifier::new());
         let followers: Vec<_> = (0..2)
             .map(|_| {
-                let (log, bell) = (log.clone(), bell.clone());
+                let (log, notifier) = (log.clone(), notifier.clone());
                 thread::spawn(move || {
                     let lsn = log.append(0);
-                    follow(&log, lsn, &bell);
+                    follow(&log, lsn, &notifier);
                 })
             })
             .collect();
         // The commit thread, until both records are on disk.
         while log.horizon.compute() < Lsn(2) {
-            if bell.take_request() {
+            if notifier.take_request() {
                 log.make_durable(log.horizon.next_lsn().0 - 1);
             } else {
-                bell.rest(None, || false);
+                notifier.rest(None, || false);
             }
         }
         followers.into_iter().for_each(|t| t.join().expect("no panic"));
@@ -380,15 +374,15 @@ fn followers_of_a_commit_thread_all_return() {
 fn a_ticket_is_waited_for_beside_a_committer_that_leads() {
     model(1, || {
         let log = Log::new(1);
-        let bell = Arc::new(Bell::new());
-        let (of_thread, of_ticket) = ((log.clone(), bell.clone()), (log.clone(), bell.clone()));
+        let notifier = Arc::new(Notifier::new());
+        let (of_thread, of_ticket) = ((log.clone(), notifier.clone()), (log.clone(), notifier.clone()));
         let threads = [
             thread::spawn(move || of_thread.0.write_when_asked(&of_thread.1, 2)),
             thread::spawn(move || {
-                let (log, bell) = of_ticket;
+                let (log, notifier) = of_ticket;
                 let lsn = log.append(0);
-                bell.request();
-                follow(&log, lsn, &bell);
+                notifier.request();
+                follow(&log, lsn, &notifier);
             }),
         ];
         let lsn = log.append(0);
@@ -427,39 +421,5 @@ fn a_follower_of_a_flush_that_turns_out_needless_goes_on() {
             gate.follow(5, || true, come);
         });
         follower.join().expect("no panic");
-    });
-}
-
-#[test]
-fn a_claimant_leads_though_the_thread_is_asked_all_the_time_and_all_return() {
-    model(2, || {
-        let log = Log::new(1);
-        let bell = Arc::new(Bell::new());
-        let ended = Arc::new(AtomicBool::new(false));
-        let flusher = thread::spawn({
-            let (log, bell, ended) = (log.clone(), bell.clone(), ended.clone());
-            // As in the log: it looks at each request, for a flush that turns out needless, too.
-            move || {
-                log.write_when_asked_until(&bell, || {
-                    fence(SeqCst); // it spins: the newest values
-                    ended.load(Acquire)
-                });
-            }
-        });
-        let claimant = thread::spawn({
-            let log = log.clone();
-            move || {
-                let lead = log.gate.claim();
-                // GATE-7: it writes all that was buffered, for whoever sleeps over it.
-                let (_, taken) = log.take();
-                log.lead(lead, &taken);
-            }
-        });
-        let lsn = log.append(0);
-        follow(&log, lsn, &bell);
-        ended.store(true, Release);
-        fence(SeqCst);
-        claimant.join().expect("no panic");
-        flusher.join().expect("no panic");
     });
 }

@@ -1,4 +1,4 @@
-//! RANGE-1 to RANGE-3 and RANGE-6: whatever meets, what is below the horizon is a record or void on disk, a
+//! RANGE-1 to RANGE-3 and RANGE-6: whatever meets, what is below the horizon is a record or a gap on disk, a
 //! page's LSN rises, who got a lock comes after the commit that let go of it, and what a flush does not take
 //! lies above what it covers.
 #![cfg(loom)]
@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use azekura_base::Lsn;
 use azekura_base::sync::{Arc, Mutex, thread};
 use azekura_wal::durable_lsn::DurableHorizon;
+use azekura_wal::lsn_gap::LsnGapCursor;
 use azekura_wal::lsn_range::Order;
 use azekura_wal::options::Admission;
-use azekura_wal::void::VoidCursor;
 use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
 
 /// A log of two workers, of which both draw two LSNs at once; a bit per LSN for a disk; a page, and a lock's
@@ -53,15 +53,15 @@ impl Log {
         self.append(worker, Order::After(Lsn(0)))
     }
 
-    /// Writes what is buffered: records and voids. Gives the last LSN that it took, or 0, and what it covers.
+    /// Writes what is buffered: records and gaps. Gives the last LSN that it took, or 0, and what it covers.
     fn flush(&self, worker: usize) -> (u64, u64) {
         let mut taken = Batch::default();
         let covers = self.buffers[worker].take(&self.horizon, &mut taken, Admission::All);
         if taken.records > 0 {
             assert!(taken.records <= 2, "a batch is its first and last");
-            let voids = VoidCursor::new(taken.first_lsn, taken.voids.bytes());
-            let void: u64 = voids.flat_map(|void| void.first..=void.last).map(|lsn| 1 << lsn).sum();
-            self.disk.fetch_or(1 << taken.first_lsn | 1 << taken.last_lsn | void, SeqCst);
+            let gaps = LsnGapCursor::new(taken.first_lsn, taken.gaps.bytes());
+            let gap: u64 = gaps.flat_map(|gap| gap.first..=gap.last).map(|lsn| 1 << lsn).sum();
+            self.disk.fetch_or(1 << taken.first_lsn | 1 << taken.last_lsn | gap, SeqCst);
         }
         self.buffers[worker].settle(&self.horizon);
         (taken.last_lsn, covers)
@@ -94,7 +94,7 @@ impl Log {
 }
 
 #[test]
-fn what_is_below_the_horizon_is_on_disk_as_a_record_or_as_void() {
+fn what_is_below_the_horizon_is_on_disk_as_a_record_or_a_gap() {
     loom::model(|| {
         let log = Log::new();
         let other = log.clone();
@@ -114,7 +114,7 @@ fn what_is_below_the_horizon_is_on_disk_as_a_record_or_as_void() {
         assert_eq!(
             log.horizon.compute(),
             Lsn(2 * BEFORE + 3),
-            "two of one worker, one void, and one of the other"
+            "two of one worker, one gap, and one of the other"
         );
     });
 }

@@ -50,18 +50,14 @@ impl Log {
         self.wakers.wake_through(self.horizon.compute());
     }
 
-    /// `Ticket::poll`, with the rule of `Log::is_acknowledged`; whether the record is durable.
+    /// `Ticket::poll`, with the rule of `Log::is_acknowledged`; returns `true` if the record is durable.
     fn poll(&self, lsn: Lsn, id: &mut Option<u64>, waker: &Waker) -> bool {
-        let commit = lsn.into();
-        let is_in_own = || self.horizon.covers_own(commit);
-        self.wakers.poll(commit, id, waker, is_in_own, || self.horizon.covers(commit))
+        self.wakers.poll(lsn, id, waker, || self.horizon.has_reached(lsn))
     }
 
     /// The same with a second look that a sleeper may not rely on: at the horizon as last computed.
     fn poll_known(&self, lsn: Lsn, id: &mut Option<u64>, waker: &Waker) -> bool {
-        let commit = lsn.into();
-        let is_in_own = || self.horizon.covers_own(commit);
-        self.wakers.poll(commit, id, waker, is_in_own, || self.horizon.reached() >= lsn)
+        self.wakers.poll(lsn, id, waker, || self.horizon.reached() >= lsn)
     }
 }
 
@@ -110,7 +106,7 @@ fn a_task_that_was_forgotten_is_not_woken() {
         let mut id = None;
         let is_durable = log.poll(Lsn(1), &mut id, &Waker::from(woken.clone()));
         assert!(!is_durable);
-        log.wakers.forget(Lsn(1).into(), id.expect("registered"));
+        log.wakers.forget(Lsn(1), id.expect("registered"));
         let other = log.clone();
         thread::spawn(move || other.flush(0)).join().expect("no panic");
         assert_eq!(woken.0.load(SeqCst), 0);

@@ -17,7 +17,7 @@ fn log(fs: &FaultFs, protocol: LogProtocol, lsn_range: u32) -> std::sync::Arc<Wa
 }
 
 fn append(wal: &Wal, by: usize, n: u64, order: Order) -> u64 {
-    wal.append_in_order(worker(by), &body(by as u32, n, 40), order, Lsn(0)).expect("appends").0
+    wal.append_in_order(worker(by), &body(by as u32, n, 40), order).expect("appends").0
 }
 
 /// Protocols whose workers draw ranges.
@@ -51,17 +51,17 @@ fn one_draw_serves_as_many_records_as_the_last_batch_had() {
 
 #[test]
 fn with_ranges_of_one_and_in_a_serial_log_each_record_draws() {
-    for (protocol, most) in [(LogProtocol::PWal, 1), (LogProtocol::Rfa, 1), (LogProtocol::Serial, 64)] {
+    for (protocol, most) in [(LogProtocol::PWal, 1), (LogProtocol::Serial, 64)] {
         let wal = log(&FaultFs::new(), protocol, most);
         open_a_range(&wal);
         let stats = wal.stats();
-        assert_eq!((stats.lsn_draws, stats.records, stats.void_lsns), (9, 9, 0), "{protocol}");
+        assert_eq!((stats.lsn_draws, stats.records, stats.gap_lsns), (9, 9, 0), "{protocol}");
         assert_eq!(wal.next_lsn(), Lsn(10));
     }
 }
 
 #[test]
-fn w7_a_record_is_above_what_it_has_to_follow_and_the_rest_of_the_range_is_void() {
+fn w7_a_record_is_above_what_it_has_to_follow_and_the_rest_of_the_range_is_a_gap() {
     for protocol in ranged() {
         let wal = log(&FaultFs::new(), protocol, 64);
         let first = open_a_range(&wal);
@@ -73,20 +73,19 @@ fn w7_a_record_is_above_what_it_has_to_follow_and_the_rest_of_the_range_is_void(
         assert!(append(&wal, 0, 11, AFTER_NOTHING) > above, "a worker's LSNs rise");
         let newest = append(&wal, 0, 12, Order::Newest);
         assert_eq!(Lsn(newest + 1), wal.next_lsn());
-        assert!(wal.stats().void_lsns > 0);
+        assert!(wal.stats().gap_lsns > 0);
     }
 }
 
 #[test]
-fn w8_what_a_worker_rests_on_its_records_come_after() {
+fn w8_records_come_after_the_floor_of_their_buffer() {
     for protocol in ranged() {
         let wal = log(&FaultFs::new(), protocol, 64);
         open_a_range(&wal);
-        let others = wal.append_commit(worker(1), &body(1, 1, 40)).expect("appends").lsn();
-        wal.rest_on(worker(0), others);
+        let others = wal.append_commit(worker(1), &body(1, 1, 40)).expect("appends");
+        wal.raise_floor(worker(0), others);
         let commit = wal.append_commit(worker(0), &body(0, 9, 40)).expect("appends");
-        assert!(commit.lsn() > others, "{protocol}");
-        assert!(commit.rests_on() <= commit.lsn(), "{protocol}");
+        assert!(commit > others, "{protocol}");
     }
 }
 
@@ -96,7 +95,11 @@ fn w1_a_worker_with_nothing_to_log_has_no_range_that_holds_others() {
         let wal = log(&FaultFs::new(), protocol, 64);
         open_a_range(&wal);
         wal.flush(worker(0)).expect("writes");
-        assert_eq!(Lsn(wal.next_lsn().0 - 1), wal.durable_lsn(), "{protocol}: the rest is void, and on disk");
+        assert_eq!(
+            Lsn(wal.next_lsn().0 - 1),
+            wal.durable_lsn(),
+            "{protocol}: the rest is a gap, and on disk"
+        );
         let flushes = wal.stats().flushes;
         let lsn = Lsn(append(&wal, 1, 1, AFTER_NOTHING));
         wal.make_durable(lsn).expect("durable");
@@ -117,7 +120,7 @@ fn w2_a_commit_pushes_out_an_open_range_below_it() {
 }
 
 #[test]
-fn w5_a_recovery_counts_voids_as_present_and_finds_the_cut_behind_them() {
+fn w5_a_recovery_counts_gaps_as_present_and_finds_the_cut_behind_them() {
     for protocol in ranged() {
         let fs = FaultFs::new();
         let wal = log(&fs, protocol, 64);
@@ -131,14 +134,13 @@ fn w5_a_recovery_counts_voids_as_present_and_finds_the_cut_behind_them() {
             }
         }
         (0..2).for_each(|by| wal.flush(worker(by)).expect("writes"));
-        assert!(wal.stats().void_lsns > 40, "{protocol}: {:?}", wal.stats());
+        assert!(wal.stats().gap_lsns > 40, "{protocol}: {:?}", wal.stats());
         let (found, records) = read(&fs.crash_losing_all(), &[open_range(1, 1)], 1);
         lsns.sort_unstable();
         assert_eq!(records.into_keys().collect::<Vec<_>>(), lsns, "{protocol}");
-        assert_eq!(found.last_lsn.next(), wal.next_lsn(), "{protocol}: to the end of the last void");
+        assert_eq!(found.last_lsn.next(), wal.next_lsn(), "{protocol}: to the end of the last gap");
         assert!(found.max_lsn_seen >= found.last_lsn, "{protocol}");
-        assert!(found.tails.is_empty());
-        // From each LSN on, in the midst of voids too; and up to each, as a later recovery asks.
+        // From each LSN on, in the midst of gaps too; and up to each, as a later recovery asks.
         for from in (1..found.last_lsn.0).step_by(7) {
             let (part, records) = read(&fs.crash_losing_all(), &[open_range(1, 1)], from);
             assert_eq!(
@@ -150,7 +152,7 @@ fn w5_a_recovery_counts_voids_as_present_and_finds_the_cut_behind_them() {
 }
 
 #[test]
-fn w5_a_range_whose_buffer_was_lost_is_missing_and_not_void() {
+fn w5_a_range_whose_buffer_was_lost_is_missing_and_no_gap() {
     let fs = FaultFs::new();
     let wal = log(&fs, LogProtocol::PWal, 64);
     let first = open_a_range(&wal); // in worker 0's buffer, and seven more LSNs are drawn
@@ -162,15 +164,15 @@ fn w5_a_range_whose_buffer_was_lost_is_missing_and_not_void() {
 }
 
 #[test]
-fn a_later_recovery_ends_where_the_earlier_one_did_though_that_is_void() {
+fn a_later_recovery_ends_where_the_earlier_one_did_though_that_is_a_gap() {
     let fs = FaultFs::new();
-    let wal = log(&fs, LogProtocol::Rfa, 64);
+    let wal = log(&fs, LogProtocol::PWal, 64);
     open_a_range(&wal);
     wal.flush(worker(0)).expect("writes");
     let disk = fs.crash_losing_all();
     let (found, records) = read(&disk, &[open_range(1, 1)], 1);
     let last = *records.keys().next_back().expect("nine");
-    assert!(found.last_lsn.0 > last, "the last LSNs are void");
+    assert!(found.last_lsn.0 > last, "the last LSNs are a gap");
     let ranges = [closed_range(1, 1, found.last_lsn.0), open_range(2, found.last_lsn.0 + 1)];
     let (again, same) = read(&disk, &ranges, 1);
     assert_eq!((again.last_lsn, same), (found.last_lsn, records));

@@ -74,12 +74,6 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// Commits since the store was opened that had nothing to wait for in other logs than their own, if the
-    /// engine has several and tells.
-    fn commits_alone(&self) -> Option<u64> {
-        None
-    }
-
     /// Closes the store; background work ends.
     ///
     /// # Errors

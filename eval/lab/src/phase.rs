@@ -25,8 +25,6 @@ pub struct Measured {
     pub took: Duration,
     /// Bytes of log records of it, if the engine can tell.
     pub log_bytes: Option<u64>,
-    /// Commits of it that waited for their own log only, if the engine can tell.
-    pub commits_alone: Option<u64>,
     /// Bytes that the process had written to files, if the system tells: log, data, compaction and all.
     pub written_bytes: Option<u64>,
 }
@@ -76,7 +74,7 @@ pub fn run(
     std::thread::scope(|scope| {
         let clients: Vec<_> =
             streams.iter_mut().map(|stream| scope.spawn(|| client(store, stream, manner, &shared))).collect();
-        let (log, alone) = (store.log_bytes(), store.commits_alone());
+        let log = store.log_bytes();
         let written = crate::machine::process_written_bytes();
         shared.start.wait();
         supervise(&shared, end, watch);
@@ -87,9 +85,6 @@ pub fn run(
         Ok(Measured {
             took: length(&ended),
             log_bytes: log.zip(store.log_bytes()).map(|(before, after)| after.saturating_sub(before)),
-            commits_alone: alone
-                .zip(store.commits_alone())
-                .map(|(before, after)| after.saturating_sub(before)),
             written_bytes: written
                 .zip(crate::machine::process_written_bytes())
                 .map(|(before, after)| after.saturating_sub(before)),

@@ -43,10 +43,6 @@ pub struct Report {
     pub write_p99_us: Option<f64>,
     /// Bytes of log records, without what pads them to blocks, if the engine tells.
     pub log_bytes: Option<u64>,
-    /// Commits that had nothing to wait for in other logs than their own, if the engine tells: `--log
-    /// p-wal-rfa`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub commits_alone: Option<u64>,
     /// Bytes that the process had written to files: log with its padding, data, compaction and all.
     pub written_bytes: Option<u64>,
     /// How often transactions lost against others and were run again.
@@ -109,7 +105,6 @@ impl Report {
             write_p50_us: write_quantile(0.5),
             write_p99_us: write_quantile(0.99),
             log_bytes: middle.log_bytes,
-            commits_alone: middle.commits_alone,
             written_bytes: middle.written_bytes,
             retries: middle.tally.retries,
             records: cell.workload.records(),
@@ -206,7 +201,6 @@ pub(crate) mod tests {
             write_p50_us: None,
             write_p99_us: None,
             log_bytes: None,
-            commits_alone: None,
             written_bytes: None,
             retries: 0,
             records: 10,

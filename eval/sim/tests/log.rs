@@ -14,7 +14,7 @@ use azekura_wal::durable_lsn::DurableHorizon;
 use azekura_wal::epoch::EpochClock;
 use azekura_wal::options::Admission;
 use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
-use azekura_wal::{LogIdentity, LogProtocol, StreamCount, Wal, WalOptions, WorkerId};
+use azekura_wal::{LogIdentity, LogProtocol, Wal, WalOptions, WorkerId};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn log(protocol: LogProtocol) -> Arc<Wal> {
     let options = WalOptions {
         protocol,
         workers: WORKERS,
-        streams: StreamCount::Fixed(WORKERS),
+        streams: WORKERS,
         segment_bytes: 64 << 10,
         buffer_bytes: 4 << 10,
         background: false,

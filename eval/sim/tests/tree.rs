@@ -48,7 +48,7 @@ impl DurableLog for Counts {
 }
 
 impl Log for Counts {
-    fn append(&self, _worker: WorkerId, _body: &[u8], _: Order, _rests_on: Lsn) -> Result<Lsn, AppendError> {
+    fn append(&self, _worker: WorkerId, _body: &[u8], _: Order) -> Result<Lsn, AppendError> {
         Ok(Lsn(self.0.fetch_add(1, SeqCst)))
     }
 }

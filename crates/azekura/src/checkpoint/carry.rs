@@ -94,7 +94,7 @@ impl Shared {
                 Carry { is_first: first.is_none(), is_last: parts.peek().is_none(), is_committed, entries };
             body.clear();
             encode(&mut body, &Head::Carry { txn, part }, std::iter::empty());
-            let lsn = self.wal.append_in_order(worker, &body, Order::After(Lsn(0)), Lsn(0))?;
+            let lsn = self.wal.append_in_order(worker, &body, Order::After(Lsn(0)))?;
             first.get_or_insert(lsn);
         }
         Ok(first.expect("an undo log has at least one part"))

@@ -21,7 +21,7 @@ use std::time::Duration;
 use azekura_base::sync::thread::{self, JoinHandle};
 use azekura_base::sync::{Condvar, Mutex};
 use azekura_base::{DurableLog, Lsn};
-use azekura_wal::{LogProtocol, remove_segments};
+use azekura_wal::remove_segments;
 
 use crate::Error;
 use crate::control::Control;
@@ -60,7 +60,7 @@ impl Shared {
             next.next_txn = next_txn;
             next.durable_lsn = Lsn(end.0 - 1);
             next.covered = covered;
-            next.ranges.retain(|r| r.end().is_none_or(|end| end >= next.scan_lsn));
+            next.ranges.retain(|r| r.last_lsn.is_none_or(|end| end >= next.scan_lsn));
             control.write(next)?;
         }
         self.wal.trim(control.current().scan_lsn)?;
@@ -105,10 +105,6 @@ impl Shared {
         last.next_txn = self.txn_bound();
         last.next_tree = self.catalog.next_id();
         last.ranges.clear();
-        // A serial log says nothing about the device.
-        if self.options.protocol != LogProtocol::Serial {
-            last.streams = self.wal.stats().streams_in_use as u64;
-        }
         let database_id = last.database_id;
         control.write(last)?;
         remove_segments(&*self.options.fs, &self.path.join(WAL_DIR), database_id, FIRST_SEGMENT_BYTES)?;

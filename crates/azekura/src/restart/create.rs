@@ -86,7 +86,7 @@ fn create(path: &Path, options: &Builder) -> Result<(), Error> {
         redo_lsn: FIRST_LSN.next(),
         scan_lsn: FIRST_LSN.next(),
         next_txn: TxnId(1),
-        streams: 0,
+        streams: options.stream_count(0) as u64,
         next_tree: CATALOG.id.0 + 1,
         incarnation: 0,
         durable_lsn: FIRST_LSN,
@@ -156,7 +156,7 @@ impl DurableLog for FirstLog {
 }
 
 impl azekura_btree::Log for FirstLog {
-    fn append(&self, _: WorkerId, _: &[u8], _: Order, _: Lsn) -> Result<Lsn, AppendError> {
+    fn append(&self, _: WorkerId, _: &[u8], _: Order) -> Result<Lsn, AppendError> {
         Ok(FIRST_LSN)
     }
 }

@@ -38,9 +38,7 @@ use azekura_buffer::page_file::Identity;
 use azekura_buffer::{BufferPool, FixError, PageFile, PageStore, PoolOptions};
 use azekura_io::FileLock;
 use azekura_wal::recovery::{self, LogRange, Replayed};
-use azekura_wal::{
-    AppendError, Begin, LogIdentity, Order, StreamCount, Wal, WalOptions, WorkerId, remove_segments,
-};
+use azekura_wal::{AppendError, Begin, LogIdentity, Order, Wal, WalOptions, WorkerId, remove_segments};
 
 use crate::Error;
 use crate::catalog::{self, CATALOG, Catalog};
@@ -197,7 +195,7 @@ impl<'a> Restart<'a> {
             self.new_log(control.incarnation + 1, first_lsn, gap)?
         } else {
             let replayed = self.replay()?;
-            self.log.check_pages_read(replayed.end().max(Lsn(control.scan_lsn.0 - 1)))?;
+            self.log.check_pages_read(replayed.last_lsn.max(Lsn(control.scan_lsn.0 - 1)))?;
             self.new_incarnation(&replayed)?
         };
         self.undo_and_free(&wal)?;
@@ -277,7 +275,7 @@ impl<'a> Restart<'a> {
     /// page that has an LSN in the gap was written after the files that the restart read.
     fn new_incarnation(&mut self, replayed: &Replayed) -> Result<Arc<Wal>, Error> {
         let mut control = self.control();
-        let end = replayed.end().max(Lsn(control.scan_lsn.0 - 1));
+        let end = replayed.last_lsn.max(Lsn(control.scan_lsn.0 - 1));
         let newest = end.max(replayed.max_lsn_seen);
         let gap = gap_after(end, newest);
         gap.into_iter().for_each(|gap| control.add_gap(gap));
@@ -286,12 +284,11 @@ impl<'a> Restart<'a> {
         let incarnation = control.incarnation + 1;
         if let Some(last) = last {
             last.last_lsn = Some(replayed.last_lsn.max(Lsn(last.first_lsn.0 - 1)));
-            last.tails.clone_from(&replayed.tails); // REST-7
         }
         // A range that ends before its first record holds nothing; so recoveries that crash early leave no
         // trace. One stays: the store is not closed yet.
         let last = control.ranges.last().cloned();
-        control.ranges.retain(|r| r.end().is_none_or(|end| end >= r.first_lsn && end >= control.scan_lsn));
+        control.ranges.retain(|r| r.last_lsn.is_none_or(|end| end >= r.first_lsn && end >= control.scan_lsn));
         if control.ranges.is_empty() {
             control.ranges.extend(last);
         }
@@ -305,10 +302,7 @@ impl<'a> Restart<'a> {
     fn new_log(&self, incarnation: u32, first_lsn: Lsn, gap: Option<LsnGap>) -> Result<Arc<Wal>, Error> {
         let mut control = self.control();
         gap.into_iter().for_each(|gap| control.add_gap(gap));
-        let streams = match self.options.streams {
-            StreamCount::Auto if control.streams > 0 => StreamCount::AutoFrom(control.streams as usize),
-            chosen => chosen,
-        };
+        let streams = self.options.stream_count(control.streams as usize);
         let begin = {
             let (control, store) = (Arc::clone(&self.control), Arc::clone(&self.store));
             move || {
@@ -316,6 +310,7 @@ impl<'a> Restart<'a> {
                 let mut control = control.lock();
                 let mut next = control.current().clone();
                 next.incarnation = incarnation;
+                next.streams = streams as u64;
                 gap.into_iter().for_each(|gap| next.add_gap(gap));
                 next.ranges.push(LogRange::open(incarnation, first_lsn));
                 control.write(next).map_err(|error| io_error(&error))
@@ -513,14 +508,10 @@ impl DurableLog for RestartLog {
 }
 
 impl azekura_btree::Log for RestartLog {
-    fn append(&self, worker: WorkerId, body: &[u8], order: Order, rests_on: Lsn) -> Result<Lsn, AppendError> {
+    fn append(&self, worker: WorkerId, body: &[u8], order: Order) -> Result<Lsn, AppendError> {
         match self.wal() {
-            Some(wal) => wal.append_in_order(worker, body, order, rests_on),
+            Some(wal) => wal.append_in_order(worker, body, order),
             None => Err(LogFailed { reason: "the log is only being replayed".into() }.into()),
         }
-    }
-
-    fn foreign(&self, worker: WorkerId, lsn: Lsn) -> Lsn {
-        self.wal().map_or(Lsn(0), |wal| wal.foreign(worker, lsn))
     }
 }

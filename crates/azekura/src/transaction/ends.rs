@@ -5,7 +5,6 @@ use azekura_base::{Lsn, TxnId};
 use azekura_btree::record::encode;
 use azekura_btree::{Head, LeafBatch, UndoOp, Writer, roll_back_to};
 use azekura_lock::{GapMode, KeyRef, LockError};
-use azekura_wal::CommitPoint;
 
 use super::{Direction, State, Transaction};
 use crate::Error;
@@ -130,7 +129,7 @@ impl Transaction {
 
     /// Appends the commit record and releases the locks; gives what must be durable for the answer to be
     /// true.
-    pub(super) fn commit_record(&self) -> Result<CommitPoint, Error> {
+    pub(super) fn commit_record(&self) -> Result<Lsn, Error> {
         self.db.lifetime.check_process()?;
         self.check_time()?;
         let Some(mut state) = self.state.borrow_mut().take() else {
@@ -139,7 +138,7 @@ impl Transaction {
         if state.listed.is_none() || state.undo_len() == 0 {
             // Nothing to make durable, but what it saw may not be durable yet (W8).
             let depends_on = state.depends_on;
-            return self.db.roll_back(self.id, state).map(|()| depends_on.into());
+            return self.db.roll_back(self.id, state).map(|()| depends_on);
         }
         let mut leftovers = Leftovers::of(&state.undo().log);
         let has_deferred = !leftovers.is_empty();
@@ -171,11 +170,11 @@ impl Transaction {
             self.db.catalog.forget(name);
         }
         if !has_deferred {
-            self.db.end(state, Some(commit.lsn()));
+            self.db.end(state, Some(commit));
             return Ok(commit);
         }
         let listed = state.listed.take();
-        self.db.end(state, Some(commit.lsn()));
+        self.db.end(state, Some(commit));
         if self.db.env.versions().is_hidden_from_any(timestamp) {
             // A snapshot may still read these pages; the checkpointer frees them later.
             self.db.unfreed.lock().push(Unfreed { writer, leftovers, listed, timestamp });

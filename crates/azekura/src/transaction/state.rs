@@ -252,12 +252,12 @@ impl State {
         *listed.get_or_insert_with(|| db.active.insert(id, undo, *worker, || db.wal.lsn_bound()))
     }
 
-    /// Notes that a lock was granted which a commit with this LSN had let go of early: an answer waits for it
-    /// (W8), and so does whatever the transaction logs from now on (REST-1).
+    /// Notes that a lock was granted that a commit with this LSN had released early: an answer waits for that
+    /// commit (W8), and the records of this transaction come after it (RANGE-3).
     pub(super) fn depend_on(&mut self, db: &Shared, lsn: Lsn) {
         if lsn > self.depends_on {
             self.depends_on = lsn;
-            db.wal.rest_on(self.worker, lsn);
+            db.wal.raise_floor(self.worker, lsn);
         }
     }
 

@@ -315,10 +315,6 @@ pub struct LogShape {
 pub const PROTOCOLS: [LogProtocol; 3] =
     [LogProtocol::PWal, LogProtocol::Serial, LogProtocol::Epoch { interval: Duration::from_micros(500) }];
 
-/// The one of which not the first commits but those that rest on nothing missing survive: for tests that can
-/// tell that.
-pub const RFA: LogProtocol = LogProtocol::Rfa;
-
 impl LogShape {
     /// Any, of up to 16 workers and streams.
     pub fn draw(rng: &mut StdRng) -> Self {

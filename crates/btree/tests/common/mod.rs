@@ -57,7 +57,7 @@ impl DurableLog for MemLog {
 }
 
 impl Log for MemLog {
-    fn append(&self, _worker: WorkerId, body: &[u8], _: Order, _rests_on: Lsn) -> Result<Lsn, AppendError> {
+    fn append(&self, _worker: WorkerId, body: &[u8], _: Order) -> Result<Lsn, AppendError> {
         let mut records = self.records.lock();
         if self.limit.lock().is_some_and(|limit| records.len() >= limit) {
             return Err(AppendError::Failed(LogFailed { reason: "broken by the test".into() }));
@@ -212,7 +212,7 @@ impl Txn<'_> {
     pub fn note(&self, head: &Head<'_>) {
         let mut body = Vec::new();
         record::encode(&mut body, head, std::iter::empty());
-        self.env.log().append(worker(), &body, Order::Newest, Lsn(0)).expect("append");
+        self.env.log().append(worker(), &body, Order::Newest).expect("append");
     }
 
     /// Commits, and frees what the transaction left to free.

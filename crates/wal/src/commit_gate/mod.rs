@@ -1,48 +1,46 @@
-//! The gate before a stream: who writes it next, and who sleeps until when.
+//! The gate before a stream: selects the thread that writes next, and holds the threads that wait for it.
 //!
-//! Greedy group commit without timers or counts: whoever needs a flush and finds none going on leads one,
-//! which takes everything buffered so far; whoever comes meanwhile sleeps until the flush that covers its
-//! record has ended. A lone committer so does one device write and no thread switch; many committers make
-//! groups as large as what arrives during one device write.
+//! Greedy group commit without timers or counts: a thread that needs a flush and finds none in progress leads
+//! one, which takes everything buffered so far. Threads that arrive meanwhile sleep until the flush that
+//! covers their records has ended. A lone committer does one device write and no thread switch; many
+//! committers form groups as large as the arrivals during one device write.
 //!
-//! Flushes of a stream are numbered. Threads that the running flush *n* covers sleep on one wait word, those
-//! that need flush *n + 1* on the other, so that the end of *n* wakes its group with one system call and
-//! nobody else, except one **heir** of the other word, which goes on at once with *n + 1*.
+//! The flushes of a stream are numbered. Threads that the running flush *n* covers sleep on one wait word,
+//! threads that need flush *n + 1* on the other. The end of *n* wakes its group with one system call, and of
+//! the other word one **heir**, which continues at once with *n + 1*.
 //!
-//! | state | who may leave it |
+//! | state | left by |
 //! |---|---|
 //! | idle | any thread that needs a flush: it leads |
 //! | flushing *n* | its leader only |
 //!
 //! - **GATE-1** At most one thread leads. A [`Lead`] is the proof.
-//! - **GATE-2** If threads sleep, then a flush is going on, or a thread is on its way to the gate's mutex
+//! - **GATE-2** If threads sleep, then a flush is in progress, or a thread is on its way to the gate's mutex
 //!   that will lead, or find the flush needless and *pass the wake-up on*. So no wake-up is lost.
-//! - **GATE-3** What a flush takes is settled while the mutex is held, so a thread that arrives knows exactly
-//!   which flush covers it.
+//! - **GATE-3** The content of a flush is fixed while the mutex is held, so a thread that arrives knows
+//!   exactly which flush covers it.
 //!
-//! Committers that wait **join**: the first that is back from a flush may wait a little for those that were
-//! woken with it, see `gathering`. It sleeps among them with a time limit, as their guardian; the last to
-//! come leads.
+//! Committers **join**. The first one that returns from a flush may wait for the others that were woken with
+//! it ([`commit_delay`](crate::commit_delay)). It sleeps among them with a time limit, as their guardian; the
+//! last one to arrive leads.
 //!
-//! - **GATE-5** While threads sleep with no flush going on, waiting for others to come, one of them is the
-//!   guardian. So somebody leads at the time limit at the latest. Whoever leads sooner, a committer or not,
-//!   takes the guardian's duty from it.
+//! - **GATE-5** While threads sleep with no flush in progress, waiting for others to arrive, one of them is
+//!   the guardian. So a thread leads at the time limit at the latest. A thread that leads sooner takes over
+//!   the guardian's duty.
 //!
-//! An heir need not win: a running thread may take the lead before it has woken up. That is not unfair,
-//! because every flush takes everything that was buffered before it; the heir's record goes along, and it
-//! sleeps on.
+//! An heir may lose: a running thread may lead before the heir has woken up. That is not unfair, because each
+//! flush takes everything that was buffered before it. The heir's record is in that flush, and the heir
+//! sleeps until it ends.
 //!
-//! Threads that must not write, because a commit thread does it for all (Aether's flush pipelining),
-//! **follow**: they sleep on words of their own until the flush that covers them has ended. So do committers
-//! that had better not write themselves, when there is a thread to do it (`gathering` says when). Both kinds
-//! may be there at the same time: a flush wakes all that it covers, whoever leads it.
+//! Threads that must not write, because the flusher writes for all (Aether's flush pipelining), **follow**:
+//! they sleep on words of their own until the flush that covers them has ended. Committers follow, too, when
+//! the flusher leads ([`committer_count`](crate::committer_count)). Both kinds may wait at the same time: a
+//! flush wakes all that it covers, whichever thread leads it.
 //!
-//! - **GATE-4** A follower first registers, then asks for the flush. So a thread that leads comes after it,
-//!   or finds the flush needless and wakes it.
-//! - **GATE-6** Who has slept as one that may lead never follows. It may be the heir, and the thread that it
-//!   would ask may sleep here as well, for the heir's flush.
-//!
-//! Who must lead **claims** the next flush: `lead`, GATE-7 and GATE-8.
+//! - **GATE-4** A follower first registers, then requests the flush. So the leading thread comes after it, or
+//!   finds the flush needless and wakes it.
+//! - **GATE-6** A thread that has slept as a possible leader never follows. It may be the heir, and the
+//!   flusher that it would ask may sleep here as well, until the heir's flush.
 //!
 //! Model: `tests/loom_gate.rs`.
 
@@ -57,8 +55,9 @@ use azekura_base::sync::time::Instant;
 use azekura_latch::{TracedGuard, TracedMutex};
 use azekura_trace::{Site, ThreadTag, WaitKind, thread_tag};
 
-use crate::bell::Bell;
-use crate::gathering::{Advice, Gathering};
+use crate::commit_delay::{Advice, CommitDelay};
+use crate::committer_count::{CommitterCount, FlushLeader};
+use crate::notifier::Notifier;
 
 pub use lead::Lead;
 
@@ -68,24 +67,25 @@ static FLUSH_WAIT: Site = Site::new("wal flush");
 #[derive(Debug, Default)]
 struct State {
     flushing: bool,
-    /// Of the flush going on, or of the last one.
+    /// Number of the current flush, or of the last one.
     number: u64,
-    /// The flush going on holds every record of the stream with an LSN below this that was not durable
+    /// The current flush holds every record of the stream with an LSN below this that was not durable
     /// before.
     covers: u64,
-    /// Who leads the flush going on: for whom the others wait.
+    /// The thread that leads the current flush, for the tracer.
     leader: ThreadTag,
     /// Registered sleepers per wait word.
     waiting: [u32; 2],
-    /// Registered followers per word of theirs; a flush wakes all of its group, so too many counted cost a
-    /// system call only.
+    /// Registered followers per word of theirs. A flush wakes all of its group, so a count that is too high
+    /// costs only a system call.
     following: [u32; 2],
-    gathering: Gathering,
-    /// A sleeper for the next flush sleeps with a time limit (GATE-5). Set and cleared by it, cleared by who
-    /// leads.
+    commit_delay: CommitDelay,
+    committers: CommitterCount,
+    /// A sleeper for the next flush sleeps with a time limit (GATE-5). Set and cleared by it, cleared by the
+    /// next leader.
     has_guardian: bool,
-    /// Threads that claim the next flush (GATE-7).
-    claims: u32,
+    /// For models, which have no time: the leader of the next flush, which alternates.
+    alternating: Option<FlushLeader>,
 }
 
 /// The gate of one stream.
@@ -96,9 +96,7 @@ pub struct CommitGate {
     words: [WaitWord; 2],
     /// The same for followers.
     follower_words: [WaitWord; 2],
-    /// The same for claimants.
-    claim_word: WaitWord,
-    /// Number of the last flush that ended. Written under the mutex, read by who wakes up.
+    /// Number of the last flush that ended. Written under the mutex, read by threads that wake up.
     finished: AtomicU64,
 }
 
@@ -109,59 +107,67 @@ impl Default for CommitGate {
 }
 
 impl State {
-    /// Whether a flush goes on, or is claimed (GATE-7).
-    const fn is_taken(&self) -> bool {
-        self.flushing || self.claims > 0
+    /// Returns the number of the flush that covers `lsn`: the current one, or the next.
+    const fn covering(&self, lsn: u64) -> u64 {
+        self.number + (!self.flushing || lsn >= self.covers) as u64
     }
 
-    /// Number of the flush that covers `lsn`: the one going on, or the next.
-    fn covering(&self, lsn: u64) -> u64 {
-        self.number + u64::from(!self.flushing || lsn >= self.covers)
+    /// Notes a commit of the calling thread.
+    fn note_commit(&mut self, now: Instant) {
+        let flush_time = self.commit_delay.flush_time();
+        self.committers.note(azekura_base::striped::thread_stripe(), flush_time, now);
     }
 
-    /// What the caller, a committer that is not counted yet, had better do while no flush goes on.
+    fn flush_leader(&self) -> FlushLeader {
+        self.alternating.unwrap_or_else(|| self.committers.flush_leader())
+    }
+
+    /// Advises the caller, a committer that is not counted yet, while no flush is in progress.
     fn advise(&mut self) -> Advice {
+        if self.alternating.is_some() {
+            return Advice::Lead;
+        }
         let next = parity(self.number + 1);
         let present = self.waiting[next] + self.following[next] + 1;
-        self.gathering.advise(present, now())
+        self.commit_delay.advise(present, now())
     }
 
     /// Begins a flush; returns its number.
-    fn lead(&mut self, who: Who, covers: u64) -> u64 {
+    fn lead(&mut self, leader: FlushLeader, covers: u64) -> u64 {
         (self.flushing, self.number, self.covers) = (true, self.number + 1, covers);
         self.leader = thread_tag();
         self.has_guardian = false; // GATE-5
-        self.gathering.begin(who == Who::Committer, now());
+        self.commit_delay.begin(leader == FlushLeader::Committer, now());
         self.number
     }
 
-    /// The guardian for flush `target` has woken up before that one ended.
-    fn guarded(&mut self, target: u64) {
+    /// Notes that a flush ended; `asleep` committers slept until then, or sleep for the next flush.
+    fn flush_ended(&mut self, asleep: u32, now: Instant) {
+        self.commit_delay.end(asleep, now);
+        self.alternating = self.alternating.map(|leader| match leader {
+            FlushLeader::Committer => FlushLeader::Flusher,
+            FlushLeader::Flusher => FlushLeader::Committer,
+        });
+    }
+
+    /// Ends the duty of the guardian of flush `target`, which woke up before that flush ended.
+    fn end_guard(&mut self, target: u64) {
         if !self.flushing && self.number + 1 == target {
             self.has_guardian = false;
-            self.gathering.missed();
+            self.commit_delay.missed();
         }
     }
 }
 
-/// What became of a wish for a flush.
+/// The result of a request for a flush.
 #[derive(Debug)]
 pub enum Turn<'g, T> {
     /// The caller leads: write what `T` holds, then [`Lead::finish`].
     Lead(Lead<'g>, T),
-    /// A flush that covers the wish has ended (perhaps with an error), or it is worth a look whether one has.
+    /// A flush that covers the request has ended (perhaps with an error), or may have; check again.
     Finished,
     /// The flush is not needed any more.
     NotNeeded,
-}
-
-/// Who asks for a flush.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Who {
-    /// A committer, which may have company.
-    Committer,
-    /// The log, on behalf of others.
-    Log,
 }
 
 const fn parity(number: u64) -> usize {
@@ -187,46 +193,44 @@ impl CommitGate {
             state: TracedMutex::new(&GATE_MUTEX, State::default()),
             words: [WaitWord::new(0), WaitWord::new(0)],
             follower_words: [WaitWord::new(0), WaitWord::new(0)],
-            claim_word: WaitWord::new(0),
             finished: AtomicU64::new(0),
         }
     }
 
-    /// A gate whose committers always wait for each other, whatever time it takes; for models.
+    /// A gate whose commit delay has no time limit; for models.
     #[doc(hidden)]
     #[must_use]
-    pub fn with_company_always() -> Self {
+    pub fn with_unlimited_delay() -> Self {
         let gate = Self::new();
-        gate.lock().gathering = Gathering::always();
+        gate.lock().commit_delay = CommitDelay::without_limit();
         gate
     }
 
-    /// A gate whose committers leave every other flush to the thread; for models.
+    /// A gate where committers and the flusher lead alternate flushes, beginning with a committer; for
+    /// models.
     #[doc(hidden)]
     #[must_use]
-    pub fn with_thread_by_turns() -> Self {
+    pub fn with_alternating_leaders() -> Self {
         let gate = Self::new();
-        gate.lock().gathering = Gathering::by_turns();
+        gate.lock().alternating = Some(FlushLeader::Committer);
         gate
     }
 
-    /// From now on committers leave the next flush to the thread, if there is one, and then every other.
+    /// From now on the flusher leads the next flush, and then every other.
     #[cfg(all(test, not(loom)))]
-    pub(crate) fn leave_it_to_the_thread(&self) {
-        let mut state = self.lock();
-        state.gathering = Gathering::by_turns();
-        state.gathering.end(0, now());
+    pub(crate) fn alternate_leaders_from_flusher(&self) {
+        self.lock().alternating = Some(FlushLeader::Flusher);
     }
 
     fn lock(&self) -> TracedGuard<'_, State> {
         self.state.lock()
     }
 
-    /// Asks for a flush of everything up to `lsn`: leads it, or sleeps until one that covers `lsn` has ended.
+    /// Requests a flush of everything up to `lsn`: leads it, or sleeps until one that covers `lsn` has ended.
     ///
-    /// Both functions run under the gate's mutex. `is_needed` tells whether the stream still holds records up
-    /// to `lsn` that are not durable; `begin` takes what is buffered and returns the LSN below which the
-    /// flush then holds everything.
+    /// Both functions run under the gate's mutex. `is_needed` returns `true` if the stream still holds
+    /// records up to `lsn` that are not durable; `begin` takes what is buffered and returns the LSN below
+    /// which the flush then holds everything.
     pub fn enter<T>(
         &self,
         lsn: u64,
@@ -239,8 +243,8 @@ impl CommitGate {
                 self.pass_on(state);
                 return Turn::NotNeeded;
             }
-            if !state.is_taken() {
-                return self.take_the_lead(state, Who::Log, begin);
+            if !state.flushing {
+                return self.take_the_lead(state, FlushLeader::Flusher, begin);
             }
             let target = state.covering(lsn);
             match self.sleep(state, target, None) {
@@ -250,39 +254,39 @@ impl CommitGate {
         }
     }
 
-    /// The same for a committer: it may wait a moment for those of the last flush that are on their way to
-    /// the next, or, if there is a `thread` that writes when asked, leave the flush to it.
+    /// The same for a committer: it may wait for the commit delay, or, if there is a `flusher` that writes
+    /// when notified, leave the flush to it.
     pub fn join<T>(
         &self,
         lsn: u64,
-        thread: Option<&Bell>,
+        flusher: Option<&Notifier>,
         is_needed: impl Fn() -> bool,
         begin: impl FnOnce() -> (u64, T),
     ) -> Turn<'_, T> {
         let now = now();
         let mut state = self.lock();
-        state.gathering.comes(azekura_base::striped::thread_stripe(), now);
-        let (mut may_wait, mut thread) = (true, thread);
+        state.note_commit(now);
+        let (mut may_wait, mut flusher) = (true, flusher);
         loop {
             if !is_needed() {
                 self.pass_on(state);
                 return Turn::NotNeeded;
             }
-            if let Some(thread) = thread
-                && state.gathering.leaves_it_to_the_thread()
+            if let Some(flusher) = flusher
+                && state.flush_leader() == FlushLeader::Flusher
             {
-                self.sleep_as_follower(state, lsn, || thread.request());
+                self.sleep_as_follower(state, lsn, || flusher.request());
                 return Turn::Finished;
             }
-            let (target, limit) = if state.is_taken() {
+            let (target, limit) = if state.flushing {
                 (state.covering(lsn), None)
             } else {
                 match if may_wait { state.advise() } else { Advice::Lead } {
-                    Advice::Lead => return self.take_the_lead(state, Who::Committer, begin),
-                    Advice::Wait(patience) => {
+                    Advice::Lead => return self.take_the_lead(state, FlushLeader::Committer, begin),
+                    Advice::Wait(delay) => {
                         // GATE-5
                         let guards = !std::mem::replace(&mut state.has_guardian, true);
-                        (state.number + 1, guards.then_some(patience))
+                        (state.number + 1, guards.then_some(delay))
                     }
                 }
             };
@@ -290,9 +294,9 @@ impl CommitGate {
                 Some(still_needed) => state = still_needed,
                 None => return Turn::Finished,
             }
-            thread = None; // GATE-6
+            flusher = None; // GATE-6
             if limit.is_some() {
-                state.guarded(target);
+                state.end_guard(target);
                 may_wait = false;
             }
         }
@@ -301,11 +305,11 @@ impl CommitGate {
     fn take_the_lead<T>(
         &self,
         mut state: TracedGuard<'_, State>,
-        who: Who,
+        leader: FlushLeader,
         begin: impl FnOnce() -> (u64, T),
     ) -> Turn<'_, T> {
         let (covers, taken) = begin();
-        let number = state.lead(who, covers);
+        let number = state.lead(leader, covers);
         Turn::Lead(Lead { gate: self, number }, taken)
     }
 
@@ -338,8 +342,8 @@ impl CommitGate {
         word.wait(expected, None);
     }
 
-    /// Sleeps until flush `target` has ended (`None`), or until the caller is the heir, or its time is over,
-    /// and it must look again.
+    /// Sleeps until flush `target` has ended (`None`), or until the caller is the heir or reaches its time
+    /// limit, and must check again.
     fn sleep<'g>(
         &'g self,
         mut state: TracedGuard<'g, State>,
@@ -362,7 +366,7 @@ impl CommitGate {
                 word.wait(expected, limit);
             }
         }
-        // Acquire: pairs with the Release in `finish`; what the flush made durable is seen to be.
+        // Acquire: pairs with the Release in `end`; the marks that the flush moved are visible.
         if self.finished.load(Acquire) >= target {
             return None;
         }
@@ -375,8 +379,8 @@ impl CommitGate {
         Some(state)
     }
 
-    /// Wakes another sleeper in the place of the caller, who came to lead and need not (GATE-2), and the
-    /// followers, who wait for a flush that may not come (GATE-4).
+    /// Wakes another sleeper in place of the caller, which came to lead and need not (GATE-2), and the
+    /// followers, which wait for a flush that may not come (GATE-4).
     fn pass_on(&self, mut state: TracedGuard<'_, State>) {
         let next = parity(state.number + 1);
         let wake = !state.flushing && state.waiting[next] > 0;
@@ -393,7 +397,8 @@ impl CommitGate {
         }
     }
 
-    /// Lets the followers of a word go: tells whether to wake them. The caller holds the mutex.
+    /// Releases the followers of a word; returns `true` if the caller must wake them. The caller holds the
+    /// mutex.
     fn release_followers(&self, state: &mut State, which: usize) -> bool {
         let any = std::mem::take(&mut state.following[which]) > 0;
         if any {
@@ -402,12 +407,13 @@ impl CommitGate {
         any
     }
 
-    /// Changes a wait word, so that who is about to sleep on it does not. The caller holds the mutex.
+    /// Changes a wait word, so that a thread that is about to sleep on it does not. The caller holds the
+    /// mutex.
     fn change(&self, which: usize) {
         self.words[which].word().fetch_add(1, Release);
     }
 
-    /// Wakes everybody to look again: the log failed.
+    /// Wakes all threads to check again: the log failed.
     pub fn wake_everyone(&self) {
         let mut state = self.lock();
         for which in 0..2 {
@@ -418,7 +424,7 @@ impl CommitGate {
         self.words.iter().chain(&self.follower_words).for_each(WaitWord::wake_all);
     }
 
-    /// Whether a flush is going on.
+    /// Returns `true` if a flush is in progress.
     #[must_use]
     pub fn is_flushing(&self) -> bool {
         self.lock().flushing
@@ -430,7 +436,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_to_come_is_covered_by_the_next_flush() {
+    fn the_second_to_arrive_is_covered_by_the_next_flush() {
         let gate = CommitGate::new();
         let Turn::Lead(lead, ()) = gate.enter(1, || true, || (2, ())) else { panic!("nobody leads yet") };
         std::thread::scope(|s| {
@@ -449,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_over_a_flush_tells_the_tracer_who_leads_it() {
+    fn a_sleeper_reports_the_leader_of_its_flush_to_the_tracer() {
         use azekura_trace::{CpuTime, Options, event::EventKind, start, stop};
         start(Options { cpu: CpuTime::Off, ..Options::default() }).expect("no other test records");
         let gate = CommitGate::new();
@@ -472,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn one_flush_wakes_its_whole_group_and_nobody_leads_in_vain() {
+    fn one_flush_wakes_its_whole_group_and_no_thread_leads_in_vain() {
         let gate = CommitGate::new();
         let Turn::Lead(lead, ()) = gate.enter(1, || true, || (10, ())) else { panic!("nobody leads yet") };
         std::thread::scope(|s| {

@@ -5,11 +5,6 @@
 //! incarnation claims more than what was found, records that were on disk, perhaps acknowledged, have been
 //! lost since: the log is damaged, and going on would silently drop commits.
 //!
-//! In a log whose records tell [what they rest on](crate::commit_point), more may have been acknowledged than
-//! the horizon had reached. There a chunk that cannot be read before one that can is damage too, wherever it
-//! is: it was durable before the next was written (CHUNK-2). And what an earlier recovery found above the cut
-//! must be found again.
-//!
 //! The loss of chunks that no later chunk testifies to, that is, of each stream's last ones, shows only where
 //! the caller knows how far the log was durable: CONTROL and the page file keep that. A closed log ends with
 //! a chunk that testifies to everything.
@@ -31,36 +26,29 @@ pub(crate) struct Damage {
     pub(crate) durable: Lsn,
 }
 
-/// Judges a log whose dense part ends before `missing`. The caller knows that all up to `known` was durable;
-/// `lost` is a record above that an earlier recovery found and this one did not.
+/// Judges a log whose dense part ends before `missing`. The caller knows that all up to `known` was durable.
 pub(crate) fn judge(
     survey: &Survey,
     range: &LogRange,
     missing: u64,
     known: Lsn,
-    lost: Option<u64>,
     ends: Vec<(u32, End)>,
 ) -> Option<Damage> {
     let incarnation = range.incarnation;
-    if let Some(last) = range.last_lsn.filter(|last| missing > last.0) {
-        let end = || culprit(survey, incarnation, ends);
-        return lost.map(|lost| Damage { end: end(), missing: lost, durable: range.end().unwrap_or(last) });
+    if range.last_lsn.is_some_and(|last| missing > last.0) {
+        return None;
     }
-    let newest = || survey.streams(incarnation).filter_map(|(_, group)| group.last);
-    let testified = newest().map(|header| header.durable_lsn).max();
-    let durable = testified.unwrap_or(0).max(range.end().map_or(0, |lsn| lsn.0));
+    let newest = survey.streams(incarnation).filter_map(|(_, group)| group.last);
+    let testified = newest.map(|header| header.durable_lsn).max();
+    let durable = testified.unwrap_or(0).max(range.last_lsn.map_or(0, |lsn| lsn.0));
     // A range with an end has been judged against it above.
     let durable =
         if range.last_lsn.is_none() && known >= range.first_lsn { durable.max(known.0) } else { durable };
-    if durable >= missing {
-        let end = culprit(survey, incarnation, ends);
-        return Some(Damage { end, missing, durable: Lsn(durable) });
-    }
-    let broken = newest().filter(|header| header.tells_rests).find_map(|header| {
-        let (_, end) = ends.iter().find(|(stream, _)| *stream == header.place.stream)?;
-        (header.number > end.next_number).then(|| (end.clone(), header.max_before))
-    });
-    broken.map(|(end, durable)| Damage { end: Some(end), missing, durable: Lsn(durable) })
+    (durable >= missing).then(|| Damage {
+        end: culprit(survey, incarnation, ends),
+        missing,
+        durable: Lsn(durable),
+    })
 }
 
 /// The stream that has chunks beyond the place where reading had to stop; otherwise the first one.

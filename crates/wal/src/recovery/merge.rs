@@ -3,7 +3,8 @@
 //! Records of one worker are in order; the workers of all streams are merged. Each chunk says below which LSN
 //! its stream is complete (the stream's **frontier**), so the next LSN is either at the head of some worker's
 //! queue, or in a stream whose frontier is not above it, or nowhere: then the log ends there (section 4.3,
-//! W5). [Voids](crate::void) are kept beside the queues, by their first LSN, until the merge has passed them.
+//! W5). [Gaps](crate::lsn_gap) are kept beside the queues, by their first LSN, until the merge has passed
+//! them.
 //! Memory holds a few chunks per stream.
 
 use std::cmp::Reverse;
@@ -14,8 +15,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::lsn_gap::LsnGap;
 use crate::record::Cursor;
-use crate::void::Void;
 
 use super::scan::{Chunk, End, StreamScan};
 
@@ -25,7 +26,6 @@ struct Run {
     payload: Arc<Vec<u8>>,
     at: usize,
     end: usize,
-    worker: u64,
     cursor: Cursor,
 }
 
@@ -33,9 +33,6 @@ struct Run {
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) lsn: u64,
-    pub(crate) worker: u64,
-    /// What it rests on, if it tells.
-    pub(crate) rests_on: Option<u64>,
     payload: Arc<Vec<u8>>,
     at: usize,
     len: usize,
@@ -52,7 +49,7 @@ impl Record {
 pub(crate) enum Present {
     Record(Record),
     /// Nothing, up to here; by a block's word.
-    VoidTo(u64),
+    GapTo(u64),
 }
 
 impl Run {
@@ -62,8 +59,7 @@ impl Run {
         let (lsn, body) = self.cursor.take(&mut input)?;
         let len = body.len();
         self.at = self.end - input.len();
-        let (worker, rests_on) = (self.worker, self.cursor.rests_on);
-        Some(Record { lsn, worker, rests_on, payload: Arc::clone(&self.payload), at: self.at - len, len })
+        Some(Record { lsn, payload: Arc::clone(&self.payload), at: self.at - len, len })
     }
 }
 
@@ -105,9 +101,7 @@ pub(crate) struct Merge<'f> {
     /// LSN of the head of each queue that has one.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
     /// Those that have been read and not been passed.
-    voids: BinaryHeap<Reverse<Void>>,
-    /// Some chunk has told what its records rest on.
-    tells_rests: bool,
+    gaps: BinaryHeap<Reverse<LsnGap>>,
 }
 
 impl<'f> Merge<'f> {
@@ -117,8 +111,7 @@ impl<'f> Merge<'f> {
             queues: Vec::new(),
             index: HashMap::new(),
             heads: BinaryHeap::new(),
-            voids: BinaryHeap::new(),
-            tells_rests: false,
+            gaps: BinaryHeap::new(),
         }
     }
 
@@ -129,31 +122,13 @@ impl<'f> Merge<'f> {
             if let Some(record) = self.take_head(lsn) {
                 return Ok(Some(Present::Record(record)));
             }
-            if let Some(last) = self.take_void(lsn) {
-                return Ok(Some(Present::VoidTo(last)));
+            if let Some(last) = self.take_gap(lsn) {
+                return Ok(Some(Present::GapTo(last)));
             }
             if !self.read_on(lsn)? {
                 return Ok(None);
             }
         }
-    }
-
-    /// The record with the least LSN from `lsn` on. Ask for rising LSNs only.
-    pub(crate) fn find_from(&mut self, lsn: u64) -> Result<Option<Record>, (PathBuf, io::Error)> {
-        loop {
-            while self.heads.peek().is_some_and(|&Reverse((head, _))| head < lsn) {
-                self.take_head(lsn.saturating_sub(1));
-            }
-            let head = self.heads.peek().map_or(u64::MAX, |&Reverse((head, _))| head);
-            if !self.read_on(head)? {
-                return Ok(self.take_head(head));
-            }
-        }
-    }
-
-    /// Whether chunks read so far tell what their records rest on.
-    pub(crate) const fn tells_rests(&self) -> bool {
-        self.tells_rests
     }
 
     /// Takes the record with this LSN if it is at the head of a queue; drops records below.
@@ -176,12 +151,12 @@ impl<'f> Merge<'f> {
         }
     }
 
-    /// The end of a void that this LSN is in; drops voids below.
-    fn take_void(&mut self, lsn: u64) -> Option<u64> {
-        while self.voids.peek().is_some_and(|Reverse(void)| void.first <= lsn) {
-            let Reverse(void) = self.voids.pop()?;
-            if void.last >= lsn {
-                return Some(void.last);
+    /// The end of a void that this LSN is in; drops gaps below.
+    fn take_gap(&mut self, lsn: u64) -> Option<u64> {
+        while self.gaps.peek().is_some_and(|Reverse(gap)| gap.first <= lsn) {
+            let Reverse(gap) = self.gaps.pop()?;
+            if gap.last >= lsn {
+                return Some(gap.last);
             }
         }
         None
@@ -203,9 +178,8 @@ impl<'f> Merge<'f> {
     }
 
     fn enqueue(&mut self, stream: u32, chunk: Chunk) {
-        self.tells_rests |= chunk.header.tells_rests;
         for block in chunk.blocks {
-            self.voids.extend(block.voids.into_iter().map(Reverse));
+            self.gaps.extend(block.gaps.into_iter().map(Reverse));
             let slot = *self.index.entry((stream, block.worker)).or_insert_with(|| {
                 self.queues.push(Queue::default());
                 self.queues.len() - 1
@@ -213,7 +187,7 @@ impl<'f> Merge<'f> {
             let queue = &mut self.queues[slot];
             let Range { start: at, end } = block.bytes;
             let payload = Arc::clone(&chunk.payload);
-            queue.runs.push_back(Run { payload, at, end, worker: block.worker, cursor: block.cursor });
+            queue.runs.push_back(Run { payload, at, end, cursor: block.cursor });
             if queue.head.is_none()
                 && let Some(lsn) = queue.advance()
             {

@@ -3,9 +3,7 @@
 //! 1. **Survey**: which segments belong to which incarnation and stream, and what the newest headers testify.
 //! 2. For each incarnation that counts, oldest first: **scan** its streams and **merge** them by LSN, from
 //!    the wanted LSN to the first that is missing.
-//! 3. **Cut** there; of a log whose records tell [what they rest on](crate::commit_point), each worker's row
-//!    of records that rest on nothing above the cut counts too. Judge whether a log that was not damaged may
-//!    end there.
+//! 3. **Cut** there, and judge whether a log that was not damaged may end there.
 //!
 //! Nothing is written, so a crash in the middle of it changes nothing. Numbers of workers and streams are
 //! read from the chunks; they may have changed from run to run.
@@ -24,7 +22,6 @@ pub(crate) mod scan;
 pub mod sorted;
 mod survey;
 
-use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use azekura_base::Lsn;
@@ -37,7 +34,7 @@ use scan::StreamScan;
 use survey::Survey;
 
 /// The part of the log that one incarnation wrote and that counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRange {
     /// The incarnation.
     pub incarnation: u32,
@@ -47,32 +44,13 @@ pub struct LogRange {
     /// found; below `first_lsn` if there is none. `None` for the last range only: up to the first missing
     /// LSN, which this recovery finds.
     pub last_lsn: Option<Lsn>,
-    /// What counts above `last_lsn`, in order of workers.
-    pub tails: Vec<Tail>,
-}
-
-/// Records of one worker that count though an LSN before them is missing, because they [rest
-/// on](crate::commit_point) nothing that is missing: all of that worker's up to `last_lsn`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tail {
-    /// The worker.
-    pub worker: u64,
-    /// Its last record that counts.
-    pub last_lsn: Lsn,
 }
 
 impl LogRange {
     /// All that an incarnation has written, as far as it counts.
     #[must_use]
     pub const fn open(incarnation: u32, first_lsn: Lsn) -> Self {
-        Self { incarnation, first_lsn, last_lsn: None, tails: Vec::new() }
-    }
-
-    /// The largest LSN that counts, below `first_lsn` if there is none; `None` if that is still to be found.
-    #[must_use]
-    pub fn end(&self) -> Option<Lsn> {
-        let highest = self.tails.iter().map(|tail| tail.last_lsn).max();
-        self.last_lsn.map(|last| highest.map_or(last, |highest| last.max(highest)))
+        Self { incarnation, first_lsn, last_lsn: None }
     }
 }
 
@@ -82,8 +60,6 @@ pub struct Replayed {
     /// The cut: the last LSN of the last range, a record's or a void one, before the first missing one. If
     /// there is none from the first LSN asked for, the one before that.
     pub last_lsn: Lsn,
-    /// What counts of the last range above `last_lsn`. All else above is void.
-    pub tails: Vec<Tail>,
     /// Largest LSN in any chunk of any incarnation, void ones too. New LSNs start above both.
     pub max_lsn_seen: Lsn,
     /// Records handed to the caller.
@@ -92,20 +68,12 @@ pub struct Replayed {
     pub bytes: u64,
 }
 
-impl Replayed {
-    /// The largest LSN that counts.
-    #[must_use]
-    pub fn end(&self) -> Lsn {
-        self.tails.iter().map(|tail| tail.last_lsn).fold(self.last_lsn, Lsn::max)
-    }
-}
-
 /// What a caller does with each record; an error ends the replay.
 pub type Each<'a, E> = dyn FnMut(Lsn, &[u8]) -> Result<(), E> + 'a;
 
 /// Hands every record of the ranges with an LSN of at least `from` to `each`, in order of LSNs.
 ///
-/// Inside a range LSNs are dense, but for [voids](crate::void) and what [`Tail`]s hold. Costs one pass over
+/// Inside a range LSNs are dense, but for [gaps](crate::lsn_gap). Costs one pass over
 /// the segments that can hold such records, and one over the last segment of each stream; memory for a few
 /// chunks per stream. A directory that does not exist is an empty log.
 ///
@@ -148,12 +116,11 @@ pub fn replay_durable<E>(
         return Err(ReplayError::StaleRanges { file, found, newest });
     }
     let max_lsn_seen = Lsn(survey.max_lsn());
-    let mut found = Replayed { last_lsn: Lsn(0), tails: Vec::new(), max_lsn_seen, records: 0, bytes: 0 };
+    let mut found = Replayed { last_lsn: Lsn(0), max_lsn_seen, records: 0, bytes: 0 };
     for range in ranges {
         let before = Lsn(range.first_lsn.0 - 1);
         found.last_lsn = range.last_lsn.unwrap_or(before).max(before);
-        found.tails.clone_from(&range.tails);
-        if range.end().is_some_and(|end| end < range.first_lsn.max(from)) {
+        if range.last_lsn.is_some_and(|end| end < range.first_lsn.max(from)) {
             continue;
         }
         let start = range.first_lsn.max(from).0;
@@ -162,11 +129,9 @@ pub fn replay_durable<E>(
         });
         let mut replay = RangeReplay { range, merge: Merge::new(scans.collect()), each, found: &mut found };
         let missing = replay.dense_part(start)?;
-        let tells_rests = survey.tells_rests(range.incarnation) || replay.merge.tells_rests();
-        let lost = if tells_rests { replay.tails(missing)? } else { None };
         let ends = replay.merge.ends();
         found.last_lsn = Lsn(missing - 1);
-        if let Some(damage) = cut::judge(&survey, range, missing, durable.unwrap_or(Lsn(0)), lost, ends) {
+        if let Some(damage) = cut::judge(&survey, range, missing, durable.unwrap_or(Lsn(0)), ends) {
             let (file, offset) = damage.end.map_or((PathBuf::from(dir), 0), |end| (end.path, end.offset));
             return Err(ReplayError::Corrupt {
                 file,
@@ -200,7 +165,7 @@ impl<E> RangeReplay<'_, '_, '_, E> {
                     self.hand_over(&record)?;
                     next + 1
                 }
-                Some(Present::VoidTo(last)) => last + 1,
+                Some(Present::GapTo(last)) => last + 1,
             };
         }
         Ok(next)
@@ -212,58 +177,6 @@ impl<E> RangeReplay<'_, '_, '_, E> {
         self.found.records += 1;
         self.found.bytes += body.len() as u64;
         Ok(())
-    }
-
-    /// Hands over what counts from the first missing LSN on. Returns the end of a tail that should have been
-    /// there and is not, the least if there are several.
-    fn tails(&mut self, missing: u64) -> Result<Option<u64>, ReplayError<E>> {
-        match self.range.last_lsn {
-            None => self.find_tails(missing).map(|()| None),
-            Some(last) if last.0 < missing => self.repeat_tails(missing),
-            Some(_) => Ok(None), // more is missing than that
-        }
-    }
-
-    /// Of each worker the records that rest on nothing that is missing (REST-4).
-    fn find_tails(&mut self, missing: u64) -> Result<(), ReplayError<E>> {
-        let mut ended = HashSet::new();
-        let mut tails = BTreeMap::new();
-        let mut next = missing;
-        while let Some(record) = self.merge.find_from(next).map_err(read_error)? {
-            next = record.lsn + 1;
-            if ended.contains(&record.worker) {
-                continue;
-            }
-            if record.rests_on.is_none_or(|rests_on| rests_on >= missing) {
-                ended.insert(record.worker);
-                continue;
-            }
-            self.hand_over(&record)?;
-            tails.insert(record.worker, Lsn(record.lsn));
-        }
-        let tails = tails.into_iter().map(|(worker, last_lsn)| Tail { worker, last_lsn });
-        self.found.tails = tails.collect();
-        Ok(())
-    }
-
-    /// The same records that an earlier recovery found (REST-7).
-    fn repeat_tails(&mut self, first: u64) -> Result<Option<u64>, ReplayError<E>> {
-        let tails = &self.range.tails;
-        let mut lost: BTreeMap<u64, u64> = tails.iter().map(|tail| (tail.worker, tail.last_lsn.0)).collect();
-        lost.retain(|_, last| *last >= first);
-        let mut next = first;
-        while !lost.is_empty() {
-            let Some(record) = self.merge.find_from(next).map_err(read_error)? else { break };
-            next = record.lsn + 1;
-            let last = lost.get(&record.worker).copied();
-            if last.is_some_and(|last| record.lsn <= last) {
-                self.hand_over(&record)?;
-            }
-            if last == Some(record.lsn) {
-                lost.remove(&record.worker);
-            }
-        }
-        Ok(lost.into_values().min())
     }
 }
 
@@ -278,7 +191,7 @@ fn check_ranges<E>(ranges: &[LogRange]) -> Result<(), ReplayError<E>> {
             return refuse(format!("incarnation {} starts at LSN 0", range.incarnation));
         }
         let Some(next) = ranges.get(i + 1) else { break };
-        let Some(last) = range.end() else {
+        let Some(last) = range.last_lsn else {
             return refuse(format!("incarnation {} has no end but is not the last", range.incarnation));
         };
         if next.incarnation <= range.incarnation || next.first_lsn <= last.max(Lsn(range.first_lsn.0 - 1)) {

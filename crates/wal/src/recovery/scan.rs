@@ -13,8 +13,8 @@ use azekura_base::checksum::crc32c;
 use azekura_io::{File, Fs, OpenOptions};
 
 use crate::chunk::{self, HEADER_BYTES, Header, Place, UNIT_BYTES};
+use crate::lsn_gap::LsnGap;
 use crate::record::Cursor;
-use crate::void::Void;
 
 /// Bytes read at a time.
 const WINDOW_BYTES: usize = 1 << 20;
@@ -93,7 +93,7 @@ pub(crate) struct BlockRef {
     /// Before its first record.
     pub(crate) cursor: Cursor,
     pub(crate) bytes: Range<usize>,
-    pub(crate) voids: Vec<Void>,
+    pub(crate) gaps: Vec<LsnGap>,
 }
 
 /// Where a stream's readable part ends.
@@ -252,8 +252,8 @@ fn chunk_in(
     let start = payload.as_ptr().addr();
     let blocks = blocks.into_iter().map(|block| {
         let at = block.bytes.as_ptr().addr() - start;
-        let (worker, cursor, voids) = (block.worker, block.cursor(), block.voids.collect());
-        BlockRef { worker, cursor, bytes: at..at + block.bytes.len(), voids }
+        let (worker, cursor, gaps) = (block.worker, block.cursor(), block.gaps.collect());
+        BlockRef { worker, cursor, bytes: at..at + block.bytes.len(), gaps }
     });
     Ok(Some(Chunk { header, blocks: blocks.collect(), payload: Arc::new(payload.to_vec()) }))
 }

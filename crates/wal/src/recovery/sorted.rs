@@ -21,12 +21,12 @@ struct Found {
 
 enum What {
     Body { payload: Arc<Vec<u8>>, at: usize, len: usize },
-    VoidTo(u64),
+    GapTo(u64),
 }
 
 /// Hands every record of one range to `each`, in order of LSNs up to the first missing one, as
 /// [`replay`](super::replay) does; but reads all of them first, in `O(n log n)` time and memory for the whole
-/// log, does not judge the log's end, and finds no [`Tail`](super::Tail)s.
+/// log, and does not judge the log's end.
 ///
 /// # Errors
 ///
@@ -46,7 +46,7 @@ pub fn replay_sorted<E>(
         while let Some(chunk) = scan.next_chunk().map_err(read_error)? {
             for block in chunk.blocks {
                 records.extend(
-                    block.voids.iter().map(|void| Found { lsn: void.first, what: What::VoidTo(void.last) }),
+                    block.gaps.iter().map(|gap| Found { lsn: gap.first, what: What::GapTo(gap.last) }),
                 );
                 let end = block.bytes.end;
                 let (mut input, mut cursor) = (&chunk.payload[block.bytes], block.cursor);
@@ -60,20 +60,15 @@ pub fn replay_sorted<E>(
     }
     records.sort_unstable_by_key(|found| found.lsn);
     let mut next = range.first_lsn.0;
-    let mut replayed = Replayed {
-        last_lsn: Lsn(0),
-        tails: Vec::new(),
-        max_lsn_seen: Lsn(survey.max_lsn()),
-        records: 0,
-        bytes: 0,
-    };
+    let mut replayed =
+        Replayed { last_lsn: Lsn(0), max_lsn_seen: Lsn(survey.max_lsn()), records: 0, bytes: 0 };
     for found in records.iter().skip_while(|found| found.lsn < range.first_lsn.0) {
         if found.lsn != next || range.last_lsn.is_some_and(|last| next > last.0) {
             break;
         }
         let (payload, at, len) = match &found.what {
             What::Body { payload, at, len } => (payload, *at, *len),
-            What::VoidTo(last) => {
+            What::GapTo(last) => {
                 next = last + 1;
                 continue;
             }
@@ -96,30 +91,25 @@ mod tests {
 
     use super::super::replay;
     use super::*;
-    use crate::{LogIdentity, Order, StreamCount, Wal, WalOptions, WorkerId};
+    use crate::{LogIdentity, Order, Wal, WalOptions, WorkerId};
 
     #[test]
     fn it_gives_what_the_merge_gives() {
         let fs = Arc::new(MemFs::new());
         let dir = Path::new("/wal");
         let identity = LogIdentity { database_id: 3, incarnation: 1, first_lsn: Lsn(1) };
-        let options = WalOptions {
-            workers: 3,
-            streams: StreamCount::Fixed(2),
-            background: false,
-            ..WalOptions::default()
-        };
+        let options = WalOptions { workers: 3, streams: 2, background: false, ..WalOptions::default() };
         let wal = Wal::create(Arc::clone(&fs) as Arc<dyn Fs>, dir, identity, options).expect("creates");
         for i in 0..1000_u32 {
             let worker = WorkerId::from_index(i as usize % 3);
             let order = if i % 11 == 0 { Order::Newest } else { Order::After(Lsn(0)) };
             let body = &i.to_le_bytes()[..1 + i as usize % 4];
-            wal.append_in_order(worker, body, order, Lsn(0)).expect("appends");
+            wal.append_in_order(worker, body, order).expect("appends");
             if i % 7 == 0 {
                 wal.flush(worker).expect("flushes");
             }
         }
-        assert!(wal.stats().void_lsns > 50);
+        assert!(wal.stats().gap_lsns > 50);
         wal.close().expect("closes");
         let range = LogRange::open(1, Lsn(1));
         let mut seen = Vec::new();

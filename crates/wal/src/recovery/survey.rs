@@ -91,11 +91,6 @@ impl Survey {
         self.groups.values().filter_map(|g| g.last).map(|h| h.max_lsn()).max().unwrap_or(0)
     }
 
-    /// Whether records of an incarnation tell what they rest on, as far as its streams' newest chunks show.
-    pub(crate) fn tells_rests(&self, incarnation: u32) -> bool {
-        self.streams(incarnation).any(|(_, group)| group.last.is_some_and(|header| header.tells_rests))
-    }
-
     /// The streams of one incarnation.
     pub(crate) fn streams(&self, incarnation: u32) -> impl Iterator<Item = (u32, &Group)> {
         self.groups

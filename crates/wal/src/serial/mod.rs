@@ -34,10 +34,10 @@ use azekura_base::Lsn;
 use azekura_base::sync::{Mutex, MutexGuard};
 use azekura_trace::{Site, WaitKind};
 
+use crate::buffer_space::{BufferSpace, Wanted};
 use crate::durable_lsn::DurableHorizon;
 use crate::options::Admission;
 use crate::record::{self, DenseFrame};
-use crate::room::{Room, Wanted};
 use crate::worker_buffer::{Batch, Refused};
 
 use fill::Half;
@@ -87,7 +87,7 @@ pub struct SerialBuffer {
     array: ConsolidationArray,
     /// Join a group even when the latch is free: so that a test meets groups.
     always_groups: bool,
-    room: Room,
+    space: BufferSpace,
 }
 
 impl SerialBuffer {
@@ -111,7 +111,7 @@ impl SerialBuffer {
             halves: [Half::new(capacity_bytes), Half::new(capacity_bytes)],
             array: ConsolidationArray::new(SLOTS, MAX_GROUP_BYTES.min(capacity_bytes / 4)),
             always_groups: false,
-            room: Room::new(&INSERTION_ROOM),
+            space: BufferSpace::new(&INSERTION_ROOM),
         }
     }
 
@@ -222,8 +222,8 @@ impl SerialBuffer {
             return Err(Refused::NotAdmitting);
         }
         if front.used + len > self.capacity_bytes {
-            let taken = self.room.refuse(&mut front.wanted);
-            return Err(Refused::NoRoom { first_lsn: front.first_lsn, taken });
+            let taken = self.space.refuse(&mut front.wanted);
+            return Err(Refused::NoSpace { first_lsn: front.first_lsn, taken });
         }
         let (first_lsn, was_idle) = horizon.draw_range(WORKER, records);
         // Nothing from here to the end of the copies can fail.
@@ -257,9 +257,9 @@ impl SerialBuffer {
             (front.used, front.records) = (0, 0);
             self.halves[front.half].reset(); // SERIAL-3
         }
-        let made = self.room.make(&mut front.wanted);
+        let sleepers = self.space.release(&mut front.wanted);
         drop(front);
-        made.tell();
+        sleepers.wake();
         next
     }
 
@@ -275,17 +275,17 @@ impl SerialBuffer {
         unsafe { half.with_bytes(taken.elsewhere, read) }
     }
 
-    /// Sleeps until a flush takes the half; `taken` came with [`Refused::NoRoom`]. May return early.
-    pub fn wait_for_room(&self, taken: u32) {
-        self.room.wait(taken);
+    /// Sleeps until a flush takes the half; `taken` came with [`Refused::NoSpace`]. May return early.
+    pub fn wait_for_space(&self, taken: u32) {
+        self.space.wait(taken);
     }
 
     /// Wakes who waits for room: the log failed.
     pub fn wake_everyone(&self) {
         let front = self.latch();
-        let made = self.room.make_for_all();
+        let sleepers = self.space.release_all();
         drop(front);
-        made.tell();
+        sleepers.wake();
     }
 
     /// What was taken before is durable: moves the mark to what is buffered now.
@@ -345,7 +345,7 @@ mod tests {
             let horizon = DurableHorizon::new(1, Lsn(5));
             assert!(buffer.append(&horizon, &[0; 512], Admission::All).is_ok());
             assert!(buffer.append(&horizon, &[0; 500], Admission::All).is_ok());
-            let no_room = Refused::NoRoom { first_lsn: 5, taken: 0 };
+            let no_room = Refused::NoSpace { first_lsn: 5, taken: 0 };
             assert_eq!(buffer.append(&horizon, &[0; 100], Admission::All), Err(no_room));
             buffer.admit(Admission::Undo);
             assert_eq!(buffer.append(&horizon, b"", Admission::All), Err(Refused::NotAdmitting));

@@ -163,7 +163,7 @@ impl Member<'_> {
     pub(super) fn announce(&self, verdict: Result<Space, Refused>) {
         let (code, lsn, place) = match verdict {
             Ok(space) => (PLACED, space.first_lsn, (space.offset as u64) << 1 | space.half as u64),
-            Err(Refused::NoRoom { first_lsn, taken }) => (NO_ROOM, first_lsn, taken.into()),
+            Err(Refused::NoSpace { first_lsn, taken }) => (NO_ROOM, first_lsn, taken.into()),
             Err(Refused::NotAdmitting) => (NOT_ADMITTING, 0, 0),
         };
         self.slot.lsn.store(lsn, Relaxed);
@@ -181,7 +181,7 @@ impl Member<'_> {
         let (lsn, place) = (self.slot.lsn.load(Relaxed), self.slot.place.load(Relaxed));
         match code {
             PLACED => Ok(Space { half: (place & 1) as usize, offset: (place >> 1) as usize, first_lsn: lsn }),
-            NO_ROOM => Err(Refused::NoRoom { first_lsn: lsn, taken: place as u32 }),
+            NO_ROOM => Err(Refused::NoSpace { first_lsn: lsn, taken: place as u32 }),
             _ => Err(Refused::NotAdmitting),
         }
     }

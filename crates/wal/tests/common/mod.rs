@@ -11,8 +11,7 @@ use azekura_base::Lsn;
 use azekura_io::Fs;
 use azekura_wal::recovery::replay;
 use azekura_wal::{
-    LogIdentity, LogProtocol, LogRange, ReplayError, Replayed, StreamCount, Wal, WalError, WalOptions,
-    WorkerId,
+    LogIdentity, LogProtocol, LogRange, ReplayError, Replayed, Wal, WalError, WalOptions, WorkerId,
 };
 
 pub(crate) const DATABASE: u64 = 0xA2E_CADA;
@@ -22,16 +21,16 @@ pub(crate) fn dir() -> &'static Path {
 }
 
 /// All of them; epochs short enough for a test.
-pub(crate) fn protocols() -> [LogProtocol; 4] {
+pub(crate) fn protocols() -> [LogProtocol; 3] {
     let epoch = LogProtocol::Epoch { interval: Duration::from_micros(500) };
-    [LogProtocol::PWal, LogProtocol::Serial, epoch, LogProtocol::Rfa]
+    [LogProtocol::PWal, LogProtocol::Serial, epoch]
 }
 
 /// Segments of 64 KiB, buffers of 4 KiB, no threads.
 pub(crate) fn small(workers: usize, streams: usize) -> WalOptions {
     WalOptions {
         workers,
-        streams: StreamCount::Fixed(streams),
+        streams,
         segment_bytes: 64 << 10,
         buffer_bytes: 4 << 10,
         background: false,

@@ -10,7 +10,7 @@ use azekura_base::{DurableLog, Lsn};
 use azekura_io::MemFs;
 use azekura_wal::chunk::{HEADER_BYTES, Header, UNIT_BYTES};
 use azekura_wal::recovery::replay;
-use azekura_wal::{LogIdentity, LogRange, Order, StreamCount, Wal, WalOptions, WorkerId};
+use azekura_wal::{LogIdentity, LogRange, Order, Wal, WalOptions, WorkerId};
 
 const DATABASE: u64 = 7;
 const RECORDS: usize = 40;
@@ -109,14 +109,14 @@ struct SoundLog {
     files: Vec<(PathBuf, Vec<u8>)>,
 }
 
-/// A log of `RECORDS` records in two streams of two segments, which was not closed; some LSNs are void.
+/// A log of `RECORDS` records in two streams of two segments, which was not closed; some LSNs are gaps.
 fn sound_log() -> &'static SoundLog {
     static LOG: OnceLock<SoundLog> = OnceLock::new();
     LOG.get_or_init(|| {
         let fs = MemFs::new();
         let options = WalOptions {
             workers: 2,
-            streams: StreamCount::Fixed(2),
+            streams: 2,
             segment_bytes: 64 << 10,
             buffer_bytes: 4 << 10,
             background: false,
@@ -128,7 +128,7 @@ fn sound_log() -> &'static SoundLog {
         let mut append = |n: usize| {
             // Now and then a worker has two records in a batch, expects two the next time too, and has one.
             let worker = WorkerId::from_index(n / 3);
-            last = wal.append_in_order(worker, &body(n), Order::After(last), Lsn(0)).expect("appends");
+            last = wal.append_in_order(worker, &body(n), Order::After(last)).expect("appends");
             if !n.is_multiple_of(3) {
                 wal.make_durable(last).expect("durable");
             }
@@ -136,7 +136,7 @@ fn sound_log() -> &'static SoundLog {
         };
         let lsns = (0..RECORDS).map(&mut append).collect();
         wal.make_durable(last).expect("durable");
-        assert!(wal.stats().void_lsns > 0);
+        assert!(wal.stats().gap_lsns > 0);
         SoundLog { lsns, files: fs.files(Path::new(DIR)).expect("is there") }
     })
 }

@@ -48,12 +48,10 @@ pub(crate) fn all() -> Vec<Box<dyn Engine>> {
     ]
 }
 
-/// These, and ours with other logs: the serial one, and the parallel one whose commits wait for another only
-/// if they rest on something there.
+/// These, and ours with the serial log.
 #[must_use]
 pub(crate) fn with_logs() -> Vec<Box<dyn Engine>> {
-    let logs = [LogProtocol::Serial, LogProtocol::Rfa];
-    with(&logs.map(|log| AzekuraEngine::default().log(log)), all())
+    with(&[AzekuraEngine::default().log(LogProtocol::Serial)], all())
 }
 
 /// These, and our bulk loader, which takes part in loads only.

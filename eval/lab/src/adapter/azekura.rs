@@ -170,11 +170,6 @@ impl Store for AzekuraStore {
         Some(self.db.stats().log.record_bytes)
     }
 
-    fn commits_alone(&self) -> Option<u64> {
-        let log = self.db.stats().log;
-        (log.protocol == LogProtocol::Rfa.to_string()).then_some(log.commits_alone)
-    }
-
     fn close(self: Box<Self>) -> Result<(), EngineError> {
         self.db.close().map_err(failed("closing"))
     }

@@ -24,7 +24,7 @@ Examples:
   azekura-lab kv --workload u1 --threads 8 --seconds 5
   azekura-lab kv --workload u1 --threads 2 --in-flight 512 --json
   azekura-lab kv --workload u1 --threads 8 --log p-wal,serial,epoch:10
-  azekura-lab kv --workload u10 --threads 1,2,4,8,16,64 --log p-wal,serial,p-wal-rfa --blocking --in-flight 512
+  azekura-lab kv --workload u10 --threads 1,2,4,8,16,64 --log p-wal,serial --blocking --in-flight 512
   azekura-lab kv --workload u1,read,ycsb-a --threads 1,2,8 --dir /data/x
   azekura-lab kv --workload load --bulk --runs 5
   azekura-lab kv --workload ycsb-a,ycsb-f --threads 50 --records 100000 --resp 127.0.0.1:6379,127.0.0.1:6380
@@ -85,13 +85,12 @@ pub(super) struct Kv {
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
     small_cache: u64,
 
-    /// How the log is written, one or several to compare: p-wal, p-wal-rfa (a commit waits for other log
-    /// files only if it rests on something there), serial (after Aether), epoch:MS (after Silo; 40 ms unless
-    /// given)
+    /// Log protocols, one or several to compare: p-wal, serial (after Aether), epoch:MS (after Silo; default
+    /// 40 ms)
     #[arg(long, value_name = "LOG", value_delimiter = ',', default_value = "p-wal")]
     log: Vec<LogProtocol>,
 
-    /// Log files side by side [unless given: what the device is good for]
+    /// Number of log streams [default: one per 16 processors, at least one]
     #[arg(long, value_name = "N")]
     wal_streams: Option<usize>,
 

@@ -54,7 +54,7 @@ pub(super) struct PWal {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     part: Vec<Part>,
 
-    /// Logs to compare: paper, ours, one-stream, rfa, serial, epoch:MS [unless given: all but rfa]
+    /// Logs to compare: paper, ours, one-stream, stream-each, serial, epoch:MS [default: all but stream-each]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     log: Vec<Variant>,
 

@@ -65,8 +65,7 @@ pub(super) struct Tpcc {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     scale: u32,
 
-    /// How the log is written: p-wal, p-wal-rfa, serial (after Aether), or epoch:MS (after Silo; 40 ms unless
-    /// given)
+    /// Log protocol: p-wal, serial (after Aether), or epoch:MS (after Silo; default 40 ms)
     #[arg(long, value_name = "LOG", default_value_t)]
     log: LogProtocol,
 

@@ -362,7 +362,7 @@ impl<'a> Client<'a> {
     }
 
     fn append<const BYTES: usize>(&self, kind: u8, after: Lsn) -> Result<Lsn, BenchError> {
-        let appended = self.wal.append_in_order(self.worker, &[kind; BYTES], Order::After(after), Lsn(0));
+        let appended = self.wal.append_in_order(self.worker, &[kind; BYTES], Order::After(after));
         appended.map_err(failed("logging"))
     }
 

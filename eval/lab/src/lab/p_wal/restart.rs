@@ -8,7 +8,7 @@ use azekura::{Database, TableDefinition};
 use azekura_base::Lsn;
 use azekura_io::FaultFs;
 use azekura_wal::recovery::{replay, sorted::replay_sorted};
-use azekura_wal::{LogIdentity, LogRange, Replayed, StreamCount, Wal, WalOptions, WorkerId};
+use azekura_wal::{LogIdentity, LogRange, Replayed, Wal, WalOptions, WorkerId};
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Filled {
         let dir = site.dir.join("wal");
         let options = WalOptions {
             workers: streams,
-            streams: StreamCount::Fixed(streams),
+            streams,
             segment_bytes: 4 << 20,
             buffer_bytes: 64 << 10,
             background: false,

@@ -11,7 +11,7 @@ use azekura_base::{DurableLog, Lsn};
 use azekura_io::device::{Device, DeviceFs, DeviceModel};
 use azekura_io::{Fs, MemFs};
 use azekura_sim::{LineName, Profile, Simulation};
-use azekura_wal::{LogIdentity, StreamCount, Wal};
+use azekura_wal::{LogIdentity, Wal};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::path::Path;
@@ -122,7 +122,7 @@ impl Simulated {
     pub fn on_parallel_devices(most: usize) -> Self {
         let devices = vec![DeviceModel::iodrive(), DeviceModel::iodrive_2x(), DeviceModel::plp()];
         let mut lab = Self { devices, updates: vec![1, 10], ..Self::new(most) };
-        lab.logs.insert(1, (Variant::Rfa, None)); // a greedy stream for each worker
+        lab.logs.insert(1, (Variant::StreamEach, None)); // a greedy stream for each worker
         lab
     }
 
@@ -219,7 +219,7 @@ impl Simulated {
 /// left for them, too.
 const fn writers(variant: Variant, workers: usize) -> usize {
     match (variant.pace(), variant.streams(workers)) {
-        (Pace::Greedy | Pace::Unasked, StreamCount::Fixed(streams)) => streams,
+        (Pace::Greedy | Pace::Unasked, Some(streams)) => streams,
         _ => 1,
     }
 }

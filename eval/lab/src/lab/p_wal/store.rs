@@ -15,7 +15,6 @@ use crate::prepare;
 use crate::progress::Progress;
 use crate::tpcc::{self, Loaded};
 use azekura::{Builder, Database};
-use azekura_wal::StreamCount;
 use azekura_workload::tpcc::{Mix, Scale, Terminal};
 use azekura_workload::{Family, Lane, Population, Workload};
 use std::sync::Arc;
@@ -65,8 +64,8 @@ impl Cell {
             .log_protocol(self.variant.protocol())
             .wal_workers(self.workers);
         match self.variant.streams(self.workers) {
-            StreamCount::Auto | StreamCount::AutoFrom(_) | StreamCount::UpTo(_) => builder,
-            StreamCount::Fixed(streams) => builder.wal_streams(streams),
+            None => builder,
+            Some(streams) => builder.wal_streams(streams),
         }
     }
 }
@@ -120,7 +119,7 @@ impl Updates {
             .wal_segment_bytes(SEGMENT_BYTES)
             .log(cell.variant.protocol())
             .wal_workers(cell.workers);
-        if let StreamCount::Fixed(streams) = cell.variant.streams(cell.workers) {
+        if let Some(streams) = cell.variant.streams(cell.workers) {
             engine = engine.wal_streams(streams);
         }
         let store = engine.open(&self.site.dir.join("u"), &settings(cell.workers))?;

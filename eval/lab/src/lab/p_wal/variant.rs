@@ -4,21 +4,19 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use azekura_io::submit::Way;
-use azekura_wal::{LogProtocol, StreamCount, WalOptions};
+use azekura_wal::{LogProtocol, WalOptions};
 
 /// A log of the lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
     /// P-WAL to the letter: a log file for each worker, written by it after every 16 transactions.
     Paper,
-    /// P-WAL as the store has it: as many streams as the device is good for, written greedily.
+    /// P-WAL as the store has it: the default number of streams, written greedily.
     Ours,
     /// The same with one stream.
     OneStream,
-    /// P-WAL with remote-flush avoidance: a stream for each worker, written greedily, and a commit waits for
-    /// others only if it rests on something there. In the part `log`, whose transactions do not tell what
-    /// they rest on, it waits as P-WAL does.
-    Rfa,
+    /// P-WAL with a stream for each worker, written greedily.
+    StreamEach,
     /// [`Variant::Paper`] by io_uring and, where they can be had, atomic writes: in the place of the paper's
     /// P-WAL++.
     PaperPlus,
@@ -78,9 +76,9 @@ impl Variant {
     pub fn name(self) -> String {
         match self {
             Self::Paper => "p-wal (paper: a stream each, groups of 16)".into(),
-            Self::Ours => "p-wal (ours: adaptive streams, greedy)".into(),
+            Self::Ours => "p-wal (ours: default streams, greedy)".into(),
             Self::OneStream => "p-wal (one stream, greedy)".into(),
-            Self::Rfa => "p-wal (a stream each, rfa)".into(),
+            Self::StreamEach => "p-wal (a stream each, greedy)".into(),
             Self::PaperPlus => "p-wal++ (paper, by io_uring)".into(),
             Self::Serial => "serial (aether)".into(),
             Self::SerialPlus => "serial++ (aether, by io_uring)".into(),
@@ -93,9 +91,11 @@ impl Variant {
     pub fn store_name(self) -> String {
         match self {
             Self::Paper => "p-wal (a stream each)".into(),
-            Self::Ours => "p-wal (adaptive streams)".into(),
+            Self::Ours => "p-wal (default streams)".into(),
             Self::OneStream => "p-wal (one stream)".into(),
-            Self::Rfa | Self::PaperPlus | Self::Serial | Self::SerialPlus | Self::Epoch { .. } => self.name(),
+            Self::StreamEach | Self::PaperPlus | Self::Serial | Self::SerialPlus | Self::Epoch { .. } => {
+                self.name()
+            }
         }
     }
 
@@ -103,8 +103,8 @@ impl Variant {
     #[must_use]
     pub const fn protocol(self) -> LogProtocol {
         match self {
-            Self::Paper | Self::PaperPlus | Self::Ours | Self::OneStream => LogProtocol::PWal,
-            Self::Rfa => LogProtocol::Rfa,
+            Self::Paper | Self::PaperPlus => LogProtocol::PWal,
+            Self::Ours | Self::OneStream | Self::StreamEach => LogProtocol::PWal,
             Self::Serial | Self::SerialPlus => LogProtocol::Serial,
             Self::Epoch { ms } => LogProtocol::Epoch { interval: Duration::from_millis(ms) },
         }
@@ -144,17 +144,17 @@ impl Variant {
         match self {
             Self::Paper | Self::PaperPlus => Pace::Groups(GROUP),
             Self::Epoch { .. } => Pace::Unasked,
-            Self::Ours | Self::OneStream | Self::Rfa | Self::Serial | Self::SerialPlus => Pace::Greedy,
+            Self::Ours | Self::OneStream | Self::StreamEach | Self::Serial | Self::SerialPlus => Pace::Greedy,
         }
     }
 
-    /// How many streams.
+    /// The number of streams; `None`: the log's default.
     #[must_use]
-    pub const fn streams(self, workers: usize) -> StreamCount {
+    pub const fn streams(self, workers: usize) -> Option<usize> {
         match self {
-            Self::Paper | Self::Rfa | Self::PaperPlus | Self::Epoch { .. } => StreamCount::Fixed(workers),
-            Self::Ours => StreamCount::Auto,
-            Self::OneStream | Self::Serial | Self::SerialPlus => StreamCount::Fixed(1),
+            Self::Paper | Self::StreamEach | Self::PaperPlus | Self::Epoch { .. } => Some(workers),
+            Self::Ours => None,
+            Self::OneStream | Self::Serial | Self::SerialPlus => Some(1),
         }
     }
 
@@ -174,7 +174,7 @@ impl Variant {
         WalOptions {
             protocol: self.protocol(),
             workers,
-            streams: self.streams(workers),
+            streams: self.streams(workers).unwrap_or(0),
             segment_bytes: SEGMENT_BYTES,
             buffer_bytes: BUFFER_BYTES,
             lsn_range: self.lsn_range(),
@@ -183,7 +183,7 @@ impl Variant {
     }
 }
 
-/// `paper`, `ours`, `one-stream`, `rfa`, `serial`, `epoch:MS`.
+/// `paper`, `ours`, `one-stream`, `stream-each`, `serial`, `epoch:MS`.
 impl FromStr for Variant {
     type Err = String;
 
@@ -192,13 +192,14 @@ impl FromStr for Variant {
             "paper" => Ok(Self::Paper),
             "ours" => Ok(Self::Ours),
             "one-stream" => Ok(Self::OneStream),
-            "rfa" => Ok(Self::Rfa),
+            "stream-each" => Ok(Self::StreamEach),
             "serial" => Ok(Self::Serial),
             _ => {
                 let ms = word.strip_prefix("epoch:").and_then(|ms| ms.parse().ok()).filter(|&ms| ms > 0);
                 ms.map(|ms| Self::Epoch { ms }).ok_or_else(|| {
                     format!(
-                        "no log is called {word}; there are paper, ours, one-stream, rfa, serial, epoch:MS"
+                        "no log is called {word}; \
+                         there are paper, ours, one-stream, stream-each, serial, epoch:MS"
                     )
                 })
             }
@@ -216,7 +217,7 @@ mod tests {
             ("paper", Variant::Paper),
             ("ours", Variant::Ours),
             ("one-stream", Variant::OneStream),
-            ("rfa", Variant::Rfa),
+            ("stream-each", Variant::StreamEach),
             ("serial", Variant::Serial),
             ("epoch:7", Variant::Epoch { ms: 7 }),
         ] {

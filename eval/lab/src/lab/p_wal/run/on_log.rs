@@ -167,7 +167,7 @@ impl Run<'_> {
             let mut beside = vec![
                 ("flushes", per_commit(stretch.log.flushes as f64)),
                 ("cpu us", per_commit(stretch.usage.cpu.as_secs_f64() * 1e6)),
-                ("streams", stretch.log.streams_in_use as f64),
+                ("streams", stretch.log.streams as f64),
                 (P50, stretch.until_known.quantile_us(0.5)),
                 (P99, stretch.until_known.quantile_us(0.99)),
             ];
@@ -184,7 +184,7 @@ impl Run<'_> {
     /// What the device does with chunks of the log's size by as many writers as the log has streams.
     fn ceiling(&self, ground: &Ground, stretch: &micro::Stretch) -> Result<Written, BenchError> {
         let site = ground.site().map_err(io_failed)?;
-        let (writers, chunk) = (stretch.log.streams_in_use.max(1), stretch.chunk_bytes());
+        let (writers, chunk) = (stretch.log.streams.max(1), stretch.chunk_bytes());
         ground.at_no_cost(|| writes::run(&site, writers, chunk, Duration::ZERO)).map_err(io_failed)?;
         writes::run(&site, writers, chunk, self.lab.time / 2).map_err(io_failed)
     }
@@ -209,7 +209,7 @@ fn beside_of(stretch: &micro::Stretch, ceiling: &Written) -> Vec<(&'static str, 
             goals::DEVICE_SHARE,
             100.0 * stretch.written_mib_per_s() / ceiling.mib_per_s().max(f64::MIN_POSITIVE),
         ),
-        ("streams", stretch.log.streams_in_use as f64),
+        ("streams", stretch.log.streams as f64),
         ("chunk KiB", stretch.chunk_bytes() as f64 / 1024.0),
         (IN_FLIGHT, stretch.in_flight()),
         (P50, known.quantile_us(0.5)),

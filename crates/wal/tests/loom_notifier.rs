@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use azekura_base::Lsn;
 use azekura_base::sync::{Arc, thread};
-use azekura_wal::bell::Bell;
 use azekura_wal::durable_lsn::DurableHorizon;
+use azekura_wal::notifier::Notifier;
 use azekura_wal::options::Admission;
 use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
 
 struct Log {
     horizon: DurableHorizon,
     buffer: WorkerBuffer,
-    bell: Bell,
+    notifier: Notifier,
 }
 
 impl Log {
@@ -21,7 +21,7 @@ impl Log {
         Arc::new(Self {
             horizon: DurableHorizon::new(1, Lsn(1)),
             buffer: WorkerBuffer::new(0, 1000),
-            bell: Bell::new(),
+            notifier: Notifier::new(),
         })
     }
 
@@ -46,16 +46,16 @@ fn every_requested_record_is_flushed_though_the_flusher_may_sleep_without_end() 
         // A model has no time: a rest with a limit that nobody ends is a deadlock, and so is found.
         let flusher = thread::spawn(move || {
             while other.horizon.compute() < Lsn(2) {
-                if other.bell.take_request() {
+                if other.notifier.take_request() {
                     other.flush();
                 } else {
-                    other.bell.rest(Some(Duration::from_secs(1)), || false);
+                    other.notifier.rest(Some(Duration::from_secs(1)), || false);
                 }
             }
         });
         for _ in 0..2 {
             log.buffer.append(&log.horizon, b"x", Admission::All).expect("room");
-            log.bell.request();
+            log.notifier.request();
         }
         flusher.join().expect("no panic");
     });
@@ -68,16 +68,16 @@ fn two_requesters_share_one_flusher() {
         let request = |log: Arc<Log>| {
             move || {
                 log.buffer.append(&log.horizon, b"x", Admission::All).expect("room");
-                log.bell.request();
+                log.notifier.request();
             }
         };
         let first = thread::spawn(request(log.clone()));
         let second = thread::spawn(request(log.clone()));
         while log.horizon.compute() < Lsn(2) {
-            if log.bell.take_request() {
+            if log.notifier.take_request() {
                 log.flush();
             } else {
-                log.bell.rest(Some(Duration::from_secs(1)), || false);
+                log.notifier.rest(Some(Duration::from_secs(1)), || false);
             }
         }
         first.join().expect("no panic");
@@ -92,12 +92,12 @@ fn w3_the_first_record_of_an_idle_worker_ends_a_sleep_without_limit() {
         let other = log.clone();
         let flusher = thread::spawn(move || {
             while other.horizon.is_idle(0) {
-                other.bell.rest(None, || !other.horizon.is_idle(0));
+                other.notifier.rest(None, || !other.horizon.is_idle(0));
             }
         });
         let (_, was_idle) = log.buffer.append(&log.horizon, b"x", Admission::All).expect("room");
         assert!(was_idle);
-        log.bell.rouse();
+        log.notifier.wake_from_sleep();
         flusher.join().expect("no panic");
     });
 }
