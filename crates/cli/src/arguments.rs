@@ -171,6 +171,50 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
+    /// The words of a line of a shell, up to a comment, a pipe, a redirection or `&`.
+    fn words(line: &str) -> Vec<&str> {
+        let is_end = |word: &&str| matches!(*word, "|" | "&" | ">" | "<") || word.starts_with('#');
+        let words = line.split_whitespace().take_while(|word| !is_end(word));
+        words.map(|word| word.trim_matches('\'')).collect()
+    }
+
+    /// Parses the commands in the shell blocks of a document; returns their number.
+    fn parse_commands(path: &std::path::Path) -> usize {
+        let text = std::fs::read_to_string(path).expect("a document");
+        let (mut is_shell, mut parsed) = (false, 0);
+        for line in text.lines().map(str::trim) {
+            if line.starts_with("```") {
+                is_shell = line == "```sh";
+            } else if is_shell && line.starts_with("azekura ") {
+                if let Err(error) = Arguments::try_parse_from(words(line)) {
+                    use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+                    let is_shown = matches!(error.kind(), DisplayHelp | DisplayVersion);
+                    assert!(is_shown, "{}: {line}\n{error}", path.display());
+                }
+                parsed += 1;
+            }
+        }
+        parsed
+    }
+
+    #[test]
+    fn the_commands_in_the_documents_parse() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut parsed = parse_commands(&root.join("README.md"));
+        let mut directories = vec![root.join("docs")];
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(directory).expect("a directory") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    directories.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "md") {
+                    parsed += parse_commands(&path);
+                }
+            }
+        }
+        assert!(parsed > 40, "{parsed}");
+    }
+
     #[test]
     fn sizes_take_suffixes() {
         assert_eq!(size("4096"), Ok(4096));

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors.
 
 use std::io;
 
@@ -11,7 +11,7 @@ pub enum Error {
     /// No node that can answer was reached in time. Nothing was changed; try again.
     #[error("the owner of the key could not be reached within {timeout_ms} ms{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
     Unavailable {
-        /// How long it was tried.
+        /// Time of the attempts.
         timeout_ms: u64,
         /// Why not, as far as it is known.
         reason: Option<String>,
@@ -28,15 +28,15 @@ pub enum Error {
     /// have happened, or may still happen.
     #[error("no answer (within {timeout_ms} ms at most); whether the write happened is not known")]
     Unknown {
-        /// How long it was waited for.
+        /// Time of the wait.
         timeout_ms: u64,
     },
     /// The store of the node that owns the key refused or failed.
     #[error("the store of {pe}: {reason}")]
     Store {
-        /// Whose store.
+        /// The node with the store.
         pe: PeId,
-        /// What it said.
+        /// Reason that it reported.
         reason: String,
     },
     /// A transaction takes place at one node, and its keys are at several.
@@ -51,17 +51,17 @@ pub enum Error {
     /// The leaf was not split or moved. It is where it was.
     #[error("{pe}: {reason}")]
     NotMoved {
-        /// Whose leaf.
+        /// The node with the leaf.
         pe: PeId,
-        /// What it said.
+        /// Reason that it reported.
         reason: String,
     },
     /// The request does not fit into a frame between nodes.
     #[error("a request of {bytes} bytes; between nodes {most} are possible")]
     TooLong {
-        /// What it takes.
+        /// Bytes needed.
         bytes: usize,
-        /// What is possible.
+        /// The limit.
         most: usize,
     },
     /// The node has been stopped.
@@ -89,7 +89,7 @@ pub enum StoreError {
     /// A row of the node's own tables is not what a node writes. Restore the node's store.
     #[error("the {what} under {key:?} is damaged")]
     Damaged {
-        /// What it should be.
+        /// The expected value.
         what: &'static str,
         /// Its key.
         key: Vec<u8>,
@@ -106,7 +106,7 @@ pub enum StoreError {
     RowOfAnother {
         /// The first of them.
         key: Vec<u8>,
-        /// Whose it would be.
+        /// The node that would own it.
         owner: PeId,
     },
     /// The system gives no random bytes for the name of a new store.
@@ -117,11 +117,11 @@ pub enum StoreError {
         "the store belongs to {found} of cluster {found_cluster:016x}, not to {expected} of cluster {expected_cluster:016x}"
     )]
     Stranger {
-        /// Whose it is.
+        /// Its owner.
         found: PeId,
         /// And of which cluster.
         found_cluster: u64,
-        /// Whose it should be.
+        /// The expected owner.
         expected: PeId,
         /// And of which cluster.
         expected_cluster: u64,
@@ -135,45 +135,45 @@ pub enum FrameError {
     /// Longer than any frame may be; the connection has to be closed.
     #[error("a frame of {bytes} bytes; {most} are allowed")]
     TooLong {
-        /// What its head says.
+        /// Length in the header.
         bytes: u64,
-        /// What is allowed.
+        /// The limit.
         most: usize,
     },
     /// Too short for its own head.
     #[error("a frame of {bytes} bytes is shorter than a head")]
     TooShort {
-        /// What its head says.
+        /// Length in the header.
         bytes: usize,
     },
     /// Its checksum is wrong: damaged on its way.
     #[error("checksum {found:08x} instead of {expected:08x}")]
     Checksum {
-        /// What the bytes give.
+        /// Checksum of the bytes.
         expected: u32,
-        /// What the head says.
+        /// Value in the header.
         found: u32,
     },
     /// Of another version of the protocol; upgrade the older node.
     #[error("protocol version {found}; this node speaks {expected}")]
     Version {
-        /// What the head says.
+        /// Value in the header.
         found: u8,
-        /// What this node speaks.
+        /// Version of this node.
         expected: u8,
     },
     /// It says that it is from another node than the one at the other end of the connection.
     #[error("from {found}, over the connection of {expected}")]
     Sender {
-        /// What the head says.
+        /// Value in the header.
         found: PeId,
-        /// Who is at the other end.
+        /// The node at the other end.
         expected: PeId,
     },
     /// From another cluster; correct the list of members.
     #[error("from cluster {found:016x}; this node belongs to {expected:016x}")]
     Cluster {
-        /// What the head says.
+        /// Value in the header.
         found: u64,
         /// This node's.
         expected: u64,
@@ -181,7 +181,7 @@ pub enum FrameError {
     /// For what this PE was before somebody took it over. It must not be executed.
     #[error("for epoch {found}; this node is at {expected}")]
     Epoch {
-        /// What the head says.
+        /// Value in the header.
         found: u32,
         /// This node's.
         expected: u32,

@@ -26,14 +26,14 @@ const LENGTH_BYTES: usize = 4;
 const HEAD_BYTES: usize = 4 + 1 + 1 + 2 + 4 + 8;
 const KIND_MESSAGE: u8 = 1;
 
-/// Whom frames are from and for.
+/// Sender and receiver of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The cluster that both belong to.
     pub cluster: u64,
     /// The sender.
     pub from: PeId,
-    /// Who the receiver is: raised when another machine takes a PE over.
+    /// Epoch of the receiver: increased when another machine takes over a PE.
     pub epoch: u32,
 }
 

@@ -57,7 +57,7 @@ impl PageNo {
         if number < INDEX { Some(Self(number)) } else { None }
     }
 
-    /// Whether it is a page of the index, not a leaf.
+    /// Returns `true` for an index page and `false` for a leaf.
     #[must_use]
     pub const fn is_index(self) -> bool {
         self.0 & INDEX != 0
@@ -75,7 +75,7 @@ impl fmt::Display for PageNo {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LogicalPageId(u64);
 
-/// What a [`LogicalPageId`] says.
+/// The decoded form of a [`LogicalPageId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pointer {
     /// A page of some PE.
@@ -112,7 +112,7 @@ impl LogicalPageId {
         Self(POINTER | page << OFFSET_BITS | offset as u64)
     }
 
-    /// What it says.
+    /// Decodes it.
     #[must_use]
     pub const fn pointer(self) -> Pointer {
         if self.0 & POINTER == 0 {

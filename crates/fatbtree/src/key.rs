@@ -27,19 +27,19 @@ impl KeyRange {
         Self { low: low.into(), high: high.map(<[u8]>::to_vec) }
     }
 
-    /// Whether no key belongs to it.
+    /// Returns `true` if the range contains no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.high.as_ref().is_some_and(|high| *high <= self.low)
     }
 
-    /// Whether `key` belongs to it.
+    /// Returns `true` if the range contains `key`.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         self.low.as_slice() <= key && !self.ends_before(key)
     }
 
-    /// Whether `key` lies behind its end.
+    /// Returns `true` if `key` lies at or above the end of the range.
     #[must_use]
     pub fn ends_before(&self, key: &[u8]) -> bool {
         self.high.as_ref().is_some_and(|high| high.as_slice() <= key)
@@ -55,13 +55,13 @@ impl KeyRange {
         Self { low: self.low.as_slice().max(&other.low).to_vec(), high }
     }
 
-    /// Whether some key belongs to both.
+    /// Returns `true` if some key is in both ranges.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         !self.ends_before(&other.low) && !other.ends_before(&self.low)
     }
 
-    /// Whether every key of `other` belongs to it.
+    /// Returns `true` if every key of `other` is in this range.
     #[must_use]
     pub fn includes(&self, other: &Self) -> bool {
         self.low <= other.low
@@ -83,13 +83,13 @@ pub enum Target {
 }
 
 impl Target {
-    /// Whether the place is in a page with these fences.
+    /// Returns `true` if the target is in a page with these fences.
     #[must_use]
     pub fn is_in(&self, range: &KeyRange) -> bool {
         !self.is_left_of(&range.low) && !self.is_right_of(range.high.as_deref())
     }
 
-    /// Whether the place is left of what begins with `low`.
+    /// Returns `true` if the target is left of a page that begins with `low`.
     #[must_use]
     pub fn is_left_of(&self, low: &[u8]) -> bool {
         match self {
@@ -100,7 +100,7 @@ impl Target {
         }
     }
 
-    /// Whether the place is right of what ends with `high`.
+    /// Returns `true` if the target is right of a page that ends with `high`.
     #[must_use]
     pub fn is_right_of(&self, high: Option<&[u8]>) -> bool {
         let Some(high) = high else { return false };

@@ -1,4 +1,4 @@
-//! Leaves, the truth; and facts about them, which others keep.
+//! Leaves, which are authoritative, and route entries, by which other nodes find them.
 
 use serde::{Deserialize, Serialize};
 
@@ -36,26 +36,25 @@ impl LeafHead {
         (Self { page: self.page, range, right: Some(right), version }, upper)
     }
 
-    /// What others may know of it.
+    /// Returns the route entry of this leaf.
     #[must_use]
-    pub fn fact(&self, pe: PeId) -> Fact {
-        Fact { range: self.range.clone(), pe, page: self.page, version: self.version }
+    pub fn route_entry(&self, pe: PeId) -> RouteEntry {
+        RouteEntry { range: self.range.clone(), pe, page: self.page, version: self.version }
     }
 }
 
 /// At `version`, the keys of `range` were in this leaf of that PE.
 ///
-/// It stays true for ever (I2), so it can be passed on, late, twice or not at all. It only may have become of
-/// no use.
+/// An entry stays true (I2), so it may arrive late, twice or never. A newer entry replaces it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Fact {
+pub struct RouteEntry {
     /// Fences, then.
     pub range: KeyRange,
-    /// Whose leaf.
+    /// The node with the leaf.
     pub pe: PeId,
     /// Which leaf; the root of that PE's index if only the PE is known.
     pub page: PageNo,
-    /// When.
+    /// Version of the leaf at that time.
     pub version: u64,
 }
 
@@ -67,7 +66,7 @@ pub type Row = (Vec<u8>, Vec<u8>);
 pub struct MoveId {
     /// The PE that gives the leaf.
     pub source: PeId,
-    /// How often it had been started.
+    /// Number of starts of that node.
     pub incarnation: u64,
     /// The number of the move since then.
     pub number: u64,
@@ -83,5 +82,5 @@ pub struct Staged {
     /// Its rows.
     pub rows: Vec<Row>,
     /// What the source knew of the leaves around it: the path comes before the leaf (hazard B6).
-    pub path: Vec<Fact>,
+    pub path: Vec<RouteEntry>,
 }

@@ -1,9 +1,9 @@
 //! Fat-Btree: one ordered index over shared-nothing nodes, each with a store of its own.
 //!
-//! The leaves are spread over the nodes (*PEs*); each keeps its leaves, and the index pages above them, and
-//! no others. So every node can take any request, no node is on everybody's way, and most index pages have
-//! few copies to change. It is not a consensus system, and it keeps each row once: copies of rows, take-over
-//! of a node that is gone, and transactions over several nodes are not here yet.
+//! The leaves are distributed over the nodes (*PEs*, processing elements). Each node keeps its leaves, the
+//! index pages above them, and no other index pages. So every node can take any request, no node takes part
+//! in all requests, and most index pages have few copies. It is not a consensus system, and each row is on
+//! one node: replicas, takeover of a failed node, and transactions over several nodes do not exist.
 //!
 //! ```
 //! use azekura_fatbtree::sim::{Cluster, ClusterOptions};
@@ -25,26 +25,26 @@
 //!
 //! Source: Miyazaki and Yokota, "An implementation and evaluation of Fat-Btrees". The paper's protocols,
 //! B-OPT, and INC-OPT beside it, are there for the figures ([`Protocol`]). The product's takes the paper's
-//! structure and another rule: *the leaf level is the truth, copies of index pages are soft state*, told of
-//! changes and never waited for. It was model-checked before it was coded (`tests/protocol_model.rs`).
+//! structure and another rule: *the leaf level is authoritative, copies of index pages are soft state*.
+//! Copies are notified of changes, and no change waits for them. `tests/protocol_model.rs` model-checks
+//! this protocol.
 //!
 //! - **I1** At every moment the live leaves partition the keys.
-//! - **I2** Everything that anybody knows of a key's place was true at its version; versions grow with each
-//!   change.
-//! - **I3** Who is asked for a key that it does not own knows a newer fact than any that leads to it. So
-//!   every search ends, at the right leaf.
+//! - **I2** Every route entry was true at its version. The version of a key's leaf grows with each change.
+//! - **I3** A node that receives a request for a key that it does not own has a newer route entry than each
+//!   entry that leads to this node. So every search ends, at the right leaf.
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`node`] | a PE: gateway, searches, work at leaves, splits, merges, moves |
+//! | [`node`] | a PE: requests of clients, searches, work at leaves, splits, merges, moves |
 //! | `index` | a PE's index pages and pointer pages; the initial build |
-//! | `ranges`, `leaf` | what is known of each key at which version; leaves and facts about them |
+//! | `ranges`, `leaf` | versioned values of key ranges; leaves and their route entries |
 //! | `id`, `key`, `placement` | logical page ids; ranges of keys; Fat-Btree, SIB, CWB |
-//! | [`store`] | what a PE keeps for good: in an [`azekura::Database`], or in memory |
+//! | [`store`] | durable state of a PE: in an [`azekura::Database`], or in memory |
 //! | `lock_service`, `page_service` | the paper's two services |
-//! | `message`, [`frame`] | what nodes say, and its envelope |
-//! | `membership` | who belongs to a cluster, and where: a file, or what stands behind `Meta` |
-//! | `world` | net, clock, chance and tasks, as traits |
+//! | `message`, [`frame`] | messages between nodes, and their encoding |
+//! | `membership` | members of a cluster and their addresses: a file, or another `Meta` |
+//! | `world` | network, clock, random numbers and tasks, as traits |
 //! | [`tcp`] | all of these on a real machine |
 //! | [`sim`] | all of these in virtual time, with faults, from a seed |
 
@@ -75,10 +75,12 @@ pub use error::{Error, FrameError, StoreError};
 pub use id::{LogicalPageId, PageNo, PeId, Pointer};
 pub use index::{BuildOptions, Built, PageCopy, build};
 pub use key::{Key, KeyRange, Target};
-pub use leaf::{Fact, LeafHead, MoveId, Row, Staged};
+pub use leaf::{LeafHead, MoveId, RouteEntry, Row, Staged};
 pub use lock_service::{Acquire, Held, LockMode, LockService};
 pub use membership::{FileMeta, ListMark, Member, Membership, MembershipError, Meta, even_shares};
-pub use message::{Answer, FarewellId, Find, Message, Refusal, RequestId, TransactionId, Unkept, Work};
+pub use message::{
+    Answer, DecommissionId, DecommissionRefusal, Find, Message, Refusal, RequestId, TransactionId, Work,
+};
 pub use node::{
     Application, Asked, Counts, Credentials, LeaveError, ListError, MISSED_HEARTBEATS, MoveError,
     NoApplication, Node, OpenTransaction, Parts, Ran, Rows, RunError, Stepped,

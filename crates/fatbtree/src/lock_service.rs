@@ -83,7 +83,7 @@ impl LockService {
         Some(Held { service: self.clone(), page, ticket })
     }
 
-    /// How many pages are locked or waited for.
+    /// Returns the number of pages that are locked or waited for.
     #[must_use]
     pub fn locked_pages(&self) -> usize {
         self.inner.borrow().pages.len()
@@ -119,7 +119,7 @@ impl Pages {
 }
 
 impl PageLock {
-    /// Whether `mode` goes with what others hold.
+    /// Returns `true` if `mode` is compatible with the locks of others.
     fn admits(&self, mode: LockMode, own: Option<u64>) -> bool {
         self.granted.iter().all(|(ticket, held)| Some(*ticket) == own || held.is_compatible(mode))
     }

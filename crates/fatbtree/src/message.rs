@@ -1,11 +1,11 @@
-//! What nodes say to each other.
+//! Messages between nodes.
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::{PageNo, PeId};
 use crate::index::PageCopy;
 use crate::key::{Key, KeyRange, Target};
-use crate::leaf::{Fact, MoveId, Row, Staged};
+use crate::leaf::{MoveId, RouteEntry, Row, Staged};
 use crate::membership::ListMark;
 
 /// A request's name at the node that it came to first. Unique over restarts.
@@ -13,7 +13,7 @@ use crate::membership::ListMark;
 pub struct RequestId {
     /// The node that a client asked, and that gets the answer.
     pub origin: PeId,
-    /// How often it had been started.
+    /// Number of starts of that node.
     pub incarnation: u64,
     /// The number of the request since then.
     pub number: u64,
@@ -24,25 +24,25 @@ pub struct RequestId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TransactionId(pub RequestId);
 
-/// A farewell's name: a node that was started again has to say another, for it may have taken leaves since.
+/// Name of a decommission. A restarted node draws a new one, because it may have taken leaves since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct FarewellId {
-    /// How often the node that leaves had been started.
+pub struct DecommissionId {
+    /// Number of starts of the leaving node.
     pub incarnation: u64,
-    /// The number of the farewell since then.
+    /// Number of the decommission since that start.
     pub number: u64,
 }
 
-/// Why a farewell is not kept.
+/// Reason to refuse a decommission message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Unkept {
+pub enum DecommissionRefusal {
     /// The node goes by this other list of members.
     List(ListMark),
-    /// It has not its keys yet, or answers nothing.
+    /// The node does not have its keys yet, or refuses all requests.
     NotReady(String),
 }
 
-/// What is to be done at a leaf.
+/// Work at a leaf.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
     /// Read the value of a key.
@@ -55,11 +55,11 @@ pub enum Work {
     Delete,
     /// Hand the bytes to the owner's application, which runs them in a transaction of its own.
     Run {
-        /// Whether it may change something.
+        /// `true` if it may change rows.
         is_write: bool,
         /// Further keys that it touches, in order, all above the target. They must be at the target's PE.
         others: Vec<Key>,
-        /// What only the application understands.
+        /// Opaque bytes of the application.
         bytes: Vec<u8>,
     },
     /// Read rows of one leaf, backwards if the target is [`Target::Before`].
@@ -73,7 +73,7 @@ pub enum Work {
     Split,
     /// Give the leaf to another PE.
     Move {
-        /// To whom.
+        /// The receiving node.
         to: PeId,
     },
     /// Hand the bytes to the owner's application, which runs them in a transaction that stays open until its
@@ -81,35 +81,35 @@ pub enum Work {
     Step {
         /// Which transaction.
         id: TransactionId,
-        /// Where it takes place; `None`: it begins, here.
-        home: Option<PeId>,
-        /// Whether it may change something.
+        /// The coordinator; `None` begins the transaction at this node.
+        coordinator: Option<PeId>,
+        /// `true` if it may change rows.
         is_write: bool,
         /// Further keys that it touches, as for [`Run`](Self::Run).
         others: Vec<Key>,
-        /// What only the application understands.
+        /// Opaque bytes of the application.
         bytes: Vec<u8>,
     },
     /// End a transaction. The target is the first key that it has touched.
     End {
         /// Which one.
         id: TransactionId,
-        /// Where it takes place.
-        home: PeId,
-        /// Whether it commits.
+        /// The coordinator of the transaction.
+        coordinator: PeId,
+        /// Commits if `true`, else rolls back.
         is_commit: bool,
     },
     /// Tell whether a transaction goes on. The target is the first key that it has touched.
     Check {
         /// Which one.
         id: TransactionId,
-        /// Where it takes place.
-        home: PeId,
+        /// The coordinator of the transaction.
+        coordinator: PeId,
     },
 }
 
 impl Work {
-    /// Whether it may change something.
+    /// `true` if it may change rows.
     #[must_use]
     pub const fn is_write(&self) -> bool {
         match self {
@@ -143,37 +143,37 @@ impl Work {
 /// A request on its way to a leaf.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Find {
-    /// Whose.
+    /// Name of the request.
     pub id: RequestId,
-    /// Where.
+    /// Key, or end of a range, that selects the leaf.
     pub target: Target,
-    /// What.
+    /// Work to do there.
     pub work: Work,
     /// The page that it was sent to: a leaf, or an index page to go down from.
     pub page: PageNo,
-    /// The version of the fact that said that the receiver owns the target; 0 if none said so.
+    /// Version of the route entry that named the receiver as owner of the target; 0 if there was none.
     pub floor: u64,
-    /// How often it has been sent on.
+    /// Number of times that it was forwarded.
     pub hops: u8,
 }
 
-/// What came of some work.
+/// Result of some work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// The value of a key.
     Value(Option<Vec<u8>>),
-    /// It is done; whether the key was there before.
+    /// A completed write.
     Done {
         /// There was a value.
         existed: bool,
     },
-    /// What the application says.
+    /// Reply of the application.
     Ran(Vec<u8>),
     /// Rows, in the order in which they were asked for.
     Rows {
         /// The rows.
         rows: Vec<Row>,
-        /// Whether the leaf has more of them.
+        /// `true` if the leaf has more rows.
         is_more: bool,
     },
 }
@@ -181,29 +181,29 @@ pub enum Answer {
 /// Why a node did not do the work. It has done nothing of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
-    /// It does not own the leaf, and knows nobody newer who does. Ask again.
+    /// The node does not own the leaf and has no newer route entry. The origin retries.
     Lost,
     /// Its store refused.
     Store {
-        /// Whose store.
+        /// The node with the store.
         pe: PeId,
-        /// What it said.
+        /// Reason that it reported.
         reason: String,
     },
     /// Some of the keys are at other PEs.
     Elsewhere,
     /// The leaf was not split, or not moved; and why.
     NotMoved {
-        /// Whose leaf.
+        /// The node with the leaf.
         pe: PeId,
-        /// What it said.
+        /// Reason that it reported.
         reason: String,
     },
     /// Its store failed in the middle: whether it happened is not known.
     Failed {
-        /// Whose store.
+        /// The node with the store.
         pe: PeId,
-        /// What it said.
+        /// Reason that it reported.
         reason: String,
     },
     /// The node that owns the leaf cannot be reached, or has no keys yet. Ask again.
@@ -215,7 +215,7 @@ pub enum Refusal {
     },
     /// The transaction is over: it was rolled back.
     Ended {
-        /// Whose word that is.
+        /// The node that reports it.
         pe: PeId,
         /// Why.
         reason: String,
@@ -227,19 +227,19 @@ pub enum Refusal {
 pub enum Message {
     /// Work to be done, or sent on.
     Find(Find),
-    /// What came of it, to the origin.
+    /// The result of a request, sent to its origin.
     Answered {
         /// Of which request.
         id: RequestId,
-        /// What came of it.
+        /// The result.
         result: Result<Answer, Refusal>,
-        /// The leaf that did it, or who did not own it.
-        fact: Option<Fact>,
-        /// How often the request was sent on.
+        /// Route entry of the leaf, or of its present owner.
+        route_entry: Option<RouteEntry>,
+        /// Number of times that the request was forwarded.
         hops: u8,
     },
-    /// What may be worth knowing.
-    Facts(Vec<Fact>),
+    /// Route entries that the receiver may use.
+    RouteEntries(Vec<RouteEntry>),
     /// A leaf, to be kept until the source has decided.
     Stage(Staged),
     /// The leaf is kept, under this number.
@@ -259,17 +259,17 @@ pub enum Message {
         /// Which move.
         id: MoveId,
     },
-    /// What has become of a move?
+    /// Asks for the decision about a move.
     Ask {
         /// Which.
         id: MoveId,
     },
-    /// Nothing has: forget it.
+    /// The move was aborted: drop the staged leaf.
     Abort {
         /// Which move.
         id: MoveId,
     },
-    /// A node that has been started asks what others know.
+    /// A node that was started asks for route entries.
     Hello,
     /// The paper's protocols: a request whose lock on `find.page` is already held at the receiver.
     Couple {
@@ -289,11 +289,11 @@ pub enum Message {
         /// Place of the mode among [`LockMode::ALL`](crate::LockMode::ALL).
         mode: u8,
     },
-    /// It is locked.
+    /// The page is locked.
     Locked {
         /// Which question.
         call: u64,
-        /// Whether the page has no room for one more entry.
+        /// `true` if the page has no room for one more entry.
         is_full: bool,
     },
     /// Release a page.
@@ -311,10 +311,10 @@ pub enum Message {
         id: RequestId,
         /// Which page.
         page: PageNo,
-        /// What it has to know.
-        facts: Vec<Fact>,
+        /// Entries to apply.
+        route_entries: Vec<RouteEntry>,
     },
-    /// A node with a new store asks what the receiver knows for good of where keys are.
+    /// A node with a new store asks for the durable route entries of the receiver.
     Account {
         /// Which hearing of all others it belongs to: the start of the node that asks, and a number since
         /// then.
@@ -322,16 +322,16 @@ pub enum Message {
         /// From this key on.
         from: Key,
     },
-    /// Some of that, in key order.
+    /// Answer to `Account`: some of these entries, in key order.
     Accounted {
         /// For which hearing.
         hearing: (u64, u64),
         /// Since which key.
         from: Key,
-        /// Its leaves, and to whom it gave others.
-        facts: Vec<Fact>,
-        /// Leaves that came from the node that asks, and whose move it has to decide.
-        staged: Vec<(MoveId, Fact)>,
+        /// The leaves of the sender, and the nodes that received its other leaves.
+        route_entries: Vec<RouteEntry>,
+        /// Leaves that came from the asking node, with moves that it has to decide.
+        staged: Vec<(MoveId, RouteEntry)>,
         /// The newest version of anything that it knows.
         newest: u64,
         /// There is more, from this key on.
@@ -344,7 +344,7 @@ pub enum Message {
         /// Somebody has said that what an older store of this node had may be lost.
         is_loss_accepted: bool,
     },
-    /// Whether the receiver takes the store with this name for the sender's from now on.
+    /// Answer to `Admit`.
     Admitted {
         /// The store's name.
         birth: u64,
@@ -356,30 +356,30 @@ pub enum Message {
         /// Which move.
         id: MoveId,
     },
-    /// A node that is about to leave tells what it knows for good of where keys are; a part of it.
-    Farewell {
-        /// Which farewell.
-        id: FarewellId,
+    /// A leaving node sends a part of its durable route entries.
+    Decommission {
+        /// Which decommission.
+        id: DecommissionId,
         /// The list of members that it goes by.
         list: ListMark,
         /// Which part.
         part: u32,
-        /// To whom it gave leaves.
-        facts: Vec<Fact>,
+        /// Route entries of the leaves that it moved away.
+        route_entries: Vec<RouteEntry>,
     },
-    /// The sender keeps that for good.
-    FarewellKept {
-        /// Of which farewell.
-        id: FarewellId,
+    /// The sender has stored this part.
+    DecommissionAcknowledged {
+        /// Which decommission.
+        id: DecommissionId,
         /// Which part.
         part: u32,
     },
-    /// The sender does not.
-    FarewellRefused {
-        /// Which farewell.
-        id: FarewellId,
+    /// The sender refuses the decommission message.
+    DecommissionRefused {
+        /// Which decommission.
+        id: DecommissionId,
         /// Why.
-        why: Unkept,
+        why: DecommissionRefusal,
     },
     /// A node has left the cluster, for good.
     Left {
@@ -388,7 +388,7 @@ pub enum Message {
     },
     /// The sender remembers that.
     LeftNoted {
-        /// Who has left.
+        /// The node that has left.
         pe: PeId,
     },
     /// The list of members that the sender goes by.

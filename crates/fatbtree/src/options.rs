@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::placement::Placement;
 
-/// How searches and updates go through the index.
+/// Protocol of searches and updates in the index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// The product's: leaves are the truth, copies of index pages are told of changes and never waited for.
@@ -36,13 +36,13 @@ impl Protocol {
 /// Most that `leaf_bytes` can be: a leaf may grow somewhat beyond it before it is split.
 const MAX_LEAF_BYTES: usize = crate::frame::MAX_BYTES / 2;
 
-/// How a node works.
+/// Settings of a node.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Options {
     /// Which PE keeps which index pages.
     pub placement: Placement,
-    /// How searches and updates go through the index. Moves need [`Protocol::Lazy`].
+    /// Protocol of searches and updates in the index. Moves need [`Protocol::Lazy`].
     pub protocol: Protocol,
     /// A leaf with more rows than this is split.
     pub leaf_rows: usize,
@@ -69,7 +69,7 @@ pub struct Options {
     /// Most that the clocks of two nodes may differ; beyond it they refuse each other. Of an application that
     /// judges rows by the time.
     pub max_clock_offset: Duration,
-    /// How often a decision about a move is asked for, or told again.
+    /// Interval at which the decision about a move is asked for, or repeated.
     pub remind_interval: Duration,
     /// A transaction that is open for so long is rolled back.
     pub open_timeout: Duration,
@@ -106,7 +106,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whether a node can work like this.
+    /// Checks that the settings fit together.
     ///
     /// # Errors
     ///

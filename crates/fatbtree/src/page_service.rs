@@ -7,16 +7,16 @@
 use crate::id::PageNo;
 use crate::world::Task;
 
-/// What is about to happen to a page.
+/// Kind of access to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It is read.
+    /// The page is read.
     Read,
-    /// It is read and changed.
+    /// The page is read and changed.
     Change,
-    /// It is made new.
+    /// The page is created.
     Create,
-    /// It is read once more by who has it pinned: it cannot have gone.
+    /// The page is read again while it is pinned, so it is resident.
     Again,
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::PeId;
 
-/// Where the copies of index pages are. Leaves are spread evenly in each.
+/// Placement of the copies of index pages. Each spreads the leaves evenly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
@@ -38,7 +38,7 @@ impl Placement {
         }
     }
 
-    /// Whether `pe` has an index at all.
+    /// Returns `true` if `pe` has an index.
     #[must_use]
     pub fn has_index(self, pe: PeId) -> bool {
         self != Self::SingleIndex || pe == Self::INDEX_PE

@@ -1,8 +1,8 @@
-//! What is known of each key of a range, at which version: the contents of every index page.
+//! Values of each key of a range, each with its version: the content of an index page.
 //!
 //! - **RANGES-1** The pieces cover the whole range, without overlap, in key order.
-//! - **RANGES-2** A key's version never goes back: of two facts about a key the newer one stays, whichever
-//!   came first. So facts may be learned in any order, again, or not at all.
+//! - **RANGES-2** A key's version never goes back: of two route entries about a key the newer one stays,
+//!   whichever came first. So route entries may be learned in any order, again, or not at all.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ pub struct Piece<T> {
     pub low: Key,
     /// At which version it was true.
     pub version: u64,
-    /// What is known.
+    /// The value.
     pub value: T,
 }
 
@@ -49,12 +49,12 @@ impl<T: Clone + PartialEq> Ranges<T> {
         (0..self.pieces.len()).map(|place| (self.piece_range(place), &self.pieces[place]))
     }
 
-    /// What is known of the place; of the nearest if it is outside.
+    /// Returns the piece of a target, or the nearest piece if the target is outside of the range.
     pub fn find(&self, target: &Target) -> &Piece<T> {
         &self.pieces[self.place(target)]
     }
 
-    /// Where the place is.
+    /// Returns the position of the piece of a target.
     pub fn place(&self, target: &Target) -> usize {
         self.pieces.partition_point(|piece| !target.is_left_of(&piece.low)).saturating_sub(1)
     }
@@ -68,7 +68,7 @@ impl<T: Clone + PartialEq> Ranges<T> {
         KeyRange { low: self.pieces[place].low.clone(), high }
     }
 
-    /// Learns a fact about the keys of `range`. Tells whether anything of it was new.
+    /// Learns a route entry about the keys of `range`. Tells whether anything of it was new.
     pub fn learn(&mut self, range: &KeyRange, version: u64, value: &T) -> bool {
         self.change(range, |piece| {
             (piece.version < version).then(|| Piece { low: Key::new(), version, value: value.clone() })
@@ -179,23 +179,23 @@ mod tests {
     fn facts_in_any_order_say_what_the_newest_says_of_each_key() {
         for seed in 0..200 {
             let mut rng = SmallRng::seed_from_u64(seed);
-            let mut facts: Vec<_> = (1..20u64)
+            let mut route_entries: Vec<_> = (1..20u64)
                 .map(|version| {
                     let low = rng.random_range(0..31);
                     (range(low, rng.random_range(low + 1..=32)), version)
                 })
                 .collect();
             let newest = |key: u8| {
-                facts
+                route_entries
                     .iter()
                     .rev()
                     .find(|(range, _)| range.contains(&[key]))
                     .map_or(0, |(_, version)| *version)
             };
             let expected: Vec<_> = (0..32).map(newest).collect();
-            facts.shuffle(&mut rng);
+            route_entries.shuffle(&mut rng);
             let mut known = Ranges::new(KeyRange::all(), 0, 0);
-            for (range, version) in facts.iter().chain(&facts) {
+            for (range, version) in route_entries.iter().chain(&route_entries) {
                 known.learn(range, *version, version);
             }
             for key in 0..32 {

@@ -103,7 +103,7 @@ impl World {
     }
 }
 
-/// Where one task leaves a value for another.
+/// A slot in which one task leaves a value for another.
 pub(crate) struct Slot<T> {
     value: Cell<Option<T>>,
     waker: Cell<Option<Waker>>,
@@ -133,7 +133,7 @@ impl<T> Slot<T> {
     }
 }
 
-/// Tells those who wait that something has changed.
+/// Notifies waiting tasks of a change.
 #[derive(Default)]
 pub(crate) struct Bell {
     rung: Cell<u64>,

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use azekura_fatbtree::sim::{Cluster, ClusterOptions};
-use azekura_fatbtree::{Fact, LeafHead, Node, PeId, Work};
+use azekura_fatbtree::{LeafHead, Node, PeId, RouteEntry, Work};
 
 fn started(seed: u64, store_delay: Duration) -> Cluster {
     let mut options = ClusterOptions::evenly(3);
@@ -71,12 +71,14 @@ fn two_moves_that_are_decided_at_once_are_both_remembered() {
         assert!(executor.run_until(|| open.get() == 0), "seed {seed}");
         together +=
             usize::from(azekura_fatbtree::Clock::now(&executor) - first_is_over < Duration::from_millis(10));
-        let given = cluster.disk(PeId(0)).given();
+        let forwarding = cluster.disk(PeId(0)).forwarding();
         for (key, leaf, to) in [(1, &left, PeId(1)), (4, &right, PeId(2))] {
-            let newest: Option<&Fact> =
-                given.iter().filter(|fact| fact.range.contains(&[key])).max_by_key(|fact| fact.version);
-            let newest = newest.unwrap_or_else(|| panic!("seed {seed}: nothing of {key}: {given:?}"));
-            assert_eq!((newest.pe, newest.version), (to, leaf.version + 1), "seed {seed}: {given:?}");
+            let newest: Option<&RouteEntry> = forwarding
+                .iter()
+                .filter(|route_entry| route_entry.range.contains(&[key]))
+                .max_by_key(|route_entry| route_entry.version);
+            let newest = newest.unwrap_or_else(|| panic!("seed {seed}: nothing of {key}: {forwarding:?}"));
+            assert_eq!((newest.pe, newest.version), (to, leaf.version + 1), "seed {seed}: {forwarding:?}");
         }
     }
     assert!(together > 0, "no two were decided at about the same time");

@@ -1,6 +1,7 @@
-//! How a node leaves (`node::leave`), as a model: three PEs, one key, every order of moves, of the last PE's
-//! leaving, of lost and reordered messages and a crash. Facts are about single keys and the newer wins, so
-//! one key is enough. A hole is made on purpose, one at a time, and the checker must find what it breaks.
+//! How a node leaves (`node::leave`), as a model: three PEs, one key, every order of moves, of the last
+//! PE's leaving, of lost and reordered messages and a crash. Route entries are about single keys and the
+//! newer wins, so one key is enough. A hole is made on purpose, one at a time, and the checker must find
+//! what it breaks.
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
@@ -11,15 +12,15 @@ const PES: u8 = 3;
 /// What is left out of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hole {
-    /// LEAVE-1: it leaves when one of the others has kept its farewell.
+    /// LEAVE-1: it leaves when one of the others has kept its decommission message.
     TellsOneOnly,
-    /// LEAVE-1: what a farewell tells is kept in memory only.
+    /// LEAVE-1: what a decommission message tells is kept in memory only.
     KeepsInMemory,
     /// LEAVE-2: it takes leaves while it is leaving.
     TakesWhileLeaving,
     /// LEAVE-2: it does not look at leaves that came and are not decided.
     ForgetsWhatCame,
-    /// LEAVE-3: any answer counts, also one to a farewell of an earlier start.
+    /// LEAVE-3: any answer counts, also one to a decommission message of an earlier start.
     CountsOldAnswers,
     /// LEAVE-4: that it has left is forgotten in a crash.
     LeavesInMemory,
@@ -39,7 +40,7 @@ const HOLES: [Hole; 7] = [
 
 /// At this version the key was that PE's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Fact {
+struct RouteEntry {
     version: u8,
     pe: u8,
 }
@@ -57,16 +58,16 @@ struct Pe {
     // Durable.
     /// The version of its leaf.
     owns: Option<u8>,
-    given: Fact,
+    forwarding: RouteEntry,
     staged: Option<Move>,
     decided: Option<Move>,
     has_left: bool,
     start: u8,
     // Lost in a crash.
     moving: Option<Move>,
-    /// What a farewell told, where that is a hole.
-    heard: Option<Fact>,
-    /// Who has kept its farewell, as bits; it is leaving.
+    /// What a decommission message told, where that is a hole.
+    heard: Option<RouteEntry>,
+    /// Who has kept its decommission message, as bits; it is leaving.
     kept: Option<u8>,
 }
 
@@ -78,8 +79,8 @@ enum Message {
     Installed(Move),
     Ask(Move),
     Abort(Move),
-    Farewell { to: u8, start: u8, fact: Fact },
-    FarewellKept { from: u8, start: u8 },
+    Decommission { to: u8, start: u8, route_entry: RouteEntry },
+    DecommissionAcknowledged { from: u8, start: u8 },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -113,7 +114,7 @@ enum Action {
     Remind { pe: u8 },
     BeginToLeave,
     StopLeaving,
-    SayFarewell { to: u8 },
+    SendDecommission { to: u8 },
     Leave,
     Crash { pe: u8 },
     Deliver(Message),
@@ -154,7 +155,7 @@ impl Leaving {
                 if pe.moving == Some(it) {
                     pe.moving = None;
                     pe.owns = None;
-                    pe.given = Fact { version: it.version + 1, pe: it.to };
+                    pe.forwarding = RouteEntry { version: it.version + 1, pe: it.to };
                     pe.decided = Some(it);
                     state.send(Message::Install(it));
                 }
@@ -183,19 +184,19 @@ impl Leaving {
                 let pe = state.pe(it.to);
                 pe.staged = pe.staged.filter(|staged| *staged != it);
             }
-            Message::Farewell { to, start, fact } => {
+            Message::Decommission { to, start, route_entry } => {
                 let in_memory = self.has(Hole::KeepsInMemory);
                 let pe = state.pe(to);
-                if pe.given.version < fact.version {
+                if pe.forwarding.version < route_entry.version {
                     if in_memory {
-                        pe.heard = Some(fact);
+                        pe.heard = Some(route_entry);
                     } else {
-                        pe.given = fact;
+                        pe.forwarding = route_entry;
                     }
                 }
-                state.send(Message::FarewellKept { from: to, start });
+                state.send(Message::DecommissionAcknowledged { from: to, start });
             }
-            Message::FarewellKept { from, start } => {
+            Message::DecommissionAcknowledged { from, start } => {
                 let counts_all = self.has(Hole::CountsOldAnswers);
                 let pe = state.pe(LEAVER);
                 // LEAVE-3
@@ -215,7 +216,7 @@ impl Model for Leaving {
         // The key is PE 0's.
         let pe = |number| Pe {
             owns: (number == 0).then_some(1),
-            given: Fact { version: 1, pe: 0 },
+            forwarding: RouteEntry { version: 1, pe: 0 },
             staged: None,
             decided: None,
             has_left: false,
@@ -264,7 +265,7 @@ impl Model for Leaving {
                     actions.push(Action::StopLeaving);
                 }
                 if has_room && self.is_clear(leaver) {
-                    actions.extend((0..LEAVER).map(|to| Action::SayFarewell { to }));
+                    actions.extend((0..LEAVER).map(|to| Action::SendDecommission { to }));
                 }
             }
         }
@@ -286,15 +287,15 @@ impl Model for Leaving {
                 decided.into_iter().for_each(|it| next.send(Message::Install(it)));
             }
             Action::BeginToLeave => next.pe(LEAVER).kept = Some(0),
-            // Its next farewell has another name; here a new start stands for that.
+            // Its next decommission message has another name; here a new start stands for that.
             Action::StopLeaving => {
                 next.stops += 1;
                 let leaver = next.pe(LEAVER);
                 (leaver.kept, leaver.start) = (None, leaver.start + 1);
             }
-            Action::SayFarewell { to } => {
-                let (start, fact) = (next.pe(LEAVER).start, next.pe(LEAVER).given);
-                next.send(Message::Farewell { to, start, fact });
+            Action::SendDecommission { to } => {
+                let (start, route_entry) = (next.pe(LEAVER).start, next.pe(LEAVER).forwarding);
+                next.send(Message::Decommission { to, start, route_entry });
             }
             Action::Leave => {
                 let leaver = next.pe(LEAVER).clone();
@@ -336,7 +337,8 @@ impl Model for Leaving {
             }),
             Property::always("LEAVE-1: nothing that is kept leads to who has left", |_, state: &State| {
                 let has_left = state.pes[usize::from(LEAVER)].has_left;
-                let leads_there = |pe: &Pe| pe.heard.unwrap_or(pe.given).pe == LEAVER && pe.owns.is_none();
+                let leads_there =
+                    |pe: &Pe| pe.heard.unwrap_or(pe.forwarding).pe == LEAVER && pe.owns.is_none();
                 !has_left || !state.pes[..usize::from(LEAVER)].iter().any(leads_there)
             }),
             Property::always("LEAVE-4: who has left does not come back", |_, state: &State| {
@@ -344,7 +346,7 @@ impl Model for Leaving {
             }),
             Property::sometimes("it leaves after it has had the key", |_, state: &State| {
                 let leaver = &state.pes[usize::from(LEAVER)];
-                leaver.has_left && leaver.given.version > 2
+                leaver.has_left && leaver.forwarding.version > 2
             }),
         ]
     }

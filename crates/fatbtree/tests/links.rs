@@ -262,7 +262,7 @@ fn a_node_that_is_connected_and_silent_is_down_until_it_is_heard_again() {
             // What was asked before the silence was noticed has been given up.
             if let (_, Message::Find(find)) = frame::decode(&body, CLUSTER, 1).expect("a message") {
                 let result = Ok(Answer::Value(Some(b"striped".to_vec())));
-                let answer = Message::Answered { id: find.id, result, fact: None, hops: find.hops };
+                let answer = Message::Answered { id: find.id, result, route_entry: None, hops: find.hops };
                 to_node.write_all(&said(&answer)).await.expect("it takes it");
             }
             if asked.is_finished() {

@@ -91,7 +91,7 @@ fn an_empty_store_in_the_place_of_one_that_had_rows_is_not_answered_from() {
         }
     }
     let failure = cluster.running(lost).failure().expect("it says why");
-    assert!(failure.contains("knows another store of PE 1"), "{failure}");
+    assert!(failure.contains("has recorded another store for PE 1"), "{failure}");
     // Again, whatever was believed in between.
     cluster.crash(lost);
     start(&cluster, lost, false);
@@ -196,7 +196,7 @@ fn after_an_accepted_loss_every_key_has_one_owner_and_what_others_had_is_there()
         assert!(clock.run_until(|| cluster.running(lost).is_settled()), "seed {seed}");
         clock.run_for(Duration::from_secs(4));
         check(&cluster, seed, &survivors);
-        // Old facts of the lost store lead nobody astray (STORE-4), also when its leaves move on.
+        // Old route entries of the lost store lead nobody astray (STORE-4), also when its leaves move on.
         storm(&cluster);
         clock.run_for(Duration::from_secs(4));
         check(&cluster, seed, &survivors);

@@ -134,10 +134,10 @@ fn a_list_that_was_changed_and_kept_its_version_is_refused_by_who_knows_another_
     assert!(!cluster.running(LAST).has_left(LAST));
 }
 
-/// MEMBERS-3: a node that joined while another could not be told of it, but has heard from it: a farewell is
-/// for it as well.
+/// MEMBERS-3: a node that joined while another could not be told of it, but has heard from it: a
+/// decommission message is for it as well.
 #[test]
-fn who_is_not_on_the_list_of_one_that_leaves_but_known_to_it_keeps_its_farewell_too() {
+fn who_is_not_on_the_list_of_one_that_leaves_but_known_to_it_keeps_its_decommission_too() {
     let cluster = started(1);
     let new = cluster.spare().expect("there is one");
     let joined = cluster.clone();

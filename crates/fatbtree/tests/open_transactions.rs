@@ -154,22 +154,22 @@ async fn single(node: &Node, wanted: (u64, Option<u64>), ops: &mut Vec<Op>) -> S
 async fn several(cluster: &Cluster, node: &Node, seen: &Shared, ops: &mut Vec<Op>) -> Status {
     let clock = cluster.executor();
     let (id, base) = (node.new_transaction(), clock.below(KEYS as usize) as u64);
-    let mut home: Option<(PeId, Key)> = None;
+    let mut coordinator: Option<(PeId, Key)> = None;
     for _ in 0..1 + clock.below(4) {
         let (number, appended) = draw(clock, seen, base);
         let work = Work::Step {
             id,
-            home: home.as_ref().map(|(pe, _)| *pe),
+            coordinator: coordinator.as_ref().map(|(pe, _)| *pe),
             is_write: true,
             others: Vec::new(),
             bytes: bytes_of(appended),
         };
         match node.call(Target::At(key(number)), work).await {
-            Ok((Answer::Ran(before), Some(fact))) => {
+            Ok((Answer::Ran(before), Some(route_entry))) => {
                 note(ops, number, appended, &before);
-                home.get_or_insert((fact.pe, key(number)));
+                coordinator.get_or_insert((route_entry.pe, key(number)));
             }
-            Err(Error::Elsewhere) => match &home {
+            Err(Error::Elsewhere) => match &coordinator {
                 None => panic!("a transaction of one key begins where that is"),
                 Some((pe, first)) => match node.goes_on(id, *pe, first.clone()).await {
                     Ok(()) => seen.borrow_mut().elsewhere += 1,
@@ -190,7 +190,7 @@ async fn several(cluster: &Cluster, node: &Node, seen: &Shared, ops: &mut Vec<Op
         }
         clock.sleep(Duration::from_micros(clock.below(30_000) as u64)).await;
     }
-    let Some((home, first)) = home else { return Status::Aborted };
+    let Some((coordinator, first)) = coordinator else { return Status::Aborted };
     let is_commit = match clock.below(10) {
         0 => false,
         1 => {
@@ -199,7 +199,7 @@ async fn several(cluster: &Cluster, node: &Node, seen: &Shared, ops: &mut Vec<Op
         }
         _ => true,
     };
-    match node.call(Target::At(first), Work::End { id, home, is_commit }).await {
+    match node.call(Target::At(first), Work::End { id, coordinator, is_commit }).await {
         Ok(_) if is_commit => Status::Committed,
         Err(Error::Unknown { .. }) if is_commit => Status::Unknown,
         Err(Error::Ended { .. }) => {

@@ -11,7 +11,7 @@ pub(crate) fn of_file(file: &File, root: &Path) -> Vec<Violation> {
         return Vec::new();
     }
     let mut found = Vec::new();
-    for (at, line) in file.text.lines().enumerate() {
+    for (at, line) in prose(&file.text) {
         for target in targets(line) {
             if !leads_somewhere(target, &file.path, root) {
                 let (file, text) = (file.path.clone(), target.to_owned());
@@ -20,6 +20,16 @@ pub(crate) fn of_file(file: &File, root: &Path) -> Vec<Violation> {
         }
     }
     found
+}
+
+/// The lines outside of code blocks, each with its place from 0: code has no links and no headings.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_code = false;
+    text.lines().enumerate().filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
 }
 
 /// The targets of `[text](target)` in a line.
@@ -47,7 +57,7 @@ fn leads_somewhere(target: &str, from: &str, root: &Path) -> bool {
         return there.exists();
     }
     std::fs::read_to_string(there)
-        .is_ok_and(|text| text.lines().any(|line| anchor(line) == Some(heading.into())))
+        .is_ok_and(|text| prose(&text).any(|(_, line)| anchor(line).as_deref() == Some(heading)))
 }
 
 /// A path without `..` where that is possible.
@@ -85,17 +95,23 @@ mod tests {
     fn links_are_followed_to_files_and_headings() {
         let directory = std::env::temp_dir().join(format!("tidy-links-{}", std::process::id()));
         std::fs::create_dir_all(directory.join("docs")).expect("a directory");
-        std::fs::write(directory.join("docs/a.md"), "# On disk: `pages`\n").expect("a file");
+        let text = "# On disk: `pages`\n```sh\n# a comment\n[no](link.md)\n```\n[yes](b.md)\n";
+        std::fs::write(directory.join("docs/a.md"), text).expect("a file");
         for (target, is_good) in [
             ("a.md", true),
             ("a.md#on-disk-pages", true),
             ("a.md#elsewhere", false),
+            ("a.md#a-comment", false),
             ("b.md", false),
             ("../docs/a.md", true),
             ("https://example.org", true),
         ] {
             assert_eq!(leads_somewhere(target, "docs/x.md", &directory), is_good, "{target}");
         }
+        let file = File { path: "docs/a.md".into(), kind: Kind::Markdown, text: text.into() };
+        let dead: Vec<_> =
+            of_file(&file, &directory).into_iter().map(|found| (found.line, found.text)).collect();
+        assert_eq!(dead, [(6, "b.md".to_owned())]);
         assert_eq!(targets("see [a](b.md) and [c](d.md#e)"), ["b.md", "d.md#e"]);
         std::fs::remove_dir_all(&directory).expect("removed");
     }

@@ -39,7 +39,8 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
-        let db = store.open_to_read(&self.path)?;
+        let open = if self.repair { StoreArguments::open_existing } else { StoreArguments::open_to_read };
+        let db = open(store, &self.path)?;
         let bar = progress::pages();
         let mut progress = |done, of| {
             bar.set_length(of);

@@ -58,6 +58,9 @@ fn commands_that_read_write_nothing_and_say_what_to_do_about_a_store_in_use() {
     for arguments in reads {
         run(arguments).well();
     }
+    // A repair writes: a store that is opened for reading would lose what it freed.
+    let refused = run(&["check", "db", "--repair"]).refused();
+    assert!(refused.contains("open already"), "{refused}");
     reader.close().unwrap();
 }
 

@@ -15,16 +15,16 @@ use std::collections::BTreeMap;
 use crate::id::{LogicalPageId, PageNo, PeId};
 use crate::index::{Index, IndexPage, PageCopy, PointerEntry};
 use crate::key::{Key, KeyRange};
-use crate::leaf::{Fact, LeafHead};
+use crate::leaf::{LeafHead, RouteEntry};
 use crate::placement::Placement;
 use crate::ranges::Ranges;
 
-/// How to build.
+/// Options of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildOptions {
     /// Number of PEs.
     pub pes: u16,
-    /// Who keeps which index pages.
+    /// Placement of the index pages.
     pub placement: Placement,
     /// Entries that an index page gets.
     pub index_fill: usize,
@@ -64,23 +64,23 @@ pub fn build(first_keys: &[Key], options: BuildOptions) -> Vec<Built> {
 }
 
 /// Step 1.
-fn spread(first_keys: &[Key], options: BuildOptions) -> Vec<Fact> {
+fn spread(first_keys: &[Key], options: BuildOptions) -> Vec<RouteEntry> {
     let count = first_keys.len();
     assert!(count >= usize::from(options.pes), "fewer leaves than PEs");
     let low = |leaf: usize| if leaf == 0 { Key::new() } else { first_keys[leaf].clone() };
     let mut pages = BTreeMap::new();
-    let fact = |leaf: usize| {
+    let route_entry = |leaf: usize| {
         let pe = PeId((leaf * usize::from(options.pes) / count) as u16);
         let page = pages.entry(pe).or_insert(0);
         *page += 1;
         let high = (leaf + 1 < count).then(|| low(leaf + 1));
-        Fact { range: KeyRange { low: low(leaf), high }, pe, page: PageNo(*page), version: 1 }
+        RouteEntry { range: KeyRange { low: low(leaf), high }, pe, page: PageNo(*page), version: 1 }
     };
-    (0..count).map(fact).collect()
+    (0..count).map(route_entry).collect()
 }
 
 /// Step 2: the levels, the lowest first; the last has one page.
-fn bottom_up(leaves: &[Fact], fill: usize) -> Vec<Vec<Page>> {
+fn bottom_up(leaves: &[RouteEntry], fill: usize) -> Vec<Vec<Page>> {
     let pages = |level, ranges: &[KeyRange]| -> Vec<Page> {
         let places: Vec<usize> = (0..ranges.len()).collect();
         let page = |below: &[usize]| {
@@ -101,7 +101,7 @@ fn bottom_up(leaves: &[Fact], fill: usize) -> Vec<Vec<Page>> {
 }
 
 /// Steps 3 and 4, as one PE sees them.
-fn part(me: PeId, leaves: &[Fact], levels: &[Vec<Page>], options: BuildOptions) -> Built {
+fn part(me: PeId, leaves: &[RouteEntry], levels: &[Vec<Page>], options: BuildOptions) -> Built {
     let mut index = Index::new(me, options.placement, options.index_entries, me);
     let numbers: Vec<_> =
         (0..options.pes).map(|pe| numbers(PeId(pe), leaves, levels, options.placement)).collect();
@@ -119,7 +119,7 @@ fn part(me: PeId, leaves: &[Fact], levels: &[Vec<Page>], options: BuildOptions) 
         }
     }
     let own = leaves.iter().filter(|leaf| leaf.pe == me);
-    let head = |leaf: &Fact| LeafHead {
+    let head = |leaf: &RouteEntry| LeafHead {
         page: leaf.page,
         range: leaf.range.clone(),
         right: None,
@@ -130,9 +130,9 @@ fn part(me: PeId, leaves: &[Fact], levels: &[Vec<Page>], options: BuildOptions) 
     Built { index, heads, low }
 }
 
-fn leaf_entries(page: &Page, leaves: &[Fact]) -> Ranges<LogicalPageId> {
+fn leaf_entries(page: &Page, leaves: &[RouteEntry]) -> Ranges<LogicalPageId> {
     let below = &leaves[page.below.clone()];
-    let id = |leaf: &Fact| LogicalPageId::page(leaf.pe, leaf.page);
+    let id = |leaf: &RouteEntry| LogicalPageId::page(leaf.pe, leaf.page);
     let mut entries = Ranges::new(page.range.clone(), below[0].version, id(&below[0]));
     for leaf in &below[1..] {
         entries.replace(&leaf.range, leaf.version, &id(leaf));
@@ -143,7 +143,7 @@ fn leaf_entries(page: &Page, leaves: &[Fact]) -> Ranges<LogicalPageId> {
 /// The numbers that a PE gives the pages it keeps, in left-recursive order; the root has its own.
 fn numbers(
     pe: PeId,
-    leaves: &[Fact],
+    leaves: &[RouteEntry],
     levels: &[Vec<Page>],
     placement: Placement,
 ) -> BTreeMap<(usize, usize), PageNo> {
@@ -169,7 +169,7 @@ fn numbers(
 fn owners(
     depth: usize,
     place: usize,
-    leaves: &[Fact],
+    leaves: &[RouteEntry],
     levels: &[Vec<Page>],
 ) -> std::ops::RangeInclusive<PeId> {
     let (mut first, mut last) = (place, place);
@@ -183,7 +183,7 @@ fn owners(
 struct Below<'a> {
     depth: usize,
     numbers: &'a [BTreeMap<(usize, usize), PageNo>],
-    leaves: &'a [Fact],
+    leaves: &'a [RouteEntry],
     levels: &'a [Vec<Page>],
 }
 

@@ -1,4 +1,4 @@
-//! Learning facts; splitting pages that are full.
+//! Learning route entries; splitting pages that are full.
 //!
 //! A change is made at once, before anybody else looks: a local descent from the root never meets one half
 //! done, and right links serve those who were sent to a page from another PE.
@@ -6,66 +6,71 @@
 use crate::id::{LogicalPageId, PageNo, Pointer};
 use crate::index::{Index, IndexPage, PageCopy, PointerEntry};
 use crate::key::{Key, KeyRange, Target};
-use crate::leaf::Fact;
+use crate::leaf::RouteEntry;
 use crate::ranges::{Piece, Ranges};
 
 impl Index {
-    /// Learns a fact. Tells whether any of it was new.
-    pub(crate) fn learn(&mut self, fact: &Fact) -> bool {
+    /// Learns a route entry. Tells whether any of it was new.
+    pub(crate) fn learn(&mut self, route_entry: &RouteEntry) -> bool {
         if !self.placement.has_index(self.me) {
             return false;
         }
         let mut is_new = false;
-        let mut at = Some(fact.range.low.clone());
+        let mut at = Some(route_entry.range.low.clone());
         while let Some(low) = &at {
             let target = Target::At(low.clone());
             let path = self.path(&target);
             let page = path[path.len() - 1];
             let (learned, high) = if self.pages[&page].level == 1 {
-                self.learn_at(page, fact)
-            } else if self.placement.keeps(self.me, fact.pe == self.me) {
+                self.learn_at(page, route_entry)
+            } else if self.placement.keeps(self.me, route_entry.pe == self.me) {
                 // The path comes before the leaf (B6); go on below it.
                 self.make_local(page, &target);
                 continue;
             } else {
-                self.learn_elsewhere(page, &target, fact)
+                self.learn_elsewhere(page, &target, route_entry)
             };
             is_new |= learned;
             if learned && self.pages.get(&page).is_some_and(|page| page.level == 1) {
                 self.fit(path);
             }
-            at = high.filter(|high| fact.range.contains(high));
+            at = high.filter(|high| route_entry.range.contains(high));
         }
         is_new
     }
 
-    fn learn_at(&mut self, page: PageNo, fact: &Fact) -> (bool, Option<Key>) {
+    fn learn_at(&mut self, page: PageNo, route_entry: &RouteEntry) -> (bool, Option<Key>) {
         let entries = &mut self.pages.get_mut(&page).expect("on a path").entries;
-        let leaf = LogicalPageId::page(fact.pe, fact.page);
-        (entries.learn(&fact.range, fact.version, &leaf), entries.range().high.clone())
+        let leaf = LogicalPageId::page(route_entry.pe, route_entry.page);
+        (entries.learn(&route_entry.range, route_entry.version, &leaf), entries.range().high.clone())
     }
 
-    /// Learns who owns keys whose index page is not kept here.
-    fn learn_elsewhere(&mut self, page: PageNo, target: &Target, fact: &Fact) -> (bool, Option<Key>) {
+    /// Records the owner of keys; their index page is not kept here.
+    fn learn_elsewhere(
+        &mut self,
+        page: PageNo,
+        target: &Target,
+        route_entry: &RouteEntry,
+    ) -> (bool, Option<Key>) {
         let id = self.pages[&page].entries.find(target).value;
         let entry = self.pointers.get_mut(id).expect("no local page: the entry is a pointer");
         let high = entry.holders.range().high.clone();
-        // Who splits its own leaves knows best where they are: only another owner is news.
-        let range = fact.range.intersection(entry.holders.range());
+        // A node knows its own leaves: only entries of other owners are new.
+        let range = route_entry.range.intersection(entry.holders.range());
         let is_known = entry
             .holders
             .iter()
             .filter(|(piece, _)| piece.overlaps(&range))
-            .all(|(_, piece)| piece.value.pe == fact.pe);
+            .all(|(_, piece)| piece.value.pe == route_entry.pe);
         if is_known {
             return (false, high);
         }
-        let copy = PageCopy { pe: fact.pe, page: PageNo::ROOT };
-        if !entry.copies.contains(&copy) && !entry.copies.iter().any(|copy| copy.pe == fact.pe) {
+        let copy = PageCopy { pe: route_entry.pe, page: PageNo::ROOT };
+        if !entry.copies.contains(&copy) && !entry.copies.iter().any(|copy| copy.pe == route_entry.pe) {
             entry.copies.push(copy);
             entry.copies.sort_unstable();
         }
-        (entry.holders.learn(&range, fact.version, &copy), high)
+        (entry.holders.learn(&range, route_entry.version, &copy), high)
     }
 
     /// Makes a local page for what was kept elsewhere only.
@@ -166,7 +171,7 @@ impl Index {
         &mut self.pages.get_mut(&page).expect("on a path").entries
     }
 
-    /// Whether the placement does not want this page here.
+    /// Returns `true` if the placement keeps this page elsewhere.
     fn is_unneeded(&self, page: PageNo) -> bool {
         let index_page = &self.pages[&page];
         page != PageNo::ROOT

@@ -2,7 +2,7 @@
 //!
 //! The leaves are the truth; everything here is *soft state*, made again from the leaves' fences and from
 //! what was given away. An index that is behind leads to a leaf that was right at some version, and from
-//! there right links and newer facts lead on. So copies at different PEs need not agree, nor have the same
+//! there right links and newer entries lead on. So copies at different PEs need not agree, nor have the same
 //! shape, and no copy is ever waited for (hazards B2, B4).
 //!
 //! | page | entries |
@@ -11,8 +11,8 @@
 //! | above | a page of this PE, directly; or an entry of a pointer page, if copies elsewhere have to be known |
 //!
 //! - **INDEX-1** The root covers all keys and never moves; an inner entry covers what its local page covers.
-//! - **INDEX-2** (I2) Each fact in it was true at its version; of two about a key the newer one is kept
-//!   (RANGES-2).
+//! - **INDEX-2** (I2) Each route entry in it was true at its version; of two about a key the newer one is
+//!   kept (RANGES-2).
 //! - **INDEX-3** Fat-Btree: below an entry is a local page exactly if a leaf of this PE is (section 2). When
 //!   the last one leaves, the page goes; when one arrives, the path to it comes first (hazard B6).
 
@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{LogicalPageId, PageNo, PeId, Pointer};
 use crate::key::{KeyRange, Target};
-use crate::leaf::Fact;
+use crate::leaf::RouteEntry;
 use crate::placement::Placement;
 use crate::ranges::Ranges;
 
@@ -66,7 +66,7 @@ pub(crate) enum Choice {
     Any(u64),
 }
 
-/// Where a descent came to.
+/// Result of a descent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
     /// The index pages on the way, pointer pages included.
@@ -105,7 +105,7 @@ impl Index {
         }
     }
 
-    /// How many index pages there are.
+    /// Returns the number of index pages.
     pub(crate) fn len(&self) -> usize {
         self.pages.len()
     }
@@ -193,25 +193,29 @@ impl Index {
         pages.chain(self.pointers.versions()).max().unwrap_or(0)
     }
 
-    /// Whether a page has no room for one more entry.
+    /// Returns `true` if a page has no room for one more entry.
     pub(crate) fn is_full(&self, page: PageNo) -> bool {
         self.pages.get(&page).is_some_and(|page| page.entries.pieces().len() >= self.capacity)
     }
 
-    /// What is known of the leaves around a key: the entries of the level 1 page above it.
-    pub(crate) fn around(&self, target: &Target) -> Vec<Fact> {
+    /// Returns the entries of the level 1 page above a key.
+    pub(crate) fn around(&self, target: &Target) -> Vec<RouteEntry> {
         let Some(page) = self.level_one(target) else { return Vec::new() };
-        let fact = |(range, piece): (KeyRange, &crate::ranges::Piece<LogicalPageId>)| {
+        let route_entry = |(range, piece): (KeyRange, &crate::ranges::Piece<LogicalPageId>)| {
             let Pointer::Page(pe, page) = piece.value.pointer() else { return None };
-            Some(Fact { range, pe, page, version: piece.version })
+            Some(RouteEntry { range, pe, page, version: piece.version })
         };
-        self.pages[&page].entries.iter().filter_map(fact).collect()
+        self.pages[&page].entries.iter().filter_map(route_entry).collect()
     }
 
     /// The PEs that keep a copy of the index page above the leaf of `target`, as far as is known: those whose
     /// leaves are below it.
     pub(crate) fn sharers(&self, target: &Target) -> BTreeSet<PeId> {
-        self.around(target).into_iter().map(|fact| fact.pe).filter(|pe| *pe != self.me).collect()
+        self.around(target)
+            .into_iter()
+            .map(|route_entry| route_entry.pe)
+            .filter(|pe| *pe != self.me)
+            .collect()
     }
 
     /// The local level 1 page on the way to `target`.

@@ -15,7 +15,7 @@ pub struct PageCopy {
     pub page: PageNo,
 }
 
-/// Where the copies of one index page are.
+/// Locations of the copies of one index page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PointerEntry {
     /// This PE's own copy.

@@ -40,7 +40,7 @@ impl Index {
         self.entries_mut(parent).replace(&range, 0, &id);
     }
 
-    /// Who owns what below entries that are all elsewhere.
+    /// Owners below entries that all lead to other nodes.
     fn holders_below(&mut self, entries: &Ranges<LogicalPageId>) -> Ranges<PageCopy> {
         let mut all: Option<Ranges<PageCopy>> = None;
         for piece in entries.pieces() {

@@ -24,9 +24,9 @@ impl Index {
 
     fn verify_leaf(&self, leaf: &LeafHead) -> Option<String> {
         let around = self.around(&crate::key::Target::At(leaf.range.low.clone()));
-        let is_there = around.iter().any(|fact| {
-            (fact.pe, fact.page, fact.version) == (self.me, leaf.page, leaf.version)
-                && fact.range.low == leaf.range.low
+        let is_there = around.iter().any(|route_entry| {
+            (route_entry.pe, route_entry.page, route_entry.version) == (self.me, leaf.page, leaf.version)
+                && route_entry.range.low == leaf.range.low
         });
         (!is_there).then(|| format!("{leaf:?} is not in the index"))
     }

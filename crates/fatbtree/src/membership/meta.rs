@@ -1,4 +1,4 @@
-//! Where lists of members are kept: in files, or by a service.
+//! Sources of the list of members: a file, or a service.
 
 use std::fs;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> MembershipError {
 /// Where a node learns who else there is. A file, or a service such as etcd: it may change while nodes run,
 /// and be away for a time.
 pub trait Meta {
-    /// Who belongs to the cluster now.
+    /// Returns the present members.
     ///
     /// # Errors
     ///
@@ -25,7 +25,8 @@ pub trait Meta {
     ///
     /// # Errors
     ///
-    /// [`MembershipError::Stale`]: it was changed meanwhile; others if it cannot be changed here. It is as it was.
+    /// [`MembershipError::Stale`]: it was changed meanwhile; others if it cannot be changed here. It is as
+    /// it was.
     fn change(&self, newer: &Membership) -> Result<(), MembershipError>;
 }
 

@@ -1,4 +1,4 @@
-//! Who belongs to a cluster, and where each node is: a file that every node has, or a service that knows.
+//! Members of a cluster and their addresses: a file at every node, or a service.
 //!
 //! Nothing depends on it for where *keys* are: that is what leaves say. It says whom to ask, and how the keys
 //! were shared when the cluster began.
@@ -68,12 +68,12 @@ pub struct Member {
     /// Its number.
     #[serde(rename = "id")]
     pub pe: PeId,
-    /// Where other nodes reach it.
+    /// Address for other nodes.
     pub address: SocketAddr,
-    /// Where its clients reach it, if it says so.
+    /// Address for clients, if the list has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clients: Option<SocketAddr>,
-    /// When the cluster began its keys began here; `None`: it came later.
+    /// First key of its share in a new cluster; `None` for a node that joined later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// It has left the cluster. It stays on the list for its number, and for what was its when the cluster
@@ -134,10 +134,10 @@ pub enum MembershipError {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// It is not in the format.
+    /// The list is malformed.
     #[error("not a list of members")]
     Format(#[from] toml::de::Error),
-    /// What it says cannot be.
+    /// The list is contradictory.
     #[error("list of members: {0}")]
     Content(String),
     /// Somebody else has changed it meanwhile: look at it again.
@@ -145,9 +145,9 @@ pub enum MembershipError {
         "wrong version: the list of members is version {found} by now, the change was made to version {expected}"
     )]
     Stale {
-        /// What it is.
+        /// The present value.
         found: u64,
-        /// What it was.
+        /// The former value.
         expected: u64,
     },
 }
@@ -305,7 +305,7 @@ impl Membership {
         Self::of_version(self.version + 1, self.cluster, self.key_file.clone(), nodes)
     }
 
-    /// How the cluster began, for the store of one of its nodes.
+    /// Returns the initial distribution of keys, for the store of one node.
     #[must_use]
     pub fn founding(&self, pe: PeId) -> Founding {
         let share = |member: &Member| Some((Key::from(member.from.as_ref()?.as_bytes()), member.pe));

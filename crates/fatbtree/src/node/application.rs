@@ -1,4 +1,4 @@
-//! What runs at the owner of a key for an application: what it is asked, and what came of it.
+//! The application's part of a node: requests that run at the owner of a key.
 
 use std::fmt;
 
@@ -8,18 +8,18 @@ use crate::message::Find;
 use crate::node::open::OpenTransaction;
 use crate::world::Task;
 
-/// What an application is asked to do at the owner of some keys, while their leaves are locked.
+/// A request to the application at the owner of some keys, while their leaves are locked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Where: a key, or the end of a walk backwards.
+    /// A key, or the end of a backward scan.
     pub target: Target,
     /// The leaf of the target. Other keys may be touched if they are among `others`.
     pub range: KeyRange,
     /// Further keys, in order.
     pub others: Vec<Key>,
-    /// Whether it may change something.
+    /// `true` if it may change rows.
     pub is_write: bool,
-    /// What only the application understands.
+    /// Opaque bytes of the application.
     pub bytes: Vec<u8>,
 }
 
@@ -31,10 +31,10 @@ impl Asked {
     }
 }
 
-/// What an application did.
+/// Result of the application.
 #[derive(Default)]
 pub struct Ran {
-    /// What only the application understands.
+    /// Opaque bytes of the application.
     pub bytes: Vec<u8>,
     /// Rows that the leaf has more now, about.
     pub rows: isize,
@@ -56,7 +56,7 @@ pub enum RunError {
     /// Nothing was changed.
     #[error("{0}")]
     Refused(String),
-    /// Whether something was changed is not known.
+    /// The outcome is unknown: rows may have changed.
     #[error("{0}")]
     Failed(String),
 }

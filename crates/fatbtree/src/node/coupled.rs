@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use crate::id::{PageNo, PeId};
 use crate::index::{Choice, PageCopy};
-use crate::leaf::Fact;
+use crate::leaf::RouteEntry;
 use crate::lock_service::LockMode;
 use crate::message::{Find, Message, Refusal, RequestId, Work};
 use crate::node::Node;
@@ -47,7 +47,7 @@ impl Node {
         }
     }
 
-    /// Goes on with a request whose page is here and locked.
+    /// Continues a request; its page is here and locked.
     pub(super) async fn couple(&self, mut find: Find, mut way: Vec<Vec<PageCopy>>) {
         while find.page.is_index() {
             let here = PageCopy { pe: self.me, page: find.page };
@@ -105,19 +105,19 @@ impl Node {
         if load.is_some_and(|load| load.is_more_than(&self.options)) {
             self.split_coupled(find.id, leaf.page, &way).await;
         }
-        self.answer(find.id.origin, find.id, result, Some(leaf.fact(self.me)), find.hops);
+        self.answer(find.id.origin, find.id, result, Some(leaf.route_entry(self.me)), find.hops);
     }
 
     async fn split_coupled(&self, id: RequestId, page: PageNo, way: &[Vec<PageCopy>]) {
         let held = self.lock_way(id, way).await;
         let here = PageCopy { pe: self.me, page };
         self.acquire(id, here, LockMode::X).await;
-        let facts = self.split_locked(page).await;
+        let route_entries = self.split_locked(page).await;
         // Each copy is changed and released where it is; the leaf waits for all.
         let mut applied = Vec::new();
         for copy in &held {
-            match &facts {
-                Some(facts) => applied.extend(self.apply_at(id, *copy, facts).await),
+            match &route_entries {
+                Some(route_entries) => applied.extend(self.apply_at(id, *copy, route_entries).await),
                 None => self.release(id, *copy),
             }
         }
@@ -166,7 +166,7 @@ impl Node {
 
     /// Splits a leaf that is locked, if it is still too full. Returns what the index pages above have to
     /// know.
-    async fn split_locked(&self, page: PageNo) -> Option<Vec<Fact>> {
+    async fn split_locked(&self, page: PageNo) -> Option<Vec<RouteEntry>> {
         let old = self.leaf(page)?;
         let weight = self.store.weigh(old.range.clone()).await.ok()?;
         let load = Load::from(&weight);
@@ -181,7 +181,7 @@ impl Node {
             self.fail(&error);
             return None;
         }
-        let facts = vec![left.fact(self.me), right.fact(self.me)];
+        let route_entries = vec![left.route_entry(self.me), right.route_entry(self.me)];
         let mut state = self.state.borrow_mut();
         let (left_load, right_load) = load.halves();
         state.loads.insert(left.page, left_load);
@@ -189,26 +189,34 @@ impl Node {
         state.put_leaf_only(left);
         state.put_leaf_only(right);
         self.count(|counts| counts.splits += 1);
-        Some(facts)
+        Some(route_entries)
     }
 
     /// Changes a copy, here or elsewhere; what to wait for, if elsewhere.
-    async fn apply_at(&self, id: RequestId, copy: PageCopy, facts: &[Fact]) -> Option<Rc<Slot<bool>>> {
+    async fn apply_at(
+        &self,
+        id: RequestId,
+        copy: PageCopy,
+        route_entries: &[RouteEntry],
+    ) -> Option<Rc<Slot<bool>>> {
         if copy.pe == self.me {
-            self.apply_here(id, copy.page, facts).await;
+            self.apply_here(id, copy.page, route_entries).await;
             return None;
         }
         let (call, slot) = self.begin_call();
-        self.send(copy.pe, &Message::Apply { call, id, page: copy.page, facts: facts.to_vec() });
+        self.send(
+            copy.pe,
+            &Message::Apply { call, id, page: copy.page, route_entries: route_entries.to_vec() },
+        );
         Some(slot)
     }
 
-    async fn apply_here(&self, id: RequestId, page: PageNo, facts: &[Fact]) {
+    async fn apply_here(&self, id: RequestId, page: PageNo, route_entries: &[RouteEntry]) {
         self.pages.fix(page, Access::Change).await;
         // Also what is about this node: under locks on all copies it is not old.
         let mut state = self.state.borrow_mut();
-        for fact in facts {
-            state.index.learn(fact);
+        for route_entry in route_entries {
+            state.index.learn(route_entry);
         }
         drop(state);
         self.release(id, PageCopy { pe: self.me, page });
@@ -271,9 +279,9 @@ impl Node {
         call: u64,
         id: RequestId,
         page: PageNo,
-        facts: Vec<Fact>,
+        route_entries: Vec<RouteEntry>,
     ) {
-        self.apply_here(id, page, &facts).await;
+        self.apply_here(id, page, &route_entries).await;
         self.send(from, &Message::Locked { call, is_full: false });
     }
 

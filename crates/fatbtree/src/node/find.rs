@@ -5,15 +5,15 @@
 //! 2. Else down from the index page it was sent to, or from the root.
 //! 3. No leaf here: if it came here and its source has not decided yet, wait for that.
 //! 4. Else, if the leaves in key order have one, there: an index can be behind, and only PE 0 has one in SIB.
-//! 5. Else send it on by the newest fact that is known, to its owner or to a copy of an index page. If no
-//!    fact is newer than the one that sent it here (NODE-3), tell the origin.
+//! 5. Else send it on by the newest route entry that is known, to its owner or to a copy of an index page.
+//!    If no route entry is newer than the one that sent it here (NODE-3), tell the origin.
 //!
-//! Who sent a request by what was not true any more is told what is.
+//! A sender with a stale route entry receives the current entry with the reply.
 
 use crate::id::{PageNo, PeId};
 use crate::index::{Choice, Route};
 use crate::key::Target;
-use crate::leaf::Fact;
+use crate::leaf::RouteEntry;
 use crate::message::{Find, Message, Refusal, Work};
 use crate::node::Node;
 use crate::page_service::Access;
@@ -80,13 +80,13 @@ impl Node {
         let state = self.state.borrow();
         let mut route = state.index.route(target, start, choice);
         // What was given away is never forgotten, whatever the index has lost.
-        let given = state.given.find(target);
+        let forwarding = state.forwarding.find(target);
         // A copy of an index page at a node that has left is gone with it (LEAVE-1).
         let is_behind =
-            route.owner_at.is_some_and(|version| version < given.version) || self.has_left(route.to.pe);
-        if is_behind && given.value.pe != self.me {
-            route.to = given.value;
-            route.owner_at = Some(given.version);
+            route.owner_at.is_some_and(|version| version < forwarding.version) || self.has_left(route.to.pe);
+        if is_behind && forwarding.value.pe != self.me {
+            route.to = forwarding.value;
+            route.owner_at = Some(forwarding.version);
         }
         route
     }
@@ -110,7 +110,7 @@ impl Node {
     }
 
     /// Further keys of a transaction whose leaf has come, but is not owned yet: waits before any lock is held
-    /// (NODE-2). Who has been told that a leaf was moved finds its keys at the receiver.
+    /// (NODE-2). A client that was told of a move finds the keys at the receiver.
     async fn wait_for_others(&self, work: &Work) {
         let (Work::Run { others, .. } | Work::Step { others, .. }) = work else { return };
         for key in others {
@@ -149,17 +149,17 @@ impl Node {
         self.send(route.to.pe, &Message::Find(find.clone()));
     }
 
-    /// Tells a node that sent a request by an old fact what is true here.
+    /// Tells a node that sent a request by an old route entry what is true here.
     fn correct(&self, from: PeId, target: &Target) {
-        if let Some(fact) = self.known(target) {
-            self.send(from, &Message::Facts(vec![fact]));
+        if let Some(route_entry) = self.known(target) {
+            self.send(from, &Message::RouteEntries(vec![route_entry]));
         }
     }
 
     pub(super) fn lost(&self, find: &Find) {
         self.count(|counts| counts.lost += 1);
-        let fact = self.known(&find.target);
-        self.answer(find.id.origin, find.id, Err(Refusal::Lost), fact, find.hops);
+        let route_entry = self.known(&find.target);
+        self.answer(find.id.origin, find.id, Err(Refusal::Lost), route_entry, find.hops);
     }
 
     /// The owner has to be waited for.
@@ -169,20 +169,20 @@ impl Node {
         self.answer(find.id.origin, find.id, Err(refusal), self.known(&find.target), find.hops);
     }
 
-    /// What this PE knows for certain of the owner of the target: itself, or whom it gave the leaf.
-    fn known(&self, target: &Target) -> Option<Fact> {
+    /// Returns the durable route entry of the target: this PE, or the node that received the leaf.
+    fn known(&self, target: &Target) -> Option<RouteEntry> {
         let state = self.state.borrow();
         if let Some(leaf) = state.own_leaf(target) {
-            return Some(leaf.fact(self.me));
+            return Some(leaf.route_entry(self.me));
         }
-        let place = state.given.place(target);
-        let piece = &state.given.pieces()[place];
-        let fact = Fact {
-            range: state.given.piece_range(place),
+        let place = state.forwarding.place(target);
+        let piece = &state.forwarding.pieces()[place];
+        let route_entry = RouteEntry {
+            range: state.forwarding.piece_range(place),
             pe: piece.value.pe,
             page: piece.value.page,
             version: piece.version,
         };
-        (fact.pe != self.me).then_some(fact)
+        (route_entry.pe != self.me).then_some(route_entry)
     }
 }

@@ -1,4 +1,4 @@
-//! Who belongs to the cluster, as far as this node knows.
+//! Members of the cluster, as far as this node knows them.
 //!
 //! - **MEMBERS-1** Who has left has left for good, whatever a list of members says: its number is not given
 //!   again. It comes back, if at all, as a new node. So *left* is a set that only grows, and may be told in
@@ -7,7 +7,7 @@
 //!   remembers its version for good, and refuses an older one. Nodes tell each other their versions, so that
 //!   each learns that there is a newer one; it has to be given the list itself. A list that says it is a
 //!   version which this node, or another that it has heard, knows with other contents is refused
-//!   ([`ListMark`]): by nodes that meet, too, and by who is to keep a farewell.
+//!   ([`ListMark`]): by nodes that meet, too, and by who is to keep a decommission message.
 //! - **MEMBERS-3** Who may have to be sent on by what this node knows: the list's nodes, and all whose stores
 //!   it remembers (`met`), also such as are on a newer list only.
 
@@ -26,9 +26,10 @@ use crate::world::Bell;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListError {
-    /// It is older than one that this node has gone by.
+    /// The list is older than one that this node has used.
     #[error(
-        "wrong version: the list of members is version {found}, and this node goes by version {known}; give it that one, or a newer one"
+        "wrong version: the list of members has version {found}, this node uses version {known}; \
+         give it that version or a newer one"
     )]
     Stale {
         /// The list's.
@@ -38,7 +39,8 @@ pub enum ListError {
     },
     /// A node goes by another list of this version.
     #[error(
-        "wrong list: there is another list of members of version {0}; raise the version with each change, and give all nodes the same list"
+        "wrong list: there is another list of members with version {0}; \
+         raise the version with each change, and give all nodes the same list"
     )]
     Changed(u64),
 }
@@ -95,13 +97,13 @@ impl Node {
         self.members.known.borrow().present.iter().copied().collect()
     }
 
-    /// Who has left the cluster.
+    /// Nodes that have left the cluster.
     #[must_use]
     pub fn left(&self) -> Vec<PeId> {
         self.members.known.borrow().left.iter().copied().collect()
     }
 
-    /// Whether a node has left the cluster.
+    /// Returns `true` if a node has left the cluster.
     #[must_use]
     pub fn has_left(&self, pe: PeId) -> bool {
         self.members.known.borrow().left.contains(&pe)
@@ -188,7 +190,8 @@ impl Node {
         all.filter(|pe| *pe != self.me && !self.has_left(*pe)).collect()
     }
 
-    /// Tells a node that was started, or can be reached again, who has left, and which list this one goes by.
+    /// Tells a node that was started, or is reachable again, which nodes have left, and the version of the
+    /// list.
     pub(super) fn tell_members(&self, to: PeId) {
         for pe in self.left() {
             self.send(to, &Message::Left { pe });
@@ -196,12 +199,14 @@ impl Node {
         self.send(to, &Message::List { list: self.list() });
     }
 
-    /// A node has left, for good: so says itself, or somebody whom it had told (MEMBERS-1).
+    /// Records that a node has left, as reported by that node or by one that it has told (MEMBERS-1).
     pub(super) async fn learn_left(&self, from: PeId, pe: PeId) {
         if pe == self.me {
             if !self.has_left(pe) {
                 // Its own decision would be in its store.
-                self.refuse(format!("{from} knows that {pe} has left the cluster, and the store here does not: it is an old copy"));
+                self.refuse(format!(
+                    "the store of {pe} is an old copy: {from} has recorded that {pe} has left the cluster"
+                ));
             }
             return;
         }

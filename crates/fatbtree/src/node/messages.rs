@@ -1,13 +1,13 @@
-//! What comes from other nodes, and goes to them.
+//! Messages from and to other nodes.
 
 use crate::error::FrameError;
 use crate::frame::{self, Address};
 use crate::id::PeId;
 use crate::message::{Message, Refusal};
 use crate::node::Node;
-use crate::node::standing::Page;
+use crate::node::store_identity::Page;
 
-/// Requests that one node works on at once; who sends more is told to ask again.
+/// Requests that a node works on at once; more are answered with `Lost`.
 const MOST_OPEN_FINDS: usize = 1 << 16;
 
 impl Node {
@@ -50,13 +50,14 @@ impl Node {
         let frame = frame::encode(address, message);
         if frame.len() <= frame::MAX_BYTES {
             self.world.net.send(to, frame);
-        } else if let Message::Answered { id, fact, hops, .. } = message {
+        } else if let Message::Answered { id, route_entry, hops, .. } = message {
             let reason = format!(
                 "the answer of {} bytes does not fit between nodes; ask for less at once",
                 frame.len()
             );
-            let (result, fact, hops) = (Err(Refusal::Store { pe: self.me, reason }), fact.clone(), *hops);
-            self.send(to, &Message::Answered { id: *id, result, fact, hops });
+            let (result, route_entry, hops) =
+                (Err(Refusal::Store { pe: self.me, reason }), route_entry.clone(), *hops);
+            self.send(to, &Message::Answered { id: *id, result, route_entry, hops });
         }
     }
 
@@ -64,8 +65,12 @@ impl Node {
         match message {
             Message::Find(find) if self.open_finds.get() >= MOST_OPEN_FINDS => self.lost(&find),
             Message::Find(find) => self.spawn(|node| Box::pin(async move { node.find(from, find).await })),
-            Message::Answered { id, result, fact, hops } => self.answered(id, result, fact, hops),
-            Message::Facts(facts) => self.spawn(|node| Box::pin(async move { node.patch(&facts).await })),
+            Message::Answered { id, result, route_entry, hops } => {
+                self.answered(id, result, route_entry, hops)
+            }
+            Message::RouteEntries(route_entries) => {
+                self.spawn(|node| Box::pin(async move { node.patch(&route_entries).await }))
+            }
             Message::Stage(staged) => {
                 self.spawn(|node| Box::pin(async move { node.stage(from, staged).await }))
             }
@@ -81,21 +86,23 @@ impl Node {
                 self.tell_own(from);
             }
             Message::Account { hearing, from: key } => self.account(from, hearing, key),
-            Message::Accounted { hearing, from: key, facts, staged, newest, rest } => {
-                self.accounted(from, hearing, key, Page { facts, staged, newest, rest });
+            Message::Accounted { hearing, from: key, route_entries, staged, newest, rest } => {
+                self.accounted(from, hearing, key, Page { route_entries, staged, newest, rest });
             }
             Message::Admit { birth, is_loss_accepted } => {
                 self.spawn(|node| Box::pin(async move { node.admit(from, birth, is_loss_accepted).await }));
             }
             Message::Admitted { birth, is_admitted } => self.admitted(from, birth, is_admitted),
             Message::Declined { id } => self.declined(id),
-            Message::Farewell { id, list, part, facts } => {
+            Message::Decommission { id, list, part, route_entries } => {
                 self.spawn(|node| {
-                    Box::pin(async move { node.keep_farewell(from, id, list, part, &facts).await })
+                    Box::pin(
+                        async move { node.keep_decommission(from, id, list, part, &route_entries).await },
+                    )
                 });
             }
-            Message::FarewellKept { id, part } => self.farewell_kept(from, id, part),
-            Message::FarewellRefused { id, why } => self.farewell_refused(from, id, why),
+            Message::DecommissionAcknowledged { id, part } => self.decommission_acknowledged(from, id, part),
+            Message::DecommissionRefused { id, why } => self.decommission_refused(from, id, why),
             Message::Left { pe } => {
                 self.spawn(|node| Box::pin(async move { node.learn_left(from, pe).await }))
             }
@@ -110,9 +117,9 @@ impl Node {
             }
             Message::Locked { call, is_full } => self.called(call, is_full),
             Message::Release { id, page } => self.serve_release(id, page),
-            Message::Apply { call, id, page, facts } => {
+            Message::Apply { call, id, page, route_entries } => {
                 self.spawn(|node| {
-                    Box::pin(async move { node.serve_apply(from, call, id, page, facts).await })
+                    Box::pin(async move { node.serve_apply(from, call, id, page, route_entries).await })
                 });
             }
         }

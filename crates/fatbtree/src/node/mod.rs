@@ -1,25 +1,25 @@
-//! A node: one PE with its leaves, its index, its locks, and the gateway for its clients.
+//! A node: one PE with its leaves, its index, its locks, and the requests of its clients.
 //!
 //! | module | noun |
 //! |---|---|
-//! | `application` | what runs at the owner of a key |
-//! | `messages` | what nodes say to each other, taken and sent |
-//! | `gateway` | requests of clients of this node, until they are answered |
+//! | `application` | the application's requests at the owner of a key |
+//! | `messages` | messages between nodes, received and sent |
+//! | `client_request` | requests of clients of this node, until they are answered |
 //! | `heartbeat` | which other nodes are silent |
 //! | `find` | a request that is looking for its leaf |
-//! | `work` | what is done at the leaf |
+//! | `work` | work at the leaf |
 //! | `open` | transactions that stay open over several requests |
 //! | `structure` | splits and merges |
 //! | `transfer` | moves of leaves to other nodes |
-//! | `members` | who belongs to the cluster |
-//! | `leave` | how this node leaves it |
-//! | `standing` | whether the store is the one that the others know, and how a new one comes to its keys |
+//! | `members` | members of the cluster |
+//! | `leave` | decommission of this node |
+//! | `store_identity` | name of the store, by which other nodes notice a replaced one; keys of a new store |
 //! | `coupled` | the paper's protocols, for the figures |
-//! | `state` | what the node holds in memory |
+//! | `state` | state in memory |
 //!
 //! ## Locks on leaves, all of them local
 //!
-//! | who | mode |
+//! | operation | mode |
 //! |---|---|
 //! | reads rows | IS: the store's own locks keep the rows |
 //! | writes a row | IX |
@@ -27,26 +27,27 @@
 //!
 //! - **NODE-1** A leaf answers only under a lock, after its fences were compared with the target *under that
 //!   lock*. That is the linearization point; index pages decide about the number of hops only.
-//! - **NODE-2** Nobody who holds a lock waits for a lock of another node. A merge locks two leaves, and a
-//!   transaction of several keys all of theirs, from left to right (a leaf's first key never changes while it
-//!   has its number); all else locks one. A move waits for another node under a lock, but not for a lock of
-//!   that node, and not longer than `move_timeout`. So there is no circle (B3).
-//! - **NODE-3** A request that is sent on because its receiver owns the leaf carries the version of that
-//!   fact. A receiver that does not own it knows a newer fact (I3) or says so; so versions grow along the
-//!   way, and it ends.
+//! - **NODE-2** A task that holds a lock never waits for a lock of another node. A merge locks two leaves,
+//!   and a transaction of several keys locks all of their leaves, from left to right (a leaf's first key
+//!   never changes while it has its number). Every other operation locks one leaf. A move waits for another
+//!   node under a lock, but not for a lock of that node, and not longer than `move_timeout`. So no cycle
+//!   exists (B3).
+//! - **NODE-3** A forwarded request carries the version of the route entry that named its receiver as
+//!   owner. A receiver that does not own the leaf has a newer route entry (I3) or says so. So versions grow
+//!   with each hop, and forwarding ends.
 //! - **NODE-4** The store is changed first, then memory, both under the leaf's lock.
 
 mod application;
+mod client_request;
 mod coupled;
 mod find;
-mod gateway;
 mod heartbeat;
 mod leave;
 mod members;
 mod messages;
 mod open;
-mod standing;
 mod state;
+mod store_identity;
 mod structure;
 mod transfer;
 mod work;
@@ -59,7 +60,7 @@ use crate::error::{Error, StoreError};
 use crate::id::{PageNo, PeId};
 use crate::index::Built;
 use crate::key::Target;
-use crate::leaf::{Fact, LeafHead};
+use crate::leaf::{LeafHead, RouteEntry};
 use crate::lock_service::LockService;
 use crate::message::Message;
 use crate::options::Options;
@@ -69,35 +70,34 @@ use crate::store::{Founding, LeafStore};
 use crate::world::{Bell, Task, World};
 
 pub use application::{Application, Asked, NoApplication, Ran, RunError};
-pub use gateway::Rows;
+pub use client_request::Rows;
 pub use heartbeat::MISSED_HEARTBEATS;
 pub use leave::LeaveError;
 pub use members::ListError;
 pub use open::{OpenTransaction, Stepped};
-pub use standing::Credentials;
+pub use store_identity::Credentials;
 pub use transfer::MoveError;
 
 use heartbeat::Heartbeats;
 use leave::Leaving;
 use members::Members;
 use open::OpenTransactions;
-use standing::Standing;
-use state::{State, facts};
+use state::{State, route_entries};
+use store_identity::StoreIdentity;
 
-/// What a node is made of.
+/// Parts of a node.
 pub struct Parts {
     /// Net, clock, chance, tasks.
     pub world: World,
     /// Its store.
     pub store: Rc<dyn LeafStore>,
-    /// What stands between it and its pages.
+    /// Cost model of page accesses.
     pub pages: Rc<dyn PageService>,
-    /// What runs at the owner of a key.
+    /// The application that runs at the owner of a key.
     pub application: Rc<dyn Application>,
-    /// How the cluster began.
+    /// Initial distribution of the keys.
     pub founding: Founding,
-    /// Who belongs to it now, as the list of members says: without those that have left, with those that came
-    /// later and had no keys when it began.
+    /// Present members by the list: without nodes that have left, with nodes that joined later.
     pub members: Vec<PeId>,
     /// Settings.
     pub options: Options,
@@ -111,7 +111,7 @@ impl fmt::Debug for Parts {
     }
 }
 
-/// What a node has done since it was started.
+/// Counters since the node was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -154,7 +154,7 @@ pub struct Node {
     state: RefCell<State>,
     /// A leaf that came was installed, or dropped.
     changed: Bell,
-    standing: Standing,
+    store_identity: StoreIdentity,
     open: OpenTransactions,
     heartbeats: Heartbeats,
     counts: Cell<Counts>,
@@ -189,7 +189,7 @@ impl Node {
         let recovered = store.recover(founding.clone()).await.map_err(failed)?;
         // What was built together knows everything already.
         let is_built = built.is_some();
-        let standing = Standing::new(recovered.birth, recovered.is_settled, &founding);
+        let store_identity = StoreIdentity::new(recovered.birth, recovered.is_settled, &founding);
         let members = Members::new(members.into_iter().chain([me]), &recovered);
         let state = State::recover(&founding, &options, recovered, built.map(|built| built.index));
         let node = Rc::new_cyclic(|itself| Self {
@@ -205,7 +205,7 @@ impl Node {
             locks: LockService::default(),
             state: RefCell::new(state),
             changed: Bell::default(),
-            standing,
+            store_identity,
             open: OpenTransactions::default(),
             heartbeats: Heartbeats::default(),
             counts: Cell::default(),
@@ -241,7 +241,7 @@ impl Node {
         self.me
     }
 
-    /// What it has done.
+    /// Its counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts.get()
@@ -255,14 +255,14 @@ impl Node {
         leaves
     }
 
-    /// How many index pages it keeps, and in how many levels.
+    /// Returns the number of index pages, and of their levels.
     #[must_use]
     pub fn index_size(&self) -> (usize, u8) {
         let state = self.state.borrow();
         (state.index.len(), state.index.height())
     }
 
-    /// What must hold of this node by itself and does not; nothing unless there is a mistake in the program.
+    /// Returns the violated invariants of this node; empty unless the program has a defect.
     #[must_use]
     pub fn verify(&self) -> Vec<String> {
         let mut wrong = self.state.borrow().index.verify(&self.leaves());
@@ -270,13 +270,13 @@ impl Node {
         let state = self.state.borrow();
         // A store without its keys keeps nothing but the founding shares; it is told the rest before it
         // settles (LEAVE-5).
-        let is_kept = |fact: &Fact| self.is_settled() || fact.version > 1;
-        let leads_astray = facts(&state.given)
-            .filter(|fact| is_kept(fact) && !self.has_left(self.me) && self.has_left(fact.pe));
-        wrong
-            .extend(leads_astray.map(|fact| {
-                format!("what is kept of {:?} leads to {}, which has left", fact.range, fact.pe)
-            }));
+        let is_kept = |route_entry: &RouteEntry| self.is_settled() || route_entry.version > 1;
+        let leads_astray = route_entries(&state.forwarding).filter(|route_entry| {
+            is_kept(route_entry) && !self.has_left(self.me) && self.has_left(route_entry.pe)
+        });
+        wrong.extend(leads_astray.map(|route_entry| {
+            format!("what is kept of {:?} leads to {}, which has left", route_entry.range, route_entry.pe)
+        }));
         if self.has_left(self.me) && !(state.leaves.is_empty() && state.staged.is_empty()) {
             wrong.push("it has left, and owns something".to_owned());
         }
@@ -301,29 +301,29 @@ impl Node {
         self.counts.set(counts);
     }
 
-    /// Keeps a fact in the index, where the placement has a place for it. One about this node is old: it has
-    /// its leaves there.
-    fn learn(&self, fact: &Fact) {
-        if fact.pe == self.me {
+    /// Adds a route entry to the index, if the placement keeps it here. An entry about this node is ignored:
+    /// the node knows its own leaves.
+    fn learn(&self, route_entry: &RouteEntry) {
+        if route_entry.pe == self.me {
             return;
         }
-        self.state.borrow_mut().index.learn(fact);
+        self.state.borrow_mut().index.learn(route_entry);
     }
 
     /// Changes this PE's copy of the index page above some leaves.
-    async fn patch(&self, facts: &[Fact]) {
-        let Some(first) = facts.first() else { return };
+    async fn patch(&self, route_entries: &[RouteEntry]) {
+        let Some(first) = route_entries.first() else { return };
         let page = self.state.borrow().index.level_one(&Target::At(first.range.low.clone()));
         if let Some(page) = page {
             self.pages.fix(page, Access::Change).await;
         }
-        facts.iter().for_each(|fact| self.learn(fact));
+        route_entries.iter().for_each(|route_entry| self.learn(route_entry));
     }
 
     /// Tells the holders of the index page above these leaves, once: a message that is lost costs hops,
     /// nothing else.
-    fn tell(&self, facts: &[Fact]) {
-        let Some(first) = facts.first() else { return };
+    fn tell(&self, route_entries: &[RouteEntry]) {
+        let Some(first) = route_entries.first() else { return };
         let target = Target::At(first.range.low.clone());
         let sharers = match self.options.placement {
             Placement::FatBtree => self.state.borrow().index.sharers(&target),
@@ -331,16 +331,16 @@ impl Node {
             Placement::CopyWhole => self.others().into_iter().collect(),
         };
         for pe in sharers.into_iter().filter(|pe| *pe != self.me) {
-            self.send(pe, &Message::Facts(facts.to_vec()));
+            self.send(pe, &Message::RouteEntries(route_entries.to_vec()));
         }
     }
 
     /// Tells a node that was started which leaves are here.
     fn tell_own(&self, to: PeId) {
-        const FACTS_PER_MESSAGE: usize = 256;
-        let facts: Vec<_> = self.leaves().iter().map(|leaf| leaf.fact(self.me)).collect();
-        for some in facts.chunks(FACTS_PER_MESSAGE) {
-            self.send(to, &Message::Facts(some.to_vec()));
+        const ENTRIES_PER_MESSAGE: usize = 256;
+        let route_entries: Vec<_> = self.leaves().iter().map(|leaf| leaf.route_entry(self.me)).collect();
+        for some in route_entries.chunks(ENTRIES_PER_MESSAGE) {
+            self.send(to, &Message::RouteEntries(some.to_vec()));
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a node holds in memory. All of it comes back from the store at a restart, or is soft.
+//! State of a node in memory. A restart recovers it from the store, or does without it.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -6,16 +6,16 @@ use std::rc::Rc;
 use crate::id::{PageNo, PeId};
 use crate::index::{Index, PageCopy};
 use crate::key::{Key, KeyRange, Target};
-use crate::leaf::{Fact, LeafHead, MoveId, Staged};
+use crate::leaf::{LeafHead, MoveId, RouteEntry, Staged};
 use crate::lock_service::Held;
 use crate::message::RequestId;
-use crate::node::gateway::Reply;
+use crate::node::client_request::Reply;
 use crate::options::Options;
 use crate::ranges::Ranges;
 use crate::store::{Founding, Recovered, Weight};
 use crate::world::Slot;
 
-/// How much a leaf holds. An estimate between countings.
+/// Size of a leaf; an estimate between two counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Load {
     pub(super) rows: usize,
@@ -46,11 +46,11 @@ pub(super) struct State {
     pub(super) leaves: BTreeMap<PageNo, LeafHead>,
     /// The leaves in key order, by their first keys.
     by_low: BTreeMap<Key, PageNo>,
-    /// What is in leaves, where it has been counted.
+    /// Sizes of leaves that were counted.
     pub(super) loads: BTreeMap<PageNo, Load>,
     pub(super) index: Index,
-    /// Who was given keys of this PE, newest first; durable.
-    pub(super) given: Ranges<PageCopy>,
+    /// Nodes that received keys of this PE, newest first; durable.
+    pub(super) forwarding: Ranges<PageCopy>,
     pub(super) staged: BTreeMap<MoveId, Staged>,
     pub(super) decided: BTreeMap<MoveId, PeId>,
     /// Moves of this PE that are not decided; a restart undoes them by forgetting.
@@ -67,9 +67,9 @@ pub(super) struct State {
 
 /// A request of a client of this node.
 pub(super) struct Waiting {
-    /// Where its answer comes; `None`: there may never be one.
+    /// Receives the answer; `None` if there may never be one.
     pub(super) slot: Rc<Slot<Option<Reply>>>,
-    /// To whom this node has sent it on.
+    /// The node to which the request was forwarded.
     pub(super) sent_to: Option<PeId>,
 }
 
@@ -82,19 +82,23 @@ impl State {
     ) -> Self {
         let me = founding.pe;
         let mut index = built.unwrap_or_else(|| Index::new(me, options.placement, options.index_entries, me));
-        let mut given = Ranges::new(KeyRange::all(), 0, PageCopy { pe: me, page: PageNo::ROOT });
+        let mut forwarding = Ranges::new(KeyRange::all(), 0, PageCopy { pe: me, page: PageNo::ROOT });
         // Where the others' keys were when the cluster began.
         for (range, pe) in founding.ranges().filter(|(_, pe)| *pe != me) {
-            given.learn(&range, 1, &PageCopy { pe, page: PageNo::ROOT });
+            forwarding.learn(&range, 1, &PageCopy { pe, page: PageNo::ROOT });
         }
-        for fact in &recovered.given {
-            given.learn(&fact.range, fact.version, &PageCopy { pe: fact.pe, page: fact.page });
+        for route_entry in &recovered.forwarding {
+            forwarding.learn(
+                &route_entry.range,
+                route_entry.version,
+                &PageCopy { pe: route_entry.pe, page: route_entry.page },
+            );
         }
-        for fact in facts(&given).filter(|fact| fact.pe != me) {
-            index.learn(&fact);
+        for route_entry in route_entries(&forwarding).filter(|route_entry| route_entry.pe != me) {
+            index.learn(&route_entry);
         }
         for head in &recovered.heads {
-            index.learn(&head.fact(me));
+            index.learn(&head.route_entry(me));
         }
         let by_low = recovered.heads.iter().map(|head| (head.range.low.clone(), head.page)).collect();
         Self {
@@ -106,7 +110,7 @@ impl State {
             leaves: recovered.heads.into_iter().map(|head| (head.page, head)).collect(),
             loads: BTreeMap::new(),
             index,
-            given,
+            forwarding,
             staged: recovered.staged.into_iter().map(|staged| (staged.id, staged)).collect(),
             decided: recovered.decided.into_iter().collect(),
             moving: BTreeMap::new(),
@@ -130,14 +134,14 @@ impl State {
         page
     }
 
-    /// Whether the leaf of the target came, and is about to be owned here or dropped.
+    /// Returns `true` if the leaf of the target is staged: it will be owned here, or dropped.
     pub(super) fn is_staged(&self, target: &Target) -> bool {
         self.staged.values().any(|staged| target.is_in(&staged.head.range))
     }
 
     /// Puts a leaf into memory, with what is known of it into the index.
     pub(super) fn put_leaf(&mut self, me: PeId, head: LeafHead) {
-        self.index.learn(&head.fact(me));
+        self.index.learn(&head.route_entry(me));
         self.put_leaf_only(head);
     }
 
@@ -167,23 +171,30 @@ impl State {
         self.leaves.get(page).filter(|leaf| target.is_in(&leaf.range))
     }
 
-    /// Remembers whom keys were given. What was this PE's own once is no news for its index: it has its
-    /// leaves there.
-    pub(super) fn give(&mut self, me: PeId, fact: &Fact) {
-        self.given.learn(&fact.range, fact.version, &PageCopy { pe: fact.pe, page: fact.page });
-        if fact.pe != me {
-            self.index.learn(fact);
+    /// Records the new owner of keys. An entry about this PE is not added to the index, which has its leaves.
+    pub(super) fn give(&mut self, me: PeId, route_entry: &RouteEntry) {
+        self.forwarding.learn(
+            &route_entry.range,
+            route_entry.version,
+            &PageCopy { pe: route_entry.pe, page: route_entry.page },
+        );
+        if route_entry.pe != me {
+            self.index.learn(route_entry);
         }
     }
 
-    /// What the store has to keep of who was given keys, and for which range, once these are given: all the
-    /// pieces that change, and what lies between them.
-    pub(super) fn giving(&self, facts_new: &[Fact]) -> (KeyRange, Vec<Fact>) {
-        let mut given = self.given.clone();
-        for fact in facts_new {
-            given.learn(&fact.range, fact.version, &PageCopy { pe: fact.pe, page: fact.page });
+    /// Returns the range and the entries that the store has to replace when these entries are added: all
+    /// pieces that change, and the pieces between them.
+    pub(super) fn forwarding_with(&self, new_entries: &[RouteEntry]) -> (KeyRange, Vec<RouteEntry>) {
+        let mut forwarding = self.forwarding.clone();
+        for route_entry in new_entries {
+            forwarding.learn(
+                &route_entry.range,
+                route_entry.version,
+                &PageCopy { pe: route_entry.pe, page: route_entry.page },
+            );
         }
-        let changed = hull(facts_new);
+        let changed = hull(new_entries);
         // The pieces that touch the range, whole: where pieces were cut or joined, their neighbours changed
         // as well.
         let touches = |range: &KeyRange| {
@@ -191,7 +202,7 @@ impl State {
                 || range.high.as_ref() == Some(&changed.low)
                 || changed.high.as_ref() == Some(&range.low)
         };
-        let pieces: Vec<_> = facts(&given).filter(|piece| touches(&piece.range)).collect();
+        let pieces: Vec<_> = route_entries(&forwarding).filter(|piece| touches(&piece.range)).collect();
         let range = match (pieces.first(), pieces.last()) {
             (Some(first), Some(last)) => {
                 KeyRange { low: first.range.low.clone(), high: last.range.high.clone() }
@@ -202,17 +213,21 @@ impl State {
     }
 }
 
-/// From the first key of some facts to their end.
-fn hull(facts: &[Fact]) -> KeyRange {
-    let low = facts.iter().map(|fact| fact.range.low.clone()).min().unwrap_or_default();
-    let is_open = facts.iter().any(|fact| fact.range.high.is_none());
-    let high = facts.iter().filter_map(|fact| fact.range.high.clone()).max().filter(|_| !is_open);
+/// From the first key of some route entries to their end.
+fn hull(route_entries: &[RouteEntry]) -> KeyRange {
+    let low = route_entries.iter().map(|route_entry| route_entry.range.low.clone()).min().unwrap_or_default();
+    let is_open = route_entries.iter().any(|route_entry| route_entry.range.high.is_none());
+    let high = route_entries
+        .iter()
+        .filter_map(|route_entry| route_entry.range.high.clone())
+        .max()
+        .filter(|_| !is_open);
     KeyRange { low, high }
 }
 
-/// What is known, as facts.
-pub(super) fn facts(given: &Ranges<PageCopy>) -> impl Iterator<Item = Fact> {
-    given.iter().map(|(range, piece)| Fact {
+/// Returns the pieces as route entries.
+pub(super) fn route_entries(forwarding: &Ranges<PageCopy>) -> impl Iterator<Item = RouteEntry> {
+    forwarding.iter().map(|(range, piece)| RouteEntry {
         range,
         pe: piece.value.pe,
         page: piece.value.page,

@@ -113,7 +113,7 @@ impl Node {
         }
         self.count(|counts| counts.splits += 1);
         drop(held);
-        self.tell(&[left.fact(self.me), right.fact(self.me)]);
+        self.tell(&[left.route_entry(self.me), right.route_entry(self.me)]);
         Ok(())
     }
 
@@ -146,7 +146,7 @@ impl Node {
         }
         self.count(|counts| counts.merges += 1);
         drop((held_left, held_right));
-        self.tell(&[merged.fact(self.me)]);
+        self.tell(&[merged.route_entry(self.me)]);
         Ok(())
     }
 

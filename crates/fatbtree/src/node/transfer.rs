@@ -2,17 +2,16 @@
 //!
 //! | step | source | receiver | a crash of the source now | of the receiver now |
 //! |---|---|---|---|---|
-//! | 1 | X on the leaf; sends it | | undone | undone by time-out |
-//! | 2 | | keeps it durably, does not own it: `staged`; says `Kept` | receiver asks: undone | source times out: undone; receiver asks |
-//! | 3 | one transaction: leaf and rows go, `given` and `decided` come | | decided: says `Install` until told | receiver asks |
-//! | 4 | | one transaction: it owns the leaf; says `Installed` | receiver serves | decided: asks, or is told |
-//! | 5 | forgets `decided`, keeps `given` | | | |
+//! | 1 | X on the leaf; sends it | | aborted | aborted by timeout |
+//! | 2 | | stores it without owning it (`staged`); sends `Kept` | receiver asks: aborted | source times out: aborted; receiver asks |
+//! | 3 | one transaction: removes leaf and rows, adds `forwarding` and `decided` | | decided: repeats `Install` | receiver asks |
+//! | 4 | | one transaction: owns the leaf; sends `Installed` | receiver serves | decided: asks, or is told |
+//! | 5 | removes `decided`, keeps `forwarding` | | | |
 //!
-//! - **MOVE-1** Step 3 is the decision, and only the source makes it, only for a move that it has not given
-//!   up. A move that it knows nothing of was given up: it says so to who asks (presumed abort).
-//! - **MOVE-2** While a leaf is staged its receiver answers for none of its keys: it waits for the decision.
-//! - **MOVE-3** Whoever asks the source afterwards is sent on by `given`, which has a version of its own
-//!   (I3).
+//! - **MOVE-1** Step 3 is the decision. Only the source makes it, and only for a move that it has not
+//!   aborted. It answers a question about an unknown move with `Abort` (presumed abort).
+//! - **MOVE-2** While a leaf is staged, its receiver answers for none of its keys: it waits for the decision.
+//! - **MOVE-3** The source forwards later requests by `forwarding`, which has a higher version (I3).
 
 use std::fmt;
 
@@ -31,7 +30,7 @@ use crate::page_service::Access;
 use crate::store::Change;
 use crate::world::Slot;
 
-/// Why a leaf was not moved. It is where it was.
+/// A leaf was not moved. Its owner is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MoveError {
@@ -76,7 +75,7 @@ pub enum MoveError {
 /// they fit into a frame.
 const MOST_BYTES: usize = frame::MAX_BYTES / 4 * 3;
 
-/// Stands for the table of who was given what; no leaf has this number.
+/// Lock name of the forwarding table; no leaf has this number.
 pub(super) const DECISIONS: PageNo = PageNo(0);
 
 impl From<StoreError> for MoveError {
@@ -129,7 +128,7 @@ impl Node {
             return Err(MoveError::Declined(to));
         }
         let Some(page) = kept.flatten() else {
-            // MOVE-1: from here it is given up, whatever comes.
+            // MOVE-1: from here on the move is aborted.
             self.state.borrow_mut().moving.remove(&id);
             self.count(|counts| counts.moves_undone += 1);
             self.send(to, &Message::Abort { id });
@@ -162,15 +161,15 @@ impl Node {
         page: PageNo,
     ) -> Result<(), MoveError> {
         let moved = LeafHead { page, right: None, version: head.version + 1, range: head.range.clone() };
-        let fact = moved.fact(to);
+        let route_entry = moved.route_entry(to);
         // One decision at a time: each rewrites what is kept of its neighbours, too. Nothing else is waited
         // for under this lock but the store.
         let _decisions = self.locks.lock(DECISIONS, LockMode::X).await;
-        let given = self.state.borrow().giving(std::slice::from_ref(&fact));
+        let forwarding = self.state.borrow().forwarding_with(std::slice::from_ref(&route_entry));
         let change = Change {
             remove: vec![head.page],
             clear: Some(head.range.clone()),
-            given: Some(given),
+            forwarding: Some(forwarding),
             decide: Some((id, to)),
             ..Change::default()
         };
@@ -182,7 +181,7 @@ impl Node {
         {
             let mut state = self.state.borrow_mut();
             state.remove_leaf(head.page);
-            state.give(self.me, &fact);
+            state.give(self.me, &route_entry);
             state.moving.remove(&id);
             state.decided.insert(id, to);
         }
@@ -316,15 +315,15 @@ impl Node {
         {
             let mut state = self.state.borrow_mut();
             // B6: the path first.
-            for fact in path.iter().filter(|fact| fact.pe != self.me) {
-                state.index.learn(fact);
+            for route_entry in path.iter().filter(|route_entry| route_entry.pe != self.me) {
+                state.index.learn(route_entry);
             }
             state.loads.insert(head.page, load);
             state.put_leaf(self.me, head.clone());
             state.staged.remove(&id);
         }
         self.changed.ring();
-        self.tell(&[head.fact(self.me)]);
+        self.tell(&[head.route_entry(self.me)]);
         Ok(())
     }
 
@@ -341,7 +340,7 @@ impl Node {
         }
     }
 
-    /// The source has given the move up.
+    /// The source has aborted the move.
     pub(super) async fn abandon(&self, id: MoveId) {
         let is_staged = self.state.borrow().staged.contains_key(&id);
         if is_staged {

@@ -1,4 +1,4 @@
-//! What is done at a leaf, under its lock.
+//! Work at a leaf, under the leaf's lock.
 //!
 //! A transaction of several keys locks all their leaves, from left to right (NODE-2). The first key of a leaf
 //! never changes while the leaf has its number, so everybody means the same by that.
@@ -13,7 +13,7 @@ use crate::page_service::Access;
 use crate::store::Edit;
 use crate::world::Task;
 
-/// What came of some work.
+/// Result of some work.
 pub(super) struct Worked {
     pub(super) result: Result<Answer, Refusal>,
     /// Rows and bytes that the leaf has more now, about.
@@ -56,8 +56,8 @@ impl Node {
                 self.keep_balance(page, rows, bytes).await;
             }
         }
-        // The leaf may have been split since; its fact was true all the same.
-        self.answer(find.id.origin, find.id, result, Some(leaf.fact(self.me)), find.hops);
+        // The leaf may have been split since; its route entry was true all the same.
+        self.answer(find.id.origin, find.id, result, Some(leaf.route_entry(self.me)), find.hops);
         true
     }
 
@@ -92,8 +92,8 @@ impl Node {
             }
             Work::Run { .. } => self.run(find, leaf).await,
             Work::Step { .. } => self.step(find, leaf).await,
-            Work::End { id, home, is_commit } => self.end(*id, *home, *is_commit).await,
-            Work::Check { id, home } => self.check(*id, *home),
+            Work::End { id, coordinator, is_commit } => self.end(*id, *coordinator, *is_commit).await,
+            Work::Check { id, coordinator } => self.check(*id, *coordinator),
             work => match &find.target {
                 Target::At(key) => self.edit(key.clone(), work).await,
                 Target::Before(_) => Err(refused("work on a single key needs the key".to_owned())).into(),

@@ -19,19 +19,19 @@ use crate::sim::network::{Faults, Network};
 use crate::store::{Disk, Founding, LeafStore, MemoryStore};
 use crate::world::World;
 
-/// What a simulated cluster is made of.
+/// Options of a simulated cluster.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClusterOptions {
     /// Settings of each node.
     pub node: Options,
-    /// Who has which keys when it begins.
+    /// Initial distribution of the keys.
     pub shares: Vec<(Key, PeId)>,
     /// PEs that may [join](Cluster::join) later: they have the next numbers.
     pub spares: u16,
-    /// What happens to frames.
+    /// Faults of the network.
     pub faults: Faults,
-    /// How long an operation of a store takes at most, before and after it has happened.
+    /// Longest time of a store operation, before and after its effect.
     pub store_delay: Duration,
 }
 

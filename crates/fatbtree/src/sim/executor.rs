@@ -111,7 +111,7 @@ impl Executor {
         }))
     }
 
-    /// How many tasks have been run for a step, and events.
+    /// Returns the number of task steps and events.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.0.events.get()

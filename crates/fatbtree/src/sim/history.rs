@@ -11,23 +11,23 @@ use std::time::Duration;
 
 use crate::key::Key;
 
-/// What an operation did and saw.
+/// Effect and result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// It read this.
+    /// A read of this value.
     Read(Option<Vec<u8>>),
     /// It wrote this, or removed the value, and was told whether there had been one.
     Wrote {
-        /// What it wrote.
+        /// Value written.
         value: Option<Vec<u8>>,
-        /// Whether there was a value; `None` if it was not told.
+        /// `true` if there was a value; `None` if the answer is unknown.
         existed: Option<bool>,
     },
     /// It wrote this if there was no value, and was told whether there was one.
     Inserted {
-        /// What it would write.
+        /// Value to write.
         value: Vec<u8>,
-        /// Whether there was a value; `None` if it was not told.
+        /// `true` if there was a value; `None` if the answer is unknown.
         existed: Option<bool>,
     },
 }
@@ -35,11 +35,11 @@ pub enum Seen {
 /// One operation on one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When it was asked for.
+    /// Time of the request.
     pub began: Duration,
-    /// When it was answered; `None` if it never was: it may still happen.
+    /// Time of the answer; `None` if there was none: the operation may still take effect.
     pub ended: Option<Duration>,
-    /// What it did and saw.
+    /// Effect and result.
     pub seen: Seen,
 }
 
@@ -89,13 +89,13 @@ impl History {
         };
     }
 
-    /// How many operations there are.
+    /// Returns the number of operations.
     #[must_use]
     pub fn len(&self) -> usize {
         self.keys.values().map(|events| events.iter().flatten().count()).sum()
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there is no operation.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

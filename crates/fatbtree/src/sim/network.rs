@@ -11,7 +11,7 @@ use crate::node::Node;
 use crate::sim::executor::Executor;
 use crate::world::{Clock, Net, Rng};
 
-/// What happens to frames.
+/// Faults of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
     /// Every frame takes so long at least.

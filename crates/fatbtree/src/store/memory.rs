@@ -11,11 +11,11 @@ use std::time::Duration;
 use crate::error::StoreError;
 use crate::id::{PageNo, PeId};
 use crate::key::{Key, KeyRange};
-use crate::leaf::{Fact, LeafHead, MoveId, Row, Staged};
+use crate::leaf::{LeafHead, MoveId, RouteEntry, Row, Staged};
 use crate::store::{Change, Edit, Founding, LeafStore, Recovered, Weight};
 use crate::world::{Task, World};
 
-/// What a crash leaves. Clones are the same disk.
+/// State that survives a crash. Clones share one disk.
 #[derive(Clone, Debug, Default)]
 pub struct Disk(Rc<RefCell<Content>>);
 
@@ -28,7 +28,7 @@ struct Content {
     heads: BTreeMap<PageNo, LeafHead>,
     staged: BTreeMap<MoveId, Staged>,
     decided: BTreeMap<MoveId, PeId>,
-    given: BTreeMap<Key, Fact>,
+    forwarding: BTreeMap<Key, RouteEntry>,
     birth: u64,
     is_settled: bool,
     met: BTreeMap<PeId, u64>,
@@ -49,19 +49,19 @@ impl Disk {
         )
     }
 
-    /// Who was given keys of this PE, for checkers.
+    /// Route entries of moved leaves, for checkers.
     #[must_use]
-    pub fn given(&self) -> Vec<Fact> {
-        self.0.borrow().given.values().cloned().collect()
+    pub fn forwarding(&self) -> Vec<RouteEntry> {
+        self.0.borrow().forwarding.values().cloned().collect()
     }
 
-    /// Whether this PE is known here to have left, for checkers.
+    /// Returns `true` if this PE is known to have left, for checkers.
     #[must_use]
     pub fn has_left(&self, pe: PeId) -> bool {
         self.0.borrow().left.contains(&pe)
     }
 
-    /// How many rows it has.
+    /// Returns the number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.0.borrow().rows.len()
@@ -163,7 +163,7 @@ impl Content {
             heads: self.heads.values().cloned().collect(),
             staged: self.staged.values().cloned().collect(),
             decided: self.decided.iter().map(|(id, to)| (*id, *to)).collect(),
-            given: self.given.values().cloned().collect(),
+            forwarding: self.forwarding.values().cloned().collect(),
             next_page: self.next_page,
             birth: self.birth,
             is_settled: self.is_settled,
@@ -207,9 +207,11 @@ impl Content {
             }
         }
         self.rows.extend(change.rows);
-        if let Some((range, facts)) = change.given {
-            self.given.retain(|low, _| !range.contains(low));
-            self.given.extend(facts.into_iter().map(|fact| (fact.range.low.clone(), fact)));
+        if let Some((range, route_entries)) = change.forwarding {
+            self.forwarding.retain(|low, _| !range.contains(low));
+            self.forwarding.extend(
+                route_entries.into_iter().map(|route_entry| (route_entry.range.low.clone(), route_entry)),
+            );
         }
         if let Some(staged) = change.stage {
             self.next_page = self.next_page.max(staged.head.page.0 + 1);

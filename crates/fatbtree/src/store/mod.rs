@@ -1,4 +1,4 @@
-//! What a PE keeps for good: its rows, and the heads of its leaves.
+//! Durable state of a PE: its rows, and the heads of its leaves.
 //!
 //! Rows of all leaves lie side by side in key order, so a split and a merge change heads only. A change of
 //! structure is one transaction, so after a crash it is wholly there or not at all.
@@ -9,13 +9,13 @@ mod memory;
 use crate::error::StoreError;
 use crate::id::{PageNo, PeId};
 use crate::key::{Key, KeyRange};
-use crate::leaf::{Fact, LeafHead, MoveId, Row, Staged};
+use crate::leaf::{LeafHead, MoveId, RouteEntry, Row, Staged};
 use crate::world::Task;
 
 pub use database::{Attachments, DatabaseStore, Inline, NoAttachments, Offload, birth, owner};
 pub use memory::{Disk, MemoryStore};
 
-/// What a store does for its node. Each method is atomic, and durable when its task ends.
+/// The store of a node. Each method is atomic, and durable when its task ends.
 pub trait LeafStore {
     /// Opens it, and counts one more start. A new one has a name of its own, and no leaves: its node asks the
     /// others what its keys are, and then [settles](Change::settles).
@@ -30,25 +30,25 @@ pub trait LeafStore {
     /// Up to `limit` rows of a range, from its end backwards if `reverse`.
     fn rows(&self, range: KeyRange, limit: usize, reverse: bool) -> Task<'_, Result<Vec<Row>, StoreError>>;
 
-    /// How much lies in a range.
+    /// Returns the size of a range.
     fn weigh(&self, range: KeyRange) -> Task<'_, Result<Weight, StoreError>>;
 
     /// Changes the structure.
     fn change(&self, change: Change) -> Task<'_, Result<(), StoreError>>;
 }
 
-/// What a point operation does to a key.
+/// A point operation on a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// It gets this value.
+    /// Sets this value.
     Put(Vec<u8>),
-    /// It gets this value if it has none.
+    /// Sets this value if the key has none.
     Insert(Vec<u8>),
-    /// It goes.
+    /// Removes the key.
     Delete,
 }
 
-/// How much lies in a range, and its middle.
+/// Size of a range, and its middle key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
     /// Rows.
@@ -59,12 +59,12 @@ pub struct Weight {
     pub middle: Option<Key>,
 }
 
-/// How a cluster begins: who has which keys. The same at every node.
+/// Initial distribution of the keys over nodes; the same at every node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founding {
     /// Name of the cluster.
     pub cluster: u64,
-    /// Whose store this is.
+    /// The node of this store.
     pub pe: PeId,
     /// From which key on the keys are whose: the first is the empty key, then in key order.
     pub shares: Vec<(Key, PeId)>,
@@ -90,10 +90,10 @@ impl Founding {
     }
 }
 
-/// What is found when a store is opened.
+/// State that a store recovers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// How often it has been opened, this time included.
+    /// Number of openings, this one included.
     pub incarnation: u64,
     /// The leaves.
     pub heads: Vec<LeafHead>,
@@ -101,13 +101,13 @@ pub struct Recovered {
     pub staged: Vec<Staged>,
     /// Moves that were decided here, whose receiver has not said that it owns the leaf.
     pub decided: Vec<(MoveId, PeId)>,
-    /// Who was given leaves of this PE.
-    pub given: Vec<Fact>,
+    /// Route entries of leaves that this PE moved to other nodes.
+    pub forwarding: Vec<RouteEntry>,
     /// No leaf has had this number or a larger one.
     pub next_page: u64,
     /// The name of the store, drawn when it was made: another store of the same PE has another.
     pub birth: u64,
-    /// Whether its keys were given to it once. If not, nothing may be answered from it.
+    /// `true` if the store has received its keys. If not, it must not answer requests.
     pub is_settled: bool,
     /// The stores of the other PEs, as far as they are known.
     pub met: Vec<(PeId, u64)>,
@@ -128,8 +128,8 @@ pub struct Change {
     pub clear: Option<KeyRange>,
     /// Rows that come.
     pub rows: Vec<Row>,
-    /// Instead of everything known about whom keys of this range were given.
-    pub given: Option<(KeyRange, Vec<Fact>)>,
+    /// Replaces all route entries of moved leaves in this range.
+    pub forwarding: Option<(KeyRange, Vec<RouteEntry>)>,
     /// A leaf came.
     pub stage: Option<Staged>,
     /// A leaf that came is owned, or forgotten.
@@ -275,7 +275,8 @@ mod tests {
                 right: None,
                 version: 2,
             };
-            let given = Fact { range: KeyRange::new(*b"x", None), pe: PeId(0), page: PageNo(4), version: 3 };
+            let forwarding =
+                RouteEntry { range: KeyRange::new(*b"x", None), pe: PeId(0), page: PageNo(4), version: 3 };
             let staged = Staged {
                 id,
                 head: head(9, b"a", Some(b"b")),
@@ -284,9 +285,9 @@ mod tests {
             };
             let change = Change {
                 put: vec![head(1, b"m", Some(b"x")), head(3, b"b", Some(b"c"))],
-                clear: Some(given.range.clone()),
+                clear: Some(forwarding.range.clone()),
                 rows: vec![(key(b'b'), vec![7])],
-                given: Some((given.range.clone(), vec![given.clone()])),
+                forwarding: Some((forwarding.range.clone(), vec![forwarding.clone()])),
                 stage: Some(staged.clone()),
                 decide: Some((id, PeId(0))),
                 ..Change::default()
@@ -297,20 +298,20 @@ mod tests {
             let found = wait(store.recover(founding())).expect("fine");
             assert_eq!(found.heads, [head(1, b"m", Some(b"x")), head(3, b"b", Some(b"c"))], "{name}");
             assert_eq!((&found.staged, &found.decided), (&vec![staged], &vec![(id, PeId(0))]), "{name}");
-            assert_eq!(found.given, [given], "{name}");
+            assert_eq!(found.forwarding, [forwarding], "{name}");
             assert_eq!(found.next_page, 10, "{name}");
 
             let change = Change {
                 remove: vec![PageNo(3)],
                 unstage: Some(id),
                 settle: Some(id),
-                given: Some((KeyRange::all(), vec![])),
+                forwarding: Some((KeyRange::all(), vec![])),
                 ..Change::default()
             };
             wait(store.change(change)).expect("fine");
             let found = wait(store.recover(founding())).expect("fine");
             assert_eq!((found.heads.len(), found.staged.len(), found.decided.len()), (1, 0, 0), "{name}");
-            assert_eq!((found.given.len(), founded.given.len()), (0, 0), "{name}");
+            assert_eq!((found.forwarding.len(), founded.forwarding.len()), (0, 0), "{name}");
             assert_eq!(found.next_page, 10, "{name}: no number is used twice");
         }
     }

@@ -49,7 +49,7 @@ fn work(queue: &Receiver<Waiting>) {
         // The newest last: most often the others are durable with it.
         let mut batch: Vec<_> = std::iter::once(first).chain(queue.try_iter()).collect();
         while let Some((ticket, tell)) = batch.pop() {
-            // Who asked may have ended.
+            // The asking task may have ended.
             let _ = tell.send(ticket.wait().map_err(|error| error.to_string()));
         }
     }

@@ -31,7 +31,7 @@ impl Guests {
         (number, gone)
     }
 
-    /// It has left by itself, unless somebody newer is there.
+    /// Removes a connection that ended, unless a newer one replaced it.
     pub(super) fn left(&self, pe: PeId, number: u64) {
         let mut here = self.here.borrow_mut();
         if here.get(&pe).is_some_and(|guest| guest.number == number) {

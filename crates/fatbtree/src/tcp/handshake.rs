@@ -31,14 +31,14 @@ const CALLS: &str = "azekura node calls";
 const ANSWERS: &str = "azekura node answers";
 const REFUSES: &str = "azekura node refuses";
 
-/// What a node is asked about who calls it.
+/// Decisions of a node about an incoming connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster.
     pub cluster: u64,
     /// The node.
     pub pe: PeId,
-    /// How often another machine has taken it over.
+    /// Number of takeovers by another machine.
     pub epoch: u32,
     /// Its store.
     pub store: Credentials,
@@ -83,17 +83,17 @@ pub enum HandshakeError {
     /// Another PE is there; correct the list of members.
     #[error("{found} is there, {expected} was meant; correct the list of members")]
     Pe {
-        /// Who is there.
+        /// The node that answered.
         found: PeId,
-        /// Who was meant.
+        /// The node that was called.
         expected: PeId,
     },
     /// The PE is at another epoch.
     #[error("it is at epoch {found}, {expected} was meant")]
     Epoch {
-        /// Where it is.
+        /// Its epoch.
         found: u32,
-        /// What was meant.
+        /// The expected epoch.
         expected: u32,
     },
     /// The caller is not on the called node's list of members.

@@ -23,7 +23,7 @@ const MAGIC: [u8; 8] = *b"AZKNODE\n";
 const SETTLED: u8 = 1;
 const LOSS_ACCEPTED: u8 = 2;
 
-/// What a called node says to a hello.
+/// Answer to a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Verdict {

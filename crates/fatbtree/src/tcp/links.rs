@@ -50,7 +50,7 @@ const MOST_PAUSE: Duration = Duration::from_secs(1);
 /// After so long without a sign of life a connection is given up.
 pub(super) const SILENCE: Duration = Duration::from_secs(3);
 
-/// Whether another node can be reached.
+/// State of the link to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkState {
     /// The first connection is being made, or one to a node that has just come in.
@@ -70,15 +70,15 @@ impl LinkState {
     }
 }
 
-/// What is known of the way to another node.
+/// Status of the link to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkStatus {
     /// The other node.
     pub pe: PeId,
-    /// Where it should be.
+    /// Its address.
     pub address: SocketAddr,
-    /// Whether it is there.
+    /// Its state.
     pub state: LinkState,
     /// Connections made so far.
     pub connections: u64,
@@ -96,9 +96,9 @@ struct Link {
     waiting_bytes: Cell<usize>,
     /// Something was put into the queue.
     bell: Notify,
-    /// How often the other node has come in.
+    /// Number of connections from the other node.
     comings: Cell<u64>,
-    /// It has come in.
+    /// The other node is connected to this one.
     came: Notify,
     guests: Rc<Guests>,
     counts: Cell<(u64, u64, u64)>,
@@ -106,7 +106,7 @@ struct Link {
 
 /// All links of a node.
 pub(super) struct Links {
-    /// Who this node is, but for its store and its list.
+    /// Identity of this node, without its store and its list.
     me: Identity,
     key: AuthKey,
     rng: Rc<dyn Rng>,

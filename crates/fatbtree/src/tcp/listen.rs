@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// A buffer for frames that is larger than this is given back.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// What came in, and what was refused.
+/// Incoming connections and refusals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Doorkeeping {
@@ -59,7 +59,7 @@ impl Doorkeeping {
 }
 
 pub(super) struct Door {
-    /// Who this node is, but for its store and its list.
+    /// Identity of this node, without its store and its list.
     pub(super) me: Identity,
     pub(super) key: AuthKey,
     pub(super) links: Rc<Links>,

@@ -9,7 +9,7 @@
 //! | `strangers` | connections that have not shown the key |
 //! | `committer` | one thread that waits for the log, for everybody |
 //! | `world` | time, chance, tasks, threads |
-//! | `here` | a node among the tasks of its thread, and a handle for other threads |
+//! | `node_context` | a node among the tasks of its thread, and a handle for other threads |
 //! | `running` | the thread, and what the node is made of there |
 //!
 //! All of the node runs on one thread and never waits there. What may wait for the device or another
@@ -21,15 +21,15 @@ mod committer;
 mod guests;
 pub mod handshake;
 mod hello;
-mod here;
 mod links;
 mod listen;
+mod node_context;
 mod running;
 mod strangers;
 mod world;
 
 pub use committer::Committer;
-pub use here::{Here, NodeHandle, NodeStatus};
 pub use links::{LinkState, LinkStatus};
 pub use listen::{Doorkeeping, receive_all};
+pub use node_context::{NodeContext, NodeHandle, NodeStatus};
 pub use running::{NodeConfig, NodeThread, StartError, Tools};

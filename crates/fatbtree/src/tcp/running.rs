@@ -24,27 +24,27 @@ use crate::store::{Attachments, DatabaseStore, Offload};
 use crate::tcp::committer::Committer;
 use crate::tcp::guests::Guests;
 use crate::tcp::handshake::Identity;
-use crate::tcp::here::{Here, Job, NodeHandle};
 use crate::tcp::links::Links;
 use crate::tcp::listen::Door;
+use crate::tcp::node_context::{Job, NodeContext, NodeHandle};
 use crate::tcp::world::{LocalTasks, RealClock, RealRng, Threads};
 use crate::world::World;
 
 /// Threads for what may wait in the store, at most.
 const STORE_THREADS: usize = 64;
-/// What a job of the store that has begun is given when the node stops.
+/// Time that a running job of the store gets when the node stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a node needs to run on this machine.
+/// Configuration of a node on this machine.
 #[derive(Debug)]
 pub struct NodeConfig {
     /// Which node it is.
     pub pe: PeId,
-    /// Who there is.
+    /// The members.
     pub members: Membership,
-    /// What nodes show that they know.
+    /// The shared key.
     pub key: AuthKey,
-    /// Where the other nodes come in.
+    /// Address for connections of other nodes.
     pub listener: TcpListener,
     /// Settings.
     pub options: Options,
@@ -56,7 +56,7 @@ pub struct NodeConfig {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// It is not on the list.
+    /// The node is not on the list.
     #[error("node {} is not on the list of members", .0.0)]
     NoMember(PeId),
     /// The system gives no thread, or the socket is of no use.
@@ -70,7 +70,7 @@ pub enum StartError {
     List(#[from] ListError),
 }
 
-/// What an application has to work with.
+/// Resources for an application.
 #[derive(Clone, Debug)]
 pub struct Tools {
     /// Waits for commits.
@@ -145,7 +145,7 @@ impl NodeThread {
                 let begun = begin(db, attachments, application(tools), config).await;
                 match begun {
                     Ok(here) => {
-                        // Who started it waits for it.
+                        // The starting thread waits for it.
                         let _ = tell.send(Ok(()));
                         work(here, queue, stopped).await;
                     }
@@ -166,7 +166,7 @@ impl NodeThread {
         }
     }
 
-    /// Where the other nodes come in.
+    /// Address for connections of other nodes.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -210,7 +210,7 @@ async fn begin(
     attachments: Arc<dyn Attachments>,
     application: Rc<dyn Application>,
     config: NodeConfig,
-) -> Result<Rc<Here>, StartError> {
+) -> Result<Rc<NodeContext>, StartError> {
     let NodeConfig { pe, members, key, listener, options, rows } = config;
     let (store, list) = (Credentials::default(), members.mark());
     let me = Identity { cluster: members.cluster(), pe, epoch: options.epoch, store, list, clock_ms: 0 };
@@ -245,7 +245,7 @@ async fn begin(
         book: RefCell::default(),
         guests,
     });
-    let here = Rc::new(Here::new(pe, node, links, Rc::clone(&door)));
+    let here = Rc::new(NodeContext::new(pe, node, links, Rc::clone(&door)));
     here.learn_members(&members).await?;
     // What the start had to say went nowhere: there were no links yet.
     for member in members.nodes().iter().filter(|member| member.pe != pe) {
@@ -256,7 +256,7 @@ async fn begin(
     Ok(here)
 }
 
-async fn work(here: Rc<Here>, mut queue: UnboundedReceiver<Job>, mut stopped: UnboundedReceiver<()>) {
+async fn work(here: Rc<NodeContext>, mut queue: UnboundedReceiver<Job>, mut stopped: UnboundedReceiver<()>) {
     loop {
         tokio::select! {
             job = queue.recv() => match job {

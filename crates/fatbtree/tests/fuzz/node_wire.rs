@@ -10,8 +10,8 @@ use azekura_fatbtree::frame::{self, Address};
 use azekura_fatbtree::tcp::handshake::{self, Identity};
 use azekura_fatbtree::tcp::receive_all;
 use azekura_fatbtree::{
-    Credentials, Fact, FarewellId, Find, KeyRange, ListMark, Message, MoveId, PageNo, PeId, RequestId,
-    Staged, Target, TransactionId, Unkept, Work,
+    Credentials, DecommissionId, DecommissionRefusal, Find, KeyRange, ListMark, Message, MoveId, PageNo,
+    PeId, RequestId, RouteEntry, Staged, Target, TransactionId, Work,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -108,22 +108,22 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let id = RequestId { origin: PeId(1), incarnation: 3, number: 9 };
     let move_id = MoveId { source: PeId(1), incarnation: 2, number: 1 };
     let range = KeyRange::new(*b"d", Some(b"m"));
-    let fact = Fact { range: range.clone(), pe: PeId(1), page: PageNo(4), version: 7 };
+    let route_entry = RouteEntry { range: range.clone(), pe: PeId(1), page: PageNo(4), version: 7 };
     let head = azekura_fatbtree::LeafHead { page: PageNo(5), range, right: None, version: 8 };
     let rows = vec![(b"e".to_vec(), b"value".to_vec()), (b"f".to_vec(), vec![0; 40])];
     let run = Work::Run { is_write: true, others: vec![b"f".to_vec()], bytes: vec![1; 30] };
     let find =
         Find { id, target: Target::At(b"e".to_vec()), work: run, page: PageNo::ROOT, floor: 6, hops: 1 };
-    let farewell = FarewellId { incarnation: 3, number: 2 };
+    let decommission = DecommissionId { incarnation: 3, number: 2 };
     let transaction = TransactionId(id);
     let step = Work::Step {
         id: transaction,
-        home: Some(PeId(2)),
+        coordinator: Some(PeId(2)),
         is_write: true,
         others: vec![b"g".to_vec()],
         bytes: vec![2; 9],
     };
-    let end = Work::End { id: transaction, home: PeId(2), is_commit: true };
+    let end = Work::End { id: transaction, coordinator: PeId(2), is_commit: true };
     let messages = [
         Message::Find(Find { work: step, ..find.clone() }),
         Message::Find(Find { work: end, ..find.clone() }),
@@ -131,18 +131,18 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         Message::Answered {
             id,
             result: Err(azekura_fatbtree::Refusal::Elsewhere),
-            fact: Some(fact.clone()),
+            route_entry: Some(route_entry.clone()),
             hops: 2,
         },
-        Message::Facts(vec![fact.clone(), fact.clone()]),
-        Message::Stage(Staged { id: move_id, head, rows, path: vec![fact.clone()] }),
+        Message::RouteEntries(vec![route_entry.clone(), route_entry.clone()]),
+        Message::Stage(Staged { id: move_id, head, rows, path: vec![route_entry.clone()] }),
         Message::Install { id: move_id },
         Message::Account { hearing: (2, 1), from: b"d".to_vec() },
         Message::Accounted {
             hearing: (2, 1),
             from: b"d".to_vec(),
-            facts: vec![fact.clone()],
-            staged: vec![(move_id, fact.clone())],
+            route_entries: vec![route_entry.clone()],
+            staged: vec![(move_id, route_entry.clone())],
             newest: 9,
             rest: Some(b"e".to_vec()),
         },
@@ -150,10 +150,18 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         Message::Admitted { birth: 77, is_admitted: false },
         Message::Hello,
         Message::Declined { id: move_id },
-        Message::Farewell { id: farewell, list: LIST, part: 1, facts: vec![fact.clone()] },
-        Message::FarewellKept { id: farewell, part: 1 },
-        Message::FarewellRefused { id: farewell, why: Unkept::List(LIST) },
-        Message::FarewellRefused { id: farewell, why: Unkept::NotReady("not yet".to_owned()) },
+        Message::Decommission {
+            id: decommission,
+            list: LIST,
+            part: 1,
+            route_entries: vec![route_entry.clone()],
+        },
+        Message::DecommissionAcknowledged { id: decommission, part: 1 },
+        Message::DecommissionRefused { id: decommission, why: DecommissionRefusal::List(LIST) },
+        Message::DecommissionRefused {
+            id: decommission,
+            why: DecommissionRefusal::NotReady("not yet".to_owned()),
+        },
         Message::Left { pe: PeId(2) },
         Message::LeftNoted { pe: PeId(2) },
         Message::List { list: LIST },

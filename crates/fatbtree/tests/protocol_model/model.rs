@@ -27,7 +27,7 @@ pub(crate) enum Hole {
     StagesInMemory,
     /// The decision is forgotten in a crash.
     DecidesInMemory,
-    /// A fact is believed because it came last.
+    /// A route entry is believed because it came last.
     BelievesTheLatestMessage,
 }
 
@@ -130,7 +130,7 @@ impl Model for Protocol {
         let pe = |leaf| Pe {
             leaves: vec![leaf],
             values: [0; KEYS],
-            given: routes,
+            forwarding: routes,
             staged: vec![],
             decided: vec![],
             next_page: 2,
@@ -297,7 +297,7 @@ impl Protocol {
                 }
             }
             Message::Abort { to, id } => state.pes[to as usize].staged.retain(|staged| staged.id != id),
-            Message::Fact { to, low, high, route } => {
+            Message::RouteEntry { to, low, high, route } => {
                 let pe = &mut state.pes[to as usize];
                 if self.has(Hole::BelievesTheLatestMessage) {
                     pe.routes[low as usize..high as usize].fill(route);
@@ -336,7 +336,7 @@ impl Protocol {
         let version = leaf.version + u8::from(!self.has(Hole::MovesKeepTheVersion));
         let route = Route { version, pe: 1 - number, page };
         if !self.has(Hole::ForgetsWhomItGave) {
-            learn(&mut pe.given, leaf.low, leaf.high, route);
+            learn(&mut pe.forwarding, leaf.low, leaf.high, route);
             pe.learn(leaf.low, leaf.high, route);
         }
         pe.decided.push(id);
@@ -368,7 +368,7 @@ impl Protocol {
             pe.decided.clear();
         }
         // The index is made again from the leaves, and from what was given away.
-        pe.routes = pe.given;
+        pe.routes = pe.forwarding;
         for leaf in pe.leaves.clone() {
             pe.learn(leaf.low, leaf.high, Route { version: leaf.version, pe: number, page: leaf.page });
         }
@@ -427,7 +427,7 @@ impl Protocol {
 fn tell(state: &mut State, number: u8, leaf: Leaf) {
     let route = Route { version: leaf.version, pe: number, page: leaf.page };
     state.pes[number as usize].learn(leaf.low, leaf.high, route);
-    state.send(Message::Fact { to: 1 - number, low: leaf.low, high: leaf.high, route });
+    state.send(Message::RouteEntry { to: 1 - number, low: leaf.low, high: leaf.high, route });
 }
 
 fn begin_move(state: &mut State, number: u8, page: u8) {
@@ -464,31 +464,34 @@ fn on_the_way(state: &State, key: u8) -> impl Iterator<Item = (u8, &Staged)> {
     })
 }
 
-/// Every fact about `key` that is held or under way, the live leaf's own last.
+/// Every route entry about `key` that is held or under way, the live leaf's own last.
 fn facts_are_true(state: &State, key: u8) -> bool {
-    let mut facts = Vec::new();
+    let mut route_entries = Vec::new();
     for pe in &state.pes {
-        facts.extend([pe.routes[key as usize], pe.given[key as usize]]);
+        route_entries.extend([pe.routes[key as usize], pe.forwarding[key as usize]]);
     }
     for message in &state.network {
-        if let Message::Fact { low, high, route, .. } = message
+        if let Message::RouteEntry { low, high, route, .. } = message
             && (*low..*high).contains(&key)
         {
-            facts.push(*route);
+            route_entries.push(*route);
         }
     }
     for (number, pe) in (0..).zip(&state.pes) {
-        facts.extend(pe.leaf_of(key).map(|leaf| Route {
+        route_entries.extend(pe.leaf_of(key).map(|leaf| Route {
             version: leaf.version,
             pe: number,
             page: leaf.page,
         }));
     }
     // At one version a key is in one leaf.
-    facts.iter().all(|one| facts.iter().all(|other| one.version != other.version || one == other))
+    route_entries
+        .iter()
+        .all(|one| route_entries.iter().all(|other| one.version != other.version || one == other))
 }
 
-/// A PE that is asked for `key` owns it, is about to, or sends on by a fact newer than any that leads to it.
+/// A PE that is asked for `key` owns it, is about to, or sends on by a route entry newer than any that
+/// leads to it.
 fn leads_on(state: &State, pe: u8, key: u8) -> bool {
     let route = state.pes[pe as usize].routes[key as usize];
     let named = &state.pes[route.pe as usize];

@@ -51,7 +51,7 @@ pub(crate) struct Pe {
     // Durable.
     pub(crate) leaves: Vec<Leaf>,
     pub(crate) values: [u8; KEYS],
-    pub(crate) given: Routes,
+    pub(crate) forwarding: Routes,
     pub(crate) staged: Vec<Staged>,
     /// Decided moves whose destination has not said that it is done.
     pub(crate) decided: Vec<u8>,
@@ -79,7 +79,7 @@ impl Pe {
     }
 }
 
-/// The newest version wins, key by key: so facts may come in any order, twice, or not at all.
+/// The newest version wins, key by key: so route entries may come in any order, twice, or not at all.
 pub(crate) fn learn(routes: &mut Routes, low: u8, high: u8, route: Route) {
     for known in &mut routes[low as usize..high as usize] {
         if known.version < route.version {
@@ -96,7 +96,7 @@ pub(crate) enum Message {
     Installed { to: u8, id: u8 },
     Ask { to: u8, id: u8 },
     Abort { to: u8, id: u8 },
-    Fact { to: u8, low: u8, high: u8, route: Route },
+    RouteEntry { to: u8, low: u8, high: u8, route: Route },
 }
 
 /// A search that is looking for `key` at PE `at`.
@@ -106,7 +106,7 @@ pub(crate) struct Search {
     pub(crate) at: u8,
     /// The page it was sent to, if it was sent.
     pub(crate) page: Option<u8>,
-    /// The version of the fact that sent it.
+    /// The version of the route entry that sent it.
     pub(crate) floor: u8,
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use azekura_fatbtree::tcp::{LinkState, NodeStatus};
-use azekura_fatbtree::{Answer, Fact, Key, KeyRange, PeId, Target, Work};
+use azekura_fatbtree::{Answer, Key, KeyRange, PeId, RouteEntry, Target, Work};
 
 use super::Cluster;
 use crate::command::is_word;
@@ -60,19 +60,19 @@ impl Cluster {
         while let Some(from) = next.take()
             && leaves.len() < limit
         {
-            let fact = self.leaf_at(from)?;
-            next = fact.range.high.clone();
-            leaves.push(leaf_reply(fact));
+            let route_entry = self.leaf_at(from)?;
+            next = route_entry.range.high.clone();
+            leaves.push(leaf_reply(route_entry));
         }
         Ok(Reply::Array(leaves))
     }
 
-    fn leaf_at(&self, key: Key) -> Result<Fact, CommandError> {
+    fn leaf_at(&self, key: Key) -> Result<RouteEntry, CommandError> {
         // Nothing is read; the answer says which leaf it is from.
         let within = KeyRange { high: Some(key.clone()), low: key.clone() };
-        let (answer, fact) = self.call(Target::At(key), Work::Rows { within, limit: 0 })?;
-        match (answer, fact) {
-            (Answer::Rows { .. }, Some(fact)) => Ok(fact),
+        let (answer, route_entry) = self.call(Target::At(key), Work::Rows { within, limit: 0 })?;
+        match (answer, route_entry) {
+            (Answer::Rows { .. }, Some(route_entry)) => Ok(route_entry),
             _ => Err(CommandError::Unavailable("an answer without its leaf".into())),
         }
     }
@@ -153,7 +153,7 @@ impl Cluster {
     }
 }
 
-fn leaf_reply(Fact { range, pe, page, version }: Fact) -> Reply {
+fn leaf_reply(RouteEntry { range, pe, page, version }: RouteEntry) -> Reply {
     let number = |number: u64| Reply::Integer(i64::try_from(number).unwrap_or(i64::MAX));
     let high = range.high.map_or(Reply::Null, Reply::Bulk);
     Reply::Array(vec![

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use azekura_fatbtree::Error;
-use azekura_fatbtree::tcp::Here;
+use azekura_fatbtree::tcp::NodeContext;
 
 use super::Cluster;
 use super::gateway::{perform, refusal};
@@ -125,7 +125,7 @@ impl Cluster {
 }
 
 async fn go(
-    here: &Rc<Here>,
+    here: &Rc<NodeContext>,
     errands: Vec<Errand>,
     waves: &[usize],
     protocol: Protocol,

@@ -20,8 +20,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use azekura_base::blocking;
-use azekura_fatbtree::tcp::Here;
-use azekura_fatbtree::{Answer, Error, Fact, Key, KeyRange, Target, Task, Work};
+use azekura_fatbtree::tcp::NodeContext;
+use azekura_fatbtree::{Answer, Error, Key, KeyRange, RouteEntry, Target, Task, Work};
 
 use super::Cluster;
 use super::flight::Errand;
@@ -82,14 +82,22 @@ impl Cluster {
     }
 
     /// Has work done at the leaf of `target`; what the application there says, and which leaf it was.
-    pub(super) fn ask(&self, target: Target, work: Work) -> Result<(Vec<u8>, Option<Fact>), CommandError> {
+    pub(super) fn ask(
+        &self,
+        target: Target,
+        work: Work,
+    ) -> Result<(Vec<u8>, Option<RouteEntry>), CommandError> {
         match self.call(target, work)? {
-            (Answer::Ran(answer), fact) => Ok((answer, fact)),
+            (Answer::Ran(answer), route_entry) => Ok((answer, route_entry)),
             _ => Err(refusal(Error::Protocol)),
         }
     }
 
-    pub(super) fn call(&self, target: Target, work: Work) -> Result<(Answer, Option<Fact>), CommandError> {
+    pub(super) fn call(
+        &self,
+        target: Target,
+        work: Work,
+    ) -> Result<(Answer, Option<RouteEntry>), CommandError> {
         self.at_node(move |here| Box::pin(async move { here.node.call(target, work).await }))?
             .map_err(refusal)
     }
@@ -97,7 +105,7 @@ impl Cluster {
     /// Runs something on the node's thread. Blocks this one.
     pub(super) fn at_node<T: Send + 'static>(
         &self,
-        job: impl FnOnce(Rc<Here>) -> Task<'static, T> + Send + 'static,
+        job: impl FnOnce(Rc<NodeContext>) -> Task<'static, T> + Send + 'static,
     ) -> Result<T, CommandError> {
         blocking::announce();
         self.node.ask(job).map_err(refusal)
@@ -106,7 +114,7 @@ impl Cluster {
 
 /// Has a request done at the owner of its keys, on the node's thread.
 pub(super) async fn perform(
-    here: &Rc<Here>,
+    here: &Rc<NodeContext>,
     errand: &Errand,
     protocol: Protocol,
     max_reply_bytes: usize,
@@ -153,7 +161,7 @@ pub(super) fn sorted(keys: &[&[u8]]) -> Option<(Key, Vec<Key>)> {
 
 /// Runs a command for each of its keys by itself, some of them at once, and puts the replies together.
 async fn each_key(
-    here: &Rc<Here>,
+    here: &Rc<NodeContext>,
     spec: &Spec,
     keys: &[&[u8]],
     protocol: Protocol,
@@ -189,7 +197,7 @@ async fn each_key(
 
 /// Has work done for each of some keys at once, and waits for all of it: the encoded reply for each.
 async fn at_each(
-    here: &Rc<Here>,
+    here: &Rc<NodeContext>,
     keys: &[&[u8]],
     work: impl Fn(&[u8]) -> Result<(Target, Work), CommandError>,
 ) -> Result<Vec<Result<Vec<u8>, CommandError>>, CommandError> {
@@ -240,7 +248,7 @@ fn add_up(
 }
 
 /// Asks for the leaf of each key, reading nothing (GATEWAY-1).
-async fn reach_all(here: &Rc<Here>, keys: &[&[u8]]) -> Result<(), CommandError> {
+async fn reach_all(here: &Rc<NodeContext>, keys: &[&[u8]]) -> Result<(), CommandError> {
     for some in keys.chunks(KEYS_AT_ONCE) {
         let calls: Vec<_> = some
             .iter()

@@ -1,16 +1,16 @@
-//! Interactive transactions (`AZ.BEGIN`) in a cluster: each takes place at one node, its home, which owns the
-//! first key that it asks for.
+//! Interactive transactions (`AZ.BEGIN`) in a cluster: each takes place at one node, its coordinator, which
+//! owns the first key that it asks for.
 //!
 //! Each request is a step of it there, under the leaf locks of its keys; a walk is one for each leaf. A key
 //! of another node is refused with `CROSSNODE`, and the transaction goes on; unless the key has gone there
-//! since the transaction touched its leaf, which has ended it: `RETRY`. How it waits and ends at home:
-//! `azekura_fatbtree`'s `node::open`. Nothing of it is kept here but its name, so a door that dies leaves a
-//! transaction that ends when its time is over.
+//! since the transaction touched its leaf, which has ended it: `RETRY`. How it waits and ends at the
+//! coordinator: `azekura_fatbtree`'s `node::open`. Nothing of it is kept here but its name, so a door that
+//! dies leaves a transaction that ends when its time is over.
 
 use azekura::{CommitTicket, Durability, ErrorKind, Transaction};
 use azekura_fatbtree::tcp::{NodeHandle, Tools};
 use azekura_fatbtree::{
-    Answer, Asked, Error, Fact, Key, OpenTransaction, PeId, Ran, RunError, Stepped, Target, Task,
+    Answer, Asked, Error, Key, OpenTransaction, PeId, Ran, RouteEntry, RunError, Stepped, Target, Task,
     TransactionId, Work,
 };
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ use crate::keyspace::Keyspace;
 use crate::resp::{Protocol, Reply, Request};
 use crate::server::Shared;
 
-/// What came of a step, from the home to the door.
+/// What came of a step, from the coordinator to the door.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Said {
     /// The reply, which may be a refusal; the transaction goes on.
@@ -65,13 +65,13 @@ pub(crate) struct Interactive {
     /// Its name, once it has one.
     id: Option<TransactionId>,
     /// Where it takes place, and the key that it began with.
-    home: Option<(PeId, Key)>,
+    coordinator: Option<(PeId, Key)>,
 }
 
 impl Cluster {
     /// A transaction that will take place at the owner of the first key that it asks for.
     pub(crate) fn begin(&self, is_read_only: bool) -> Interactive {
-        Interactive { node: self.node.clone(), is_read_only, id: None, home: None }
+        Interactive { node: self.node.clone(), is_read_only, id: None, coordinator: None }
     }
 }
 
@@ -100,7 +100,7 @@ impl Interactive {
         }
     }
 
-    /// Runs a command that has no keys but ranges of them, as far as its home has them. Blocks.
+    /// Runs a command that has no keys but ranges of them, as far as its coordinator has them. Blocks.
     fn walk(
         &mut self,
         shared: &Shared,
@@ -112,9 +112,9 @@ impl Interactive {
         let leg = |target, walk: Walk| {
             let removes = walk.with == With::Remove;
             match self.ask(cluster, target, Vec::new(), &Call::Walk(walk)) {
-                Ok((Said::Walked(step), fact)) => {
+                Ok((Said::Walked(step), route_entry)) => {
                     has_removed |= removes;
-                    Ok((step, fact.ok_or_else(scan::no_leaf)?.range))
+                    Ok((step, route_entry.ok_or_else(scan::no_leaf)?.range))
                 }
                 Ok(_) => Err(refusal(Error::Protocol)),
                 Err(StepError::Refused(CommandError::CrossNode)) => Err(CommandError::WalkCrossesNodes),
@@ -141,9 +141,10 @@ impl Interactive {
         target: Target,
         others: Vec<Key>,
         call: &Call,
-    ) -> Result<(Said, Option<Fact>), StepError> {
+    ) -> Result<(Said, Option<RouteEntry>), StepError> {
         let bytes = wire::encode(call);
-        let (id, home, is_write) = (self.id, self.home.as_ref().map(|(pe, _)| *pe), !self.is_read_only);
+        let (id, coordinator, is_write) =
+            (self.id, self.coordinator.as_ref().map(|(pe, _)| *pe), !self.is_read_only);
         let first = match &target {
             Target::At(key) => Some(key.clone()),
             Target::Before(_) => None,
@@ -151,15 +152,15 @@ impl Interactive {
         let (id, done) = cluster.at_node(move |here| {
             Box::pin(async move {
                 let id = id.unwrap_or_else(|| here.node.new_transaction());
-                let work = Work::Step { id, home, is_write, others, bytes };
+                let work = Work::Step { id, coordinator, is_write, others, bytes };
                 (id, here.node.call(target, work).await)
             })
         })?;
         self.id = Some(id);
         match done {
-            Ok((Answer::Ran(said), fact)) => {
-                self.note_home(fact.as_ref(), first);
-                Ok((self.hear(&said)?, fact))
+            Ok((Answer::Ran(said), route_entry)) => {
+                self.note_coordinator(route_entry.as_ref(), first);
+                Ok((self.hear(&said)?, route_entry))
             }
             Ok(_) => Err(self.over(refusal(Error::Protocol))),
             Err(Error::Elsewhere) => Err(self.elsewhere(cluster)),
@@ -173,14 +174,14 @@ impl Interactive {
         }
     }
 
-    /// The keys of a step are not at its home: because they are not, or because a leaf of the transaction has
-    /// gone, and so it is over. Blocks.
+    /// The keys of a step are not at its coordinator: because they are not, or because a leaf of the
+    /// transaction has gone, and so it is over. Blocks.
     fn elsewhere(&mut self, cluster: &Cluster) -> StepError {
-        let (Some(id), Some((home, first))) = (self.id, self.home.clone()) else {
+        let (Some(id), Some((coordinator, first))) = (self.id, self.coordinator.clone()) else {
             return StepError::Refused(CommandError::CrossNode);
         };
-        let checked =
-            cluster.at_node(move |here| Box::pin(async move { here.node.goes_on(id, home, first).await }));
+        let checked = cluster
+            .at_node(move |here| Box::pin(async move { here.node.goes_on(id, coordinator, first).await }));
         match checked {
             Ok(Ok(())) => StepError::Refused(CommandError::CrossNode),
             Ok(Err(error @ Error::Ended { .. })) => self.over(refusal(error)),
@@ -190,9 +191,9 @@ impl Interactive {
     }
 
     /// `first`: the key that was asked for; the leaf's first one will do as well.
-    fn note_home(&mut self, fact: Option<&Fact>, first: Option<Key>) {
-        if let (None, Some(fact)) = (&self.home, fact) {
-            self.home = Some((fact.pe, first.unwrap_or_else(|| fact.range.low.clone())));
+    fn note_coordinator(&mut self, route_entry: Option<&RouteEntry>, first: Option<Key>) {
+        if let (None, Some(route_entry)) = (&self.coordinator, route_entry) {
+            self.coordinator = Some((route_entry.pe, first.unwrap_or_else(|| route_entry.range.low.clone())));
         }
     }
 
@@ -204,7 +205,7 @@ impl Interactive {
             Ok(Said::Storage(why)) => CommandError::Storage(why),
             Err(error) => return Err(self.over(error)),
         };
-        self.home = None; // nothing is left to be rolled back
+        self.coordinator = None; // nothing is left to be rolled back
         Err(StepError::Over(error))
     }
 
@@ -222,8 +223,8 @@ impl Interactive {
         }
     }
 
-    /// Rolls it back. Blocks, until that is done or cannot be done by us: then its home does it when its time
-    /// is over.
+    /// Rolls it back. Blocks, until that is done or cannot be done by us: then its coordinator does it when
+    /// its time is over.
     pub(crate) fn abort(mut self, cluster: &Cluster) {
         if let Some((target, work)) = self.end(false) {
             let _ = cluster.call(target, work);
@@ -231,8 +232,8 @@ impl Interactive {
     }
 
     fn end(&mut self, is_commit: bool) -> Option<(Target, Work)> {
-        let (id, (home, first)) = (self.id?, self.home.take()?);
-        Some((Target::At(first), Work::End { id, home, is_commit }))
+        let (id, (coordinator, first)) = (self.id?, self.coordinator.take()?);
+        Some((Target::At(first), Work::End { id, coordinator, is_commit }))
     }
 
     /// Has it rolled back, without waiting for that.
@@ -249,7 +250,7 @@ impl Drop for Interactive {
     }
 }
 
-/// A transaction at its home.
+/// A transaction at its coordinator.
 pub(super) struct AtHome {
     shared: std::sync::Arc<Shared>,
     tools: Tools,

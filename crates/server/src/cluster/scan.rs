@@ -4,9 +4,9 @@
 //! the time is met exactly once, and keys come in order: a step says where it stopped, or else which leaf it
 //! saw the whole of, and the next goes on from there.
 //!
-//! Inside an interactive transaction each step is one of its own, at its home: then all that the walk has
-//! seen stays as it was until the transaction ends, under the store's locks and OPEN-1 (`azekura_fatbtree`'s
-//! `node::open`). A walk that comes to the leaf of another node is refused.
+//! Inside an interactive transaction each step is one of its own, at its coordinator: then all that the
+//! walk has seen stays as it was until the transaction ends, under the store's locks and OPEN-1
+//! (`azekura_fatbtree`'s `node::open`). A walk that comes to the leaf of another node is refused.
 
 use std::cell::RefCell;
 use std::ops::Bound;
@@ -76,9 +76,10 @@ impl<'a> Legs<'a> {
         let leg = move |target, walk: Walk| {
             let is_write = walk.with == With::Remove;
             let bytes = wire::encode(&Call::Walk(walk));
-            let (answer, fact) = cluster.ask(target, Work::Run { is_write, others: Vec::new(), bytes })?;
-            let fact = fact.ok_or_else(no_leaf)?;
-            Ok((wire::decode(&answer)?, fact.range))
+            let (answer, route_entry) =
+                cluster.ask(target, Work::Run { is_write, others: Vec::new(), bytes })?;
+            let route_entry = route_entry.ok_or_else(no_leaf)?;
+            Ok((wire::decode(&answer)?, route_entry.range))
         };
         Self { leg: Box::new(leg), max_reply_bytes: cluster.max_reply_bytes, is_one_transaction: false }
     }

@@ -161,7 +161,7 @@ fn walks_are_part_of_the_transaction_as_far_as_its_node_has_the_range() {
     for key in ["a", "i", "j", "k", "q"] {
         assert_eq!(other.ask(&format!("SET {key} 1")), "OK");
     }
-    // Three leaves at the home, and one that is empty.
+    // Three leaves at the coordinator, and one that is empty.
     for middle in ["j", "k", "l"] {
         assert_eq!(other.ask(&format!("AZ.CLUSTER SPLIT {middle}")), "OK");
     }
@@ -238,7 +238,7 @@ fn a_leaf_of_any_key_of_a_request_takes_the_transaction_along_when_it_moves() {
     assert_eq!(client.ask("AZ.BEGIN"), "OK");
     assert_eq!(client.ask("MSET i 1 k 1"), "OK");
     assert_eq!(nodes.client(2).ask("AZ.CLUSTER MOVE k 2"), "OK");
-    // One that stays at its home, and so does the first key.
+    // One that stays at its coordinator, and so does the first key.
     let reply = client.ask("GET i");
     assert!(reply.starts_with("-RETRY") && reply.contains("moved to another node"), "{reply}");
     assert_eq!(client.ask("AZ.ABORT"), "OK");

@@ -163,7 +163,7 @@ fn an_empty_store_in_place_of_a_lost_one_is_refused_by_name_until_its_loss_is_ac
     let refused = (0..600).any(|_| {
         let reply = nodes.client(1).ask("GET i");
         assert!(reply.starts_with('-'), "{reply}");
-        reply.contains("knows another store of PE 1") && reply.contains("--accept-loss")
+        reply.contains("has recorded another store for PE 1") && reply.contains("--accept-loss")
     });
     assert!(refused, "{}", nodes.client(1).ask("GET i"));
     nodes.stop(0);

@@ -1,10 +1,10 @@
-//! Why a node has not left.
+//! Errors of a decommission.
 
 use crate::error::StoreError;
 use crate::id::{PageNo, PeId};
 use crate::leaf::MoveId;
 
-/// Why a node has not left. It is a member, with the leaves that it still has.
+/// A node could not leave. It is still a member, with the leaves that it still has.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaveError {
@@ -13,10 +13,11 @@ pub enum LeaveError {
         "{0} cannot leave: leaves are moved by the lazy protocol only, and an index that is at one node stays there"
     )]
     Protocol(PeId),
-    /// There is nobody else.
+    /// There is no other node.
     #[error("{0} is the last node; stop it instead")]
     Last(PeId),
-    /// It, or one that has to keep its farewell, has not its own keys yet, or answers nothing.
+    /// The node, or one that has to store its decommission message, does not have its keys yet or refuses
+    /// requests.
     #[error("{0}")]
     NotReady(String),
     /// It is leaving already.
@@ -24,41 +25,43 @@ pub enum LeaveError {
     Busy(PeId),
     /// Not all nodes go by the same list of members.
     #[error(
-        "wrong version: {pe} goes by version {theirs} of the list of members, and {me} by version {ours}; give both the same list, and have it read"
+        "wrong version: {pe} uses version {theirs} of the list of members, {me} uses version {ours}; \
+         give both the same list and reload it (AZ.CLUSTER RELOAD)"
     )]
     Version {
-        /// Who would leave.
+        /// The node that would leave.
         me: PeId,
         /// Its version.
         ours: u64,
-        /// Who goes by another.
+        /// The node with another version.
         pe: PeId,
-        /// And by which.
+        /// Its version.
         theirs: u64,
     },
     /// Another node goes by another list of the same version.
     #[error(
-        "wrong list: {pe} goes by another list of members of version {version}; raise the version with each change, and give all nodes the same list"
+        "wrong list: {pe} uses another list of members with version {version}; \
+         raise the version with each change, and give all nodes the same list"
     )]
     OtherList {
-        /// Who.
+        /// The other node.
         pe: PeId,
         /// Which version.
         version: u64,
     },
-    /// A leaf is left that nobody takes.
-    #[error("{page} is left: {reason}")]
+    /// No other node takes a leaf.
+    #[error("no node took {page}: {reason}; try again")]
     NotTaken {
         /// Which leaf.
         page: PageNo,
         /// Why the last one did not take it.
         reason: String,
     },
-    /// A move is not decided in time, since its other node is away.
-    #[error("{0} is not over; its other node has to be reached")]
+    /// A move was not decided in time, because its other node cannot be reached.
+    #[error("{0} is not decided; its other node has to be reachable")]
     OpenMove(MoveId),
-    /// All others have to be reached.
-    #[error("{0} has not kept the farewell in time; all nodes have to be reached")]
+    /// All other nodes have to acknowledge the decommission.
+    #[error("{0} did not acknowledge the decommission in time; all nodes have to be reachable")]
     NoAnswer(PeId),
     /// A store failed.
     #[error("a store failed: {0}")]

@@ -1,37 +1,35 @@
-//! A node leaves the cluster: it gives its leaves away, tells all others what it knows for good of where keys
-//! are, and has left.
+//! Decommission of a node: it moves its leaves away, sends its durable route entries to all other nodes, and
+//! leaves the cluster.
 //!
-//! | step | who leaves | each of the others | if who leaves crashes now, it is |
+//! | step | leaving node | each other node | after a crash of the leaving node |
 //! |---|---|---|---|
-//! | 1 | gives its leaves away, one by one, and takes none: `Declined` | takes them | a member with the leaves that it still has |
-//! | 2 | has none, and no move is open: `Farewell`, all that it keeps of whom it gave leaves | keeps that for good: `FarewellKept` | a member without leaves |
-//! | 3 | one transaction, after all have kept it: *left* | | not a member any more |
-//! | 4 | says `Left` until all know, and may be stopped then | remembers that for good, forgets the node: `LeftNoted` | not a member; says so again |
+//! | 1 | moves its leaves away, takes none (`Declined`) | takes them | member with its remaining leaves |
+//! | 2 | no leaf, no open move; sends `Decommission` | stores the entries, acknowledges | member without leaves |
+//! | 3 | all acknowledged: one transaction, state *left* | | no member |
+//! | 4 | sends `Left` until all know; may be stopped | stores that (`LeftNoted`) | no member; repeats `Left` |
 //!
-//! After a crash in steps 1 and 2 it does not go on leaving by itself: it is a member like any other, and has
-//! to be told again.
+//! After a crash in step 1 or 2 the node is an ordinary member; the operator gives the command again.
 //!
-//! - **LEAVE-1** Nothing that a node keeps for good leads to one that has left: who leaves owns nothing, so
-//!   of each key it knows a newer fact than any that leads to it (I3), and all others keep these facts before
-//!   step 3. Older facts that are still on their way, or in index pages, are corrected by what is kept
-//!   (`find`). So what leads on, still leads on: I3 without the node that has gone.
-//! - **LEAVE-2** Between the first word of a farewell and step 3 the node owns nothing, and nothing can
-//!   become its own: no leaf came that is not decided (`staged`), none is being kept just now (`arriving`),
-//!   and it takes none.
-//! - **LEAVE-3** An answer to a farewell counts for that farewell: its name has the number of the node's
-//!   start, and its own. Before another one the node may have taken leaves, and given them to whom who
-//!   answered knows nothing of.
-//! - **LEAVE-4** Step 3 is the decision: only the node itself makes it, once, for good. Nobody believes that
-//!   it has left before that.
-//! - **LEAVE-5** Who has not its own keys yet keeps no farewell, and says so at once, who leaves admits no
-//!   new store, and who is hearing what the others know hears all of it again when one of them has left: what
-//!   it heard first may be older than the farewell.
-//! - **LEAVE-6** A node leaves when nothing is open that it has decided. So a leaf of a node that has left
-//!   which still waits for the decision was given up; and what was decided *for* a node that has left was
-//!   installed there.
+//! - **LEAVE-1** No durable route entry leads to a node that has left. The leaving node owns nothing, so
+//!   for each key it has a newer entry than each one that leads to it (I3), and all other nodes store these
+//!   entries before step 3. Older entries in messages or index pages are corrected by the durable ones
+//!   (`find`). So I3 holds without the node that has left.
+//! - **LEAVE-2** Between the first part of the decommission message and step 3 the node owns nothing and
+//!   cannot become an owner: no staged leaf is undecided (`staged`), no leaf is being stored (`arriving`),
+//!   and the node takes none.
+//! - **LEAVE-3** An acknowledgment counts for one decommission only: its name has the start number of the
+//!   node and a number of its own. Before a second decommission the node may have taken leaves and moved
+//!   them away, which the acknowledgments of the first do not cover.
+//! - **LEAVE-4** Step 3 is the decision. Only the leaving node makes it, once and durably. No other node
+//!   treats it as gone before.
+//! - **LEAVE-5** A node without its own keys refuses a decommission message at once. A leaving node admits
+//!   no new store. A node that is collecting route entries starts over when a node has left, because
+//!   entries that it has collected may be older than the decommission message.
+//! - **LEAVE-6** A node leaves only when none of its decided moves is open. So an undecided staged leaf
+//!   from a node that has left was aborted, and a leaf decided *for* such a node was installed there.
 
+mod decommission;
 mod error;
-mod farewell;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -45,28 +43,28 @@ use crate::placement::Placement;
 use crate::store::Change;
 use crate::world::Bell;
 
+use decommission::Decommission;
 pub use error::LeaveError;
-use farewell::Farewell;
 
-/// A leaf that nobody took is offered again after this.
+/// Pause before a refused leaf is offered again.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Nothing has come off for so many times of what a move may take: then leaving is given up.
+/// The decommission is abandoned after this many move timeouts without progress.
 const PATIENCE: u32 = 5;
 
-/// How far this node is with leaving.
+/// Progress of this node's decommission.
 #[derive(Default)]
 pub(super) struct Leaving {
     is_begun: Cell<bool>,
-    /// Leaves and stores that are being kept just now: nobody sees them yet.
+    /// Leaves and stores that are being stored and are not visible yet.
     arriving: Cell<usize>,
-    farewell: RefCell<Option<Farewell>>,
+    decommission: RefCell<Option<Decommission>>,
     /// Something was answered.
     bell: Bell,
-    /// Who knows that this node has left.
+    /// Nodes that know that this node has left.
     told: RefCell<BTreeSet<PeId>>,
 }
 
-/// While it is there, something arrives that leaving has to wait for.
+/// Guard of an arriving leaf or store; a decommission waits until it is dropped.
 pub(super) struct Arrival<'a>(&'a Leaving);
 
 impl Drop for Arrival<'_> {
@@ -96,7 +94,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`LeaveError`]: it is a member as before, perhaps with fewer leaves; except after [`LeaveError::Store`], after which it takes no requests.
+    /// [`LeaveError`]: the node is still a member, perhaps with fewer leaves. After [`LeaveError::Store`] it
+    /// refuses all requests.
     pub async fn leave(&self) -> Result<(), LeaveError> {
         if self.has_left(self.me) {
             return Ok(());
@@ -104,14 +103,14 @@ impl Node {
         self.may_leave()?;
         self.leaving.is_begun.set(true);
         let done = self.go_away().await;
-        self.leaving.farewell.replace(None);
-        // LEAVE-2: who has left never takes a leaf again; nor does one whose store failed, which may have
-        // kept that it has left.
+        self.leaving.decommission.replace(None);
+        // LEAVE-2: a node that has left never takes a leaf again. Nor does a node with a failed store, which
+        // may have recorded that it has left.
         self.leaving.is_begun.set(self.has_left(self.me) || self.failure().is_some());
         done
     }
 
-    /// Who is not known yet to know that this node has left.
+    /// Returns the nodes that have not confirmed that this node has left.
     #[must_use]
     pub fn untold(&self) -> Vec<PeId> {
         let told = self.leaving.told.borrow();
@@ -137,8 +136,8 @@ impl Node {
 
     async fn go_away(&self) -> Result<(), LeaveError> {
         self.give_all_away().await?;
-        self.say_farewell().await?;
-        // Step 3. Nothing has come since the farewell's first word (LEAVE-2).
+        self.send_decommission().await?;
+        // Step 3. Nothing has come since the decommission message's first word (LEAVE-2).
         assert!(self.unclear().is_none(), "who is leaving takes nothing");
         let change = Change { left: Some(self.me), ..Change::default() };
         if let Err(error) = self.store.change(change).await {
@@ -188,7 +187,8 @@ impl Node {
         }
     }
 
-    /// What has to be waited for before a farewell: leaves, and moves that are not over (LEAVE-2).
+    /// What has to be waited for before a decommission message: leaves, and moves that are not over
+    /// (LEAVE-2).
     fn unclear(&self) -> Option<LeaveError> {
         let state = self.state.borrow();
         let open = state.staged.keys().chain(state.moving.keys()).chain(state.decided.keys()).next();

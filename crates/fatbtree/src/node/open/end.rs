@@ -12,7 +12,7 @@ use crate::message::TransactionId;
 use crate::node::Node;
 use crate::node::open::{Open, Phase};
 
-/// What a change of structure bears before it ends the transactions that may hold it up.
+/// Longest wait of a structure change before it ends the transactions that may block it.
 const PATIENCE: Duration = Duration::from_millis(50);
 impl Node {
     /// Rolls back those that wait for their clients, of which `which` is true.
@@ -96,7 +96,7 @@ impl Node {
     }
 }
 
-/// What comes of `task`, unless `other` ends before it.
+/// Returns the result of `task`, or `None` if `other` ends first.
 async fn before<T>(
     mut task: Pin<&mut impl Future<Output = T>>,
     other: impl Future<Output = ()>,

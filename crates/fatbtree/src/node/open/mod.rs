@@ -1,28 +1,28 @@
-//! Transactions that stay open over several requests. Each takes place at one node, its *home*: who owns its
-//! first key.
+//! Interactive transactions, which stay open over several requests. Each runs at one node, its *coordinator*:
+//! the owner of its first key.
 //!
-//! | state | means | left by |
+//! | state | meaning | ends by |
 //! |---|---|---|
-//! | idle | waits for its client | its next step, its end, its time, whoever it holds up |
-//! | running | a step of it is at work, under the locks of the leaves of its keys | the step |
-//! | ending | it commits, or is rolled back | that |
+//! | idle | waits for its client | next step, commit or abort, timeout, a blocked structure change |
+//! | running | a step is running, under the locks of the leaves of its keys | end of the step |
+//! | ending | commits, or is rolled back | end of that |
 //!
-//! Between requests it holds the store's locks on rows, and no leaf's. So its client may think, and leaves
-//! split and merge; but:
+//! Between requests a transaction holds the store's row locks and no leaf lock. So leaves may split and merge
+//! while the client is idle.
 //!
-//! - **OPEN-1** Before a leaf moves, every transaction that has touched it is over. So what a transaction saw
-//!   and changed is at its home, under the store's locks, until it ends; whoever commits elsewhere does so
-//!   before or after all of it.
-//! - **OPEN-2** Changes of structure wait for no client: who is held up for `end::PATIENCE` ends all
-//!   transactions that are idle ([`Node::go_ahead`]).
-//! - **OPEN-3** A transaction ends when its time is over, whatever becomes of its client and of the node that
-//!   it asked (`open_timeout`).
-//! - **OPEN-4** Only a transaction's first step begins it, and it has one step at a time. A step that comes
-//!   late finds nothing, and does nothing.
+//! - **OPEN-1** Before a leaf moves, every transaction that has touched it has ended. So all that a
+//!   transaction read and wrote stays at its coordinator, under the store's locks, until it ends. A commit
+//!   at another node is ordered before or after the whole transaction.
+//! - **OPEN-2** Structure changes do not wait for clients: after `end::PATIENCE` a blocked one ends all idle
+//!   transactions in its way ([`Node::go_ahead`]).
+//! - **OPEN-3** A transaction ends at its timeout (`open_timeout`), also if its client or the client's node
+//!   is gone.
+//! - **OPEN-4** Only the first step begins a transaction, and one step runs at a time. A late step finds no
+//!   transaction and does nothing.
 //!
-//! A transaction that was ended is rolled back; its next step, or its commit, says why. A step that finds its
-//! keys at another node asks the home whether the transaction goes on ([`Node::goes_on`]): if one of its
-//! leaves has gone there, it does not.
+//! A transaction that was ended is rolled back; its next step, or its commit, returns the reason. If a step
+//! finds its keys at another node, the client's node asks the coordinator whether the transaction is still
+//! open ([`Node::goes_on`]): if one of its leaves has moved there, it has ended.
 
 mod end;
 mod step;
@@ -37,7 +37,7 @@ use crate::message::TransactionId;
 use crate::node::{Asked, Ran, RunError};
 use crate::world::{Bell, Task};
 
-/// Transactions that are remembered after they were ended, for their clients.
+/// Ended transactions that are remembered, so that their clients get the reason.
 const MOST_REMEMBERED: usize = 1024;
 
 /// A transaction of an application that goes on from request to request. Dropped, it is rolled back.
@@ -109,7 +109,7 @@ impl Open {
     }
 }
 
-/// The transactions whose home this node is.
+/// Open transactions that this node coordinates.
 #[derive(Default)]
 pub(super) struct OpenTransactions {
     open: RefCell<BTreeMap<TransactionId, Open>>,

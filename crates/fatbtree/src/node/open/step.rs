@@ -10,7 +10,7 @@ use crate::node::work::Worked;
 use crate::node::{Asked, Node, Ran, RunError};
 
 impl Node {
-    /// How many transactions are open whose home this node is.
+    /// Returns the number of open transactions that this node coordinates.
     #[must_use]
     pub fn open_transactions(&self) -> usize {
         self.open.len()
@@ -18,10 +18,10 @@ impl Node {
 
     /// Runs a step of a transaction, at the leaves of all its keys.
     pub(in crate::node) async fn step(&self, find: &Find, leaf: &LeafHead) -> Worked {
-        let Work::Step { id, home, is_write, others, bytes } = &find.work else {
+        let Work::Step { id, coordinator, is_write, others, bytes } = &find.work else {
             return Err(Refusal::Lost).into();
         };
-        if home.is_some_and(|home| home != self.me) {
+        if coordinator.is_some_and(|coordinator| coordinator != self.me) {
             return Err(Refusal::Elsewhere).into();
         }
         let locked = match self.lock_others(&find.target, leaf, others, true).await {
@@ -29,7 +29,7 @@ impl Node {
             Err(refusal) => return Err(refusal).into(),
         };
         let pages: Vec<_> = locked.iter().map(|(page, _)| *page).collect();
-        let mut work = match self.take_up(*id, home.is_none(), leaf, &pages) {
+        let mut work = match self.take_up(*id, coordinator.is_none(), leaf, &pages) {
             Ok(work) => work,
             Err(refusal) => return Err(refusal).into(),
         };
@@ -69,7 +69,7 @@ impl Node {
         };
         let Some(work) = open.take(Phase::Running) else {
             return Err(match open.phase {
-                // Whoever ends it has left word of why.
+                // The reason of its end is recorded.
                 Phase::Ending => Refusal::Ended { pe: self.me, reason: self.open.why_ended(id) },
                 _ => refused("a step of this transaction is at work already".to_owned()),
             });
@@ -131,17 +131,17 @@ impl Node {
     }
 
     /// Commits a transaction, or rolls it back.
-    pub(in crate::node) async fn end(&self, id: TransactionId, home: PeId, is_commit: bool) -> Worked {
-        let work = match home == self.me {
+    pub(in crate::node) async fn end(&self, id: TransactionId, coordinator: PeId, is_commit: bool) -> Worked {
+        let work = match coordinator == self.me {
             true => self.open.open.borrow_mut().get_mut(&id).and_then(|open| open.take(Phase::Ending)),
             false => None,
         };
         let Some(work) = work else {
             // If a step of it is at work, its client has given it up.
             self.open.doom("its client gave it up", |other, _| other == id);
-            let reason = match home == self.me {
+            let reason = match coordinator == self.me {
                 true => self.open.why_over(id).unwrap_or_else(|| self.open.why_ended(id)),
-                false => self.why_left(home),
+                false => self.why_left(coordinator),
             };
             return match is_commit {
                 true => Err(Refusal::Ended { pe: self.me, reason }).into(),
@@ -165,12 +165,12 @@ impl Node {
         }
     }
 
-    /// Tells whether a transaction goes on. Where its first key is at another node than its home, OPEN-1 says
-    /// that it does not.
-    pub(in crate::node) fn check(&self, id: TransactionId, home: PeId) -> Worked {
-        let why = match home == self.me {
+    /// Tells whether a transaction goes on. Where its first key is at another node than its coordinator,
+    /// OPEN-1 says that it does not.
+    pub(in crate::node) fn check(&self, id: TransactionId, coordinator: PeId) -> Worked {
+        let why = match coordinator == self.me {
             true => self.open.why_over(id),
-            false => Some(self.why_left(home)),
+            false => Some(self.why_left(coordinator)),
         };
         match why {
             Some(reason) => Err(Refusal::Ended { pe: self.me, reason }).into(),
@@ -178,9 +178,9 @@ impl Node {
         }
     }
 
-    /// What is said of a transaction whose first key is here, and its home elsewhere.
-    fn why_left(&self, home: PeId) -> String {
-        format!("a leaf that it touched was moved to another node: from {home} to {}", self.me)
+    /// Reason for a transaction with its first key here and its coordinator elsewhere.
+    fn why_left(&self, coordinator: PeId) -> String {
+        format!("a leaf that it touched was moved to another node: from {coordinator} to {}", self.me)
     }
 
     fn balance_later(&self, grown: BTreeMap<PageNo, (isize, usize)>) {

@@ -10,7 +10,7 @@
 //! | `fat.left` | PE, big-endian | nothing: that PE has left the cluster |
 //! | `fat.leaves` | page, big-endian | [`LeafHead`] |
 //! | `fat.staged`, `fat.decided` | [`MoveId`](crate::MoveId) | [`Staged`](crate::leaf::Staged), the receiver |
-//! | `fat.given` | first key | [`Fact`](crate::leaf::Fact) |
+//! | `fat.given` | first key | [`RouteEntry`](crate::leaf::RouteEntry) |
 
 mod recovery;
 
@@ -34,7 +34,7 @@ const SELF: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.self");
 const LEAVES: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.leaves");
 const STAGED: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.staged");
 const DECIDED: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.decided");
-const GIVEN: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.given");
+const FORWARDING: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.given");
 const MET: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.met");
 const LEFT: TableDefinition<[u8], [u8]> = TableDefinition::new("fat.left");
 const IDENTITY: &[u8] = b"identity";
@@ -225,11 +225,11 @@ impl Base {
             }
             put_heads(tx, &change.put)?;
             self.change_rows(tx, change)?;
-            if let Some((range, facts)) = &change.given {
-                let given = tx.table(&GIVEN)?;
-                clear(&given, range, |_, _| Ok(()))?;
-                for fact in facts {
-                    given.insert(&fact.range.low, &encode(fact))?;
+            if let Some((range, route_entries)) = &change.forwarding {
+                let forwarding = tx.table(&FORWARDING)?;
+                clear(&forwarding, range, |_, _| Ok(()))?;
+                for route_entry in route_entries {
+                    forwarding.insert(&route_entry.range.low, &encode(route_entry))?;
                 }
             }
             if let Some(staged) = &change.stage {

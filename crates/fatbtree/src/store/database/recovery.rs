@@ -5,12 +5,12 @@ use serde::de::DeserializeOwned;
 use azekura::{Error, Transaction};
 
 use super::{
-    BIRTH, Base, DECIDED, GIVEN, IDENTITY, LEAVES, LEFT, LIST, MET, NEXT_PAGE, Open, SELF, SETTLED, SHARES,
-    STAGED, decode, encode,
+    BIRTH, Base, DECIDED, FORWARDING, IDENTITY, LEAVES, LEFT, LIST, MET, NEXT_PAGE, Open, SELF, SETTLED,
+    SHARES, STAGED, decode, encode,
 };
 use crate::error::StoreError;
 use crate::id::PeId;
-use crate::leaf::{Fact, LeafHead, Row, Staged};
+use crate::leaf::{LeafHead, RouteEntry, Row, Staged};
 use crate::store::{Founding, Recovered};
 
 /// All of it, as it is written.
@@ -26,7 +26,7 @@ struct Written {
     heads: Vec<Row>,
     staged: Vec<Row>,
     decided: Vec<Row>,
-    given: Vec<Row>,
+    forwarding: Vec<Row>,
 }
 
 impl Written {
@@ -44,7 +44,7 @@ impl Written {
             heads: all(&tx.table(&LEAVES)?)?,
             staged: all(&tx.table(&STAGED)?)?,
             decided: all(&tx.table(&DECIDED)?)?,
-            given: all(&tx.table(&GIVEN)?)?,
+            forwarding: all(&tx.table(&FORWARDING)?)?,
         })
     }
 
@@ -74,7 +74,7 @@ impl Written {
             heads: decode_values::<LeafHead>("leaf", &self.heads)?,
             staged: decode_values::<Staged>("staged leaf", &self.staged)?,
             decided: self.decided.iter().map(decided).collect::<Result<_, StoreError>>()?,
-            given: decode_values::<Fact>("given range", &self.given)?,
+            forwarding: decode_values::<RouteEntry>("given range", &self.forwarding)?,
             next_page: self
                 .next_page
                 .as_ref()

@@ -276,9 +276,9 @@ async fn one_client(cluster: Cluster, hardware: Hardware, shared: Rc<Shared>, cl
             Work::Get
         };
         let node = cluster.node(pe).expect("all run");
-        let (_, fact) = node.call(Target::At(at), work).await.expect("no faults");
+        let (_, route_entry) = node.call(Target::At(at), work).await.expect("no faults");
         // The leaf's PE answers: to the node that was asked, which the node has paid for, or to the client.
-        if fact.is_some_and(|fact| fact.pe == pe) {
+        if route_entry.is_some_and(|route_entry| route_entry.pe == pe) {
             hardware.answer(pe).await;
         }
         shared.finish(&cluster, &hardware, began);

@@ -1,27 +1,28 @@
-//! Whether this node's store is the one that the others know, and how a new one comes to its keys.
+//! Identity of a node's store: detects a replaced store, and gives a new store its keys.
 //!
-//! A store that was lost must not pass for one that never had a row. So each has a *name*, drawn when it was
-//! made, and others remember it:
+//! A new store in the place of a lost one must not pass for a store that never had rows. So each store has a
+//! *name*, drawn when it is created, and all other nodes record it:
 //!
-//! | the store | others | this node |
+//! | the store | other nodes | this node |
 //! |---|---|---|
-//! | new, unknown | tell what they know, remember its name | owns what is its, once all have: *settled* |
-//! | new, but they know another name | let nobody in with it | refuses everything, and says why |
-//! | new, and its loss was accepted | as if it was unknown; the old name is forgotten | owns, empty, what nobody else has |
-//! | settled, and they know its name | go on | goes on |
+//! | new, name unknown | send route entries, record the name | owns its keys after all answers: *settled* |
+//! | new, another name is recorded | refuse its connections | refuses all requests, with the reason |
+//! | new, loss accepted | as above; the old name is dropped | owns, empty, the keys that no other node has |
+//! | settled, name recorded | continue | continues |
 //!
-//! - **STORE-1** A store has settled only after every other member has remembered its name for good. So any
-//!   one of them notices another store in its place.
-//! - **STORE-2** A node answers for no key, takes no leaf and decides no move before its store has settled.
-//! - **STORE-3** What a new store owns are the keys of which the newest fact that any other node knows, its
-//!   own leaves, what it gave away, or the founding shares, says that they are this PE's. Others' facts of
-//!   one key only ever get newer, so it does not matter that they are asked one after the other. No leaf is
-//!   owned twice: who owns a key, or gave it away, knows a newer fact than any that led there (I2, I3).
-//! - **STORE-4** Its leaves are newer than anything that anybody knows: old facts about the lost store lead
-//!   nobody astray.
+//! - **STORE-1** A store is settled only after every other member has recorded its name durably. So each of
+//!   them notices another store in its place.
+//! - **STORE-2** Before its store is settled, a node answers for no key, takes no leaf and decides no move.
+//! - **STORE-3** A new store owns the keys for which the newest route entry names this PE. The entries come
+//!   from the other nodes (their leaves and forwarding tables) and from the initial distribution. A node's
+//!   entries of a key only become newer, so the nodes may be asked one after the other. No leaf is owned
+//!   twice: the owner of a key, or the node that moved it away, has a newer entry than each one that led
+//!   there (I2, I3).
+//! - **STORE-4** The leaves of a new store get higher versions than all known entries. So old entries about
+//!   the lost store mislead no request.
 //!
-//! A leaf that the lost store was about to give away, and that its receiver keeps, is the receiver's, unless
-//! somebody knows something newer of its keys: nobody else has the rows.
+//! A leaf that the lost store was moving away, and that its receiver has staged, belongs to the receiver
+//! unless a newer entry of its keys exists: no other node has the rows.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -30,38 +31,38 @@ use crate::error::StoreError;
 use crate::id::{PageNo, PeId};
 use crate::index::PageCopy;
 use crate::key::{Key, KeyRange};
-use crate::leaf::{Fact, LeafHead, MoveId};
+use crate::leaf::{LeafHead, MoveId, RouteEntry};
 use crate::message::Message;
 use crate::node::Node;
-use crate::node::state::facts;
+use crate::node::state::route_entries;
 use crate::ranges::Ranges;
 use crate::store::{Change, Founding};
 use crate::world::Bell;
 
-/// Facts in one message, about.
-const FACTS_PER_PAGE: usize = 256;
+/// Approximate number of route entries in one message.
+const ENTRIES_PER_PAGE: usize = 256;
 
-/// What a node shows of its store.
+/// Identity of a store, as shown in the handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
     /// Its name.
     pub birth: u64,
-    /// Whether it has had its keys.
+    /// `true` if the store has its keys.
     pub is_settled: bool,
-    /// It is new, and somebody has said that what the one before had may be lost.
+    /// The store is new, and the operator has accepted the loss of the previous one.
     pub is_loss_accepted: bool,
 }
 
-/// Part of what a node knows of where keys are.
+/// A part of the route entries of a node.
 pub(super) struct Page {
-    pub(super) facts: Vec<Fact>,
-    pub(super) staged: Vec<(MoveId, Fact)>,
+    pub(super) route_entries: Vec<RouteEntry>,
+    pub(super) staged: Vec<(MoveId, RouteEntry)>,
     pub(super) newest: u64,
     pub(super) rest: Option<Key>,
 }
 
-/// The store's standing.
-pub(super) struct Standing {
+/// Identity of the store.
+pub(super) struct StoreIdentity {
     birth: u64,
     is_settled: Cell<bool>,
     /// While it is not settled: what was heard so far.
@@ -70,13 +71,13 @@ pub(super) struct Standing {
     bell: Bell,
 }
 
-/// How far another node has told what it knows.
+/// Progress of collecting the entries of another node.
 enum Told {
-    /// From this key on it is to be asked.
+    /// Entries from this key on are missing.
     Until(Key),
-    /// All of it; it has not said that it remembers the name.
+    /// All entries came; the name is not recorded there yet.
     All,
-    /// All, and it remembers the name.
+    /// All entries came, and the name is recorded there.
     Admitted,
 }
 
@@ -84,12 +85,12 @@ struct Heard {
     /// Which hearing it is, since the node's start.
     number: u64,
     known: Ranges<PageCopy>,
-    staged: BTreeMap<MoveId, Fact>,
+    staged: BTreeMap<MoveId, RouteEntry>,
     newest: u64,
     told: BTreeMap<PeId, Told>,
 }
 
-impl Standing {
+impl StoreIdentity {
     pub(super) fn new(birth: u64, is_settled: bool, founding: &Founding) -> Self {
         let nobody = PageCopy { pe: founding.pe, page: PageNo::ROOT };
         let mut known = Ranges::new(KeyRange::all(), 0, nobody);
@@ -102,37 +103,37 @@ impl Standing {
 }
 
 impl Node {
-    /// What this node shows of its store.
+    /// Returns the identity of this node's store.
     #[must_use]
     pub fn credentials(&self) -> Credentials {
         let is_settled = self.is_settled();
         let is_loss_accepted = self.options.is_loss_accepted && !is_settled;
-        Credentials { birth: self.standing.birth, is_settled, is_loss_accepted }
+        Credentials { birth: self.store_identity.birth, is_settled, is_loss_accepted }
     }
 
-    /// Whether the store has its keys (STORE-2).
+    /// Returns `true` if the store has its keys (STORE-2).
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.standing.is_settled.get()
+        self.store_identity.is_settled.get()
     }
 
-    /// Why this node has no keys yet.
+    /// Returns the reason for which this node has no keys yet.
     pub(super) fn unsettled(&self) -> Option<String> {
         if self.is_settled() {
             return None;
         }
-        let heard = self.standing.heard.borrow();
+        let heard = self.store_identity.heard.borrow();
         let is_open = |pe: &PeId| !matches!(heard.told.get(pe), Some(Told::Admitted));
         let open: Vec<_> = self.others().into_iter().filter(is_open).map(|pe| pe.to_string()).collect();
         Some(format!(
-            "the store of {} is new, and it has to hear first what {} knows of its keys",
+            "the store of {} is new and still needs the route entries of {}",
             self.me,
             open.join(", ")
         ))
     }
 
-    /// Whether another node comes with the store that this one knows it to have. Remembers one that it did
-    /// not know, if it has had its keys.
+    /// Returns `true` if another node shows the store that is recorded for it. Records the name of an unknown
+    /// store that is settled.
     pub async fn admits(&self, pe: PeId, shown: Credentials) -> bool {
         let known = self.state.borrow().met.get(&pe).copied();
         match known {
@@ -150,7 +151,7 @@ impl Node {
         done.is_ok()
     }
 
-    /// Another node knows another store of this one: nothing is answered any more.
+    /// Another node has recorded another store for this one: refuses all requests from here on.
     pub fn displaced(&self, witness: PeId) {
         let mine = if self.is_settled() {
             "another store has taken the place of the one here"
@@ -158,13 +159,14 @@ impl Node {
             "the store here is new, so the keys of the one before are missing"
         };
         let reason = format!(
-            "{witness} knows another store of {}: {mine}. Bring that store back; or, if it is lost for good, serve an empty one with --accept-loss",
+            "{witness} has recorded another store for {}: {mine}. Bring that store back; \
+             or, if it is lost for good, serve an empty one with --accept-loss",
             self.me
         );
         self.refuse(reason);
     }
 
-    /// Comes to its keys, if it has not had them: at once where there is nobody to ask.
+    /// Begins to collect the keys of a store that is not settled; at once if there is no other node.
     pub(super) async fn begin_to_settle(&self) {
         if self.is_settled() {
             return;
@@ -180,7 +182,7 @@ impl Node {
         });
     }
 
-    /// Asks each other node until all of them have told all, and remember this store's name.
+    /// Asks each other node until all entries have come and all nodes have recorded this store's name.
     async fn hear_all(&self) {
         loop {
             let mut is_open = false;
@@ -190,96 +192,103 @@ impl Node {
             if !is_open {
                 return;
             }
-            self.world.timeout(self.options.remind_interval, self.standing.bell.next()).await;
+            self.world.timeout(self.options.remind_interval, self.store_identity.bell.next()).await;
         }
     }
 
-    /// One of those who are heard has left: what others have told before may lead to it, and what they know
-    /// now does not (LEAVE-5).
+    /// A node has left: entries that were collected before may lead to it, so starts over (LEAVE-5).
     pub(super) fn hear_anew(&self) {
         if !self.is_settled() {
-            let mut heard = self.standing.heard.borrow_mut();
+            let mut heard = self.store_identity.heard.borrow_mut();
             heard.told.clear();
             // Answers that are under way are from before.
             heard.number += 1;
         }
-        self.standing.bell.ring();
+        self.store_identity.bell.ring();
     }
 
-    /// The hearing that is going on: an answer to an earlier one, or to an earlier start, may be older than
-    /// what it has to be newer than (LEAVE-5).
+    /// Returns the number of the present collection; answers to an earlier one may be too old (LEAVE-5).
     fn hearing(&self) -> (u64, u64) {
-        (self.state.borrow().incarnation, self.standing.heard.borrow().number)
+        (self.state.borrow().incarnation, self.store_identity.heard.borrow().number)
     }
 
-    /// Asks a node for what it has not told yet; whether there is something.
+    /// Asks a node for missing entries; returns `true` if some are missing.
     fn ask_for_account(&self, pe: PeId) -> bool {
         let hearing = self.hearing();
-        let message = match self.standing.heard.borrow().told.get(&pe) {
+        let message = match self.store_identity.heard.borrow().told.get(&pe) {
             None => Message::Account { hearing, from: Key::new() },
             Some(Told::Until(key)) => Message::Account { hearing, from: key.clone() },
-            Some(Told::All) => {
-                Message::Admit { birth: self.standing.birth, is_loss_accepted: self.options.is_loss_accepted }
-            }
+            Some(Told::All) => Message::Admit {
+                birth: self.store_identity.birth,
+                is_loss_accepted: self.options.is_loss_accepted,
+            },
             Some(Told::Admitted) => return false,
         };
         self.send(pe, &message);
         true
     }
 
-    /// Tells another node what this one knows for good of where keys are, from a key on.
+    /// Sends this node's durable route entries from a key on.
     pub(super) fn account(&self, to: PeId, hearing: (u64, u64), from: Key) {
         if self.has_left(self.me) {
             return self.tell_members(to);
         }
         let state = self.state.borrow();
-        let mut known: Vec<_> = state.leaves.values().map(|leaf| leaf.fact(self.me)).collect();
-        known.extend(facts(&state.given).filter(|fact| fact.pe != self.me));
+        let mut known: Vec<_> = state.leaves.values().map(|leaf| leaf.route_entry(self.me)).collect();
+        known.extend(route_entries(&state.forwarding).filter(|route_entry| route_entry.pe != self.me));
         // What reaches beyond the key too: a leaf may have been merged into one before it since the last
         // question.
-        known.retain(|fact| fact.range.high.as_ref().is_none_or(|high| *high > from));
+        known.retain(|route_entry| route_entry.range.high.as_ref().is_none_or(|high| *high > from));
         known.sort_unstable_by(|one, two| one.range.low.cmp(&two.range.low));
-        let rest = known.get(FACTS_PER_PAGE).map(|fact| fact.range.low.clone()).filter(|low| *low > from);
+        let rest = known
+            .get(ENTRIES_PER_PAGE)
+            .map(|route_entry| route_entry.range.low.clone())
+            .filter(|low| *low > from);
         if rest.is_some() {
-            known.truncate(FACTS_PER_PAGE);
+            known.truncate(ENTRIES_PER_PAGE);
         }
         let staged = state.staged.values().filter(|staged| staged.id.source == to);
-        let staged = staged.map(|staged| (staged.id, staged.head.fact(self.me))).collect();
-        let newest = known.iter().map(|fact| fact.version).chain([state.index.newest_version()]).max();
+        let staged = staged.map(|staged| (staged.id, staged.head.route_entry(self.me))).collect();
+        let newest =
+            known.iter().map(|route_entry| route_entry.version).chain([state.index.newest_version()]).max();
         let newest = newest.unwrap_or(0);
         drop(state);
-        self.send(to, &Message::Accounted { hearing, from, facts: known, staged, newest, rest });
+        self.send(to, &Message::Accounted { hearing, from, route_entries: known, staged, newest, rest });
     }
 
-    /// Another node has told some of what it knows. What was not asked for, or was told before, is left.
+    /// Takes entries of another node. Ignores entries that were not asked for or came before.
     pub(super) fn accounted(&self, pe: PeId, hearing: (u64, u64), from: Key, page: Page) {
         if hearing != self.hearing() {
             return;
         }
-        let mut heard = self.standing.heard.borrow_mut();
+        let mut heard = self.store_identity.heard.borrow_mut();
         let is_wanted = match heard.told.get(&pe) {
             None => from.is_empty(),
             Some(Told::Until(key)) => *key == from,
             Some(Told::All | Told::Admitted) => false,
         };
-        // It goes on, or it would never end.
+        // Without progress the collection would not end.
         let is_progress = page.rest.as_ref().is_none_or(|rest| *rest > from);
         if self.is_settled() || !is_wanted || !is_progress {
             return;
         }
-        for fact in &page.facts {
-            heard.known.learn(&fact.range, fact.version, &PageCopy { pe: fact.pe, page: fact.page });
+        for route_entry in &page.route_entries {
+            heard.known.learn(
+                &route_entry.range,
+                route_entry.version,
+                &PageCopy { pe: route_entry.pe, page: route_entry.page },
+            );
         }
         heard.staged.extend(page.staged);
         heard.newest = heard.newest.max(page.newest);
         heard.told.insert(pe, page.rest.map_or(Told::All, Told::Until));
         drop(heard);
-        self.standing.bell.ring();
+        self.store_identity.bell.ring();
     }
 
-    /// Remembers the new store of another node, unless it knows another one.
+    /// Records the new store of another node, unless another one is recorded.
     pub(super) async fn admit(&self, pe: PeId, birth: u64, is_loss_accepted: bool) {
-        // LEAVE-5: it asks again; or hears that this node has left.
+        // LEAVE-5: the other node asks again, or learns that this node has left.
         let Some(_arrival) = self.leaving.let_come() else { return };
         let known = self.state.borrow().met.get(&pe).copied();
         let is_admitted = match known {
@@ -296,35 +305,35 @@ impl Node {
     }
 
     pub(super) fn admitted(&self, pe: PeId, birth: u64, is_admitted: bool) {
-        if birth != self.standing.birth || self.is_settled() {
+        if birth != self.store_identity.birth || self.is_settled() {
             return;
         }
         if !is_admitted {
             return self.displaced(pe);
         }
-        let mut heard = self.standing.heard.borrow_mut();
+        let mut heard = self.store_identity.heard.borrow_mut();
         if matches!(heard.told.get(&pe), Some(Told::All)) {
             heard.told.insert(pe, Told::Admitted);
             drop(heard);
-            self.standing.bell.ring();
+            self.store_identity.bell.ring();
         }
     }
 
-    /// Owns what is its (STORE-3).
+    /// Takes ownership of the store's keys (STORE-3).
     async fn settle_down(&self) {
-        let (leaves, given, decisions) = self.inheritance();
-        if let Err(error) = self.inherit(&leaves, &given, &decisions).await {
+        let (leaves, forwarding, decisions) = self.inheritance();
+        if let Err(error) = self.inherit(&leaves, &forwarding, &decisions).await {
             return self.fail(&error);
         }
         {
             let mut state = self.state.borrow_mut();
-            given.iter().for_each(|fact| state.give(self.me, fact));
+            forwarding.iter().for_each(|route_entry| state.give(self.me, route_entry));
             for head in &leaves {
                 state.put_leaf(self.me, head.clone());
             }
             state.decided.extend(decisions.iter().copied());
         }
-        self.standing.is_settled.set(true);
+        self.store_identity.is_settled.set(true);
         self.changed.ring();
         for (id, to) in decisions {
             self.remind_of_decision(id, to);
@@ -332,26 +341,31 @@ impl Node {
         self.others().into_iter().for_each(|pe| self.tell_own(pe));
     }
 
-    /// From what was heard: this node's leaves, who has the others' keys as far as that has changed since the
-    /// founding, and moves of the lost store whose leaves are with their receivers.
-    fn inheritance(&self) -> (Vec<LeafHead>, Vec<Fact>, Vec<(MoveId, PeId)>) {
-        let mut heard = self.standing.heard.borrow_mut();
+    /// Computes from the collected entries: this node's leaves, the changed route entries of other nodes, and
+    /// moves of the lost store with leaves that are staged at their receivers.
+    fn inheritance(&self) -> (Vec<LeafHead>, Vec<RouteEntry>, Vec<(MoveId, PeId)>) {
+        let mut heard = self.store_identity.heard.borrow_mut();
         let Heard { known, staged, newest, .. } = &mut *heard;
         let mut decisions = Vec::new();
         let mut staged: Vec<_> = std::mem::take(staged).into_iter().collect();
         // Of two receivers of a leaf the later one.
-        staged
-            .sort_unstable_by_key(|(id, fact)| std::cmp::Reverse((fact.version, id.incarnation, id.number)));
-        for (id, fact) in staged {
+        staged.sort_unstable_by_key(|(id, route_entry)| {
+            std::cmp::Reverse((route_entry.version, id.incarnation, id.number))
+        });
+        for (id, route_entry) in staged {
             let is_newest = known
-                .clip(&fact.range)
+                .clip(&route_entry.range)
                 .pieces()
                 .iter()
-                .all(|piece| piece.value.pe == self.me && piece.version <= fact.version);
+                .all(|piece| piece.value.pe == self.me && piece.version <= route_entry.version);
             if is_newest {
-                known.learn(&fact.range, fact.version + 1, &PageCopy { pe: fact.pe, page: fact.page });
-                *newest = (*newest).max(fact.version + 1);
-                decisions.push((id, fact.pe));
+                known.learn(
+                    &route_entry.range,
+                    route_entry.version + 1,
+                    &PageCopy { pe: route_entry.pe, page: route_entry.page },
+                );
+                *newest = (*newest).max(route_entry.version + 1);
+                decisions.push((id, route_entry.pe));
             }
         }
         let is_first = *newest <= 1;
@@ -367,20 +381,24 @@ impl Node {
                 _ => leaves.push(LeafHead { page: state.next_page(), range, right: None, version }),
             }
         }
-        let given = facts(known).filter(|fact| fact.pe != self.me && fact.version > 1).collect();
-        (leaves, given, decisions)
+        let forwarding = route_entries(known)
+            .filter(|route_entry| route_entry.pe != self.me && route_entry.version > 1)
+            .collect();
+        (leaves, forwarding, decisions)
     }
 
     async fn inherit(
         &self,
         leaves: &[LeafHead],
-        given: &[Fact],
+        forwarding: &[RouteEntry],
         decisions: &[(MoveId, PeId)],
     ) -> Result<(), StoreError> {
-        for fact in given {
+        for route_entry in forwarding {
             // Rows from before it was a node's store would come back with the next leaf of these keys.
-            if let Some((key, _)) = self.store.rows(fact.range.clone(), 1, false).await?.into_iter().next() {
-                return Err(StoreError::RowOfAnother { key, owner: fact.pe });
+            if let Some((key, _)) =
+                self.store.rows(route_entry.range.clone(), 1, false).await?.into_iter().next()
+            {
+                return Err(StoreError::RowOfAnother { key, owner: route_entry.pe });
             }
         }
         for decision in decisions {
@@ -388,7 +406,7 @@ impl Node {
         }
         let change = Change {
             put: leaves.to_vec(),
-            given: Some((KeyRange::all(), given.to_vec())),
+            forwarding: Some((KeyRange::all(), forwarding.to_vec())),
             settles: true,
             ..Change::default()
         };

@@ -16,14 +16,14 @@ use crate::tcp::links::{LinkState, LinkStatus, Links};
 use crate::tcp::listen::{Door, Doorkeeping};
 use crate::world::Task;
 
-/// How long a node that has left waits for the others to say that they know, and how often it looks.
+/// Longest wait of a node that has left for the confirmations of others, and the interval of its checks.
 const TELL_PATIENCE: Duration = Duration::from_secs(5);
 const TELL_INTERVAL: Duration = Duration::from_millis(10);
 /// A newer list that is not there yet is looked for so often.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A node and its connections, on its own thread.
-pub struct Here {
+pub struct NodeContext {
     /// The node.
     pub node: Rc<Node>,
     links: Rc<Links>,
@@ -31,13 +31,13 @@ pub struct Here {
     me: PeId,
 }
 
-impl fmt::Debug for Here {
+impl fmt::Debug for NodeContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Here").field("node", &self.node).finish_non_exhaustive()
+        f.debug_struct("NodeContext").field("node", &self.node).finish_non_exhaustive()
     }
 }
 
-/// How a node is.
+/// Status of a node.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeStatus {
@@ -45,32 +45,32 @@ pub struct NodeStatus {
     pub pe: PeId,
     /// Why it takes no requests, if it takes none.
     pub failure: Option<String>,
-    /// Whether its store has had its keys.
+    /// `true` if the store is settled (it has its keys).
     pub is_settled: bool,
     /// The version of the list of members that it goes by, and the newest that another node does.
     pub list: (u64, u64),
-    /// Who has left the cluster.
+    /// Nodes that have left the cluster.
     pub left: Vec<PeId>,
     /// Leaves here.
     pub leaves: usize,
     /// Index pages here, and their levels.
     pub index: (usize, u8),
-    /// What it has done.
+    /// Its counters.
     pub counts: Counts,
     /// Transactions that are open here.
     pub open_transactions: usize,
     /// The ways to the others.
     pub links: Vec<LinkStatus>,
-    /// Who came in.
+    /// Incoming connections.
     pub door: Doorkeeping,
 }
 
-impl Here {
+impl NodeContext {
     pub(super) const fn new(me: PeId, node: Rc<Node>, links: Rc<Links>, door: Rc<Door>) -> Self {
         Self { node, links, door, me }
     }
 
-    /// How it is.
+    /// Returns the status.
     #[must_use]
     pub fn status(&self) -> NodeStatus {
         NodeStatus {
@@ -114,7 +114,8 @@ impl Here {
     ///
     /// # Errors
     ///
-    /// [`ListError`]: it is older than one that this node has gone by, or there is another one of its version. Nothing was changed.
+    /// [`ListError`]: it is older than one that this node has gone by, or there is another one of its
+    /// version. Nothing was changed.
     pub async fn learn_members(&self, members: &Membership) -> Result<(), ListError> {
         self.node.go_by_list(members.mark()).await?;
         let others =
@@ -161,8 +162,8 @@ impl Here {
     }
 }
 
-/// What somebody wants done on the node's thread.
-pub(super) type Job = Box<dyn FnOnce(Rc<Here>) -> Task<'static, ()> + Send>;
+/// A job for the node's thread.
+pub(super) type Job = Box<dyn FnOnce(Rc<NodeContext>) -> Task<'static, ()> + Send>;
 
 /// Reaches a node from any thread. It is of no more use when the node has stopped.
 #[derive(Clone)]
@@ -191,13 +192,13 @@ impl NodeHandle {
     /// [`Error::Stopped`]: it was not begun. [`Error::Interrupted`]: it was, and did not come to its end.
     pub fn ask<T: Send + 'static>(
         &self,
-        job: impl FnOnce(Rc<Here>) -> Task<'static, T> + Send + 'static,
+        job: impl FnOnce(Rc<NodeContext>) -> Task<'static, T> + Send + 'static,
     ) -> Result<T, Error> {
         let (tell, told) = sync_channel(1);
         let job: Job = Box::new(move |here| {
             let task = job(here);
             Box::pin(async move {
-                // Who asked waits for it.
+                // The asking thread waits for it.
                 let _ = tell.send(task.await);
             })
         });
@@ -206,7 +207,7 @@ impl NodeHandle {
     }
 
     /// Runs `job` beside the others of the node, without waiting for it. Not at all if the node has stopped.
-    pub fn tell(&self, job: impl FnOnce(Rc<Here>) -> Task<'static, ()> + Send + 'static) {
+    pub fn tell(&self, job: impl FnOnce(Rc<NodeContext>) -> Task<'static, ()> + Send + 'static) {
         // What a node that has stopped had to do is done.
         let _ = self.jobs.send(Box::new(job));
     }

@@ -1,5 +1,5 @@
-//! What a farewell is worth (`node::leave`), where chance seldom comes: answers that are late, and one who
-//! cannot answer yet.
+//! Decommission messages (`node::leave`) in cases that random runs seldom reach: late acknowledgments, and a
+//! node that cannot acknowledge yet.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -61,17 +61,17 @@ fn leave(cluster: &Cluster, pe: PeId) -> Result<(), LeaveError> {
     cluster.wait(async move { leaver.leave().await })
 }
 
-/// LEAVE-3: answers to an earlier farewell come while one waits for those to the next, between which the node
-/// had a leaf. The first node was given that farewell only: it would go on sending requests for the leaf to
-/// the one that has left.
+/// LEAVE-3: acknowledgments of an earlier decommission message arrive while the node waits for those of the
+/// next, and the node had a leaf in between. The first node got the earlier message only: it would keep
+/// sending requests for the leaf to the node that has left.
 #[test]
-fn an_answer_to_an_earlier_farewell_of_this_start_or_the_last_does_not_count() {
+fn an_answer_to_an_earlier_decommission_of_this_start_or_the_last_does_not_count() {
     for is_started_anew in [false, true] {
         let cluster = started(3, 0);
         let first = cluster.running(FIRST);
         let writer = Rc::clone(&first);
         cluster.wait(async move { writer.write([1], Work::Put(vec![7])).await }).expect("it runs");
-        // As many moves before each farewell: only the starts are different.
+        // As many moves before each decommission message: only the starts are different.
         move_its_leaf(&cluster, LEAVER, SECOND);
         all_frames_take(&cluster, Duration::from_secs(2));
         assert!(
@@ -99,10 +99,10 @@ fn an_answer_to_an_earlier_farewell_of_this_start_or_the_last_does_not_count() {
     }
 }
 
-/// LEAVE-5: who has no keys yet, since it has not heard from all, may be waiting for the one that leaves: it
-/// is not waited for.
+/// LEAVE-5: a node without keys may be waiting for the leaving node, so the leaving node does not wait for
+/// it.
 #[test]
-fn who_has_no_keys_yet_refuses_a_farewell_at_once() {
+fn a_node_without_keys_refuses_a_decommission_at_once() {
     let cluster = started(2, 1);
     let new = cluster.spare().expect("there is one");
     cluster.network().cut(SECOND, new);
@@ -129,7 +129,7 @@ fn a_node_that_crashes_while_it_leaves_has_left_for_all_or_for_none() {
         let cluster = started_with(options);
         let (leaver, executor) = (cluster.running(LEAVER), cluster.executor().clone());
         let task = async move {
-            // Who crashes hears nothing more of it.
+            // A crashed node does not see the result.
             let _ = leaver.leave().await;
         };
         executor.spawn_in(cluster.group(LEAVER).expect("it runs"), Box::pin(task));
@@ -187,13 +187,13 @@ fn joins_while_one_leaves_that_does_not_know_it(answers_are_late: bool) {
     assert_eq!(cluster.wait(async move { reader.get(key).await }).expect("it is found"), None);
 }
 
-/// LEAVE-5: all that a new node has heard is from before a farewell.
+/// LEAVE-5: all that a new node has heard is from before a decommission message.
 #[test]
 fn who_is_coming_to_its_keys_hears_all_anew_when_one_has_left() {
     joins_while_one_leaves_that_does_not_know_it(false);
 }
 
-/// LEAVE-5: what was said before a farewell arrives after it.
+/// LEAVE-5: what was said before a decommission message arrives after it.
 #[test]
 fn who_hears_anew_does_not_take_answers_to_what_it_asked_before() {
     joins_while_one_leaves_that_does_not_know_it(true);

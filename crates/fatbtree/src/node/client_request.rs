@@ -1,4 +1,4 @@
-//! The gateway: takes a request of a client of this node, and answers it within a time that is known.
+//! Requests of this node's clients: each is answered within its timeout.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use crate::error::Error;
 use crate::frame;
 use crate::id::{PageNo, PeId};
 use crate::key::{Key, KeyRange, Target};
-use crate::leaf::{Fact, Row};
+use crate::leaf::{RouteEntry, Row};
 use crate::message::{Answer, Find, Refusal, RequestId, TransactionId, Work};
 use crate::node::Node;
 use crate::node::state::Waiting;
 use crate::options::{Options, Protocol};
 use crate::world::Slot;
 
-/// What comes back to the gateway.
+/// The answer to a request of a client of this node.
 pub(super) struct Reply {
     result: Result<Answer, Refusal>,
-    fact: Option<Fact>,
+    route_entry: Option<RouteEntry>,
     hops: u8,
 }
 
@@ -26,14 +26,14 @@ pub(super) struct Reply {
 pub struct Rows {
     /// The rows, in the order in which they were asked for.
     pub rows: Vec<Row>,
-    /// What is left of the range; nothing at its end.
+    /// The rest of the range; `None` at its end.
     pub rest: Option<KeyRange>,
 }
 
 /// Most bytes that a request brings along: half a frame, so that it fits together with its surroundings.
 const MOST_REQUEST_BYTES: usize = frame::MAX_BYTES / 2;
 
-/// What is waited before a request that was lost is sent again, at most.
+/// Longest pause before a lost request is sent again.
 const MOST_PAUSE: Duration = Duration::from_millis(100);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
@@ -83,11 +83,11 @@ impl Node {
                 true => Target::Before(rest.high.clone()),
             };
             let limit = u32::try_from(limit - all.rows.len()).unwrap_or(u32::MAX);
-            let (answer, fact) = self.call(target, Work::Rows { within: rest.clone(), limit }).await?;
-            let (Answer::Rows { rows, is_more }, Some(fact)) = (answer, fact) else {
+            let (answer, route_entry) = self.call(target, Work::Rows { within: rest.clone(), limit }).await?;
+            let (Answer::Rows { rows, is_more }, Some(route_entry)) = (answer, route_entry) else {
                 return Err(Error::Protocol);
             };
-            all.rest = rest_of(rest, reverse, rows.last().filter(|_| is_more), &fact.range);
+            all.rest = rest_of(rest, reverse, rows.last().filter(|_| is_more), &route_entry.range);
             all.rows.extend(rows);
         }
         Ok(all)
@@ -99,8 +99,9 @@ impl Node {
     ///
     /// [`Error::Unavailable`], [`Error::Unreachable`]: nothing happened. [`Error::Unknown`]: a write may have
     /// happened. [`Error::Store`]: the owner's store refused.
-    /// [`Error::Ended`]: the transaction was rolled back. [`Error::Elsewhere`], [`Error::NotMoved`], [`Error::TooLong`]: what was asked for cannot be done so.
-    pub async fn call(&self, target: Target, work: Work) -> Result<(Answer, Option<Fact>), Error> {
+    /// [`Error::Ended`]: the transaction was rolled back. [`Error::Elsewhere`], [`Error::NotMoved`],
+    /// [`Error::TooLong`]: the request is refused.
+    pub async fn call(&self, target: Target, work: Work) -> Result<(Answer, Option<RouteEntry>), Error> {
         let bytes = work.bytes();
         if bytes > MOST_REQUEST_BYTES {
             return Err(Error::TooLong { bytes, most: MOST_REQUEST_BYTES });
@@ -116,17 +117,19 @@ impl Node {
             }
             let time = if work.is_write() { left } else { left.min(self.options.read_timeout) };
             match self.attempt(target.clone(), work.clone(), time).await {
-                Some(Reply { result: Ok(answer), fact, hops }) => {
-                    if let Some(fact) = fact.as_ref().filter(|_| hops > 0) {
-                        self.learn(fact);
+                Some(Reply { result: Ok(answer), route_entry, hops }) => {
+                    if let Some(route_entry) = route_entry.as_ref().filter(|_| hops > 0) {
+                        self.learn(route_entry);
                     }
-                    return Ok((answer, fact));
+                    return Ok((answer, route_entry));
                 }
                 Some(Reply {
-                    result: Err(refusal @ (Refusal::Lost | Refusal::Away { .. })), fact, ..
+                    result: Err(refusal @ (Refusal::Lost | Refusal::Away { .. })),
+                    route_entry,
+                    ..
                 }) => {
-                    if let Some(fact) = fact {
-                        self.learn(&fact);
+                    if let Some(route_entry) = route_entry {
+                        self.learn(&route_entry);
                     }
                     trouble = match refusal {
                         // Another node may be unable to reach one that this node can reach.
@@ -170,14 +173,14 @@ impl Node {
         }
     }
 
-    /// Whether a transaction goes on whose step was refused because its keys are not at its home: it does
-    /// unless one of its leaves has gone there, which has ended it. `first` is a key that it has touched.
+    /// Checks that a transaction is still open after a step was refused because its keys are not at the
+    /// coordinator. A transaction ends when one of its leaves moves. `first` is a key that it has touched.
     ///
     /// # Errors
     ///
     /// [`Error::Ended`] says why it does not; others as for [`call`](Self::call): it is not known.
-    pub async fn goes_on(&self, id: TransactionId, home: PeId, first: Key) -> Result<(), Error> {
-        self.call(Target::At(first), Work::Check { id, home }).await.map(drop)
+    pub async fn goes_on(&self, id: TransactionId, coordinator: PeId, first: Key) -> Result<(), Error> {
+        self.call(Target::At(first), Work::Check { id, coordinator }).await.map(drop)
     }
 
     /// A name for a transaction of one of this node's clients.
@@ -210,8 +213,7 @@ impl Node {
         reply.flatten()
     }
 
-    /// The connection to a node has ended. What was sent there will not be answered, or its answer has to be
-    /// asked for: nobody waits for it until the time is up.
+    /// The connection to a node has ended: ends the waits for answers from that node at once.
     pub fn lost_touch(&self, pe: PeId) {
         for waiting in self.state.borrow().waiting.values().filter(|waiting| waiting.sent_to == Some(pe)) {
             waiting.slot.put(None);
@@ -219,7 +221,7 @@ impl Node {
         self.end_those_of(pe);
     }
 
-    /// Remembers to whom a request of one of our clients was sent.
+    /// Records the node to which a request of a client of this node was sent.
     pub(super) fn note_sent(&self, id: RequestId, to: PeId) {
         let mut state = self.state.borrow_mut();
         let is_ours = id.origin == self.me && id.incarnation == state.incarnation;
@@ -228,19 +230,19 @@ impl Node {
         }
     }
 
-    /// An answer has come; who asked may have stopped waiting, or may have been somebody before a restart.
+    /// Takes an answer. The asking task may have ended, or may be of an earlier start of this node.
     pub(super) fn answered(
         &self,
         id: RequestId,
         result: Result<Answer, Refusal>,
-        fact: Option<Fact>,
+        route_entry: Option<RouteEntry>,
         hops: u8,
     ) {
         let state = self.state.borrow();
         if id.incarnation == state.incarnation
             && let Some(waiting) = state.waiting.get(&id.number)
         {
-            waiting.slot.put(Some(Reply { result, fact, hops }));
+            waiting.slot.put(Some(Reply { result, route_entry, hops }));
         }
     }
 
@@ -250,19 +252,19 @@ impl Node {
         to: PeId,
         id: RequestId,
         result: Result<Answer, Refusal>,
-        fact: Option<Fact>,
+        route_entry: Option<RouteEntry>,
         hops: u8,
     ) {
         if to == self.me {
-            self.answered(id, result, fact, hops);
+            self.answered(id, result, route_entry, hops);
         } else {
-            self.send(to, &crate::message::Message::Answered { id, result, fact, hops });
+            self.send(to, &crate::message::Message::Answered { id, result, route_entry, hops });
         }
     }
 }
 
-/// What a scan still has to read after a leaf: all beyond the last row if the leaf has more, else all beyond
-/// the leaf.
+/// Returns the range that a scan has to read after a leaf: all beyond the last row if the leaf has more rows,
+/// else all beyond the leaf.
 fn rest_of(rest: KeyRange, reverse: bool, last: Option<&Row>, leaf: &KeyRange) -> Option<KeyRange> {
     match (reverse, last) {
         (false, Some((key, _))) => {
