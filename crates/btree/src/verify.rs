@@ -184,13 +184,36 @@ impl Check<'_> {
         self.report.trees.push(TreeReport { id: tree.id, ..TreeReport::default() });
         let mut to_visit =
             vec![Visit { page_id: tree.root, parent: tree.root, level: None, lower: vec![], upper: vec![] }];
+        let mut leaves_ahead = 0;
         while let Some(visit) = to_visit.pop() {
+            if visit.level == Some(0) {
+                if leaves_ahead == 0 {
+                    leaves_ahead = self.read_leaves_ahead(&visit, &to_visit);
+                }
+                leaves_ahead -= 1;
+            }
             if self.claim(visit.page_id, visit.parent) {
                 self.node(tree, &visit, &mut to_visit)?;
             }
         }
         (self.progress)(self.report.pages, self.in_use);
         Ok(())
+    }
+
+    /// Reads a leaf ahead together with the leaves that are visited after it; returns their number, at least
+    /// 1.
+    fn read_leaves_ahead(&self, first: &Visit, to_visit: &[Visit]) -> usize {
+        let pool = self.env.pool();
+        let next = to_visit.iter().rev().take_while(|visit| visit.level == Some(0));
+        let mut leaves: Vec<PageId> = std::iter::once(first.page_id)
+            .chain(next.map(|visit| visit.page_id))
+            .take(pool.read_ahead_pages())
+            .collect();
+        let count = leaves.len();
+        leaves.sort_unstable();
+        leaves.dedup(); // a damaged parent may name a page twice
+        pool.read_ahead_of(leaves);
+        count
     }
 
     fn node(&mut self, tree: Tree, visit: &Visit, to_visit: &mut Vec<Visit>) -> Result<(), TreeError> {

@@ -7,7 +7,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use azekura_base::{PageBuf, PageId};
+use azekura_base::{PageBuf, PageId, PageWords};
 use azekura_btree::{Env, EnvOptions, LeafBatch, NoLocks, Outcome, PutMode, Scan, Tree};
 use azekura_buffer::{BufferPool, MemStore, PageStore, PoolOptions, StoreError};
 use common::{MemLog, World};
@@ -33,6 +33,12 @@ impl PageStore for Counting {
         self.reads.fetch_add(1, SeqCst);
         self.pages.fetch_add((out.len() / page_size) as u64, SeqCst);
         self.store.read_pages(first, page_size, out)
+    }
+    /// One read of the device, as [`PageFile`](azekura_buffer::page_file::PageFile) makes it.
+    fn read_across(&self, first: PageId, out: &[Option<PageWords<'_>>]) -> Result<(), StoreError> {
+        self.reads.fetch_add(1, SeqCst);
+        self.pages.fetch_add(out.len() as u64, SeqCst);
+        self.store.read_across(first, out)
     }
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
         self.store.write_pages(batch)
@@ -133,6 +139,45 @@ fn a_cold_scan_reads_each_page_once_and_many_at_a_time_in_both_directions() {
         let (_, reads, _) = cold.scan(&world, whole, is_ascending, usize::MAX);
         assert_eq!(reads, 0, "all of it is there now");
     }
+}
+
+/// Resident pages divide the absent ones into many pieces. Random leaves are made resident by point reads.
+#[test]
+fn a_scan_of_a_partly_resident_table_reads_no_fewer_bytes_by_a_read_than_a_cold_one() {
+    let cold = Cold::new();
+    for is_ascending in [true, false] {
+        let whole = Scan::new(cold.tree, Unbounded, Unbounded);
+        let (_, most_reads, pages) = cold.scan(&cold.world(FRAMES), whole.clone(), is_ascending, usize::MAX);
+        let bytes_by_a_read = pages as f64 / most_reads as f64;
+        for resident_quarters in 1..4 {
+            let world = cold.world(FRAMES);
+            for leaf in
+                (0..cold.leaves).filter(|leaf| leaf.wrapping_mul(0x9E37_79B9) >> 7 & 3 < resident_quarters)
+            {
+                let row = (leaf * u64::from(ROWS) / cold.leaves) as u32;
+                assert!(common::get(&world.env, cold.tree, &key(row)).is_some());
+            }
+            let absent = cold.leaves + 10 - world.env.pool().stats().misses;
+            let (keys, reads, pages) = cold.scan(&world, whole.clone(), is_ascending, usize::MAX);
+            assert_eq!(keys.len() as u32, ROWS);
+            let found = format!("{reads} reads, {pages} pages, {absent} absent; cold {most_reads} reads");
+            assert!(absent > cold.leaves / 8 && absent < cold.leaves * 7 / 8, "{found}");
+            assert!(reads <= most_reads, "{found}");
+            assert!(pages as f64 / reads as f64 >= bytes_by_a_read, "{found}");
+        }
+    }
+}
+
+#[test]
+fn a_check_reads_many_leaves_at_a_time_and_each_once() {
+    let cold = Cold::new();
+    let world = cold.world(FRAMES);
+    let before = cold.counts();
+    world.assert_sound(&[cold.tree], &[]);
+    let [reads, pages] = cold.counts();
+    let (reads, pages) = (reads - before[0], pages - before[1]);
+    assert!(pages < cold.leaves + 40, "{pages} pages of {} leaves", cold.leaves);
+    assert!(reads < cold.leaves / 6, "{reads} reads for {} leaves", cold.leaves);
 }
 
 #[test]

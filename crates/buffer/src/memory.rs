@@ -17,6 +17,12 @@ pub(crate) struct PageMemory {
     page_words: usize,
 }
 
+impl std::fmt::Debug for PageMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PageMemory").field("page_words", &self.page_words).finish_non_exhaustive()
+    }
+}
+
 impl PageMemory {
     /// So many buffers, of zero words.
     pub(crate) fn zeroed(buffers: usize, page_size: usize) -> Self {

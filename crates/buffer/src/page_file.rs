@@ -60,10 +60,12 @@
 //! place only. Should repair find an old copy of such a page, from its former life, it puts that over the
 //! tear; over an intact page it does not.
 //!
-//! The page file grows by written zeroes, so that a page write neither allocates nor runs out of space.
-//! Nothing needs these zeroes: bytes beyond the end of the file, whole pages or parts of one, count as
-//! zeroes, and a crash that takes them back takes nothing that a sync had promised. So the length need not be
-//! a multiple of the page size. A page of zeroes is no page: reading it is an error.
+//! The page file grows by allocated ranges, so that a page write does not run out of space. They are not
+//! filled: written zeroes would double the bytes of an ordinary load, and in the system's page cache they
+//! would stay as large folios, in which each later write of a page costs the kernel a walk over all blocks.
+//! Nothing needs the zeroes that such a range reads as: bytes beyond the end of the file, whole pages or
+//! parts of one, count as zeroes, and a crash that takes them back takes nothing that a sync had promised. So
+//! the length need not be a multiple of the page size. A page of zeroes is no page: reading it is an error.
 //!
 //! | module | noun |
 //! |---|---|
@@ -72,6 +74,7 @@
 //! | `head` | bytes of the page file's head |
 //! | `ledger` | the owners of the slots, what a sync has covered, the first failure |
 //! | `open` | making and opening both files |
+//! | `read` | reading the places of pages |
 //! | `repair` | what happens after opening |
 //! | `room` | space on the disk for batches to come |
 
@@ -80,6 +83,7 @@ mod handle;
 mod head;
 mod ledger;
 mod open;
+mod read;
 mod repair;
 mod room;
 
@@ -87,7 +91,6 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use azekura_base::page::PageWord;
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::AtomicBool;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -100,7 +103,8 @@ use self::head::Head;
 use self::ledger::{Ledger, OwnedSlot, Taken};
 pub use self::open::Identity;
 use self::room::is_full;
-use crate::store::{PageStore, StoreError, read_and_copy, seal_batch, stored_checksum, verify};
+use crate::memory::PageMemory;
+use crate::store::{PageStore, StoreError, read_and_copy, read_runs, seal_batch, stored_checksum, verify};
 
 /// The file grows by its own length, but not by less,
 const LEAST_GROWTH: u64 = 64 << 10;
@@ -155,6 +159,8 @@ pub struct PageFile {
     len: AtomicU64,
     growing: Mutex<()>,
     repairing: Mutex<()>,
+    /// One buffer for bytes that are read and dropped; every reading thread may write it at any time.
+    dropped: PageMemory,
 }
 
 /// The way of the pages to and from their places. The double-write area is always direct where the file
@@ -286,33 +292,29 @@ impl PageStore for PageFile {
 
     /// By one call that copies nothing, as far as the file goes.
     fn read_words(&self, first: PageId, out: &[PageWords<'_>]) -> Result<(), StoreError> {
-        // Acquire: as in `read_unverified`.
-        let (len, offset) = (self.len.load(Acquire), self.offset(first).unwrap_or(u64::MAX));
-        let bytes = (out.len() * self.area.page_size) as u64;
-        let is_there = offset.checked_add(bytes).is_some_and(|end| end <= len);
-        let alignment = self.pages.file.alignment();
-        let is_aligned = |words: &PageWords<'_>| words.atomics().as_ptr().addr().is_multiple_of(alignment);
-        if !is_there || !out.iter().all(is_aligned) {
-            return read_and_copy(self, first, out);
+        if self.read_places(first, out)? {
+            self.verify_words(first, out.iter().map(Some))
+        } else {
+            read_and_copy(self, first, out)
         }
-        let read = match out {
-            [words] => self.pages.file.read_words_at(offset, &[words.atomics()]),
-            _ => {
-                let words: Vec<&[PageWord]> = out.iter().map(|words| words.atomics()).collect();
-                self.pages.file.read_words_at(offset, &words)
-            }
-        };
-        if read.map_err(self.pages.error("read", Some(first), offset))? as u64 != bytes {
-            return read_and_copy(self, first, out); // the file has become shorter than it was
+    }
+
+    /// By one call across the pages that are not wanted, as far as the file goes.
+    fn read_across(&self, first: PageId, out: &[Option<PageWords<'_>>]) -> Result<(), StoreError> {
+        let dropped = PageWords::new(self.dropped.buffer(0));
+        let places: Vec<PageWords<'_>> = out.iter().map(|words| words.unwrap_or(dropped)).collect();
+        if self.read_places(first, &places)? {
+            self.verify_words(first, out.iter().map(Option::as_ref))
+        } else {
+            read_runs(self, first, out)
         }
-        (first.0..).zip(out).map(|(id, words)| (PageId(id), words)).try_for_each(|(id, words)| {
-            if words.is_intact(id) {
-                return Ok(());
-            }
-            let mut image = PageBuf::zeroed(words.len());
-            words.copy_to(&mut image);
-            verify(id, &image, &self.pages.path, self.offset(id).unwrap_or(u64::MAX))
-        })
+    }
+
+    /// Tells the system, if it has a page cache for the file.
+    fn will_read(&self, first: PageId, pages: usize) {
+        if let Some(offset) = self.offset(first).filter(|_| !self.pages.file.is_direct()) {
+            self.pages.file.will_read(offset, pages as u64 * self.area.page_size as u64);
+        }
     }
 
     /// As the trait says; waits while every slot is owned by other threads, and syncs if no slot can be
@@ -391,22 +393,6 @@ impl PageFile {
         let size = self.area.page_size as u64;
         let offset = id.0.checked_add(1)?.checked_mul(size)?;
         offset.checked_add(size).map(|_| offset)
-    }
-
-    /// Reads the bytes in a page's place, whatever they are; returns where that is.
-    fn read_unverified(&self, id: PageId, out: &mut [u8]) -> Result<u64, StoreError> {
-        assert_eq!(out.len(), self.area.page_size, "a page is read whole");
-        match self.offset(id) {
-            // Acquire: pairs with the Release in `grow`; the zeroes written before it are there.
-            Some(offset) if offset < self.len.load(Acquire) => {
-                self.pages.read(offset, out, Some(id))?;
-                Ok(offset)
-            }
-            beyond => {
-                out.fill(0);
-                Ok(beyond.unwrap_or(u64::MAX))
-            }
-        }
     }
 
     /// Returns once a sync has covered this batch.
@@ -510,14 +496,14 @@ impl PageFile {
         if end <= self.len.load(Acquire) {
             return self.write_place(first, bytes);
         }
-        // Whoever grows the file writes zeroes from its end on: not over these pages.
+        // A thread that grows the file may write zeroes from its end on: not over these pages.
         let _growing = self.growing.lock();
         let len = self.len.load(Relaxed); // changed under the lock only
         let from = len.max(offset.saturating_sub(MOST_ZEROES));
         let written = self
             .pages
             .file
-            .write_zeroes(from, offset.saturating_sub(from))
+            .allocate(from, offset.saturating_sub(from))
             .and_then(|()| self.pages.file.write_at(offset, bytes));
         if let Err(error) = written {
             return Err(self.unless_full(self.pages.error("write", Some(first), offset)(error)));
@@ -531,14 +517,14 @@ impl PageFile {
     fn grow_to_hold(&self, id: PageId) -> Result<(), StoreError> {
         let end = self.offset(id).map(|offset| offset + self.area.page_size as u64);
         match end {
-            // Acquire: pairs with the Release in `grow`: zeroes are not written over a page written later.
+            // Acquire: pairs with the Release in `grow`: the file does not grow over a page written later.
             Some(end) if end <= self.len.load(Acquire) => Ok(()),
             Some(end) => self.grow(end, id),
             None => Err(self.pages.error("write", Some(id), u64::MAX)(io::ErrorKind::FileTooLarge.into())),
         }
     }
 
-    /// The lock is held while zeroes are written: two growers have to exclude each other. Writers of pages
+    /// The lock is held while space is allocated: two growers have to exclude each other. Writers of pages
     /// inside the file do not come here.
     fn grow(&self, end: u64, id: PageId) -> Result<(), StoreError> {
         let _growing = self.growing.lock();
@@ -550,10 +536,10 @@ impl PageFile {
         let pages_len = len.saturating_sub(self.area.page_size as u64);
         let target = end.max(len + pages_len.clamp(LEAST_GROWTH, MOST_GROWTH));
         let from = len.max(end.saturating_sub(MOST_ZEROES));
-        if let Err(error) = self.pages.file.write_zeroes(from, target.saturating_sub(from)) {
+        if let Err(error) = self.pages.file.allocate(from, target.saturating_sub(from)) {
             return Err(self.unless_full(self.pages.error("make room for", Some(id), from)(error)));
         }
-        // Release: pairs with the Acquire loads of `len`; who sees it finds the zeroes written.
+        // Release: pairs with the Acquire loads of `len`; a thread that sees it finds the space allocated.
         self.len.store(target, Release);
         Ok(())
     }

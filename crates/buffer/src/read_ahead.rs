@@ -1,14 +1,17 @@
-//! Read-ahead: pages that a scan will come to, brought in together.
+//! Read-ahead: pages that a scan will need soon are read into the pool together.
 //!
-//! 1. Give each page that is not in the pool a frame, as a miss does; claim its reading. A page that is
-//!    there, or on its way in, is left alone.
-//! 2. Read each run of consecutive pages by one call of the store, into buffers.
-//! 3. Install them, and let go of the frames.
+//! 1. Give each page that is not in the pool a frame, as a miss does, and claim its reading. A page that is
+//!    resident, or being read by another thread, is skipped.
+//! 2. Divide the claimed pages into *runs*. Pages of one run are read by one call of the store. A run goes
+//!    across at most [`MAX_GAP`] skipped pages in a row: their bytes are read as well and dropped, which
+//!    costs less than another read. So the reads do not become small when a part of the table is resident.
+//! 3. Announce all runs but the first to the store, which may have the device begin with them. Then read one
+//!    run after the other, install its pages, and unpin their frames.
 //!
 //! The pages come with a reference count of 0: the visit for which they were fetched makes it 1, so a scan
-//! does not turn its pages warm, and under two rings they leave through probation. Who wants one of them
-//! meanwhile waits as for any page being read (see `pool`); if the reader is stopped for ever, they read for
-//! themselves, and take a page's buffer when the spare ones are used up (G10).
+//! does not turn its pages warm, and under two rings they leave through probation. A thread that needs one of
+//! them meanwhile waits as for any page being read (see `pool`). If the reading thread stalls, the waiting
+//! threads read for themselves, and take a page's buffer when the spare ones are used up (G10).
 
 use azekura_base::sync::atomic::{Ordering::Release, fence};
 use azekura_base::{PageId, PageWords};
@@ -18,8 +21,13 @@ use crate::guard::PageGuard;
 use crate::pool::{BufferPool, Filling, Fixed};
 use crate::stall::sync_point;
 
-/// Most pages of one call.
+/// Most pages that one call brings in.
 const MAX_PAGES: usize = 128;
+/// Most pages in a row that one read goes across. At 8 KiB a page they are 64 KiB, which a device of 1 GB/s
+/// transfers in 64 us: less than the 100 us that a read of its own takes.
+const MAX_GAP: usize = 8;
+/// Pages that one call looks at, per page that it may bring in: the others are resident.
+const LOOKS_PER_PAGE: usize = 4;
 /// One in so many frames may be read ahead by one call: a quarter of the probation ring, so that a few scans
 /// do not push each other's pages out.
 const SHARE: usize = 400;
@@ -30,6 +38,24 @@ struct Claimed<'p> {
     guard: PageGuard<'p>,
 }
 
+impl Claimed<'_> {
+    fn page_id(&self) -> PageId {
+        self.guard.page_id()
+    }
+
+    /// Returns `true` if `next` belongs to the run of `self`.
+    fn is_one_read_with(&self, next: &Self) -> bool {
+        let (page, next) = (self.page_id().0, next.page_id().0);
+        next.checked_sub(page + 1).is_some_and(|gap| gap <= MAX_GAP as u64)
+    }
+}
+
+/// Pages from the first to the last of a run.
+fn span(run: &[Claimed<'_>]) -> usize {
+    let last = run.last().map_or(0, |page| page.page_id().0 + 1);
+    run.first().map_or(0, |page| last - page.page_id().0) as usize
+}
+
 impl BufferPool {
     /// Most pages that one [`BufferPool::read_ahead`] brings in.
     #[must_use]
@@ -37,31 +63,49 @@ impl BufferPool {
         (self.capacity_frames() / SHARE).clamp(1, MAX_PAGES)
     }
 
-    /// Brings in those of the `pages` pages from `first` on that are not in the pool, one read per run of
-    /// them; gives how many came.
+    /// Most pages that one [`BufferPool::read_ahead_of`] looks at.
+    #[must_use]
+    pub fn read_ahead_looks(&self) -> usize {
+        self.read_ahead_pages() * LOOKS_PER_PAGE
+    }
+
+    /// Reads those of the `pages` pages from `first` on that are not in the pool, and returns their number.
     ///
-    /// A hint: it looks at [`BufferPool::read_ahead_pages`] pages at most, and an error only ends it, to be
-    /// met again by the fix of that page. It blocks for the store; a scan that is not to wait calls it from
-    /// another thread. Costs a miss per page, without the store's call.
+    /// A hint: it looks at [`BufferPool::read_ahead_looks`] pages and brings in
+    /// [`BufferPool::read_ahead_pages`] pages at most. An error only ends it; the fix of that page meets the
+    /// error again. It blocks for the store: a scan that must not wait calls it from another thread. It costs
+    /// a miss per page, without the store's call.
     pub fn read_ahead(&self, first: PageId, pages: usize) -> usize {
         let end = first.0.saturating_add(pages as u64);
         self.read_ahead_of((first.0..end).map(PageId))
     }
 
-    /// As [`BufferPool::read_ahead`], of any pages: those that follow each other come by one read.
+    /// As [`BufferPool::read_ahead`], for any pages in ascending order. Pages that follow each other, or have
+    /// a short gap between them, are read by one call of the store.
     pub fn read_ahead_of(&self, pages: impl IntoIterator<Item = PageId>) -> usize {
         self.policy.reads_ahead();
-        let pages = pages.into_iter().take(self.read_ahead_pages()).filter(|id| id.0 < MAX_PAGE_ID);
-        let mut claimed: Vec<Claimed<'_>> = pages.map_while(|id| self.claim_page(id)).flatten().collect();
+        let pages = pages.into_iter().take(self.read_ahead_looks()).filter(|id| id.0 < MAX_PAGE_ID);
+        let absent = pages.map_while(|id| self.claim_page(id)).flatten();
+        let mut claimed: Vec<Claimed<'_>> = absent.take(self.read_ahead_pages()).collect();
         sync_point!("claimed pages to read ahead");
-        let follows = |a: &Claimed<'_>, b: &Claimed<'_>| a.guard.page_id().0 + 1 == b.guard.page_id().0;
-        claimed.chunk_by_mut(follows).map(|run| self.fill_run(run)).sum()
+        let mut runs: Vec<&mut [Claimed<'_>]> = claimed.chunk_by_mut(Claimed::is_one_read_with).collect();
+        for run in runs.iter().skip(1) {
+            self.store.will_read(run[0].page_id(), span(run));
+        }
+        runs.iter_mut().map(|run| self.fill_run(run)).sum()
+    }
+
+    /// Returns `true` if the pool has the content of the page. Pins nothing and counts no use; the answer may
+    /// be outdated when the caller gets it.
+    #[must_use]
+    pub fn is_resident(&self, page_id: PageId) -> bool {
+        self.frame_of(page_id).is_some_and(|id| self.frames[id.0 as usize].buffer() != NO_BUFFER)
     }
 
     /// Step 1; `None` when no frame is to be had.
     fn claim_page(&self, page_id: PageId) -> Option<Option<Claimed<'_>>> {
         // Neither pinned nor counted as a use if it is there; an empty frame may be one whose read failed.
-        if self.frame_of(page_id).is_some_and(|id| self.frames[id.0 as usize].buffer() != NO_BUFFER) {
+        if self.is_resident(page_id) {
             return Some(None);
         }
         let Fixed { filling, guard } = self.fix_frame(page_id, false).ok()?;
@@ -72,15 +116,19 @@ impl BufferPool {
         Some(filling.or_else(|| self.claim_reading(frame)).map(|filling| Claimed { filling, guard }))
     }
 
-    /// Steps 2 and 3.
+    /// Reads one run and installs its pages.
     fn fill_run(&self, run: &mut [Claimed<'_>]) -> usize {
         // The buffers held other pages, see `BufferPool::page_in`.
         fence(Release);
-        let words: Vec<PageWords<'_>> = run.iter().map(|claimed| claimed.filling.words()).collect();
-        if self.store.read_words(run[0].guard.page_id(), &words).is_err() {
+        let first = run[0].page_id();
+        let mut places: Vec<Option<PageWords<'_>>> = vec![None; span(run)];
+        for page in run.iter() {
+            places[(page.page_id().0 - first.0) as usize] = Some(page.filling.words());
+        }
+        if self.store.read_across(first, &places).is_err() {
             return 0;
         }
-        if run.iter().zip(&words).any(|(page, words)| self.check_lsn(page.guard.page_id(), *words).is_err()) {
+        if run.iter().any(|page| self.check_lsn(page.page_id(), page.filling.words()).is_err()) {
             return 0;
         }
         sync_point!("filled buffers ahead");
@@ -93,9 +141,11 @@ impl BufferPool {
 mod tests {
     use super::*;
     use crate::stall::{Gate, Point, stalling_at};
-    use crate::store::Access;
+    use crate::store::{Access, PageStore, StoreError};
     use crate::{FixError, MemStore, PoolOptions};
+    use azekura_base::PageBuf;
     use azekura_base::durable::NoLog;
+    use azekura_base::sync::Mutex;
     use std::sync::Arc;
 
     const PAGE: usize = 4096;
@@ -114,13 +164,62 @@ mod tests {
             drop(pool.fix(PageId(there)).unwrap());
         }
         assert_eq!(pool.read_ahead_pages(), 10);
-        assert_eq!(pool.read_ahead(PageId(0), 100), 7);
+        assert_eq!(pool.read_ahead(PageId(0), 100), 10);
         let reads = store.reads();
         (0..10).for_each(|id| assert_eq!(pool.fix(PageId(id)).unwrap().page_id(), PageId(id)));
-        assert_eq!((reads, store.reads(), pool.stats().misses), (10, 10, 10));
+        assert_eq!((reads, store.reads(), pool.stats().misses), (13, 13, 13));
         assert_eq!(pool.read_ahead(PageId(0), 10), 0);
         assert_eq!(pool.read_ahead(PageId(MAX_PAGE_ID - 2), 10), 2, "there are no more pages");
         assert_eq!(pool.read_ahead(PageId(u64::MAX), 10), 0);
+    }
+
+    /// A call of the store.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Call {
+        WillRead(u64, usize),
+        ReadAcross(u64, usize),
+    }
+
+    /// Notes the calls that a read-ahead makes.
+    #[derive(Debug)]
+    struct Noting(MemStore, Mutex<Vec<Call>>);
+
+    impl PageStore for Noting {
+        fn read_page(&self, id: PageId, out: &mut [u8]) -> Result<(), StoreError> {
+            self.0.read_page(id, out)
+        }
+        fn read_across(&self, first: PageId, out: &[Option<PageWords<'_>>]) -> Result<(), StoreError> {
+            self.1.lock().push(Call::ReadAcross(first.0, out.len()));
+            self.0.read_across(first, out)
+        }
+        fn will_read(&self, first: PageId, pages: usize) {
+            self.1.lock().push(Call::WillRead(first.0, pages));
+        }
+        fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
+            self.0.write_pages(batch)
+        }
+        fn sync(&self) -> Result<(), StoreError> {
+            self.0.sync()
+        }
+    }
+
+    #[test]
+    fn a_read_goes_across_resident_pages_and_further_runs_are_announced_before_the_first_read() {
+        let store = Arc::new(Noting(MemStore::new(PAGE), Mutex::new(Vec::new())));
+        let options = PoolOptions { page_size: PAGE, capacity_bytes: 8000 * PAGE, ..PoolOptions::default() };
+        let pool = BufferPool::new(options, Arc::clone(&store) as _, Arc::new(NoLog)).unwrap();
+        // Absent are 1, 3, 12, a gap of 8 pages; 30, 31; and 50.
+        let absent = [1, 3, 12, 30, 31, 50];
+        (0..60).filter(|id| !absent.contains(id)).for_each(|id| drop(pool.fix(PageId(id)).unwrap()));
+        assert_eq!((pool.read_ahead(PageId(0), 60), pool.read_ahead_pages()), (6, 20));
+        let calls = std::mem::take(&mut *store.1.lock());
+        let announced = [Call::WillRead(30, 2), Call::WillRead(50, 1)];
+        let read = [Call::ReadAcross(1, 12), Call::ReadAcross(30, 2), Call::ReadAcross(50, 1)];
+        assert_eq!(calls, [&announced[..], &read[..]].concat());
+        let reads = store.0.reads();
+        assert!(absent.into_iter().all(|id| pool.fix(PageId(id)).unwrap().page_id() == PageId(id)));
+        assert_eq!(store.0.reads(), reads, "all are resident");
+        assert_eq!(pool.read_ahead(PageId(100), 100), 20, "no more than one call brings in");
     }
 
     #[test]
@@ -166,7 +265,7 @@ mod tests {
         assert_eq!(pinned.len(), pool.capacity_frames(), "every frame, each with a buffer");
     }
 
-    /// It holds more buffers than are spare.
+    /// The read-ahead holds more buffers than are spare.
     #[test]
     fn g10_a_stopped_read_ahead_holds_nobody_up_who_wants_its_pages() {
         let (pool, _) = pool(400 * 24);

@@ -66,6 +66,24 @@ pub trait PageStore: Send + Sync + fmt::Debug {
         read_and_copy(self, first, out)
     }
 
+    /// As [`PageStore::read_words`], for the pages that have a place in `out`; each `None` is a page between
+    /// them that is not wanted. The store may read the pages that are not wanted too, to save calls, and
+    /// drops their bytes unverified: other threads may write these pages meanwhile. By default each run of
+    /// wanted pages is read on its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`PageStore::read_pages`], for any of the wanted pages.
+    fn read_across(&self, first: PageId, out: &[Option<PageWords<'_>>]) -> Result<(), StoreError> {
+        read_runs(self, first, out)
+    }
+
+    /// A hint: `pages` pages from `first` on will be read soon. The store may have the device begin with
+    /// them; it does not wait for the device. By default nothing happens.
+    fn will_read(&self, first: PageId, pages: usize) {
+        let _ = (first, pages);
+    }
+
     /// Seals the pages of a batch (sets their checksums) and writes them; each image is whole and its header
     /// says its id already. Not durable before [`PageStore::sync`]; after a crash in between, each page is
     /// one of the images written since the last sync, or the one before them, and never a mixture.
@@ -176,6 +194,27 @@ pub fn read_and_copy<S: PageStore + ?Sized>(
     }
     IMAGES.set(Some(images));
     read
+}
+
+/// The default of [`PageStore::read_across`].
+///
+/// # Errors
+///
+/// As [`PageStore::read_pages`], for any of the wanted pages.
+pub fn read_runs<S: PageStore + ?Sized>(
+    store: &S,
+    first: PageId,
+    out: &[Option<PageWords<'_>>],
+) -> Result<(), StoreError> {
+    let mut id = first.0;
+    for run in out.chunk_by(|a, b| a.is_some() == b.is_some()) {
+        let words: Vec<PageWords<'_>> = run.iter().copied().flatten().collect();
+        if !words.is_empty() {
+            store.read_words(PageId(id), &words)?;
+        }
+        id += run.len() as u64;
+    }
+    Ok(())
 }
 
 /// Why a page was not read, not written, or not made durable. Cheap to clone: everyone who waited for one

@@ -220,6 +220,10 @@ impl File for CountingFile {
         self.read(self.inner.read_words_at(offset, out), |&n| n as u64)
     }
 
+    fn will_read(&self, offset: u64, len: u64) {
+        self.inner.will_read(offset, len);
+    }
+
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.write(buf.len() as u64);
         self.inner.write_at(offset, buf)
@@ -248,6 +252,11 @@ impl File for CountingFile {
     fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()> {
         self.write(len);
         self.inner.write_zeroes(offset, len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.write(0);
+        self.inner.allocate(offset, len)
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {

@@ -211,6 +211,12 @@ pub trait File: Send + Sync + Debug {
         Ok(read)
     }
 
+    /// A hint: these bytes will be read soon. A file system with a cache may have the device begin to read
+    /// them; the call does not wait for the device. By default nothing happens.
+    fn will_read(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
+
     /// Writes all of `buf` at `offset`; the file grows if need be, and a gap reads as zero. Durable after
     /// [`File::sync`].
     ///
@@ -270,6 +276,19 @@ pub trait File: Send + Sync + Debug {
     ///
     /// As [`File::write_at`].
     fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Makes the file at least `offset + len` bytes long and allocates the range, which lies beyond its end,
+    /// so that no later write there runs out of space. The range reads as zero. Unlike
+    /// [`File::write_zeroes`] it need not write the range; then the first write of each place makes the file
+    /// system change its metadata. A file that is synced after each small write had better be filled with
+    /// zeroes. Durable after [`File::sync`].
+    ///
+    /// # Errors
+    ///
+    /// As [`File::write_at`].
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.write_zeroes(offset, len)
+    }
 
     /// Tells the device that these bytes are not needed: they read as zero afterwards, their space may be
     /// given back, and a later write there may allocate and run out of space. A hint about space, not about

@@ -285,6 +285,17 @@ impl File for OsFile {
         scatter::read(&self.file, offset, out, self.alignment())
     }
 
+    fn will_read(&self, offset: u64, len: u64) {
+        #[cfg(target_os = "linux")]
+        {
+            let len = std::num::NonZeroU64::new(len);
+            // A hint: without it the read itself waits for the device.
+            let _ = rustix::fs::fadvise(&self.file, offset, len, rustix::fs::Advice::WillNeed);
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (offset, len);
+    }
+
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.write_all(offset, buf, |buf, offset| self.file.write_at(buf, offset))
     }
@@ -322,6 +333,22 @@ impl File for OsFile {
             at = next;
         }
         Ok(())
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        check_aligned_range(self.alignment(), offset, len)?;
+        check_end(offset, len, MAX_LEN)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let allocated = {
+            let _waiting = self.device(&WRITE);
+            retry(|| rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset, len))
+        };
+        match allocated {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeroes(offset, len),
+            done => Ok(done?),
+        }
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {

@@ -25,6 +25,26 @@ fn written_zeroes_take_space_and_a_set_length_does_not() {
 }
 
 #[test]
+fn an_allocated_range_takes_space_reads_as_zero_and_keeps_what_was_written_before() {
+    let scratch = tempfile::tempdir().unwrap();
+    for direct in [false, true] {
+        let path = scratch.path().join(format!("allocated-{direct}"));
+        let file = OsFs::new().open(&path, OpenOptions::new().create(true).direct(direct)).unwrap();
+        let mut page = PageBuf::zeroed(4096);
+        page.fill(7);
+        file.write_at(0, &page).unwrap();
+        file.allocate(4096, 1 << 20).unwrap();
+        file.allocate(0, 0).unwrap();
+        file.sync().unwrap();
+        assert_eq!(file.len().unwrap(), 4096 + (1 << 20));
+        assert!(std::fs::metadata(&path).unwrap().blocks() * 512 >= 1 << 20);
+        let mut found = PageBuf::zeroed(8192);
+        assert_eq!(file.read_at(0, &mut found).unwrap(), 8192);
+        assert!(found[..4096].iter().all(|&byte| byte == 7) && found[4096..].iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
 fn a_full_device_is_storage_full() {
     let full = OsFs::new().open(Path::new("/dev/full"), OpenOptions::new()).unwrap();
     assert_eq!(full.write_at(0, b"x").unwrap_err().kind(), ErrorKind::StorageFull);

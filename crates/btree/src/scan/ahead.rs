@@ -1,15 +1,16 @@
-//! Read-ahead: a scan that comes to a leaf which is not in the pool has the next ones brought in with it.
+//! Read-ahead: a scan that meets a leaf which is not in the pool has the next leaves read together with it.
 //!
-//! 1. The parent of the absent leaf names its siblings. Take those from the leaf on in the scan's direction,
-//!    as far as the range goes.
-//! 2. As many as the scan has earned: none besides the leaf at its first miss, then twice as many each time,
-//!    up to what the pool takes at once ([`BufferPool::read_ahead_pages`]). So a short scan reads nothing in
-//!    vain, and a long one reads less often.
-//! 3. Validate the parent; what it said counts for nothing if it has changed. The pool reads siblings that
-//!    lie side by side by one call.
+//! 1. The parent of the absent leaf names its siblings. Take the absent ones from the leaf on in the scan's
+//!    direction, up to the end of the range. Resident siblings between them do not count: the pool reads
+//!    across them, so a partly resident table does not make the reads small.
+//! 2. Their number doubles with each miss: the first miss reads its own leaf only, later ones as many leaves
+//!    as the pool reads at once ([`BufferPool::read_ahead_pages`]). A short scan thus reads no page in vain,
+//!    and a long one makes fewer reads.
+//! 3. Validate the parent, and drop the siblings if it has changed. The pool reads siblings with neighboring
+//!    places by one call.
 //!
-//! It ends at the parent's last child: the next parent's first leaf is the next miss. A page that is no leaf
-//! of the tree any more when it is read does no harm: it is in the pool, and nobody looks at it.
+//! It ends at the parent's last child: the next parent's first leaf is the next miss. A page that is no
+//! longer a leaf of the tree when it is read does no harm: it is in the pool, and no scan visits it.
 
 use azekura_base::PageId;
 use azekura_buffer::{BufferPool, OptimisticPage};
@@ -17,14 +18,15 @@ use azekura_buffer::{BufferPool, OptimisticPage};
 use crate::descent::Seek;
 use crate::node::Node;
 
-/// What a scan has earned.
+/// The number of misses that decides the size of a scan's next read-ahead.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ahead {
     misses: u32,
 }
 
 impl Ahead {
-    /// Brings leaves in; `range` is whether the scan ascends, and what is left of it.
+    /// Reads the leaves after an absent one ahead. `range`: the scan ascends, and the bounds of the rest of
+    /// its range.
     pub(super) fn leaf_is_absent(
         &mut self,
         pool: &BufferPool,
@@ -41,16 +43,17 @@ impl Ahead {
         if node.level() != Some(1) {
             return;
         }
-        let mut leaves = siblings(node, seek, most, range);
+        let near = siblings(node, seek, pool.read_ahead_looks(), range).into_iter();
+        let mut leaves: Vec<PageId> = near.filter(|&leaf| !pool.is_resident(leaf)).take(most).collect();
         if parent.is_valid() {
-            // In the order of their places, so that neighbours are found.
+            // In the order of their places, so that neighbors are found.
             leaves.sort_unstable();
             pool.read_ahead_of(leaves);
         }
     }
 }
 
-/// Steps 1 and 2.
+/// The siblings from the leaf on, at most `most`, in the order in which the scan comes to them.
 fn siblings(
     node: Node<'_>,
     seek: Seek<'_>,
@@ -65,5 +68,6 @@ fn siblings(
         let first = if node.covers(from) { node.slot_covering(from) } else { 0 };
         first.max((at + 1).saturating_sub(most))..(at + 1).min(count)
     };
-    slots.map(|slot| node.child(slot)).collect()
+    let leaves = slots.map(|slot| node.child(slot));
+    if is_ascending { leaves.collect() } else { leaves.rev().collect() }
 }

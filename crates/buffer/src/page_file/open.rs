@@ -14,6 +14,7 @@ use super::handle::SlotHandle;
 use super::head::Head;
 use super::ledger::Ledger;
 use super::{PageAccess, PageFile, Place, error};
+use crate::memory::PageMemory;
 use crate::store::StoreError;
 
 /// The page file as the checkpoint of a store knows it.
@@ -165,6 +166,7 @@ impl PageFile {
             len: AtomicU64::new(len),
             growing: Mutex::new(()),
             repairing: Mutex::new(()),
+            dropped: PageMemory::zeroed(1, page_size),
         })
     }
 }

@@ -551,3 +551,40 @@ fn a_page_file_of_an_earlier_checkpoint_or_of_another_store_is_refused() {
         PageFile::open_as(Arc::new(fs), DIR.as_ref(), SIZE, identity, PageAccess::default()).unwrap_err();
     assert!(matches!(other, StoreError::Refused { what: "database id", .. }), "{other}");
 }
+
+#[test]
+fn a_read_across_pages_verifies_only_those_that_are_wanted() {
+    let scratch = tempfile::tempdir().unwrap();
+    let access = [(PageAccess::Buffered, "buffered"), (PageAccess::Direct, "direct")];
+    for (access, name) in access {
+        let dir = &*scratch.path().join(name);
+        let counting = Arc::new(azekura_io::CountingFs::new(Arc::new(OsFs::new())));
+        let fs = Arc::clone(&counting) as Arc<dyn Fs>;
+        PageFile::create(Arc::clone(&fs), dir, SIZE).unwrap();
+        let file = PageFile::open_with(Arc::clone(&fs), dir, SIZE, access).unwrap();
+        file.write_pages(&mut (0..10).map(|id| page(id, id as u8 + 1)).collect::<Vec<_>>()).unwrap();
+        // Page 4 is damaged.
+        let damaged = PageBuf::zeroed(SIZE);
+        file.pages.file.write_at(place(4), &damaged).unwrap();
+        let memory = crate::memory::PageMemory::zeroed(10, SIZE);
+        let read = |first: u64, wanted: &[bool]| {
+            let words = |nth: u32| PageWords::new(memory.buffer(nth));
+            let out: Vec<_> = (0..).zip(wanted).map(|(nth, is)| is.then(|| words(nth))).collect();
+            let before = counting.counts().reads;
+            let done = file.read_across(PageId(first), &out);
+            (done, counting.counts().reads - before)
+        };
+        let (done, reads) = read(1, &[true, true, false, false, false, true]);
+        assert!(done.is_ok() && reads == 1, "{done:?}, {reads} reads");
+        for (nth, id) in [(0, 1), (1, 2), (5, 6)] {
+            assert!(PageWords::new(memory.buffer(nth)).is_intact(PageId(id)));
+        }
+        let (done, _) = read(1, &[true, false, false, true, true]);
+        assert!(matches!(done, Err(StoreError::Unwritten { page: PageId(4), .. })), "{done:?}");
+        let end = file.page_count();
+        let (done, _) = read(end - 1, &[false, true]);
+        assert!(matches!(done, Err(StoreError::Unwritten { page, .. }) if page.0 == end), "{done:?}");
+        file.will_read(PageId(0), 10);
+        file.will_read(PageId(u64::MAX), 1);
+    }
+}

@@ -338,6 +338,10 @@ impl File for SubmitFile {
         self.os.read_words_at(offset, out)
     }
 
+    fn will_read(&self, offset: u64, len: u64) {
+        self.os.will_read(offset, len);
+    }
+
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.os.write_at(offset, buf)
     }
@@ -362,6 +366,10 @@ impl File for SubmitFile {
 
     fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()> {
         self.os.write_zeroes(offset, len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.os.allocate(offset, len)
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {

@@ -1,0 +1,65 @@
+//! Reading the places of pages.
+
+use azekura_base::page::PageWord;
+use azekura_base::sync::atomic::Ordering::Acquire;
+use azekura_base::{PageBuf, PageId, PageWords};
+
+use super::PageFile;
+use crate::store::{StoreError, verify};
+
+impl PageFile {
+    /// Reads the places of pages that follow each other into `out`, by one call that copies nothing. Returns
+    /// `false`, and what `out` holds is unspecified, if the file does not go so far, or `out` is not aligned
+    /// for direct reads.
+    pub(super) fn read_places(&self, first: PageId, out: &[PageWords<'_>]) -> Result<bool, StoreError> {
+        // Acquire: as in `read_unverified`.
+        let (len, offset) = (self.len.load(Acquire), self.offset(first).unwrap_or(u64::MAX));
+        let bytes = (out.len() * self.area.page_size) as u64;
+        let is_there = offset.checked_add(bytes).is_some_and(|end| end <= len);
+        let alignment = self.pages.file.alignment();
+        let is_aligned = |words: &PageWords<'_>| words.atomics().as_ptr().addr().is_multiple_of(alignment);
+        if !is_there || !out.iter().all(is_aligned) {
+            return Ok(false);
+        }
+        let read = match out {
+            [words] => self.pages.file.read_words_at(offset, &[words.atomics()]),
+            _ => {
+                let words: Vec<&[PageWord]> = out.iter().map(|words| words.atomics()).collect();
+                self.pages.file.read_words_at(offset, &words)
+            }
+        };
+        // Fewer bytes: the file has become shorter than it was.
+        Ok(read.map_err(self.pages.error("read", Some(first), offset))? as u64 == bytes)
+    }
+
+    /// Verifies pages that follow each other, except those that are `None`.
+    pub(super) fn verify_words<'w>(
+        &self,
+        first: PageId,
+        pages: impl Iterator<Item = Option<&'w PageWords<'w>>>,
+    ) -> Result<(), StoreError> {
+        for (id, words) in (first.0..).map(PageId).zip(pages) {
+            let Some(words) = words.filter(|words| !words.is_intact(id)) else { continue };
+            let mut image = PageBuf::zeroed(words.len());
+            words.copy_to(&mut image);
+            verify(id, &image, &self.pages.path, self.offset(id).unwrap_or(u64::MAX))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the bytes in a page's place, whatever they are; returns where that is.
+    pub(super) fn read_unverified(&self, id: PageId, out: &mut [u8]) -> Result<u64, StoreError> {
+        assert_eq!(out.len(), self.area.page_size, "a page is read whole");
+        match self.offset(id) {
+            // Acquire: pairs with the Release in `grow`; the zeroes written before it are there.
+            Some(offset) if offset < self.len.load(Acquire) => {
+                self.pages.read(offset, out, Some(id))?;
+                Ok(offset)
+            }
+            beyond => {
+                out.fill(0);
+                Ok(beyond.unwrap_or(u64::MAX))
+            }
+        }
+    }
+}
