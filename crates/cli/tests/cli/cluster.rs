@@ -10,7 +10,6 @@ use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
