@@ -3,9 +3,10 @@
 #
 #   scripts/redis-tcl-tests.sh [AZEKURA] [UNIT...]   target/release/azekura and ten units unless given
 #
-# A test that fails is one of three: it needs a command or a setting that the server does not have (its own reply says so), it is listed with
-# its reason in scripts/redis-tcl/differences.txt, or it is a defect. Needs tclsh, and the source of Redis 7.0 from Debian's source package,
-# which apt-get fetches into target/redis-source (or REDIS_SOURCE names an unpacked one); without them it says so and ends well.
+# A test that fails is one of three: it needs a command or a setting that the server does not have (its
+# reply says so), it is listed with its reason in scripts/redis-tcl/differences.txt, or it is a defect.
+# Needs tclsh, and the source of Redis 7.0 from Debian's source package, which apt-get fetches into
+# target/redis-source (or REDIS_SOURCE names an unpacked one); without them it says so and ends well.
 # Exit code 0: no defect; 1: the defects are listed. About two minutes.
 set -euo pipefail
 export LC_ALL=C
@@ -14,8 +15,13 @@ here=$(realpath "$(dirname "$0")")
 azekura=$(realpath "${1:-$here/../target/release/azekura}")
 shift || true
 units=("$@")
-[ ${#units[@]} -gt 0 ] || units=(type/string type/incr bitops keyspace expire scan multi protocol other introspection)
-[ -x "$azekura" ] || { echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2; exit 2; }
+default_units="type/string type/incr bitops keyspace expire scan multi protocol other introspection"
+# shellcheck disable=SC2206
+[ ${#units[@]} -gt 0 ] || units=($default_units)
+if [ ! -x "$azekura" ]; then
+    echo "no command $azekura; cargo build --release -p azekura-cli makes it" >&2
+    exit 2
+fi
 command -v tclsh >/dev/null || { echo "skipped the tests of Redis: no tclsh here"; exit 0; }
 
 kept=$here/../target/redis-source
@@ -26,11 +32,15 @@ fetch() { # the source package, by a list of sources of our own: the system's ma
     suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
     sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/debian.sources 2>/dev/null | head -n 1 >"$kept/mirror"
     echo "deb-src $(cat "$kept/mirror") $suite main" >"$kept/sources.list"
-    local apt=(apt-get -qq -o "Dir::Etc::sourcelist=$kept/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$kept/lists")
-    (cd "$kept" && "${apt[@]}" update && "${apt[@]}" source --download-only redis && tar xzf redis_*.orig.tar.gz)
+    local apt=(apt-get -qq -o "Dir::Etc::sourcelist=$kept/sources.list" -o Dir::Etc::sourceparts=-)
+    apt+=(-o "Dir::State::lists=$kept/lists")
+    cd "$kept" && "${apt[@]}" update && "${apt[@]}" source --download-only redis &&
+        tar xzf redis_*.orig.tar.gz
 }
-source_of_redis() { find "${REDIS_SOURCE:-$kept}" -maxdepth 3 -path '*/tests/test_helper.tcl' 2>/dev/null | head -n 1; }
-[ -n "$(source_of_redis)" ] || fetch >/dev/null 2>&1 || true
+source_of_redis() {
+    find "${REDIS_SOURCE:-$kept}" -maxdepth 3 -path '*/tests/test_helper.tcl' 2>/dev/null | head -n 1
+}
+[ -n "$(source_of_redis)" ] || (fetch) >/dev/null 2>&1 || true
 helper=$(source_of_redis)
 [ -n "$helper" ] || { echo "skipped the tests of Redis: its source package cannot be had here"; exit 0; }
 
@@ -43,9 +53,11 @@ cleanup() {
 trap cleanup EXIT
 cp -r "$(dirname "$(dirname "$helper")")/tests" "$dir/tests"
 mkdir "$dir/src"
-# The suite clears functions between tests, which the server has not; and a test that fails must not leave its connection in MULTI.
+# The suite clears functions between tests, which the server does not have; and a test that fails must not
+# leave its connection in MULTI.
 sed -i 's/^\( *\)r function flush/\1catch {r function flush}/' "$dir/tests/support/server.tcl"
-sed -i 's/^\( *\)set assertion \[string match "assertion:\*" $error\]/&\n\1if {!$assertion} { catch {r discard} }/' "$dir/tests/support/test.tcl"
+sed -i '/set assertion \[string match "assertion:\*" $error\]/a if {!$assertion} { catch {r discard} }' \
+    "$dir/tests/support/test.tcl"
 
 "$azekura" serve "$dir/db" --listen 127.0.0.1:0 >"$dir/azekura.out" 2>"$dir/azekura.err" &
 server=$!
@@ -59,10 +71,15 @@ done
 
 defects=0
 for unit in "${units[@]}"; do
-    (cd "$dir" && timeout 600 tclsh tests/test_helper.tcl --host 127.0.0.1 --port "$port" --singledb --ignore-encoding --ignore-digest \
-        --durable --tags -needs:debug --single "unit/$unit") >"$dir/said" 2>&1 || true
+    (cd "$dir" && timeout 600 tclsh tests/test_helper.tcl --host 127.0.0.1 --port "$port" --singledb \
+        --ignore-encoding --ignore-digest --durable --tags -needs:debug --single "unit/$unit") \
+        >"$dir/said" 2>&1 || true
     sed -i 's/\x1b\[[0-9;]*m//g' "$dir/said"
-    grep -q '^\[ok\]' "$dir/said" || { echo "unit/$unit did not run:" >&2; tail -n 20 "$dir/said" >&2; exit 1; }
+    if ! grep -q '^\[ok\]' "$dir/said"; then
+        echo "unit/$unit did not run:" >&2
+        tail -n 20 "$dir/said" >&2
+        exit 1
+    fi
     awk -v unit="$unit" '
         FNR == NR { if ($0 !~ /^#/ && NF) { split($0, part, "\t"); reason[part[1]] = part[2] } next }
         function judge() {
@@ -73,10 +90,20 @@ for unit in "${units[@]}"; do
             name = ""
         }
         /^\[ok\]/ { judge(); good++; next }
-        /^\[err\]: / { judge(); name = $0; sub(/^\[err\]: /, "", name); sub(/ in tests\/.*/, "", name); detail = ""; next }
+        /^\[err\]: / {
+            judge()
+            name = $0; sub(/^\[err\]: /, "", name); sub(/ in tests\/.*/, "", name)
+            detail = ""
+            next
+        }
         /^\[|^Testing |^Cleanup|^!!! / { judge(); next }
         name != "" { detail = detail " " $0 }
-        END { judge(); printf "%-14s %3d passed, %3d lack a command, %2d differ as listed, %d defects\n", unit, good, lacks, differs, wrong; exit wrong > 0 }
+        END {
+            judge()
+            printf "%-14s %3d passed, %3d lack a command, ", unit, good, lacks
+            printf "%2d differ as listed, %d defects\n", differs, wrong
+            exit wrong > 0
+        }
     ' "$here/redis-tcl/differences.txt" "$dir/said" || defects=1
 done
 exit $defects
