@@ -15,9 +15,8 @@
 //! let db = Database::open(path)?;
 //! db.transact(|tx| {
 //!     let balances = tx.table(&BALANCES)?;
-//!     let ann = balances.get("ann")?.unwrap_or(100);
-//!     balances.insert("ann", &(ann - 30))?;
-//!     balances.insert("bob", &30)
+//!     balances.update("ann", |old| Some(old.unwrap_or(100) - 30))?;
+//!     balances.update("bob", |old| Some(old.unwrap_or(0) + 30))
 //! })?; // durable here; run again by itself if it got into a deadlock
 //! # drop(db);
 //! # std::fs::remove_dir_all(dir).ok();
