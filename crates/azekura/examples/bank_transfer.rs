@@ -16,7 +16,7 @@ fn main() -> Result<(), Error> {
     let db = Database::open(&dir)?;
     db.transact(|tx| {
         let accounts = tx.table(&ACCOUNTS)?;
-        (0..PEOPLE).try_for_each(|who| accounts.insert(&who, &START))
+        (0..PEOPLE).try_for_each(|account| accounts.insert(&account, &START))
     })?;
 
     std::thread::scope(|scope| {
@@ -32,9 +32,9 @@ fn main() -> Result<(), Error> {
         }
     });
 
-    // A read-only transaction sees one moment of the whole table.
+    // A snapshot sees one moment of the whole table, without locks.
     let total: i64 =
-        db.transact(|tx| tx.table(&ACCOUNTS)?.iter().try_fold(0, |sum, row| Ok(sum + row?.1)))?;
+        db.read(|snapshot| snapshot.table(&ACCOUNTS)?.iter().try_fold(0, |sum, row| Ok(sum + row?.1)))?;
     println!("1,000 transfers by 4 threads; {PEOPLE} accounts hold {total} in total");
     assert_eq!(total, i64::from(PEOPLE) * START);
     println!("deadlocks ended by a retry: {}", db.stats().locks.deadlocks);
@@ -42,17 +42,15 @@ fn main() -> Result<(), Error> {
     std::fs::remove_dir_all(&dir).map_err(Error::other)
 }
 
-/// Moves `amount` unless `from` has too little; says whether it did.
+/// Moves `amount`, or returns `false` if `from` has too little.
 fn transfer(db: &Database, from: u32, to: u32, amount: i64) -> Result<bool, Error> {
     db.transact(|tx| {
         let accounts = tx.table(&ACCOUNTS)?;
-        let have = accounts.get(&from)?.unwrap_or(0);
-        if from == to || have < amount {
+        if accounts.get(&from)?.unwrap_or(0) < amount {
             return Ok(false);
         }
-        accounts.insert(&from, &(have - amount))?;
-        let other = accounts.get(&to)?.unwrap_or(0);
-        accounts.insert(&to, &(other + amount))?;
+        accounts.update(&from, |old| old.map(|have| have - amount))?;
+        accounts.update(&to, |old| Some(old.unwrap_or(0) + amount))?;
         Ok(true)
     })
 }

@@ -1,11 +1,10 @@
 //! A table of people and an index by city, kept in step by transactions.
 //!
-//! The index is a table of its own with the key (city, id): all people of a city lie side by side, and the
-//! prefix `(city,)` finds them.
+//! The index is a multimap table, which has the ids of all people of a city.
 //!
 //! Run: `cargo run --release -p azekura --example secondary_index`
 
-use azekura::{Database, Error, Serde, TableDefinition, Transaction};
+use azekura::{Database, Error, MultimapTableDefinition, Serde, TableDefinition, Transaction};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -15,7 +14,7 @@ struct Person {
 }
 
 const PEOPLE: TableDefinition<u64, Serde<Person>> = TableDefinition::new("people");
-const BY_CITY: TableDefinition<(String, u64), ()> = TableDefinition::new("people_by_city");
+const BY_CITY: MultimapTableDefinition<str, u64> = MultimapTableDefinition::new("people_by_city");
 
 fn main() -> Result<(), Error> {
     let db = Database::in_memory()?;
@@ -36,21 +35,21 @@ fn main() -> Result<(), Error> {
 
 /// Inserts or changes a person, and the index with it.
 fn save(tx: &Transaction, id: u64, person: &Person) -> Result<(), Error> {
-    let by_city = tx.table(&BY_CITY)?;
+    let by_city = tx.multimap_table(&BY_CITY)?;
     if let Some(old) = tx.table(&PEOPLE)?.replace(&id, person)? {
-        by_city.remove(&(old.city, id))?;
+        by_city.remove(&old.city, &id)?;
     }
-    by_city.insert(&(&person.city, id), &())
+    by_city.insert(&person.city, &id).map(drop)
 }
 
-/// Names of the people of a city, in order of their ids.
+/// Returns the names of the people of a city, in order of their ids.
 fn names_in(db: &Database, city: &str) -> Result<Vec<String>, Error> {
-    db.transact(|tx| {
-        let people = tx.table(&PEOPLE)?;
-        tx.table(&BY_CITY)?
-            .prefix((city,))
-            .filter_map(|entry| entry.and_then(|((_, id), ())| people.get(&id)).transpose())
-            .map(|person| person.map(|p| p.name))
-            .collect()
+    db.read(|snapshot| {
+        let people = snapshot.table(&PEOPLE)?;
+        let mut names = Vec::new();
+        for id in snapshot.multimap_table(&BY_CITY)?.get(city) {
+            names.extend(people.get(&id?)?.map(|person| person.name));
+        }
+        Ok(names)
     })
 }

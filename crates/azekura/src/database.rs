@@ -21,6 +21,7 @@ use crate::check::Leaks;
 use crate::checkpoint::{Past, UndoPace};
 use crate::control::ControlFile;
 use crate::deferred::Unfreed;
+#[cfg(feature = "far")]
 use crate::far_tier::FarTier;
 use crate::lifetime::{Lifetime, Owners};
 use crate::options::Builder;
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) options: Builder,
     pub(crate) env: Env,
     pub(crate) pool: Arc<BufferPool>,
+    #[cfg(feature = "far")]
     pub(crate) far: Option<Arc<FarTier>>,
     pub(crate) wal: Arc<Wal>,
     pub(crate) locks: LockTable,
@@ -68,6 +70,7 @@ impl fmt::Debug for Shared {
 pub(crate) struct Parts {
     pub(crate) env: Env,
     pub(crate) pool: Arc<BufferPool>,
+    #[cfg(feature = "far")]
     pub(crate) far: Option<Arc<FarTier>>,
     pub(crate) wal: Arc<Wal>,
     pub(crate) catalog: Catalog,
@@ -200,6 +203,7 @@ impl Database {
             path: path.to_path_buf(),
             env: parts.env,
             pool: parts.pool,
+            #[cfg(feature = "far")]
             far: parts.far,
             wal: parts.wal,
             locks: LockTable::new(azekura_lock::LockOptions {

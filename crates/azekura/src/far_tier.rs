@@ -13,11 +13,27 @@
 //!   included), the one that was sent last. A server that is lost, stalls, is full or lies costs a miss, and
 //!   no error.
 
+use std::sync::Arc;
+
 use azekura_base::page::image;
 use azekura_base::{PageBuf, PageId};
 use azekura_buffer::{PageFile, PageStore, StoreError};
 use azekura_far::{FarCache, FarCacheStats};
 use azekura_trace::{Site, WaitKind};
+
+/// Returns the store of pages, and its far tier if there is a far cache.
+pub(crate) fn page_store(
+    disk: PageFile,
+    far: Option<FarCache>,
+) -> (Arc<dyn PageStore>, Option<Arc<FarTier>>) {
+    match far {
+        Some(far) => {
+            let tier = Arc::new(FarTier { disk, far });
+            (Arc::clone(&tier) as _, Some(tier))
+        }
+        None => (Arc::new(disk), None),
+    }
+}
 
 static FAR_READ: Site = Site::new("page from a memory server");
 
@@ -29,10 +45,6 @@ pub(crate) struct FarTier {
 }
 
 impl FarTier {
-    pub(crate) fn new(disk: PageFile, far: FarCache) -> Self {
-        Self { disk, far }
-    }
-
     pub(crate) fn stats(&self) -> FarCacheStats {
         self.far.stats()
     }
@@ -159,7 +171,7 @@ mod tests {
         let fs: Arc<dyn Fs> = Arc::new(MemFs::default());
         PageFile::create(Arc::clone(&fs), Path::new("/"), 4096).unwrap();
         let disk = PageFile::open(fs, Path::new("/"), 4096).unwrap();
-        let tier = FarTier::new(disk, far.build().unwrap());
+        let tier = FarTier { disk, far: far.build().unwrap() };
         tier.write_pages(&mut [(PAGE, image_of(1))]).unwrap();
         evict(&tier, 1);
         let slow = tier.stamp(PAGE).unwrap();

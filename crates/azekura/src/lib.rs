@@ -15,9 +15,8 @@
 //! let db = Database::open(path)?;
 //! db.transact(|tx| {
 //!     let balances = tx.table(&BALANCES)?;
-//!     let ann = balances.get("ann")?.unwrap_or(100);
-//!     balances.insert("ann", &(ann - 30))?;
-//!     balances.insert("bob", &30)
+//!     balances.update("ann", |old| Some(old.unwrap_or(100) - 30))?;
+//!     balances.update("bob", |old| Some(old.unwrap_or(0) + 30))
 //! })?; // durable here; run again by itself if it got into a deadlock
 //! # drop(db);
 //! # std::fs::remove_dir_all(dir).ok();
@@ -25,25 +24,31 @@
 //! # }
 //! ```
 //!
+//! Keys and values of a table are typed ([`Key`], [`Value`]). [`Table`] has the calls, [`Builder`] the
+//! settings, [`Snapshot`] reads without locks, [`MultimapTable`] has several values for a key.
+//!
+//! The feature `far` (off by default) adds memory servers behind the page cache: `Builder::far_cache`.
+//!
 //! | module | noun |
 //! |---|---|
-//! | [`database`](Database) | the open store, and how it is opened and closed |
-//! | `lifetime` | how long a store is open |
-//! | [`options`](Builder) | what a caller may choose |
+//! | [`database`](Database) | the open store; opening and closing it |
+//! | `lifetime` | the owners of an open store, and its background threads |
+//! | [`options`](Builder) | settings |
 //! | [`transaction`](Transaction) | locks, undo, commit |
-//! | [`table`](Table), `bulk`, `compound`, [`entry`](Entry), [`range`](Range), `scan` | typed tables, their rows, and the cursor that locks what it reads |
+//! | [`table`](Table), `bulk`, `compound`, [`entry`](Entry) | typed tables |
+//! | [`range`](Range), `scan` | rows of a range, and the cursor that locks what it reads |
 //! | [`multimap`](MultimapTable) | tables with a set of values for each key |
 //! | [`snapshot`](Snapshot) | reading the store as it was at one moment, without locks |
-//! | `own_writes` | what a cursor takes back of the writes made since |
+//! | `own_writes` | the transaction's later writes, which a cursor leaves out |
 //! | `queue` | rows taken to be changed or removed, by many consumers |
 //! | [`key`](Key), [`value`](Value) | encodings; keys keep their order |
 //! | [`bounds`](KeyRange) | ranges and prefixes of keys, as arguments |
-//! | `locking` | which locks, and why they make transactions serializable |
+//! | `locking` | the locks of each call, and the proof of serializability |
 //! | `catalog` | names of tables |
-//! | `deferred` | what a commit leaves to free |
-//! | `control`, `restart`, `checkpoint` | where a restart begins, what it does, how it is kept short |
-//! | [`check`](CheckReport) | walking everything |
-//! | [`error`](Error) | one error, with a kind that says what to do |
+//! | `deferred` | pages that a commit frees later |
+//! | `control`, `restart`, `checkpoint` | recovery after a crash, and checkpoints that bound its time |
+//! | [`check`](CheckReport) | verification of every page |
+//! | [`error`](Error) | the error type, with the kind that tells the remedy |
 
 mod active;
 mod bounds;
@@ -57,6 +62,7 @@ mod database;
 mod deferred;
 mod entry;
 mod error;
+#[cfg(feature = "far")]
 mod far_tier;
 mod key;
 mod lifetime;
@@ -85,6 +91,7 @@ pub mod fs {
 }
 
 pub use azekura_base::{LogFailed, PageId, TxnId};
+#[cfg(feature = "far")]
 pub use azekura_far::AuthKey;
 pub use azekura_io::Fs;
 pub use azekura_wal::{LogProtocol, UnknownProtocol};

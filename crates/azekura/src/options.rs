@@ -7,6 +7,7 @@ use std::time::Duration;
 use azekura_base::page;
 use azekura_base::sync::thread;
 use azekura_buffer::page_file::PageAccess;
+#[cfg(feature = "far")]
 use azekura_far::{AuthKey, FarCache};
 use azekura_io::{Fs, MemFs, OsFs, OverlayFs};
 use azekura_wal::lsn_range::MAX_RANGE;
@@ -99,11 +100,13 @@ pub struct Builder {
     pub(crate) fs: Arc<dyn Fs>,
     file_mode: Option<u32>,
     has_own_fs: bool,
+    #[cfg(feature = "far")]
     pub(crate) far: Option<FarOptions>,
     pub(crate) left_out: Option<LockPart>,
 }
 
 /// Memory servers for pages that leave the cache.
+#[cfg(feature = "far")]
 #[derive(Clone, Debug)]
 pub(crate) struct FarOptions {
     servers: Vec<String>,
@@ -138,6 +141,7 @@ impl Default for Builder {
             fs: Arc::new(OsFs::new()),
             file_mode: None,
             has_own_fs: false,
+            #[cfg(feature = "far")]
             far: None,
             left_out: None,
         }
@@ -351,11 +355,12 @@ impl Builder {
 
     /// Memory servers (`azekura memd`), as `host:port`, which together lend so many bytes for pages that
     /// leave the page cache; none unless set. They are asked before the disk, which is worth it where a
-    /// network round trip is shorter than a read of the disk.
+    /// network round trip is shorter than a read of the disk. Needs the feature `far`.
     ///
     /// A server that cannot be reached, is lost, full or wrong is a miss and never an error; it is asked
-    /// again every half second. What servers hold is forgotten when the store is closed.
-    /// [`Stats`](crate::Stats) tells how it goes.
+    /// again every half second. The servers' copies are forgotten when the store is closed.
+    /// [`Stats::far`](crate::Stats::far) has the counts.
+    #[cfg(feature = "far")]
     #[must_use]
     pub fn far_cache<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>, bytes: u64) -> Self {
         let key = self.far.take().and_then(|far| far.key);
@@ -363,7 +368,8 @@ impl Builder {
         self
     }
 
-    /// The key that the servers of [`far_cache`](Self::far_cache) want.
+    /// The key that the servers of [`far_cache`](Self::far_cache) require. Needs the feature `far`.
+    #[cfg(feature = "far")]
     #[must_use]
     pub fn far_cache_key(mut self, key: AuthKey) -> Self {
         let far = self.far.take().unwrap_or(FarOptions { servers: Vec::new(), bytes: 0, key: None });
@@ -525,7 +531,8 @@ impl Builder {
         self.redo_threads.unwrap_or_else(unset)
     }
 
-    /// The second tier of the page cache, if there is to be one.
+    /// The second tier of the page cache, if the settings have one.
+    #[cfg(feature = "far")]
     pub(crate) fn make_far_cache(&self, page_size: usize) -> Result<Option<FarCache>, Error> {
         let Some(far) = &self.far else { return Ok(None) };
         let mut setting =

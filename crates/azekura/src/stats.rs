@@ -12,7 +12,7 @@ use crate::restart::RecoveryReport;
 pub struct Stats {
     /// The page cache.
     pub cache: CacheStats,
-    /// Memory servers behind the page cache, if there are any.
+    /// Memory servers behind the page cache, if there are any (feature `far`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub far: Option<FarTierStats>,
     /// The log.
@@ -169,6 +169,7 @@ impl SnapshotStats {
     }
 }
 
+#[cfg(feature = "far")]
 impl FarTierStats {
     fn of(far: azekura_far::FarCacheStats) -> Self {
         Self {
@@ -201,7 +202,10 @@ impl Stats {
                 pages_written: pool.pages_written,
                 foreground_writes: pool.foreground_writes,
             },
+            #[cfg(feature = "far")]
             far: shared.far.as_ref().map(|tier| FarTierStats::of(tier.stats())),
+            #[cfg(not(feature = "far"))]
+            far: None,
             log: LogStats {
                 protocol: wal.protocol.to_string(),
                 workers: wal.workers,

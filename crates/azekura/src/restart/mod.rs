@@ -47,6 +47,7 @@ use crate::control::{CONTROL_NAME, Control, ControlFile, LsnGap};
 use crate::database::Parts;
 use crate::deferred::{self, Leftovers};
 use crate::error::full_message;
+#[cfg(feature = "far")]
 use crate::far_tier::FarTier;
 use crate::options::Builder;
 use crate::row_sort;
@@ -144,6 +145,7 @@ struct Restart<'a> {
     control: Arc<Mutex<ControlFile>>,
     store: Arc<dyn PageStore>,
     pool: Arc<BufferPool>,
+    #[cfg(feature = "far")]
     far: Option<Arc<FarTier>>,
     log: Arc<RestartLog>,
     env: Env,
@@ -165,11 +167,10 @@ impl<'a> Restart<'a> {
         let log = Arc::new(RestartLog::new(redo_lsn, gaps.clone()));
         let pool_options =
             PoolOptions { page_size, capacity_bytes: options.cache_bytes, ..PoolOptions::default() };
-        let mut far = None;
-        let store: Arc<dyn PageStore> = match options.make_far_cache(page_size)? {
-            Some(cache) => far.insert(Arc::new(FarTier::new(file, cache))).clone(),
-            None => Arc::new(file),
-        };
+        #[cfg(feature = "far")]
+        let (store, far) = crate::far_tier::page_store(file, options.make_far_cache(page_size)?);
+        #[cfg(not(feature = "far"))]
+        let store: Arc<dyn PageStore> = Arc::new(file);
         let pool = Arc::new(BufferPool::new(pool_options, Arc::clone(&store), Arc::clone(&log) as _)?);
         let env_options = azekura_btree::EnvOptions {
             version_bytes: options.version_bytes_limit(),
@@ -179,7 +180,20 @@ impl<'a> Restart<'a> {
         let analysis = Analysis::new(control.current().next_txn);
         let report = RecoveryReport { repaired_pages: repaired.len() as u64, ..RecoveryReport::default() };
         let control = Arc::new(Mutex::new(control));
-        Ok(Self { path, options, control, store, pool, far, log, env, analysis, settled, report })
+        Ok(Self {
+            path,
+            options,
+            control,
+            store,
+            pool,
+            #[cfg(feature = "far")]
+            far,
+            log,
+            env,
+            analysis,
+            settled,
+            report,
+        })
     }
 
     fn control(&self) -> Control {
@@ -207,6 +221,7 @@ impl<'a> Restart<'a> {
         Ok(Parts {
             env: self.env,
             pool: self.pool,
+            #[cfg(feature = "far")]
             far: self.far,
             wal,
             catalog,
