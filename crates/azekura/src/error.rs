@@ -197,6 +197,21 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// This is no backup, or one that did not finish. Name the directory or the stream of a complete one.
+    #[error("{} is no backup: {reason}", path.display())]
+    NotABackup {
+        /// The directory or file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// The [restore](crate::Restore) that made this store did not finish. Delete the directory, and restore
+    /// again.
+    #[error("the restore of {} did not finish; delete this directory and restore again", path.display())]
+    RestoreUnfinished {
+        /// The store's directory.
+        path: PathBuf,
+    },
     /// A table of this name does not exist.
     #[error("there is no table named {name:?}")]
     NoSuchTable {
@@ -331,6 +346,8 @@ impl Error {
             Self::ReadOnly
             | Self::Invalid(_)
             | Self::NotFound { .. }
+            | Self::NotABackup { .. }
+            | Self::RestoreUnfinished { .. }
             | Self::NoSuchTable { .. }
             | Self::Aborted { .. }
             | Self::SelfDeadlock { .. }

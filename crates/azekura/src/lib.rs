@@ -40,10 +40,12 @@
 //! | `catalog` | names of tables |
 //! | `deferred` | what a commit leaves to free |
 //! | `control`, `restart`, `checkpoint` | where a restart begins, what it does, how it is kept short |
+//! | [`backup`](Backup), [restore](Restore) | a copy of the store, and a new store from it |
 //! | [`check`](CheckReport) | walking everything |
 //! | [`error`](Error) | one error, with a kind that says what to do |
 
 mod active;
+mod backup;
 mod catalog;
 mod check;
 mod checkpoint;
@@ -76,6 +78,7 @@ pub use azekura_base::{LogFailed, PageId, TxnId};
 pub use azekura_far::AuthKey;
 pub use azekura_io::Fs;
 pub use azekura_wal::{LogProtocol, UnknownProtocol};
+pub use backup::{Backup, BackupProgress, BackupReport, Restore, RestoreReport};
 pub use catalog::{TableInfo, TableTypes};
 pub use check::{CheckReport, Finding, TableReport};
 pub use database::Database;
