@@ -215,6 +215,21 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// This is no backup, or one that did not finish. Name the directory or the stream of a complete one.
+    #[error("{} is no backup: {reason}", path.display())]
+    NotABackup {
+        /// The directory or file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// The [restore](crate::Restore) that made this store did not finish. Delete the directory, and restore
+    /// again.
+    #[error("the restore of {} did not finish; delete this directory and restore again", path.display())]
+    RestoreUnfinished {
+        /// The store's directory.
+        path: PathBuf,
+    },
     /// The rows of a table have other types than those with which it was opened; nothing was read or changed.
     /// Open it with the stored types, or as bytes ([`TableDefinition::raw`](crate::TableDefinition::raw)).
     #[error("table {table:?} has {stored}; it was opened with {asked}")]
@@ -343,6 +358,8 @@ impl Error {
             Self::ReadOnly
             | Self::Invalid(_)
             | Self::NotFound { .. }
+            | Self::NotABackup { .. }
+            | Self::RestoreUnfinished { .. }
             | Self::Aborted { .. }
             | Self::SelfDeadlock { .. }
             | Self::TableTypeMismatch { .. }

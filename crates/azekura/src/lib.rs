@@ -47,10 +47,12 @@
 //! | `catalog` | names of tables |
 //! | `deferred` | pages that a commit frees later |
 //! | `control`, `restart`, `checkpoint` | recovery after a crash, and checkpoints that bound its time |
+//! | [`backup`](Backup), [restore](Restore) | a copy of the store, and a new store from it |
 //! | [`check`](CheckReport) | verification of every page |
 //! | [`error`](Error) | the error type, with the kind that tells the remedy |
 
 mod active;
+mod backup;
 mod bounds;
 mod bulk;
 mod catalog;
@@ -95,6 +97,7 @@ pub use azekura_base::{LogFailed, PageId, TxnId};
 pub use azekura_far::AuthKey;
 pub use azekura_io::Fs;
 pub use azekura_wal::{LogProtocol, UnknownProtocol};
+pub use backup::{Backup, BackupProgress, BackupReport, Restore, RestoreReport};
 pub use bounds::{KeyPrefix, KeyRange, Prefix};
 pub use catalog::{TableInfo, TableTypes};
 pub use check::{CheckReport, Finding, TableReport};

@@ -89,6 +89,8 @@ pub struct Builder {
     pub(crate) log_sync_interval: Option<Duration>,
     pub(crate) create: bool,
     pub(crate) read_only: bool,
+    /// A restore opens the store that it makes.
+    pub(crate) restoring: bool,
     pub(crate) background: bool,
     pub(crate) recovery_time: Duration,
     redo_threads: Option<usize>,
@@ -130,6 +132,7 @@ impl Default for Builder {
             log_sync_interval: None,
             create: true,
             read_only: false,
+            restoring: false,
             background: true,
             recovery_time: Duration::from_secs(2),
             redo_threads: None,
@@ -397,9 +400,7 @@ impl Builder {
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database, Error> {
         self.validate()?;
         let mut options = self;
-        if let Some(mode) = options.file_mode {
-            options.fs = Arc::new(OsFs::with_file_mode(mode));
-        }
+        options.fs = options.mode_fs();
         if options.read_only {
             options.redo_threads = Some(options.threads_to_redo());
             options.background = false; // there is nothing to write
@@ -423,6 +424,11 @@ impl Builder {
         self.streams = self.streams.or(Some(1));
         self.segment_bytes = self.segment_bytes.min(MIN_SEGMENT_BYTES);
         self.open("memory")
+    }
+
+    /// The file system, which creates files with the mode that was set.
+    pub(crate) fn mode_fs(&self) -> Arc<dyn Fs> {
+        self.file_mode.map_or_else(|| Arc::clone(&self.fs), |mode| Arc::new(OsFs::with_file_mode(mode)))
     }
 
     fn validate(&self) -> Result<(), Error> {

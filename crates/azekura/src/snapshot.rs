@@ -12,7 +12,7 @@ use azekura_base::{DurableLog, Lsn};
 use azekura_btree::{LeafBatch, Scan, SnapshotId, Tree, ValueRef, View};
 
 use crate::bounds::{ByteBounds, KeyPrefix, KeyRange, Prefix};
-use crate::catalog::{self, CATALOG};
+use crate::catalog::{self, CATALOG, TableInfo};
 use crate::database::Shared;
 use crate::key::{EncodeKey, Key};
 use crate::lifetime::Use;
@@ -204,6 +204,25 @@ impl Snapshot {
             names.push(String::from_utf8_lossy(cursor.row()?.0).into_owned());
         }
         Ok(names)
+    }
+}
+
+impl Snapshot {
+    /// All tables with their types, in byte order of their names.
+    ///
+    /// # Errors
+    ///
+    /// As for [`table`](Self::table).
+    pub fn tables(&self) -> Result<Vec<TableInfo>, Error> {
+        let mut cursor = Cursor::new(self, Some(CATALOG), &ByteBounds::ALL);
+        let mut tables = Vec::new();
+        while cursor.advance(Direction::Forward)? {
+            let (name, value) = cursor.row()?;
+            let name = String::from_utf8_lossy(name).into_owned();
+            let entry = catalog::decode(value).ok_or_else(|| catalog::corrupt_row(&name))?;
+            tables.push(TableInfo { name, types: (*entry.types).clone() });
+        }
+        Ok(tables)
     }
 }
 

@@ -10,8 +10,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::UsageError;
 use crate::command::{
-    Check, Cluster, Delete, Demo, DemoChild, Dump, Far, Get, Load, Memd, Put, Scan, Serve, Stats, Tables,
-    Trace,
+    Backup, Check, Cluster, Delete, Demo, DemoChild, Dump, Far, Get, Load, Memd, Put, Restore, Scan, Serve,
+    Stats, Tables, Trace,
 };
 use crate::format::escape;
 
@@ -59,6 +59,8 @@ pub(crate) enum Command {
     Tables(Tables),
     Stats(Stats),
     Check(Check),
+    Backup(Backup),
+    Restore(Restore),
     Serve(Serve),
     Cluster(Cluster),
     Trace(Trace),

@@ -10,7 +10,7 @@ use crate::arguments::StoreArguments;
 use crate::format::escape::escaped;
 
 impl StoreArguments {
-    fn builder(&self) -> Builder {
+    pub(crate) fn builder(&self) -> Builder {
         let mut builder = Database::builder().direct_pages(self.direct_pages);
         if let Some(bytes) = self.cache {
             builder = builder.cache_bytes(bytes);

@@ -20,6 +20,7 @@ use azekura_wal::{AppendError, Order, WorkerId};
 
 use super::WAL_DIR;
 use crate::Error;
+use crate::backup::RESTORING_NAME;
 use crate::catalog::CATALOG;
 use crate::control::{CONTROL_NAME, Control, ControlFile, NEW_CONTROL_NAME};
 use crate::options::{Builder, MIN_FRAMES};
@@ -53,8 +54,14 @@ pub(super) fn take(path: &Path, options: &Builder) -> Result<Box<dyn FileLock>, 
 
 fn refuse_foreign(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
     let names = fs.list_dir(path).map_err(|e| Error::io("list", path, e))?;
-    let of_creation =
-        [LOCK_NAME, NEW_CONTROL_NAME, PageFile::NAME, PageFile::DOUBLE_WRITE_NAME, CONTROL_NAME];
+    let of_creation = [
+        RESTORING_NAME,
+        LOCK_NAME,
+        NEW_CONTROL_NAME,
+        PageFile::NAME,
+        PageFile::DOUBLE_WRITE_NAME,
+        CONTROL_NAME,
+    ];
     let is_log = |name: &&String| *name == WAL_DIR;
     let is_foreign = |name: &&String| !of_creation.contains(&name.as_str());
     match names.iter().find(is_log).or_else(|| names.iter().find(is_foreign)) {

@@ -41,6 +41,7 @@ use azekura_wal::recovery::{self, LogRange, Replayed};
 use azekura_wal::{AppendError, Begin, LogIdentity, Order, Wal, WalOptions, WorkerId, remove_segments};
 
 use crate::Error;
+use crate::backup::refuse_unfinished;
 use crate::catalog::{self, CATALOG, Catalog};
 use crate::checkpoint::Work;
 use crate::control::{CONTROL_NAME, Control, ControlFile, LsnGap};
@@ -109,6 +110,7 @@ fn as_millis<S: serde::Serializer>(time: &Duration, s: S) -> Result<S::Ok, S::Er
 pub(crate) fn open(path: &Path, options: &Builder) -> Result<Parts, Error> {
     let fs = &*options.fs;
     let began = Instant::now();
+    refuse_unfinished(options, path)?;
     let creating =
         if fs.exists(&path.join(CONTROL_NAME)) { None } else { Some(create::take(path, options)?) };
     let control_lock = lock(options, path)?;

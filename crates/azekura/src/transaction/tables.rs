@@ -125,6 +125,25 @@ impl Transaction {
     }
 
     pub(super) fn resolve_or_create(&self, open: &OpenTree) -> Result<Tree, Error> {
+        self.resolve_or_create_as(open, open.types.unwrap_or(TableTypes::of::<[u8], [u8]>))
+    }
+
+    /// Makes a table with types that need not be those of this program, and fills it as a bulk load does.
+    pub(crate) fn create_and_load(
+        &self,
+        table: &TableInfo,
+        next: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool, Error>,
+    ) -> Result<u64, Error> {
+        let open = self.open_tree(&table.name, None)?;
+        self.resolve_or_create_as(&open, || table.types.clone())?;
+        self.bulk_load(&open, next)
+    }
+
+    fn resolve_or_create_as(
+        &self,
+        open: &OpenTree,
+        types: impl FnOnce() -> TableTypes,
+    ) -> Result<Tree, Error> {
         if let Some(tree) = self.resolve(open, TableMode::IX)? {
             return Ok(tree);
         }
@@ -143,7 +162,7 @@ impl Transaction {
             let mut ctx = WriteCtx { txn: tx.id, worker, undo, locks: &mut held };
             Tree::create(&tx.db.env, &mut ctx, id).map_err(Error::from)
         })?;
-        let types = Arc::new(open.types.unwrap_or(TableTypes::of::<[u8], [u8]>)());
+        let types = Arc::new(types());
         let row = catalog::encode(&Entry { tree, types: Arc::clone(&types) });
         if self.write_to(CATALOG, open.name.as_bytes(), &row, WriteKind::InsertIfAbsent)?.is_some() {
             return Err(Error::Invalid(format!("table {:?} appeared while it was made", open.name)));

@@ -1,5 +1,6 @@
 //! The subcommands, one module each: its arguments with their help, and `run`.
 
+mod backup;
 mod check;
 mod cluster;
 mod delete;
@@ -21,6 +22,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
+pub(crate) use backup::{Backup, Restore};
 pub(crate) use check::Check;
 pub(crate) use cluster::Cluster;
 pub(crate) use delete::Delete;
@@ -56,6 +58,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome>
         Some(Command::Tables(command)) => command.run(store, out),
         Some(Command::Stats(command)) => command.run(store, out),
         Some(Command::Check(command)) => command.run(store, out),
+        Some(Command::Backup(command)) => command.run(store, out),
+        Some(Command::Restore(command)) => command.run(store, out),
         Some(Command::Serve(command)) => command.run(store, out),
         Some(Command::Cluster(command)) => command.run(out),
         Some(Command::Trace(command)) => command.run(out),

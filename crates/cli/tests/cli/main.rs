@@ -1,5 +1,6 @@
 //! The command as its users meet it: arguments in, text and exit code out.
 
+mod backup;
 mod cluster;
 mod demo;
 mod far;

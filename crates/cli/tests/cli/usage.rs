@@ -12,9 +12,10 @@ fn without_arguments_it_says_what_to_try() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in
-        ["demo", "load", "get", "put", "delete", "scan", "dump", "tables", "stats", "check", "trace"]
-    {
+    for command in [
+        "demo", "load", "get", "put", "delete", "scan", "dump", "tables", "stats", "check", "backup",
+        "restore", "trace",
+    ] {
         let help = Run::of(&command.split(' ').chain(["--help"]).collect::<Vec<_>>()).well();
         assert!(
             help.contains("Examples:") && help.contains(&format!("azekura {command}")),

@@ -1,0 +1,344 @@
+//! Backup: the rows of one snapshot, written while transactions go on; and its restore into a new store.
+//!
+//! A backup has the state of a snapshot, which is a serializable prefix of the commits
+//! ([decision 032](https://github.com/azekura/azekura/blob/main/docs/decisions/032-logical-backup.md)).
+//!
+//! - **BACKUP-1** A backup in a directory has its name only when it is complete and durable. A backup in a
+//!   stream is complete with its end block. An unfinished backup is refused.
+//! - **BACKUP-2** A backup has durable commits only: it is not complete before the log is durable up to the
+//!   last record that the snapshot can see.
+//! - **RESTORE-1** From its first durable name to its end a restored store has the file `RESTORING`, and a
+//!   directory with this file does not open. The file is removed after the store was closed.
+
+mod format;
+mod restore;
+
+use std::fmt;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use azekura_base::checksum::crc32c_append;
+use azekura_base::varint::put_bytes;
+use azekura_io::{File, Fs, OpenOptions, OsFs, create_dir_all_durable};
+
+use self::format::{BLOCK_BYTES, Block, Header, Rows, Writer};
+pub(crate) use self::restore::{RESTORING_NAME, refuse_unfinished};
+pub use self::restore::{Restore, RestoreReport};
+use crate::{Database, Error, Snapshot, TableDefinition, TableInfo};
+
+/// The backup's file in its directory.
+const BACKUP_NAME: &str = "backup.azk";
+/// The same before it is complete.
+const UNFINISHED_NAME: &str = "backup.azk.new";
+/// Name of a stream in errors.
+const STREAM: &str = "backup stream";
+
+/// Progress of a backup, restore or verification.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackupProgress {
+    /// Name of the table whose rows are being copied.
+    pub table: String,
+    /// Tables copied, without the present one.
+    pub tables: u64,
+    /// Rows copied.
+    pub rows: u64,
+    /// Bytes of the backup written or read.
+    pub bytes: u64,
+}
+
+/// Contents of a complete backup.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct BackupReport {
+    /// Number of tables.
+    pub tables: u64,
+    /// Number of rows.
+    pub rows: u64,
+    /// Size of the backup.
+    pub bytes: u64,
+}
+
+type Callback<'a> = Option<Box<dyn FnMut(&BackupProgress) + 'a>>;
+
+/// A backup to be made; from [`Database::backup`].
+pub struct Backup<'a> {
+    db: &'a Database,
+    snapshot: Option<&'a Snapshot>,
+    fs: Option<Arc<dyn Fs>>,
+    bytes_per_second: Option<u64>,
+    progress: Callback<'a>,
+}
+
+impl fmt::Debug for Backup<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backup").field("bytes_per_second", &self.bytes_per_second).finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// Makes a backup of all tables while transactions go on: see [`Backup::to_directory`] and
+    /// [`Backup::to_writer`]. It stops no transaction and takes no lock.
+    ///
+    /// A backup has every commit that returned before it began and nothing of a transaction that began to
+    /// commit later. [`Restore`] makes a store of it.
+    ///
+    /// ```
+    /// use azekura::{Database, Error, Restore, TableDefinition};
+    ///
+    /// const STOCK: TableDefinition<str, u64> = TableDefinition::new("stock");
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// # let dir = std::env::temp_dir().join(format!("azekura-backup-{}", std::process::id()));
+    /// let db = Database::in_memory()?;
+    /// db.transact(|tx| tx.table(&STOCK)?.insert("rice", &7))?;
+    /// db.backup().to_directory(dir.join("monday"))?;
+    ///
+    /// Restore::new().from_directory(dir.join("monday"), dir.join("shop.azk"))?;
+    /// let copy = Database::open(dir.join("shop.azk"))?;
+    /// assert_eq!(copy.read(|s| s.table(&STOCK)?.get("rice"))?, Some(7));
+    /// # drop(copy);
+    /// # std::fs::remove_dir_all(dir).ok();
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn backup(&self) -> Backup<'_> {
+        Backup { db: self, snapshot: None, fs: None, bytes_per_second: None, progress: None }
+    }
+}
+
+impl<'a> Backup<'a> {
+    /// Copies the state of this snapshot instead of the present one.
+    #[must_use]
+    pub fn snapshot(mut self, snapshot: &'a Snapshot) -> Self {
+        self.snapshot = Some(snapshot);
+        self
+    }
+
+    /// Limits the bytes that are written per second; unlimited unless set. A slow backup keeps its snapshot
+    /// open for longer ([`Builder::version_bytes`](crate::Builder::version_bytes)).
+    #[must_use]
+    pub const fn rate_limit(mut self, bytes_per_second: u64) -> Self {
+        self.bytes_per_second = Some(bytes_per_second);
+        self
+    }
+
+    /// Calls `progress` after each block of about 256 KiB.
+    #[must_use]
+    pub fn progress(mut self, progress: impl FnMut(&BackupProgress) + 'a) -> Self {
+        self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// File system of [`to_directory`](Self::to_directory); the operating system's unless set.
+    #[must_use]
+    pub fn file_system(mut self, fs: Arc<dyn Fs>) -> Self {
+        self.fs = Some(fs);
+        self
+    }
+
+    /// Writes the backup to a directory, which is created if it is missing, and makes it durable. A killed
+    /// backup leaves a file that [`Restore`] refuses and the next backup to this directory replaces.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`]: the directory holds a backup already, or the rate is 0.
+    /// [`Error::SnapshotTooOld`]: writers replaced more than
+    /// [`Builder::version_bytes`](crate::Builder::version_bytes) while the backup ran. [`Error::Io`], and the
+    /// errors of reading pages.
+    pub fn to_directory(self, path: impl AsRef<Path>) -> Result<BackupReport, Error> {
+        let path = path.as_ref();
+        let fs = self.fs.clone().unwrap_or_else(|| Arc::new(OsFs::with_file_mode(0o600)));
+        let (unfinished, complete) = (path.join(UNFINISHED_NAME), path.join(BACKUP_NAME));
+        if fs.exists(&complete) {
+            return Err(Error::Invalid(format!(
+                "{} holds a backup already; name another directory, or remove that backup first",
+                path.display()
+            )));
+        }
+        create_dir_all_durable(&*fs, path).map_err(|e| Error::io("create", path, e))?;
+        let options = OpenOptions::new().create(true);
+        let file = fs.open(&unfinished, options).map_err(|e| Error::io("create", &unfinished, e))?;
+        file.set_len(0).map_err(|e| Error::io("truncate", &unfinished, e))?;
+        let out = BufWriter::with_capacity(BLOCK_BYTES, Sequential { file: Arc::clone(&file), at: 0 });
+        let report = self.write(out, &unfinished)?;
+        file.sync().map_err(|e| Error::io("sync", &unfinished, e))?;
+        fs.rename(&unfinished, &complete).map_err(|e| Error::io("rename", &unfinished, e))?;
+        fs.sync_dir(path).map_err(|e| Error::io("sync", path, e))?;
+        Ok(report)
+    }
+
+    /// Writes the backup to a stream, such as a pipe or a socket, and flushes that. A stream that ends early
+    /// is refused by [`Restore`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`to_directory`](Self::to_directory); [`Error::Io`] has the error of the stream.
+    pub fn to_writer(self, out: impl Write) -> Result<BackupReport, Error> {
+        self.write(out, Path::new(STREAM))
+    }
+
+    fn write(mut self, out: impl Write, path: &Path) -> Result<BackupReport, Error> {
+        if self.bytes_per_second == Some(0) {
+            return Err(Error::Invalid("the rate limit of a backup must be greater than 0".into()));
+        }
+        let opened;
+        let snapshot = match self.snapshot {
+            Some(snapshot) => snapshot,
+            None => {
+                opened = self.db.snapshot()?;
+                &opened
+            }
+        };
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let header = Header {
+            page_size: u32::try_from(self.db.page_size()).unwrap_or(u32::MAX),
+            id: rand::random(),
+            time_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
+        };
+        let mut copy = Copy {
+            out: Writer::begin(out, path, header)?,
+            pace: self.bytes_per_second.map(|rate| (Instant::now(), rate)),
+            seen: BackupProgress::default(),
+            progress: self.progress.take(),
+        };
+        for table in snapshot.tables()? {
+            copy.table(snapshot, table)?;
+        }
+        snapshot.wait_durable()?;
+        let BackupProgress { tables, rows, .. } = copy.seen;
+        copy.block(&Block::End { tables, rows })?;
+        let bytes = copy.out.bytes;
+        copy.out.finish()?;
+        Ok(BackupReport { tables, rows, bytes })
+    }
+}
+
+/// A backup in progress.
+struct Copy<'a, W> {
+    out: Writer<W>,
+    /// Time of its start, and bytes per second.
+    pace: Option<(Instant, u64)>,
+    seen: BackupProgress,
+    progress: Callback<'a>,
+}
+
+impl<W: Write> Copy<'_, W> {
+    fn table(&mut self, snapshot: &Snapshot, table: TableInfo) -> Result<(), Error> {
+        let rows = snapshot.table(&TableDefinition::raw(&table.name))?;
+        self.seen.table.clone_from(&table.name);
+        self.block(&Block::Table(table))?;
+        let (mut block, mut digest, mut count) = (Vec::new(), 0, 0);
+        for row in rows.iter() {
+            let (key, value) = row?;
+            let at = block.len();
+            put_row(&mut block, &key, &value);
+            digest = crc32c_append(digest, &block[at..]);
+            count += 1;
+            self.seen.rows += 1;
+            if block.len() >= BLOCK_BYTES {
+                self.block(&Block::Rows(std::mem::take(&mut block)))?;
+            }
+        }
+        if !block.is_empty() {
+            self.block(&Block::Rows(block))?;
+        }
+        self.block(&Block::TableEnd { rows: count, digest })?;
+        self.seen.tables += 1;
+        Ok(())
+    }
+
+    fn block(&mut self, block: &Block) -> Result<(), Error> {
+        self.out.block(block)?;
+        self.seen.bytes = self.out.bytes;
+        if let Some(progress) = &mut self.progress {
+            progress(&self.seen);
+        }
+        if let Some((began, rate)) = self.pace {
+            let due = Duration::try_from_secs_f64(self.out.bytes as f64 / rate as f64);
+            thread::sleep(due.unwrap_or(Duration::MAX).saturating_sub(began.elapsed()));
+        }
+        Ok(())
+    }
+}
+
+/// Appends a row as blocks hold it; digests cover these bytes.
+fn put_row(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    put_bytes(out, key);
+    put_bytes(out, value);
+}
+
+/// Writes or reads a file from its start to its end.
+struct Sequential {
+    file: Arc<dyn File>,
+    at: u64,
+}
+
+impl Write for Sequential {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write_at(self.at, bytes)?;
+        self.at += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for Sequential {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(self.at, bytes)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+/// Opens the complete backup of a directory.
+fn open_directory(fs: &dyn Fs, path: &Path) -> Result<(Sequential, std::path::PathBuf), Error> {
+    let complete = path.join(BACKUP_NAME);
+    match fs.open(&complete, OpenOptions::new().read_only(true)) {
+        Ok(file) => Ok((Sequential { file, at: 0 }, complete)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            let reason = if fs.exists(&path.join(UNFINISHED_NAME)) {
+                format!("its backup did not finish (it holds {UNFINISHED_NAME}); make the backup again")
+            } else {
+                format!("there is no file {BACKUP_NAME} in it")
+            };
+            Err(Error::NotABackup { path: path.to_path_buf(), reason })
+        }
+        Err(error) => Err(Error::io("open", &complete, error)),
+    }
+}
+
+/// Reads all of a backup and checks it.
+fn verify(input: impl Read, path: &Path, progress: &mut Callback<'_>) -> Result<BackupReport, Error> {
+    let mut rows = Rows::open(input, path)?;
+    let mut seen = BackupProgress::default();
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    while let Some(table) = rows.next_table()? {
+        seen.table = table.name;
+        while rows.next_row(&mut key, &mut value)? {
+            seen.rows += 1;
+            report(&mut seen, rows.bytes(), progress);
+            key.clear();
+            value.clear();
+        }
+        seen.tables += 1;
+    }
+    Ok(BackupReport { tables: rows.tables, rows: rows.rows, bytes: rows.bytes() })
+}
+
+/// Reports progress when another block was read.
+fn report(seen: &mut BackupProgress, bytes: u64, progress: &mut Callback<'_>) {
+    if seen.bytes != bytes
+        && let Some(progress) = progress
+    {
+        seen.bytes = bytes;
+        progress(seen);
+    }
+}

@@ -1,0 +1,242 @@
+//! Restore: a new store from a backup, by bulk loads.
+
+use std::fmt;
+use std::io::{BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura_base::checksum::crc32c_append;
+use azekura_io::{Fs, OpenOptions, OsFs, create_dir_all_durable};
+
+use super::format::{BLOCK_BYTES, Rows};
+use super::{BackupProgress, BackupReport, Callback, STREAM, open_directory, put_row, report, verify};
+use crate::{Builder, Database, Error, TableDefinition, TableInfo};
+
+/// Present in a store that is being restored (RESTORE-1).
+pub(crate) const RESTORING_NAME: &str = "RESTORING";
+
+/// Refuses a store whose restore did not finish (RESTORE-1).
+pub(crate) fn refuse_unfinished(options: &Builder, path: &Path) -> Result<(), Error> {
+    if !options.restoring && options.fs.exists(&path.join(RESTORING_NAME)) {
+        return Err(Error::RestoreUnfinished { path: path.to_path_buf() });
+    }
+    Ok(())
+}
+
+/// Contents of a restored store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct RestoreReport {
+    /// The backup that was read.
+    #[serde(flatten)]
+    pub backup: BackupReport,
+    /// Time at which the backup began, in milliseconds since 1970.
+    pub backup_time_ms: u64,
+    /// Whether the new store was checked and compared with the backup.
+    pub is_verified: bool,
+}
+
+/// A restore of a [`Backup`](super::Backup) into a new store.
+///
+/// A restore is atomic: the new store opens only after the restore has finished. If it fails or is killed,
+/// the directory holds the file `RESTORING` and every opening is refused with [`Error::RestoreUnfinished`];
+/// delete the directory and restore again.
+#[derive(Default)]
+pub struct Restore<'a> {
+    builder: Option<Builder>,
+    page_size: Option<usize>,
+    fs: Option<Arc<dyn Fs>>,
+    verify: bool,
+    progress: Callback<'a>,
+}
+
+impl fmt::Debug for Restore<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Restore").field("verify", &self.verify).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Restore<'a> {
+    /// A restore with the default settings.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Settings of the new store, such as its cache and its file system.
+    #[must_use]
+    pub fn builder(mut self, builder: Builder) -> Self {
+        self.builder = Some(builder);
+        self
+    }
+
+    /// Page size of the new store; that of the store that was backed up unless set.
+    #[must_use]
+    pub const fn page_size(mut self, bytes: usize) -> Self {
+        self.page_size = Some(bytes);
+        self
+    }
+
+    /// File system of the backup's directory; the operating system's unless set.
+    #[must_use]
+    pub fn file_system(mut self, fs: Arc<dyn Fs>) -> Self {
+        self.fs = Some(fs);
+        self
+    }
+
+    /// Opens the new store again before the restore ends, runs [`Database::check`] on it, and compares the
+    /// row count and a digest of each table with the backup.
+    #[must_use]
+    pub const fn verify(mut self, verify: bool) -> Self {
+        self.verify = verify;
+        self
+    }
+
+    /// Calls `progress` after each block of about 256 KiB.
+    #[must_use]
+    pub fn progress(mut self, progress: impl FnMut(&BackupProgress) + 'a) -> Self {
+        self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// Restores the backup in directory `from` into a new store at `to`, a new or empty directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotABackup`], [`Error::UnsupportedFormat`], [`Error::Corrupt`] (also: truncated) name the
+    /// backup; [`Error::Invalid`]: `to` is not empty; [`Error::RestoreUnfinished`]: `to` holds a restore that
+    /// did not finish; errors of writing the store.
+    pub fn from_directory(
+        self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+    ) -> Result<RestoreReport, Error> {
+        let (file, path) = open_directory(&*self.source_fs(), from.as_ref())?;
+        self.run(BufReader::with_capacity(BLOCK_BYTES, file), &path, to.as_ref())
+    }
+
+    /// Restores a backup from a stream into a new store at `to`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`from_directory`](Self::from_directory).
+    pub fn from_reader(self, input: impl Read, to: impl AsRef<Path>) -> Result<RestoreReport, Error> {
+        self.run(input, Path::new(STREAM), to.as_ref())
+    }
+
+    /// Reads the backup in directory `from` and checks each byte of it; makes no store.
+    ///
+    /// # Errors
+    ///
+    /// As for [`from_directory`](Self::from_directory), about the backup.
+    pub fn verify_directory(mut self, from: impl AsRef<Path>) -> Result<BackupReport, Error> {
+        let (file, path) = open_directory(&*self.source_fs(), from.as_ref())?;
+        verify(BufReader::with_capacity(BLOCK_BYTES, file), &path, &mut self.progress)
+    }
+
+    /// Reads a backup from a stream and checks each byte of it; makes no store.
+    ///
+    /// # Errors
+    ///
+    /// As for [`from_directory`](Self::from_directory), about the backup.
+    pub fn verify_reader(mut self, input: impl Read) -> Result<BackupReport, Error> {
+        verify(input, Path::new(STREAM), &mut self.progress)
+    }
+
+    fn source_fs(&self) -> Arc<dyn Fs> {
+        self.fs.clone().unwrap_or_else(|| Arc::new(OsFs::new()))
+    }
+
+    fn run(mut self, input: impl Read, source: &Path, to: &Path) -> Result<RestoreReport, Error> {
+        let mut rows = Rows::open(input, source)?; // before anything is made
+        let header = rows.header();
+        let page_size = self.page_size.unwrap_or(header.page_size as usize);
+        let mut builder = self.builder.take().unwrap_or_default().page_size(page_size).create(true);
+        builder.restoring = true;
+        let fs = builder.mode_fs();
+        begin(&*fs, to)?;
+        let db = builder.clone().read_only(false).open(to)?;
+        let sums = load(&db, &mut rows, &mut self.progress)?;
+        db.close()?;
+        drop(db);
+        if self.verify {
+            compare(&builder.read_only(true).open(to)?, &sums)?;
+        }
+        let marker = to.join(RESTORING_NAME);
+        fs.remove_file(&marker).map_err(|e| Error::io("remove", &marker, e))?;
+        fs.sync_dir(to).map_err(|e| Error::io("sync", to, e))?;
+        let backup = BackupReport { tables: rows.tables, rows: rows.rows, bytes: rows.bytes() };
+        Ok(RestoreReport { backup, backup_time_ms: header.time_ms, is_verified: self.verify })
+    }
+}
+
+/// Takes a new or empty directory for the restore (RESTORE-1).
+fn begin(fs: &dyn Fs, to: &Path) -> Result<(), Error> {
+    create_dir_all_durable(fs, to).map_err(|e| Error::io("create", to, e))?;
+    let names = fs.list_dir(to).map_err(|e| Error::io("list", to, e))?;
+    if names.iter().any(|name| name == RESTORING_NAME) {
+        return Err(Error::RestoreUnfinished { path: to.to_path_buf() });
+    }
+    if let Some(name) = names.first() {
+        return Err(Error::Invalid(format!(
+            "{} is not empty (it holds {name:?}); restore into a new or empty directory",
+            to.display()
+        )));
+    }
+    let marker = to.join(RESTORING_NAME);
+    let file = fs.open(&marker, OpenOptions::new().create_new(true));
+    let file = file.map_err(|e| Error::io("create", &marker, e))?;
+    file.sync().map_err(|e| Error::io("sync", &marker, e))?;
+    fs.sync_dir(to).map_err(|e| Error::io("sync", to, e))
+}
+
+/// A table that was loaded, its row count and its digest.
+type Sum = (TableInfo, u64, u32);
+
+fn load<R: Read>(db: &Database, rows: &mut Rows<R>, progress: &mut Callback<'_>) -> Result<Vec<Sum>, Error> {
+    let (mut seen, mut sums) = (BackupProgress::default(), Vec::new());
+    while let Some(table) = rows.next_table()? {
+        seen.table.clone_from(&table.name);
+        let tx = db.begin()?;
+        tx.create_and_load(&table, &mut |key, value| {
+            let is_row = rows.next_row(key, value)?;
+            seen.rows += u64::from(is_row);
+            report(&mut seen, rows.bytes(), progress);
+            Ok(is_row)
+        })?;
+        tx.commit()?;
+        let (count, digest) = rows.table_sum();
+        sums.push((table, count, digest));
+        seen.tables += 1;
+    }
+    Ok(sums)
+}
+
+/// Checks a restored store and compares it with the tables that were loaded.
+fn compare(db: &Database, sums: &[Sum]) -> Result<(), Error> {
+    let corrupt = |reason| Error::Corrupt { path: db.path().to_path_buf(), offset: 0, reason };
+    let report = db.check(&mut |_, _| {})?;
+    if let Some(finding) = report.findings.first() {
+        let reason = format!("the restored store is damaged at page {}: {}", finding.page, finding.what);
+        return Err(corrupt(reason));
+    }
+    let snapshot = db.snapshot()?;
+    if !snapshot.tables()?.iter().eq(sums.iter().map(|(table, ..)| table)) {
+        return Err(corrupt("the restored store has other tables than the backup".into()));
+    }
+    for (table, count, digest) in sums {
+        let (mut rows, mut crc, mut bytes) = (0, 0, Vec::new());
+        for row in snapshot.table(&TableDefinition::raw(&table.name))?.iter() {
+            let (key, value) = row?;
+            bytes.clear();
+            put_row(&mut bytes, &key, &value);
+            crc = crc32c_append(crc, &bytes);
+            rows += 1;
+        }
+        if (rows, crc) != (*count, *digest) {
+            let reason = format!("table {:?} of the restored store differs from the backup", table.name);
+            return Err(corrupt(reason));
+        }
+    }
+    Ok(())
+}
