@@ -2,7 +2,7 @@
 
 use crate::fault::requests::Requests;
 use crate::replace::Access;
-use crate::server::doors::{Doors, OwnDoor, Visitor};
+use crate::server::resume::{OwnResumePoint, ResumeTable, Visitor};
 use azekura_base::sync::Arc;
 use azekura_base::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
@@ -59,12 +59,12 @@ impl Drop for ModelStream {
 
 /// The doors of a server's sessions.
 #[derive(Debug, Default)]
-pub struct ModelDoors(Doors<ModelStream>);
+pub struct ModelResumeTable(ResumeTable<ModelStream>);
 
-impl ModelDoors {
+impl ModelResumeTable {
     /// For the session of this name.
-    pub fn open(&self, name: u128, connection: u64) -> ModelDoor<'_> {
-        ModelDoor(self.0.open(name, connection))
+    pub fn open(&self, name: u128, connection: u64) -> ModelResumePoint<'_> {
+        ModelResumePoint(self.0.open(name, connection))
     }
 
     /// A newcomer that knows this name.
@@ -96,9 +96,9 @@ impl ModelDoors {
 
 /// A session's own door.
 #[derive(Debug)]
-pub struct ModelDoor<'a>(OwnDoor<'a, ModelStream>);
+pub struct ModelResumePoint<'a>(OwnResumePoint<'a, ModelStream>);
 
-impl ModelDoor<'_> {
+impl ModelResumePoint<'_> {
     /// The next stream.
     #[must_use]
     pub fn wait(&self, linger: Duration) -> Option<ModelStream> {

@@ -57,11 +57,11 @@ stats! {
     /// Pseudo reference and modified bits that were set by a fault.
     bits_set,
     /// Servers that were lost.
-    keepers_lost,
+    replicas_lost,
     /// Connections that broke and were made again, with all pages still there.
-    keepers_resumed,
+    replicas_resumed,
     /// Servers that came back, empty.
-    keepers_regained,
+    replicas_regained,
     /// Pages that were copied again after a loss.
     recopied,
     /// Pages that are away with fewer copies than were asked for, now.

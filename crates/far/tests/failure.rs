@@ -115,14 +115,14 @@ fn f4_a_server_that_is_ended_and_comes_back_is_used_again_and_copies_are_made_an
     assert!(memory.iter().enumerate().all(|(i, &byte)| byte == (i % 241) as u8));
     let a = good_at(&address);
     wait_for("second copies of all pages", || {
-        memory.stats().keepers_regained == 1 && memory.stats().thin_pages == 0
+        memory.stats().replicas_regained == 1 && memory.stats().thin_pages == 0
     });
     assert!(a.stats().pages > 20);
     drop(b); // now the other one: what was copied again must do
     assert!(memory.iter().enumerate().all(|(i, &byte)| byte == (i % 241) as u8));
     // That it is lost is noticed by a thread of its own, whether or not anything was asked of it.
-    wait_for("the second loss", || memory.stats().keepers_lost == 2);
-    assert_eq!(memory.stats().keepers_regained, 1);
+    wait_for("the second loss", || memory.stats().replicas_lost == 2);
+    assert_eq!(memory.stats().replicas_regained, 1);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_server_without_room_is_passed_by() {
     let mut memory = setting(&[&small, &large]).reserve(0).build().unwrap();
     work(&mut memory, &mut StdRng::seed_from_u64(7), 300);
     assert!((1..=8).contains(&small.stats().pages));
-    assert!(small.stats().refused > 0 && memory.stats().keepers_lost == 0);
+    assert!(small.stats().refused > 0 && memory.stats().replicas_lost == 0);
 }
 
 fn wait_for(what: &str, done: impl Fn() -> bool) {
@@ -242,7 +242,7 @@ fn child_that_is_stopped() {
         memory.fill(0);
         work(&mut memory, &mut rng, 250);
     }
-    println!("went to the end, {} servers lost", memory.stats().keepers_lost);
+    println!("went to the end, {} servers lost", memory.stats().replicas_lost);
 }
 
 #[test]

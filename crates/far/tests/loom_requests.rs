@@ -143,9 +143,9 @@ fn a_page_that_is_answered_once_more_by_another_thread_does_not_answer_a_fault_o
             let region = Arc::clone(&region);
             thread::spawn(move || (0..2).for_each(|page| region.touch(page)))
         };
-        // As a keeper's thread does when it wakes whoever waits for a page: nobody, perhaps, as the fault was
-        // answered already.
-        let keeper = {
+        // As a replica's thread does when it wakes whoever waits for a page: nobody, perhaps, as the fault
+        // was answered already.
+        let replica = {
             let region = Arc::clone(&region);
             thread::spawn(move || {
                 let _answers = region.core.as_ref().map(Mutex::lock);
@@ -156,6 +156,6 @@ fn a_page_that_is_answered_once_more_by_another_thread_does_not_answer_a_fault_o
         };
         region.page(2);
         program.join().expect("no panic");
-        keeper.join().expect("no panic");
+        replica.join().expect("no panic");
     });
 }

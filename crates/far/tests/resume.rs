@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
-use azekura_far::wire::auth::{Meeting, introduce};
+use azekura_far::wire::auth::{Handshake, introduce};
 use azekura_far::wire::{HEADER, Header, Kind, Open, Opened};
 use azekura_far::{FarMemory, FarMemoryBuilder, Server, ServerBuilder};
 use rand::rngs::StdRng;
@@ -116,8 +116,8 @@ fn f4_connections_that_break_again_and_again_lose_nothing() {
         work(&mut memory, &mut rng, 400);
         let (cuts, stats) =
             (relays.iter().map(|relay| relay.cuts.load(Relaxed)).sum::<u64>(), memory.stats());
-        assert_eq!((stats.keepers_lost, stats.keepers_regained), (0, 0), "{stats:?}");
-        assert!(cuts > 5 && stats.keepers_resumed > 5, "{cuts} cuts, {stats:?}");
+        assert_eq!((stats.replicas_lost, stats.replicas_regained), (0, 0), "{stats:?}");
+        assert!(cuts > 5 && stats.replicas_resumed > 5, "{cuts} cuts, {stats:?}");
         drop(memory);
         for server in &servers {
             assert!(server.stats().resumed > 2);
@@ -129,14 +129,14 @@ fn f4_connections_that_break_again_and_again_lose_nothing() {
 /// A client by hand.
 struct Client {
     stream: TcpStream,
-    meeting: Meeting,
+    handshake: Handshake,
 }
 
 impl Client {
     fn new(server: &Server) -> Self {
         let mut stream = TcpStream::connect(server.address()).unwrap();
-        let meeting = introduce(&mut stream, None).unwrap();
-        Self { stream, meeting }
+        let handshake = introduce(&mut stream, None).unwrap();
+        Self { stream, handshake }
     }
 
     fn say(&mut self, kind: Kind, page: u64, payload: &[u8]) {
@@ -164,7 +164,7 @@ impl Client {
         }
     }
 
-    fn resume(&mut self, proof: [u8; Meeting::PROOF]) -> Result<u128, String> {
+    fn resume(&mut self, proof: [u8; Handshake::PROOF]) -> Result<u128, String> {
         self.say(Kind::Resume, 0, &proof);
         match self.hear() {
             (Kind::Opened, payload) => Ok(Opened::decode(&payload).unwrap().session),
@@ -173,7 +173,7 @@ impl Client {
     }
 
     fn resume_named(&mut self, session: u128) -> Result<u128, String> {
-        let proof = self.meeting.proof(session);
+        let proof = self.handshake.proof(session);
         self.resume(proof)
     }
 
@@ -203,8 +203,8 @@ fn f6_only_who_knows_a_sessions_name_goes_on_with_it() {
     let mut first = Client::new(&server);
     let name = first.open(0).unwrap();
     first.put(7, 77);
-    let overheard = first.meeting.proof(name);
-    for wrong in [[0; Meeting::PROOF], [255; Meeting::PROOF], overheard] {
+    let overheard = first.handshake.proof(name);
+    for wrong in [[0; Handshake::PROOF], [255; Handshake::PROOF], overheard] {
         assert!(Client::new(&server).resume(wrong).unwrap_err().contains("no such session"));
     }
     assert!(Client::new(&server).resume_named(name ^ 2).is_err());

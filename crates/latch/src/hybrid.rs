@@ -1,11 +1,11 @@
 //! One word that is a version for optimistic readers, a count of shared holders, and an exclusive lock.
 //!
-//! | bits | meaning | who changes it |
+//! | bits | meaning | changed by |
 //! |---|---|---|
 //! | 63 | exclusive | its taker sets it, its holder clears it |
-//! | 62 | somebody sleeps | a waiter sets it; who lets go clears it and wakes |
+//! | 62 | threads sleep | a waiter sets it; the releasing thread clears it and wakes |
 //! | 48..62 | shared holders | each its own |
-//! | 0..48 | version | the exclusive holder when it lets go; anybody, by [`HybridLatch::invalidate`] |
+//! | 0..48 | version | the exclusive holder at its release; any thread, by [`HybridLatch::invalidate`] |
 //!
 //! - **LATCH-1** While the exclusive bit is set there are no shared holders, and only its holder changes what
 //!   the latch guards.
@@ -20,9 +20,9 @@
 //! a store, the fences order the setting of the bit before the second look, which then finds the bit or a
 //! later version.
 //!
-//! *Who holds up whom.* Looking, validating and every `try_…` end whoever stops for ever, wherever; an
-//! optimistic reader that stops holds up nobody. Who takes the latch waits for who has it. Shown by stopping
-//! threads at every access: `eval/sim/tests/latch.rs`.
+//! *Progress.* Optimistic reads, validation and every `try_…` finish even if other threads stall at any
+//! step. A stalled optimistic reader blocks no thread. Only lock acquisition waits for the holder. The test
+//! `eval/sim/tests/latch.rs` stops threads at every access.
 //!
 //! Waiters spin, yield, then sleep. The latch is not fair: a stream of shared holders can keep a writer
 //! waiting.
@@ -42,7 +42,7 @@ const VERSION: u64 = SHARED_ONE - 1;
 /// The site of all waits for latches of this kind, and of their holds.
 static PAGE_LATCH: Site = Site::new("page latch");
 
-/// What an optimistic reader saw at its start; good for [`HybridLatch::validate`] on the same latch.
+/// The version at the start of an optimistic read, for [`HybridLatch::validate`] on the same latch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Version(u64);
@@ -73,8 +73,8 @@ impl HybridLatch {
         (word & EXCLUSIVE == 0).then_some(Version(word & VERSION))
     }
 
-    /// Whether nothing has been changed since `seen` was taken, so that what was read is whole (LATCH-3).
-    /// Writes nothing; shared holders do not disturb it.
+    /// Returns `true` if nothing has changed since `seen` was taken, so that the reads were consistent
+    /// (LATCH-3). Writes nothing; shared holders do not disturb it.
     #[inline]
     #[must_use]
     #[track_caller]
@@ -107,9 +107,8 @@ impl HybridLatch {
             && Self::entered()
     }
 
-    /// Waits until nobody holds the latch exclusively, and takes nothing: whoever looks or tries next may
-    /// find it held again. Writes nothing but the note that somebody sleeps, so that the holder is not held
-    /// up by those who wait for it.
+    /// Waits until no thread holds the latch exclusively, without acquiring it: it may be held again at the
+    /// next attempt. Writes only the parked bit, so that waiters do not slow down the holder.
     #[inline]
     #[track_caller]
     pub fn wait_until_open(&self) {
@@ -156,7 +155,7 @@ impl HybridLatch {
         debug_assert!(word & EXCLUSIVE != 0, "let go without holding");
         let version = (word + step) & VERSION;
         // A swap, because a waiter may set the parked bit meanwhile. Release: pairs with the Acquire of
-        // whoever comes next.
+        // the next thread.
         if self.0.swap(version, Release) & PARKED != 0 {
             self.wake_waiters();
         }
@@ -212,7 +211,7 @@ impl HybridLatch {
 
     /// Moves the version without holding the latch: from now on nothing read before validates.
     ///
-    /// For an owner who knows by other means that nobody holds the latch exclusively (a frame without pins).
+    /// The caller must know by other means that no thread holds the latch exclusively (a frame without pins).
     /// Never waits. A store that follows in this thread, or in one that synchronised with it, is ordered
     /// after the move as LATCH-3 needs it.
     #[inline]
@@ -232,17 +231,16 @@ impl HybridLatch {
         fence(Release);
     }
 
-    /// Tells the tracer that the latch is held, from now until the drop of what is returned; that comes just
-    /// after the letting go. The latch's word has no room to say who holds it, so this is how a waiter's
-    /// holder gets a name.
+    /// Records a hold in the trace, until the returned guard is dropped just after the release. The latch's
+    /// word has no bits for the holder, so this is how a trace names it.
     ///
-    /// One relaxed load when nobody records.
+    /// Costs one relaxed load while tracing is off.
     #[inline]
     pub fn hold(&self, mode: HoldMode) -> HoldGuard {
         azekura_trace::hold(&PAGE_LATCH, std::ptr::from_ref(self) as usize, mode)
     }
 
-    /// Wakes who sleeps, and tells the tracer who let go: the hold itself may not be among those recorded.
+    /// Wakes sleeping threads, and records the releasing thread: its hold may not be in the sample.
     #[cold]
     fn wake_waiters(&self) {
         self.bucket().wake();

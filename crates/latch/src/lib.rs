@@ -1,8 +1,7 @@
 //! Latches: short, physical locks that keep bytes whole while they are read or changed.
 //!
-//! They are not transaction locks: nobody looks for deadlocks here, the callers keep an order. Waiting spins,
-//! then yields, then sleeps, because a holder may be waiting for I/O; each contended wait is told to the
-//! tracer.
+//! Latches have no deadlock detection: callers acquire them in a fixed order. A waiting thread spins, then
+//! yields, then sleeps, because a holder may be waiting for I/O. Each contended wait is traced.
 //!
 //! ```
 //! use azekura_latch::HybridLatch;
@@ -18,10 +17,10 @@
 //! | module | noun |
 //! |---|---|
 //! | [`hybrid`] | one word: version, shared holders, exclusive holder |
-//! | `park` | where waiters sleep |
-//! | [`rw`] | the reader–writer latch of InnoDB 5.0 and its cure, for the bottleneck lab |
+//! | `park` | wait words for sleeping threads |
+//! | [`rw`] | the reader–writer latch of InnoDB 5.0 in two variants, for the bottleneck lab |
 //! | [`sync_mutex`] | the mutex of InnoDB 5.0: spins, yields, sleeps |
-//! | [`traced`] | the library's mutex, its waits and holds told to the tracer |
+//! | [`traced`] | a mutex with traced waits and holds |
 //! | [`ttas`] | test-and-test-and-set with exponential back-off |
 
 pub mod hybrid;

@@ -1,10 +1,11 @@
-//! Where threads sleep that wait for a latch: a few wait words, shared by all latches by address.
+//! Wait words for threads that wait for a latch: a few, shared by all latches by address.
 //!
-//! - **PARK-1** A sleeper reads its bucket's count, then finds or sets the latch's *parked* bit, then sleeps
-//!   while the count is what it read. Who clears the bit moves the count afterwards. So if the sleeper read
-//!   the moved count, it also sees the cleared bit, and if it did not, its sleep ends at once.
+//! - **PARK-1** A sleeping thread reads its bucket's count, then finds or sets the latch's *parked* bit,
+//!   then sleeps while the count is unchanged. The releasing thread clears the bit, then increments the
+//!   count. So a sleeper that reads the new count also sees the cleared bit, and any other sleeper wakes at
+//!   once.
 //!
-//! | sleeper | who lets go |
+//! | sleeping thread | releasing thread |
 //! |---|---|
 //! | count := 7 (Acquire) | |
 //! | parked bit set | |
@@ -62,10 +63,9 @@ impl Bucket {
         self.0.wait(count, None);
     }
 
-    /// Ends every sleep in the bucket, also of those who wait for other latches: they look again and sleep
-    /// on.
+    /// Wakes all threads of the bucket, also those that wait for other latches: they check and sleep again.
     pub(crate) fn wake(self) {
-        // Release: who sees the new count sees the parked bit cleared (PARK-1).
+        // Release: a thread that sees the new count sees the parked bit cleared (PARK-1).
         self.0.word().fetch_add(1, Release);
         self.0.wake_all();
     }

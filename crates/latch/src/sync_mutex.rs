@@ -1,17 +1,17 @@
 //! A mutex that spins, yields, then sleeps until it is released: the `mutex_t` of InnoDB 5.0.
 //!
-//! | word | meaning | who leaves it |
+//! | word | meaning | transitions |
 //! |---|---|---|
 //! | 0 | free | any thread, by CAS to 1 or by swap to 2 |
 //! | 1 | held | its holder, to 0; a thread about to sleep, to 2 |
-//! | 2 | held, and somebody may sleep | its holder, to 0, who then wakes all |
+//! | 2 | held, threads may sleep | its holder, to 0; it then wakes all |
 //!
 //! - **SYNC-1** Only the thread that moved the word away from 0 uses the value, until it moves it back.
-//! - **SYNC-2** Who sleeps has read the bucket's count, then stored a 2 over a word that was not 0; so
-//!   whoever lets go afterwards finds a 2 and wakes, and moves the count first (PARK-1).
+//! - **SYNC-2** A sleeping thread has read the bucket's count, then stored 2 over a word that was not 0. So a
+//!   later release finds the 2, increments the count (PARK-1), and wakes.
 //!
-//! All sleepers are woken at each release that finds some, as `os_event_set` does there: with many threads
-//! that is dear, and one of the reasons why contention feeds itself.
+//! A release wakes all sleepers, as InnoDB's `os_event_set` does. With many threads this is expensive, and
+//! one of the reasons for which contention grows by itself.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;

@@ -1,9 +1,9 @@
-//! A mutex whose contended waits and whose holds are traced (invariant 8 of the architecture).
+//! A mutex with traced contended waits and holds (invariant 8 of the architecture).
 //!
-//! The library's mutex, asked twice: who does not get it at once waits under the mutex's site. Off, a probe
-//! is one relaxed load; while recording, who takes the mutex leaves its thread's tag, so that who waits can
-//! say for whom, and holds drawn by lot and those that follow a wait are told, so that the mutex's use is
-//! known.
+//! It wraps the library's mutex. A thread that cannot lock it at once waits under the mutex's trace site. A
+//! probe is one relaxed load while tracing is off. While tracing is on, the holder stores its thread's tag,
+//! so that a waiter can name it. A random sample of holds, and all holds after a wait, are recorded, so
+//! that the utilization is known.
 
 use std::ops::{Deref, DerefMut};
 
@@ -15,8 +15,8 @@ use azekura_trace::{HoldGuard, HoldMode, Site, ThreadTag, WaitKind, hold, is_ena
 #[derive(Debug)]
 pub struct TracedMutex<T> {
     site: &'static Site,
-    /// Who took the mutex last, while somebody recorded. Written by its holder, read by who waits; a hint and
-    /// nothing else, so all its accesses are Relaxed.
+    /// Last holder while tracing was on. Written by the holder, read by waiters. It is only a hint, so all
+    /// accesses are Relaxed.
     holder: AtomicU32,
     mutex: Mutex<T>,
 }

@@ -1,6 +1,6 @@
-//! Modes as small sets of bits, so that a queue can be judged with two ANDs.
+//! Modes as small bit sets, so that compatibility with a queue costs two ANDs.
 //!
-//! A *claim* is one thing a mode says: a table mode is one claim; a key mode is at most one claim for its gap
+//! A *claim* is one part of a mode: a table mode is one claim; a key mode is at most one claim for its gap
 //! and one for its record. Tables and keys have five claims each and never meet in one queue.
 //!
 //! - **CLAIM-1** Two modes are compatible exactly when no claim of one conflicts with a claim of the other.
@@ -21,7 +21,7 @@ pub(crate) const ALL: Claims = (1 << CLAIMS) - 1;
 const GAP: [Claims; 4] = [0, 1, 2, 4];
 const RECORD: [Claims; 3] = [0, 8, 16];
 
-/// Which of the two families of modes a queue holds.
+/// The family of modes in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Key = 0,
@@ -52,7 +52,7 @@ pub(crate) const fn key_mode(claims: Claims) -> KeyMode {
     KeyMode { gap, record }
 }
 
-/// Whether claims on a key say S or X of its gap, so that no other inserts there.
+/// Returns `true` if the claims have S or X on the gap, which excludes inserts.
 pub(crate) const fn closes_gap(claims: Claims) -> bool {
     claims & (GAP[GapMode::S as usize] | GAP[GapMode::X as usize]) != 0
 }
@@ -68,7 +68,7 @@ pub(crate) const fn conflicts(family: Family, claims: Claims) -> Claims {
     CONFLICTS[family as usize][(claims & ALL) as usize]
 }
 
-/// The claims of the least mode above all modes whose union is `claims`.
+/// Returns the claims of the supremum of the modes with this union.
 #[inline]
 pub(crate) const fn normal(family: Family, claims: Claims) -> Claims {
     NORMAL[family as usize][(claims & ALL) as usize]
@@ -78,7 +78,7 @@ const SETS: usize = 1 << CLAIMS;
 const CONFLICTS: [[Claims; SETS]; 2] = [conflicts_of_sets(Family::Key), conflicts_of_sets(Family::Table)];
 const NORMAL: [[Claims; SETS]; 2] = [normal_sets(Family::Key), normal_sets(Family::Table)];
 
-/// Whether two claims of one family conflict, by the modes that say nothing else.
+/// Returns `true` if two claims of one family conflict, by the modes that consist of one claim.
 const fn conflict(family: Family, one: usize, other: usize) -> bool {
     match family {
         Family::Key => !key_mode(1 << one).is_compatible(key_mode(1 << other)),
@@ -86,7 +86,7 @@ const fn conflict(family: Family, one: usize, other: usize) -> bool {
     }
 }
 
-/// The claims of the least mode above these, which a mode has, and one more. No claims are those of no mode.
+/// Returns the claims of the least mode above these and one more claim. Zero claims belong to no mode.
 const fn with(family: Family, claims: Claims, one: usize) -> Claims {
     match (family, table_mode(claims)) {
         (Family::Key, _) => of_key(key_mode(claims).supremum(key_mode(1 << one))),

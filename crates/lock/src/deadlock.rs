@@ -3,24 +3,24 @@
 //! An edge A → B says: A waits, and B is one of its blockers (a holder in conflict, or, for a newcomer, a
 //! waiter before it in conflict; see `queue`). Nothing is stored: the edges of A are read off A's queue,
 //! under the latch of its stripe. One mutex, the *waits latch*, is held from before a request is put among
-//! the waiters until the search for circles through it is done, and by everybody who takes a waiting request
-//! back (timeouts, victims). Grants and releases do not need it. Latch order: waits latch, then one stripe's
-//! latch, then an owner's intents.
+//! the waiters until the search for cycles through it is done, and by each thread that withdraws a waiting
+//! request (timeouts, victims). Grants and releases do not need it. Latch order: waits latch, then one
+//! stripe's latch, then an owner's intents.
 //!
 //! - **WAIT-1** A request joins the waiters, and leaves them other than by a grant, only under the waits
 //!   latch.
 //! - **WAIT-2** A transaction that waits holds on to all it holds.
 //!
-//! **No circle is missed.** A circle consists of waiting transactions. Take the one of them, T, that began to
+//! **No cycle is missed.** A cycle consists of waiting transactions. Take the one of them, T, that began to
 //! wait last, or that, as a conversion, came to stand before others last. Only T's beginning can close the
-//! circle: a waiter's blockers grow in no other way than by a conversion that is granted (its owner runs: it
-//! closes a circle only if it waits later, and then it is itself "last") or that begins to wait before
+//! cycle: a waiter's blockers grow in no other way than by a conversion that is granted (its owner runs: it
+//! closes a cycle only if it waits later, and then it is itself "last") or that begins to wait before
 //! others. (A newcomer that is granted while others wait is compatible with all of them; a waiter that is
 //! granted blocks those behind it just as it did before.) T's search starts after T stands in its queue, and
-//! by WAIT-1 all others of the circle stand in theirs; edges of the circle cannot go away while all its
+//! by WAIT-1 all others of the cycle stand in theirs; edges of the cycle cannot go away while all its
 //! members wait (next paragraph). So the search finds it.
 //!
-//! **No circle is false.** The search reads one queue after another, so suppose it reports T1 → … → Tn → T1
+//! **No cycle is false.** The search reads one queue after another, so suppose it reports T1 → … → Tn → T1
 //! and the edges did not all exist at once. Let Ti → Ti+1 be the first of them to go away after it was read.
 //! It goes away only if Ti stops waiting, which needs (WAIT-1) a grant and so all of Ti's blockers gone, or
 //! if Ti+1 stops being a blocker: it released (then it ran: WAIT-2) or it left the queue (by a grant, after
@@ -29,19 +29,19 @@
 //! search, against WAIT-1. If earlier: its own edge, Ti+1 → Ti+2, went away before Ti → Ti+1 did, against
 //! "first". So they all exist at once.
 //!
-//! **The cheap exit.** A circle through T needs somebody who waits for T. Whoever begins to wait marks its
-//! blockers (`Owner::note_waiter`), and a conversion that passes waiters marks itself; a T without the mark
-//! skips the search.
+//! **Shortcut.** A cycle through T needs a transaction that waits for T. A transaction that begins to wait
+//! marks its blockers (`Owner::set_awaited`), and a conversion that passes waiters marks itself; a T
+//! without the mark skips the search.
 //!
 //! **One thread, several transactions.** While a thread waits on behalf of one of its transactions, its other
 //! transactions do not go on: one more edge, from each of them to the waiting one. A wait of a thread with
 //! other transactions open is in the list `with_mates` from before its search until after its end, and is
-//! searched without the cheap exit; so the search that comes last sees an edge of this kind, too. In a circle
+//! searched without the shortcut; so the search that comes last sees an edge of this kind, too. In a cycle
 //! with such an edge the transaction at the edge's end gives way, with an error that a retry would only
 //! repeat. (A transaction that has changed its thread since its last request counts as one of the former
 //! thread: see `LockTable::detach`.)
 //!
-//! The victim is the youngest of the circle. One wait can close several circles; they are broken one by one
+//! The victim is the youngest of the cycle. One wait can close several cycles; they are broken one by one
 //! until none goes through T, or T itself was chosen.
 
 use azekura_base::TxnId;
@@ -50,7 +50,7 @@ use crate::error::LockError;
 use crate::owner::Owners;
 use crate::stripe::NONE;
 
-/// Where an owner's waiting request is, or was.
+/// Location of an owner's waiting request, present or past.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitPlace {
     pub(crate) stripe: u32,
@@ -59,18 +59,18 @@ pub(crate) struct WaitPlace {
 
 const NOWHERE: WaitPlace = WaitPlace { stripe: NONE, request: NONE };
 
-/// What the waits latch guards.
+/// State under the waits latch.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     /// By owner. Stays when the wait ends with a grant, so it is checked against the request itself; an owner
     /// that is waiting now has its present place here (WAIT-1).
     places: Vec<WaitPlace>,
-    /// Victims that have not yet read their sentence.
+    /// Victims that have not returned their error yet.
     pub(crate) sentences: Vec<(u32, LockError)>,
     pub(crate) begun: u64,
     pub(crate) deadlocks: u64,
     pub(crate) timeouts: u64,
-    /// Nobody waits any more.
+    /// Waits are closed: no request may begin to wait.
     pub(crate) is_closed: bool,
     /// Owners that wait while their thread has other transactions open, with that thread: these cannot end
     /// before the wait does. An entry may outlast its wait a little.
@@ -86,7 +86,7 @@ impl Waits {
         self.places[index] = place;
     }
 
-    /// Where `owner` waits, if it waits at all.
+    /// Returns the location at which `owner` waits, if it waits.
     pub(crate) fn place(&self, owner: u32) -> Option<WaitPlace> {
         self.places.get(owner as usize).copied().filter(|p| p.request != NONE)
     }
@@ -97,14 +97,14 @@ impl Waits {
         self.sentences.push((owner, LockError::Deadlock { victim: owners.get(owner).txn(), cycle }));
     }
 
-    /// Ends the wait of an owner that closes a circle through its own thread, which has `holder` open.
+    /// Ends the wait of an owner that closes a cycle through its own thread, which has `holder` open.
     pub(crate) fn sentence_self(&mut self, owner: u32, holder: u32, owners: &Owners) {
         let (victim, holder) = (owners.get(owner).txn(), owners.get(holder).txn());
         self.deadlocks += 1;
         self.sentences.push((owner, LockError::SelfDeadlock { victim, holder }));
     }
 
-    /// Owners that wait, or waited once, and where.
+    /// Returns the owners that wait or have waited, with their locations.
     pub(crate) fn places(&self) -> Vec<(u32, WaitPlace)> {
         (0..).zip(self.places.iter().copied()).filter(|(_, place)| place.request != NONE).collect()
     }
@@ -115,12 +115,12 @@ impl Waits {
     }
 }
 
-/// The youngest of a circle: the one with the least work to lose, and with the largest number.
+/// Returns the youngest transaction of a cycle: the one with the largest number, and the least work to lose.
 pub(crate) fn youngest(cycle: &[u32], owners: &Owners) -> u32 {
     cycle.iter().copied().max_by_key(|&o| owners.get(o).txn()).expect("a circle has members")
 }
 
-/// A circle through `start`, in order, beginning with `start`; `blockers` gives a node's edges.
+/// A cycle through `start`, in order, beginning with `start`; `blockers` gives a node's edges.
 ///
 /// Depth first, each node once: its cost is the number of edges that can be reached.
 pub(crate) fn find_cycle(start: u32, mut blockers: impl FnMut(u32) -> Vec<u32>) -> Option<Vec<u32>> {

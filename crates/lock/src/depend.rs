@@ -1,15 +1,15 @@
-//! What early lock release leaves behind: the newest commit that let go of a lock here (hazards W8, W9).
+//! Commit LSNs of released locks, for early lock release (hazards W8, W9).
 //!
-//! A committing transaction releases its locks when its commit record is in the log buffer, not when it is on
-//! disk. Who gets such a lock next may read what is not durable yet; the commit LSN it depends on is returned
-//! with the grant. A writer needs no care (its own commit LSN is larger); a reader answers only when that LSN
-//! is durable.
+//! A committing transaction releases its locks when its commit record is in the log buffer, before it is on
+//! disk. The next holder of such a lock may read data that is not durable yet, so the grant returns the
+//! commit LSN that it depends on. A writer ignores it, because its own commit LSN is larger. A reader
+//! answers only after that LSN is durable.
 //!
-//! Keys share an array of slots by hash: the answer may be the LSN of a neighbour, never an older one than
-//! the lock's own. Tables have two: commits that held IX or SIX write to a line of their thread's own, and
-//! whoever locks the whole table takes the maximum; commits that held X (and so perhaps no lock on the keys
-//! they wrote) write to one slot, which everybody reads who locks the table in any mode, and which changes
-//! rarely.
+//! Keys share an array of slots by hash: a slot may return the LSN of another key, but never one older than
+//! the key's own. A table has two records. Commits that held IX or SIX write to a cache line of their
+//! thread; a transaction that locks the whole table takes the maximum of these lines. Commits that held X
+//! (and perhaps no locks on the keys that they wrote) write to one slot, which changes rarely; each
+//! transaction that locks the table in any mode reads it.
 //!
 //! - **DEPEND-1** A slot is raised before the lock is released, and read after the lock is granted. All
 //!   accesses are Relaxed: release and grant meet in a latch (or in the strong count, see `intent`), which
@@ -45,7 +45,7 @@ fn raise(slot: &AtomicU64, lsn: Lsn) {
     }
 }
 
-/// Whether a key mode with these claims lets its holder change what others read.
+/// Returns `true` if a key mode with these claims permits changes that others can read.
 fn writes_key(claims: Claims) -> bool {
     let mode = claims::key_mode(claims);
     mode.record == RecordMode::X || matches!(mode.gap, GapMode::I | GapMode::X)
@@ -62,7 +62,7 @@ impl Dependencies {
         &self.keys[(id.spread() >> 16) as usize & (self.keys.len() - 1)]
     }
 
-    /// Remembers that a transaction with this commit LSN is about to release a lock.
+    /// Records the commit LSN of a transaction that is about to release a lock.
     pub(crate) fn leave(&self, id: LockId, claims: Claims, lsn: Lsn) {
         match id.name() {
             LockName::Table(tree) => self.leave_table(tree, claims, lsn),
@@ -83,7 +83,7 @@ impl Dependencies {
         }
     }
 
-    /// The commit that a holder of this lock, granted just now, may depend on; `Lsn(0)` if there is none.
+    /// Returns the commit LSN that a new holder of this lock may depend on; `Lsn(0)` if there is none.
     pub(crate) fn find(&self, id: LockId, claims: Claims) -> Lsn {
         debug_assert_eq!(id.family() == Family::Table, matches!(id.name(), LockName::Table(_)));
         Lsn(match id.name() {

@@ -1,4 +1,4 @@
-//! Who holds and who waits, for diagnosis.
+//! Holders and waiters of all locks, for diagnosis.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,11 +24,11 @@ pub enum AnyMode {
 /// One lock, as it was while its latch was held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockDump {
-    /// The thing.
+    /// The locked object.
     pub name: LockName,
-    /// Who holds it, and how.
+    /// Holders and their modes.
     pub holders: Vec<(TxnId, AnyMode)>,
-    /// Who waits, first to be served first, and for which mode in all.
+    /// Waiters in the order of service, with the modes that they want.
     pub waiters: Vec<(TxnId, AnyMode)>,
 }
 
@@ -46,7 +46,7 @@ fn mode(family: Family, claims: Claims) -> AnyMode {
 }
 
 impl LockTable {
-    /// Who holds a key, and how; in order of age.
+    /// Returns the holders of a key and their modes, oldest first.
     #[must_use]
     pub fn holders(&self, tree: TreeId, key: KeyRef<'_>) -> Vec<(TxnId, KeyMode)> {
         let id = self.key_id(tree, key);
@@ -63,7 +63,7 @@ impl LockTable {
         holders
     }
 
-    /// Who holds a table, and how, intents outside the shared table included; in order of age.
+    /// Returns the holders of a table and their modes, oldest first, with intents outside the shared table.
     #[must_use]
     pub fn table_holders(&self, tree: TreeId) -> Vec<(TxnId, TableMode)> {
         let id = LockId::table(tree);
@@ -79,7 +79,7 @@ impl LockTable {
         holders.into_iter().filter_map(|(_, txn, held)| Some((txn, claims::table_mode(held)?))).collect()
     }
 
-    /// Intents that are only notes.
+    /// Returns the intents that are noted with their owners only.
     fn noted(&self, wanted: impl Fn(&Note) -> bool) -> Vec<(LockName, TxnId, Claims)> {
         let mut all = Vec::new();
         for owner in (0..self.owners.len()).map(|o| self.owners.get(o)) {
@@ -90,8 +90,8 @@ impl LockTable {
         all
     }
 
-    /// Every lock there is, ordered by name. Latches are taken one by one: each lock is shown as it was at
-    /// some moment, not all at the same one.
+    /// Returns all locks, ordered by name. Latches are taken one after the other, so different locks are
+    /// shown at different moments.
     #[must_use]
     pub fn dump(&self) -> Vec<LockDump> {
         // Notes first: one that is turned into a request meanwhile is seen twice, not missed.

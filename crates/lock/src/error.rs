@@ -1,22 +1,22 @@
-//! Why a lock was not granted.
+//! Errors of lock requests.
 
 use std::time::Duration;
 
 use azekura_base::TxnId;
 
-/// The lock cannot be had at once; nothing was changed.
+/// The lock is not free; nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the lock is taken; wait for it, or try again later")]
 pub struct WouldBlock;
 
-/// A wait for a lock ended without the lock. What the transaction held before it still holds.
+/// A wait for a lock ended without the lock. The transaction keeps the locks that it held before.
 ///
 /// The caller rolls the transaction back; after a deadlock or a timeout it may retry it. One that does not
 /// wait may also go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The transaction was the youngest in a circle of transactions each waiting for the next.
+    /// The transaction was the youngest in a cycle of waiting transactions.
     #[error(
         "deadlock: transaction {victim} was chosen to give way in the circle {}; roll it back and retry",
         circle(cycle)
@@ -27,15 +27,14 @@ pub enum LockError {
         /// Each waits for the next, and the last for the first.
         cycle: Vec<TxnId>,
     },
-    /// The thread that would wait has the transaction open that is in the way, itself or through others that
-    /// wait for it.
+    /// The request would wait for a transaction of the same thread, directly or through other waits.
     #[error(
         "transaction {victim} would wait for transaction {holder} of the same thread; end that one first"
     )]
     SelfDeadlock {
         /// The transaction that gets this error.
         victim: TxnId,
-        /// The transaction in the way.
+        /// The blocking transaction.
         holder: TxnId,
     },
     /// The lock was not granted in time.
@@ -45,15 +44,15 @@ pub enum LockError {
         list(holders)
     )]
     Timeout {
-        /// How long the transaction waited.
+        /// Length of the wait.
         waited: Duration,
-        /// Who was in the way when the wait was given up.
+        /// Blockers at the end of the wait.
         holders: Vec<TxnId>,
     },
     /// The transaction does not wait: [`TxnLocks::set_nowait`](crate::TxnLocks::set_nowait).
     #[error("the lock is taken, and this transaction does not wait for locks")]
     WouldBlock,
-    /// Nobody waits any more: [`LockTable::close_waits`](crate::LockTable::close_waits) was called.
+    /// Waits are closed: [`LockTable::close_waits`](crate::LockTable::close_waits) was called.
     #[error("the lock is taken, and who holds it may never let go: the store takes no more changes")]
     Closed,
 }

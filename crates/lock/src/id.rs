@@ -1,21 +1,21 @@
-//! Names of lockable things, in 64 bits.
+//! Names of lockable objects, in 64 bits.
 //!
-//! | bits 63..62 | bits 61..0 | thing |
+//! | bits 63..62 | bits 61..0 | object |
 //! |---|---|---|
 //! | 0 | hash of tree and key | a key of a tree, and the gap below it |
 //! | 1 | tree | the end of a tree, and the gap before it |
 //! | 2 | tree | a whole table |
 //!
-//! Two keys whose hashes agree share one lock. That is harmless: whoever asks for either asks for the shared
-//! lock, so nothing is ever granted that would not be granted with exact names; some requests wait that need
-//! not. With a million keys locked at once the chance that any two agree is about 1 in 10 million. The hash
-//! takes a secret seed, so that nobody can choose keys that collide.
+//! Two keys with equal hashes share one lock. This is safe: all requests for either key use the shared
+//! lock, so no request is granted that exact names would refuse. It may cause needless waits. With a
+//! million locked keys, the chance of one collision is about 1 in 10 million. The hash has a secret seed,
+//! so that a client cannot choose colliding keys.
 
 use azekura_base::TreeId;
 
 use crate::claims::Family;
 
-/// A key, or the place after the last one.
+/// A key, or the end of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRef<'a> {
     /// This key, present or not.
@@ -24,7 +24,7 @@ pub enum KeyRef<'a> {
     End,
 }
 
-/// The name of a lockable thing.
+/// The name of a lockable object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LockId(pub(crate) u64);
 
@@ -32,7 +32,7 @@ const KIND_SHIFT: u32 = 62;
 const END: u64 = 1;
 const TABLE: u64 = 2;
 
-/// The name of a lockable thing, for people.
+/// The name of a lockable object, for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockName {
     /// A key; only its hash is kept.

@@ -1,9 +1,8 @@
-//! Table intents without a shared hot line: every transaction takes IS or IX on its tables, and they never
-//! disturb each other, so they are noted with the owner, and not in the shared table, unless somebody wants
-//! S, SIX or X.
+//! Table intents without a contended cache line. Every transaction takes IS or IX on its tables, and
+//! intents are compatible with each other. So an intent is noted with its owner and not in the shared
+//! table, unless a transaction wants S, SIX or X.
 //!
-//! The idea is PostgreSQL's fast-path locking (its lock manager's README names the parts); the steps are
-//! ours:
+//! The idea is PostgreSQL's fast-path locking. The steps here:
 //!
 //! 1. An intent locks its own owner's small mutex (a line that no other transaction uses), looks at the
 //!    table's *strong count*, and if that is 0 notes tree and mode there. Done.
@@ -15,12 +14,11 @@
 //!
 //! - **INTENT-1** While a strong request on a tree waits or holds, every intent on that tree is a request in
 //!   the shared table: so the queue's rules and the deadlock search see all holders.
-//! - **INTENT-2** A note that was not turned into a request can be dropped by its owner alone: nobody waits
-//!   for it.
+//! - **INTENT-2** A note that was not turned into a request can be removed by its owner alone: no request
+//!   waits for it.
 //!
-//! *Who holds up whom.* A transaction that stops for ever between any two steps of noting an intent or of
-//! emptying its notes holds up nobody but those who want the whole table. Shown by stopping threads at every
-//! access: `eval/sim/tests/lock_table.rs`.
+//! *Progress.* A transaction that stalls at any step of noting or removing an intent blocks only transactions
+//! that want the whole table. `eval/sim/tests/lock_table.rs` stops threads at every access.
 //!
 //! Why INTENT-1 holds: let intent A and strong B meet in A's owner's mutex. If A comes first, B's visit finds
 //! A's note. If B comes first, A's look at the count, made inside the mutex, comes after B's raising of it,
@@ -36,7 +34,7 @@ use crate::id::LockId;
 use crate::owner::Owners;
 use crate::stripe::{NONE, Stripe};
 
-/// Notes beside the owner's mutex: transactions of few tables, and those are most, touch no other memory.
+/// Notes beside the owner's mutex, so that transactions of few tables touch no other memory.
 const NEAR: usize = 8;
 /// Tables that a transaction can use at once without touching the shared table: room for those of a schema,
 /// and a bound on what an owner keeps, 4 KiB.
@@ -78,7 +76,7 @@ impl Intents {
         if number < NEAR { &mut self.near[number] } else { &mut self.more[number - NEAR] }
     }
 
-    /// The number of an empty note, unless there are too many.
+    /// Returns the number of an empty note, or `None` if the limit is reached.
     fn free(&mut self) -> Option<u32> {
         let count = NEAR + self.more.len();
         let free = self.all().position(|n| n.claims == 0).unwrap_or(count);
@@ -150,7 +148,7 @@ pub(crate) fn share_all(owners: &Owners, tree: TreeId, stripe: &mut Stripe) {
 
 const COUNTS: usize = if cfg!(loom) { 1 } else { 256 };
 
-/// How many strong requests wait or hold, by hash of the tree.
+/// Number of strong requests that wait or hold, by hash of the tree.
 #[derive(Debug)]
 pub(crate) struct StrongCounts(Box<[CachePadded<AtomicU32>]>);
 
@@ -164,7 +162,7 @@ impl StrongCounts {
     }
 
     fn is_raised(&self, tree: TreeId) -> bool {
-        // Acquire: pairs with the Release in `lower`. Who finds the count back at 0 sees what the strong
+        // Acquire: pairs with the Release in `lower`. A thread that reads the count as 0 sees what the strong
         // holder did, as if it had been handed the lock. (That a raised count is *seen* is the mutexes'
         // doing.)
         self.count(tree).load(Acquire) != 0

@@ -1,7 +1,7 @@
 //! Transaction locks: modes, key ranges, a striped lock table, and exact deadlock detection.
 //!
-//! It is not a latch library (a latch keeps a page's bytes whole; a lock keeps a transaction's view whole),
-//! and it does not know which locks an operation needs: that is the store's business.
+//! Locks isolate transactions; latches, which protect the bytes of a page, are in `azekura_latch`. The store
+//! decides which locks an operation needs (`azekura::locking`).
 //!
 //! ```
 //! use azekura_base::{Lsn, TreeId, TxnId};
@@ -30,15 +30,15 @@
 //! | `claims` | the same as bit sets |
 //! | `id` | names of lockable things in 64 bits |
 //! | `stripe` | one part of the table: pools of heads and requests |
-//! | `queue` | who is granted, who waits, and for whom |
-//! | `owner` | what others must know of a transaction that locks |
-//! | `intent` | IS and IX without a shared hot line |
-//! | `table` | [`LockTable`]: the ways of a request |
-//! | `wait` | enqueue, sleep, what ends a sleep |
-//! | `deadlock` | the waits-for graph, circles, victims |
-//! | `depend` | what early lock release leaves behind |
-//! | `txn` | [`TxnLocks`]: a transaction's own list |
-//! | `dump`, `stats` | what goes on inside, for people |
+//! | `queue` | rules of one lock's queue: grants, waiters, blockers |
+//! | `owner` | state of a locking transaction that other threads read |
+//! | `intent` | IS and IX without a contended cache line |
+//! | `table` | [`LockTable`]: the steps of a request |
+//! | `wait` | waiting: enqueue, sleep, wake-up |
+//! | `deadlock` | waits-for graph, cycles, victims |
+//! | `depend` | commit LSNs of released locks (early lock release) |
+//! | `txn` | [`TxnLocks`]: the locks of one transaction |
+//! | `dump`, `stats` | locks and counters, for diagnosis |
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,4 @@
-//! Lock modes: what a lock allows its holder, what it forbids the others, and the least mode above two
-//! others.
+//! Lock modes: compatibility and supremum.
 //!
 //! Tables have the five classic modes of multiple-granularity locking (Gray, Lorie, Putzolu and Traiger 1976,
 //! tables 1 and 2; the supremum as in Gray and Reuter 1993, section 7.8). A key's lock has two independent
@@ -13,9 +12,9 @@
 //! | SIX | + | – | – | – | – | | | | | | | | | |
 //! | X | – | – | – | – | – | | | | | | | | | |
 //!
-//! - **MODE-1** Compatibility is symmetric, so "is in the way of" needs no direction.
-//! - **MODE-2** The supremum of two modes is the least mode that is in the way of everything either is in the
-//!   way of.
+//! - **MODE-1** Compatibility is symmetric, so conflicts have no direction.
+//! - **MODE-2** The supremum of two modes is the least mode that conflicts with all that either conflicts
+//!   with.
 
 use std::fmt;
 
@@ -26,11 +25,11 @@ pub enum TableMode {
     IS,
     /// Intention to write: X locks on keys follow.
     IX,
-    /// The whole table, to read.
+    /// Read of the whole table.
     S,
-    /// The whole table to read, and an intention to write some of it.
+    /// Read of the whole table, and intention to write some keys.
     SIX,
-    /// The whole table, to write.
+    /// Write of the whole table.
     X,
 }
 
@@ -40,9 +39,9 @@ pub enum RecordMode {
     /// The record is not locked.
     #[default]
     None,
-    /// To read.
+    /// Read.
     S,
-    /// To write.
+    /// Write.
     X,
 }
 
@@ -52,15 +51,15 @@ pub enum GapMode {
     /// The gap is not locked.
     #[default]
     None,
-    /// Insert intention: a key comes to stand in the gap. Inserters do not disturb each other.
+    /// Insert intention; compatible with other insert intentions.
     I,
-    /// To read: it stays as empty as it was seen.
+    /// Read: no key is inserted into the gap.
     S,
-    /// To itself: a key was removed from it, or it was read and then inserted into.
+    /// Exclusive: a key was removed from the gap, or the gap was read and then inserted into.
     X,
 }
 
-/// Mode of a key's lock: two parts, each with its own rules.
+/// Mode of a key's lock: gap part and record part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeyMode {
     /// The gap below the key.
@@ -73,7 +72,7 @@ impl TableMode {
     /// Every table mode, weakest first.
     pub const ALL: [Self; 5] = [Self::IS, Self::IX, Self::S, Self::SIX, Self::X];
 
-    /// Whether two transactions can hold these modes on one table at the same time.
+    /// Returns `true` if two transactions can hold these modes on one table at the same time.
     #[must_use]
     pub const fn is_compatible(self, other: Self) -> bool {
         use TableMode::{IS, IX, S, SIX, X};
@@ -84,7 +83,7 @@ impl TableMode {
         }
     }
 
-    /// The least mode that allows what either allows.
+    /// Returns the least mode that allows what either allows.
     #[must_use]
     pub const fn supremum(self, other: Self) -> Self {
         use TableMode::{IS, IX, S, SIX, X};
@@ -97,19 +96,19 @@ impl TableMode {
         }
     }
 
-    /// Whether a holder of this mode needs nothing more to do what `other` allows.
+    /// Returns `true` if this mode allows all that `other` allows.
     #[must_use]
     pub fn covers(self, other: Self) -> bool {
         self.supremum(other) == self
     }
 
-    /// Whether this mode announces locks on keys only (IS, IX) and so can be kept out of the shared table.
+    /// Returns `true` for IS and IX, which can be kept out of the shared table.
     #[must_use]
     pub const fn is_intent(self) -> bool {
         matches!(self, Self::IS | Self::IX)
     }
 
-    /// Whether a holder of this table mode may do what `key` allows without a lock on the key.
+    /// Returns `true` if this table mode allows all that `key` allows, without a lock on the key.
     #[must_use]
     pub const fn covers_key(self, key: KeyMode) -> bool {
         match self {
@@ -160,17 +159,17 @@ impl GapMode {
 impl KeyMode {
     /// Nothing is locked.
     pub const NONE: Self = Self::new(GapMode::None, RecordMode::None);
-    /// Read of a present key.
+    /// Read of one key, present or absent.
     pub const READ: Self = Self::new(GapMode::None, RecordMode::S);
-    /// Read of an absent key, and the end of a scan: taken on the next key.
+    /// End of a scan: taken on the key behind the range, or on the end of the table.
     pub const READ_GAP: Self = Self::new(GapMode::S, RecordMode::None);
-    /// A key met by a scan.
+    /// Key in a scanned range.
     pub const SCAN: Self = Self::new(GapMode::S, RecordMode::S);
     /// Update in place.
     pub const UPDATE: Self = Self::new(GapMode::None, RecordMode::X);
     /// An inserted key.
     pub const INSERT: Self = Self::new(GapMode::I, RecordMode::X);
-    /// What an inserter tests on the next key.
+    /// Test of an insert on the next key; not held afterwards.
     pub const INSERT_TEST: Self = Self::new(GapMode::I, RecordMode::None);
     /// A deleted key.
     pub const DELETE: Self = Self::new(GapMode::X, RecordMode::X);
@@ -188,7 +187,8 @@ impl KeyMode {
         GapMode::ALL.into_iter().flat_map(|gap| RecordMode::ALL.map(|record| Self { gap, record }))
     }
 
-    /// Whether two transactions can hold these modes on one key at the same time: both parts must agree.
+    /// Returns `true` if two transactions can hold these modes on one key at the same time: both parts must
+    /// be compatible.
     #[must_use]
     pub const fn is_compatible(self, other: Self) -> bool {
         self.gap.is_compatible(other.gap) && self.record.is_compatible(other.record)
@@ -200,7 +200,7 @@ impl KeyMode {
         Self { gap: self.gap.supremum(other.gap), record: self.record.supremum(other.record) }
     }
 
-    /// Whether a holder of this mode needs nothing more to do what `other` allows.
+    /// Returns `true` if this mode allows all that `other` allows.
     #[must_use]
     pub fn covers(self, other: Self) -> bool {
         self.supremum(other) == self
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_table_lock_covers_what_its_holders_rivals_could_not_hold() {
-        // A table mode covers a key mode exactly when nobody who could spoil the key mode can get the intent
+        // A table mode covers a key mode exactly when no transaction in conflict with it can get the intent
         // it needs.
         for table in TableMode::ALL {
             for key in KeyMode::all().filter(|&k| k != KeyMode::NONE) {

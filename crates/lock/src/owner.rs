@@ -1,9 +1,9 @@
-//! Owners: what other threads must know of a transaction that uses the lock table.
+//! Owners: the state of a locking transaction that other threads read.
 //!
 //! An owner is a place in a growing array; its number stands in every request. Places are used again by later
 //! transactions, never freed, so that an index can be followed without counting references.
 //!
-//! | `word` | state | who changes it |
+//! | `word` | state | set by |
 //! |---|---|---|
 //! | 0 | running | – |
 //! | 1 | waiting | its own thread, when it enqueues its one waiting request |
@@ -74,7 +74,7 @@ impl Owner {
 
     /// The place's new transaction; called by its own thread before it asks for anything.
     pub(crate) fn begin(&self, txn: TxnId) {
-        // Relaxed, all four: whoever finds this owner finds it in a request or an intent, under the latch
+        // Relaxed, all four: a thread finds this owner in a request or an intent, under the latch
         // under which that was put there after this.
         self.txn.store(txn.0, Relaxed);
         self.thread.store(azekura_trace::thread_tag().0, Relaxed);
@@ -134,7 +134,7 @@ impl Owner {
 
     /// Announces a wait; by the owner's own thread, before its request can be seen among the waiters.
     pub(crate) fn set_waiting(&self) {
-        // Relaxed: who ends the wait finds the request under the stripe's latch, later.
+        // Relaxed: the thread that ends the wait finds the request under the stripe's latch, later.
         self.word.word().store(WAITING, Relaxed);
     }
 

@@ -1,10 +1,10 @@
-//! The rules of one lock's queue: who is granted, who waits, and for whom.
+//! Rules of one lock's queue: grants, waiters, blockers.
 //!
 //! 1. A newcomer is granted when its mode is compatible with every holder and with what every waiter wants
-//!    (nobody is overtaken by somebody it would have to wait for). Else it waits at the end.
+//!    (no waiter is overtaken by a request that it would wait for). Else it waits at the end.
 //! 2. A holder that wants more *converts*: it is granted when the supremum is compatible with every other
-//!    holder. Else it waits, before all newcomers. Conversions do not wait for each other's wishes, only for
-//!    what is held.
+//!    holder. Else it waits, before all newcomers. Conversions wait for held modes only, not for modes that
+//!    other conversions want.
 //! 3. When a holder leaves, or a waiter gives up, all waiters are gone through in order: a conversion is
 //!    granted by rule 2, a newcomer when it is compatible with every holder and with all that still wait
 //!    before it.
@@ -12,7 +12,7 @@
 //!
 //! - **QUEUE-1** Any two holders of one lock are compatible.
 //! - **QUEUE-2** A request that waits has at least one *blocker*: by rule 1 or 2 a holder, or, for a
-//!   newcomer, a waiter before it. So no request waits for nobody.
+//!   newcomer, a waiter before it. So each wait has a cause.
 //! - **QUEUE-3** A grant changes the owner's state under the stripe's latch; the wake-up comes after the
 //!   latch.
 
@@ -21,7 +21,7 @@ use crate::id::LockId;
 use crate::owner::{GRANTED, Owners};
 use crate::stripe::{NONE, Stripe};
 
-/// What an owner asks for.
+/// A request of an owner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
     pub(crate) id: LockId,
@@ -70,7 +70,7 @@ impl Stripe {
         Some(demand.own)
     }
 
-    /// Makes `owner` a holder, unasked.
+    /// Makes `owner` a holder without checks.
     #[inline]
     pub(crate) fn insert_holder(&mut self, id: LockId, owner: u32, claims: Claims) -> u32 {
         let head = self.find_or_add(id);
@@ -113,7 +113,7 @@ impl Stripe {
         blockers
     }
 
-    /// Whether `request` is waiting, and of this owner.
+    /// Returns `true` if `request` is waiting and belongs to this owner.
     pub(crate) fn is_waiting(&self, request: u32, owner: u32) -> bool {
         self.requests_len() > request as usize && {
             let r = self.request(request);

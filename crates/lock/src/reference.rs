@@ -97,7 +97,7 @@ impl PlainLock {
         false
     }
 
-    /// Rule 3: who is granted.
+    /// Rule 3: grants.
     fn serve(&mut self) -> Vec<usize> {
         let mut granted = Vec::new();
         let mut at = 0;
@@ -140,7 +140,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What is locked: 0 is the table, then the keys.
+/// Locked objects: 0 is the table, then the keys.
 type Thing = usize;
 
 struct Pair {

@@ -1,4 +1,4 @@
-//! What the lock table did so far.
+//! Counters of the lock table.
 
 use std::time::Duration;
 

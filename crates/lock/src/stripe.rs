@@ -1,7 +1,6 @@
-//! One stripe of the lock table: which locks exist, and who asks for them. Storage only; the rules are in
-//! `queue`.
+//! One stripe of the lock table: its locks and requests. Storage only; the rules are in `queue`.
 //!
-//! A *head* is a lock that somebody holds or waits for; a *request* ties one owner to one head. Both live in
+//! A *head* is a lock with a holder or a waiter; a *request* ties one owner to one head. Both live in
 //! pools and are named by index, so that after warm-up a lock costs no allocation. Heads of one bucket are
 //! chained.
 //!
@@ -14,8 +13,8 @@
 //!
 //! - **STRIPE-1** Everything here is changed and read under the stripe's latch only.
 //! - **STRIPE-2** A head exists exactly while it has a holder or a waiter.
-//! - **STRIPE-3** `counts[c]` is the number of holders with claim `c`; `mask` has the claims whose count is
-//!   not 0.
+//! - **STRIPE-3** `counts[c]` is the number of holders with claim `c`; `mask` has the claims with a
+//!   count above 0.
 //! - **STRIPE-4** Waiting conversions stand before all other waiters; else the order is that of arrival.
 
 use crate::claims::{CLAIMS, Claims};

@@ -1,4 +1,4 @@
-//! The lock table: stripes, owners, and the ways of a request.
+//! The lock table: stripes, owners, and the steps of a request.
 //!
 //! ```text
 //! lock ── covered by what is held? ── yes ─▶ done, nothing shared was touched
@@ -9,7 +9,7 @@
 //!   │ refused: open the latch
 //!   ├─ try_…: `WouldBlock`
 //!   ▼
-//! waits latch ─ stripe latch ─ attempt again ─ enqueue ─ search for circles ─ sleep (`wait`)
+//! waits latch ─ stripe latch ─ attempt again ─ enqueue ─ search for cycles ─ sleep (`wait`)
 //! ```
 //!
 //! The second attempt is needed because the first one's refusal was only true under the first latch.
@@ -37,14 +37,14 @@ use crate::queue::{Demand, Wakes};
 use crate::stripe::{NONE, Stripe};
 use crate::txn::{Held, TxnLocks};
 
-/// Locks that a transaction releases before it wakes those who wait for them: a wake-up is a system call, and
-/// others want the rest.
+/// Locks that a transaction releases before it wakes waiters: a wake-up is a system call, which would delay
+/// the release of the others.
 const RELEASED_AT_ONCE: usize = 64;
 
 static STRIPE: Site = Site::new("lock table stripe");
 static WAITS: Site = Site::new("lock table waits");
 
-/// How a [`LockTable`] is laid out, and how long waits last.
+/// Sizes of a [`LockTable`], and the bound of waits.
 #[derive(Clone, Debug)]
 pub struct LockOptions {
     /// Parts of the table with a latch of their own; rounded up to a power of two. More parts, less
@@ -212,12 +212,12 @@ impl LockTable {
         self.attempt_key(t, tree, key, mode, false).or_would_block()
     }
 
-    /// Whether the key could be locked at once, as if it were granted and released in the same instant.
+    /// Tests that the key could be locked at once, as if it were granted and released at the same instant.
     /// Nothing is held afterwards that was not held before. May be called under a page latch.
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`]: somebody is in the way.
+    /// [`WouldBlock`]: another transaction blocks the request.
     pub fn try_test_key(
         &self,
         t: &mut TxnLocks,
@@ -228,7 +228,7 @@ impl LockTable {
         self.attempt_key(t, tree, key, mode, true).or_would_block()
     }
 
-    /// Waits until the key could be locked, and locks nothing: the caller looks again, and may have to wait
+    /// Waits until the key could be locked, and locks nothing. The caller tries again, and may have to wait
     /// again.
     ///
     /// # Errors
@@ -247,15 +247,15 @@ impl LockTable {
         }
     }
 
-    /// What the transaction holds on a key itself; locks on the whole table are not counted in. Keys whose
-    /// hashes agree share a lock, so the answer may be more than was asked for.
+    /// Returns the mode that the transaction holds on a key, without locks on the whole table. Keys with
+    /// equal hashes share a lock, so the mode may be stronger than requested for this key.
     #[must_use]
     pub fn held_key_mode(&self, t: &TxnLocks, tree: TreeId, key: KeyRef<'_>) -> KeyMode {
         claims::key_mode(t.claims(self.key_id(tree, key)))
     }
 
-    /// How the transaction keeps others from inserting into the gap below a key, S or X, if it does; as
-    /// [`held_key_mode`](Self::held_key_mode), and cheaper for one that does so nowhere.
+    /// Returns the mode, S or X, in which the transaction holds the gap below a key, if it does. Cheaper than
+    /// [`held_key_mode`](Self::held_key_mode) for a transaction without gap locks.
     #[must_use]
     pub fn closed_gap(&self, t: &TxnLocks, tree: TreeId, key: KeyRef<'_>) -> Option<GapMode> {
         let gap = if t.closes_gaps() { self.held_key_mode(t, tree, key).gap } else { GapMode::None };
@@ -269,19 +269,18 @@ impl LockTable {
         self.owners.get(t.owner).has_waiters()
     }
 
-    /// What the transaction holds on a table.
+    /// Returns the mode that the transaction holds on a table.
     #[must_use]
     pub fn held_table_mode(&self, t: &TxnLocks, tree: TreeId) -> Option<TableMode> {
         claims::table_mode(t.claims(LockId::table(tree)))
     }
 
-    /// Releases every lock of the transaction, the last first, and grants what waited for them; who got one
-    /// is woken when 64 are released. So what many want had better be locked last: then it is held for the
-    /// shortest time.
+    /// Releases all locks of the transaction in reverse order, and grants them to waiters, which are woken in
+    /// batches of 64. Acquire contended locks last, so that they are held briefly.
     ///
-    /// With `commit_lsn` this is early lock release: the commit record is in the log buffer, and who gets a
-    /// written lock next learns that it depends on it. Without, the transaction wrote nothing, or its changes
-    /// are undone (W9): undo first, then release.
+    /// With `commit_lsn` this is early lock release: the commit record is in the log buffer, and the next
+    /// holder of a written lock learns that it depends on that record. Without, the transaction wrote
+    /// nothing, or its changes are undone (W9): undo first, then release.
     pub fn release_all(&self, mut t: TxnLocks, commit_lsn: Option<Lsn>) {
         self.release(&mut t, commit_lsn);
         self.pools[thread_stripe() % self.pools.len()].lock().push(t);
@@ -358,7 +357,7 @@ impl LockTable {
             .map_or(Attempt::Refused(demand), |request| Attempt::Granted(self.granted(t, &demand, request)))
     }
 
-    /// Whether what the transaction holds on the whole table is enough for this on a key of it.
+    /// Returns `true` if the lock on the whole table covers this mode on one of its keys.
     #[inline]
     fn table_covers(&self, t: &TxnLocks, tree: TreeId, mode: KeyMode) -> bool {
         t.has_strong() && self.held_table_mode(t, tree).is_some_and(|table| table.covers_key(mode))
@@ -444,10 +443,10 @@ impl LockTable {
     }
 }
 
-/// What became of a request that does not wait.
+/// Result of a request that does not wait.
 pub(crate) enum Attempt {
     Granted(Lsn),
-    /// It has to wait, and this is what to wait for.
+    /// The request has to wait, with this demand.
     Refused(Demand),
 }
 

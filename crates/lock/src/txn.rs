@@ -1,4 +1,4 @@
-//! A transaction's own list of what it holds.
+//! The locks of one transaction.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::claims::{self, Claims, Family};
 use crate::id::LockId;
 use crate::stripe::NONE;
 
-/// One lock as its holder remembers it.
+/// One lock in the list of its holder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) id: LockId,
@@ -25,9 +25,9 @@ pub(crate) struct Held {
 ///
 /// Made by [`LockTable::begin`](crate::LockTable::begin), given back to
 /// [`LockTable::release_all`](crate::LockTable::release_all), or emptied by
-/// [`LockTable::release`](crate::LockTable::release) and kept. Dropping it instead leaves its locks held for
-/// ever, so keep it in something whose own drop gives it back. It can move between threads; only one uses it
-/// at a time.
+/// [`LockTable::release`](crate::LockTable::release) and kept. Dropping it instead leaves its locks held
+/// until the table is dropped, so its owner must return it on drop. It can move between threads; one thread
+/// uses it at a time.
 #[derive(Debug)]
 #[must_use = "the locks stay held until `release_all`"]
 pub struct TxnLocks {
@@ -81,7 +81,7 @@ impl TxnLocks {
         self.held.len()
     }
 
-    /// Whether no lock is held.
+    /// Returns `true` if no lock is held.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.held.is_empty()
@@ -130,12 +130,12 @@ impl TxnLocks {
         self.find(id).map(|at| &self.held[at])
     }
 
-    /// Whether it holds a lock on some table that is stronger than an intent.
+    /// Returns `true` if it holds a table lock that is stronger than an intent.
     pub(crate) const fn has_strong(&self) -> bool {
         self.has_strong
     }
 
-    /// Whether it holds some gap in S or X.
+    /// Returns `true` if it holds a gap in S or X.
     pub(crate) const fn closes_gaps(&self) -> bool {
         self.closes_gaps
     }

@@ -1,15 +1,15 @@
-//! How a request waits: enqueue, look for circles, sleep, and what ends the sleep.
+//! Waiting for a lock: enqueue, search for cycles, sleep, wake-up.
 //!
-//! | ends by | who | under |
+//! | ends by | thread | under |
 //! |---|---|---|
-//! | grant | the thread that released or gave up | the stripe's latch |
-//! | deadlock | the thread whose wait closed the circle | waits latch, then stripe's latch |
+//! | grant | the thread that released a lock or withdrew a request | the stripe's latch |
+//! | deadlock | the thread that closed the cycle | waits latch, then stripe's latch |
 //! | timeout | the waiter itself | waits latch, then stripe's latch |
 //! | closing | the thread that closes | waits latch, then stripe's latch |
 //!
 //! - **SLEEP-1** The state word leaves `WAITING` exactly once per wait, under the stripe's latch, together
-//!   with the request's leaving the waiters. So a waiter that finds itself timed out looks under the same
-//!   latch who was first.
+//!   with the request's leaving the waiters. So a timed-out waiter checks under the same
+//!   latch that no grant came first.
 //! - **SLEEP-2** The word is changed before the wake-up is sent, and the sleeper gives the value it saw to
 //!   the kernel: no wake-up is lost. A wake-up that comes late meets an owner that runs or a wait that looks
 //!   again.
@@ -30,18 +30,19 @@ use crate::txn::TxnLocks;
 static KEY_LOCK: Site = Site::new("key lock");
 static TABLE_LOCK: Site = Site::new("table lock");
 
-/// Looks at the state word before going to sleep: a holder that is about to commit is worth some hundred
-/// nanoseconds.
+/// Reads of the state word before a thread sleeps: a holder that is about to commit is worth some hundred
+/// nanoseconds of spinning.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
 
-/// What became of a request when it was put among the waiters.
+/// Result of enqueuing a request.
 #[derive(Debug)]
 pub(crate) enum Begun {
-    /// It was granted after all: by this request.
+    /// The request was granted meanwhile.
     Granted(u32),
-    /// It may not wait: see [`LockTable::close_waits`].
+    /// Waits are closed: see [`LockTable::close_waits`].
     Refused,
-    /// It waits (or is a victim already: the state word says), first of all for this thread.
+    /// The request waits (or is a victim already, by the state word); the thread is that of its first
+    /// blocker.
     Waiting(u32, ThreadTag),
 }
 
@@ -72,7 +73,7 @@ impl LockTable {
         }
     }
 
-    /// Enqueues, and breaks every circle this wait closes. `has_mates`: the thread has other transactions
+    /// Enqueues, and breaks every cycle that this wait closes. `has_mates`: the thread has other transactions
     /// open.
     pub(crate) fn begin_wait(&self, demand: &Demand, has_mates: bool) -> Begun {
         let mut waits = self.waits.lock();
@@ -102,7 +103,7 @@ impl LockTable {
         Begun::Waiting(request, holder)
     }
 
-    /// Ends the wait of a youngest one until no circle goes through `owner`.
+    /// Ends waits of youngest transactions until no cycle goes through `owner`.
     fn break_circles(&self, waits: &mut Waits, owner: u32, wakes: &mut Wakes) {
         while let Some(cycle) = find_cycle(owner, |node| self.blockers_of(waits, node)) {
             let idle = cycle.iter().position(|&node| !self.is_waiting(waits, node));
@@ -203,8 +204,7 @@ impl LockTable {
         }
     }
 
-    /// Takes a timed-out request back: who was in the way. `None` when the wait ended otherwise in the
-    /// meantime.
+    /// Withdraws a timed-out request and returns its blockers; `None` if the wait has ended otherwise.
     pub(crate) fn give_up(&self, demand: &Demand, request: u32) -> Option<Vec<TxnId>> {
         let mut waits = self.waits.lock(); // WAIT-1
         let mut stripe = self.stripe(demand.id).lock();

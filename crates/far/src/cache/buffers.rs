@@ -1,6 +1,6 @@
 //! Memory of images on their way: to a server, or to somebody who waits.
 //!
-//! A buffer is its taker's until it is given back, but for the time of an order, when it is the keeper's
+//! A buffer is its taker's until it is given back, but for the time of an order, when it is the replica's
 //! (KEEPER-1).
 
 /// Of a buffer that an image is to come into.
@@ -20,7 +20,7 @@ pub(super) struct Buffers {
     free: Vec<u32>,
 }
 
-// SAFETY: the memory is reached through `&mut self`, and by the keeper that has an order for a buffer
+// SAFETY: the memory is reached through `&mut self`, and by the replica that has an order for a buffer
 // (KEEPER-1).
 unsafe impl Send for Buffers {}
 
@@ -85,7 +85,7 @@ impl Buffers {
 
 impl Drop for Buffers {
     fn drop(&mut self) {
-        // SAFETY: made from a box; no order is open any more: keepers hold the cache's `Shared`, whose part
+        // SAFETY: made from a box; no order is open any more: replicas hold the cache's `Shared`, whose part
         // this is, while they work.
         drop(unsafe { Box::from_raw(self.memory) });
     }

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `slots` | which page's image is in which slot of which server |
 //! | `buffers` | memory of images on their way |
-//! | `care` | servers that are away and asked again |
+//! | `maintenance` | attempts to reach lost servers |
 //!
 //! # A stale image is never given
 //!
@@ -37,10 +37,10 @@
 //! asked again in the background.
 
 mod buffers;
-mod care;
+mod maintenance;
 mod slots;
 
-use crate::client::{Connection, Keeper, Manner, Order, Sink, Verb};
+use crate::client::{Connection, Manner, Order, Replica, Sink, Verb};
 use crate::digest::Digest;
 use crate::needed;
 use crate::setters::setters;
@@ -149,7 +149,7 @@ struct Shared {
 /// See the [module](self).
 pub struct FarCache {
     shared: Arc<Shared>,
-    care: Option<JoinHandle<()>>,
+    maintenance: Option<JoinHandle<()>>,
 }
 
 /// A page that was asked for; it is on its way.
@@ -234,9 +234,10 @@ impl FarCacheBuilder {
             manner,
         });
         shared.ask_all();
-        let caring = Arc::clone(&shared);
-        let care = needed::spawn("far-cache", move || caring.care()).map_err(FarCacheError::Threads)?;
-        Ok(FarCache { shared, care: Some(care) })
+        let maintained = Arc::clone(&shared);
+        let maintenance =
+            needed::spawn("far-cache", move || maintained.maintenance()).map_err(FarCacheError::Threads)?;
+        Ok(FarCache { shared, maintenance: Some(maintenance) })
     }
 }
 
@@ -449,8 +450,8 @@ impl Drop for FarCache {
         };
         self.shared.ends.notify_all();
         connections.into_iter().flatten().for_each(|connection| connection.close());
-        if let Some(care) = self.care.take() {
-            let _ = care.join();
+        if let Some(maintenance) = self.maintenance.take() {
+            let _ = maintenance.join();
         }
     }
 }

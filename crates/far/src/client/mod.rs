@@ -3,14 +3,14 @@
 //! | module | noun |
 //! |---|---|
 //! | `connection` | one memory server: a writer and a reader thread, many requests in flight |
-//! | `spill` | a local file as one more keeper |
+//! | `spill` | a local file as one more replica |
 //!
 //! Orders come and go in *runs*: of one verb, for pages that follow one another; their frames lie anywhere.
 //!
-//! - **KEEPER-1** From `submit` until the order comes back (`finished` or `lost`), the frame is the keeper's:
-//!   nobody else writes it, and for a `Get` nobody reads it.
+//! - **KEEPER-1** From `submit` until the order comes back (`finished` or `lost`), the frame is the
+//!   replica's: nobody else writes it, and for a `Get` nobody reads it.
 //! - **KEEPER-2** Every order comes back exactly once. `lost` is called at most once, and after it no order
-//!   of this keeper is touched.
+//!   of this replica is touched.
 //! - **KEEPER-3** A `Get` that comes back well has in its frame bytes with the order's digest.
 
 mod connection;
@@ -22,7 +22,7 @@ pub(crate) use connection::{Connection, Manner};
 pub(crate) use spill::Spill;
 use std::sync::{Arc, Weak};
 
-/// What a keeper is to do with a page.
+/// What a replica is to do with a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     /// Bring it.
@@ -58,20 +58,20 @@ impl Order {
     }
 }
 
-/// Hears of what keepers did. Called by their threads, which hold no lock then.
+/// Hears of what replicas did. Called by their threads, which hold no lock then.
 pub(crate) trait Sink: Send + Sync {
-    /// A run came back, or a part of one; with a text if its pages were refused and the keeper is otherwise
+    /// A run came back, or a part of one; with a text if its pages were refused and the replica is otherwise
     /// well.
-    fn finished(&self, keeper: usize, run: Vec<Order>, refused: Option<String>);
+    fn finished(&self, replica: usize, run: Vec<Order>, refused: Option<String>);
     /// It is reached by another way than before; nothing was lost.
-    fn resumed(&self, _keeper: usize) {}
-    /// The keeper is not to be asked again; these orders were not done.
-    fn lost(&self, keeper: usize, why: String, orders: Vec<Order>);
+    fn resumed(&self, _replica: usize) {}
+    /// The replica is not to be asked again; these orders were not done.
+    fn lost(&self, replica: usize, why: String, orders: Vec<Order>);
 }
 
 /// Keeps pages.
-pub(crate) trait Keeper: Send + Sync {
-    /// Takes a run; does not block. Gives it back if the keeper is lost or closed.
+pub(crate) trait Replica: Send + Sync {
+    /// Takes a run; does not block. Gives it back if the replica is lost or closed.
     fn submit(&self, run: Vec<Order>) -> Result<(), Vec<Order>>;
     /// The page need not be kept any longer.
     fn forget(&self, page: u32);
@@ -81,7 +81,7 @@ pub(crate) trait Keeper: Send + Sync {
     fn name(&self) -> &str;
     /// Another one, for a child process of ours made by `fork`, that begins with the same pages: called in
     /// the child, while the parent waits. Neither sees what the other puts.
-    fn for_child(&self, _sink: Weak<dyn Sink>) -> Result<Arc<dyn Keeper>, String> {
+    fn for_child(&self, _sink: Weak<dyn Sink>) -> Result<Arc<dyn Replica>, String> {
         Err("it has no children".into())
     }
     /// In a child: closes what was inherited.
@@ -90,10 +90,10 @@ pub(crate) trait Keeper: Send + Sync {
     fn close(&self);
 }
 
-/// A keeper that is lost from the start: what a child process has of one that its parent had lost.
+/// A replica that is lost from the start: what a child process has of one that its parent had lost.
 pub(crate) struct Gone(pub(crate) String);
 
-impl Keeper for Gone {
+impl Replica for Gone {
     fn submit(&self, run: Vec<Order>) -> Result<(), Vec<Order>> {
         Err(run)
     }

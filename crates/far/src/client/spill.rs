@@ -1,8 +1,8 @@
-//! A local file as one more keeper of pages: page N lies at N times the page size.
+//! A local file as one more replica of pages: page N lies at N times the page size.
 //!
 //! The file outlives no session (it is unlinked as soon as it is open), so it is never synced.
 
-use super::{Keeper, Order, Sink, Verb};
+use super::{Order, Replica, Sink, Verb};
 use crate::descriptors::{self, Hidden};
 use crate::digest::Digest;
 use crate::needed;
@@ -89,7 +89,7 @@ fn copy_data(from: &File, to: &File) -> io::Result<()> {
     Ok(())
 }
 
-impl Keeper for Spill {
+impl Replica for Spill {
     fn submit(&self, run: Vec<Order>) -> Result<(), Vec<Order>> {
         let mut queue = self.shared.lock();
         if queue.closed {
@@ -116,7 +116,7 @@ impl Keeper for Spill {
     }
 
     /// Copies the file: by reference where the file system can.
-    fn for_child(&self, sink: Weak<dyn Sink>) -> Result<Arc<dyn Keeper>, String> {
+    fn for_child(&self, sink: Weak<dyn Sink>) -> Result<Arc<dyn Replica>, String> {
         let mut path = self.shared.path.clone().into_os_string();
         path.push(format!(".{}", std::process::id()));
         let path = Path::new(&path);

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 1 | takes the pager's lock, so no page is in between states; lets the region be inherited | |
 //! | 2 | `fork` | |
-//! | 3 | waits | takes copies of the keepers, which have the parent's pages as they are now |
+//! | 3 | waits | takes copies of the replicas, which have the parent's pages as they are now |
 //! | 4 | | starts a pager of its own; tells the parent |
 //! | 5 | gives the lock back; pages of either no longer concern the other | touches any page |
 //!
@@ -91,7 +91,7 @@ impl Frozen<'_> {
         });
         let mut core = child.lock();
         let sink = child.sink();
-        core.begin_in_child(backend, |keeper| keeper.for_child(sink.clone()));
+        core.begin_in_child(backend, |replica| replica.for_child(sink.clone()));
         drop(core);
         child.run(servers).map_err(ForkError::Threads)?;
         let _ = told.write_all(&[1]);

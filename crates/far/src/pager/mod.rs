@@ -1,24 +1,24 @@
 //! The pager: answers faults, sends pages away, has them brought back.
 //!
 //! One mutex guards what is known of all pages. Who takes it: the fault thread, which answers the program's
-//! faults; the keepers' threads, when a page has come or gone; a thread that looks after timers and lost
+//! faults; the replicas' threads, when a page has come or gone; a thread that looks after timers and lost
 //! servers; and the program's, when it gives memory back. None of them touches the region while it holds it,
 //! so none can wait for itself.
 //!
 //! | module | noun |
 //! |---|---|
 //! | `state` | what a page can be |
-//! | `core` | the transitions between these: faults, and in modules of its own arrivals, departures, keepers that are lost |
+//! | `core` | the transitions between these: faults, and in modules of its own arrivals, departures, replicas that are lost |
 //! | `frames` | which frames hold memory |
 //! | `prefetch` | which pages will be touched next |
 //! | `fork` | the pager of a child process |
-//! | `care` | timers, lost servers that come back |
+//! | `maintenance` | timers, attempts to reach lost servers |
 //!
 //! - **PAGER-1** Local pages (`Open`, `Coming`, `Staged`, `Resident`, `Armed`) are never more than `limit`;
 //!   pages that leave never more than `slack`; both together are the program's budget. When `limit` shrinks
 //!   (UNMANAGED-2), the pages above it leave before any other comes.
 //! - **PAGER-2** A page's bytes are in exactly one place that may change, the region; before they are dropped
-//!   from there or from a frame, a keeper holds bytes with their digest, or they are zeros.
+//!   from there or from a frame, a replica holds bytes with their digest, or they are zeros.
 //! - **PAGER-3** A page whose every holder is lost is `Lost`, and stops the program when it is touched. It
 //!   never reads as anything else.
 //! - **PAGER-4** A fault that waits for room is answered when a page has left or arrived, and while it waits
@@ -30,23 +30,23 @@
 //!   nobody is left waiting. (So the kernel's poison for lost pages, `UFFDIO_POISON`, has no use here: a
 //!   signal without a message would come in the place of a message.)
 
-mod care;
 mod core;
 mod fork;
 mod frames;
+mod maintenance;
 mod prefetch;
 mod state;
 
-use crate::client::{Keeper, Order, Sink, Verb};
+use crate::client::{Order, Replica, Sink, Verb};
 use crate::error::Loss;
 use crate::fault::{Backend, Event};
 use crate::needed;
 use crate::stats::FarStats;
-pub(crate) use care::Server;
 use core::Core;
 pub(crate) use core::Plan;
 use core::calibration::Lap;
 pub(crate) use fork::Frozen;
+pub(crate) use maintenance::Server;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ pub(crate) struct Pager {
 }
 
 impl Pager {
-    /// A pager without keepers, which does nothing yet.
+    /// A pager without replicas, which does nothing yet.
     pub(crate) fn new(backend: Arc<dyn Backend>, plan: Plan) -> Arc<Self> {
         let core = Mutex::new(Core::new(Arc::clone(&backend), plan));
         Arc::new(Self {
@@ -88,10 +88,10 @@ impl Pager {
     /// Begins to answer faults.
     pub(crate) fn start(
         self: &Arc<Self>,
-        keepers: Vec<Arc<dyn Keeper>>,
+        replicas: Vec<Arc<dyn Replica>>,
         servers: Vec<Server>,
     ) -> std::io::Result<()> {
-        self.lock().begin(keepers, servers.len());
+        self.lock().begin(replicas, servers.len());
         self.run(servers.into())
     }
 
@@ -99,10 +99,10 @@ impl Pager {
     fn run(self: &Arc<Self>, servers: Arc<[Server]>) -> std::io::Result<()> {
         let _ = self.servers.set(Arc::clone(&servers));
         let faulting = Arc::clone(self);
-        let caring = Arc::clone(self);
+        let maintained = Arc::clone(self);
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         threads.push(needed::spawn("far-fault", move || faulting.answer())?);
-        threads.push(needed::spawn("far-care", move || caring.care(&servers))?);
+        threads.push(needed::spawn("far-maintenance", move || maintained.maintenance(&servers))?);
         Ok(())
     }
 
@@ -173,10 +173,10 @@ impl Pager {
     /// Ends all threads. The region must not be touched any more.
     pub(crate) fn close(&self) {
         self.backend.stop();
-        let keepers = self.lock().end();
+        let replicas = self.lock().end();
         self.ends.notify_all();
-        for keeper in keepers {
-            keeper.close();
+        for replica in replicas {
+            replica.close();
         }
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
@@ -186,22 +186,22 @@ impl Pager {
 }
 
 impl Sink for Pager {
-    fn finished(&self, keeper: usize, run: Vec<Order>, refused: Option<String>) {
+    fn finished(&self, replica: usize, run: Vec<Order>, refused: Option<String>) {
         let mut core = self.lock();
         match run.first().map(|order| order.verb) {
             Some(Verb::Get) => core.arrived(&run),
-            Some(Verb::Put) => core.put_answered(&run, keeper, refused),
+            Some(Verb::Put) => core.put_answered(&run, replica, refused),
             None => {}
         }
         core.serve_waiting();
         core.recopy();
     }
 
-    fn resumed(&self, keeper: usize) {
-        self.lock().keeper_resumed(keeper);
+    fn resumed(&self, replica: usize) {
+        self.lock().replica_resumed(replica);
     }
 
-    fn lost(&self, keeper: usize, why: String, orders: Vec<Order>) {
-        self.lock().keeper_lost(keeper, &why, orders);
+    fn lost(&self, replica: usize, why: String, orders: Vec<Order>) {
+        self.lock().replica_lost(replica, &why, orders);
     }
 }

@@ -4,8 +4,8 @@ use crate::digest::Digest;
 use crate::replace::Access;
 use std::time::Instant;
 
-/// Keepers as a set: bit *n* is keeper *n*.
-pub(super) type Keepers = u16;
+/// Replicas as a set: bit *n* is replica *n*.
+pub(super) type Replicas = u16;
 
 /// | state | bytes are | counts as | leaves it by |
 /// |---|---|---|---|
@@ -16,7 +16,7 @@ pub(super) type Keepers = u16;
 /// | `Staged` | in the frame | local | a touch → `Resident`; room is needed → `Away` |
 /// | `Resident` | in the region | local | the policy's choice → `Leaving`, `Away` or `Empty`; a cleared bit → `Armed` |
 /// | `Armed` | in the frame, or in the region under protection | local | a touch → `Resident`; the policy's choice |
-/// | `Leaving` | in the frame, on their way to keepers | slack | all have answered → `Away`, or `Resident` if it was touched |
+/// | `Leaving` | in the frame, on their way to replicas | slack | all have answered → `Away`, or `Resident` if it was touched |
 /// | `Unmanaged` | ordinary memory | unmanaged: `limit` is smaller by it | never (`core::unmanaged`) |
 /// | `Lost` | nowhere any more | – | never: a touch stops the program |
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub(super) enum State {
 pub(super) enum Then {
     /// It was touched, or will be.
     Use,
-    /// It goes to one more keeper.
+    /// It goes to one more replica.
     Recopy,
     /// It was given back meanwhile.
     Discard,
@@ -69,12 +69,12 @@ impl Touch {
 /// A page on its way out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Out {
-    /// Keepers that have not answered.
-    pub(super) open: Keepers,
-    /// Keepers that have it.
-    pub(super) got: Keepers,
-    /// Keepers that were asked.
-    pub(super) tried: Keepers,
+    /// Replicas that have not answered.
+    pub(super) open: Replicas,
+    /// Replicas that have it.
+    pub(super) got: Replicas,
+    /// Replicas that were asked.
+    pub(super) tried: Replicas,
 }
 
 /// A page of the region.
@@ -83,8 +83,8 @@ pub(super) struct Entry {
     pub(super) state: State,
     /// Of its bytes when they last left, or of zeros.
     pub(super) digest: Digest,
-    /// Keepers that have bytes with this digest.
-    pub(super) holders: Keepers,
+    /// Replicas that have bytes with this digest.
+    pub(super) holders: Replicas,
     /// Of a resident page: whom the policy knows in its place (RUN-2).
     pub(super) lead: u32,
 }

@@ -2,7 +2,7 @@
 
 use super::{FarMemory, SignalsBlocked};
 use crate::adopt;
-use crate::client::{Connection, Keeper, Manner, Spill};
+use crate::client::{Connection, Manner, Replica, Spill};
 use crate::error::FarError;
 use crate::fault::sigsegv::SigsegvBackend;
 use crate::fault::userfault::UserfaultBackend;
@@ -224,8 +224,8 @@ impl FarMemoryBuilder {
         // Threads inherit it: a signal handler of the program that touched far memory in one of ours would
         // wait for itself.
         let _quiet = SignalsBlocked::new();
-        let (keepers, servers) = self.keepers(&pager, pages)?;
-        pager.start(keepers, servers).map_err(FarError::Threads)?;
+        let (replicas, servers) = self.replicas(&pager, pages)?;
+        pager.start(replicas, servers).map_err(FarError::Threads)?;
         Ok(FarMemory { pager, backend, bytes: self.bytes, page: self.page, adopted })
     }
 
@@ -276,11 +276,11 @@ impl FarMemoryBuilder {
         Err(last.expect("at least one was tried"))
     }
 
-    fn keepers(
+    fn replicas(
         &self,
         pager: &Arc<Pager>,
         pages: u32,
-    ) -> Result<(Vec<Arc<dyn Keeper>>, Vec<Server>), FarError> {
+    ) -> Result<(Vec<Arc<dyn Replica>>, Vec<Server>), FarError> {
         let share = (u64::from(pages) * self.copies as u64).div_ceil(self.servers.len().max(1) as u64);
         #[expect(clippy::cast_possible_truncation, reason = "checked: at most 2 MiB")]
         let manner = Manner {
@@ -291,29 +291,29 @@ impl FarMemoryBuilder {
             like: 0,
             alone: self.copies == 1 && self.spill.is_none(),
         };
-        let mut keepers: Vec<Arc<dyn Keeper>> = Vec::new();
+        let mut replicas: Vec<Arc<dyn Replica>> = Vec::new();
         let mut servers = Vec::new();
-        let closing = |keepers: &[Arc<dyn Keeper>]| keepers.iter().for_each(|keeper| keeper.close());
+        let closing = |replicas: &[Arc<dyn Replica>]| replicas.iter().for_each(|replica| replica.close());
         for (index, address) in self.servers.iter().enumerate() {
             match Connection::connect(address, index, &manner, pager.sink()) {
-                Ok(connection) => keepers.push(Arc::new(connection)),
+                Ok(connection) => replicas.push(Arc::new(connection)),
                 Err(error) => {
-                    closing(&keepers);
+                    closing(&replicas);
                     return Err(error.into());
                 }
             }
             servers.push(Server { address: address.clone(), manner: manner.clone() });
         }
         if let Some(path) = &self.spill {
-            match Spill::create(path, keepers.len(), pager.sink()) {
-                Ok(spill) => keepers.push(Arc::new(spill)),
+            match Spill::create(path, replicas.len(), pager.sink()) {
+                Ok(spill) => replicas.push(Arc::new(spill)),
                 Err(source) => {
-                    closing(&keepers);
+                    closing(&replicas);
                     return Err(FarError::Spill { path: path.clone(), source });
                 }
             }
         }
-        Ok((keepers, servers))
+        Ok((replicas, servers))
     }
 }
 

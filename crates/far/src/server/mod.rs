@@ -1,33 +1,33 @@
-//! A memory server: holds pages for clients that it knows, each client's apart from the others'.
+//! A memory server: holds pages for authenticated clients, separately for each client.
 //!
-//! Every client has one session, and one thread. Its pages live in a book of its own, so no request of one
-//! client can name, read or change another's page (F6); they are given back when the session ends: by the
-//! client's word, or when its connection broke and it did not come back within a time. What all share is one
-//! number, the bytes that are promised or held. A child process made by `fork` begins with the pages of its
-//! parent's session, whose secret name it knows.
+//! Every client has one session with one thread. The session has its own set of pages, so a request of one
+//! client cannot name, read or change a page of another (F6). The pages are freed when the session ends: the
+//! client closes it, or its connection broke and the client did not reconnect in time. All sessions share one
+//! counter, the bytes that are promised or held. A child process made by `fork` begins with the pages of its
+//! parent's session, because it knows the secret name of that session.
 //!
 //! | module | noun |
 //! |---|---|
 //! | `session` | one client: its pages, its requests |
-//! | `doors` | where a session is found again whose connection broke |
-//! | `book` | the pages of one session, and where a child process finds its parent's |
-//! | `room` | the bytes that all sessions together may hold |
-//! | [`mischief`] | what a test makes a server do wrong |
+//! | `resume` | reconnection of a client to its session |
+//! | `session_pages` | the pages of one session, and the directory in which a child finds its parent's |
+//! | `capacity` | the bytes that all sessions together may hold |
+//! | [`mischief`] | faults that tests inject |
 
-mod book;
-pub(crate) mod doors;
+mod capacity;
 pub mod mischief;
-mod room;
+pub(crate) mod resume;
 mod session;
+mod session_pages;
 
 use crate::setters::setters;
 use crate::wire::auth::AuthKey;
-use book::Shelf;
-use doors::Doors;
+use capacity::Capacity;
 use mischief::Mischief;
-use room::Room;
+use resume::ResumeTable;
 use rustix::net::sockopt;
 use session::Newcomer;
+use session_pages::SessionDirectory;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -113,9 +113,9 @@ struct Counters {
 #[derive(Debug)]
 struct Shared {
     setting: ServerBuilder,
-    room: Room,
-    shelf: Shelf,
-    doors: Doors<Newcomer>,
+    capacity: Capacity,
+    directory: SessionDirectory,
+    resume_table: ResumeTable<Newcomer>,
     counters: Counters,
     ends: AtomicBool,
     /// Connections by number, to end them from outside.
@@ -225,9 +225,9 @@ impl ServerBuilder {
         let listener = TcpListener::bind(&addresses[..]).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         let shared = Arc::new(Shared {
-            room: Room::new(self.capacity_bytes),
-            shelf: Shelf::default(),
-            doors: Doors::default(),
+            capacity: Capacity::new(self.capacity_bytes),
+            directory: SessionDirectory::default(),
+            resume_table: ResumeTable::default(),
             setting: self,
             counters: Counters::default(),
             ends: AtomicBool::new(false),
@@ -263,7 +263,7 @@ impl Server {
         let connections = lock(&self.shared.connections);
         let sessions = connections.values().filter(|connection| connection.has_logged_in).count() as u64;
         drop(connections);
-        let waiting = self.shared.doors.waiting() as u64;
+        let waiting = self.shared.resume_table.waiting() as u64;
         // Relaxed: counts, each for itself.
         ServerStats {
             sessions,
@@ -272,8 +272,8 @@ impl Server {
             sessions_ever: counters.sessions_ever.load(Relaxed),
             turned_away: counters.turned_away.load(Relaxed),
             pages: counters.pages.load(Relaxed),
-            held_bytes: self.shared.room.held(),
-            promised_bytes: self.shared.room.promised(),
+            held_bytes: self.shared.capacity.held(),
+            promised_bytes: self.shared.capacity.promised(),
             puts: counters.puts.load(Relaxed),
             gets: counters.gets.load(Relaxed),
             refused: counters.refused.load(Relaxed),
@@ -295,7 +295,7 @@ impl Server {
         if let Some(listener) = self.listener.take() {
             let _ = listener.join();
         }
-        self.shared.doors.close();
+        self.shared.resume_table.close();
         for connection in lock(&self.shared.connections).values() {
             let _ = connection.stream.shutdown(Shutdown::Both);
         }

@@ -1,12 +1,12 @@
 //! One client of a memory server: its pages, its requests.
 
-use super::book::{Book, Stored};
-use super::doors::Visitor;
+use super::capacity::Share;
 use super::mischief::Act;
-use super::room::Share;
+use super::resume::Visitor;
+use super::session_pages::{SessionPages, Stored};
 use super::{LOGIN, Seat, Shared};
 use crate::digest::Digest;
-use crate::wire::auth::{self, Meeting};
+use crate::wire::auth::{self, Handshake};
 use crate::wire::{HEADER, Header, Kind, MAX_PAYLOAD, Open, Opened, WireError};
 use std::io::{self, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -93,7 +93,7 @@ struct Session<'a, S> {
     stream: S,
     share: Share<'a>,
     page_bytes: usize,
-    book: Book<'a>,
+    session_pages: SessionPages<'a>,
     /// Memory of pages that were forgotten, for those that come.
     spare: Vec<Box<[u8]>>,
 }
@@ -116,7 +116,7 @@ impl Visitor for Newcomer {
 /// What a connection begins with.
 enum First {
     Open { wanted: Open, tag: u64 },
-    Resume { meeting: Meeting, proof: [u8; Meeting::PROOF], tag: u64 },
+    Resume { handshake: Handshake, proof: [u8; Handshake::PROOF], tag: u64 },
 }
 
 /// Serves one connection until it ends. Its pages are given back then.
@@ -142,9 +142,9 @@ pub(super) fn run_in_turn(shared: &Shared, mut stream: TcpStream, seat: Seat) {
             seat.log_in();
             Ok(Some((session, seat)))
         }
-        First::Resume { meeting, proof, tag } => {
+        First::Resume { handshake, proof, tag } => {
             let newcomer = Newcomer { stream, seat, tag };
-            leave(shared, &meeting, &proof, newcomer).map(|()| None)
+            leave(shared, &handshake, &proof, newcomer).map(|()| None)
         }
     });
     match session {
@@ -155,10 +155,10 @@ pub(super) fn run_in_turn(shared: &Shared, mut stream: TcpStream, seat: Seat) {
 }
 
 /// Leaves the connection to the session that it shows to know.
-fn leave(shared: &Shared, meeting: &Meeting, proof: &[u8], newcomer: Newcomer) -> Result<(), Ended> {
+fn leave(shared: &Shared, handshake: &Handshake, proof: &[u8], newcomer: Newcomer) -> Result<(), Ended> {
     // A session that is resumed is as good as one that goes on: it is not to be crowded out at its door.
     newcomer.seat.log_in();
-    match shared.doors.leave(|name| meeting.proves(name, proof), newcomer) {
+    match shared.resume_table.leave(|name| handshake.proves(name, proof), newcomer) {
         Ok(old) => {
             old.into_iter().for_each(|connection| shared.end_connection(connection));
             Ok(())
@@ -173,7 +173,7 @@ fn leave(shared: &Shared, meeting: &Meeting, proof: &[u8], newcomer: Newcomer) -
 /// The handshake and the first frame.
 fn first(shared: &Shared, stream: &mut impl Stream) -> Result<First, Ended> {
     let stream = &mut Login { stream, until: Instant::now() + LOGIN };
-    let meeting = auth::admit(stream, shared.setting.key.as_ref()).map_err(|_| Ended::Nonsense)?;
+    let handshake = auth::admit(stream, shared.setting.key.as_ref()).map_err(|_| Ended::Nonsense)?;
     let header = read_header(stream)?;
     if !matches!(header.kind, Kind::Open | Kind::Resume) || header.length > 64 {
         return Err(Ended::Nonsense);
@@ -186,7 +186,7 @@ fn first(shared: &Shared, stream: &mut impl Stream) -> Result<First, Ended> {
         return Ok(First::Open { wanted: Open::decode(&payload)?, tag });
     }
     let proof = payload.try_into().map_err(|_| Ended::Nonsense)?;
-    Ok(First::Resume { meeting, proof, tag })
+    Ok(First::Resume { handshake, proof, tag })
 }
 
 fn refuse_first(stream: &mut impl Stream, tag: u64, why: &str) -> io::Result<()> {
@@ -200,7 +200,7 @@ fn open<'a, S: Stream>(
     wanted: &Open,
     tag: u64,
 ) -> Result<Session<'a, S>, Ended> {
-    let (share, book) = match begin(shared, wanted) {
+    let (share, session_pages) = match begin(shared, wanted) {
         Ok(begun) => begun,
         Err(why) => {
             refuse_first(&mut stream, tag, &why)?;
@@ -208,41 +208,42 @@ fn open<'a, S: Stream>(
         }
     };
     let page_bytes = wanted.page_bytes as usize;
-    let mut session = Session { shared, stream, share, page_bytes, book, spare: Vec::new() };
+    let mut session = Session { shared, stream, share, page_bytes, session_pages, spare: Vec::new() };
     session.greet(tag)?;
     shared.counters.sessions_ever.fetch_add(1, Relaxed);
     Ok(session)
 }
 
 /// Room and pages of a session that wants this, or why it cannot have them.
-fn begin<'a>(shared: &'a Shared, wanted: &Open) -> Result<(Share<'a>, Book<'a>), String> {
-    let book = shared.shelf.open(wanted.like).map_err(|error| error.to_string())?;
-    if let Some(other) = book.bytes_of_a_page().filter(|&bytes| bytes != wanted.page_bytes as usize) {
+fn begin<'a>(shared: &'a Shared, wanted: &Open) -> Result<(Share<'a>, SessionPages<'a>), String> {
+    let session_pages = shared.directory.open(wanted.like).map_err(|error| error.to_string())?;
+    if let Some(other) = session_pages.bytes_of_a_page().filter(|&bytes| bytes != wanted.page_bytes as usize)
+    {
         return Err(format!("pages of {} bytes wanted, those to begin with have {other}", wanted.page_bytes));
     }
-    // Who only waits for its client to come back gives way (DOOR-3).
-    while shared.doors.count() >= shared.setting.max_sessions {
-        if !shared.doors.make_way() {
+    // Who only waits for its client to come back gives way (RESUME-3).
+    while shared.resume_table.count() >= shared.setting.max_sessions {
+        if !shared.resume_table.make_way() {
             return Err(format!("{} sessions are as many as there may be", shared.setting.max_sessions));
         }
     }
     let quota = shared.setting.quota_bytes;
-    let mut share = with_room(shared, || shared.room.reserve(wanted.reserve_bytes, quota))
+    let mut share = with_capacity(shared, || shared.capacity.reserve(wanted.reserve_bytes, quota))
         .map_err(|left| format!("{} bytes wanted, {left} can be had here", wanted.reserve_bytes))?;
     // Each page that two sessions have in common counts for both: either may write it, and then finds the
     // room.
-    let begins_with = book.len() as u64 * u64::from(wanted.page_bytes);
-    with_room(shared, || share.take(begins_with))
+    let begins_with = session_pages.len() as u64 * u64::from(wanted.page_bytes);
+    with_capacity(shared, || share.take(begins_with))
         .map_err(|left| format!("{begins_with} bytes of another session wanted, {left} can be had here"))?;
-    shared.counters.pages.fetch_add(book.len() as u64, Relaxed);
-    Ok((share, book))
+    shared.counters.pages.fetch_add(session_pages.len() as u64, Relaxed);
+    Ok((share, session_pages))
 }
 
-/// Asks for room, and again as long as a session that waits gives way (DOOR-3).
-fn with_room<R>(shared: &Shared, mut ask: impl FnMut() -> Result<R, u64>) -> Result<R, u64> {
+/// Asks for room, and again as long as a session that waits gives way (RESUME-3).
+fn with_capacity<R>(shared: &Shared, mut ask: impl FnMut() -> Result<R, u64>) -> Result<R, u64> {
     loop {
         match ask() {
-            Err(_) if shared.doors.make_way() => {}
+            Err(_) if shared.resume_table.make_way() => {}
             answer => return answer,
         }
     }
@@ -251,7 +252,7 @@ fn with_room<R>(shared: &Shared, mut ask: impl FnMut() -> Result<R, u64>) -> Res
 impl Session<'_, TcpStream> {
     /// Until the client has ended the session, or does not come back.
     fn serve_in_turn(mut self, seat: Seat) {
-        let door = self.shared.doors.open(self.book.name(), seat.number());
+        let resume_point = self.shared.resume_table.open(self.session_pages.name(), seat.number());
         let mut seat = Some(seat);
         loop {
             let ended = self.serve();
@@ -260,7 +261,7 @@ impl Session<'_, TcpStream> {
             if !matches!(ended, Ended::Gone | Ended::Nonsense) {
                 break;
             }
-            let Some(newcomer) = door.wait(self.shared.setting.linger) else { break };
+            let Some(newcomer) = resume_point.wait(self.shared.setting.linger) else { break };
             (self.stream, seat) = (newcomer.stream, Some(newcomer.seat));
             // If it is broken already, there may be another.
             if self.greet(newcomer.tag).is_ok() {
@@ -269,21 +270,21 @@ impl Session<'_, TcpStream> {
         }
         // The room is given back before the door is gone: who waits for that has it then.
         drop(self);
-        drop(door);
+        drop(resume_point);
     }
 }
 
 impl<S> Drop for Session<'_, S> {
     fn drop(&mut self) {
         // Relaxed: a count.
-        self.shared.counters.pages.fetch_sub(self.book.len() as u64, Relaxed);
+        self.shared.counters.pages.fetch_sub(self.session_pages.len() as u64, Relaxed);
     }
 }
 
 impl<S: Stream> Session<'_, S> {
     /// Says that the session is served over this stream.
     fn greet(&mut self, tag: u64) -> io::Result<()> {
-        let opened = Opened { quota_bytes: self.share.quota(), session: self.book.name() }.encode();
+        let opened = Opened { quota_bytes: self.share.quota(), session: self.session_pages.name() }.encode();
         Header::with(Kind::Opened, tag, 0, &opened).send(&mut self.stream, &opened)?;
         self.stream.limit_reads(None)
     }
@@ -386,14 +387,14 @@ impl<S: Stream> Session<'_, S> {
 
     /// Holds a page, or says how much room is left.
     fn store(&mut self, page: u64, new: Stored) -> Result<(), u64> {
-        if !self.book.has(page)
-            && let Err(left) = with_room(self.shared, || self.share.take(self.page_bytes as u64))
+        if !self.session_pages.has(page)
+            && let Err(left) = with_capacity(self.shared, || self.share.take(self.page_bytes as u64))
         {
             self.keep_spare(Some(new.bytes));
             return Err(left);
         }
-        match self.book.put(page, new) {
-            Some(old) => self.keep_spare(Book::alone(old)),
+        match self.session_pages.put(page, new) {
+            Some(old) => self.keep_spare(SessionPages::alone(old)),
             None => drop(self.shared.counters.pages.fetch_add(1, Relaxed)),
         }
         self.shared.counters.puts.fetch_add(1, Relaxed);
@@ -416,7 +417,7 @@ impl<S: Stream> Session<'_, S> {
                 act => wrong = Some(act),
             }
         }
-        let run: Option<Vec<_>> = pages.map(|page| self.book.get(page)).collect();
+        let run: Option<Vec<_>> = pages.map(|page| self.session_pages.get(page)).collect();
         let Some(run) = run.filter(|_| wrong != Some(Act::Deny)) else {
             return self.answer(Kind::Missing, header);
         };
@@ -437,10 +438,10 @@ impl<S: Stream> Session<'_, S> {
     }
 
     fn forget(&mut self, page: u64) {
-        if let Some(old) = self.book.forget(page) {
+        if let Some(old) = self.session_pages.forget(page) {
             self.share.give_back(self.page_bytes as u64);
             self.shared.counters.pages.fetch_sub(1, Relaxed);
-            self.keep_spare(Book::alone(old));
+            self.keep_spare(SessionPages::alone(old));
         }
     }
 

@@ -24,25 +24,24 @@ use std::io::{self, Read, Write};
 const MAGIC: [u8; 8] = *b"AZKFAR\r\n";
 const HELLO: usize = 48;
 
-/// A handshake that ended well: what both sides drew for it, so that a proof that is shown in it is good for
-/// no other.
+/// A completed handshake: the random challenges of both sides, which bind a proof to this connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Meeting {
+pub struct Handshake {
     hello: [u8; HELLO],
     challenge: [u8; HELLO],
 }
 
-impl Meeting {
+impl Handshake {
     /// Bytes of a proof.
     pub const PROOF: usize = PROOF_BYTES;
 
-    /// Shows that one knows a session's name.
+    /// Returns a proof that the caller knows a session's name.
     #[must_use]
     pub fn proof(&self, session: u128) -> [u8; PROOF_BYTES] {
         key_of(session).proof(SESSION, &[&self.hello, &self.challenge])
     }
 
-    /// Whether this shows it; in constant time.
+    /// Checks a proof in constant time.
     #[must_use]
     pub fn proves(&self, session: u128, proof: &[u8]) -> bool {
         key_of(session).is_proof(SESSION, &[&self.hello, &self.challenge], proof)
@@ -53,7 +52,7 @@ fn key_of(session: u128) -> AuthKey {
     AuthKey::new(&session.to_le_bytes()).expect("a name is as long as the shortest key")
 }
 
-/// Why a handshake came to nothing.
+/// A handshake failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
@@ -105,7 +104,7 @@ fn judge(hello: &[u8; HELLO]) -> Result<(), AuthError> {
 /// # Errors
 ///
 /// [`AuthError`].
-pub fn introduce(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Result<Meeting, AuthError> {
+pub fn introduce(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Result<Handshake, AuthError> {
     let hello = greeting(false)?;
     stream.write_all(&hello)?;
     let mut challenge = [0; HELLO];
@@ -127,7 +126,7 @@ pub fn introduce(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Res
     match key {
         // In constant time, as the library does it.
         Some(key) if !key.is_proof(SERVER, &[&hello, &challenge], &answer[1..]) => Err(AuthError::KeyWrong),
-        _ => Ok(Meeting { hello, challenge }),
+        _ => Ok(Handshake { hello, challenge }),
     }
 }
 
@@ -136,7 +135,7 @@ pub fn introduce(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Res
 /// # Errors
 ///
 /// [`AuthError`]: the stream is to be closed.
-pub fn admit(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Result<Meeting, AuthError> {
+pub fn admit(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Result<Handshake, AuthError> {
     let mut hello = [0; HELLO];
     stream.read_exact(&mut hello)?;
     judge(&hello)?;
@@ -154,7 +153,7 @@ pub fn admit(stream: &mut (impl Read + Write), key: Option<&AuthKey>) -> Result<
     }
     answer[0] = 1;
     stream.write_all(&answer)?;
-    Ok(Meeting { hello, challenge })
+    Ok(Handshake { hello, challenge })
 }
 
 #[cfg(test)]
@@ -163,7 +162,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::thread;
 
-    type Outcome = Result<Meeting, AuthError>;
+    type Outcome = Result<Handshake, AuthError>;
 
     fn both(client: Option<&str>, server: Option<&str>) -> (Outcome, Outcome) {
         let key = |text: Option<&str>| text.map(|t| AuthKey::new(t.as_bytes()).unwrap());

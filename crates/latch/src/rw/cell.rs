@@ -1,4 +1,4 @@
-//! Where a reader–writer latch keeps its state, and how it changes it: the two sides of the paper's Fig. 9.
+//! Storage of a reader–writer latch's state, and its changes: the two variants of the paper's Fig. 9.
 
 use std::time::{Duration, Instant};
 
@@ -8,29 +8,29 @@ use azekura_trace::{Site, ThreadTag, WaitKind, thread_tag};
 use super::State;
 use crate::SyncMutex;
 
-/// Who entered or left with a change of state; for a cell that keeps account of it.
+/// Entry or exit of the calling thread in a change of state, for a cell that records holders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Movement {
-    /// Nobody.
+    /// No entry and no exit.
     None,
-    /// The calling thread, shared or exclusively.
+    /// The calling thread enters, shared or exclusively.
     Enters,
-    /// The calling thread.
+    /// The calling thread leaves.
     Leaves,
 }
 
 /// A place for a [`State`] that threads change one after another.
 ///
 /// - **CELL-1** Each change is applied to the state that the change before it left.
-/// - **CELL-2** What a thread did before a change is visible to whoever applies a later change.
+/// - **CELL-2** The effects of a thread before a change are visible to each thread that applies a later one.
 pub trait StateCell: Send + Sync {
-    /// A cell with nobody in. `inside` is the name of what is inside: a mutex, or a word.
+    /// Creates a cell without holders. `inside` names its mutex or word in traces.
     fn new(inside: &'static Site) -> Self;
 
     /// The state as it was a moment ago. Orders nothing.
     fn peek(&self) -> State;
 
-    /// Applies `change`, which may run several times; its last result counts. It says who moved.
+    /// Applies `change`, which may run several times; its last result counts. It also returns the movement.
     fn update<R>(&self, change: impl FnMut(&mut State) -> (R, Movement)) -> R;
 }
 
@@ -64,9 +64,9 @@ impl StateCell for Guarded {
 
 /// The state in one word, changed by compare-and-swap (Fig. 9b): no mutex.
 ///
-/// Where many change it, a compare-and-swap fails when another was faster, and is tried again: time that is
-/// spent on a processor, in no lock. A tracer is told of it as a wait of the kind [`WaitKind::Retry`], from
-/// the first failure to the success.
+/// Under contention a compare-and-swap fails when another thread was faster, and is repeated. This costs
+/// processor time and holds no lock. The trace records it as a wait of the kind [`WaitKind::Retry`], from the
+/// first failure to the success.
 #[derive(Debug)]
 pub struct OneWord {
     word: AtomicU64,
@@ -106,7 +106,7 @@ impl StateCell for OneWord {
     }
 }
 
-/// As [`Guarded`], and the mutex also guards an account of who is in and since when, as in InnoDB's debug
+/// As [`Guarded`], and the mutex also guards a list of holders with their start times, as in InnoDB's debug
 /// build (`rw_lock_debug_t`): the mutex is held for longer.
 #[derive(Debug)]
 pub struct Accounted {
@@ -115,7 +115,7 @@ pub struct Accounted {
     state: AtomicU64,
 }
 
-/// Who is in a latch.
+/// Holders of a latch.
 #[derive(Debug, Default)]
 struct Account {
     #[expect(

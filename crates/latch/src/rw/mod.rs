@@ -1,21 +1,21 @@
 //! The reader–writer latch of InnoDB 5.0, with its state guarded by a mutex or in one word.
 //!
-//! From T. Horikawa's study of lock contention by event tracing (IPSJ TOD 2010): the latch's own mutex was
-//! what kept MySQL from scaling, and a word changed by compare-and-swap in its place was the cure (section
-//! 5.1, Figs 7 to 9). Both are here, behind [`StateCell`]; everything else (who may enter, spinning,
-//! sleeping, waking) is the same code for both. The store itself uses [`HybridLatch`](crate::HybridLatch).
+//! From T. Horikawa's study of lock contention by event tracing (IPSJ TOD 2010): the mutex inside the latch
+//! limited the scalability of MySQL, and a word changed by compare-and-swap removed the limit (section 5.1,
+//! Figs 7 to 9). Both variants are here, behind [`StateCell`]; admission, spinning, sleeping and waking are
+//! the same code for both. The store itself uses [`HybridLatch`](crate::HybridLatch).
 //!
 //! To enter:
-//! 1. Change the state to one with us in it. That is all when nobody is in the way.
-//! 2. Spin for a while, looking at the state without changing it; yield; try again.
-//! 3. Note in the state that somebody waits, sleep until somebody leaves and wakes, start over at 2.
+//! 1. Change the state to one that includes this thread. Without conflict this is all.
+//! 2. Spin for a while, reading the state without changing it; yield; try again.
+//! 3. Set the waiters bit, sleep until a release wakes, continue with step 2.
 //!
-//! A writer that finds readers claims the next turn in step 1: no reader comes in any more.
+//! A writer that finds readers claims the next turn in step 1, which excludes new readers.
 //!
 //! - **RW-1** While the state says that a writer holds, there are no readers, and only that writer uses the
 //!   value exclusively; while it counts readers, nobody uses the value exclusively.
-//! - **RW-2** Who sleeps has read the bucket's count before it noted itself in a state that kept it out; who
-//!   clears the note moves the count afterwards (PARK-1). The note is cleared whenever the latch becomes
+//! - **RW-2** A sleeping thread has read the bucket's count before it set the waiters bit. The thread that
+//!   clears the bit increments the count afterwards (PARK-1). The bit is cleared whenever the latch becomes
 //!   free.
 
 mod cell;

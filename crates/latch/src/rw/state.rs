@@ -5,10 +5,10 @@
 //! |---|---|---|
 //! | 0..13 | `reader_count` | shared holders, at most 8,191 |
 //! | 13..15 | `writer`, `writer_is_wait_ex` | none; one waits for the readers to leave; one holds |
-//! | 15 | `waiters` | somebody sleeps |
-//! | 32..64 | `writer_thread` | whose writer that is, to name it to those who wait |
+//! | 15 | `waiters` | threads sleep |
+//! | 32..64 | `writer_thread` | thread of the writer, which waiters name in the trace |
 //!
-//! Left out: `writer_count` (a holder never locks again) and `pass` (nobody unlocks for another).
+//! Left out: `writer_count` (a holder never locks again) and `pass` (no thread unlocks for another).
 
 use azekura_trace::ThreadTag;
 
@@ -19,19 +19,19 @@ const WRITER_SHIFT: u32 = 13;
 const WAITERS: u64 = 1 << 15;
 const THREAD_SHIFT: u32 = 32;
 
-/// Whether a writer is in, or before the door.
+/// State of the writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Writer {
     /// `RW_LOCK_NOT_LOCKED`.
     #[default]
     None,
-    /// `RW_LOCK_WAIT_EX`: it has the next turn; no reader comes in any more.
+    /// `RW_LOCK_WAIT_EX`: it has the next turn, which excludes new readers.
     Waiting,
     /// `RW_LOCK_EX`.
     Holding,
 }
 
-/// All that a reader–writer latch remembers.
+/// The state of a reader–writer latch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
     readers: u32,
@@ -40,7 +40,7 @@ pub struct State {
     writer_thread: ThreadTag,
 }
 
-/// What came of a try to enter exclusively.
+/// Result of an attempt to lock exclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// We hold it.
@@ -82,13 +82,13 @@ impl State {
         self.readers
     }
 
-    /// The writer in, or before the door.
+    /// Returns the state of the writer.
     #[must_use]
     pub fn writer(&self) -> Writer {
         self.writer
     }
 
-    /// Whose writer it is; nobody's when there is none.
+    /// Returns the thread of the writer; the empty tag if there is none.
     #[must_use]
     pub fn writer_thread(&self) -> ThreadTag {
         self.writer_thread

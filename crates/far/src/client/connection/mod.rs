@@ -25,17 +25,17 @@
 //! KEEPER-2), and gives all orders back.
 
 mod attention;
-mod meeting;
+mod handshake;
 mod queues;
 mod reader;
 
-use super::{Keeper, Order, Sink};
+use super::{Order, Replica, Sink};
 use crate::descriptors::{self, Hidden};
 use crate::needed;
 use crate::wire::{Header, Kind};
-pub use meeting::ConnectError;
-pub(crate) use meeting::Manner;
-use meeting::Met;
+pub use handshake::ConnectError;
+pub(crate) use handshake::Manner;
+use handshake::Met;
 use queues::{Queues, Rest, Source};
 use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -81,7 +81,7 @@ impl Connection {
         manner: &Manner,
         sink: Weak<dyn Sink>,
     ) -> Result<Self, ConnectError> {
-        Self::begin(meeting::dial(server, manner.stall)?, server, index, manner, sink)
+        Self::begin(handshake::dial(server, manner.stall)?, server, index, manner, sink)
     }
 
     fn begin(
@@ -93,7 +93,7 @@ impl Connection {
     ) -> Result<Self, ConnectError> {
         let failed = |source| ConnectError::Connect { server: server.into(), source };
         let peer = stream.peer_addr().map_err(failed)?;
-        let Met { stream, session } = meeting::open(stream, server, manner)?;
+        let Met { stream, session } = handshake::open(stream, server, manner)?;
         let stream = Arc::new(stream);
         let shared = Arc::new(Shared {
             name: server.into(),
@@ -114,7 +114,7 @@ impl Connection {
     }
 }
 
-impl Keeper for Connection {
+impl Replica for Connection {
     fn submit(&self, run: Vec<Order>) -> Result<(), Vec<Order>> {
         let mut queues = self.shared.lock();
         if queues.closed {
@@ -150,12 +150,12 @@ impl Keeper for Connection {
         &self.shared.name
     }
 
-    fn for_child(&self, sink: Weak<dyn Sink>) -> Result<Arc<dyn Keeper>, String> {
+    fn for_child(&self, sink: Weak<dyn Sink>) -> Result<Arc<dyn Replica>, String> {
         let Shared { name, index, peer, manner, .. } = &*self.shared;
         let manner = Manner { reserve_bytes: 0, ..manner.clone() };
         self.abandon();
         // By number: looking a name up takes locks that a thread of the parent may have held when it forked.
-        let stream = meeting::dial_to(*peer, manner.stall).map_err(|error| format!("{name}: {error}"))?;
+        let stream = handshake::dial_to(*peer, manner.stall).map_err(|error| format!("{name}: {error}"))?;
         let made = Self::begin(stream, name, *index, &manner, sink).map_err(|error| error.to_string())?;
         Ok(Arc::new(made))
     }

@@ -3,7 +3,7 @@
 
 use super::Shared;
 use super::attention::Attention;
-use super::meeting::{self, ConnectError, Met};
+use super::handshake::{self, ConnectError, Met};
 use crate::client::{Order, Verb};
 use crate::descriptors::Hidden;
 use crate::digest::Digest;
@@ -128,9 +128,9 @@ impl Shared {
 
     fn met_again(&self, within: Duration) -> Result<Met, ConnectError> {
         let failed = |source| ConnectError::Connect { server: self.name.clone(), source };
-        let stream = meeting::dial_to(self.peer, within).map_err(failed)?;
-        let manner = meeting::Manner { stall: within, ..self.manner.clone() };
-        let met = meeting::resume(stream, &self.name, &manner, self.manner.like)?;
+        let stream = handshake::dial_to(self.peer, within).map_err(failed)?;
+        let manner = handshake::Manner { stall: within, ..self.manner.clone() };
+        let met = handshake::resume(stream, &self.name, &manner, self.manner.like)?;
         let Met { stream, .. } = &met;
         stream.set_read_timeout(Some(self.manner.glance())).map_err(failed)?;
         stream.set_write_timeout(Some(self.manner.stall)).map_err(failed)?;

@@ -30,20 +30,20 @@ impl Core {
     pub(super) fn ask_for(&mut self, pages: &[u32]) {
         let mut left = pages;
         while let &[first, ref others @ ..] = left {
-            let Some(keeper) = self.giver(first) else {
+            let Some(replica) = self.giver(first) else {
                 self.is_lost(first);
                 left = others;
                 continue;
             };
             let joins = |(&page, before): (&u32, &u32)| {
-                page == before + 1 && self.is_of_same_block(page, first) && self.giver(page) == Some(keeper)
+                page == before + 1 && self.is_of_same_block(page, first) && self.giver(page) == Some(replica)
             };
             let len = 1 + others.iter().zip(left).take_while(|&pair| joins(pair)).count();
             let run = left[..len].iter().map(|&page| self.order(Verb::Get, page)).collect();
-            match self.keepers[keeper].submit(run) {
+            match self.replicas[replica].submit(run) {
                 Ok(()) => left = &left[len..],
                 // It is being lost; what it held is marked when it says so itself.
-                Err(_) => self.live &= !(1 << keeper),
+                Err(_) => self.live &= !(1 << replica),
             }
         }
     }

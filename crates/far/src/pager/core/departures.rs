@@ -1,11 +1,11 @@
-//! Pages that leave: chosen by the policy, sent to keepers, or given back by the program.
+//! Pages that leave: chosen by the policy, sent to replicas, or given back by the program.
 
 use super::Core;
 use super::runs::side_by_side;
 use crate::client::{Order, Verb};
 use crate::digest::{Digest, is_zero};
 use crate::error::Loss;
-use crate::pager::state::{Entry, Keepers, Out, State, Then};
+use crate::pager::state::{Entry, Out, Replicas, State, Then};
 use crate::replace::PageNo;
 use std::ops::Range;
 use std::sync::Arc;
@@ -152,10 +152,10 @@ impl Core {
         self.pages[page as usize] = Entry { state: State::Empty, digest: self.zero, holders: 0, lead: page };
     }
 
-    fn forget_at(&mut self, page: u32, holders: Keepers) {
-        for (index, keeper) in self.keepers.iter().enumerate() {
+    fn forget_at(&mut self, page: u32, holders: Replicas) {
+        for (index, replica) in self.replicas.iter().enumerate() {
             if holders & self.live & 1 << index != 0 {
-                keeper.forget(page);
+                replica.forget(page);
                 self.full &= !(1 << index);
             }
         }
@@ -199,36 +199,36 @@ impl Core {
         }
     }
 
-    /// The page is to be sent to keepers until enough have it, by `send_on`, which the caller calls; `got`
+    /// The page is to be sent to replicas until enough have it, by `send_on`, which the caller calls; `got`
     /// have it already. Always true.
-    pub(super) fn leaves(&mut self, page: u32, frame: u32, got: Keepers) -> bool {
+    pub(super) fn leaves(&mut self, page: u32, frame: u32, got: Replicas) -> bool {
         self.leaving += 1;
         let out = Out { open: 0, got, tried: got };
         self.pages[page as usize].state = State::Leaving { frame, touch: None, out, discard: false };
         true
     }
 
-    /// Asks as many keepers as are still wanted for each of these pages, in runs; those for which none is, or
-    /// none is left, are away.
+    /// Asks as many replicas as are still wanted for each of these pages, in runs; those for which none is,
+    /// or none is left, are away.
     pub(super) fn send_on(&mut self, pages: Vec<u32>) {
         let mut unasked = pages.clone();
         while !unasked.is_empty() {
             let mut asked = Vec::new();
             for page in unasked.drain(..) {
-                asked.extend(std::iter::from_fn(|| self.ask_next(page)).map(|keeper| (keeper, page)));
+                asked.extend(std::iter::from_fn(|| self.ask_next(page)).map(|replica| (replica, page)));
             }
             asked.sort_unstable();
             let mut left = &asked[..];
-            while let &[(keeper, first), ref others @ ..] = left {
+            while let &[(replica, first), ref others @ ..] = left {
                 let joins = |(&(to, page), &(_, before)): (&(usize, u32), &(usize, u32))| {
-                    to == keeper && page == before + 1 && self.is_of_same_block(page, first)
+                    to == replica && page == before + 1 && self.is_of_same_block(page, first)
                 };
                 let len = 1 + others.iter().zip(left).take_while(|&pair| joins(pair)).count();
                 let run = left[..len].iter().map(|&(_, page)| self.order(Verb::Put, page)).collect();
-                if self.keepers[keeper].submit(run).is_err() {
-                    self.live &= !(1 << keeper);
+                if self.replicas[replica].submit(run).is_err() {
+                    self.live &= !(1 << replica);
                     for &(_, page) in &left[..len] {
-                        self.has_not(page, keeper);
+                        self.has_not(page, replica);
                         unasked.push(page);
                     }
                 }
@@ -242,27 +242,27 @@ impl Core {
         }
     }
 
-    /// The next keeper that is wanted for a page; it counts as asked.
+    /// The next replica that is wanted for a page; it counts as asked.
     fn ask_next(&mut self, page: u32) -> Option<usize> {
         let State::Leaving { out, .. } = self.pages[page as usize].state else { return None };
-        let keeper = self.next_keeper(page, out)?;
+        let replica = self.next_replica(page, out)?;
         if let State::Leaving { out, .. } = &mut self.pages[page as usize].state {
-            out.tried |= 1 << keeper;
-            out.open |= 1 << keeper;
+            out.tried |= 1 << replica;
+            out.open |= 1 << replica;
         }
-        Some(keeper)
+        Some(replica)
     }
 
-    /// A keeper does not answer any more.
-    pub(super) fn has_not(&mut self, page: u32, keeper: usize) {
+    /// A replica does not answer any more.
+    pub(super) fn has_not(&mut self, page: u32, replica: usize) {
         if let State::Leaving { out, .. } = &mut self.pages[page as usize].state {
-            out.open &= !(1 << keeper);
+            out.open &= !(1 << replica);
         }
     }
 
     /// Who is asked next: those that hold an older version, then by page number, so that pages spread; the
     /// spill file always.
-    fn next_keeper(&self, page: u32, out: Out) -> Option<usize> {
+    fn next_replica(&self, page: u32, out: Out) -> Option<usize> {
         let usable = self.live & !self.full & !out.tried;
         let servers = self.all_servers();
         let spill = usable & !servers;
@@ -279,22 +279,22 @@ impl Core {
         (spill != 0).then(|| spill.trailing_zeros() as usize)
     }
 
-    pub(in crate::pager) fn put_answered(&mut self, run: &[Order], keeper: usize, refused: Option<String>) {
-        let took: Keepers = if refused.is_none() { 1 << keeper } else { 0 };
+    pub(in crate::pager) fn put_answered(&mut self, run: &[Order], replica: usize, refused: Option<String>) {
+        let took: Replicas = if refused.is_none() { 1 << replica } else { 0 };
         if let Some(why) = refused {
-            self.full |= 1 << keeper;
-            self.last_refusal = format!("{}: {why}", self.keepers[keeper].name());
+            self.full |= 1 << replica;
+            self.last_refusal = format!("{}: {why}", self.replicas[replica].name());
         }
         for order in run {
             if let State::Leaving { out, .. } = &mut self.pages[order.page as usize].state {
-                out.open &= !(1 << keeper);
+                out.open &= !(1 << replica);
                 out.got |= took;
             }
         }
         self.send_on(run.iter().map(|order| order.page).collect());
     }
 
-    /// All keepers that were asked have answered, and no more are wanted.
+    /// All replicas that were asked have answered, and no more are wanted.
     fn has_left(&mut self, page: u32) {
         let State::Leaving { frame, touch, out, discard } = self.pages[page as usize].state else { return };
         if out.got == 0 && !discard {

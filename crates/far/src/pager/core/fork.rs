@@ -1,31 +1,31 @@
 //! What is known of all pages, in a child process made by `fork`.
 //!
 //! The child has a copy of everything as it was at one instant, under the pager's lock, but none of our
-//! threads, and other keepers: copies of its parent's, which have what those were told to keep by then.
+//! threads, and other replicas: copies of its parent's, which have what those were told to keep by then.
 //!
 //! | in the parent | in the child | because |
 //! |---|---|---|
 //! | `Resident` | `Resident`, writable, modified | protection against writing is not inherited |
 //! | `Staged`, `Armed` | the same | frames are inherited |
 //! | `Coming` | `Away` | what comes, comes to the parent; its holders still have it |
-//! | `Leaving` | `Leaving`, sent anew; `Staged` if nobody is there to send it to | whether the parent's keepers had it yet is not known |
+//! | `Leaving` | `Leaving`, sent anew; `Staged` if nobody is there to send it to | whether the parent's replicas had it yet is not known |
 //!
-//! - **FORK-1** Of no page does the child rely on what was under way; all it takes from keepers had been
+//! - **FORK-1** Of no page does the child rely on what was under way; all it takes from replicas had been
 //!   acknowledged before.
 
 use super::{Core, State, Then};
-use crate::client::{Gone, Keeper};
+use crate::client::{Gone, Replica};
 use crate::fault::Backend;
-use crate::pager::state::{Keepers, Out};
+use crate::pager::state::{Out, Replicas};
 use crate::stats::FarStats;
 use std::sync::Arc;
 
 impl Core {
-    /// Begins in the child. `make` gives the copy of a keeper, or says why there is none.
+    /// Begins in the child. `make` gives the copy of a replica, or says why there is none.
     pub(in crate::pager) fn begin_in_child(
         &mut self,
         backend: Arc<dyn Backend>,
-        make: impl Fn(&dyn Keeper) -> Result<Arc<dyn Keeper>, String>,
+        make: impl Fn(&dyn Replica) -> Result<Arc<dyn Replica>, String>,
     ) {
         self.backend = backend;
         self.stats = FarStats {
@@ -37,7 +37,7 @@ impl Core {
         };
         (self.guessed, self.recopying, self.full) = (0, 0, 0);
         self.waiting.clear();
-        self.take_keepers(make);
+        self.take_replicas(make);
         for page in self.pages.written() {
             #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
             self.page_in_child(page as u32);
@@ -46,29 +46,29 @@ impl Core {
 
     /// The child is to have none of it: closes what it inherited.
     pub(in crate::pager) fn abandon(&self) {
-        self.keepers.iter().for_each(|keeper| keeper.abandon());
+        self.replicas.iter().for_each(|replica| replica.abandon());
         self.backend.abandon();
     }
 
-    fn take_keepers(&mut self, make: impl Fn(&dyn Keeper) -> Result<Arc<dyn Keeper>, String>) {
-        for index in 0..self.keepers.len() {
-            let bit: Keepers = 1 << index;
-            let name = self.keepers[index].name().to_owned();
+    fn take_replicas(&mut self, make: impl Fn(&dyn Replica) -> Result<Arc<dyn Replica>, String>) {
+        for index in 0..self.replicas.len() {
+            let bit: Replicas = 1 << index;
+            let name = self.replicas[index].name().to_owned();
             let made = if self.live & bit == 0 {
                 Err("its parent had lost it".into())
             } else {
-                make(&*self.keepers[index])
+                make(&*self.replicas[index])
             };
-            let (keeper, lost) = match made {
-                Ok(keeper) => (keeper, None),
-                Err(why) => (Arc::new(Gone(name)) as Arc<dyn Keeper>, Some(why)),
+            let (replica, lost) = match made {
+                Ok(replica) => (replica, None),
+                Err(why) => (Arc::new(Gone(name)) as Arc<dyn Replica>, Some(why)),
             };
-            // The parent's own keeper belongs to the parent's threads, and is left alone.
-            std::mem::forget(std::mem::replace(&mut self.keepers[index], keeper));
+            // The parent's own replica belongs to the parent's threads, and is left alone.
+            std::mem::forget(std::mem::replace(&mut self.replicas[index], replica));
             if let Some(why) = lost {
                 self.live &= !bit;
                 self.down |= bit;
-                self.last_refusal = format!("{}: {why}", self.keepers[index].name());
+                self.last_refusal = format!("{}: {why}", self.replicas[index].name());
                 let alone = self.mark_lost(index);
                 if alone > 0 {
                     let refusal = &self.last_refusal;

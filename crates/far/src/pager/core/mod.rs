@@ -6,7 +6,7 @@
 //! | `calibration` | what a fault costs beside its answer |
 //! | `departures` | pages that leave: chosen, sent, given back |
 //! | `fork` | the same in a child process |
-//! | `keepers` | keepers that are lost or come back, and copies made again |
+//! | `replicas` | replicas that are lost or come back, and copies made again |
 //! | `meter` | what all this costs |
 //! | `open` | pages that the system makes by itself as long as there is room |
 //! | `runs` | pages that come and go together |
@@ -16,18 +16,18 @@ mod arrivals;
 pub(super) mod calibration;
 mod departures;
 mod fork;
-mod keepers;
 mod meter;
 #[cfg(all(test, not(loom)))]
 mod model;
 mod open;
+mod replicas;
 mod runs;
 mod unmanaged;
 
 use super::frames::Frames;
 use super::prefetch::Prefetch;
-use super::state::{Entry, Keepers, State, Then, Touch};
-use crate::client::Keeper;
+use super::state::{Entry, Replicas, State, Then, Touch};
+use crate::client::Replica;
 use crate::digest::Digest;
 use crate::error::Loss;
 use crate::fault::{Allow, Backend, Fault, Frame};
@@ -86,13 +86,13 @@ pub(super) struct Core {
     guessed: usize,
     waiting: VecDeque<(u32, Touch)>,
     prefetch: Option<Prefetch>,
-    keepers: Vec<Arc<dyn Keeper>>,
+    replicas: Vec<Arc<dyn Replica>>,
     servers: usize,
-    live: Keepers,
+    live: Replicas,
     /// Said themselves that they are lost; they may be asked anew.
-    down: Keepers,
+    down: Replicas,
     /// Refused a page of late.
-    full: Keepers,
+    full: Replicas,
     copies: usize,
     last_refusal: String,
     /// Pages with too few copies.
@@ -160,7 +160,7 @@ impl Core {
             guessed: 0,
             waiting: VecDeque::new(),
             prefetch,
-            keepers: Vec::new(),
+            replicas: Vec::new(),
             servers: 0,
             live: 0,
             down: 0,
@@ -180,20 +180,20 @@ impl Core {
         }
     }
 
-    /// The keepers: servers first, then perhaps a spill file.
-    pub(super) fn begin(&mut self, keepers: Vec<Arc<dyn Keeper>>, servers: usize) {
-        for (index, keeper) in keepers.iter().enumerate() {
+    /// The replicas: servers first, then perhaps a spill file.
+    pub(super) fn begin(&mut self, replicas: Vec<Arc<dyn Replica>>, servers: usize) {
+        for (index, replica) in replicas.iter().enumerate() {
             // One that was lost between its connecting and now has said so, or will: it is asked again like
             // any other.
-            *if keeper.is_closed() { &mut self.down } else { &mut self.live } |= 1 << index;
+            *if replica.is_closed() { &mut self.down } else { &mut self.live } |= 1 << index;
         }
-        self.keepers = keepers;
+        self.replicas = replicas;
         self.servers = servers;
     }
 
-    pub(super) fn end(&mut self) -> Vec<Arc<dyn Keeper>> {
+    pub(super) fn end(&mut self) -> Vec<Arc<dyn Replica>> {
         self.closing = true;
-        std::mem::take(&mut self.keepers)
+        std::mem::take(&mut self.replicas)
     }
 
     pub(super) fn is_closing(&self) -> bool {

@@ -1,4 +1,4 @@
-//! The pager's transitions in random orders: threads that touch pages, keepers that answer, refuse, are lost
+//! The pager's transitions in random orders: threads that touch pages, replicas that answer, refuse, are lost
 //! and come back, memory that is given back, each step drawn by lot. Between any two steps all that PAGER-1,
 //! PAGER-2, PAGER-4 and PAGER-5 say must hold, and at the end nobody may wait.
 //!
@@ -10,7 +10,7 @@ pub(super) mod machine;
 mod store;
 
 use super::{Core, Plan};
-use crate::client::{Keeper, Sink};
+use crate::client::{Replica, Sink};
 use crate::digest::{Digest, is_zero};
 use crate::fault::{Backend, Fault};
 use crate::pager::Pager;
@@ -97,7 +97,7 @@ impl World {
         let backend: Arc<dyn Backend> = machine.clone();
         let pager = Pager::new(backend, plan);
         let stores: Vec<_> = (0..servers + usize::from(care == Care::Spill)).map(|_| Store::new()).collect();
-        pager.lock().begin(stores.iter().map(|store| store.clone() as Arc<dyn Keeper>).collect(), servers);
+        pager.lock().begin(stores.iter().map(|store| store.clone() as Arc<dyn Replica>).collect(), servers);
         Self {
             rng,
             care,
@@ -168,7 +168,7 @@ impl World {
         self.pager.lock().answer(fault);
     }
 
-    /// A keeper answers one run of orders.
+    /// A replica answers one run of orders.
     fn answer_order(&mut self) {
         let index = self.rng.random_range(0..self.stores.len());
         if self.shut == Some(index) {
@@ -242,7 +242,7 @@ impl World {
         let lost = self.pager.lock().lost_servers();
         for index in lost {
             self.stores[index] = Store::new();
-            let store: Arc<dyn Keeper> = self.stores[index].clone();
+            let store: Arc<dyn Replica> = self.stores[index].clone();
             assert!(self.pager.lock().regained(index, store));
         }
     }

@@ -15,7 +15,7 @@
 //!   since, else for its own. So a page is counted once for each comparison at the most, and a rival that
 //!   never returns does not hold up the verdict.
 
-use super::credence::Credence;
+use super::confidence::Confidence;
 use crate::replace::{PageNo, Shape};
 use crate::sparse::Sparse;
 
@@ -33,14 +33,14 @@ struct Duel {
 #[derive(Clone, Debug)]
 pub(super) struct Duels {
     open: Sparse<Duel>,
-    forecasts: Credence,
+    forecasts: Confidence,
 }
 
 impl Duels {
     /// None yet; forecasts are believed, as long as not most of them prove wrong.
     pub(super) fn new(shape: Shape) -> Self {
         let none = Duel { rival: PageNo(0), at: 0, by_forecast: false };
-        Self { open: Sparse::new(none, shape.pages as usize), forecasts: Credence::EVEN }
+        Self { open: Sparse::new(none, shape.pages as usize), forecasts: Confidence::EVEN }
     }
 
     /// Who of two pages should leave: the one that is expected farthest, or the one that is unused for

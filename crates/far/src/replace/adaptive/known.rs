@@ -1,8 +1,8 @@
 //! What is known of all pages: when each was used, and which resident ones have a clear reference bit.
 
-use super::credence::Credence;
+use super::confidence::Confidence;
 use super::duels::Duels;
-use super::rhythm::Rhythm;
+use super::reuse_history::ReuseHistory;
 use super::roll::Roll;
 use crate::replace::{AccessBits, PageNo, Shape};
 use crate::sparse::Sparse;
@@ -10,8 +10,8 @@ use crate::sparse::Sparse;
 /// The policy's own memory of what it saw and did.
 #[derive(Clone, Debug)]
 pub struct Known {
-    rhythms: Sparse<Rhythm>,
-    credence: Credence,
+    histories: Sparse<ReuseHistory>,
+    confidence: Confidence,
     duels: Duels,
     pub(super) resident: Roll,
     /// Resident, and not touched since the bit was cleared: who may leave.
@@ -22,13 +22,13 @@ impl Known {
     /// Nothing is resident; the first burst of each page is given `2^patience` events.
     #[must_use]
     pub(super) fn new(shape: Shape, patience: u8) -> Self {
-        let rhythms = Sparse::new(Rhythm::new(patience), shape.pages as usize);
+        let histories = Sparse::new(ReuseHistory::new(patience), shape.pages as usize);
         let (resident, idle) = (Roll::new(shape), Roll::new(shape));
-        Self { rhythms, credence: Credence::NONE, duels: Duels::new(shape), resident, idle }
+        Self { histories, confidence: Confidence::NONE, duels: Duels::new(shape), resident, idle }
     }
 
-    pub(super) fn rhythm(&self, page: PageNo) -> &Rhythm {
-        &self.rhythms[page.index()]
+    pub(super) fn reuse_history(&self, page: PageNo) -> &ReuseHistory {
+        &self.histories[page.index()]
     }
 
     /// The one of these pages that is unused for longest.
@@ -37,23 +37,27 @@ impl Known {
     ///
     /// If there is none.
     pub(super) fn oldest(&self, pages: &[PageNo]) -> PageNo {
-        let oldest = pages.iter().copied().min_by_key(|&page| self.rhythm(page).last_touch());
+        let oldest = pages.iter().copied().min_by_key(|&page| self.reuse_history(page).last_touch());
         oldest.expect("a page is shown")
     }
 
     /// Who leaves, of the page that is expected farthest and the oldest. A single interval is judged for
     /// itself: by whether it is believed.
     pub(super) fn farthest_or_oldest(&mut self, farthest: PageNo, oldest: PageNo, now: u64) -> PageNo {
-        if self.rhythm(farthest).is_single() { farthest } else { self.duels.choose(farthest, oldest, now) }
+        if self.reuse_history(farthest).is_single() {
+            farthest
+        } else {
+            self.duels.choose(farthest, oldest, now)
+        }
     }
 
     /// When the page should be used again, if anything says so: its own past, else its neighbours'. A single
     /// interval that nobody believes yet counts for no more than the time that the page is unused.
     pub(super) fn next_use(&mut self, page: PageNo, now: u64) -> Option<u64> {
-        let rhythm = &mut self.rhythms[page.index()];
-        match rhythm.next_use(now) {
-            Some(due) if rhythm.is_single() && !self.credence.holds() => {
-                Some(due.min(now + (now - rhythm.last_touch())))
+        let reuse_history = &mut self.histories[page.index()];
+        match reuse_history.next_use(now) {
+            Some(due) if reuse_history.is_single() && !self.confidence.holds() => {
+                Some(due.min(now + (now - reuse_history.last_touch())))
             }
             Some(due) => Some(due),
             None => self.next_use_by_neighbours(page, now),
@@ -64,14 +68,14 @@ impl Known {
     /// since this one and waited longer than this one so far; of two the one used last. So what lies ahead of
     /// a sweep is expected when the sweep comes, in its order.
     fn next_use_by_neighbours(&self, page: PageNo, now: u64) -> Option<u64> {
-        let last = self.rhythm(page).last_touch();
+        let last = self.reuse_history(page).last_touch();
         let says = |at: usize| {
-            let neighbour = self.rhythms.get(at).filter(|neighbour| neighbour.last_touch() > last)?;
+            let neighbour = self.histories.get(at).filter(|neighbour| neighbour.last_touch() > last)?;
             let due = last + neighbour.latest()?;
             (due > now).then_some((neighbour.last_touch(), due))
         };
         let steps = std::iter::successors(Some(1), |step| Some(2 * step));
-        let mut nearest = steps.take_while(|&step| step < self.rhythms.len()).filter_map(|step| {
+        let mut nearest = steps.take_while(|&step| step < self.histories.len()).filter_map(|step| {
             let below = page.index().checked_sub(step).and_then(says);
             below.max(says(page.index() + step))
         });
@@ -80,12 +84,12 @@ impl Known {
 
     /// The page came in, or was touched for the first time since its bit was cleared.
     pub(super) fn touched(&mut self, page: PageNo, now: u64, longest_patience: u8) {
-        self.duels.used(page, |rival| self.rhythms[rival.index()].last_touch());
-        let rhythm = &mut self.rhythms[page.index()];
-        if rhythm.touch(now, longest_patience)
-            && let Some(borne_out) = rhythm.bore_out_its_first()
+        self.duels.used(page, |rival| self.histories[rival.index()].last_touch());
+        let reuse_history = &mut self.histories[page.index()];
+        if reuse_history.touch(now, longest_patience)
+            && let Some(borne_out) = reuse_history.bore_out_its_first()
         {
-            self.credence.learn(borne_out);
+            self.confidence.learn(borne_out);
         }
         self.idle.remove(page);
     }
@@ -93,7 +97,7 @@ impl Known {
     /// Clears the bit of a resident page.
     pub(super) fn clear(&mut self, page: PageNo, now: u64, bits: &mut dyn AccessBits) {
         bits.clear_referenced(page);
-        self.rhythms[page.index()].clear(now);
+        self.histories[page.index()].clear(now);
         self.idle.insert(page);
     }
 

@@ -3,24 +3,25 @@
 //! Farthest next use is Belady's rule, which is optimal where the prediction is right.
 //!
 //! 1. **Time** is counted in what can be seen: pages that come in and reference bits that are set again.
-//! 2. **Thrift** ([`thrift`]). What swaps, cleared bits and their faults take is measured by the region
-//!    ([`Spent`](super::Spent)). Bits are cleared only as long as that costs less than the swaps it saves;
-//!    otherwise nobody looks, and Swap-in history decides, which needs no bits.
+//! 2. **Cost control** ([`cost_control`]). What swaps, cleared bits and their faults take is measured by
+//!    the region ([`Spent`](super::Spent)). Bits are cleared only as long as that costs less than the swaps
+//!    it saves; otherwise nobody looks, and Swap-in history decides, which needs no bits.
 //! 3. **Clearing** ([`watch`]). A touched page is left alone until its burst of use should be over, then its
 //!    bit is cleared, so that its next use is seen. How long that takes is learnt per page: touched again at
 //!    once means wait twice as long next time, not at once half as long. Each page that comes in pays for
 //!    some clearings, four or eight, by what they cost beside a swap.
-//! 4. **Prediction** ([`rhythm`]). Each page remembers its last 64 intervals between uses, whether it was
-//!    here or away. The interval to come is the one that followed that most like the latest: so a page that
-//!    is used many times in each step of a program, at different distances, is expected right each time. An
-//!    interval that is shorter than the page is unused already cannot be meant; so who is overdue is expected
-//!    after the next precedent.
+//! 4. **Prediction** ([`reuse_history`]). Each page remembers its last 64 intervals between uses, whether
+//!    it was here or away. The interval to come is the one that followed that most like the latest: so a
+//!    page that is used many times in each step of a program, at different distances, is expected right
+//!    each time. An interval that is shorter than the page is unused already cannot be meant; so who is
+//!    overdue is expected after the next precedent.
 //! 5. **The beginning** ([`known`]). A page that was used once, or is unused for longer than ever, is
-//!    expected after the interval of the nearest page that was used since and waited longer: arrays are gone
-//!    through, so what lies ahead of a sweep comes in its order. A page that was used twice has one interval,
-//!    which may be that of a phase that is over, as from writing to the first reading; whether such intervals
-//!    are borne out by the second is learnt from all pages (`credence`). Until most are, the page is expected
-//!    no later than after as long as it is unused: who was just used is not sent away for it.
+//!    expected after the interval of the nearest page that was used since and waited longer: arrays are
+//!    gone through, so what lies ahead of a sweep comes in its order. A page that was used twice has one
+//!    interval, which may be that of a phase that is over, as from writing to the first reading; whether
+//!    such intervals are borne out by the second is learnt from all pages (`confidence`). Until most are,
+//!    the page is expected no later than after as long as it is unused: who was just used is not sent away
+//!    for it.
 //! 6. **Where forecasts prove wrong** (`duels`), the page leaves that is unused for longest, as with U-Clock
 //!    and U-pLRU. Each time the page that is expected farthest and the oldest are remembered; who is used
 //!    again first should have stayed. So it is learnt, from all pages, which of both rules is right lately,
@@ -29,31 +30,31 @@
 //! 7. **Where nothing is known**, by no neighbour either, a page is expected after as long as it is unused
 //!    already. Of such pages one drawn by lot competes with the farthest of the others, and no duel is
 //!    fought: the oldest of them would be wrong in each sweep that is larger than memory. So pages just
-//!    passed, whose rhythm is known, leave, and most of the sweep stays, from its second round on (what LRU,
-//!    FIFO and Clock get wrong).
+//!    passed, whose reuse history is known, leave, and most of the sweep stays, from its second round on
+//!    (what LRU, FIFO and Clock get wrong).
 //!
 //! Cost: a look at each page that may leave, at 32 by lot if they are more, and for one of which nothing is
 //! known at two pages for each power of two up to the region's size; the duels, within 3 % of the
-//! instructions; at most eight ([`thrift::MANY`]) changes of protection and later faults per swap; no first
-//! writes have to be seen; and some 220 bytes for each page that ever came, and its neighbours. Weak at use
-//! without any pattern in space or time, where nothing helps, with few swaps, where the lot decides or a
-//! phase ends before enough is learnt, and with recursion that halves its data (a transposition: 1.4 times
-//! U-Clock's swaps). The constants are of the method, none is of a program. They were chosen on the
+//! instructions; at most eight ([`cost_control::MANY`]) changes of protection and later faults per swap; no
+//! first writes have to be seen; and some 220 bytes for each page that ever came, and its neighbours. Weak
+//! at use without any pattern in space or time, where nothing helps, with few swaps, where the lot decides
+//! or a phase ends before enough is learnt, and with recursion that halves its data (a transposition: 1.4
+//! times U-Clock's swaps). The constants are of the method, none is of a program. They were chosen on the
 //! evaluation's own programs (sizes S and W, pages of 4 KiB) and six others; docs/figures.md has some that
 //! were replayed afterwards.
 
-mod credence;
+mod confidence;
+pub mod cost_control;
 mod duels;
 pub mod known;
-pub mod rhythm;
+pub mod reuse_history;
 mod roll;
-pub mod thrift;
 pub mod watch;
 
 use super::rng::{Lots, Urn};
 use super::{Access, AccessBits, PageNo, Replacement, Shape, SwapInHistory};
+use cost_control::CostControl;
 use known::Known;
-use thrift::Thrift;
 use watch::Watch;
 
 /// Pages looked at for a victim: all that may leave, or if they are more so many by lot. The farthest of all
@@ -64,7 +65,7 @@ const LOOKED_AT: usize = 32;
 /// The resident pages and all that is known of every page.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
-    thrift: Thrift,
+    cost_control: CostControl,
     /// Who decides while nobody looks.
     blind: SwapInHistory,
     known: Known,
@@ -83,7 +84,7 @@ impl Adaptive {
     pub fn new(shape: Shape, seed: u64) -> Self {
         let watch = Watch::new(shape);
         Self {
-            thrift: Thrift::new(shape),
+            cost_control: CostControl::new(shape),
             blind: SwapInHistory::new(shape),
             known: Known::new(shape, watch.first_patience()),
             watch,
@@ -97,7 +98,7 @@ impl Adaptive {
     fn touched(&mut self, page: PageNo, bits: &mut dyn AccessBits) {
         self.known.touched(page, self.now, self.watch.longest_patience());
         self.watch.touched(page, &self.known);
-        if self.thrift.looks() {
+        if self.cost_control.looks() {
             self.watch.clear_due(self.now, &mut self.known, bits);
         }
     }
@@ -118,7 +119,7 @@ impl Adaptive {
                 None => unknown.show(page, lots),
             }
         }
-        let unknown = unknown.chosen().map(|page| (*now - known.rhythm(page).last_touch(), page));
+        let unknown = unknown.chosen().map(|page| (*now - known.reuse_history(page).last_touch(), page));
         match (farthest, unknown) {
             (farthest, Some(unknown)) if farthest < Some(unknown) => unknown.1,
             (farthest, _) => {
@@ -132,9 +133,9 @@ impl Adaptive {
 impl Replacement for Adaptive {
     fn page_in(&mut self, page: PageNo, access: Access, bits: &mut dyn AccessBits) {
         self.now += 1;
-        self.thrift.came(bits.spent());
+        self.cost_control.came(bits.spent());
         self.blind.page_in(page, access, bits);
-        self.watch.pay(self.thrift.budget());
+        self.watch.pay(self.cost_control.budget());
         self.known.resident.insert(page);
         self.touched(page, bits);
     }
@@ -148,7 +149,7 @@ impl Replacement for Adaptive {
     }
 
     fn victim(&mut self, incoming: Option<PageNo>, bits: &mut dyn AccessBits) -> PageNo {
-        if !self.thrift.looks() {
+        if !self.cost_control.looks() {
             return self.blind.victim(incoming, bits);
         }
         let mut victim = self.choose();

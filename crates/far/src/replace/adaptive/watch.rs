@@ -48,7 +48,7 @@ impl Watch {
 
     /// The page's bit is set from now.
     pub fn touched(&mut self, page: PageNo, known: &Known) {
-        self.lists.push_back(known.rhythm(page).patience().into(), page);
+        self.lists.push_back(known.reuse_history(page).patience().into(), page);
     }
 
     /// The page is no longer resident.
@@ -60,7 +60,7 @@ impl Watch {
     pub fn clear_due(&mut self, now: u64, known: &mut Known, bits: &mut dyn AccessBits) {
         for patience in 0..self.waiting {
             while let Some(page) = self.lists.head(patience)
-                && now - known.rhythm(page).last_touch() >= 1 << patience
+                && now - known.reuse_history(page).last_touch() >= 1 << patience
             {
                 self.lists.remove(page);
                 if self.credit_due > 0 {

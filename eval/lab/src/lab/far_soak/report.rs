@@ -83,8 +83,8 @@ impl Stretch {
 
     /// What one of its programs has done.
     pub(super) fn add(&mut self, done: &Done) {
-        self.lost += done.stats.keepers_lost;
-        self.resumed += done.stats.keepers_resumed;
+        self.lost += done.stats.replicas_lost;
+        self.resumed += done.stats.replicas_resumed;
         self.recopied += done.stats.recopied;
         self.pages_in += done.stats.swap_ins + done.stats.prefetches;
         self.pages_out += done.stats.swap_outs;

@@ -48,7 +48,7 @@ impl Told {
     #[must_use]
     pub fn disturbances(&self) -> u64 {
         let stats = self.lock().0;
-        stats.keepers_resumed + stats.keepers_lost
+        stats.replicas_resumed + stats.replicas_lost
     }
 
     /// Whether all servers are there, and all pages have as many copies as they should (what the file has
@@ -56,7 +56,7 @@ impl Told {
     #[must_use]
     pub fn is_whole(&self, guard: Guard) -> bool {
         let stats = self.lock().0;
-        stats.keepers_lost == stats.keepers_regained && (guard == Guard::Spill || stats.thin_pages == 0)
+        stats.replicas_lost == stats.replicas_regained && (guard == Guard::Spill || stats.thin_pages == 0)
     }
 
     /// How long its last access has taken.

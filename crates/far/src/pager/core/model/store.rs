@@ -1,7 +1,7 @@
 //! A memory server's part: orders wait until the world has one answered.
 
 use super::PAGE;
-use crate::client::{Keeper, Order, Verb};
+use crate::client::{Order, Replica, Verb};
 use crate::digest::Digest;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -99,7 +99,7 @@ impl Store {
     }
 }
 
-impl Keeper for Store {
+impl Replica for Store {
     fn submit(&self, mut run: Vec<Order>) -> Result<(), Vec<Order>> {
         let mut inner = self.inner();
         let first = (run[0].verb, run[0].page);

@@ -1,52 +1,55 @@
-//! Whether it pays to look: reference bits are cleared only as long as that costs less than the swaps it
-//! saves, both measured.
+//! Cost control: reference bits are cleared only while the clearing costs less than the swaps that it saves.
+//! Both costs are measured.
 //!
-//! | manner | bits are cleared | ends when |
+//! | mode | bits are cleared | ends when |
 //! |---|---|---|
-//! | `Unknown` | no | what a swap costs is known: after the first |
-//! | `Cheap` | yes, [many](MANY): all clearings that a swap pays for cost at most a quarter of it, so little can be lost | they cost three eighths of what the swaps do, and would cost more than that quarter |
-//! | `Blind` | no | swaps have become dear, or a trial is paid for: swaps have cost sixteen times what it may, and as many times what the last one that failed did since then. The first is free where a [few](FEW) clearings cost at most a quarter of a swap |
-//! | `Trial` | yes, few | two stretches to learn in, and one that counts: won if paging burdens the program less than blind |
-//! | `Won` | yes, few | it burdens the program more than blind did; or it was long ago; or many have become cheap |
+//! | `Unknown` | no | the cost of a swap is known: after the first |
+//! | `Cheap` | [many](MANY) | the bits cost three eighths of the swaps, and more than the quarter below |
+//! | `Blind` | no | swaps became expensive, or a trial is affordable |
+//! | `Trial` | [few](FEW) | after two stretches of learning and one that counts |
+//! | `Won` | few | the burden exceeds that of `Blind`; or after a long time; or many became cheap |
 //!
-//! Fewer than a few would save nothing: who sees the use of some pages only takes the others for unused. By
-//! replay two clearings for each swap of Himeno and MG take longer than none, where four take the least time
-//! of all wherever a swap is worth less than thirty of them.
+//! - `Cheap`: all clearings of a swap cost at most a quarter of it, so the loss is bounded.
+//! - A trial is affordable when the swaps have cost sixteen times its limit, and sixteen times the cost of
+//!   the last failed trial. The first one is free if few clearings cost at most a quarter of a swap. A
+//!   trial is won if the burden is below that of `Blind`.
+//! - Fewer than [`FEW`] clearings would save nothing: if only some pages are watched, the others look
+//!   unused. In replays of Himeno and MG, two clearings per swap take longer than none, and four take the
+//!   least time if a swap costs less than thirty of them.
 //!
-//! A stretch is as many pages that come as there are frames. *Burden* is the time of swaps and of bits, by
-//! the time that the program itself had; it is what there is to be made small, whatever a swap, a change of
-//! protection and a fault take here. After a change of manner a stretch is left out: what is local then was
-//! chosen in the manner before. Cheap bits are looked at sooner, where there are many frames: each page that
-//! comes by lot pays for as many clearings as a run of pages does, and what a sweep of runs has taught of
-//! prices does not hold for it.
+//! A stretch is as many page-ins as there are frames. The *burden* is the time of swaps and bits divided by
+//! the time of the program itself; it is minimized. The stretch after a change of mode does not count,
+//! because the local pages were chosen in the mode before. With cheap bits and many frames, stretches are
+//! shorter: a single page pays for as many clearings as a run of pages, so costs that were measured in a
+//! sweep do not apply to it.
 //!
-//! So where swaps are cheap it costs what Swap-in history costs, and a sixteenth of the swaps' time at the
-//! most; where they are dear it looks from the first swaps on.
+//! Where swaps are cheap, the total cost is that of Swap-in history plus at most a sixteenth of the swaps'
+//! time. Where swaps are expensive, bits are used from the first swaps on.
 
 use crate::replace::Shape;
 use crate::replace::spent::Spent;
 
-/// Clearings that a page's coming in pays for where they are cheap.
+/// Clearings per page-in while they are cheap.
 pub const MANY: u32 = 8;
-/// And where they are not, as long as they pay.
+/// Clearings per page-in while they are expensive and pay off.
 pub const FEW: u32 = 4;
-/// Swaps after which the price of one is believed.
+/// Swaps after which the measured cost of one counts.
 const FIRST: u64 = 1;
-/// A stretch is not shorter, however few the frames.
+/// Shortest stretch.
 const LEAST_STRETCH: u64 = 32;
-/// And not longer while bits are cheap, when nothing is compared with another stretch.
+/// Longest stretch while bits are cheap, when no stretches are compared.
 const CHEAP_STRETCH: u64 = 256;
-/// Trials may cost such a part of all swaps.
+/// Trials may cost at most this part of the cost of all swaps.
 const TRIAL_PART: f64 = 16.0;
 /// Stretches of a trial before the one that counts.
 const LEARNING: u32 = 2;
-/// A trial that was won and proves wrong within so many stretches was won by luck.
+/// A trial that was won and proves wrong within this many stretches counts as luck.
 const LUCK: u32 = 8;
-/// A trial that was won is believed for so many stretches.
+/// A won trial counts for this many stretches.
 const BELIEVED: u32 = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manner {
+enum Mode {
     Unknown,
     Cheap,
     Blind,
@@ -54,18 +57,18 @@ enum Manner {
     Won,
 }
 
-/// The present manner, and what is known for the next.
+/// The present mode, and the measurements for the next decision.
 #[derive(Clone, Debug)]
-pub struct Thrift {
-    manner: Manner,
+pub struct CostControl {
+    mode: Mode,
     /// Pages that come in a stretch, and in this one so far.
     stretch: u64,
     came: u64,
-    /// Stretches of this manner that are over.
+    /// Stretches of this mode that are over.
     stretches: u32,
     /// At the beginning of the stretch.
     then: Spent,
-    /// Of the latest stretches in the manner `Blind`, if there was one.
+    /// Of the latest stretches in the mode `Blind`, if there was one.
     blind_burden: Option<f64>,
     /// No trial before swaps have cost so much.
     next_trial_ns: f64,
@@ -73,12 +76,12 @@ pub struct Thrift {
     before_trial_ns: f64,
 }
 
-impl Thrift {
+impl CostControl {
     /// Nothing is known.
     #[must_use]
     pub fn new(shape: Shape) -> Self {
         Self {
-            manner: Manner::Unknown,
+            mode: Mode::Unknown,
             stretch: u64::from(shape.frames).max(LEAST_STRETCH),
             came: 0,
             stretches: 0,
@@ -89,32 +92,32 @@ impl Thrift {
         }
     }
 
-    /// Whether bits are to be cleared now.
+    /// Returns `true` if bits are to be cleared now.
     #[must_use]
     pub fn looks(&self) -> bool {
-        matches!(self.manner, Manner::Cheap | Manner::Trial | Manner::Won)
+        matches!(self.mode, Mode::Cheap | Mode::Trial | Mode::Won)
     }
 
     /// For how many clearings a page's coming in pays. Before anything is known for the most, as nothing is
     /// cleared yet: so all pages that fill the memory can be looked at as soon as that is cheap.
     #[must_use]
     pub fn budget(&self) -> u32 {
-        match self.manner {
-            Manner::Unknown | Manner::Cheap => MANY,
-            Manner::Blind => 0,
-            Manner::Trial | Manner::Won => FEW,
+        match self.mode {
+            Mode::Unknown | Mode::Cheap => MANY,
+            Mode::Blind => 0,
+            Mode::Trial | Mode::Won => FEW,
         }
     }
 
     /// A page came.
     pub fn came(&mut self, spent: Spent) {
-        if self.manner == Manner::Unknown {
+        if self.mode == Mode::Unknown {
             let since = spent.since(self.then);
             if spent.swaps == 0 {
                 // What leaves to make room for first touches is no part of a swap's price.
                 self.then = spent;
             } else if since.swaps >= FIRST {
-                self.turn(if is_cheap(MANY, since) { Manner::Cheap } else { Manner::Blind }, spent);
+                self.turn(if is_cheap(MANY, since) { Mode::Cheap } else { Mode::Blind }, spent);
             }
             return;
         }
@@ -124,9 +127,9 @@ impl Thrift {
         }
     }
 
-    /// Pages that come in a stretch of this manner.
+    /// Pages that come in a stretch of this mode.
     fn stretch(&self) -> u64 {
-        if self.manner == Manner::Cheap { self.stretch.min(CHEAP_STRETCH) } else { self.stretch }
+        if self.mode == Mode::Cheap { self.stretch.min(CHEAP_STRETCH) } else { self.stretch }
     }
 
     fn end_stretch(&mut self, spent: Spent) {
@@ -139,34 +142,34 @@ impl Thrift {
             // Most pages came for the first time: that says nothing of swaps.
             return;
         }
-        match self.manner {
-            Manner::Unknown => {}
-            Manner::Cheap => {
+        match self.mode {
+            Mode::Unknown => {}
+            Mode::Cheap => {
                 // What was saved up while pages came for the first time, or none came, may go at once: that
                 // is no sign that prices changed.
                 if stretch.bits_ns > stretch.swap_ns * 0.375 && !is_cheap(MANY, stretch) {
-                    self.turn(Manner::Blind, spent);
+                    self.turn(Mode::Blind, spent);
                 }
             }
-            Manner::Blind => self.judge_blind(stretch, spent),
-            Manner::Trial => {
+            Mode::Blind => self.judge_blind(stretch, spent),
+            Mode::Trial => {
                 if self.stretches > LEARNING {
                     let won = self.blind_burden.is_some_and(|blind| stretch.burden() < blind * 0.95);
                     if !won {
                         self.lose(spent);
                     }
-                    self.turn(if won { Manner::Won } else { Manner::Blind }, spent);
+                    self.turn(if won { Mode::Won } else { Mode::Blind }, spent);
                 }
             }
-            Manner::Won => {
+            Mode::Won => {
                 let worse = self.blind_burden.is_some_and(|blind| stretch.burden() > blind);
                 if worse && self.stretches < LUCK {
                     self.lose(spent);
                 }
                 if is_cheap(MANY, stretch) {
-                    self.turn(Manner::Cheap, spent);
+                    self.turn(Mode::Cheap, spent);
                 } else if worse || self.stretches > BELIEVED {
-                    self.turn(Manner::Blind, spent);
+                    self.turn(Mode::Blind, spent);
                 }
             }
         }
@@ -174,7 +177,7 @@ impl Thrift {
 
     fn judge_blind(&mut self, stretch: Spent, spent: Spent) {
         if is_cheap(MANY, stretch) {
-            return self.turn(Manner::Cheap, spent);
+            return self.turn(Mode::Cheap, spent);
         }
         if self.stretches < 2 {
             return;
@@ -185,7 +188,7 @@ impl Thrift {
         let is_free = self.next_trial_ns == 0.0 && is_cheap(FEW, stretch);
         if is_free || spent.swap_ns >= self.next_trial_ns.max(TRIAL_PART * trial) {
             self.before_trial_ns = spent.bits_ns;
-            self.turn(Manner::Trial, spent);
+            self.turn(Mode::Trial, spent);
         }
     }
 
@@ -194,12 +197,12 @@ impl Thrift {
         self.next_trial_ns = spent.swap_ns + TRIAL_PART * (spent.bits_ns - self.before_trial_ns);
     }
 
-    fn turn(&mut self, manner: Manner, spent: Spent) {
-        (self.manner, self.then, self.came, self.stretches) = (manner, spent, 0, 0);
+    fn turn(&mut self, mode: Mode, spent: Spent) {
+        (self.mode, self.then, self.came, self.stretches) = (mode, spent, 0, 0);
     }
 }
 
-/// Whether so many clearings cost no more than a quarter of a swap.
+/// Returns `true` if this many clearings cost at most a quarter of a swap.
 fn is_cheap(clearings: u32, spent: Spent) -> bool {
     f64::from(clearings) * spent.bit_ns <= spent.swap_price_ns / 4.0
 }
@@ -221,30 +224,30 @@ mod tests {
     }
 
     /// So many pages come; how many of them while bits were cleared.
-    fn run(thrift: &mut Thrift, spent: &mut Spent, world: &World, pages: u32) -> u32 {
+    fn run(cost_control: &mut CostControl, spent: &mut Spent, world: &World, pages: u32) -> u32 {
         let mut looking = 0;
         for _ in 0..pages {
-            let looks = thrift.looks();
+            let looks = cost_control.looks();
             looking += u32::from(looks);
             spent.swaps += 1;
             spent.swap_ns += world.swap;
             spent.program_ns += world.between[usize::from(looks)];
-            spent.bits_ns += if looks { CLEARED * f64::from(thrift.budget()) * world.bit } else { 0.0 };
+            spent.bits_ns += if looks { CLEARED * f64::from(cost_control.budget()) * world.bit } else { 0.0 };
             (spent.swap_price_ns, spent.bit_ns) = (world.swap, world.bit);
-            thrift.came(*spent);
+            cost_control.came(*spent);
         }
         looking
     }
 
-    fn new() -> (Thrift, Spent) {
-        (Thrift::new(Shape { pages: 1000, frames: FRAMES }), Spent::default())
+    fn new() -> (CostControl, Spent) {
+        (CostControl::new(Shape { pages: 1000, frames: FRAMES }), Spent::default())
     }
 
     #[test]
     fn where_swaps_are_dear_it_looks_as_soon_as_it_knows_and_goes_on() {
-        let (mut thrift, mut spent) = new();
+        let (mut cost_control, mut spent) = new();
         let dear = World { swap: 1000.0, bit: 20.0, between: [500.0; 2] };
-        assert_eq!(run(&mut thrift, &mut spent, &dear, 10_000), 10_000 - FIRST as u32);
+        assert_eq!(run(&mut cost_control, &mut spent, &dear, 10_000), 10_000 - FIRST as u32);
     }
 
     #[test]
@@ -254,51 +257,51 @@ mod tests {
             [(35.0, MANY, MANY), (32.0, MANY, MANY), (30.0, FEW, 0), (16.0, FEW, 0), (15.0, 0, 0)]
         {
             for (between, budget) in [([500.0, 2000.0], helped), ([500.0; 2], in_vain)] {
-                let (mut thrift, mut spent) = new();
+                let (mut cost_control, mut spent) = new();
                 run(
-                    &mut thrift,
+                    &mut cost_control,
                     &mut spent,
                     &World { swap: 20.0 * bits, bit: 20.0, between },
                     6 * FRAMES + 10,
                 );
-                assert_eq!(thrift.budget(), budget, "a swap as dear as {bits} bits, {between:?}");
+                assert_eq!(cost_control.budget(), budget, "a swap as dear as {bits} bits, {between:?}");
             }
         }
     }
 
     #[test]
     fn cheap_bits_that_become_dear_are_cleared_for_a_few_hundred_pages_more_however_many_frames_there_are() {
-        let (mut thrift, mut spent) =
-            (Thrift::new(Shape { pages: 100_000, frames: 50_000 }), Spent::default());
+        let (mut cost_control, mut spent) =
+            (CostControl::new(Shape { pages: 100_000, frames: 50_000 }), Spent::default());
         let runs = World { swap: 1000.0, bit: 20.0, between: [500.0; 2] };
-        run(&mut thrift, &mut spent, &runs, 10_000);
+        run(&mut cost_control, &mut spent, &runs, 10_000);
         let by_lot = World { swap: 100.0, bit: 20.0, between: [500.0; 2] };
         // What is left of the stretch that was begun says nothing yet.
-        let looking = run(&mut thrift, &mut spent, &by_lot, 20_000);
+        let looking = run(&mut cost_control, &mut spent, &by_lot, 20_000);
         assert!((1..=2 * CHEAP_STRETCH as u32).contains(&looking), "{looking}");
     }
 
     #[test]
     fn a_burst_of_clearings_that_were_saved_up_is_no_sign_that_they_are_dear() {
-        let (mut thrift, mut spent) = new();
+        let (mut cost_control, mut spent) = new();
         let dear = World { swap: 1000.0, bit: 20.0, between: [500.0; 2] };
-        run(&mut thrift, &mut spent, &dear, 1000);
+        run(&mut cost_control, &mut spent, &dear, 1000);
         // Ten times what the swaps of a stretch cost.
         spent.bits_ns += 10.0 * 1000.0 * f64::from(FRAMES);
-        assert_eq!(run(&mut thrift, &mut spent, &dear, 1000), 1000);
+        assert_eq!(run(&mut cost_control, &mut spent, &dear, 1000), 1000);
     }
 
     #[test]
     fn a_few_clearings_that_pay_become_many_when_swaps_become_dearer() {
-        let (mut thrift, mut spent) = new();
+        let (mut cost_control, mut spent) = new();
         let mut at = |swap| {
             run(
-                &mut thrift,
+                &mut cost_control,
                 &mut spent,
                 &World { swap, bit: 20.0, between: [500.0, 2000.0] },
                 6 * FRAMES + 10,
             );
-            thrift.budget()
+            cost_control.budget()
         };
         assert_eq!([400.0, 1000.0].map(&mut at), [FEW, MANY]);
     }
@@ -306,19 +309,19 @@ mod tests {
     #[test]
     fn where_looking_saves_nothing_it_costs_a_sixteenth_of_the_swaps_at_the_most() {
         for swap in [10.0, 100.0, 300.0] {
-            let (mut thrift, mut spent) = new();
+            let (mut cost_control, mut spent) = new();
             let cheap = World { swap, bit: 20.0, between: [500.0; 2] };
-            let looking = run(&mut thrift, &mut spent, &cheap, 1_000_000);
+            let looking = run(&mut cost_control, &mut spent, &cheap, 1_000_000);
             assert!(looking > 0, "it tries now and then");
             assert!(spent.bits_ns <= spent.swap_ns / TRIAL_PART, "swaps of {swap}: {spent:?}");
         }
     }
 
     /// Of a number of pages, so many in a row came while bits were cleared.
-    fn longest_look(thrift: &mut Thrift, spent: &mut Spent, world: &World, pages: u32) -> u32 {
+    fn longest_look(cost_control: &mut CostControl, spent: &mut Spent, world: &World, pages: u32) -> u32 {
         let (mut longest, mut now) = (0, 0);
         for _ in 0..pages {
-            now = if run(thrift, spent, world, 1) > 0 { now + 1 } else { 0 };
+            now = if run(cost_control, spent, world, 1) > 0 { now + 1 } else { 0 };
             longest = longest.max(now);
         }
         longest
@@ -326,71 +329,72 @@ mod tests {
 
     #[test]
     fn a_trial_that_saves_nothing_ends_after_its_third_stretch() {
-        let (mut thrift, mut spent) = new();
+        let (mut cost_control, mut spent) = new();
         let cheap = World { swap: 100.0, bit: 20.0, between: [500.0; 2] };
-        assert_eq!(longest_look(&mut thrift, &mut spent, &cheap, 100_000), 3 * FRAMES);
+        assert_eq!(longest_look(&mut cost_control, &mut spent, &cheap, 100_000), 3 * FRAMES);
     }
 
     #[test]
     fn trials_that_are_won_by_luck_are_paid_for_like_those_that_are_lost() {
-        let (mut thrift, mut spent) = new();
+        let (mut cost_control, mut spent) = new();
         let world = |between| World { swap: 100.0, bit: 20.0, between: [500.0, between] };
         let mut looking = 0;
         for _ in 0..1_000_000 {
             // Looking seems to help until the trial is over.
             let between = if looking < 3 * FRAMES { 2000.0 } else { 500.0 };
-            looking = if run(&mut thrift, &mut spent, &world(between), 1) > 0 { looking + 1 } else { 0 };
+            looking =
+                if run(&mut cost_control, &mut spent, &world(between), 1) > 0 { looking + 1 } else { 0 };
         }
         assert!(spent.bits_ns > 0.0 && spent.bits_ns <= spent.swap_ns / TRIAL_PART, "{spent:?}");
     }
 
     #[test]
     fn looking_that_pays_is_found_by_a_trial_and_ends_when_it_does_not_pay_any_more() {
-        let (mut thrift, mut spent) = new();
+        let (mut cost_control, mut spent) = new();
         // A swap and its bits cost 1.6 swaps, and there are a quarter as many.
         let pays = World { swap: 100.0, bit: 20.0, between: [500.0, 2000.0] };
-        run(&mut thrift, &mut spent, &pays, 40_000);
-        let looking = run(&mut thrift, &mut spent, &pays, 100_000);
+        run(&mut cost_control, &mut spent, &pays, 40_000);
+        let looking = run(&mut cost_control, &mut spent, &pays, 100_000);
         assert!(looking > 80_000, "{looking} of 100,000");
         let no_more = World { between: [500.0; 2], ..pays };
-        run(&mut thrift, &mut spent, &no_more, 1000);
-        assert!(!thrift.looks());
-        let looking = run(&mut thrift, &mut spent, &no_more, 100_000);
-        // Trials, whose bits cost a sixteenth of the swaps.
+        run(&mut cost_control, &mut spent, &no_more, 1000);
+        assert!(!cost_control.looks());
+        let looking = run(&mut cost_control, &mut spent, &no_more, 100_000);
+        // Trials: their bits cost a sixteenth of the swaps.
         assert!(looking < 11_000, "{looking} of 100,000");
     }
 
     #[test]
     fn when_swaps_become_dear_it_looks_and_when_they_become_cheap_it_stops() {
-        let (mut thrift, mut spent) = new();
+        let (mut cost_control, mut spent) = new();
         let at = |swap| World { swap, bit: 20.0, between: [500.0; 2] };
-        run(&mut thrift, &mut spent, &at(100.0), 1000);
-        assert!(!thrift.looks());
-        run(&mut thrift, &mut spent, &at(1000.0), 3 * FRAMES);
-        assert!(thrift.looks());
-        run(&mut thrift, &mut spent, &at(100.0), 3 * FRAMES);
-        assert!(!thrift.looks());
+        run(&mut cost_control, &mut spent, &at(100.0), 1000);
+        assert!(!cost_control.looks());
+        run(&mut cost_control, &mut spent, &at(1000.0), 3 * FRAMES);
+        assert!(cost_control.looks());
+        run(&mut cost_control, &mut spent, &at(100.0), 3 * FRAMES);
+        assert!(!cost_control.looks());
     }
 
     #[test]
     fn first_touches_say_nothing_of_swaps() {
-        let (mut thrift, mut spent) = new();
+        let (mut cost_control, mut spent) = new();
         for _ in 0..1000 {
             // Nothing was swapped in yet, but much has left.
             spent.swap_ns += 1000.0;
             spent.swap_price_ns = 100.0;
-            thrift.came(spent);
+            cost_control.came(spent);
         }
-        run(&mut thrift, &mut spent, &World { swap: 100.0, bit: 20.0, between: [500.0; 2] }, 10);
-        assert!(!thrift.looks());
-        let (mut thrift, mut spent) = new();
-        run(&mut thrift, &mut spent, &World { swap: 1000.0, bit: 20.0, between: [500.0; 2] }, 1000);
+        run(&mut cost_control, &mut spent, &World { swap: 100.0, bit: 20.0, between: [500.0; 2] }, 10);
+        assert!(!cost_control.looks());
+        let (mut cost_control, mut spent) = new();
+        run(&mut cost_control, &mut spent, &World { swap: 1000.0, bit: 20.0, between: [500.0; 2] }, 1000);
         // Pages come that nobody had touched before; their bits cost something, and there is no swap to pay
         // for them.
         for _ in 0..1000 {
             spent.bits_ns += 20.0;
-            thrift.came(spent);
+            cost_control.came(spent);
         }
-        assert!(thrift.looks());
+        assert!(cost_control.looks());
     }
 }

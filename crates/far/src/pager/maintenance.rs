@@ -1,17 +1,16 @@
-//! What is done by the clock: the policy's timer, and lost servers that are asked again.
+//! Periodic work: the policy's timer, and attempts to reach lost servers.
 //!
-//! A server that comes back is empty: it is a new session, and pages go there again. What has too few copies
-//! is copied.
+//! A server that is reached again has a new, empty session. Pages with too few copies are copied there.
 
 use super::Pager;
 use crate::client::{Connection, Manner};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Lost servers are asked so often.
+/// Interval between two attempts to reach a lost server.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// How to reach a server again.
+/// Address and options of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     pub(crate) address: String,
@@ -19,8 +18,8 @@ pub(crate) struct Server {
 }
 
 impl Pager {
-    /// The thread that looks after these.
-    pub(super) fn care(self: &Arc<Self>, servers: &[Server]) {
+    /// Body of the maintenance thread.
+    pub(super) fn maintenance(self: &Arc<Self>, servers: &[Server]) {
         let timer = self.lock().timer();
         let turn = timer.unwrap_or(AGAIN).min(AGAIN);
         let mut asked = Instant::now();
@@ -59,7 +58,7 @@ impl Pager {
             };
             let connection = Arc::new(connection);
             if !self.lock().regained(index, connection.clone()) {
-                crate::client::Keeper::close(&*connection);
+                crate::client::Replica::close(&*connection);
             }
         }
     }

@@ -1,16 +1,16 @@
-//! Servers that are away are asked again.
+//! Attempts to reach lost servers.
 
 use super::Shared;
-use crate::client::{Connection, Keeper, Sink};
+use crate::client::{Connection, Replica, Sink};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-/// So often.
+/// Interval between two attempts.
 const AGAIN: Duration = Duration::from_millis(500);
 
 impl Shared {
-    /// The thread that does this, until the cache goes away.
-    pub(super) fn care(self: &Arc<Self>) {
+    /// Body of the maintenance thread, until the cache is closed.
+    pub(super) fn maintenance(self: &Arc<Self>) {
         loop {
             let inner = self.lock();
             let (inner, _) = self
@@ -25,7 +25,7 @@ impl Shared {
         }
     }
 
-    /// Asks each server that is not there, once.
+    /// Tries to reach each lost server once.
     pub(super) fn ask_all(self: &Arc<Self>) {
         for (index, address) in self.servers.iter().enumerate() {
             if self.lock().connections.get(index).is_some_and(|connection| connection.is_none()) {

@@ -1,34 +1,34 @@
 //! The bytes that all sessions together may hold.
 //!
-//! A session reserves when it opens; what it holds beyond that is taken from what nobody has reserved. So a
-//! client that was promised its room finds it.
+//! A session reserves bytes when it opens; bytes beyond that come from the unreserved rest. So a client
+//! always gets the bytes that it reserved.
 //!
-//! - **ROOM-1** `promised` is the sum over sessions of max(reserved, held), and never above the capacity.
+//! - **CAPACITY-1** `promised` is the sum over sessions of max(reserved, held), and never above the capacity.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct Capacity {
     capacity: u64,
     promised: AtomicU64,
     held: AtomicU64,
 }
 
-/// One session's part of the room; given back when dropped.
+/// The part of one session; returned when dropped.
 #[derive(Debug)]
 pub(super) struct Share<'a> {
-    room: &'a Room,
+    pool: &'a Capacity,
     reserved: u64,
     held: u64,
     quota: u64,
 }
 
-impl Room {
+impl Capacity {
     pub(super) fn new(capacity: u64) -> Self {
         Self { capacity, promised: AtomicU64::new(0), held: AtomicU64::new(0) }
     }
 
-    // Relaxed in this file: numbers for themselves; the pages they stand for never change threads.
+    // Relaxed in this file: the counters order nothing; the pages that they count never change threads.
     pub(super) fn held(&self) -> u64 {
         self.held.load(Relaxed)
     }
@@ -39,29 +39,30 @@ impl Room {
 
     fn promise(&self, bytes: u64) -> Result<(), u64> {
         let more = |promised: u64| promised.checked_add(bytes).filter(|&sum| sum <= self.capacity);
+        // Relaxed: see `held`.
         self.promised
             .try_update(Relaxed, Relaxed, more)
             .map(drop)
             .map_err(|promised| self.capacity - promised)
     }
 
-    /// Room for a session, or how much there is.
+    /// Reserves bytes for a session. `Err` has the number of bytes that are left.
     pub(super) fn reserve(&self, bytes: u64, quota: u64) -> Result<Share<'_>, u64> {
         if bytes > quota {
             return Err(quota);
         }
         self.promise(bytes)?;
-        Ok(Share { room: self, reserved: bytes, held: 0, quota })
+        Ok(Share { pool: self, reserved: bytes, held: 0, quota })
     }
 }
 
 impl Share<'_> {
-    /// What the session may hold if the server still has it.
+    /// Returns the number of bytes that the session may hold at most.
     pub(super) fn quota(&self) -> u64 {
-        self.quota.min(self.room.capacity)
+        self.quota.min(self.pool.capacity)
     }
 
-    /// Takes room for a page, or says how much is left.
+    /// Takes bytes for a page. `Err` has the number of bytes that are left.
     pub(super) fn take(&mut self, bytes: u64) -> Result<(), u64> {
         let after = self.held.saturating_add(bytes);
         if after > self.quota {
@@ -69,27 +70,28 @@ impl Share<'_> {
         }
         let beyond = after.saturating_sub(self.reserved.max(self.held));
         if beyond > 0 {
-            self.room.promise(beyond)?;
+            self.pool.promise(beyond)?;
         }
         self.held = after;
-        self.room.held.fetch_add(bytes, Relaxed);
+        self.pool.held.fetch_add(bytes, Relaxed); // see `Capacity::held`
         Ok(())
     }
 
-    /// Gives a page's room back.
+    /// Returns the bytes of a page.
     pub(super) fn give_back(&mut self, bytes: u64) {
         let before = self.held;
         self.held -= bytes;
         let beyond = before.saturating_sub(self.held.max(self.reserved));
-        self.room.promised.fetch_sub(beyond, Relaxed);
-        self.room.held.fetch_sub(bytes, Relaxed);
+        self.pool.promised.fetch_sub(beyond, Relaxed);
+        self.pool.held.fetch_sub(bytes, Relaxed);
     }
 }
 
 impl Drop for Share<'_> {
     fn drop(&mut self) {
-        self.room.promised.fetch_sub(self.reserved.max(self.held), Relaxed);
-        self.room.held.fetch_sub(self.held, Relaxed);
+        // Relaxed: see `Capacity::held`.
+        self.pool.promised.fetch_sub(self.reserved.max(self.held), Relaxed);
+        self.pool.held.fetch_sub(self.held, Relaxed);
     }
 }
 
@@ -99,10 +101,10 @@ mod tests {
 
     #[test]
     fn f6_what_was_promised_to_one_is_not_given_to_another() {
-        let room = Room::new(100);
-        let mut a = room.reserve(60, 80).unwrap();
-        assert_eq!(room.reserve(50, 100).unwrap_err(), 40);
-        let mut b = room.reserve(10, 100).unwrap();
+        let pool = Capacity::new(100);
+        let mut a = pool.reserve(60, 80).unwrap();
+        assert_eq!(pool.reserve(50, 100).unwrap_err(), 40);
+        let mut b = pool.reserve(10, 100).unwrap();
         assert_eq!(b.take(40), Ok(()));
         assert_eq!(b.take(1), Err(0), "60 are promised to the other");
         assert_eq!(a.take(60), Ok(()));
@@ -110,8 +112,8 @@ mod tests {
         b.give_back(20);
         assert_eq!(a.take(20), Ok(()));
         assert_eq!(a.take(1), Err(0), "its quota");
-        assert_eq!((room.held(), room.promised()), (100, 100));
+        assert_eq!((pool.held(), pool.promised()), (100, 100));
         drop((a, b));
-        assert_eq!((room.held(), room.promised()), (0, 0));
+        assert_eq!((pool.held(), pool.promised()), (0, 0));
     }
 }

@@ -1,29 +1,29 @@
-//! Keepers that are lost and come back, and the copies that are made again for it.
+//! Lost replicas, returning replicas, and the copies that are made again.
 
 use super::Core;
-use crate::client::{Keeper, Order, Verb};
-use crate::pager::state::{Entry, Keepers, State, Then};
+use crate::client::{Order, Replica, Verb};
+use crate::pager::state::{Entry, Replicas, State, Then};
 use crate::replace::PageNo;
 use std::sync::Arc;
 
-/// Copies that are made again at once: of so many runs.
+/// Runs that are copied again at the same time.
 const RECOPIES: usize = 4;
-/// Pages that are looked at in vain for that in one call.
+/// Pages without work that one call looks at.
 const LOOKED_AT: u32 = 16;
 
 impl Core {
-    pub(in crate::pager) fn keeper_lost(&mut self, keeper: usize, why: &str, orders: Vec<Order>) {
-        // Before `begin` there is nothing at any keeper.
-        if self.closing || self.keepers.is_empty() {
+    pub(in crate::pager) fn replica_lost(&mut self, replica: usize, why: &str, orders: Vec<Order>) {
+        // Before `begin` there is nothing at any replica.
+        if self.closing || self.replicas.is_empty() {
             return;
         }
-        self.live &= !(1 << keeper);
-        self.down |= 1 << keeper;
-        self.stats.keepers_lost += 1;
-        let name = self.keepers[keeper].name();
+        self.live &= !(1 << replica);
+        self.down |= 1 << replica;
+        self.stats.replicas_lost += 1;
+        let name = self.replicas[replica].name();
         self.last_refusal = format!("{name}: {why}");
         let name = name.to_owned();
-        let alone = self.mark_lost(keeper);
+        let alone = self.mark_lost(replica);
         crate::say(&format!("azekura far memory: {name} is lost: {why}; {alone} pages had no other copy\n"));
         let (gets, puts): (Vec<Order>, Vec<Order>) =
             orders.into_iter().partition(|order| order.verb == Verb::Get);
@@ -31,24 +31,24 @@ impl Core {
         let gets: Vec<u32> = gets.iter().map(|order| order.page).filter(coming).collect();
         self.ask_for(&gets);
         let puts: Vec<u32> = puts.iter().map(|order| order.page).collect();
-        puts.iter().for_each(|&page| self.has_not(page, keeper));
+        puts.iter().for_each(|&page| self.has_not(page, replica));
         self.send_on(puts);
         self.serve_waiting();
     }
 
-    /// A keeper's way was broken, and there is another; its pages are as they were.
-    pub(in crate::pager) fn keeper_resumed(&mut self, keeper: usize) {
-        if self.closing || self.keepers.is_empty() {
+    /// A replica has a new connection after a broken one; its pages are unchanged.
+    pub(in crate::pager) fn replica_resumed(&mut self, replica: usize) {
+        if self.closing || self.replicas.is_empty() {
             return;
         }
-        self.stats.keepers_resumed += 1;
-        let name = self.keepers[keeper].name();
+        self.stats.replicas_resumed += 1;
+        let name = self.replicas[replica].name();
         crate::say(&format!("azekura far memory: the connection to {name} broke, and is made again\n"));
     }
 
-    /// Nothing is at this keeper any more. Returns how many pages are nowhere else.
-    pub(super) fn mark_lost(&mut self, keeper: usize) -> usize {
-        let bit = 1 << keeper;
+    /// Forgets all copies at this replica. Returns the number of pages without another copy.
+    pub(super) fn mark_lost(&mut self, replica: usize) -> usize {
+        let bit = 1 << replica;
         let mut alone = 0;
         for at in self.pages.written() {
             let entry = &mut self.pages[at];
@@ -78,29 +78,28 @@ impl Core {
         (0..self.servers).filter(|&index| self.down & 1 << index != 0).collect()
     }
 
-    /// A server is there again, empty. False if the region is going away, or the server has gone already.
-    pub(in crate::pager) fn regained(&mut self, index: usize, keeper: Arc<dyn Keeper>) -> bool {
-        if self.closing || keeper.is_closed() {
+    /// A server is back, empty. Returns `false` if the region is closing, or the server is gone already.
+    pub(in crate::pager) fn regained(&mut self, index: usize, replica: Arc<dyn Replica>) -> bool {
+        if self.closing || replica.is_closed() {
             return false;
         }
-        crate::say(&format!("azekura far memory: {} is back\n", keeper.name()));
-        self.keepers[index] = keeper;
+        crate::say(&format!("azekura far memory: {} is back\n", replica.name()));
+        self.replicas[index] = replica;
         self.live |= 1 << index;
         self.down &= !(1 << index);
         self.full &= !(1 << index);
-        self.stats.keepers_regained += 1;
+        self.stats.replicas_regained += 1;
         true
     }
 
-    /// The page has fewer copies than it should: it is given another when that can be.
+    /// Marks a page with too few copies; another copy is made when possible.
     pub(super) fn wants_copy(&mut self, page: u32) {
         if self.copies > 1 && !self.recopy.contains(PageNo(page)) {
             self.recopy.push_back(PageNo(page));
         }
     }
 
-    /// Gives pages with too few copies another, a few at a time; those that nobody has room for now wait for
-    /// a server.
+    /// Makes another copy of pages with too few, a few at a time; pages for which no server has memory wait.
     pub(in crate::pager) fn recopy(&mut self) {
         let mut in_vain = self.recopy.len().min(LOOKED_AT);
         while in_vain > 0 && self.recopying < RECOPIES * self.run {
@@ -123,12 +122,12 @@ impl Core {
         }
     }
 
-    pub(super) fn all_servers(&self) -> Keepers {
+    pub(super) fn all_servers(&self) -> Replicas {
         (1 << self.servers) - 1
     }
 
-    /// Whether fewer servers have a page than should.
-    pub(super) fn is_thin(&self, holders: Keepers) -> bool {
+    /// Returns `true` if a page has too few copies.
+    pub(super) fn is_thin(&self, holders: Replicas) -> bool {
         ((holders & self.all_servers() & self.live).count_ones() as usize) < self.copies
     }
 }

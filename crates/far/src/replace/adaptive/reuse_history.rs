@@ -1,17 +1,16 @@
-//! When a page was used, and when it will be.
+//! Intervals between the uses of a page, and the prediction of its next use.
 
-/// Intervals that are remembered: a page may be used so many times before its use begins anew, as once in
-/// each phase of a program's step.
+/// Number of remembered intervals: the longest repeating pattern of uses that is recognized.
 const REMEMBERED: usize = 64;
-/// Bits of a logarithm behind the point.
+/// Fraction bits of a logarithm.
 const FRACTION: u32 = 10;
 
-/// What is known of one page's use. Times count events; zero is never.
+/// Recorded uses of one page. Times count events; zero means never.
 #[derive(Clone, Copy, Debug)]
-pub struct Rhythm {
+pub struct ReuseHistory {
     last: u64,
     cleared: u64,
-    /// When it is expected; zero if nobody can say.
+    /// Time of the predicted next use; zero if there is no prediction.
     due: u64,
     /// Logarithms of the intervals, the latest first; so they take two bytes each, and likeness is a
     /// difference.
@@ -20,15 +19,15 @@ pub struct Rhythm {
     patience: u8,
 }
 
-impl Rhythm {
-    /// Nothing is known; the first burst is given `2^patience` events.
+impl ReuseHistory {
+    /// An empty history; the first burst lasts `2^patience` events.
     #[must_use]
     pub fn new(patience: u8) -> Self {
         Self { last: 0, cleared: 0, due: 0, intervals: [0; REMEMBERED], known: 0, patience }
     }
 
-    /// The page is touched, and had not been since it was cleared or came in. Whether an interval is over by
-    /// that.
+    /// Records the first touch since the bit was cleared or the page came in. Returns `true` if this ends an
+    /// interval.
     pub fn touch(&mut self, now: u64, longest_patience: u8) -> bool {
         let returned = self.last > 0 && now - self.cleared > self.burst();
         if returned {
@@ -54,7 +53,7 @@ impl Rhythm {
         self.cleared = now;
     }
 
-    /// How long a burst of use is thought to last.
+    /// Returns the estimated length of a burst of use.
     #[must_use]
     pub fn burst(&self) -> u64 {
         1 << self.patience
@@ -78,21 +77,21 @@ impl Rhythm {
         (self.known > 0).then(|| length(self.intervals[0]))
     }
 
-    /// Whether it was used twice only, so that its one interval was never followed by another.
+    /// Returns `true` if the page was used exactly twice, so that it has one interval.
     #[must_use]
     pub fn is_single(&self) -> bool {
         self.known == 1
     }
 
-    /// Of a page that was used three times: whether its second interval was half as long as its first, or
-    /// longer.
+    /// For a page that was used three times: returns `true` if the second interval was at least half as
+    /// long as the first.
     #[must_use]
     pub fn bore_out_its_first(&self) -> Option<bool> {
         (self.known == 2).then(|| self.intervals[0] + (1 << FRACTION) >= self.intervals[1])
     }
 
-    /// When it should be used again, later than now; none if nothing that is remembered says so. Constant
-    /// time until then, and once it is past a look at all that is remembered.
+    /// Returns the predicted time of the next use, later than now, if there is a prediction. Constant time
+    /// until that time has passed; then a search of the remembered intervals.
     pub fn next_use(&mut self, now: u64) -> Option<u64> {
         if 0 < self.due && self.due <= now {
             self.due = self.forecast(now);
@@ -133,8 +132,8 @@ mod tests {
 
     /// Touched after each of these intervals, each time cleared in between, the last time at the number that
     /// is given back.
-    fn used(intervals: &[u64]) -> (Rhythm, u64) {
-        let (mut page, mut now) = (Rhythm::new(0), 1);
+    fn used(intervals: &[u64]) -> (ReuseHistory, u64) {
+        let (mut page, mut now) = (ReuseHistory::new(0), 1);
         page.touch(now, 8);
         for interval in intervals {
             page.clear(now);
@@ -147,12 +146,12 @@ mod tests {
     #[test]
     fn a_page_used_every_hundred_events_is_expected_after_a_hundred() {
         let (mut page, now) = used(&[]);
-        assert_eq!(page.next_use(now), None, "no rhythm yet");
+        assert_eq!(page.next_use(now), None, "no reuse_history yet");
         for uses in 1..5 {
             let (mut page, now) = used(&vec![100; uses]);
             assert_eq!((page.next_use(now), page.last_touch()), (Some(now + 100), now));
         }
-        let mut page = Rhythm::new(2);
+        let mut page = ReuseHistory::new(2);
         for used_at in [10, 110, 210] {
             page.clear(used_at - 10);
             page.touch(used_at, 8);
@@ -187,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_page_touched_at_once_after_clearing_is_in_the_same_burst() {
-        let mut page = Rhythm::new(2);
+        let mut page = ReuseHistory::new(2);
         page.touch(10, 3);
         page.clear(14);
         page.touch(18, 3);

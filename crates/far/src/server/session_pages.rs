@@ -1,13 +1,13 @@
-//! The pages of one session, and the shelf where another may find them to begin with.
+//! The pages of one session, and the directory in which another session finds them.
 //!
 //! A child process made by `fork` begins with its parent's pages. Its session gets a copy of the parent's
-//! *book*, in which both have the same pages; a page is never changed, only another put in its place, so
-//! neither sees what the other writes. What that costs is the copy of the book, a few tens of bytes for each
-//! page.
+//! map, with shared pages. A page is never changed in place, only replaced, so neither sees the other's
+//! writes. The copy costs a few tens of bytes per page.
 //!
-//! - **BOOK-1** A session's book is changed by that session's thread only; others read it, under its lock.
-//! - **BOOK-2** A book is found by a name of 128 random bits that its session alone was told, so no client
-//!   can name another's (F6).
+//! - **PAGES-1** Only the thread of a session changes the session's map; other threads read it under its
+//!   lock.
+//! - **PAGES-2** A map is found by a name of 128 random bits that only its session's client knows, so no
+//!   client can name the map of another (F6).
 
 use crate::digest::Digest;
 use crate::wire::auth::nonce;
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// A page as it came.
+/// A page as received.
 #[derive(Debug)]
 pub(super) struct Stored {
     pub(super) bytes: Box<[u8]>,
@@ -24,19 +24,19 @@ pub(super) struct Stored {
 
 type Pages = HashMap<u64, Arc<Stored>>;
 
-/// All books that are open, by name.
+/// The pages of all open sessions, by name.
 #[derive(Debug, Default)]
-pub(super) struct Shelf(Mutex<HashMap<u128, Weak<Mutex<Pages>>>>);
+pub(super) struct SessionDirectory(Mutex<HashMap<u128, Weak<Mutex<Pages>>>>);
 
-/// See the [module](self). Leaves the shelf when dropped.
+/// The pages of one session. Dropping it removes it from the directory.
 #[derive(Debug)]
-pub(super) struct Book<'a> {
-    shelf: &'a Shelf,
+pub(super) struct SessionPages<'a> {
+    directory: &'a SessionDirectory,
     name: u128,
     pages: Arc<Mutex<Pages>>,
 }
 
-/// Why there is no book.
+/// The session could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OpenError {
     #[error("no such session to begin with")]
@@ -49,9 +49,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shelf {
-    /// A new book, with the pages of that one; empty if it is 0.
-    pub(super) fn open(&self, like: u128) -> Result<Book<'_>, OpenError> {
+impl SessionDirectory {
+    /// Opens a session with the pages of the session `like`, or with none if `like` is 0.
+    pub(super) fn open(&self, like: u128) -> Result<SessionPages<'_>, OpenError> {
         let pages = if like == 0 {
             Pages::new()
         } else {
@@ -61,11 +61,11 @@ impl Shelf {
         let name = u128::from_le_bytes(nonce()?) | 1; // never 0
         let pages = Arc::new(Mutex::new(pages));
         lock(&self.0).insert(name, Arc::downgrade(&pages));
-        Ok(Book { shelf: self, name, pages })
+        Ok(SessionPages { directory: self, name, pages })
     }
 }
 
-impl Book<'_> {
+impl SessionPages<'_> {
     pub(super) fn name(&self) -> u128 {
         self.name
     }
@@ -74,7 +74,7 @@ impl Book<'_> {
         lock(&self.pages).len()
     }
 
-    /// Of any page, if there is one: all of a session have the same length.
+    /// Returns the length of a page, if there is one: all pages of a session have one length.
     pub(super) fn bytes_of_a_page(&self) -> Option<usize> {
         lock(&self.pages).values().next().map(|page| page.bytes.len())
     }
@@ -87,7 +87,7 @@ impl Book<'_> {
         lock(&self.pages).get(&page).cloned()
     }
 
-    /// Returns what was in its place.
+    /// Returns the page that was replaced.
     pub(super) fn put(&self, page: u64, stored: Stored) -> Option<Arc<Stored>> {
         lock(&self.pages).insert(page, Arc::new(stored))
     }
@@ -96,15 +96,15 @@ impl Book<'_> {
         lock(&self.pages).remove(&page)
     }
 
-    /// A page's memory, if no other book has the page.
+    /// Returns the memory of a page, unless another session shares it.
     pub(super) fn alone(page: Arc<Stored>) -> Option<Box<[u8]>> {
         Arc::into_inner(page).map(|page| page.bytes)
     }
 }
 
-impl Drop for Book<'_> {
+impl Drop for SessionPages<'_> {
     fn drop(&mut self) {
-        lock(&self.shelf.0).remove(&self.name);
+        lock(&self.directory.0).remove(&self.name);
     }
 }
 
@@ -116,20 +116,20 @@ mod tests {
         Stored { bytes: vec![byte; 8].into(), digest: Digest::default() }
     }
 
-    fn byte(book: &Book<'_>, number: u64) -> Option<u8> {
-        book.get(number).map(|page| page.bytes[0])
+    fn byte(session_pages: &SessionPages<'_>, number: u64) -> Option<u8> {
+        session_pages.get(number).map(|page| page.bytes[0])
     }
 
     #[test]
     fn a_book_begins_with_anothers_pages_and_neither_sees_what_the_other_writes() {
-        let shelf = Shelf::default();
-        let parent = shelf.open(0).unwrap();
+        let directory = SessionDirectory::default();
+        let parent = directory.open(0).unwrap();
         parent.put(1, page(10));
         parent.put(2, page(20));
-        let child = shelf.open(parent.name()).unwrap();
+        let child = directory.open(parent.name()).unwrap();
         assert_ne!(child.name(), parent.name());
         let old = parent.put(1, page(11)).unwrap();
-        assert_eq!(Book::alone(old), None, "the child has it, too");
+        assert_eq!(SessionPages::alone(old), None, "the child has it, too");
         child.put(2, page(22));
         child.put(3, page(33));
         parent.forget(2);
@@ -137,9 +137,9 @@ mod tests {
         assert_eq!([1, 2, 3].map(|n| byte(&child, n)), [Some(10), Some(22), Some(33)]);
         let name = parent.name();
         drop(parent);
-        assert!(matches!(shelf.open(name), Err(OpenError::Unknown)));
+        assert!(matches!(directory.open(name), Err(OpenError::Unknown)));
         assert_eq!(byte(&child, 1), Some(10));
         drop(child);
-        assert!(lock(&shelf.0).is_empty());
+        assert!(lock(&directory.0).is_empty());
     }
 }

@@ -1,42 +1,40 @@
-//! How a connection to a memory server begins, and begins again: dialled, the key shown, a session asked for.
+//! Connections to a memory server: connect, prove the key, open or resume a session.
 
 use crate::descriptors::Hidden;
-use crate::wire::auth::{self, AuthError, AuthKey, Meeting};
+use crate::wire::auth::{self, AuthError, AuthKey, Handshake};
 use crate::wire::{HEADER, Header, Kind, Open, Opened};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// How to speak with servers.
+/// Options of connections to servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Manner {
     pub(crate) page_bytes: u32,
     pub(crate) reserve_bytes: u64,
     pub(crate) stall: Duration,
     pub(crate) key: Option<AuthKey>,
-    /// The session whose pages this one begins with; 0 for none.
+    /// Session that this one copies its first pages from; 0 for none.
     pub(crate) like: u128,
-    /// Nobody else has what a server has: one that is silent is worth another connection before it is given
-    /// up.
+    /// Each page is on one server only: a silent server gets a second connection before it counts as lost.
     pub(crate) alone: bool,
 }
 
 impl Manner {
-    /// Who waits for a server looks so often whether it still waits with reason: several times in `stall`
-    /// (`attention`).
+    /// Interval at which a waiting thread checks the server: several times per `stall` (`attention`).
     pub(super) fn glance(&self) -> Duration {
         (self.stall / 4).clamp(Duration::from_millis(1), Duration::from_millis(200))
     }
 }
 
-/// Why a server could not be won.
+/// A connection to a memory server failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// No connection.
     #[error("connect to memory server {server}")]
     Connect {
-        /// As it was given.
+        /// Address of the server.
         server: String,
         /// The operating system's reason.
         source: io::Error,
@@ -44,23 +42,23 @@ pub enum ConnectError {
     /// The handshake failed.
     #[error("memory server {server}")]
     Auth {
-        /// As it was given.
+        /// Address of the server.
         server: String,
         /// Why.
         source: AuthError,
     },
-    /// It has no room, or answers nonsense.
+    /// The server has no memory left, or its answer is malformed.
     #[error("memory server {server} refuses: {why}")]
     Refused {
-        /// As it was given.
+        /// Address of the server.
         server: String,
-        /// What it says.
+        /// Reason that it reported.
         why: String,
     },
 }
 
 impl ConnectError {
-    /// Whether it may be otherwise in a moment: the network failed, not the server.
+    /// Returns `true` if another attempt may succeed soon: the network failed, not the server.
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Connect { source, .. } => source.kind() != io::ErrorKind::ConnectionRefused,
@@ -107,14 +105,14 @@ pub(super) fn open(stream: TcpStream, server: &str, manner: &Manner) -> Result<M
     begin(stream, server, manner, |_| (Kind::Open, open.to_vec()))
 }
 
-/// The session of this name again, whose stream was lost.
+/// Resumes the session of this name after its stream was lost.
 pub(super) fn resume(
     stream: TcpStream,
     server: &str,
     manner: &Manner,
     session: u128,
 ) -> Result<Met, ConnectError> {
-    let met = begin(stream, server, manner, |meeting| (Kind::Resume, meeting.proof(session).to_vec()))?;
+    let met = begin(stream, server, manner, |handshake| (Kind::Resume, handshake.proof(session).to_vec()))?;
     if met.session != session {
         let why = "it goes on with another session".into();
         return Err(ConnectError::Refused { server: server.into(), why });
@@ -126,15 +124,15 @@ fn begin(
     mut stream: TcpStream,
     server: &str,
     manner: &Manner,
-    first: impl FnOnce(&Meeting) -> (Kind, Vec<u8>),
+    first: impl FnOnce(&Handshake) -> (Kind, Vec<u8>),
 ) -> Result<Met, ConnectError> {
     let failed = |source| ConnectError::Connect { server: server.into(), source };
     stream.set_nodelay(true).map_err(failed)?;
     stream.set_read_timeout(Some(manner.stall)).map_err(failed)?;
     stream.set_write_timeout(Some(manner.stall)).map_err(failed)?;
-    let meeting = auth::introduce(&mut stream, manner.key.as_ref())
+    let handshake = auth::introduce(&mut stream, manner.key.as_ref())
         .map_err(|source| ConnectError::Auth { server: server.into(), source })?;
-    let (kind, payload) = first(&meeting);
+    let (kind, payload) = first(&handshake);
     stream.write_all(&Header::with(kind, 0, 0, &payload).encode()).map_err(failed)?;
     stream.write_all(&payload).map_err(failed)?;
     let Opened { session, .. } = opened(&mut stream)

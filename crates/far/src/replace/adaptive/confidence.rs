@@ -1,0 +1,53 @@
+//! Confidence in a predictor, from the share of its recent predictions that were right.
+
+/// Approximate number of recent cases that count.
+const MEMORY: f64 = 32.0;
+
+/// Moving average of the share of right predictions; recent cases weigh most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Confidence(f64);
+
+impl Confidence {
+    /// No confidence before the first right prediction.
+    pub(super) const NONE: Self = Self(0.0);
+    /// Confidence until the first wrong prediction.
+    pub(super) const EVEN: Self = Self(0.5);
+
+    /// Records a right or wrong prediction.
+    pub(super) fn learn(&mut self, borne_out: bool) {
+        self.0 += (f64::from(borne_out) - self.0) / MEMORY;
+    }
+
+    /// Returns `true` if most recent predictions were right.
+    pub(super) fn holds(self) -> bool {
+        self.0 >= 0.5
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_holds_after_two_dozen_cases_that_bore_it_out_and_as_long_as_most_do() {
+        let mut confidence = Confidence::NONE;
+        let needed = (1..100).find(|_| {
+            confidence.learn(true);
+            confidence.holds()
+        });
+        assert_eq!(needed, Some(22));
+        // Two of three do, then one of three.
+        (0..300).for_each(|case| confidence.learn(case % 3 > 0));
+        assert!(confidence.holds(), "{confidence:?}");
+        (0..300).for_each(|case| confidence.learn(case % 3 == 0));
+        assert!(!confidence.holds(), "{confidence:?}");
+    }
+
+    #[test]
+    fn an_even_one_holds_until_it_is_wrong() {
+        let mut confidence = Confidence::EVEN;
+        assert!(confidence.holds());
+        confidence.learn(false);
+        assert!(!confidence.holds());
+    }
+}
