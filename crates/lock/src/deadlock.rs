@@ -30,7 +30,7 @@
 //! "first". So they all exist at once.
 //!
 //! **Shortcut.** A cycle through T needs a transaction that waits for T. A transaction that begins to wait
-//! marks its blockers (`Owner::set_awaited`), and a conversion that passes waiters marks itself; a T
+//! marks its blockers (`Owner::note_waiter`), and a conversion that passes waiters marks itself; a T
 //! without the mark skips the search.
 //!
 //! **One thread, several transactions.** While a thread waits on behalf of one of its transactions, its other
