@@ -32,7 +32,7 @@ impl Backoff {
         self.step = self.step.saturating_add(1);
     }
 
-    /// Whether spinning has not helped and the caller had better sleep until it is woken.
+    /// Returns `true` if spinning has not helped, so that the caller should sleep until it is woken.
     #[must_use]
     pub const fn is_exhausted(&self) -> bool {
         self.step > Self::YIELD_STEPS

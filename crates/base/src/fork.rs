@@ -35,8 +35,8 @@ impl Generation {
         Self(FORKS.load(Relaxed)) // Relaxed: nothing is read through it
     }
 
-    /// Whether this still is the process; `false` in one that was forked from it. Costs a load of a line that
-    /// no thread writes.
+    /// Returns `true` if this still is the process; `false` in one that was forked from it. Costs a load of
+    /// a line that no thread writes.
     #[inline]
     #[must_use]
     pub fn is_current(self) -> bool {

@@ -76,7 +76,7 @@ impl PageType {
     }
 }
 
-/// Whether `size` can be a page size: a power of two from 4 KiB to 64 KiB.
+/// Returns `true` if `size` can be a page size: a power of two from 4 KiB to 64 KiB.
 #[must_use]
 pub const fn is_page_size(size: usize) -> bool {
     size.is_power_of_two() && size >= MIN_PAGE_SIZE && size <= MAX_PAGE_SIZE

@@ -56,7 +56,7 @@ impl DirtyMap {
         (&self.words[turn / BITS], bit(turn))
     }
 
-    /// Whether the frame's bit is set.
+    /// Returns `true` if the frame's bit is set.
     pub(crate) fn contains(&self, frame: FrameId) -> bool {
         let (word, bit) = self.place(frame);
         word.load(Relaxed) & bit != 0 // a hint for the cleaner

@@ -376,7 +376,7 @@ impl Frame {
 
     // Looks of the sweep, the cleaner and statistics; each decides by a CAS afterwards or only reports.
 
-    /// Whether the frame holds a page that readers may look at.
+    /// Returns `true` if the frame holds a page that readers may look at.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         // Acquire: FRAME-3, the id and the buffer are looked at after this.

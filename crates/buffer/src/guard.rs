@@ -47,7 +47,8 @@ impl<'p> OptimisticPage<'p> {
         self.words
     }
 
-    /// Whether everything read so far was the page, whole, as it was when peeked at. Writes nothing.
+    /// Returns `true` if everything read so far was the page, whole, as it was when peeked at. Writes
+    /// nothing.
     #[inline]
     #[must_use]
     pub fn is_valid(self) -> bool {

@@ -185,7 +185,7 @@ impl ModelRings {
         true
     }
 
-    /// Whether every frame has its slot; nobody may be in a miss.
+    /// Returns `true` if every frame has its slot; nobody may be in a miss.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.rings.is_permutation()
@@ -306,7 +306,7 @@ impl ModelTable {
         step();
     }
 
-    /// Whether each count of passed buckets was taken back.
+    /// Returns `true` if each count of passed buckets was taken back.
     #[must_use]
     pub fn counts_are_zero(&self) -> bool {
         self.table.counts_are_zero()

@@ -143,7 +143,7 @@ pub struct PageFile {
     /// As it is on disk, or will be: under the lock it is written.
     head: Mutex<Head>,
     area: Area,
-    /// Whether the area is to be made anew after the repair (DW-9).
+    /// `true` if the area is to be made anew after the repair (DW-9).
     is_area_lost: bool,
     /// Copies of batches up to this number do not count (DW-8).
     covered: u64,

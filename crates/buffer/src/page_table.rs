@@ -126,7 +126,8 @@ impl PageTable {
         size_of_val(&*self.buckets)
     }
 
-    /// Whether no entry counts as having passed a bucket; with no entry in the table this must be so.
+    /// Returns `true` if no entry counts as having passed a bucket; with no entry in the table this must be
+    /// so.
     #[cfg(any(test, loom))]
     pub(crate) fn counts_are_zero(&self) -> bool {
         self.buckets.iter().all(|bucket| bucket.passed.load(SeqCst) == 0)

@@ -119,7 +119,7 @@ impl Heap {
         &self.memory
     }
 
-    /// Whether an address is far memory.
+    /// Returns `true` if an address is far memory.
     pub(crate) fn has(&self, address: usize) -> bool {
         address.wrapping_sub(self.base) < self.bytes
     }

@@ -80,14 +80,14 @@ pub(crate) fn heap_of(address: usize) -> Option<&'static Heap> {
     heap().filter(|heap| heap.has(address))
 }
 
-/// Whether an address was far memory in this process's parent.
+/// Returns `true` if an address was far memory in this process's parent.
 pub(crate) fn was_far(address: usize) -> bool {
     // Relaxed: written before `main`, read in children.
     address.wrapping_sub(PLACE[0].load(Relaxed)) < PLACE[1].load(Relaxed)
 }
 
-/// Whether the kernel would not reach any byte of a range, as it is far memory that it does not wait for
-/// (F1).
+/// Returns `true` if the kernel would not reach any byte of a range, as it is far memory that it does not
+/// wait for (F1).
 #[inline]
 pub(crate) fn is_unserved(address: usize, bytes: usize) -> bool {
     // Relaxed: written before `main`, and in children that have one thread.
@@ -103,7 +103,7 @@ fn meets([base, length]: &[AtomicUsize; 2], address: usize, bytes: usize) -> boo
     address < base + length && address.saturating_add(bytes) > base
 }
 
-/// Whether any byte of a range is a far static array.
+/// Returns `true` if any byte of a range is a far static array.
 pub(crate) fn is_static(address: usize, bytes: usize) -> bool {
     let end = address.saturating_add(bytes);
     let meets = |memory: &FarMemory, range: &Range<usize>| {

@@ -32,7 +32,7 @@ impl Digest {
     }
 }
 
-/// Whether all bytes are zero; ends at the first word that is not.
+/// Returns `true` if all bytes are zero; ends at the first word that is not.
 #[must_use]
 pub fn is_zero(bytes: &[u8]) -> bool {
     // SAFETY: every bit pattern is a u128.

@@ -45,7 +45,7 @@ fn left(stats: &FarStats) -> u64 {
     stats.swap_outs + stats.clean_drops + stats.zero_drops
 }
 
-/// How many bytes of it the system has memory for.
+/// Returns the number of resident bytes.
 fn resident(memory: &FarMemory) -> usize {
     let mut there = vec![0_u8; memory.len() / PIECE];
     // SAFETY: a byte for each piece of a range that is mapped.

@@ -51,8 +51,8 @@ pub struct Options {
     pub leaf_bytes: usize,
     /// Entries of an index page.
     pub index_entries: usize,
-    /// Whether a request that needs an index page of another PE goes to the one that owns the leaf, or to any
-    /// that has a copy (the paper).
+    /// `true` if a request that needs an index page of another PE goes to the one that owns the leaf, or to
+    /// any that has a copy (the paper).
     pub is_choice_by_range: bool,
     /// A request is answered, or refused, after this time: shorter than the time-outs of the usual clients. A
     /// split or move has twice [`move_timeout`](Self::move_timeout) besides, a step of an open transaction at

@@ -27,8 +27,8 @@ impl Placement {
     /// The PE that keeps the index of [`Placement::SingleIndex`].
     pub const INDEX_PE: PeId = PeId(0);
 
-    /// Whether `pe` keeps an index page; `has_leaf_below` tells whether a leaf of its own lies below that
-    /// page.
+    /// Returns `true` if `pe` keeps an index page; `has_leaf_below` tells whether a leaf of its own lies
+    /// below that page.
     #[must_use]
     pub fn keeps(self, pe: PeId, has_leaf_below: bool) -> bool {
         match self {

@@ -23,8 +23,8 @@ pub trait Net {
     /// Sends a frame on its way. Does not wait.
     fn send(&self, to: PeId, frame: Vec<u8>);
 
-    /// Whether a frame would be sent at all. A request that is not sent can be refused at once, and tried
-    /// again.
+    /// Returns `true` if a frame would be sent at all. A request that is not sent can be refused at once,
+    /// and tried again.
     fn is_up(&self, to: PeId) -> bool {
         let _ = to;
         true

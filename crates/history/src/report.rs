@@ -112,7 +112,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether nothing was found.
+    /// Returns `true` if nothing was found.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.anomalies.is_empty()
@@ -124,7 +124,7 @@ impl Report {
         &self.anomalies
     }
 
-    /// Whether something of this kind was found.
+    /// Returns `true` if something of this kind was found.
     #[must_use]
     pub fn has(&self, kind: Kind) -> bool {
         self.anomalies.iter().any(|a| a.kind == kind)

@@ -110,7 +110,8 @@ fn interleave(plans: &[Vec<Plan>], order: &[usize], keys: u64) -> History {
     History { transactions: running }
 }
 
-/// Whether the transactions can be put one after the other: tries every order, the final reader last.
+/// Returns `true` if the transactions can be put one after the other: tries every order, the final reader
+/// last.
 fn has_serial_order(history: &History, in_time: bool) -> bool {
     fn extend(history: &History, in_time: bool, done: &mut Vec<usize>, store: &Store) -> bool {
         let all = &history.transactions;

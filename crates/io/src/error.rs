@@ -21,7 +21,7 @@ impl std::fmt::Display for PowerCut {
 
 impl std::error::Error for PowerCut {}
 
-/// Whether `error`, or what caused it, is a [`PowerCut`].
+/// Returns `true` if `error`, or what caused it, is a [`PowerCut`].
 ///
 /// ```
 /// use azekura_io::{FaultFs, Fs, is_power_cut};

@@ -127,7 +127,7 @@ pub trait Fs: Send + Sync + Debug {
     /// `NotFound`, `NotADirectory`, or the device's own.
     fn list_dir(&self, path: &Path) -> io::Result<Vec<String>>;
 
-    /// Whether a file or directory has this name. `false` also when that cannot be found out.
+    /// Returns `true` if a file or directory has this name. `false` also when that cannot be found out.
     fn exists(&self, path: &Path) -> bool;
 
     /// Gives the file (or directory) at `from` the name `to`, whose former file is gone. Both names change in
@@ -252,7 +252,7 @@ pub trait File: Send + Sync + Debug {
     /// The device's own.
     fn len(&self) -> io::Result<u64>;
 
-    /// Whether the file has no bytes.
+    /// Returns `true` if the file has no bytes.
     ///
     /// # Errors
     ///
@@ -307,7 +307,7 @@ pub trait File: Send + Sync + Debug {
     /// of two, and another access is refused with EINVAL.
     fn alignment(&self) -> usize;
 
-    /// Whether accesses go past the operating system's page cache.
+    /// Returns `true` if accesses go past the operating system's page cache.
     fn is_direct(&self) -> bool {
         self.alignment() > 1
     }

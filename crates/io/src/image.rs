@@ -136,7 +136,7 @@ impl Image {
         self.len = len;
     }
 
-    /// Whether a write there takes space from the disk: it touches a hole, or grows the file.
+    /// Returns `true` if a write there takes space from the disk: it touches a hole, or grows the file.
     pub(crate) fn needs_space(&self, offset: u64, len: u64) -> bool {
         len > 0
             && (offset + len > self.len

@@ -137,7 +137,7 @@ impl<N> Tree<N> {
         }
     }
 
-    /// Whether anything is at `path`.
+    /// Returns `true` if anything is at `path`.
     pub(crate) fn exists(&self, path: &Path) -> bool {
         self.dir(path).is_ok() || self.file(path).is_ok()
     }
@@ -205,7 +205,7 @@ impl<N> Tree<N> {
         Ok(vec![Change { name: from, entry: None }, Change { name: to, entry }])
     }
 
-    /// Whether `dir` is `above`, or below it.
+    /// Returns `true` if `dir` is `above`, or below it.
     fn is_inside(&self, dir: DirId, above: DirId) -> bool {
         dir == above
             || self.entries_of(above).any(|(_, entry)| match entry {

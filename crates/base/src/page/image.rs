@@ -8,14 +8,14 @@ pub fn seal(page: &mut [u8]) {
     page[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Whether the checksum fits and the page says it is `page_id`. A page of zeroes is not intact.
+/// Returns `true` if the checksum fits and the page says it is `page_id`. A page of zeroes is not intact.
 #[must_use]
 pub fn is_intact(page: &[u8], page_id: PageId) -> bool {
     let crc = page.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
     crc == checksum::crc32c(&page[4..]) && id(page) == page_id
 }
 
-/// Whether the page was never written.
+/// Returns `true` if the page was never written.
 #[must_use]
 pub fn is_zero(page: &[u8]) -> bool {
     page.iter().all(|&b| b == 0)

@@ -50,7 +50,7 @@ impl<'a> PageWords<'a> {
         self.0.len() * 8
     }
 
-    /// Whether the page has no bytes at all; pages in a pool never are.
+    /// Returns `true` if the page has no bytes at all; pages in a pool never are.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0.is_empty()

@@ -118,7 +118,7 @@ impl Condvar {
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// Whether the time was over.
+    /// Returns `true` if the wait timed out.
     #[must_use]
     pub fn timed_out(self) -> bool {
         self.0

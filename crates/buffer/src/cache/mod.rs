@@ -169,7 +169,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         (self.len.sum() as i64).max(0) as usize
     }
 
-    /// Whether nothing is there, about.
+    /// Returns `true` if the cache is empty; approximate under concurrent changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

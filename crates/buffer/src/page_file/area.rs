@@ -60,7 +60,7 @@ impl AreaShape {
         Self { slots: 8, pages_per_slot: ((1 << 20) / page_size.max(1)).clamp(16, 128) as u32 }
     }
 
-    /// Whether slot heads can list that many pages, and somebody could mean that many slots.
+    /// Returns `true` if slot heads can list that many pages, and somebody could mean that many slots.
     const fn is_possible(self) -> bool {
         self.slots >= 1
             && self.slots <= MAX_SLOTS

@@ -203,7 +203,7 @@ impl Ledger {
         result
     }
 
-    /// Whether slots may be written (DW-6).
+    /// Returns `true` if slots may be written (DW-6).
     pub(super) fn is_repaired(&self) -> bool {
         self.state.lock().repaired
     }

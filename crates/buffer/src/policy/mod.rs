@@ -153,7 +153,7 @@ impl Replacement {
         }
     }
 
-    /// Whether no frame is lost from the policy's sight; nobody may be in a miss.
+    /// Returns `true` if no frame is lost from the policy's sight; nobody may be in a miss.
     #[cfg(test)]
     pub(crate) fn is_whole(&self) -> bool {
         match self {

@@ -38,7 +38,7 @@ impl Probation {
         }
     }
 
-    /// How many slots.
+    /// Returns the number of slots.
     pub(super) const fn slots(&self) -> usize {
         self.slots
     }

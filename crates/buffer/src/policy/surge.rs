@@ -54,7 +54,8 @@ impl Surge {
         }
     }
 
-    /// Whether it is on at a turn, which is asked for only if one was on and has not been found over.
+    /// Returns `true` if a surge is on at this turn. `turn` is called only if one began and has not been
+    /// found to have ended.
     #[inline]
     pub(crate) fn is_on(&self, turn: impl FnOnce() -> u64) -> bool {
         let until = self.until.load(Relaxed);

@@ -290,7 +290,7 @@ impl TwoRings {
         candidates.chain(main).take(looks).map(|slot| self.frame_at(slot))
     }
 
-    /// Whether RING-2 holds now; nobody may be in a swap.
+    /// Returns `true` if RING-2 holds now; nobody may be in a swap.
     #[cfg(any(test, loom))]
     pub(crate) fn is_permutation(&self) -> bool {
         let mut all: Vec<u32> = (0..self.slots.len()).map(|slot| self.frame_at(slot).0).collect();

@@ -41,7 +41,7 @@ impl<'p> Filling<'p> {
         self.pool.words_of(self.buffer)
     }
 
-    /// Whether the buffer is the frame's now; counts the page that was brought in.
+    /// Returns `true` if the buffer is the frame's now; counts the page that was brought in.
     pub(crate) fn install(&mut self) -> bool {
         own_rmw();
         self.pool.counters.misses.add(1);

@@ -31,7 +31,7 @@ enum Given {
 }
 
 impl Given {
-    /// Whether the kernel does not reach it.
+    /// Returns `true` if the kernel does not reach it.
     fn is_far(self) -> bool {
         match self {
             Self::Reads(at, bytes) | Self::Writes(at, bytes) => is_unserved(at, bytes),

@@ -32,12 +32,12 @@ static POSIX_MEMALIGN: Next<unsafe extern "C" fn(*mut *mut c_void, usize, usize)
     Next::new(c"posix_memalign");
 static USABLE: Next<unsafe extern "C" fn(*mut c_void) -> usize> = Next::new(c"malloc_usable_size");
 
-/// Whether the four that the search for functions may need itself are found: 0 no, 1 they are being looked
+/// `true` if the four that the search for functions may need itself are found: 0 no, 1 they are being looked
 /// for, 2 yes.
 static FOUND: AtomicU8 = AtomicU8::new(0);
 
-/// Whether to ask the next allocator. While it is being looked for, the search's own blocks are the C
-/// library's.
+/// Returns `true` if the next allocator is to be asked. While it is being looked for, the search's own
+/// blocks are the C library's.
 #[inline]
 fn has_next() -> bool {
     // Relaxed: `Next` finds the same whoever looks.

@@ -95,7 +95,7 @@ impl Parts<'_> {
         (sum <= isize::MAX as usize).then_some(sum)
     }
 
-    /// Whether the kernel would not reach one of them.
+    /// Returns `true` if the kernel would not reach one of them.
     pub(super) fn are_unserved(self) -> bool {
         self.0
             .iter()

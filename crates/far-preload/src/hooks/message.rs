@@ -143,7 +143,7 @@ unsafe fn copied_name(at: *const c_void, length: socklen_t) -> Option<(libc::soc
     }
 }
 
-/// Whether any part of a message lies where the kernel does not reach it.
+/// Returns `true` if any part of a message lies where the kernel does not reach it.
 unsafe fn is_far(message: *const msghdr) -> bool {
     if is_unserved(message as usize, size_of::<msghdr>()) {
         return true;
@@ -320,7 +320,7 @@ unsafe fn sendmsg_bounced(fd: c_int, message: *const msghdr, flags: c_int) -> ss
     }
 }
 
-/// Whether any of several messages is far.
+/// Returns `true` if any of several messages is far.
 unsafe fn any_is_far(messages: *mut mmsghdr, count: c_uint) -> bool {
     // SAFETY: the caller's messages.
     unsafe {

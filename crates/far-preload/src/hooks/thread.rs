@@ -37,7 +37,7 @@ thread_local! {
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is one of ours, or to be treated like one.
+/// Returns `true` if this thread is one of ours, or to be treated like one.
 #[inline]
 pub(super) fn is_ours() -> bool {
     IS_OURS.get()

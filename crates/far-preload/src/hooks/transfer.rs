@@ -107,7 +107,7 @@ fn carried(
     result
 }
 
-/// Whether a descriptor is a file, of which a read gives all there is.
+/// Returns `true` if a descriptor is a file, of which a read gives all there is.
 fn is_file(fd: c_int) -> bool {
     // SAFETY: all zeros is a valid stat, and the call fills it or does not.
     unsafe {

@@ -103,8 +103,8 @@ impl Slots {
         self.free[server] = free;
     }
 
-    /// Whether the page's image with this digest is there, or on its way; then it is as if it had been
-    /// offered again.
+    /// Returns `true` if the page's image with this digest is there, or on its way; then it is as if it had
+    /// been offered again.
     pub(super) fn has(&mut self, page: u64, digest: Digest) -> bool {
         let Some(&slot) = self.by_page.get(&page) else { return false };
         let slot = &mut self.slots[slot as usize];

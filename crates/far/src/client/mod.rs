@@ -75,7 +75,7 @@ pub(crate) trait Replica: Send + Sync {
     fn submit(&self, run: Vec<Order>) -> Result<(), Vec<Order>>;
     /// The page need not be kept any longer.
     fn forget(&self, page: u32);
-    /// Whether it is lost or closed: it takes no orders. It becomes so before `lost` is called.
+    /// Returns `true` if it is lost or closed: it takes no orders. It becomes so before `lost` is called.
     fn is_closed(&self) -> bool;
     /// For messages.
     fn name(&self) -> &str;

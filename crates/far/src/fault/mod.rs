@@ -73,7 +73,7 @@ impl Mechanism {
         }
     }
 
-    /// Whether system calls on pages that are away work. If not they give `EFAULT` (F1).
+    /// Returns `true` if system calls on pages that are away work. If not they give `EFAULT` (F1).
     #[must_use]
     pub fn serves_system_calls(self) -> bool {
         matches!(self, Self::UserfaultMove | Self::UserfaultCopy)
@@ -158,7 +158,8 @@ pub(crate) trait Backend: Send + Sync {
     fn base(&self) -> *mut u8;
     /// A frame's first byte.
     fn frame(&self, frame: u32) -> *mut u8;
-    /// Whether a page that was mapped with [`Allow::Read`] and is still so was certainly not written.
+    /// Returns `true` if a page that was mapped with [`Allow::Read`] and is still so was certainly not
+    /// written.
     fn tells_every_write(&self) -> bool;
     /// Puts the frames' bytes into the region. `map_in` wakes nobody.
     fn map_in(&self, run: Run, allow: Allow) -> io::Result<Frame>;

@@ -222,8 +222,8 @@ impl UserfaultBackend {
     }
 }
 
-/// How many bytes at the beginning of a range were moved there: what is there, and no longer where it came
-/// from.
+/// Returns the number of bytes that were moved from the beginning of a range: present at `to`, and no
+/// longer at `from`.
 fn moved_pieces(to: *mut u8, from: *mut u8, bytes: usize) -> io::Result<usize> {
     let (not_there, piece) = missing(to, bytes)?;
     let (gone, _) = missing(from, bytes)?;
@@ -465,7 +465,7 @@ impl Backend for UserfaultBackend {
     }
 }
 
-/// Whether one of them can be read, within so long.
+/// Returns `true` if one of them becomes readable within the time.
 pub(super) fn wait<const N: usize>(fds: &[i32; N], within: Option<Duration>) -> io::Result<bool> {
     let mut polled = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     let timeout = within.map_or(-1, |within| i32::try_from(within.as_millis()).unwrap_or(i32::MAX).max(1));

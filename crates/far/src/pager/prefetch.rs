@@ -29,7 +29,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Whether it can be at this page now: behind others that it passed unheard.
+    /// Returns `true` if it can be at this page now: behind others that it passed unheard.
     fn reaches(&self, page: i64, run: i64, is_passed: impl Fn(u32) -> bool) -> bool {
         let next = self.last + self.stride;
         let ahead = (page - next) * self.stride;

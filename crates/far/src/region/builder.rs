@@ -119,7 +119,7 @@ impl FarMemoryBuilder {
         /// A server that answers nothing for so long is lost [unless set: 2 s].
         stall(stall: Duration) -> stall = stall;
 
-        /// Whether pages are fetched ahead of need, and come and go many at a time [unless set: yes].
+        /// `true` if pages are fetched ahead of need, and come and go many at a time [unless set: yes].
         prefetch(prefetch: bool) -> prefetch = prefetch;
 
         /// For policies that draw lots.

@@ -100,11 +100,11 @@ pub enum Access {
 /// The pseudo access bits of a region's resident pages (paper §2.2): what a user-level pager has instead of
 /// the processor's.
 pub trait AccessBits {
-    /// Whether the page was touched since it came in, or since the bit was cleared. Costs nothing: the region
-    /// knows it.
+    /// Returns `true` if the page was touched since it came in, or since the bit was cleared. Costs
+    /// nothing: the region knows it.
     fn is_referenced(&self, page: PageNo) -> bool;
 
-    /// Whether the page was written since it came in, or since its last write-back. Costs nothing.
+    /// Returns `true` if the page was written since it came in, or since its last write-back. Costs nothing.
     fn is_modified(&self, page: PageNo) -> bool;
 
     /// Makes the next touch of the page known. Costs a change of its protection now, and a fault at that
@@ -135,7 +135,8 @@ pub trait Replacement: Send {
     /// The page is no longer resident.
     fn page_out(&mut self, page: PageNo);
 
-    /// Whether it looks at modified bits now, so that a page's first write must be seen; that costs a fault.
+    /// Returns `true` if it looks at modified bits now, so that a page's first write must be seen; that
+    /// costs a fault.
     fn wants_modified(&self) -> bool {
         false
     }

@@ -114,7 +114,8 @@ pub struct ListMark {
 }
 
 impl ListMark {
-    /// Whether both say that they are one version, and are not: one was changed without raising its version.
+    /// Returns `true` if both say that they are one version, and are not: one was changed without raising
+    /// its version.
     #[must_use]
     pub const fn contradicts(self, other: Self) -> bool {
         let is_known = self.digest != 0 && other.digest != 0;

@@ -34,7 +34,7 @@ pub struct DeviceModel {
     pub flush_ns: u64,
     /// Flushes that go on at the same time, at least 1; more wait.
     pub flush_slots: u32,
-    /// Whether the flushes that wait are done as one.
+    /// `true` if the flushes that wait are done as one.
     pub merges_flushes: bool,
     /// Times of commands and flushes vary by up to so many thousandths, to both sides; at most 1000.
     pub jitter_permille: u32,
@@ -184,7 +184,7 @@ impl DeviceModel {
         Self { seed, ..self }
     }
 
-    /// Whether written bytes are safe without a flush.
+    /// Returns `true` if written bytes are safe without a flush.
     #[must_use]
     pub const fn is_power_safe(&self) -> bool {
         self.flush_ns == 0

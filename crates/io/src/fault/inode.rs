@@ -234,7 +234,7 @@ impl Inode {
         }
     }
 
-    /// Whether a write there takes space from the disk.
+    /// Returns `true` if a write there takes space from the disk.
     pub(crate) fn needs_space(&self, offset: u64, len: u64) -> bool {
         self.volatile.needs_space(offset, len)
     }

@@ -180,7 +180,7 @@ impl FaultFs {
         self.cut_power_at(0);
     }
 
-    /// Whether the power is off.
+    /// Returns `true` if the power is off.
     #[must_use]
     pub fn power_is_off(&self) -> bool {
         self.disk.state.lock().meter.power_is_off()

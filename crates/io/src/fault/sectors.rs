@@ -67,7 +67,7 @@ impl Sectors {
         if kept { *word |= mask } else { *word &= !mask }
     }
 
-    /// Whether sector `sector` of the file is in the subset.
+    /// Returns `true` if sector `sector` of the file is in the subset.
     pub(crate) fn contains(&self, sector: u64) -> bool {
         let i = sector.wrapping_sub(self.first);
         i < self.count && self.bits[(i / 64) as usize] >> (i % 64) & 1 == 1

@@ -28,7 +28,7 @@ enum Temper {
 pub(crate) struct Fate {
     /// The sectors whose bytes survive.
     pub(crate) sectors: Sectors,
-    /// Whether the length survives that the change gave the file, be its bytes lost.
+    /// `true` if the length survives that the change gave the file, be its bytes lost.
     pub(crate) length: bool,
 }
 
@@ -84,7 +84,7 @@ impl Survival {
         Fate { sectors: Sectors::torn(bytes, &mut self.choice), length: self.choice.coin() }
     }
 
-    /// Whether the change of names by I/O `io` survives; it is never torn.
+    /// Returns `true` if the change of names by I/O `io` survives; it is never torn.
     pub(crate) fn keeps_name(&mut self, io: u64) -> bool {
         match self.names {
             Temper::All => true,

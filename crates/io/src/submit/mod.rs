@@ -250,7 +250,7 @@ fn atomic_units(file: &OsFile) -> Option<(u64, u64)> {
     (told && min > 0 && file.is_direct()).then_some((min.into(), max.into()))
 }
 
-/// Whether a write may be atomic: a power of two within the units, at a multiple of itself.
+/// Returns `true` if a write may be atomic: a power of two within the units, at a multiple of itself.
 fn may_be_atomic(units: Option<(u64, u64)>, offset: u64, len: u64) -> bool {
     units.is_some_and(|(min, max)| (min..=max).contains(&len))
         && len.is_power_of_two()
@@ -323,7 +323,7 @@ impl SubmitFile {
     }
 }
 
-/// Whether the kernel says that it does not do such a thing, rather than that it failed.
+/// Returns `true` if the kernel says that it does not do such a thing, rather than that it failed.
 fn is_refusal(error: &io::Error) -> bool {
     let refusals = [Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
     refusals.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))

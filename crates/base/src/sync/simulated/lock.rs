@@ -85,7 +85,7 @@ impl<T: ?Sized> Mutex<T> {
         let taken_at = Location::caller();
         self.0.try_lock().map(|guard| MutexGuard { mutex: self, guard: Some(guard), taken_at })
     }
-    /// Whether somebody holds it.
+    /// Returns `true` if the lock is held.
     #[track_caller]
     pub fn is_locked(&self) -> bool {
         if let Some(machine) = current() {
@@ -134,7 +134,7 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// Whether by its limit.
+    /// Returns `true` if the wait ended by its limit.
     #[must_use]
     pub const fn timed_out(&self) -> bool {
         self.0

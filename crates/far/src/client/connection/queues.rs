@@ -137,7 +137,7 @@ impl Queues {
         self.rest.take()
     }
 
-    /// Whether there is something to be sent that may be sent.
+    /// Returns `true` if there is something to be sent that may be sent.
     pub(super) fn has_more(&self) -> bool {
         self.pending.len() < WINDOW && !(self.urgent.is_empty() && self.bulk.is_empty())
     }

@@ -30,8 +30,8 @@ impl Core {
         }
     }
 
-    /// Whether one more page may be on its way out (PAGER-1). Those that come to be copied again will leave,
-    /// too.
+    /// Returns `true` if one more page may be on its way out (PAGER-1). Those that come to be copied again
+    /// will leave, too.
     pub(super) fn may_leave(&self) -> bool {
         self.leaving + self.recopying < self.slack
     }
@@ -129,7 +129,7 @@ impl Core {
         false
     }
 
-    /// Whether some have the page, fewer than should, and another could.
+    /// Returns `true` if some have the page, fewer than should, and another could.
     fn can_have_more_holders(&self, page: u32) -> bool {
         let holders = self.pages[page as usize].holders;
         let takers = self.live & !self.full & !holders & self.all_servers();

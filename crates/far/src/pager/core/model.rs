@@ -265,7 +265,7 @@ impl World {
         assert!(core.waiting.is_empty() || moves, "PAGER-4: {:?} wait for nothing", core.waiting);
     }
 
-    /// Whether any server could be lost, by what the program is told.
+    /// Returns `true` if any server could be lost, by what the program is told.
     fn is_whole(&self) -> bool {
         let core = self.pager.lock();
         core.down == 0 && core.stats().thin_pages == 0

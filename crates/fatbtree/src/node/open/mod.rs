@@ -129,7 +129,7 @@ impl OpenTransactions {
         self.open.borrow().contains_key(&id)
     }
 
-    /// Whether one has touched keys of this range.
+    /// Returns `true` if one has touched keys of this range.
     pub(super) fn touch(&self, range: &KeyRange) -> bool {
         self.open.borrow().values().any(|open| open.touches(range))
     }

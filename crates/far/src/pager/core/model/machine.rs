@@ -123,7 +123,7 @@ impl Machine {
         self.inner().stopped.insert(thread, (page, false));
     }
 
-    /// Whether the thread need not wait; it then is no longer stopped.
+    /// Returns `true` if the thread need not wait; it then is no longer stopped.
     pub(in crate::pager::core) fn was_woken(&self, thread: usize) -> bool {
         let mut inner = self.inner();
         let woken = inner.stopped.get(&thread).is_none_or(|&(_, woken)| woken);
