@@ -7,7 +7,9 @@ use std::sync::Arc;
 use azekura_base::durable::NoLog;
 use azekura_base::page::{PageType, image};
 use azekura_base::{Lsn, PageId};
-use azekura_buffer::{BufferPool, MemStore, PoolOptions};
+use azekura_buffer::page_file::PageFile;
+use azekura_buffer::{BufferPool, MemStore, PageStore, PoolOptions};
+use azekura_io::{CountingFs, MemFs};
 
 const PAGE: usize = 4096;
 
@@ -65,4 +67,29 @@ fn pages_that_others_write_or_evict_meanwhile_are_written_when_it_returns() {
             }
         }
     });
+}
+
+/// Bytes written to the files per byte of the pages, while the file grows.
+#[test]
+fn a_page_of_a_growing_file_is_written_twice_and_a_fresh_one_once() {
+    for (are_fresh, most) in [(false, 2.1), (true, 1.01)] {
+        let fs = Arc::new(CountingFs::new(Arc::new(MemFs::new())));
+        PageFile::create(Arc::clone(&fs) as _, "db".as_ref(), PAGE).unwrap();
+        let file = Arc::new(PageFile::open(Arc::clone(&fs) as _, "db".as_ref(), PAGE).unwrap());
+        let options = PoolOptions { page_size: PAGE, capacity_bytes: 800 * PAGE, ..PoolOptions::default() };
+        let pool = BufferPool::new(options, Arc::clone(&file) as _, Arc::new(NoLog)).unwrap();
+        // The double-write area has its full size after the first writes.
+        let first: Vec<PageId> = (0..800).map(PageId).collect();
+        first.iter().for_each(|id| write(&pool, id.0, 1));
+        pool.flush_pages(&first, false).unwrap();
+        file.sync().unwrap();
+        fs.reset();
+        for round in 1..6 {
+            let pages: Vec<PageId> = (800 * round..800 * (round + 1)).map(PageId).collect();
+            pages.iter().for_each(|id| write(&pool, id.0, 1));
+            pool.flush_pages(&pages, are_fresh).unwrap();
+        }
+        let written = fs.counts().bytes_written as f64 / (5 * 800 * PAGE) as f64;
+        assert!(written >= 1.0 && written <= most, "{written} bytes per byte, fresh: {are_fresh}");
+    }
 }

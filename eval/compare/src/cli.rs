@@ -78,6 +78,8 @@ pub(crate) enum Command {
     /// Compare page caches and general caches: ours with moka, quick_cache and foyer
     #[cfg(feature = "caches")]
     Cache(crate::cache::Cache),
+    /// Compare engines at their defaults with data larger than the memory, which a control group limits
+    BeyondCache(crate::beyond::BeyondCache),
     /// Compare TPC-C: its tables in one ordered keyspace of each engine, its conditions checked afterwards
     Tpcc(crate::tpcc::Tpcc),
 }

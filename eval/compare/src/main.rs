@@ -9,11 +9,13 @@
 //!
 //! | module | noun |
 //! |---|---|
+//! | [`beyond`] | data larger than the memory |
 //! | [`cache`] | caches by themselves: ours with moka, quick_cache and foyer |
 //! | [`cli`] | the command line |
 //! | [`peers`] | the engines |
 //! | [`tpcc`] | TPC-C over all of them |
 
+mod beyond;
 #[cfg(feature = "caches")]
 mod cache;
 mod cli;
@@ -44,6 +46,7 @@ fn run(arguments: &cli::Arguments) -> Result<bool> {
     match &arguments.command {
         #[cfg(feature = "caches")]
         Some(cli::Command::Cache(cache)) => return cache.run(),
+        Some(cli::Command::BeyondCache(beyond)) => return beyond.run(),
         Some(cli::Command::Tpcc(tpcc)) => return tpcc.run(),
         None => {}
     }

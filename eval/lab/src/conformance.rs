@@ -14,7 +14,7 @@ use std::path::Path;
 #[must_use]
 pub fn open(engine: &dyn Engine, dir: &Path) -> Box<dyn Store> {
     let settings = EngineSettings {
-        cache_bytes: 16 << 20,
+        cache_bytes: Some(16 << 20),
         expected_bytes: 1 << 20,
         sessions: 8,
         bypass_page_cache: false,

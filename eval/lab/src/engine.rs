@@ -11,17 +11,25 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// What every engine is told when a store is opened.
+/// The settings that every engine gets when a store is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineSettings {
-    /// Memory for the engine's own cache, in bytes.
-    pub cache_bytes: u64,
+    /// Memory for the engine's own cache, in bytes; `None` is the engine's default.
+    pub cache_bytes: Option<u64>,
     /// Bytes of keys and values that the store will hold, about: for engines that need a bound beforehand.
     pub expected_bytes: u64,
     /// Sessions that may be open at once.
     pub sessions: usize,
     /// Reads shall come from the device: engines that can bypass the kernel's page cache do so.
     pub bypass_page_cache: bool,
+}
+
+impl EngineSettings {
+    /// The cache as reports list it.
+    #[must_use]
+    pub fn described_cache(&self) -> String {
+        self.cache_bytes.map_or_else(|| "default".to_owned(), |bytes| bytes.to_string())
+    }
 }
 
 /// A kind of store, by name.

@@ -31,7 +31,7 @@ impl Cell<'_> {
     pub fn engine_settings(&self, plan: &Plan) -> EngineSettings {
         let record = (azekura_workload::workload::KEY_BYTES + self.workload.value_bytes()) as u64;
         EngineSettings {
-            cache_bytes: plan.cache_for(self.workload),
+            cache_bytes: Some(plan.cache_for(self.workload)),
             expected_bytes: self.workload.records() * record,
             // One more than clients: for filling and warming.
             sessions: plan.threads.iter().copied().max().unwrap_or(1) + 1,

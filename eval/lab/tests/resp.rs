@@ -137,7 +137,7 @@ fn a_server_that_holds_keys_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let engine = RespEngine::connect(door.address(), "").unwrap();
     let settings = azekura_lab::EngineSettings {
-        cache_bytes: 1 << 20,
+        cache_bytes: Some(1 << 20),
         expected_bytes: 0,
         sessions: 1,
         bypass_page_cache: false,

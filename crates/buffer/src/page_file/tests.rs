@@ -563,7 +563,7 @@ fn a_read_across_pages_verifies_only_those_that_are_wanted() {
         PageFile::create(Arc::clone(&fs), dir, SIZE).unwrap();
         let file = PageFile::open_with(Arc::clone(&fs), dir, SIZE, access).unwrap();
         file.write_pages(&mut (0..10).map(|id| page(id, id as u8 + 1)).collect::<Vec<_>>()).unwrap();
-        // Page 4 is damaged.
+        // Page 4 is zeroed.
         let damaged = PageBuf::zeroed(SIZE);
         file.pages.file.write_at(place(4), &damaged).unwrap();
         let memory = crate::memory::PageMemory::zeroed(10, SIZE);

@@ -44,19 +44,25 @@ impl Engine for Fjall {
         described([
             ("version", "3.1".into()),
             ("durability", "fdatasync of the journal".into()),
-            ("cache_bytes", settings.cache_bytes.to_string()),
+            ("cache_bytes", settings.described_cache()),
         ])
     }
 
     fn open(&self, dir: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
         let options = KeyspaceCreateOptions::default;
         if self.optimistic {
-            let builder = OptimisticTxDatabase::builder(dir).cache_size(settings.cache_bytes);
+            let mut builder = OptimisticTxDatabase::builder(dir);
+            if let Some(bytes) = settings.cache_bytes {
+                builder = builder.cache_size(bytes);
+            }
             let database = builder.open().map_err(failed("opening"))?;
             let table = database.keyspace("kv", options).map_err(failed("opening the table"))?;
             Ok(Box::new(Optimistic { database, table }))
         } else {
-            let builder = SingleWriterTxDatabase::builder(dir).cache_size(settings.cache_bytes);
+            let mut builder = SingleWriterTxDatabase::builder(dir);
+            if let Some(bytes) = settings.cache_bytes {
+                builder = builder.cache_size(bytes);
+            }
             let database = builder.open().map_err(failed("opening"))?;
             let table = database.keyspace("kv", options).map_err(failed("opening the table"))?;
             Ok(Box::new(SingleWriter { database, table }))

@@ -22,16 +22,16 @@ impl Engine for Redb {
         described([
             ("version", "4.4".into()),
             ("durability", "immediate".into()),
-            ("cache_bytes", settings.cache_bytes.to_string()),
+            ("cache_bytes", settings.described_cache()),
         ])
     }
 
     fn open(&self, dir: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
-        let cache = usize::try_from(settings.cache_bytes).unwrap_or(usize::MAX);
-        let database = Database::builder()
-            .set_cache_size(cache)
-            .create(dir.join("data.redb"))
-            .map_err(failed("opening"))?;
+        let mut builder = Database::builder();
+        if let Some(bytes) = settings.cache_bytes {
+            builder.set_cache_size(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
+        let database = builder.create(dir.join("data.redb")).map_err(failed("opening"))?;
         let txn = database.begin_write().map_err(failed("beginning"))?;
         txn.open_table(TABLE).map_err(failed("creating the table"))?;
         txn.commit().map_err(failed("committing"))?;

@@ -62,7 +62,7 @@ impl Engine for RocksDb {
     fn describe(&self, settings: &EngineSettings) -> BTreeMap<String, String> {
         described([
             ("durability", "sync of the log at each commit".into()),
-            ("cache_bytes", settings.cache_bytes.to_string()),
+            ("cache_bytes", settings.described_cache()),
             ("bloom_bits_per_key", "10".into()),
             ("pipelined_write", self.tuned.to_string()),
             ("recycled_logs", if self.tuned { "4" } else { "0" }.into()),
@@ -99,7 +99,6 @@ impl Engine for RocksDb {
 
 impl RocksDb {
     fn options(&self, settings: &EngineSettings) -> *mut Options {
-        let cache_bytes = usize::try_from(settings.cache_bytes).unwrap_or(usize::MAX);
         // SAFETY: each handle is made here and freed once: the cache and the table options are shared by
         // counting, the filter belongs to the table options.
         unsafe {
@@ -116,12 +115,14 @@ impl RocksDb {
                 rocksdb_options_set_use_direct_io_for_flush_and_compaction(options, 1);
             }
             let table = rocksdb_block_based_options_create();
-            let cache = rocksdb_cache_create_lru(cache_bytes);
-            rocksdb_block_based_options_set_block_cache(table, cache);
+            if let Some(bytes) = settings.cache_bytes {
+                let cache = rocksdb_cache_create_lru(usize::try_from(bytes).unwrap_or(usize::MAX));
+                rocksdb_block_based_options_set_block_cache(table, cache);
+                rocksdb_cache_destroy(cache);
+            }
             rocksdb_block_based_options_set_filter_policy(table, rocksdb_filterpolicy_create_bloom(10.0));
             rocksdb_options_set_block_based_table_factory(options, table);
             rocksdb_block_based_options_destroy(table);
-            rocksdb_cache_destroy(cache);
             options
         }
     }

@@ -24,14 +24,14 @@ impl Engine for Sqlite {
         described([
             ("version", rusqlite::version().into()),
             ("durability", "journal_mode=WAL, synchronous=FULL".into()),
-            ("cache_bytes_per_session", settings.cache_bytes.to_string()),
+            ("cache_bytes_per_session", settings.described_cache()),
         ])
     }
 
     fn open(&self, dir: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
         let store = SqliteStore {
             path: dir.join("data.sqlite"),
-            cache_kib: settings.cache_bytes / 1024,
+            cache_kib: settings.cache_bytes.map(|bytes| bytes / 1024),
             writer: Mutex::new(()),
         };
         store
@@ -46,19 +46,20 @@ impl Engine for Sqlite {
 
 struct SqliteStore {
     path: PathBuf,
-    cache_kib: u64,
+    /// `None` is the default of SQLite.
+    cache_kib: Option<u64>,
     /// Held by the session that writes.
     writer: Mutex<()>,
 }
 
 impl SqliteStore {
     fn connect(&self) -> Result<Connection, EngineError> {
+        let cache = self.cache_kib.map_or_else(String::new, |kib| format!("PRAGMA cache_size=-{kib}"));
         let connection = Connection::open(&self.path).map_err(failed("opening"))?;
         connection
             .execute_batch(&format!(
                 "PRAGMA busy_timeout=60000; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; \
-                 PRAGMA cache_size=-{}; PRAGMA temp_store=MEMORY",
-                self.cache_kib
+                 {cache}; PRAGMA temp_store=MEMORY"
             ))
             .map_err(failed("setting up the connection"))?;
         Ok(connection)

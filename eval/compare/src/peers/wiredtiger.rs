@@ -112,9 +112,10 @@ impl Engine for WiredTiger {
 }
 
 fn config(settings: &EngineSettings) -> String {
+    // Without the setting it is the default of WiredTiger.
+    let cache = settings.cache_bytes.map_or_else(String::new, |b| format!(",cache_size={}", b.max(1 << 20)));
     format!(
-        "create,cache_size={},session_max={},log=(enabled=true),transaction_sync=(enabled=true,method=fsync){}",
-        settings.cache_bytes.max(1 << 20),
+        "create{cache},session_max={},log=(enabled=true),transaction_sync=(enabled=true,method=fsync){}",
         settings.sessions + 16,
         if settings.bypass_page_cache { ",direct_io=[data]" } else { "" }
     )

@@ -110,7 +110,7 @@ impl Engine for AzekuraEngine {
             ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
             ("durability".to_owned(), "immediate".to_owned()),
             ("isolation".to_owned(), "serializable".to_owned()),
-            ("cache_bytes".to_owned(), settings.cache_bytes.to_string()),
+            ("cache_bytes".to_owned(), settings.described_cache()),
             ("page_bytes".to_owned(), chosen(self.page_bytes)),
             ("log".to_owned(), self.log.to_string()),
             ("wal_workers".to_owned(), chosen(self.wal_workers)),
@@ -127,8 +127,10 @@ impl Engine for AzekuraEngine {
     }
 
     fn open(&self, dir: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
-        let cache_bytes = usize::try_from(settings.cache_bytes).unwrap_or(usize::MAX);
-        let mut builder = Database::builder().cache_bytes(cache_bytes).log_protocol(self.log);
+        let mut builder = Database::builder().log_protocol(self.log);
+        if let Some(bytes) = settings.cache_bytes {
+            builder = builder.cache_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
         if let Some(bytes) = self.page_bytes {
             builder = builder.page_size(bytes);
         }

@@ -105,7 +105,7 @@ impl Work {
             Some(loaded)
         } else {
             let settings = EngineSettings {
-                cache_bytes: self.cache_bytes() as u64,
+                cache_bytes: Some(self.cache_bytes() as u64),
                 expected_bytes: 0,
                 sessions: 1,
                 bypass_page_cache: false,

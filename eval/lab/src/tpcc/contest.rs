@@ -129,7 +129,7 @@ impl<'a> Running<'a> {
     fn settings(&self) -> EngineSettings {
         let scale = self.contest.scale;
         EngineSettings {
-            cache_bytes: self.contest.cache_bytes,
+            cache_bytes: Some(self.contest.cache_bytes),
             // About 100 MB a warehouse at full scale, and as much again for what runs add.
             expected_bytes: u64::from(scale.warehouses()) * (200 << 20) / u64::from(scale.divisor())
                 + (64 << 20),

@@ -83,7 +83,7 @@ fn workload(updates: usize) -> Workload {
 
 fn settings(sessions: usize) -> EngineSettings {
     EngineSettings {
-        cache_bytes: CACHE_BYTES as u64,
+        cache_bytes: Some(CACHE_BYTES as u64),
         expected_bytes: 1 << 20,
         sessions,
         bypass_page_cache: false,

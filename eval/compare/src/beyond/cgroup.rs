@@ -1,0 +1,113 @@
+//! A control group that limits the memory of one engine, its share of the system's page cache included.
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+
+/// Mount point of the control groups on every distribution in use.
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// A control group of our own; dropping it removes it.
+#[derive(Debug)]
+pub(super) struct Cgroup {
+    dir: PathBuf,
+}
+
+impl Cgroup {
+    /// Makes a group with this memory limit, of version 2, or of version 1 where the memory controller is
+    /// attached to that.
+    ///
+    /// # Errors
+    ///
+    /// The reason why there can be none: no controller, or no permission.
+    pub(super) fn create(limit_bytes: u64) -> Result<Self> {
+        let own = std::fs::read_to_string("/proc/self/cgroup").context("read /proc/self/cgroup")?;
+        Self::create_under(Path::new(ROOT), &own, limit_bytes)
+    }
+
+    fn create_under(root: &Path, own: &str, limit_bytes: u64) -> Result<Self> {
+        let name = format!("azekura-beyond-cache-{}", std::process::id());
+        let controllers = std::fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+        if controllers.split_whitespace().any(|controller| controller == "memory") {
+            let control = root.join("cgroup.subtree_control");
+            std::fs::write(&control, "+memory").with_context(|| {
+                format!(
+                    "enable the memory controller in {}: run as root, outside a container",
+                    control.display()
+                )
+            })?;
+            let group = Self::make(root.join(name))?;
+            group.set("memory.max", limit_bytes)?;
+            // Absent where the kernel has no swap accounting; then there is no swap to forbid.
+            let _ = group.set("memory.swap.max", 0);
+            return Ok(group);
+        }
+        let of_memory = own.lines().find_map(|line| {
+            let (_, rest) = line.split_once(':')?;
+            let (controllers, path) = rest.split_once(':')?;
+            controllers.split(',').any(|controller| controller == "memory").then_some(path)
+        });
+        let Some(path) = of_memory else {
+            bail!(
+                "beyond-cache limits memory by a control group, and {} has no memory controller",
+                root.display()
+            );
+        };
+        let parent = root.join("memory").join(path.trim_start_matches('/'));
+        let group = Self::make(parent.join(name))?;
+        group.set("memory.limit_in_bytes", limit_bytes)?;
+        Ok(group)
+    }
+
+    fn make(dir: PathBuf) -> Result<Self> {
+        std::fs::create_dir(&dir).with_context(|| {
+            format!("create the control group {}: beyond-cache needs to run as root", dir.display())
+        })?;
+        Ok(Self { dir })
+    }
+
+    fn set(&self, name: &str, value: u64) -> Result<()> {
+        let path = self.dir.join(name);
+        std::fs::write(&path, value.to_string()).with_context(|| format!("write {}", path.display()))
+    }
+
+    /// The file that takes the number of a process to be moved into the group.
+    pub(super) fn procs(&self) -> PathBuf {
+        self.dir.join("cgroup.procs")
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // Fails while a process is left in it; the message of that process's end says more.
+        let _ = std::fs::remove_dir(&self.dir);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_without_a_memory_controller_is_refused_with_the_reason() {
+        let root = tempfile::tempdir().unwrap();
+        let refused = |own: &str| format!("{:#}", Cgroup::create_under(root.path(), own, 1).unwrap_err());
+        assert!(refused("0::/\n").contains("no memory controller"), "{}", refused("0::/\n"));
+        assert!(refused("4:memory:/there\n").contains("needs to run as root"));
+        std::fs::write(root.path().join("cgroup.controllers"), "cpu memory\n").unwrap();
+        std::fs::create_dir(root.path().join("cgroup.subtree_control")).unwrap();
+        assert!(refused("0::/\n").contains("enable the memory controller"));
+    }
+
+    #[test]
+    fn a_group_gets_its_limit_and_is_removed_at_the_end() {
+        let root = tempfile::tempdir().unwrap();
+        let parent = root.path().join("memory/there");
+        std::fs::create_dir_all(&parent).unwrap();
+        let group = Cgroup::create_under(root.path(), "4:memory:/there\n", 77).unwrap();
+        let limit = group.dir.join("memory.limit_in_bytes");
+        assert_eq!(std::fs::read_to_string(&limit).unwrap(), "77");
+        std::fs::remove_file(limit).unwrap(); // a real group's files go with it
+        drop(group);
+        assert_eq!(std::fs::read_dir(parent).unwrap().count(), 0);
+    }
+}

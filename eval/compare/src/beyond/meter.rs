@@ -1,0 +1,55 @@
+//! Processor time of this process, and bytes of the device under a directory.
+
+use anyhow::{Context, Result};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Ticks per second of `/proc/self/stat`: `USER_HZ`, 100 on every architecture that Linux runs on here.
+const TICKS: f64 = 100.0;
+/// Bytes of a sector in the statistics of a block device, whatever its own sectors are.
+const SECTOR: u64 = 512;
+
+/// The counters at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reading {
+    /// Processor time of all threads, in the program and in the kernel.
+    pub(super) cpu_seconds: f64,
+    /// Bytes that the device read, for all programs.
+    pub(super) read: u64,
+    /// Bytes that the device wrote, for all programs.
+    pub(super) written: u64,
+}
+
+/// Reads the counters.
+#[derive(Debug)]
+pub(super) struct Meter {
+    dir: PathBuf,
+    device: PathBuf,
+}
+
+impl Meter {
+    /// A meter for the device that has `dir`.
+    pub(super) fn new(dir: &Path) -> Result<Self> {
+        let dev = std::fs::metadata(dir).with_context(|| format!("look at {}", dir.display()))?.dev();
+        let (major, minor) = ((dev >> 8) & 0xfff, (dev & 0xff) | ((dev >> 12) & 0xf_ff00));
+        Ok(Self { dir: dir.to_owned(), device: format!("/sys/dev/block/{major}:{minor}/stat").into() })
+    }
+
+    /// The counters now. The device's bytes are 0 for a directory without a block device.
+    pub(super) fn read(&self) -> Reading {
+        let field = |text: &str, nth: usize| text.split_whitespace().nth(nth).and_then(|n| n.parse().ok());
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        // The name of the program, in parentheses, may have blanks.
+        let after_name = stat.rsplit(')').next().unwrap_or_default();
+        let ticks = |nth| field(after_name, nth).unwrap_or(0);
+        let device = std::fs::read_to_string(&self.device).unwrap_or_default();
+        let bytes = |nth| field(&device, nth).unwrap_or(0) * SECTOR;
+        Reading { cpu_seconds: (ticks(11) + ticks(12)) as f64 / TICKS, read: bytes(2), written: bytes(6) }
+    }
+
+    /// Has the system write all that it holds back of the file system, so that it counts.
+    pub(super) fn settle(&self) -> Result<()> {
+        let dir = std::fs::File::open(&self.dir).with_context(|| format!("open {}", self.dir.display()))?;
+        rustix::fs::syncfs(dir).context("write back the file system")
+    }
+}

@@ -1,0 +1,122 @@
+//! The result as text: first the cells in which we are the slowest beside the best peer.
+
+use super::{Phase, Row};
+use azekura_lab::table::OURS;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// All engines of one phase and size.
+struct Compared<'a> {
+    rows: Vec<&'a Row>,
+}
+
+impl Compared<'_> {
+    /// Our rate over that of the best peer; `None` if one of the two is missing.
+    fn ratio(&self) -> Option<f64> {
+        let ours = self.rows.iter().find(|row| row.engine == OURS)?.measured.rate();
+        let peers = self.rows.iter().filter(|row| row.engine != OURS).map(|row| row.measured.rate());
+        peers.reduce(f64::max).map(|best| ours / best.max(1e-9))
+    }
+}
+
+/// The rows as text.
+pub(super) fn render(rows: &[Row]) -> String {
+    let mut cells: BTreeMap<(Phase, u64), Compared<'_>> = BTreeMap::new();
+    for row in rows {
+        // Positive numbers have the order of their bits.
+        let key = (row.measured.phase, row.times.to_bits());
+        cells.entry(key).or_insert_with(|| Compared { rows: Vec::new() }).rows.push(row);
+    }
+    let mut cells: Vec<Compared<'_>> = cells.into_values().collect();
+    // Stable: cells without a peer come last, by phase and size.
+    cells.sort_by(|a, b| a.ratio().unwrap_or(f64::MAX).total_cmp(&b.ratio().unwrap_or(f64::MAX)));
+    let mut text = String::new();
+    for cell in &mut cells {
+        cell.rows.sort_by(|a, b| b.measured.rate().total_cmp(&a.measured.rate()));
+        let first = cell.rows[0];
+        let ratio =
+            cell.ratio().map_or_else(String::new, |ratio| format!(": {OURS} at {ratio:.2} of the best peer"));
+        let _ = writeln!(text, "{}, {} times the memory{ratio}", first.measured.phase.name(), first.times);
+        let _ = writeln!(
+            text,
+            "  {:<14} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+            "engine",
+            "rows/s",
+            "last/first",
+            "p50 us",
+            "p90 us",
+            "p99 us",
+            "p99.9 us",
+            "CPU us",
+            "read/B",
+            "written/B"
+        );
+        for row in &cell.rows {
+            let m = &row.measured;
+            let change = m.last_over_first().map_or_else(|| "-".to_owned(), |change| format!("{change:.2}"));
+            let _ = writeln!(
+                text,
+                "  {:<14} {:>10.0} {change:>10} {:>9.1} {:>9.1} {:>9.1} {:>9.1} {:>9.2} {:>9.2} {:>9.2}",
+                row.engine,
+                m.rate(),
+                m.p50,
+                m.p90,
+                m.p99,
+                m.p999,
+                m.cpu_us_per_row,
+                m.read_per_byte,
+                m.written_per_byte
+            );
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::beyond::Measured;
+
+    fn row(engine: &str, phase: Phase, rows: u64) -> Row {
+        let measured = Measured {
+            phase,
+            rows,
+            seconds: 2.0,
+            per_second: vec![rows / 2; 2],
+            p50: 1.0,
+            p90: 2.0,
+            p99: 3.0,
+            p999: 4.0,
+            cpu_us_per_row: 5.0,
+            read_per_byte: 6.0,
+            written_per_byte: 7.0,
+        };
+        Row { engine: engine.to_owned(), times: 2.0, measured }
+    }
+
+    #[test]
+    fn the_cell_that_we_lose_most_comes_first() {
+        let rows = [
+            row(OURS, Phase::GrowRandom, 100),
+            row("peer", Phase::GrowRandom, 50),
+            row(OURS, Phase::Scan, 10),
+            row("peer", Phase::Scan, 40),
+            row("other", Phase::Scan, 20),
+            row(OURS, Phase::Mixed, 1),
+        ];
+        let text = render(&rows);
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} in {text}"));
+        assert!(at("full scans, 2 times the memory: azekura at 0.25") < at("grow, random keys"));
+        assert!(at("azekura at 2.00 of the best peer") < at("50/50"));
+        assert!(at("\n  peer ") < at("\n  other "), "the fastest first");
+    }
+
+    #[test]
+    fn the_change_of_the_rate_is_that_of_whole_seconds() {
+        let mut measured = row(OURS, Phase::GrowRandom, 0).measured;
+        assert_eq!(measured.last_over_first(), None);
+        measured.per_second = vec![100, 80, 60, 50, 3];
+        assert_eq!(measured.last_over_first(), Some(0.5));
+    }
+}
