@@ -75,6 +75,8 @@ mod value;
 pub use azekura_base::{LogFailed, PageId, TxnId};
 pub use azekura_far::AuthKey;
 pub use azekura_io::Fs;
+#[cfg(feature = "baseline-logs")]
+#[doc(hidden)]
 pub use azekura_wal::{LogProtocol, UnknownProtocol};
 pub use catalog::{TableInfo, TableTypes};
 pub use check::{CheckReport, Finding, TableReport};
