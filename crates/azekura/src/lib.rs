@@ -96,6 +96,8 @@ pub use azekura_base::{LogFailed, PageId, TxnId};
 #[cfg(feature = "far")]
 pub use azekura_far::AuthKey;
 pub use azekura_io::Fs;
+#[cfg(feature = "baseline-logs")]
+#[doc(hidden)]
 pub use azekura_wal::{LogProtocol, UnknownProtocol};
 pub use backup::{Backup, BackupProgress, BackupReport, Restore, RestoreReport};
 pub use bounds::{KeyPrefix, KeyRange, Prefix};

@@ -185,9 +185,8 @@ impl Builder {
         self
     }
 
-    /// The log protocol: it decides the writes of the log and the time of acknowledgments; the parallel log
-    /// (P-WAL) unless set. The others are there to be measured against it. A store may be opened with another
-    /// one each time.
+    /// The log protocol, for measurements. Default: P-WAL. A store may be opened with another one each time.
+    #[cfg(feature = "baseline-logs")]
     #[doc(hidden)]
     #[must_use]
     pub fn log_protocol(mut self, protocol: LogProtocol) -> Self {
@@ -240,7 +239,7 @@ impl Builder {
     /// Hands the log to the operating system before a commit is acknowledged, and syncs it so often, instead
     /// of before each acknowledgment; `None`, unless set: before each. The death of the process then loses
     /// nothing that was acknowledged. A power loss may lose the commits of this time, whole transactions from
-    /// the end. Only with [`LogProtocol::PWal`] and [`LogProtocol::Serial`].
+    /// the end.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -475,8 +474,8 @@ impl Builder {
                 "{threads} threads to redo the log: 1 to {MAX_REDO_THREADS} are possible"
             ));
         }
-        if self.protocol == (LogProtocol::Epoch { interval: Duration::ZERO }) {
-            return refuse("epochs of no length".into());
+        if self.protocol.epoch_interval() == Some(Duration::ZERO) {
+            return refuse("the epoch interval must be greater than 0".into());
         }
         let workers = self.workers.unwrap_or_else(usual_workers);
         if let Some(streams) = self.streams
@@ -558,7 +557,7 @@ impl Builder {
     /// Size of one log buffer. One of many may be small: sixteen full ones fit half of a segment of the usual
     /// size. A serial log has one.
     pub(crate) fn log_buffer_bytes(&self) -> usize {
-        let most = if self.protocol == LogProtocol::Serial { 1 << 20 } else { 512 << 10 };
+        let most = if self.protocol.is_serial() { 1 << 20 } else { 512 << 10 };
         usize::try_from(self.segment_bytes / 4).map_or(most, |bytes| bytes.min(most))
     }
 }

@@ -17,7 +17,6 @@ use azekura_base::sync::thread::{self, Builder, JoinHandle};
 
 use crate::error::WalError;
 use crate::log::Log;
-use crate::options::LogProtocol;
 use crate::stream::Stream;
 
 /// Starts the threads.
@@ -32,11 +31,11 @@ pub(crate) fn start(log: &Arc<Log>) -> Result<Vec<JoinHandle<()>>, WalError> {
             spawn(format!("azekura-wal-{i}"), Box::new(move |log| flush_until_stopped(log, &log.streams[i])))
         })
         .and_then(|()| spawn("azekura-wal-seg".into(), Box::new(prepare_until_stopped)))
-        .and_then(|()| match log.options.protocol {
-            LogProtocol::Epoch { interval } => {
+        .and_then(|()| match log.options.protocol.epoch_interval() {
+            Some(interval) => {
                 spawn("azekura-wal-epoch".into(), Box::new(move |log| turn_until_stopped(log, interval)))
             }
-            LogProtocol::PWal | LogProtocol::Serial => Ok(()),
+            None => Ok(()),
         })
         .and_then(|()| match log.options.sync_interval {
             Some(interval) => {

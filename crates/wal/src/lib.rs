@@ -33,7 +33,7 @@
 //! |---|---|---|
 //! | [`options`] | settings, identity, worker ids | |
 //! | [`worker_buffer`] | a worker's buffer: draw an LSN, copy, exchange | 3.1.1 |
-//! | [`serial`] | the serial log's one buffer: a consolidation array | 2.3, 6.1 (Aether) |
+//! | `serial` | the serial log's one buffer: a consolidation array | 2.3, 6.1 (Aether) |
 //! | `log_buffer`, `buffer_space` | one or the other; sleepers on a full buffer | |
 //! | [`record`], [`chunk`] | bytes of records, blocks, chunks | 3.1.2 |
 //! | [`lsn_range`], [`lsn_gap`] | many LSNs by one draw, and those that no record got | beyond it |
@@ -66,6 +66,7 @@ pub mod options;
 pub mod record;
 pub mod recovery;
 mod segment;
+#[cfg(feature = "baseline-logs")]
 pub mod serial;
 mod sizes;
 pub mod stats;

@@ -31,7 +31,7 @@ use crate::failure::Failure;
 use crate::log_buffer::LogBuffer;
 use crate::lsn_range::Order;
 use crate::notifier::Notifier;
-use crate::options::{Admission, LogIdentity, LogProtocol, WalOptions, WorkerId};
+use crate::options::{Admission, LogIdentity, WalOptions, WorkerId};
 use crate::segment::{SegmentStore, parse_stream};
 use crate::stream::{Stream, Taken};
 use crate::ticket::Wakers;
@@ -255,9 +255,11 @@ impl Log {
     /// Blocks until a commit may be acknowledged, in the protocol's way; of records that were not drawn,
     /// those drawn so far.
     pub(crate) fn wait_acknowledged(&self, lsn: Lsn) -> Result<(), LogFailed> {
-        match (self.options.protocol, &self.epochs) {
-            (_, Some(epochs)) => self.wait_for_epoch(epochs, lsn),
-            (LogProtocol::Serial, _) if self.options.background => self.follow_commit_thread(lsn),
+        match &self.epochs {
+            Some(epochs) => self.wait_for_epoch(epochs, lsn),
+            None if self.options.protocol.is_serial() && self.options.background => {
+                self.follow_commit_thread(lsn)
+            }
             _ => self.make_durable(lsn),
         }
     }

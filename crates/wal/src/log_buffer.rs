@@ -4,18 +4,23 @@ use azekura_base::Lsn;
 
 use crate::durable_lsn::DurableHorizon;
 use crate::lsn_range::Order;
-use crate::options::{Admission, LogProtocol, WalOptions};
+use crate::options::{Admission, WalOptions};
+#[cfg(feature = "baseline-logs")]
 use crate::serial::SerialBuffer;
 use crate::worker_buffer::{Appended, Batch, Refused, Totals, WorkerBuffer};
 
 /// One of the log's buffers. The choice is made when the log is created: one well-predicted branch per call.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a look less for each record; there are as many as workers, all of one kind"
+#[cfg_attr(
+    feature = "baseline-logs",
+    expect(
+        clippy::large_enum_variant,
+        reason = "no indirection on each append; all buffers of a log are of one kind"
+    )
 )]
 pub(crate) enum LogBuffer {
     Worker(WorkerBuffer),
+    #[cfg(feature = "baseline-logs")]
     Serial(Box<SerialBuffer>),
 }
 
@@ -23,10 +28,11 @@ impl LogBuffer {
     /// A buffer as these settings have it.
     pub(crate) fn new(options: &WalOptions, worker: usize) -> Self {
         let capacity_bytes = options.buffer_bytes;
-        let buffer = match options.protocol {
-            LogProtocol::Serial => return Self::Serial(Box::new(SerialBuffer::new(capacity_bytes))),
-            LogProtocol::PWal | LogProtocol::Epoch { .. } => WorkerBuffer::new(worker, capacity_bytes),
-        };
+        #[cfg(feature = "baseline-logs")]
+        if options.protocol.is_serial() {
+            return Self::Serial(Box::new(SerialBuffer::new(capacity_bytes)));
+        }
+        let buffer = WorkerBuffer::new(worker, capacity_bytes);
         Self::Worker(buffer.with_ranges(options.lsn_range.into()))
     }
 
@@ -42,6 +48,7 @@ impl LogBuffer {
     ) -> Result<Appended, Refused> {
         match self {
             Self::Worker(buffer) => buffer.append_in_order(horizon, body, admission, order),
+            #[cfg(feature = "baseline-logs")]
             Self::Serial(buffer) => {
                 let done = buffer.append(horizon, body, admission);
                 done.map(|(lsn, was_idle)| Appended { lsn, was_idle })
@@ -51,8 +58,10 @@ impl LogBuffer {
 
     /// See [`WorkerBuffer::raise_floor`]. In a serial log every record comes after all before.
     pub(crate) fn raise_floor(&self, lsn: Lsn) {
-        if let Self::Worker(buffer) = self {
-            buffer.raise_floor(lsn);
+        match self {
+            Self::Worker(buffer) => buffer.raise_floor(lsn),
+            #[cfg(feature = "baseline-logs")]
+            Self::Serial(_) => {}
         }
     }
 
@@ -60,6 +69,7 @@ impl LogBuffer {
     pub(crate) fn take(&self, horizon: &DurableHorizon, empty: &mut Batch, admission: Admission) -> u64 {
         match self {
             Self::Worker(buffer) => buffer.take(horizon, empty, admission),
+            #[cfg(feature = "baseline-logs")]
             Self::Serial(buffer) => buffer.take(horizon, empty, admission),
         }
     }
@@ -68,6 +78,7 @@ impl LogBuffer {
     pub(crate) fn with_bytes<T>(&self, taken: &Batch, read: impl FnOnce(&[u8]) -> T) -> T {
         match self {
             Self::Worker(_) => read(&taken.bytes),
+            #[cfg(feature = "baseline-logs")]
             Self::Serial(buffer) => buffer.with_bytes(taken, read),
         }
     }
@@ -75,6 +86,7 @@ impl LogBuffer {
     pub(crate) fn wait_for_space(&self, taken: u32) {
         match self {
             Self::Worker(buffer) => buffer.wait_for_space(taken),
+            #[cfg(feature = "baseline-logs")]
             Self::Serial(buffer) => buffer.wait_for_space(taken),
         }
     }
@@ -82,6 +94,7 @@ impl LogBuffer {
     pub(crate) fn wake_everyone(&self) {
         match self {
             Self::Worker(buffer) => buffer.wake_everyone(),
+            #[cfg(feature = "baseline-logs")]
             Self::Serial(buffer) => buffer.wake_everyone(),
         }
     }
@@ -89,6 +102,7 @@ impl LogBuffer {
     pub(crate) fn settle(&self, horizon: &DurableHorizon) {
         match self {
             Self::Worker(buffer) => buffer.settle(horizon),
+            #[cfg(feature = "baseline-logs")]
             Self::Serial(buffer) => buffer.settle(horizon),
         }
     }
@@ -96,20 +110,24 @@ impl LogBuffer {
     pub(crate) fn admit(&self, admission: Admission) {
         match self {
             Self::Worker(buffer) => buffer.admit(admission),
+            #[cfg(feature = "baseline-logs")]
             Self::Serial(buffer) => buffer.admit(admission),
         }
     }
 
     /// See [`WorkerBuffer::set_limit`]; the serial log's buffer always has its full size.
     pub(crate) fn set_limit(&self, bytes: usize) {
-        if let Self::Worker(buffer) = self {
-            buffer.set_limit(bytes);
+        match self {
+            Self::Worker(buffer) => buffer.set_limit(bytes),
+            #[cfg(feature = "baseline-logs")]
+            Self::Serial(_) => {}
         }
     }
 
     pub(crate) fn totals(&self) -> Totals {
         match self {
             Self::Worker(buffer) => buffer.totals(),
+            #[cfg(feature = "baseline-logs")]
             Self::Serial(buffer) => {
                 let (records, bytes, draws) = buffer.totals();
                 Totals { records, bytes, draws, gap_lsns: 0 }
@@ -121,6 +139,7 @@ impl LogBuffer {
     pub(crate) const fn worker(&self) -> usize {
         match self {
             Self::Worker(buffer) => buffer.worker(),
+            #[cfg(feature = "baseline-logs")]
             Self::Serial(_) => crate::serial::WORKER,
         }
     }

@@ -24,18 +24,22 @@ pub const MAX_STREAMS: usize = 64;
 ///
 /// | | `PWal` | `Serial` | `Epoch` |
 /// |---|---|---|---|
-/// | buffers | one per worker | one, insertion by a [consolidation array](crate::serial) | one per worker |
+/// | buffers | one per worker | one, insertion by a consolidation array | one per worker |
 /// | files written at the same time | `streams` | 1 | `streams` |
 /// | who writes | a committer that waits, or a flusher | the flusher | the flushers |
-/// | when | when the stream is free | when the stream is free | at the end of each [epoch](crate::epoch) |
+/// | when | when the stream is free | when the stream is free | at the end of each epoch |
 /// | acknowledged | once all before it is durable | the same | once all of its epoch is durable |
+///
+/// `Serial` and `Epoch` need the cargo feature `baseline-logs`.
 ///
 /// ```
 /// use std::time::Duration;
 /// use azekura_wal::LogProtocol;
 ///
+/// # #[cfg(feature = "baseline-logs")] {
 /// assert_eq!("epoch:10".parse(), Ok(LogProtocol::Epoch { interval: Duration::from_millis(10) }));
 /// assert_eq!("epoch".parse::<LogProtocol>().map(|log| log.to_string()), Ok("epoch:40".to_owned()));
+/// # }
 /// assert!("epoch:0".parse::<LogProtocol>().is_err());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,9 +48,11 @@ pub enum LogProtocol {
     /// The parallel log of the P-WAL paper.
     #[default]
     PWal,
-    /// The serial log after Aether (Johnson et al., VLDB 2010), the paper's rival.
+    /// The serial log after Aether (Johnson et al., VLDB 2010), the paper's baseline.
+    #[cfg(feature = "baseline-logs")]
     Serial,
     /// Group commit by epochs after Silo (Tu et al., SOSP 2013): the paper's section 6.3.
+    #[cfg(feature = "baseline-logs")]
     Epoch {
         /// From the end of one epoch to that of the next, if the device keeps up; longer than nothing.
         interval: Duration,
@@ -55,7 +61,32 @@ pub enum LogProtocol {
 
 impl LogProtocol {
     /// The epoch of Silo and FOEDUS (paper sections 5.4 and 6.3).
+    #[cfg(feature = "baseline-logs")]
     pub const SILO_EPOCH: Duration = Duration::from_millis(40);
+
+    /// Returns `true` for the serial log.
+    #[must_use]
+    pub const fn is_serial(self) -> bool {
+        match self {
+            Self::PWal => false,
+            #[cfg(feature = "baseline-logs")]
+            Self::Serial => true,
+            #[cfg(feature = "baseline-logs")]
+            Self::Epoch { .. } => false,
+        }
+    }
+
+    /// Returns the time of an epoch, for a log with epochs.
+    #[must_use]
+    pub const fn epoch_interval(self) -> Option<Duration> {
+        match self {
+            Self::PWal => None,
+            #[cfg(feature = "baseline-logs")]
+            Self::Serial => None,
+            #[cfg(feature = "baseline-logs")]
+            Self::Epoch { interval } => Some(interval),
+        }
+    }
 }
 
 /// `p-wal`, `serial`, `epoch:40` (milliseconds).
@@ -63,7 +94,9 @@ impl std::fmt::Display for LogProtocol {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::PWal => f.write_str("p-wal"),
+            #[cfg(feature = "baseline-logs")]
             Self::Serial => f.write_str("serial"),
+            #[cfg(feature = "baseline-logs")]
             Self::Epoch { interval } => write!(f, "epoch:{}", interval.as_secs_f64() * 1e3),
         }
     }
@@ -71,7 +104,11 @@ impl std::fmt::Display for LogProtocol {
 
 /// A name that is no log protocol's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no log protocol: p-wal, serial, epoch, or epoch:MS with 0 < MS <= 60000 milliseconds")]
+#[cfg_attr(
+    feature = "baseline-logs",
+    error("{0:?} is no log protocol: p-wal, serial, epoch, or epoch:MS with 0 < MS <= 60000 milliseconds")
+)]
+#[cfg_attr(not(feature = "baseline-logs"), error("{0:?} is no log protocol: p-wal"))]
 pub struct UnknownProtocol(String);
 
 impl std::str::FromStr for LogProtocol {
@@ -82,14 +119,19 @@ impl std::str::FromStr for LogProtocol {
         let unknown = || UnknownProtocol(name.to_owned());
         match name {
             "p-wal" => Ok(Self::PWal),
+            #[cfg(feature = "baseline-logs")]
             "serial" => Ok(Self::Serial),
+            #[cfg(feature = "baseline-logs")]
             "epoch" => Ok(Self::Epoch { interval: Self::SILO_EPOCH }),
+            #[cfg(feature = "baseline-logs")]
             _ => {
                 let millis = name.strip_prefix("epoch:").and_then(|ms| ms.parse::<f64>().ok());
                 let millis = millis.filter(|ms| *ms > 0.0 && *ms <= 60_000.0).ok_or_else(unknown)?;
                 let interval = Duration::from_secs_f64(millis / 1e3);
                 if interval.is_zero() { Err(unknown()) } else { Ok(Self::Epoch { interval }) }
             }
+            #[cfg(not(feature = "baseline-logs"))]
+            _ => Err(unknown()),
         }
     }
 }
@@ -120,7 +162,7 @@ pub struct WalOptions {
     /// `None`: with each. A commit is acknowledged once the operating system has it, so the death of the
     /// process loses nothing that was acknowledged, and a power loss up to this much time. What
     /// [`DurableLog`] calls durable is synced either way. Without direct I/O. Not for
-    /// [`LogProtocol::Epoch`].
+    /// epochs.
     ///
     /// [`DurableLog`]: azekura_base::DurableLog
     pub sync_interval: Option<Duration>,
@@ -209,7 +251,7 @@ pub fn default_stream_count() -> usize {
 impl WalOptions {
     /// The number of workers meant.
     pub(crate) fn worker_count(&self) -> usize {
-        if self.protocol == LogProtocol::Serial {
+        if self.protocol.is_serial() {
             return 1;
         }
         if self.workers > 0 { self.workers } else { usual_workers() }
@@ -217,8 +259,8 @@ impl WalOptions {
 
     /// The number of streams meant; a serial log has one.
     pub(crate) fn stream_count(&self) -> usize {
-        match (self.protocol, self.streams) {
-            (LogProtocol::Serial, _) => 1,
+        match (self.protocol.is_serial(), self.streams) {
+            (true, _) => 1,
             (_, 0) => default_stream_count().min(self.worker_count()),
             (_, streams) => streams,
         }
@@ -236,7 +278,7 @@ impl WalOptions {
 
     /// Size of the first segments, if they are to grow.
     pub(crate) fn first_segment(&self) -> Option<u64> {
-        let first = self.first_segment_bytes.filter(|_| self.protocol != LogProtocol::Serial)?;
+        let first = self.first_segment_bytes.filter(|_| !self.protocol.is_serial())?;
         Some(first.max(LEAST_SEGMENT_BYTES).next_multiple_of(UNIT_BYTES as u64))
     }
 
@@ -247,10 +289,10 @@ impl WalOptions {
         if workers > MAX_WORKERS {
             return refuse(format!("{workers} workers, at most {MAX_WORKERS}"));
         }
-        if self.protocol == (LogProtocol::Epoch { interval: Duration::ZERO }) {
-            return refuse("epochs of no length".into());
+        if self.protocol.epoch_interval() == Some(Duration::ZERO) {
+            return refuse("the epoch interval must be greater than 0".into());
         }
-        if self.sync_interval.is_some() && matches!(self.protocol, LogProtocol::Epoch { .. }) {
+        if self.sync_interval.is_some() && self.protocol.epoch_interval().is_some() {
             // What these acknowledge follows from what single streams have written (CHUNK-2).
             return refuse(format!("a sync interval; the log {} syncs each write", self.protocol));
         }

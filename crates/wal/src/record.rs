@@ -24,6 +24,7 @@ pub(crate) fn put(out: &mut Vec<u8>, expected: u64, lsn: u64, body: &[u8]) {
 }
 
 /// The frame of a record that follows the one before without a gap: what comes before the body, on the stack.
+#[cfg(feature = "baseline-logs")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DenseFrame {
     bytes: [u8; MOST_DENSE_BYTES],
@@ -31,8 +32,10 @@ pub(crate) struct DenseFrame {
 }
 
 /// A byte for no gap, and a length.
+#[cfg(feature = "baseline-logs")]
 const MOST_DENSE_BYTES: usize = 11;
 
+#[cfg(feature = "baseline-logs")]
 impl DenseFrame {
     pub(crate) fn of(body: &[u8]) -> Self {
         let mut frame = Self { bytes: [0; MOST_DENSE_BYTES], len: 1 };
@@ -81,6 +84,7 @@ mod tests {
         assert_eq!(block.len(), 7);
     }
 
+    #[cfg(feature = "baseline-logs")]
     #[test]
     fn a_dense_frame_is_what_put_writes() {
         for len in [0, 1, 127, 128, 16_383, 16_384, 3_000_000] {

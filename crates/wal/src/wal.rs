@@ -19,7 +19,7 @@ use crate::log::{Log, LogStart};
 use crate::log_buffer::LogBuffer;
 use crate::lsn_range::Order;
 use crate::notifier::Notifier;
-use crate::options::{Admission, LogIdentity, LogProtocol, WalOptions, WorkerId};
+use crate::options::{Admission, LogIdentity, WalOptions, WorkerId};
 use crate::segment::SegmentStore;
 use crate::sizes::Sizes;
 use crate::stats::WalStats;
@@ -78,8 +78,7 @@ impl Wal {
         let horizon = if options.sync_interval.is_some() { horizon.synced_at_intervals() } else { horizon };
         let log = Arc::new(Log {
             horizon,
-            epochs: matches!(options.protocol, LogProtocol::Epoch { .. })
-                .then(|| EpochClock::new(identity.first_lsn)),
+            epochs: options.protocol.epoch_interval().map(|_| EpochClock::new(identity.first_lsn)),
             buffers: (0..workers).map(|w| LogBuffer::new(&options, w)).collect(),
             streams: live,
             orphans: OnceLock::new(),
