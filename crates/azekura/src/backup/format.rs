@@ -2,12 +2,12 @@
 //!
 //! | part | bytes (little endian) |
 //! |---|---|
-//! | header | magic (8), version (4), page size (4), backup id (8), time in ms since 1970 (8), CRC-32C of these |
-//! | block | kind (4), length (8), sequence number (8), CRC of the payload (4), CRC of these and the id (4); payload |
+//! | header | magic (8), version (4), page size (4), backup id (8), ms since 1970 (8), CRC-32C (4) |
+//! | block | kind (4), length (8), sequence number (8), CRC of the payload (4), CRC of these (4); payload |
 //!
 //! Both checksums of a block cover the backup id, and the sequence numbers have no gap. A block of another
-//! backup, a lost block and a repeated one are therefore found. The last block has kind *end*, and nothing may
-//! follow it.
+//! backup, a lost block and a repeated one are therefore found. The last block has kind *end*, and nothing
+//! may follow it.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -284,7 +284,7 @@ impl<R: Read> Rows<R> {
         self.reader.corrupt(self.reader.offset, reason)
     }
 
-    /// The next table, whose rows [`next_row`](Self::next_row) then gives; `None` at the end of the backup.
+    /// The next table; [`next_row`](Self::next_row) then gives its rows. `None` at the end of the backup.
     pub(crate) fn next_table(&mut self) -> Result<Option<TableInfo>, Error> {
         match self.reader.block()? {
             Block::Table(table) => {

@@ -40,7 +40,7 @@ const STREAM: &str = "backup stream";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackupProgress {
-    /// Name of the table whose rows are being copied.
+    /// Name of the table that is being copied.
     pub table: String,
     /// Tables copied, without the present one.
     pub tables: u64,

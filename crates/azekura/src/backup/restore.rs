@@ -15,7 +15,7 @@ use crate::{Builder, Database, Error, TableDefinition, TableInfo};
 /// Present in a store that is being restored (RESTORE-1).
 pub(crate) const RESTORING_NAME: &str = "RESTORING";
 
-/// Refuses a store whose restore did not finish (RESTORE-1).
+/// Refuses a store that an unfinished restore left (RESTORE-1).
 pub(crate) fn refuse_unfinished(options: &Builder, path: &Path) -> Result<(), Error> {
     if !options.restoring && options.fs.exists(&path.join(RESTORING_NAME)) {
         return Err(Error::RestoreUnfinished { path: path.to_path_buf() });
@@ -32,7 +32,7 @@ pub struct RestoreReport {
     pub backup: BackupReport,
     /// Time at which the backup began, in milliseconds since 1970.
     pub backup_time_ms: u64,
-    /// Whether the new store was checked and compared with the backup.
+    /// `true` if the new store was checked and compared with the backup.
     pub is_verified: bool,
 }
 
