@@ -2,8 +2,8 @@
 //!
 //! | part | bytes (little endian) |
 //! |---|---|
-//! | header | magic (8), version (4), page size (4), backup id (8), time in ms since 1970 (8), CRC-32C |
-//! | block | kind (4), length (8), sequence number (8), payload CRC (4), CRC of these and the id (4); data |
+//! | header | magic (8), version (4), page size (4), backup id (8), ms since 1970 (8), CRC-32C (4) |
+//! | block | kind (4), length (8), sequence number (8), CRC of the payload (4), CRC of these (4); payload |
 //!
 //! Both checksums of a block cover the backup id, and the sequence numbers have no gap. A block of another
 //! backup, a lost block and a repeated one are therefore found. The last block has kind *end*, and nothing

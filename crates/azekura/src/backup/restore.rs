@@ -15,7 +15,7 @@ use crate::{Builder, Database, Error, TableDefinition, TableInfo};
 /// Present in a store that is being restored (RESTORE-1).
 pub(crate) const RESTORING_NAME: &str = "RESTORING";
 
-/// Refuses a store with an unfinished restore (RESTORE-1).
+/// Refuses a store that an unfinished restore left (RESTORE-1).
 pub(crate) fn refuse_unfinished(options: &Builder, path: &Path) -> Result<(), Error> {
     if !options.restoring && options.fs.exists(&path.join(RESTORING_NAME)) {
         return Err(Error::RestoreUnfinished { path: path.to_path_buf() });

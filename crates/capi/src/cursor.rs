@@ -1,0 +1,173 @@
+//! Cursors: ranges of rows in a transaction or a snapshot, read in batches.
+
+use std::ffi::{c_char, c_int};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use azekura::{Error, TableDefinition};
+
+use super::{
+    AZK_REVERSE, NO_BYTES, Source, azk_cursor, azk_error, azk_slice, azk_snapshot, azk_status, azk_tx, bytes,
+    free, guarded, handle, null, put, slice_of, text, with_tx,
+};
+
+/// Rows that a cursor reads at once.
+const BATCH: usize = 256;
+
+/// Opens a cursor over the rows from `low`, included, to `high`, excluded, in a transaction. A null pointer
+/// stands for no bound. `flags` is 0 or `AZK_REVERSE`.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_range(
+    tx: *mut azk_tx,
+    table: *const c_char,
+    low: *const azk_slice,
+    high: *const azk_slice,
+    flags: u32,
+    cursor: *mut *mut azk_cursor,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1.
+        let source = Source::Transaction(Arc::clone(&unsafe { handle(tx, "tx")? }.tx));
+        // SAFETY: CAPI-2.
+        unsafe { open_cursor(source, table, (low, high), flags, cursor) }
+    })
+}
+
+/// As `azk_range`, in a snapshot.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_snapshot_range(
+    snapshot: *mut azk_snapshot,
+    table: *const c_char,
+    low: *const azk_slice,
+    high: *const azk_slice,
+    flags: u32,
+    cursor: *mut *mut azk_cursor,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1.
+        let source = Source::Snapshot(unsafe { handle(snapshot, "snapshot")? }.snapshot.clone());
+        // SAFETY: CAPI-2.
+        unsafe { open_cursor(source, table, (low, high), flags, cursor) }
+    })
+}
+
+unsafe fn open_cursor(
+    source: Source,
+    table: *const c_char,
+    bounds: (*const azk_slice, *const azk_slice),
+    flags: u32,
+    cursor: *mut *mut azk_cursor,
+) -> Result<(), Error> {
+    if flags & !AZK_REVERSE != 0 {
+        return Err(Error::Invalid(format!("flags {flags:#x} of a range are not known")));
+    }
+    // SAFETY: CAPI-2.
+    let bound = |at: *const azk_slice| unsafe { at.as_ref() }.map(|at| unsafe { bytes(*at, "bound") });
+    let (low, high) = (bound(bounds.0).transpose()?, bound(bounds.1).transpose()?);
+    let opened = azk_cursor {
+        source,
+        // SAFETY: CAPI-2.
+        table: unsafe { text(table, "table")? }.to_owned(),
+        low: low.map_or(Bound::Unbounded, |low| Bound::Included(low.to_vec())),
+        high: high.map_or(Bound::Unbounded, |high| Bound::Excluded(high.to_vec())),
+        is_reverse: flags & AZK_REVERSE != 0,
+        is_done: false,
+        rows: Vec::new(),
+        row: Default::default(),
+    };
+    if cursor.is_null() {
+        return Err(null("cursor"));
+    }
+    // SAFETY: CAPI-2.
+    unsafe { put(cursor, Box::into_raw(Box::new(opened)), "cursor") }
+}
+
+/// Moves a cursor to the next row: `row` becomes 1 and key and value are set, or 0 after the last row.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_next(
+    cursor: *mut azk_cursor,
+    key: *mut azk_slice,
+    value: *mut azk_slice,
+    row: *mut c_int,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1.
+        let cursor = unsafe { handle(cursor, "cursor")? };
+        let is_row = cursor.advance()?;
+        let lent =
+            if is_row { (slice_of(&cursor.row.0), slice_of(&cursor.row.1)) } else { (NO_BYTES, NO_BYTES) };
+        // SAFETY: CAPI-2.
+        unsafe {
+            put(key, lent.0, "key")?;
+            put(value, lent.1, "value")?;
+            put(row, c_int::from(is_row), "row")
+        }
+    })
+}
+
+impl azk_cursor {
+    fn advance(&mut self) -> Result<bool, Error> {
+        if self.rows.is_empty() && !self.is_done {
+            self.fill()?;
+        }
+        let Some(row) = self.rows.pop() else { return Ok(false) };
+        self.row = row;
+        Ok(true)
+    }
+
+    /// Reads the next batch: from the bounds, which then exclude it.
+    fn fill(&mut self) -> Result<(), Error> {
+        let table = TableDefinition::raw(self.table.as_str());
+        let as_bytes = |bound: &'_ Bound<Vec<u8>>| bound.clone();
+        let range = (as_bytes(&self.low), as_bytes(&self.high));
+        let mut rows = match &self.source {
+            Source::Transaction(tx) => with_tx(tx, |open| {
+                let rows = open.table(&table)?.range::<Vec<u8>>(range);
+                if self.is_reverse { rows.rev().take(BATCH).collect() } else { rows.take(BATCH).collect() }
+            })?,
+            Source::Snapshot(snapshot) => {
+                let rows = snapshot.table(&table)?.range::<Vec<u8>>(range);
+                let rows: Result<Vec<_>, Error> = if self.is_reverse {
+                    rows.rev().take(BATCH).collect()
+                } else {
+                    rows.take(BATCH).collect()
+                };
+                rows?
+            }
+        };
+        self.is_done = rows.len() < BATCH;
+        if let Some((last, _)) = rows.last() {
+            let past = Bound::Excluded(last.clone());
+            *(if self.is_reverse { &mut self.high } else { &mut self.low }) = past;
+        }
+        rows.reverse();
+        self.rows = rows;
+        Ok(())
+    }
+}
+
+/// Closes a cursor and frees the handle; null is allowed.
+///
+/// # Safety
+///
+/// CAPI-1 holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_cursor_close(cursor: *mut azk_cursor) {
+    // SAFETY: CAPI-1.
+    unsafe { free(cursor) }
+}

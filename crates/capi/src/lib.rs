@@ -1,0 +1,481 @@
+//! C interface of the Azekura store.
+//!
+//! It is not meant for Rust: see the crate `azekura`. The header is `include/azekura.h`, made by cbindgen; a
+//! test compares the two. `examples/shop.c` is a complete program.
+//!
+//! - **CAPI-1** Each handle is a box that its `azk_…` constructor gives to the caller, and that exactly one
+//!   call (close, commit, abort, free) takes back. The caller passes no other pointer, and none after that.
+//! - **CAPI-2** A slice that the caller passes points to `len` readable bytes for the duration of the call;
+//!   an output pointer points to writable memory of its type.
+//! - **CAPI-3** No panic leaves a function: it becomes `AZK_INTERNAL`, and the transaction or cursor that
+//!   panicked takes no more calls.
+
+#![expect(non_camel_case_types, reason = "names of the C interface")]
+
+mod options;
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::{Arc, Mutex};
+
+use azekura::{Database, Error, ErrorKind, Restore, Snapshot, TableDefinition, Transaction};
+
+/// Result of a call. All values but `AZK_OK` come with an `azk_error`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum azk_status {
+    /// The call succeeded.
+    AZK_OK = 0,
+    /// The transaction was rolled back so that others can go on: begin again.
+    AZK_CONFLICT = 1,
+    /// Something is in use or exhausted for now.
+    AZK_BUSY = 2,
+    /// The call or its arguments are wrong.
+    AZK_INVALID = 3,
+    /// Bytes on disk are not those that were written.
+    AZK_CORRUPT = 4,
+    /// The operating system failed a call.
+    AZK_IO = 5,
+    /// The store, or the transaction, takes no more calls.
+    AZK_CLOSED = 6,
+    /// Another error.
+    AZK_OTHER = 7,
+    /// A defect of the library.
+    AZK_INTERNAL = 8,
+    /// Keeps the size of the type.
+    AZK_STATUS_FORCE_INT = 0x7fff_ffff,
+}
+
+/// Bytes. A slice that a call returns is valid until the next call with the same handle.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct azk_slice {
+    /// First byte; may be null if `len` is 0.
+    pub data: *const u8,
+    /// Number of bytes.
+    pub len: usize,
+}
+
+/// An open store. Any number of threads may use it at once.
+#[derive(Debug)]
+pub struct azk_db {
+    db: Database,
+}
+
+type SharedTx = Arc<Mutex<Option<Transaction>>>;
+
+/// A transaction. One thread uses it at a time.
+#[derive(Debug)]
+pub struct azk_tx {
+    tx: SharedTx,
+    value: Vec<u8>,
+}
+
+/// The store as it was at one moment. Reads of it wait for no transaction. One thread uses it at a time.
+#[derive(Debug)]
+pub struct azk_snapshot {
+    snapshot: Snapshot,
+    value: Vec<u8>,
+}
+
+/// Origin of a cursor's rows.
+#[derive(Debug)]
+enum Source {
+    Transaction(SharedTx),
+    Snapshot(Snapshot),
+}
+
+/// A position in a range of rows.
+#[derive(Debug)]
+pub struct azk_cursor {
+    source: Source,
+    table: String,
+    low: Bound<Vec<u8>>,
+    high: Bound<Vec<u8>>,
+    is_reverse: bool,
+    is_done: bool,
+    /// Rows that were read and not returned, last one first.
+    rows: Vec<(Vec<u8>, Vec<u8>)>,
+    row: (Vec<u8>, Vec<u8>),
+}
+
+/// An error: its status and a message. Free it with `azk_error_free`.
+#[derive(Debug)]
+pub struct azk_error {
+    status: azk_status,
+    message: CString,
+}
+
+/// Rows in descending order of their keys: a flag of `azk_range`.
+pub const AZK_REVERSE: u32 = 1;
+
+/// Version of this interface; it changes with each incompatible change.
+pub const AZK_ABI_VERSION: u32 = 1;
+
+/// Called while a backup runs, with the rows and bytes that it has written.
+pub type azk_progress = Option<unsafe extern "C" fn(rows: u64, bytes: u64, context: *mut c_void)>;
+
+fn status_of(error: &Error) -> azk_status {
+    match error.kind() {
+        ErrorKind::Conflict => azk_status::AZK_CONFLICT,
+        ErrorKind::Busy => azk_status::AZK_BUSY,
+        ErrorKind::Invalid => azk_status::AZK_INVALID,
+        ErrorKind::Corrupt => azk_status::AZK_CORRUPT,
+        ErrorKind::Io => azk_status::AZK_IO,
+        ErrorKind::Closed => azk_status::AZK_CLOSED,
+        _ => azk_status::AZK_OTHER,
+    }
+}
+
+/// An error and its sources as one text.
+fn message_of(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
+fn fail(error: *mut *mut azk_error, status: azk_status, text: String) -> azk_status {
+    if !error.is_null() {
+        let message = CString::new(text.replace('\0', "\\0")).unwrap_or_default();
+        // SAFETY: CAPI-2.
+        unsafe { error.write(Box::into_raw(Box::new(azk_error { status, message }))) };
+    }
+    status
+}
+
+/// Runs a call: stores its error, and stops panics (CAPI-3).
+fn guarded(error: *mut *mut azk_error, call: impl FnOnce() -> Result<(), Error>) -> azk_status {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => azk_status::AZK_OK,
+        Ok(Err(failed)) => fail(error, status_of(&failed), message_of(&failed)),
+        Err(_) => fail(error, azk_status::AZK_INTERNAL, "the library panicked; this is a defect".into()),
+    }
+}
+
+fn null(name: &str) -> Error {
+    Error::Invalid(format!("argument {name} is null"))
+}
+
+/// Borrows a handle.
+unsafe fn handle<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut T, Error> {
+    // SAFETY: CAPI-1; the caller of this function passes the promise on.
+    unsafe { pointer.as_mut() }.ok_or_else(|| null(name))
+}
+
+/// Borrows a text.
+unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Error> {
+    if pointer.is_null() {
+        return Err(null(name));
+    }
+    // SAFETY: CAPI-2: a text ends with a zero byte.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str().map_err(|_| Error::Invalid(format!("argument {name} is not UTF-8")))
+}
+
+/// Borrows a text that may be null, which stands for an empty one.
+unsafe fn text_or_empty<'a>(pointer: *const c_char, name: &str) -> Result<&'a str, Error> {
+    // SAFETY: CAPI-2.
+    if pointer.is_null() { Ok("") } else { unsafe { text(pointer, name) } }
+}
+
+unsafe fn bytes<'a>(slice: azk_slice, name: &str) -> Result<&'a [u8], Error> {
+    match (slice.data.is_null(), slice.len) {
+        (true, 0) => Ok(&[]),
+        (true, _) => Err(null(name)),
+        // SAFETY: CAPI-2.
+        (false, len) => Ok(unsafe { std::slice::from_raw_parts(slice.data, len) }),
+    }
+}
+
+unsafe fn put<T>(to: *mut T, value: T, name: &str) -> Result<(), Error> {
+    if to.is_null() {
+        return Err(null(name));
+    }
+    // SAFETY: CAPI-2.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+const fn slice_of(bytes: &[u8]) -> azk_slice {
+    azk_slice { data: bytes.as_ptr(), len: bytes.len() }
+}
+
+const NO_BYTES: azk_slice = azk_slice { data: ptr::null(), len: 0 };
+
+fn ended() -> Error {
+    Error::Closed
+}
+
+/// Runs `call` with the transaction, unless it has ended or a call of it panicked.
+fn with_tx<T>(
+    tx: &Mutex<Option<Transaction>>,
+    call: impl FnOnce(&Transaction) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let open = tx.lock().map_err(|_| ended())?;
+    call(open.as_ref().ok_or_else(ended)?)
+}
+
+/// Returns the version of the interface: compare it with `AZK_ABI_VERSION` of the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn azk_abi_version() -> u32 {
+    AZK_ABI_VERSION
+}
+
+/// Opens the store in directory `path`, or creates it there. Options: `create`, `read_only`, `direct_pages`
+/// (`true` or `false`), `cache_bytes`, `page_size`, `version_bytes`; null for none.
+///
+/// # Safety
+///
+/// CAPI-2 holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_open(
+    path: *const c_char,
+    options: *const c_char,
+    db: *mut *mut azk_db,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-2.
+        let (path, options) = unsafe { (text(path, "path")?, text_or_empty(options, "options")?) };
+        if db.is_null() {
+            return Err(null("db"));
+        }
+        let opened = options::builder(options)?.open(path)?;
+        // SAFETY: CAPI-2.
+        unsafe { put(db, Box::into_raw(Box::new(azk_db { db: opened })), "db") }
+    })
+}
+
+/// Closes the store and frees the handle. On an error, such as `AZK_BUSY` while a transaction or a snapshot
+/// is open, the handle stays valid.
+///
+/// # Safety
+///
+/// CAPI-1 holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_close(db: *mut azk_db, error: *mut *mut azk_error) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1.
+        unsafe { handle(db, "db")? }.db.close()?;
+        // SAFETY: CAPI-1: the handle is taken back here.
+        drop(unsafe { Box::from_raw(db) });
+        Ok(())
+    })
+}
+
+/// Begins a transaction.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_begin(
+    db: *mut azk_db,
+    tx: *mut *mut azk_tx,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1.
+        let db = unsafe { handle(db, "db")? };
+        if tx.is_null() {
+            return Err(null("tx"));
+        }
+        let open = Arc::new(Mutex::new(Some(db.db.begin()?)));
+        // SAFETY: CAPI-2.
+        unsafe { put(tx, Box::into_raw(Box::new(azk_tx { tx: open, value: Vec::new() })), "tx") }
+    })
+}
+
+/// Takes the transaction out of its handle, which is freed.
+unsafe fn take(tx: *mut azk_tx) -> Result<Transaction, Error> {
+    // SAFETY: CAPI-1.
+    unsafe { handle(tx, "tx")? };
+    // SAFETY: CAPI-1: the handle is taken back here.
+    let handle = unsafe { Box::from_raw(tx) };
+    let open = handle.tx.lock().map_err(|_| ended())?.take();
+    open.ok_or_else(ended)
+}
+
+/// Commits a transaction and waits until it is durable. The handle is freed also on an error.
+///
+/// # Safety
+///
+/// CAPI-1 holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_commit(tx: *mut azk_tx, error: *mut *mut azk_error) -> azk_status {
+    // SAFETY: CAPI-1.
+    guarded(error, || unsafe { take(tx)? }.commit())
+}
+
+/// Rolls a transaction back. The handle is freed also on an error.
+///
+/// # Safety
+///
+/// CAPI-1 holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_abort(tx: *mut azk_tx, error: *mut *mut azk_error) -> azk_status {
+    // SAFETY: CAPI-1.
+    guarded(error, || unsafe { take(tx)? }.abort())
+}
+
+/// Reads the value at a key; `found` becomes 1 or 0.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_get(
+    tx: *mut azk_tx,
+    table: *const c_char,
+    key: azk_slice,
+    value: *mut azk_slice,
+    found: *mut c_int,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1, CAPI-2.
+        let (tx, table, key) = unsafe { (handle(tx, "tx")?, text(table, "table")?, bytes(key, "key")?) };
+        let read = with_tx(&tx.tx, |open| open.table(&TableDefinition::raw(table))?.get(key))?;
+        // SAFETY: CAPI-2.
+        unsafe { deliver(read, &mut tx.value, value, found) }
+    })
+}
+
+/// Keeps a value in its handle and lends it to the caller.
+unsafe fn deliver(
+    read: Option<Vec<u8>>,
+    kept: &mut Vec<u8>,
+    value: *mut azk_slice,
+    found: *mut c_int,
+) -> Result<(), Error> {
+    let is_there = read.is_some();
+    *kept = read.unwrap_or_default();
+    // SAFETY: CAPI-2.
+    unsafe {
+        put(value, if is_there { slice_of(kept) } else { NO_BYTES }, "value")?;
+        put(found, c_int::from(is_there), "found")
+    }
+}
+
+/// Stores a row, in place of one that has this key. The table is created with its first row.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_put(
+    tx: *mut azk_tx,
+    table: *const c_char,
+    key: azk_slice,
+    value: azk_slice,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1, CAPI-2.
+        let (tx, table) = unsafe { (handle(tx, "tx")?, text(table, "table")?) };
+        // SAFETY: CAPI-2.
+        let (key, value) = unsafe { (bytes(key, "key")?, bytes(value, "value")?) };
+        with_tx(&tx.tx, |open| open.table(&TableDefinition::raw(table))?.insert(key, value))
+    })
+}
+
+/// Removes the row at a key; `found`, unless null, becomes 1 if there was one, else 0.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_delete(
+    tx: *mut azk_tx,
+    table: *const c_char,
+    key: azk_slice,
+    found: *mut c_int,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1, CAPI-2.
+        let (tx, table, key) = unsafe { (handle(tx, "tx")?, text(table, "table")?, bytes(key, "key")?) };
+        let was = with_tx(&tx.tx, |open| open.table(&TableDefinition::raw(table))?.delete(key))?;
+        // SAFETY: CAPI-2.
+        if found.is_null() { Ok(()) } else { unsafe { put(found, c_int::from(was), "found") } }
+    })
+}
+
+/// Opens a snapshot of the present state.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_snapshot_open(
+    db: *mut azk_db,
+    snapshot: *mut *mut azk_snapshot,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1.
+        let db = unsafe { handle(db, "db")? };
+        if snapshot.is_null() {
+            return Err(null("snapshot"));
+        }
+        let opened = Box::new(azk_snapshot { snapshot: db.db.snapshot()?, value: Vec::new() });
+        // SAFETY: CAPI-2.
+        unsafe { put(snapshot, Box::into_raw(opened), "snapshot") }
+    })
+}
+
+/// Reads the value at a key as it was; `found` becomes 1 or 0.
+///
+/// # Safety
+///
+/// CAPI-1 and CAPI-2 hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_snapshot_get(
+    snapshot: *mut azk_snapshot,
+    table: *const c_char,
+    key: azk_slice,
+    value: *mut azk_slice,
+    found: *mut c_int,
+    error: *mut *mut azk_error,
+) -> azk_status {
+    guarded(error, || {
+        // SAFETY: CAPI-1, CAPI-2.
+        let (from, table) = unsafe { (handle(snapshot, "snapshot")?, text(table, "table")?) };
+        // SAFETY: CAPI-2.
+        let key = unsafe { bytes(key, "key")? };
+        let read = from.snapshot.table(&TableDefinition::raw(table))?.get(key)?;
+        // SAFETY: CAPI-2.
+        unsafe { deliver(read, &mut from.value, value, found) }
+    })
+}
+
+/// Closes a snapshot and frees the handle; null is allowed. Cursors on it stay valid.
+///
+/// # Safety
+///
+/// CAPI-1 holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn azk_snapshot_close(snapshot: *mut azk_snapshot) {
+    // SAFETY: CAPI-1.
+    unsafe { free(snapshot) }
+}
+
+unsafe fn free<T>(pointer: *mut T) {
+    if !pointer.is_null() {
+        // A panic of a destructor ends here (CAPI-3).
+        // SAFETY: CAPI-1: the handle is taken back here.
+        drop(catch_unwind(AssertUnwindSafe(|| drop(unsafe { Box::from_raw(pointer) }))));
+    }
+}
+
+mod copy;
+mod cursor;
+pub use copy::{azk_backup, azk_error_free, azk_error_message, azk_error_status, azk_restore};
+pub use cursor::{azk_cursor_close, azk_next, azk_range, azk_snapshot_range};

@@ -1,0 +1,77 @@
+//! Option strings: `name=value` pairs with commas between them, so that new options change no function.
+
+use azekura::{Builder, Error};
+
+fn invalid(text: impl Into<String>) -> Error {
+    Error::Invalid(text.into())
+}
+
+/// Calls `set` for each pair of an option string.
+///
+/// # Errors
+///
+/// A part that is no pair, or an error of `set`.
+pub(crate) fn each(text: &str, mut set: impl FnMut(&str, &str) -> Result<(), Error>) -> Result<(), Error> {
+    for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+        let Some((name, value)) = pair.split_once('=') else {
+            return Err(invalid(format!("option {pair:?} has no value; write name=value")));
+        };
+        set(name.trim(), value.trim())?;
+    }
+    Ok(())
+}
+
+/// Reads a number or a truth value.
+///
+/// # Errors
+///
+/// Another text.
+pub(crate) fn value<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Error> {
+    value
+        .parse()
+        .map_err(|_| invalid(format!("option {name} has the value {value:?}, which is not possible")))
+}
+
+/// Refuses an option that the function does not have.
+pub(crate) fn unknown(name: &str) -> Error {
+    invalid(format!("there is no option {name:?} here"))
+}
+
+/// The settings of a store.
+///
+/// # Errors
+///
+/// An unknown option, or a value that is not possible.
+pub(crate) fn builder(text: &str) -> Result<Builder, Error> {
+    let mut builder = azekura::Database::builder();
+    each(text, |name, given| {
+        let old = builder.clone();
+        builder = match name {
+            "create" => old.create(value(name, given)?),
+            "read_only" => old.read_only(value(name, given)?),
+            "cache_bytes" => old.cache_bytes(value(name, given)?),
+            "page_size" => old.page_size(value(name, given)?),
+            "version_bytes" => old.version_bytes(value(name, given)?),
+            "direct_pages" => old.direct_pages(value(name, given)?),
+            _ => return Err(unknown(name)),
+        };
+        Ok(())
+    })?;
+    Ok(builder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::builder;
+
+    #[test]
+    fn options_are_read_and_wrong_ones_are_named() {
+        for right in ["", " create = false , cache_bytes=33554432,", "page_size=4096,read_only=true"] {
+            assert!(builder(right).is_ok(), "{right}");
+        }
+        for (wrong, named) in [("colour=red", "colour"), ("create", "name=value"), ("create=2", "create")] {
+            let error = builder(wrong).expect_err(wrong).to_string();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The header is that of the code; the example in C compiles without a warning and runs, with
+//! AddressSanitizer where the compiler has it; the library exports the names of the headers only.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const CRATE: &str = env!("CARGO_MANIFEST_DIR");
+const FLAGS: [&str; 4] = ["-std=c99", "-Wall", "-Wextra", "-Werror"];
+
+/// The library that cargo built beside this test.
+fn library(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("has a path");
+    let deps = test.parent().expect("lies in a directory");
+    let places = [deps.join(name), deps.parent().expect("is below target").join(name)];
+    places.into_iter().find(|path| path.exists()).unwrap_or_else(|| panic!("no {name} at {}", deps.display()))
+}
+
+fn run(command: &mut Command) -> Output {
+    command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+fn succeeds(command: &mut Command) -> String {
+    let output = run(command);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (said, complained) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{said}{complained}", output.status);
+    said
+}
+
+fn compile(source: &Path, flags: &[&str], to: &Path) -> Command {
+    let mut command = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".into()));
+    command.args(FLAGS).args(flags).arg("-I").arg(Path::new(CRATE).join("include")).arg(source);
+    command.arg(library("libazekura_c.a")).args(["-lpthread", "-ldl", "-lm", "-o"]).arg(to);
+    command
+}
+
+#[test]
+fn the_header_is_the_one_that_cbindgen_makes() {
+    let source = |name: &str| Path::new(CRATE).join("src").join(name);
+    let config = cbindgen::Config::from_file(Path::new(CRATE).join("cbindgen.toml")).expect("is well formed");
+    let bindings = cbindgen::Builder::new()
+        .with_config(config)
+        .with_src(source("lib.rs"))
+        .with_src(source("cursor.rs"))
+        .with_src(source("copy.rs"))
+        .generate()
+        .expect("the interface has C types only");
+    let mut made = Vec::new();
+    bindings.write(&mut made);
+    let made = String::from_utf8(made).expect("is UTF-8");
+    let path = Path::new(CRATE).join("include/azekura.h");
+    if std::env::var_os("AZEKURA_UPDATE_HEADER").is_some() {
+        std::fs::write(&path, &made).expect("writes");
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        made == kept,
+        "{} is not that of the code; run this test with AZEKURA_UPDATE_HEADER=1",
+        path.display()
+    );
+}
+
+#[test]
+fn the_example_runs_and_again_with_address_sanitizer() {
+    let scratch = tempfile::tempdir().expect("is made");
+    let example = Path::new(CRATE).join("examples/shop.c");
+    let empty = scratch.path().join("empty.c");
+    std::fs::write(&empty, "int main(void) { return 0; }\n").expect("writes");
+    let sanitizer = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    let probe = scratch.path().join("probe");
+    let has_sanitizer = run(&mut compile(&empty, &sanitizer, &probe)).status.success()
+        && run(&mut Command::new(&probe)).status.success();
+    let all: [&[&str]; 2] = [&["-O1"], &sanitizer];
+    for (n, flags) in all.into_iter().take(1 + usize::from(has_sanitizer)).enumerate() {
+        let (program, data) =
+            (scratch.path().join(format!("shop{n}")), scratch.path().join(format!("data{n}")));
+        std::fs::create_dir(&data).expect("is made");
+        succeeds(&mut compile(&example, flags, &program));
+        assert_eq!(succeeds(Command::new(&program).arg(&data)), "well\n");
+    }
+}
+
+#[test]
+fn the_shared_library_exports_names_of_the_headers_only() {
+    let header = std::fs::read_to_string(Path::new(CRATE).join("include/azekura.h")).expect("reads");
+    let mut nm = Command::new("nm");
+    nm.args(["-D", "--defined-only"]).arg(library("libazekura_c.so"));
+    if Command::new("nm").arg("--version").output().is_err() {
+        return; // no binutils here
+    }
+    let names: Vec<String> =
+        succeeds(&mut nm).lines().filter_map(|line| line.split(' ').next_back().map(str::to_owned)).collect();
+    assert!(names.len() >= 20, "{names:?}");
+    for name in &names {
+        // The far memory in the library has a C interface and a header of its own.
+        let is_ours = name.starts_with("azk_") && header.contains(&format!("{name}("));
+        assert!(is_ours || name.starts_with("azekura_far_"), "{name}");
+    }
+}

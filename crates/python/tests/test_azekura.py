@@ -1,0 +1,185 @@
+"""The package beside a dict, its errors, threads, snapshots and backup."""
+
+import collections.abc
+import gc
+import os
+import random
+import threading
+
+import azekura
+import pytest
+
+
+@pytest.fixture
+def db(tmp_path):
+    with azekura.open(tmp_path / "db.azk", cache_bytes=16 << 20) as db:
+        yield db
+
+
+def test_a_table_is_a_mapping_like_a_dict(db):
+    table, model = db.table("t"), {}
+    assert isinstance(table, collections.abc.MutableMapping) and table.name == "t"
+    rng = random.Random(7)
+    with db.begin() as tx:
+        rows = tx.table("t")
+        for _ in range(3000):
+            key = b"%d" % rng.randrange(400)
+            if rng.random() < 0.6:
+                rows[key] = model[key] = rng.randbytes(rng.randrange(20))
+            elif rng.random() < 0.5:
+                assert rows.pop(key, None) == model.pop(key, None)
+            else:
+                assert rows.get(key) == model.get(key) and (key in rows) == (key in model)
+    for view in (table, db.snapshot().table("t")):
+        assert len(view) == len(model)
+        assert list(view) == list(view.keys()) == sorted(model)
+        assert list(view.items()) == sorted(model.items())
+        assert list(view.items(b"2", b"3", reverse=True)) == sorted(
+            ((k, v) for k, v in model.items() if b"2" <= k < b"3"), reverse=True
+        )
+        assert [v for v in view.values(b"9")] == [model[k] for k in sorted(model) if k >= b"9"]
+    del view
+    gc.collect()
+    with pytest.raises(KeyError):
+        table[b"missing"]
+    with pytest.raises(KeyError):
+        del table[b"missing"]
+    assert table.get(b"missing", 5) == 5 and "text" not in table
+    table.update({b"x": b"1", b"y": b"2"})
+    assert table.setdefault(b"x", b"9") == b"1"
+    table.clear()
+    assert len(table) == 0 and db.table_names() == ["t"]
+
+
+def test_an_exception_rolls_back_and_an_ended_transaction_is_closed(db):
+    with pytest.raises(ZeroDivisionError):
+        with db.begin() as tx:
+            tx.table("t")[b"a"] = b"1"
+            1 // 0
+    assert db.table("t").get(b"a") is None
+    tx = db.begin()
+    rows = tx.table("t")
+    rows[b"a"] = b"1"
+    iterator = iter(rows)
+    tx.commit()
+    for call in (tx.commit, tx.abort, lambda: rows[b"a"], lambda: next(iterator)):
+        with pytest.raises(azekura.Closed):
+            call()
+    assert db.table("t")[b"a"] == b"1"
+
+
+def test_threads_count_without_a_lost_update(db):
+    threads, each = 6, 40
+
+    def add(tx):
+        rows = tx.table("counters")
+        rows[b"n"] = b"%d" % (int(rows.get(b"n", b"0")) + 1)
+
+    failed = []
+
+    def work():
+        try:
+            for _ in range(each):
+                db.transact(add)
+        except BaseException as error:
+            failed.append(error)
+
+    workers = [threading.Thread(target=work) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not failed
+    assert db.table("counters")[b"n"] == b"%d" % (threads * each)
+
+
+def test_a_thread_that_waits_for_a_lock_holds_no_gil(db):
+    db.table("t")[b"a"] = b"0"
+    holder = db.begin()
+    holder.table("t")[b"a"] = b"1"
+    begun = threading.Event()
+
+    def wait():
+        begun.set()
+        db.table("t")[b"a"] = b"2"
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    begun.wait()
+    # With the GIL held by the waiter this would never return.
+    assert sum(range(100_000)) == 4_999_950_000
+    holder.commit()
+    waiter.join()
+    assert db.table("t")[b"a"] == b"2"
+
+
+def test_a_body_error_leaves_transact_and_rolls_back(db):
+    def body(tx):
+        tx.table("t")[b"a"] = b"1"
+        raise ValueError("no")
+
+    with pytest.raises(ValueError):
+        db.transact(body)
+    assert db.table("t").get(b"a") is None
+    assert db.transact(lambda tx: len(tx.table("t"))) == 0
+
+
+def test_a_snapshot_does_not_change(db):
+    table = db.table("t")
+    table[b"a"] = b"1"
+    with db.snapshot() as snap:
+        table[b"a"] = b"2"
+        assert snap.table("t")[b"a"] == b"1" and snap.table_names() == ["t"]
+        with pytest.raises(azekura.Busy):
+            db.close()
+    with pytest.raises(azekura.Closed):
+        snap.table("t")
+
+
+def test_backup_and_restore(db, tmp_path):
+    rows = {b"%05d" % n: b"x" * n for n in range(500)}
+    with db.begin() as tx:
+        tx.table("t").update(rows)
+    seen = []
+    assert db.backup(tmp_path / "copy", rate=1 << 30, progress=lambda *now: seen.append(now)) == 500
+    assert seen[-1][0] == 500
+    with pytest.raises(azekura.Invalid, match="holds a backup already"):
+        db.backup(tmp_path / "copy")
+    with pytest.raises(ZeroDivisionError):
+        db.backup(tmp_path / "copy2", progress=lambda *now: 1 // 0)
+    assert azekura.restore(tmp_path / "copy", tmp_path / "new.azk", verify=True) == 500
+    with azekura.open(tmp_path / "new.azk", create=False) as copy:
+        assert dict(copy.table("t").items()) == rows
+    file = tmp_path / "copy" / "backup.azk"
+    damaged = bytearray(file.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    file.write_bytes(damaged)
+    with pytest.raises(azekura.Corrupt, match="damaged at byte"):
+        azekura.restore(tmp_path / "copy", tmp_path / "new2.azk")
+    with pytest.raises(azekura.Invalid, match="did not finish"):
+        azekura.open(tmp_path / "new2.azk")
+
+
+def test_errors_have_types(db, tmp_path):
+    with pytest.raises(azekura.Invalid):
+        azekura.open(tmp_path / "missing", create=False)
+    with pytest.raises(azekura.Busy):
+        azekura.open(tmp_path / "db.azk")
+    with pytest.raises(azekura.Invalid):
+        db.table("")[b"a"] = b""
+    with pytest.raises(TypeError):
+        db.table("t")["text"] = b""
+    assert issubclass(azekura.Conflict, azekura.Error)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_is_refused(db):
+    db.table("t")[b"a"] = b"1"
+    child = os.fork()
+    if child == 0:
+        try:
+            db.table("t")[b"a"]
+        except azekura.Closed:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
