@@ -137,11 +137,11 @@ impl azk_cursor {
         let range = (as_bytes(&self.low), as_bytes(&self.high));
         let mut rows = match &self.source {
             Source::Transaction(tx) => with_tx(tx, |open| {
-                let rows = open.table(&table)?.range::<Vec<u8>>(range);
+                let rows = open.table(&table)?.range(range);
                 if self.is_reverse { rows.rev().take(BATCH).collect() } else { rows.take(BATCH).collect() }
             })?,
             Source::Snapshot(snapshot) => {
-                let rows = snapshot.table(&table)?.range::<Vec<u8>>(range);
+                let rows = snapshot.table(&table)?.range(range);
                 let rows: Result<Vec<_>, Error> = if self.is_reverse {
                     rows.rev().take(BATCH).collect()
                 } else {

@@ -69,12 +69,12 @@ impl View {
         if let Scope::Snapshot(snapshot) = &self.scope {
             let definition = TableDefinition::raw(self.name.as_str());
             return without_gil(py, || {
-                let rows = snapshot.table(&definition)?.range::<Vec<u8>>(bounds.clone());
+                let rows = snapshot.table(&definition)?.range(bounds.clone());
                 if reverse { rows.rev().take(BATCH).collect() } else { rows.take(BATCH).collect() }
             });
         }
         in_transaction!(self, py, tx, table => {
-            let rows = table.range::<Vec<u8>>(bounds.clone());
+            let rows = table.range(bounds.clone());
             if reverse { rows.rev().take(BATCH).collect() } else { rows.take(BATCH).collect() }
         })
     }
