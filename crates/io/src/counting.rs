@@ -220,6 +220,10 @@ impl File for CountingFile {
         self.read(self.inner.read_words_at(offset, out), |&n| n as u64)
     }
 
+    fn reads_are_random(&self) {
+        self.inner.reads_are_random();
+    }
+
     fn will_read(&self, offset: u64, len: u64) {
         self.inner.will_read(offset, len);
     }

@@ -217,6 +217,10 @@ pub trait File: Send + Sync + Debug {
         let _ = (offset, len);
     }
 
+    /// A hint: reads of this file come in random order, so the system need not read beyond what is asked for.
+    /// [`File::will_read`] still reads ahead. By default nothing happens.
+    fn reads_are_random(&self) {}
+
     /// Writes all of `buf` at `offset`; the file grows if need be, and a gap reads as zero. Durable after
     /// [`File::sync`].
     ///

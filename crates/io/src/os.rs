@@ -285,6 +285,12 @@ impl File for OsFile {
         scatter::read(&self.file, offset, out, self.alignment())
     }
 
+    fn reads_are_random(&self) {
+        // A hint: without it the system reads more than is asked for.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::Random);
+    }
+
     fn will_read(&self, offset: u64, len: u64) {
         #[cfg(target_os = "linux")]
         {

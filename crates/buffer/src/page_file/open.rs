@@ -153,6 +153,8 @@ impl PageFile {
         let area_len = AtomicU64::new(place.len()?);
         let slots = SlotHandle::places(&fs, place, area.shape.slots as usize);
         let len = pages.len()?.next_multiple_of(page_size as u64);
+        // Scans read ahead by themselves.
+        pages.file.reads_are_random();
         Ok(Self {
             pages,
             head: Mutex::new(head),

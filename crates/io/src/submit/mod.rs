@@ -338,6 +338,10 @@ impl File for SubmitFile {
         self.os.read_words_at(offset, out)
     }
 
+    fn reads_are_random(&self) {
+        self.os.reads_are_random();
+    }
+
     fn will_read(&self, offset: u64, len: u64) {
         self.os.will_read(offset, len);
     }

@@ -34,10 +34,9 @@ use std::sync::atomic::AtomicU64;
 #[command(after_help = "Examples:\n  \
     azekura-compare beyond-cache --quick                       64 MiB of memory, 0.5 and 2 times: minutes\n  \
     azekura-compare beyond-cache --memory-mib 1024 --times 0.5,2,8 --json beyond.jsonl\n\n\
-    Run it as root on a quiet machine: the memory limit is a control group, and the bytes are those of\n\
-    the whole device. Prints the cells by our rate over that of the best peer, the smallest first, then\n\
-    all engines of each cell. Exit code 1: an engine failed, or the kernel killed it at the memory\n\
-    limit.")]
+    Run it as root on a quiet machine: the memory limit is a control group, and the bytes are those of the\n\
+    whole device. Prints the cells by our rate over that of the best peer, the smallest first, then all\n\
+    engines of each cell. Exit code 1: an engine failed, or the kernel killed it at the memory limit.")]
 pub(crate) struct BeyondCache {
     /// Memory of each engine with its page cache, in MiB
     #[arg(long, default_value_t = 256)]

@@ -17,7 +17,7 @@ const GROUP: u64 = 50;
 /// Rows of a scan between two looks at the clock.
 const SCAN_ROWS: u64 = 10_000;
 
-/// The operation.
+/// The kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Phase {
@@ -61,7 +61,7 @@ pub(super) struct Size {
     pub(super) seconds: f64,
 }
 
-/// Measured figures.
+/// The measurements of a phase.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Measured {
     pub(super) phase: Phase,
