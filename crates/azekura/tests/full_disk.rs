@@ -15,7 +15,7 @@ fn open(fs: &FaultFs) -> Database {
     Database::builder()
         .page_size(4096)
         .cache_bytes(8 << 20)
-        .wal_workers(2)
+        .log_buffers(2)
         .wal_streams(2)
         .wal_segment_bytes(2 << 20)
         .background(false)
