@@ -20,7 +20,7 @@ use azekura_base::sync::Mutex;
 use azekura_base::sync::time::Instant;
 use azekura_base::{CachePadded, Lsn, TxnId};
 use azekura_btree::UndoLog;
-use azekura_wal::WorkerId;
+use azekura_wal::LogBufferId;
 
 type Stripe = CachePadded<Mutex<Vec<ActiveEntry>>>;
 
@@ -46,7 +46,7 @@ struct ActiveEntry {
     /// What undoes it, as last noted.
     undo_entries: u64,
     undo: SharedUndo,
-    worker: WorkerId,
+    worker: LogBufferId,
     /// When a checkpoint first saw it.
     seen: Option<Instant>,
     /// Bytes of log written when a checkpoint first saw `first_lsn`.
@@ -59,7 +59,7 @@ pub(crate) struct Holder {
     pub(crate) txn: TxnId,
     pub(crate) undo: SharedUndo,
     /// The buffer that its records go to.
-    pub(crate) worker: WorkerId,
+    pub(crate) worker: LogBufferId,
     /// Bytes of log written since the first LSN that a restart needs of it.
     pub(crate) held_bytes: u64,
     pub(crate) listed: Listed,
@@ -96,7 +96,7 @@ impl ActiveList {
         &self,
         txn: TxnId,
         undo: &SharedUndo,
-        worker: WorkerId,
+        worker: LogBufferId,
         lsn_bound: impl FnOnce() -> Lsn,
     ) -> Listed {
         undo.lock().owner = Some(txn);
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     fn insert(list: &ActiveList, txn: u64, lsn: u64) -> Listed {
-        list.insert(TxnId(txn), &SharedUndo::default(), WorkerId::from_index(0), || Lsn(lsn))
+        list.insert(TxnId(txn), &SharedUndo::default(), LogBufferId::from_index(0), || Lsn(lsn))
     }
 
     #[test]

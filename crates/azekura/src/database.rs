@@ -13,7 +13,7 @@ use azekura_btree::Env;
 use azekura_buffer::BufferPool;
 use azekura_io::FileLock;
 use azekura_lock::LockTable;
-use azekura_wal::{Wal, WorkerId};
+use azekura_wal::{LogBufferId, Wal};
 
 use crate::active::ActiveList;
 use crate::catalog::Catalog;
@@ -369,7 +369,7 @@ impl Database {
     #[doc(hidden)]
     pub fn write_one_log_stream(&self, stream: usize) {
         // What fails here fails again where somebody waits for it.
-        let _ = self.shared.wal.flush(WorkerId::from_index(stream));
+        let _ = self.shared.wal.flush(LogBufferId::from_index(stream));
     }
 
     /// Begins a transaction whose records go to this buffer of the log: for crash tests that must
@@ -377,7 +377,7 @@ impl Database {
     #[doc(hidden)]
     pub fn begin_on_log_worker(&self, worker: usize) -> Result<Transaction, Error> {
         let tx = self.begin()?;
-        tx.use_log_worker(WorkerId::from_index(worker));
+        tx.use_log_worker(LogBufferId::from_index(worker));
         Ok(tx)
     }
 

@@ -52,7 +52,7 @@ use azekura_btree::{Blocked, BlockedRecords, GapWant, KeyLocks, NextKey};
 use azekura_lock::{
     GapMode, KeyMode, KeyRef, LockError, LockTable, RecordMode, TableMode, TxnLocks, WouldBlock,
 };
-use azekura_wal::{Wal, WorkerId};
+use azekura_wal::{LogBufferId, Wal};
 
 /// A cell of the table above, which a test can have left out to see whether it would notice; see
 /// `Builder::leave_out`.
@@ -195,7 +195,7 @@ impl Wanted {
 pub(crate) struct OperationLocks<'a> {
     table: &'a LockTable,
     /// The log, and the worker to which the operation appends.
-    log: (&'a Wal, WorkerId),
+    log: (&'a Wal, LogBufferId),
     held: &'a mut TxnLocks,
     /// The key that is inserted or removed; `None` for scans.
     key: Option<&'a [u8]>,
@@ -213,7 +213,7 @@ pub(crate) struct OperationLocks<'a> {
 impl<'a> OperationLocks<'a> {
     pub(crate) fn new(
         table: &'a LockTable,
-        log: (&'a Wal, WorkerId),
+        log: (&'a Wal, LogBufferId),
         held: &'a mut TxnLocks,
         key: Option<&'a [u8]>,
         table_mode: Option<TableMode>,

@@ -11,7 +11,7 @@ use azekura_buffer::page_file::PageAccess;
 use azekura_far::{AuthKey, FarCache};
 use azekura_io::{Fs, MemFs, OsFs, OverlayFs};
 use azekura_wal::lsn_range::MAX_RANGE;
-use azekura_wal::{LogProtocol, MAX_WORKERS, WalOptions, default_stream_count, usual_workers};
+use azekura_wal::{LogProtocol, MAX_LOG_BUFFERS, WalOptions, default_log_buffer_count, default_stream_count};
 
 use crate::locking::LockPart;
 use crate::memory_limit::memory_limit;
@@ -81,7 +81,7 @@ pub struct Builder {
     pub(crate) version_bytes: Option<u64>,
     pub(crate) page_access: PageAccess,
     pub(crate) protocol: LogProtocol,
-    pub(crate) workers: Option<usize>,
+    pub(crate) log_buffers: Option<usize>,
     streams: Option<usize>,
     pub(crate) lsn_range: u32,
     pub(crate) segment_bytes: u64,
@@ -124,7 +124,7 @@ impl Default for Builder {
             version_bytes: None,
             page_access: PageAccess::default(),
             protocol: LogProtocol::PWal,
-            workers: None,
+            log_buffers: None,
             streams: None,
             lsn_range: WalOptions::default().lsn_range,
             segment_bytes: 16 << 20,
@@ -197,8 +197,8 @@ impl Builder {
     /// Log buffers; two per core, at least sixteen, unless set. Any number of threads may commit; those that
     /// share a buffer wait for each other's copies.
     #[must_use]
-    pub fn wal_workers(mut self, workers: usize) -> Self {
-        self.workers = Some(workers);
+    pub fn log_buffers(mut self, count: usize) -> Self {
+        self.log_buffers = Some(count);
         self
     }
 
@@ -456,10 +456,10 @@ impl Builder {
                 return refuse(format!("file mode {mode:o}: 0600, and of 0066 any bits, are possible"));
             }
         }
-        if let Some(workers) = self.workers
-            && (workers == 0 || workers > MAX_WORKERS)
+        if let Some(buffers) = self.log_buffers
+            && (buffers == 0 || buffers > MAX_LOG_BUFFERS)
         {
-            return refuse(format!("{workers} log workers: 1 to {MAX_WORKERS} are possible"));
+            return refuse(format!("{buffers} log buffers: 1 to {MAX_LOG_BUFFERS} are possible"));
         }
         if !(1..=MAX_RANGE).contains(&self.lsn_range) {
             return refuse(format!(
@@ -477,11 +477,11 @@ impl Builder {
         if self.protocol.epoch_interval() == Some(Duration::ZERO) {
             return refuse("the epoch interval must be greater than 0".into());
         }
-        let workers = self.workers.unwrap_or_else(usual_workers);
+        let buffers = self.log_buffers.unwrap_or_else(default_log_buffer_count);
         if let Some(streams) = self.streams
-            && (streams == 0 || streams > workers)
+            && (streams == 0 || streams > buffers)
         {
-            return refuse(format!("{streams} log streams: 1 to {workers} (the workers) are possible"));
+            return refuse(format!("{streams} log streams: 1 to {buffers} (the log buffers) are possible"));
         }
         Ok(())
     }
@@ -551,7 +551,9 @@ impl Builder {
     /// The number of log streams, where the store's files name `stored` (0: none).
     pub(crate) fn stream_count(&self, stored: usize) -> usize {
         let chosen = self.streams.or(Some(stored).filter(|stored| *stored > 0));
-        chosen.unwrap_or_else(default_stream_count).min(self.workers.unwrap_or_else(usual_workers))
+        chosen
+            .unwrap_or_else(default_stream_count)
+            .min(self.log_buffers.unwrap_or_else(default_log_buffer_count))
     }
 
     /// Size of one log buffer. One of many may be small: sixteen full ones fit half of a segment of the usual
@@ -568,10 +570,10 @@ mod tests {
 
     #[test]
     fn the_number_of_streams_is_the_set_one_then_the_stored_one_then_the_default() {
-        let builder = Builder::default().wal_workers(8);
+        let builder = Builder::default().log_buffers(8);
         assert_eq!(builder.stream_count(0), default_stream_count().min(8));
         assert_eq!(builder.stream_count(3), 3);
-        assert_eq!(builder.clone().wal_workers(2).stream_count(3), 2, "at most one per buffer");
+        assert_eq!(builder.clone().log_buffers(2).stream_count(3), 2, "at most one per buffer");
         assert_eq!(builder.wal_streams(5).stream_count(3), 5);
     }
 

@@ -96,7 +96,7 @@ pub struct LogStats {
     /// How it is written: `p-wal`, `serial`, `epoch:40`.
     pub protocol: String,
     /// Buffers.
-    pub workers: usize,
+    pub buffers: usize,
     /// Files written at the same time.
     pub streams: usize,
     /// Records appended.
@@ -208,7 +208,7 @@ impl Stats {
             far: None,
             log: LogStats {
                 protocol: wal.protocol.to_string(),
-                workers: wal.workers,
+                buffers: wal.log_buffers,
                 streams: wal.streams,
                 records: wal.records,
                 lsn_draws: wal.lsn_draws,

@@ -36,7 +36,7 @@ fn setting(fs: &FaultFs) -> Builder {
         .page_size(4096)
         .cache_bytes(32 * 4096)
         .background(false)
-        .wal_workers(1)
+        .log_buffers(1)
 }
 
 /// Serves so many requests, then does wrong for ever.

@@ -24,7 +24,7 @@ fn open_with(fs: &FaultFs, log_buffers: usize) -> Database {
     Database::builder()
         .page_size(4096)
         .cache_bytes(8 << 20)
-        .wal_workers(log_buffers)
+        .log_buffers(log_buffers)
         .wal_streams(log_buffers)
         .wal_segment_bytes(2 << 20)
         .background(false)

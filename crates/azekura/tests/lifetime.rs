@@ -244,10 +244,10 @@ fn the_number_of_log_streams_is_chosen_at_creation_and_kept() {
         db.close().unwrap();
         streams
     };
-    let unset = || Database::builder().cache_bytes(1 << 20).wal_workers(8);
+    let unset = || Database::builder().cache_bytes(1 << 20).log_buffers(8);
     assert_eq!(streams(unset().wal_streams(3)), 3);
     assert_eq!(streams(unset()), 3, "CONTROL keeps the number");
-    assert_eq!(streams(unset().wal_workers(2)), 2, "at most one stream per log buffer");
+    assert_eq!(streams(unset().log_buffers(2)), 2, "at most one stream per log buffer");
     assert_eq!(streams(unset().wal_streams(5)), 5, "a set number replaces the kept one");
     assert_eq!(streams(unset()), 5);
 }

@@ -17,7 +17,7 @@ fn store(protocol: LogProtocol) -> Database {
 }
 
 fn store_with_ranges(protocol: LogProtocol, most: u32) -> Database {
-    let db = Database::builder().background(false).log_protocol(protocol).wal_workers(4).wal_streams(2);
+    let db = Database::builder().background(false).log_protocol(protocol).log_buffers(4).wal_streams(2);
     let db = db.wal_lsn_range(most).open_in_memory().unwrap();
     db.transact(|tx| (0..1000).try_for_each(|key| tx.table(&ROWS)?.insert(&key, &0))).unwrap();
     db

@@ -19,7 +19,7 @@ fn open(fs: &FaultFs) -> Database {
     Database::builder()
         .page_size(4096)
         .cache_bytes(8 << 20)
-        .wal_workers(2)
+        .log_buffers(2)
         .wal_streams(2)
         .wal_segment_bytes(SEGMENT)
         .background(false)
@@ -287,7 +287,7 @@ impl Drop for StopOnDrop<'_> {
 #[test]
 fn copies_made_while_transactions_write_hold_what_a_restart_needs() {
     let fs = FaultFs::new();
-    let db = Database::builder().page_size(4096).cache_bytes(8 << 20).wal_workers(2).wal_streams(2);
+    let db = Database::builder().page_size(4096).cache_bytes(8 << 20).log_buffers(2).wal_streams(2);
     let db = db.wal_segment_bytes(SEGMENT).recovery_time(Duration::from_millis(50));
     let db = db.file_system(Arc::new(fs.clone())).open("db").expect("opens");
     let writers = 3;

@@ -201,7 +201,7 @@ fn v1_commit_lsns_are_no_snapshot_and_timestamps_are() {
     let fs = FaultFs::new();
     let db = builder()
         .background(false)
-        .wal_workers(2)
+        .log_buffers(2)
         .wal_streams(2)
         .file_system(Arc::new(fs))
         .open("db")

@@ -8,7 +8,7 @@ use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::{DurableLog, LogFailed, Lsn, TxnId};
 use azekura_btree::{Env, EnvOptions, LeafBatch, Log, NoLocks, PutMode, Scan, Tree, UndoLog, WriteCtx};
 use azekura_buffer::{BufferPool, MemStore, PoolOptions};
-use azekura_wal::{AppendError, Order, WorkerId};
+use azekura_wal::{AppendError, LogBufferId, Order};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 const RECORDS: u64 = 1_000_000;
@@ -30,7 +30,7 @@ impl DurableLog for Counter {
 }
 
 impl Log for Counter {
-    fn append(&self, _: WorkerId, body: &[u8], _: Order) -> Result<Lsn, AppendError> {
+    fn append(&self, _: LogBufferId, body: &[u8], _: Order) -> Result<Lsn, AppendError> {
         black_box(body);
         Ok(Lsn(self.0.fetch_add(1, Relaxed) + 1))
     }
@@ -50,7 +50,7 @@ impl World {
         let options = PoolOptions { page_size, capacity_bytes: 600 << 20, ..PoolOptions::default() };
         let pool = BufferPool::new(options, Arc::new(MemStore::new(page_size)), log.clone()).expect("pool");
         let env = Env::new(Arc::new(pool), log, EnvOptions::default());
-        let tree = env.format(WorkerId::from_index(0)).expect("format");
+        let tree = env.format(LogBufferId::from_index(0)).expect("format");
         Self { env, tree, undo: UndoLog::new(), state: 1 }
     }
 
@@ -66,7 +66,7 @@ impl World {
     }
 
     fn put(&mut self, n: u64, value: &[u8]) {
-        let worker = WorkerId::from_index(0);
+        let worker = LogBufferId::from_index(0);
         let mut ctx = WriteCtx { txn: TxnId(1), worker, undo: &mut self.undo, locks: &mut NoLocks };
         let done = self.tree.put(&self.env, &mut ctx, &n.to_be_bytes(), value, PutMode::Put, None);
         black_box(done.expect("put").done());

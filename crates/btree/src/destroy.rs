@@ -7,7 +7,7 @@
 
 use azekura_base::{PageId, TreeId};
 use azekura_buffer::ExclusiveGuard;
-use azekura_wal::WorkerId;
+use azekura_wal::LogBufferId;
 
 use crate::change::PageOp;
 use crate::descent::expect_level;
@@ -117,7 +117,7 @@ fn clear_ops<'e>(
 /// # Errors
 ///
 /// [`TreeError`]; a part of the pages is free then.
-pub fn free_leaked(env: &Env, worker: WorkerId, leaked: &[PageId]) -> Result<(), TreeError> {
+pub fn free_leaked(env: &Env, worker: LogBufferId, leaked: &[PageId]) -> Result<(), TreeError> {
     let map = |page_id| map_of(page_id, env.page_size()).0;
     let mut runs: Vec<(PageId, u32)> = Vec::new();
     for &page_id in leaked {
@@ -148,7 +148,7 @@ fn note_freed(env: &Env, runs: &[(PageId, u32)]) {
 }
 
 /// Makes a tree that nobody else uses smaller by one record; `false` once it is an empty leaf.
-pub(crate) fn prune_step(env: &Env, tree: Tree, worker: WorkerId) -> Result<bool, TreeError> {
+pub(crate) fn prune_step(env: &Env, tree: Tree, worker: LogBufferId) -> Result<bool, TreeError> {
     let root = env.pool().fix(tree.root)?.exclusive();
     let mut height = Node::new(root.words()).level().ok_or_else(|| corrupt_node(root.words(), tree.root))?;
     let mut parent: Option<ExclusiveGuard<'_>> = None;
@@ -178,7 +178,12 @@ pub(crate) fn prune_step(env: &Env, tree: Tree, worker: WorkerId) -> Result<bool
 }
 
 /// Makes the root an empty leaf: nothing below it is left.
-fn reset_root(env: &Env, tree: Tree, worker: WorkerId, root: ExclusiveGuard<'_>) -> Result<bool, TreeError> {
+fn reset_root(
+    env: &Env,
+    tree: Tree,
+    worker: LogBufferId,
+    root: ExclusiveGuard<'_>,
+) -> Result<bool, TreeError> {
     let (scratch, mut image) = (empty_leaf(env.page_size(), tree), Vec::new());
     let image = PageOp::image_of(scratch.page(), &mut image);
     env.commit(worker, &Head::System, &mut [root], &[(0, image)])?;
@@ -188,7 +193,7 @@ fn reset_root(env: &Env, tree: Tree, worker: WorkerId, root: ExclusiveGuard<'_>)
 /// Frees the inner node `child`, which has no children left and is the last child of `above`.
 fn drop_last_child(
     env: &Env,
-    worker: WorkerId,
+    worker: LogBufferId,
     above: ExclusiveGuard<'_>,
     child: ExclusiveGuard<'_>,
 ) -> Result<bool, TreeError> {
@@ -208,7 +213,7 @@ fn last_large(node: Node<'_>) -> Option<usize> {
 }
 
 /// Frees the first runs of the leaf's last large value, and the slot with the last of them.
-fn prune_value(env: &Env, worker: WorkerId, leaf: ExclusiveGuard<'_>) -> Result<bool, TreeError> {
+fn prune_value(env: &Env, worker: LogBufferId, leaf: ExclusiveGuard<'_>) -> Result<bool, TreeError> {
     let wrong = TreeError::corrupt(leaf.page_id(), "a reference to a large value has a wrong length");
     let node = Node::new(leaf.words());
     let Some(slot) = last_large(node) else { return Ok(true) };
@@ -232,7 +237,7 @@ fn prune_value(env: &Env, worker: WorkerId, leaf: ExclusiveGuard<'_>) -> Result<
 }
 
 /// Frees the last leaves below `above`: those without large values whose pages share a map.
-fn prune_leaves(env: &Env, worker: WorkerId, above: ExclusiveGuard<'_>) -> Result<bool, TreeError> {
+fn prune_leaves(env: &Env, worker: LogBufferId, above: ExclusiveGuard<'_>) -> Result<bool, TreeError> {
     let node = Node::new(above.words());
     let mut runs = Vec::new();
     for slot in (0..node.count()).rev().take(LEAVES_PER_STEP) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use azekura_base::page::PageType;
 use azekura_base::{DurableLog, Lsn, PageId, PageWords, StripedCounter};
 use azekura_buffer::{BufferPool, ExclusiveGuard};
-use azekura_wal::{AppendError, Order, Wal, WorkerId};
+use azekura_wal::{AppendError, LogBufferId, Order, Wal};
 
 use crate::change::{PageOp, apply_checked, check};
 use crate::error::TreeError;
@@ -26,11 +26,11 @@ pub trait Log: DurableLog {
     /// # Errors
     ///
     /// [`AppendError`]: nothing was appended, no LSN drawn.
-    fn append(&self, worker: WorkerId, body: &[u8], order: Order) -> Result<Lsn, AppendError>;
+    fn append(&self, worker: LogBufferId, body: &[u8], order: Order) -> Result<Lsn, AppendError>;
 }
 
 impl Log for Wal {
-    fn append(&self, worker: WorkerId, body: &[u8], order: Order) -> Result<Lsn, AppendError> {
+    fn append(&self, worker: LogBufferId, body: &[u8], order: Order) -> Result<Lsn, AppendError> {
         self.append_in_order(worker, body, order)
     }
 }
@@ -153,7 +153,7 @@ impl Env {
     /// # Errors
     ///
     /// [`TreeError`]; in particular [`TreeError::Corrupt`] if the file already holds a store.
-    pub fn format(&self, worker: WorkerId) -> Result<Tree, TreeError> {
+    pub fn format(&self, worker: LogBufferId) -> Result<Tree, TreeError> {
         let tree = Tree { id: azekura_base::TreeId(0), root: PageId(1) };
         let mut guards = [fix_unwritten(&self.pool, PageId(0))?, self.pool.fix_new(tree.root)?];
         let (scratch, mut buffer) = (empty_leaf(self.page_size(), tree), Vec::new());
@@ -170,7 +170,7 @@ impl Env {
     /// (a full buffer); the pages stay latched meanwhile, and until the caller drops the guards.
     pub(crate) fn commit(
         &self,
-        worker: WorkerId,
+        worker: LogBufferId,
         head: &Head<'_>,
         guards: &mut [ExclusiveGuard<'_>],
         ops: &[(usize, PageOp<'_>)],
@@ -249,7 +249,7 @@ pub struct Writer {
     /// The transaction.
     pub txn: azekura_base::TxnId,
     /// The calling thread's log worker.
-    pub worker: WorkerId,
+    pub worker: LogBufferId,
 }
 
 /// A leaf without entries or bounds.

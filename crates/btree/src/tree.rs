@@ -1,7 +1,7 @@
 //! A tree by name, and reading one key of it.
 
 use azekura_base::{PageId, TreeId, TxnId};
-use azekura_wal::WorkerId;
+use azekura_wal::LogBufferId;
 
 use crate::descent::{Descent, Seek};
 use crate::env::{Env, Writer};
@@ -25,7 +25,7 @@ pub struct WriteCtx<'a> {
     /// The transaction.
     pub txn: TxnId,
     /// The calling thread's log worker.
-    pub worker: WorkerId,
+    pub worker: LogBufferId,
     /// Where the inverse of each change goes, once its record is in the log.
     pub undo: &'a mut UndoLog,
     /// The keeper of the transaction's locks.

@@ -26,7 +26,7 @@ fn stores(seed: u64) -> Box<MakeStore> {
             .background(false)
             .page_size(4096)
             .cache_bytes(1 << 20)
-            .wal_workers(2)
+            .log_buffers(2)
             .wal_streams(1)
             .open("db")
             .expect("it opens after every crash");

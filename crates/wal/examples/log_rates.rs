@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use azekura_base::{DurableLog, Lsn, PageBuf};
 use azekura_io::{Fs, OpenOptions, OsFs};
 use azekura_wal::recovery::replay;
-use azekura_wal::{LogIdentity, LogRange, Wal, WalOptions, WorkerId};
+use azekura_wal::{LogBufferId, LogIdentity, LogRange, Wal, WalOptions};
 use hdrhistogram::Histogram;
 
 const BODY_BYTES: usize = 120;
@@ -33,7 +33,7 @@ fn main() -> Result<(), Error> {
     let mut bench = Bench {
         dir: scratch.path().join("wal"),
         time: Duration::from_secs_f64(seconds),
-        options: WalOptions { workers, streams, ..WalOptions::default() },
+        options: WalOptions { log_buffers: workers, streams, ..WalOptions::default() },
         incarnation: 0,
     };
     bench.device(scratch.path())?;
@@ -64,7 +64,7 @@ impl Bench {
         wal.trim(first_lsn)?;
         if self.incarnation == 1 {
             let stats = wal.stats();
-            println!("workers {}, streams {}", stats.workers, stats.streams);
+            println!("log buffers {}, streams {}", stats.log_buffers, stats.streams);
         }
         Ok(wal)
     }
@@ -113,7 +113,7 @@ impl Bench {
         let wal = self.wal()?;
         let body = [7; BODY_BYTES];
         for n in 0..2_000_000 {
-            wal.append(WorkerId::from_index(n / 3), &body)?;
+            wal.append(LogBufferId::from_index(n / 3), &body)?;
         }
         wal.close()?;
         let first_lsn = Lsn(u64::from(self.incarnation) << 40);

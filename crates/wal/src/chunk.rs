@@ -39,9 +39,9 @@
 use azekura_base::checksum::crc32c;
 use azekura_base::varint;
 
+use crate::log_buffer::Batch;
 use crate::lsn_gap::{self, LsnGapCursor};
 use crate::record::Cursor;
-use crate::worker_buffer::Batch;
 
 /// Chunks start at, and are padded to, multiples of this.
 pub const UNIT_BYTES: usize = 4096;

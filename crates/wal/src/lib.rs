@@ -32,9 +32,9 @@
 //! | module | noun | paper |
 //! |---|---|---|
 //! | [`options`] | settings, identity, worker ids | |
-//! | [`worker_buffer`] | a worker's buffer: draw an LSN, copy, exchange | 3.1.1 |
+//! | [`log_buffer`] | a worker's buffer: draw an LSN, copy, exchange | 3.1.1 |
 //! | `serial` | the serial log's one buffer: a consolidation array | 2.3, 6.1 (Aether) |
-//! | `log_buffer`, `buffer_space` | one or the other; sleepers on a full buffer | |
+//! | `protocol_buffer`, `buffer_space` | one or the other; sleepers on a full buffer | |
 //! | [`record`], [`chunk`] | bytes of records, blocks, chunks | 3.1.2 |
 //! | [`lsn_range`], [`lsn_gap`] | many LSNs by one draw, and those that no record got | beyond it |
 //! | [`durable_lsn`] | marks and the durable horizon | 3.1.3, Algorithm 4 |
@@ -58,11 +58,12 @@ pub mod error;
 mod failure;
 mod flusher;
 mod log;
-mod log_buffer;
+pub mod log_buffer;
 pub mod lsn_gap;
 pub mod lsn_range;
 pub mod notifier;
 pub mod options;
+mod protocol_buffer;
 pub mod record;
 pub mod recovery;
 mod segment;
@@ -73,13 +74,12 @@ pub mod stats;
 mod stream;
 pub mod ticket;
 mod wal;
-pub mod worker_buffer;
 
 pub use error::{AppendError, ReplayError, WalError};
 pub use lsn_range::Order;
 pub use options::{
-    Begin, LogIdentity, LogProtocol, MAX_WORKERS, UnknownProtocol, WalOptions, WorkerId,
-    default_stream_count, usual_workers,
+    Begin, LogBufferId, LogIdentity, LogProtocol, MAX_LOG_BUFFERS, UnknownProtocol, WalOptions,
+    default_log_buffer_count, default_stream_count,
 };
 pub use recovery::{LogRange, Replayed};
 pub use segment::{newest_incarnation, remove_segments};

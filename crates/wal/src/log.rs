@@ -28,14 +28,14 @@ use crate::durable_lsn::DurableHorizon;
 use crate::epoch::EpochClock;
 use crate::error::{AppendError, WalError};
 use crate::failure::Failure;
-use crate::log_buffer::LogBuffer;
+use crate::log_buffer::{Appended, Refused};
 use crate::lsn_range::Order;
 use crate::notifier::Notifier;
-use crate::options::{Admission, LogIdentity, WalOptions, WorkerId};
+use crate::options::{Admission, LogBufferId, LogIdentity, WalOptions};
+use crate::protocol_buffer::ProtocolBuffer;
 use crate::segment::{SegmentStore, parse_stream};
 use crate::stream::{Stream, Taken};
 use crate::ticket::Wakers;
-use crate::worker_buffer::{Appended, Refused};
 
 /// The beginning of the log's directory: nothing is made there before the first record.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub(crate) struct Log {
     pub(crate) horizon: DurableHorizon,
     /// Of a log with epochs.
     pub(crate) epochs: Option<EpochClock>,
-    pub(crate) buffers: Box<[LogBuffer]>,
+    pub(crate) buffers: Box<[ProtocolBuffer]>,
     pub(crate) streams: Box<[Stream]>,
     /// Directories that an earlier run with more streams has left.
     pub(crate) orphans: OnceLock<Vec<SegmentStore>>,
@@ -87,7 +87,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn buffer(&self, worker: WorkerId) -> &LogBuffer {
+    pub(crate) fn buffer(&self, worker: LogBufferId) -> &ProtocolBuffer {
         &self.buffers[worker.index() % self.buffers.len()]
     }
 
@@ -98,7 +98,7 @@ impl Log {
     /// Appends a record that has its place in the [order](crate::lsn_range) of LSNs.
     pub(crate) fn append(
         &self,
-        worker: WorkerId,
+        worker: LogBufferId,
         body: &[u8],
         order: Order,
     ) -> Result<Appended, AppendError> {
@@ -438,7 +438,7 @@ impl Log {
             return;
         }
         self.streams.iter().for_each(|stream| stream.gate.wake_everyone());
-        self.buffers.iter().for_each(LogBuffer::wake_everyone);
+        self.buffers.iter().for_each(ProtocolBuffer::wake_everyone);
         fence(SeqCst); // TICKET-1, EPOCH-3: the failure is seen by who registers now
         self.epochs.iter().for_each(EpochClock::wake_everyone);
         self.wakers.wake_everyone();

@@ -1,146 +1,429 @@
-//! Where records wait for the next flush: a worker's own buffer, or the serial log's one.
+//! A worker's buffer: where records wait for the next flush (paper section 3.1.1).
+//!
+//! The paper gives each buffer to one thread, which needs no latch. Here any number of threads may share a
+//! worker, so a latch is held for the copy, and no longer. A flush exchanges the full buffer for an empty one
+//! under the same latch, so appends go on while the device writes (double buffering).
+//!
+//! *How many buffers.* A thread can lose its processor while it holds the latch, and mostly holds a page's as
+//! well. All who share its buffer then come to wait behind it, each with a page of its own in hand, for which
+//! others wait. So unless their number is set there are more buffers than processors
+//! ([`WalOptions::log_buffers`](crate::WalOptions)): few meet behind one that is not running. A flush takes
+//! the latch of each, also of an idle worker's: who asks for a flush relies on that
+//! ([`Notifier::request`](crate::notifier::Notifier::request)).
+//!
+//! - **BUFFER-1** Room is checked before the LSN is drawn, and the record is in the buffer before the latch
+//!   is let go: a drawn LSN is certainly appended, or told to be void ([`lsn_range`](crate::lsn_range)); LSNs
+//!   of the log are dense (W5), and those in one buffer rise.
+//! - **BUFFER-2** A record drawn below the counter value that [`LogBuffer::take`] returns is in what it
+//!   took, or was taken before.
+//! - **BUFFER-3** A record gets in only if `admission` lets it: what is in the buffers always fits the
+//!   prepared segments (W11), see `segment`.
 
 use azekura_base::Lsn;
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::sync::machine;
+use azekura_latch::{TracedGuard, TracedMutex};
+use azekura_trace::Site;
 
+use crate::buffer_space::{BufferSpace, Wanted};
 use crate::durable_lsn::DurableHorizon;
-use crate::lsn_range::Order;
-use crate::options::{Admission, WalOptions};
-#[cfg(feature = "baseline-logs")]
-use crate::serial::SerialBuffer;
-use crate::worker_buffer::{Appended, Batch, Refused, Totals, WorkerBuffer};
+use crate::lsn_gap::{self, LsnGap, LsnGaps};
+use crate::lsn_range::{LsnRange, Order};
+use crate::options::Admission;
+use crate::record;
 
-/// One of the log's buffers. The choice is made when the log is created: one well-predicted branch per call.
+static BUFFER_LATCH: Site = Site::new("wal buffer latch");
+static BUFFER_ROOM: Site = Site::new("wal buffer room");
+
+/// Framed records of one worker, in order of their LSNs.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The records, unless a serial buffer still holds them.
+    pub bytes: Vec<u8>,
+    /// How many bytes of records a serial buffer holds for this batch.
+    pub elsewhere: usize,
+    /// How many.
+    pub records: u64,
+    /// LSN of the first, if there is one.
+    pub first_lsn: u64,
+    /// LSN of the last, if there is one.
+    pub last_lsn: u64,
+    /// LSNs above the first that were drawn and have no record.
+    pub gaps: LsnGaps,
+}
+
+impl Batch {
+    /// Forgets the records and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.gaps.clear();
+        self.elsewhere = 0;
+        self.records = 0;
+    }
+
+    /// The largest LSN of its records and gaps.
+    #[must_use]
+    pub fn end_lsn(&self) -> u64 {
+        self.last_lsn.max(self.gaps.last())
+    }
+
+    /// Bytes of the records.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.bytes.len() + self.elsewhere
+    }
+
+    /// Whether there is no record.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.records == 0
+    }
+}
+
+/// Why a buffer did not take a record; nothing was drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// A flush must take the buffer first.
+    NoSpace {
+        /// The buffer's least LSN: once it is on its way, there is room.
+        first_lsn: u64,
+        /// For [`LogBuffer::wait_for_space`].
+        taken: u32,
+    },
+    /// A segment must be prepared first, for any record, or for one of this size.
+    NotAdmitting,
+}
+
+/// A record that a buffer took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Its LSN.
+    pub lsn: Lsn,
+    /// Whether the worker may have been idle before.
+    pub was_idle: bool,
+}
+
+/// What has gone through a buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Records.
+    pub records: u64,
+    /// Their bytes, with their frames.
+    pub bytes: u64,
+    /// Writes to the LSN counter.
+    pub draws: u64,
+    /// LSNs that were drawn and have no record.
+    pub gap_lsns: u64,
+}
+
 #[derive(Debug)]
-#[cfg_attr(
-    feature = "baseline-logs",
-    expect(
-        clippy::large_enum_variant,
-        reason = "no indirection on each append; all buffers of a log are of one kind"
-    )
-)]
-pub(crate) enum LogBuffer {
-    Worker(WorkerBuffer),
-    #[cfg(feature = "baseline-logs")]
-    Serial(Box<SerialBuffer>),
+struct Front {
+    batch: Batch,
+    admission: Admission,
+    /// Bytes that the batch may have; at most the capacity.
+    limit: usize,
+    wanted: Wanted,
+    range: LsnRange,
+    totals: Totals,
+}
+
+/// One worker's buffer.
+#[derive(Debug)]
+pub struct LogBuffer {
+    worker: usize,
+    capacity_bytes: usize,
+    front: TracedMutex<Front>,
+    space: BufferSpace,
+    /// Every record to come is above this LSN (RANGE-3). Only rises; written by those who append for the
+    /// worker.
+    floor: AtomicU64,
 }
 
 impl LogBuffer {
-    /// A buffer as these settings have it.
-    pub(crate) fn new(options: &WalOptions, worker: usize) -> Self {
-        let capacity_bytes = options.buffer_bytes;
-        #[cfg(feature = "baseline-logs")]
-        if options.protocol.is_serial() {
-            return Self::Serial(Box::new(SerialBuffer::new(capacity_bytes)));
+    /// An empty buffer that admits records.
+    #[must_use]
+    pub fn new(worker: usize, capacity_bytes: usize) -> Self {
+        let front = Front {
+            batch: Batch::default(),
+            admission: Admission::All,
+            limit: capacity_bytes,
+            wanted: Wanted::default(),
+            range: LsnRange::new(1),
+            totals: Totals::default(),
+        };
+        Self {
+            worker,
+            capacity_bytes,
+            front: TracedMutex::new(&BUFFER_LATCH, front),
+            space: BufferSpace::new(&BUFFER_ROOM),
+            floor: AtomicU64::new(0),
         }
-        let buffer = WorkerBuffer::new(worker, capacity_bytes);
-        Self::Worker(buffer.with_ranges(options.lsn_range.into()))
     }
 
-    /// Draws an LSN and copies the record in; see [`WorkerBuffer::append_in_order`],
-    /// [`SerialBuffer::append`]. In a serial log every record is the newest.
-    #[inline]
-    pub(crate) fn append(
+    /// The same, and it draws [ranges](crate::lsn_range) of LSNs, of at most so many.
+    #[must_use]
+    pub fn with_ranges(self, most: u64) -> Self {
+        self.latch().range = LsnRange::new(most.max(1));
+        self
+    }
+
+    /// Has all records that the caller appends from now on come after `lsn`.
+    pub fn raise_floor(&self, lsn: Lsn) {
+        // Relaxed, here and in `append_in_order`: the caller appends itself, later, or hands the transaction
+        // on.
+        if self.floor.load(Relaxed) < lsn.0 {
+            self.floor.fetch_max(lsn.0, Relaxed);
+        }
+    }
+
+    fn latch(&self) -> TracedGuard<'_, Front> {
+        self.front.lock()
+    }
+
+    /// Draws an LSN for a record, which needs at least this `admission`, and copies it in. The flag tells
+    /// whether the worker was idle.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], with nothing drawn.
+    pub fn append(
+        &self,
+        horizon: &DurableHorizon,
+        body: &[u8],
+        admission: Admission,
+    ) -> Result<(Lsn, bool), Refused> {
+        let done = self.append_in_order(horizon, body, admission, Order::Newest);
+        done.map(|done| (done.lsn, done.was_idle))
+    }
+
+    /// The same for a record that has its place in the [order](crate::lsn_range) of LSNs.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], with nothing drawn.
+    pub fn append_in_order(
         &self,
         horizon: &DurableHorizon,
         body: &[u8],
         admission: Admission,
         order: Order,
     ) -> Result<Appended, Refused> {
-        match self {
-            Self::Worker(buffer) => buffer.append_in_order(horizon, body, admission, order),
-            #[cfg(feature = "baseline-logs")]
-            Self::Serial(buffer) => {
-                let done = buffer.append(horizon, body, admission);
-                done.map(|(lsn, was_idle)| Appended { lsn, was_idle })
+        let mut guard = self.latch();
+        let front = &mut *guard;
+        if front.admission < admission {
+            return Err(Refused::NotAdmitting);
+        }
+        if front.needed_with(body) > front.limit {
+            if front.batch.records > 0 {
+                let taken = self.space.refuse(&mut front.wanted);
+                return Err(Refused::NoSpace { first_lsn: front.batch.first_lsn, taken });
+            }
+            if front.limit < self.capacity_bytes {
+                return Err(Refused::NotAdmitting);
             }
         }
+        let in_range = match order {
+            Order::Newest => None,
+            Order::After(lsn) => front.range.take(lsn.0.max(self.floor.load(Relaxed))),
+        };
+        let (lsn, was_idle) = match in_range {
+            Some(lsn) => (lsn, false), // RANGE-1: it has a record
+            None => front.draw(self.worker, horizon, order),
+        };
+        // Nothing from here to the end of the copy can fail (BUFFER-1).
+        front.put(lsn, body);
+        Ok(Appended { lsn: Lsn(lsn), was_idle })
     }
 
-    /// See [`WorkerBuffer::raise_floor`]. In a serial log every record comes after all before.
-    pub(crate) fn raise_floor(&self, lsn: Lsn) {
-        match self {
-            Self::Worker(buffer) => buffer.raise_floor(lsn),
-            #[cfg(feature = "baseline-logs")]
-            Self::Serial(_) => {}
+    /// Exchanges what is buffered for `empty`, and returns the LSN counter at that moment (BUFFER-2). Records
+    /// that come later need `admission`.
+    pub fn take(&self, horizon: &DurableHorizon, empty: &mut Batch, admission: Admission) -> u64 {
+        debug_assert_eq!(empty.records, 0);
+        let mut front = self.latch();
+        front.end_range(LsnRange::end_batch);
+        std::mem::swap(&mut front.batch, empty);
+        front.admission = admission;
+        let next = horizon.next_lsn().0;
+        let sleepers = self.space.release(&mut front.wanted);
+        drop(front);
+        sleepers.wake();
+        next
+    }
+
+    /// Sleeps until a flush takes the buffer; `taken` came with [`Refused::NoSpace`]. May return early.
+    pub fn wait_for_space(&self, taken: u32) {
+        self.space.wait(taken);
+    }
+
+    /// Wakes who waits for room: the log failed.
+    pub fn wake_everyone(&self) {
+        let front = self.latch();
+        let sleepers = self.space.release_all();
+        drop(front);
+        sleepers.wake();
+    }
+
+    /// What was taken before is durable: moves this worker's mark to what is buffered now.
+    pub fn settle(&self, horizon: &DurableHorizon) {
+        let front = self.latch();
+        horizon.settle(self.worker, (front.batch.records > 0).then_some(front.batch.first_lsn));
+    }
+
+    /// Opens or closes the buffer for new records.
+    pub fn admit(&self, admission: Admission) {
+        self.latch().admission = admission;
+    }
+
+    /// Lets it hold so many bytes, or its capacity if that is less.
+    pub fn set_limit(&self, bytes: usize) {
+        self.latch().limit = bytes.min(self.capacity_bytes);
+    }
+
+    /// What has gone through it.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.latch().totals
+    }
+
+    /// The worker's number.
+    #[must_use]
+    pub const fn worker(&self) -> usize {
+        self.worker
+    }
+}
+
+impl Front {
+    /// Bytes of the batch with one more record, and the void before it.
+    fn needed_with(&self, body: &[u8]) -> usize {
+        let batch = &self.batch;
+        let gap = if self.range.is_open() { lsn_gap::MAX_BYTES } else { 0 };
+        batch.bytes.len() + batch.gaps.len() + gap + record::MAX_OVERHEAD_BYTES + body.len()
+    }
+
+    /// Ends the open range, in one way or another, and notes what is void of it.
+    fn end_range(&mut self, end: impl FnOnce(&mut LsnRange, u64) -> Option<LsnGap>) {
+        if let Some(gap) = end(&mut self.range, self.batch.records) {
+            self.batch.gaps.push(self.batch.first_lsn, gap);
+            self.totals.gap_lsns += gap.count();
         }
     }
 
-    /// Takes what is buffered; returns the LSN counter at that moment.
-    pub(crate) fn take(&self, horizon: &DurableHorizon, empty: &mut Batch, admission: Admission) -> u64 {
-        match self {
-            Self::Worker(buffer) => buffer.take(horizon, empty, admission),
-            #[cfg(feature = "baseline-logs")]
-            Self::Serial(buffer) => buffer.take(horizon, empty, admission),
-        }
-    }
-
-    /// Lends the bytes of the batch that was taken last.
-    pub(crate) fn with_bytes<T>(&self, taken: &Batch, read: impl FnOnce(&[u8]) -> T) -> T {
-        match self {
-            Self::Worker(_) => read(&taken.bytes),
-            #[cfg(feature = "baseline-logs")]
-            Self::Serial(buffer) => buffer.with_bytes(taken, read),
-        }
-    }
-
-    pub(crate) fn wait_for_space(&self, taken: u32) {
-        match self {
-            Self::Worker(buffer) => buffer.wait_for_space(taken),
-            #[cfg(feature = "baseline-logs")]
-            Self::Serial(buffer) => buffer.wait_for_space(taken),
-        }
-    }
-
-    pub(crate) fn wake_everyone(&self) {
-        match self {
-            Self::Worker(buffer) => buffer.wake_everyone(),
-            #[cfg(feature = "baseline-logs")]
-            Self::Serial(buffer) => buffer.wake_everyone(),
-        }
-    }
-
-    pub(crate) fn settle(&self, horizon: &DurableHorizon) {
-        match self {
-            Self::Worker(buffer) => buffer.settle(horizon),
-            #[cfg(feature = "baseline-logs")]
-            Self::Serial(buffer) => buffer.settle(horizon),
-        }
-    }
-
-    pub(crate) fn admit(&self, admission: Admission) {
-        match self {
-            Self::Worker(buffer) => buffer.admit(admission),
-            #[cfg(feature = "baseline-logs")]
-            Self::Serial(buffer) => buffer.admit(admission),
-        }
-    }
-
-    /// See [`WorkerBuffer::set_limit`]; the serial log's buffer always has its full size.
-    pub(crate) fn set_limit(&self, bytes: usize) {
-        match self {
-            Self::Worker(buffer) => buffer.set_limit(bytes),
-            #[cfg(feature = "baseline-logs")]
-            Self::Serial(_) => {}
-        }
-    }
-
-    pub(crate) fn totals(&self) -> Totals {
-        match self {
-            Self::Worker(buffer) => buffer.totals(),
-            #[cfg(feature = "baseline-logs")]
-            Self::Serial(buffer) => {
-                let (records, bytes, draws) = buffer.totals();
-                Totals { records, bytes, draws, gap_lsns: 0 }
+    /// Draws for a record that the open range has no LSN for; tells its LSN, and whether the worker was idle.
+    fn draw(&mut self, worker: usize, horizon: &DurableHorizon, order: Order) -> (u64, bool) {
+        let count = match order {
+            Order::Newest => {
+                self.end_range(|range, _| range.close());
+                1
             }
-        }
+            Order::After(_) => {
+                self.end_range(|range, _| range.break_off());
+                self.range.wanted(self.batch.records)
+            }
+        };
+        let (first, was_idle) = horizon.draw_range(worker, count);
+        self.range.open(first, count);
+        self.totals.draws += 1;
+        (first, was_idle)
     }
 
-    /// The buffer's number among the log's workers.
-    pub(crate) const fn worker(&self) -> usize {
-        match self {
-            Self::Worker(buffer) => buffer.worker(),
-            #[cfg(feature = "baseline-logs")]
-            Self::Serial(_) => crate::serial::WORKER,
+    /// Appends a record to the batch.
+    fn put(&mut self, lsn: u64, body: &[u8]) {
+        let batch = &mut self.batch;
+        let expected = if batch.records == 0 { lsn } else { batch.last_lsn + 1 };
+        if batch.records == 0 {
+            batch.first_lsn = lsn;
         }
+        let before = batch.bytes.len();
+        record::put(&mut batch.bytes, expected, lsn, body);
+        machine::writes(&batch.bytes[before..]); // whoever flushes reads them
+        batch.last_lsn = lsn;
+        batch.records += 1;
+        self.totals.records += 1;
+        self.totals.bytes += (batch.bytes.len() - before) as u64;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn appends_go_on_while_what_was_taken_is_written() {
+        let horizon = DurableHorizon::new(1, Lsn(1));
+        let buffer = LogBuffer::new(0, 1024);
+        assert_eq!(buffer.append(&horizon, b"a", Admission::All), Ok((Lsn(1), true)));
+        let mut taken = Batch::default();
+        assert_eq!(buffer.take(&horizon, &mut taken, Admission::All), 2);
+        assert_eq!((taken.first_lsn, taken.last_lsn, taken.records), (1, 1, 1));
+        assert_eq!(buffer.append(&horizon, b"b", Admission::All), Ok((Lsn(2), false)));
+        buffer.settle(&horizon);
+        assert_eq!(horizon.compute(), Lsn(1));
+        taken.clear();
+        assert_eq!(buffer.take(&horizon, &mut taken, Admission::All), 3);
+        buffer.settle(&horizon);
+        assert_eq!(horizon.compute(), Lsn(2));
+        assert!(horizon.is_idle(0));
+    }
+
+    #[test]
+    fn a_refused_record_draws_no_lsn() {
+        let horizon = DurableHorizon::new(1, Lsn(5));
+        let buffer = LogBuffer::new(0, 100);
+        assert!(buffer.append(&horizon, &[0; 50], Admission::All).is_ok());
+        assert_eq!(
+            buffer.append(&horizon, &[0; 50], Admission::All),
+            Err(Refused::NoSpace { first_lsn: 5, taken: 0 })
+        );
+        buffer.admit(Admission::Undo);
+        assert_eq!(buffer.append(&horizon, b"", Admission::All), Err(Refused::NotAdmitting));
+        assert_eq!(buffer.append(&horizon, b"", Admission::Undo), Ok((Lsn(6), false)));
+        buffer.admit(Admission::None);
+        assert_eq!(buffer.append(&horizon, b"", Admission::Undo), Err(Refused::NotAdmitting));
+        assert_eq!(horizon.next_lsn(), Lsn(7));
+    }
+
+    #[test]
+    fn a_batch_takes_along_what_was_drawn_and_not_used() {
+        let horizon = DurableHorizon::new(1, Lsn(1));
+        let buffer = LogBuffer::new(0, 4096).with_ranges(8);
+        let append = |after| {
+            let order = Order::After(Lsn(after));
+            buffer.append_in_order(&horizon, b"x", Admission::All, order).expect("room").lsn.0
+        };
+        let mut batch = Batch::default();
+        assert_eq!([(); 4].map(|()| append(0)), [1, 2, 3, 4], "draws of 1, 1 and 2");
+        assert_eq!(buffer.take(&horizon, &mut batch, Admission::All), 5);
+        assert!(batch.gaps.is_empty());
+        batch.clear();
+        assert_eq!(
+            [append(0), append(0), append(8), append(9)],
+            [5, 6, 9, 10],
+            "5 to 8 were drawn, then two more"
+        );
+        assert_eq!(buffer.take(&horizon, &mut batch, Admission::All), 11);
+        let gaps = crate::lsn_gap::LsnGapCursor::new(batch.first_lsn, batch.gaps.bytes());
+        assert_eq!(gaps.collect::<Vec<_>>(), [LsnGap { first: 7, last: 8 }]);
+        assert_eq!((batch.last_lsn, batch.end_lsn()), (10, 10));
+        buffer.settle(&horizon);
+        assert_eq!(horizon.compute(), Lsn(10));
+        batch.clear();
+        append(0);
+        assert_eq!(buffer.take(&horizon, &mut batch, Admission::All), 15);
+        assert_eq!((batch.last_lsn, batch.end_lsn()), (11, 14), "the rest of the range is void");
+        let totals = buffer.totals();
+        assert_eq!((totals.records, totals.draws, totals.gap_lsns), (9, 6, 5));
+    }
+
+    #[test]
+    fn totals_count_what_the_frames_take() {
+        let horizon = DurableHorizon::new(1, Lsn(1));
+        let buffer = LogBuffer::new(0, 4096);
+        for len in [0, 5, 200] {
+            buffer.append(&horizon, &vec![1; len], Admission::All).expect("room");
+        }
+        let mut taken = Batch::default();
+        buffer.take(&horizon, &mut taken, Admission::All);
+        let totals = Totals { records: 3, bytes: taken.bytes.len() as u64, draws: 3, gap_lsns: 0 };
+        assert_eq!(buffer.totals(), totals);
     }
 }

@@ -70,7 +70,7 @@ use crate::lsn_gap::LsnGap;
 pub enum Order {
     /// Above every LSN drawn so far: it draws its own.
     Newest,
-    /// Above this LSN, and above the [floor](crate::worker_buffer::WorkerBuffer::raise_floor) of its buffer.
+    /// Above this LSN, and above the [floor](crate::log_buffer::LogBuffer::raise_floor) of its buffer.
     After(Lsn),
 }
 

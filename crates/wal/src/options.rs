@@ -13,7 +13,7 @@ use crate::error::WalError;
 use crate::lsn_range::MAX_RANGE;
 
 /// Most workers, and most streams, that a log can have.
-pub const MAX_WORKERS: usize = 256;
+pub const MAX_LOG_BUFFERS: usize = 256;
 /// The smallest first segment: it has room for chunks of small buffers, and for the reserve.
 const LEAST_SEGMENT_BYTES: u64 = 64 << 10;
 /// Streams are two decimal digits in the directory.
@@ -144,7 +144,7 @@ pub struct WalOptions {
     /// Number of buffers that threads append to; 0 stands for as many as there are [stripes of
     /// threads](azekura_base::striped::stripe_count), so that a thread that loses its processor while it
     /// appends holds up few others. A serial log has one.
-    pub workers: usize,
+    pub log_buffers: usize,
     /// Number of files written at the same time, at most one per buffer; 0 stands for
     /// [`default_stream_count`]. A serial log writes one.
     pub streams: usize,
@@ -211,7 +211,7 @@ impl Default for WalOptions {
     fn default() -> Self {
         Self {
             protocol: LogProtocol::PWal,
-            workers: 0,
+            log_buffers: 0,
             streams: 0,
             segment_bytes: 16 << 20,
             buffer_bytes: 1 << 20,
@@ -230,8 +230,8 @@ impl Default for WalOptions {
 /// Buffers of a log whose number of workers is not set: one for each [stripe of threads](stripe_count), as
 /// far as there can be so many.
 #[must_use]
-pub fn usual_workers() -> usize {
-    stripe_count().min(MAX_WORKERS)
+pub fn default_log_buffer_count() -> usize {
+    stripe_count().min(MAX_LOG_BUFFERS)
 }
 
 /// Processors per log stream where the number of streams is not set.
@@ -250,18 +250,18 @@ pub fn default_stream_count() -> usize {
 
 impl WalOptions {
     /// The number of workers meant.
-    pub(crate) fn worker_count(&self) -> usize {
+    pub(crate) fn log_buffer_count(&self) -> usize {
         if self.protocol.is_serial() {
             return 1;
         }
-        if self.workers > 0 { self.workers } else { usual_workers() }
+        if self.log_buffers > 0 { self.log_buffers } else { default_log_buffer_count() }
     }
 
     /// The number of streams meant; a serial log has one.
     pub(crate) fn stream_count(&self) -> usize {
         match (self.protocol.is_serial(), self.streams) {
             (true, _) => 1,
-            (_, 0) => default_stream_count().min(self.worker_count()),
+            (_, 0) => default_stream_count().min(self.log_buffer_count()),
             (_, streams) => streams,
         }
     }
@@ -285,9 +285,9 @@ impl WalOptions {
     /// Refuses settings that cannot work.
     pub(crate) fn check(&self) -> Result<(), WalError> {
         let refuse = |reason: String| Err(WalError::Options { reason });
-        let workers = self.worker_count();
-        if workers > MAX_WORKERS {
-            return refuse(format!("{workers} workers, at most {MAX_WORKERS}"));
+        let workers = self.log_buffer_count();
+        if workers > MAX_LOG_BUFFERS {
+            return refuse(format!("{workers} log buffers, at most {MAX_LOG_BUFFERS}"));
         }
         if self.protocol.epoch_interval() == Some(Duration::ZERO) {
             return refuse("the epoch interval must be greater than 0".into());
@@ -299,7 +299,7 @@ impl WalOptions {
         let streams = self.stream_count();
         if streams > workers.min(MAX_STREAMS) {
             return refuse(format!(
-                "{streams} streams for {workers} workers; at most one per worker and {MAX_STREAMS}"
+                "{streams} streams for {workers} log buffers; at most one per buffer and {MAX_STREAMS}"
             ));
         }
         if self.buffer_bytes < 1024 || self.buffer_bytes > 1 << 30 {
@@ -333,12 +333,12 @@ pub struct LogIdentity {
 
 /// One of the log's buffers, and what its records are for; those of one transaction go to one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WorkerId {
+pub struct LogBufferId {
     index: u32,
     may_use_reserve: bool,
 }
 
-impl WorkerId {
+impl LogBufferId {
     /// The worker with this number. One beyond the log's worker count stands for the number modulo that
     /// count.
     #[must_use]
@@ -396,10 +396,10 @@ mod tests {
 
     #[test]
     fn settings_that_cannot_work_are_refused() {
-        let good = WalOptions { workers: 4, streams: 2, ..WalOptions::default() };
+        let good = WalOptions { log_buffers: 4, streams: 2, ..WalOptions::default() };
         assert!(good.check().is_ok());
         for bad in [
-            WalOptions { workers: 1000, ..good.clone() },
+            WalOptions { log_buffers: 1000, ..good.clone() },
             WalOptions { streams: 5, ..good.clone() },
             WalOptions { protocol: LogProtocol::Epoch { interval: Duration::ZERO }, ..good.clone() },
             WalOptions {

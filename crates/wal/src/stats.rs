@@ -12,7 +12,7 @@ pub struct WalStats {
     /// How records get into buffers and on disk.
     pub protocol: LogProtocol,
     /// Buffers.
-    pub workers: usize,
+    pub log_buffers: usize,
     /// Files that are written at the same time.
     pub streams: usize,
     /// Records appended.

@@ -19,12 +19,12 @@ use azekura_base::sync::{Mutex, MutexGuard, machine};
 use crate::chunk::{self, HEADER_BYTES, Header};
 use crate::commit_gate::CommitGate;
 use crate::durable_lsn::DurableHorizon;
-use crate::log_buffer::LogBuffer;
+use crate::log_buffer::Batch;
 use crate::notifier::Notifier;
 use crate::options::{Admission, LogIdentity};
+use crate::protocol_buffer::ProtocolBuffer;
 use crate::segment::{Segment, SegmentStore};
 use crate::stats::StreamCounters;
-use crate::worker_buffer::Batch;
 use crate::{lsn_gap, record};
 
 /// A chunk is not made larger than this by gathering several workers' batches.
@@ -166,7 +166,11 @@ impl Stream {
 
     /// Takes the buffers; runs under the gate's mutex. Returns the LSN below which everything is taken
     /// (GATE-3).
-    pub(crate) fn begin<'s>(&'s self, horizon: &DurableHorizon, buffers: &[LogBuffer]) -> (u64, Taken<'s>) {
+    pub(crate) fn begin<'s>(
+        &'s self,
+        horizon: &DurableHorizon,
+        buffers: &[ProtocolBuffer],
+    ) -> (u64, Taken<'s>) {
         let writer = self.writer.lock();
         // SEGMENT-2: this flush is not placed yet, and what comes into the buffers meanwhile needs a place as
         // well.
@@ -180,7 +184,7 @@ impl Stream {
         &'s self,
         mut writer: MutexGuard<'s, Writer>,
         horizon: &DurableHorizon,
-        buffers: &[LogBuffer],
+        buffers: &[ProtocolBuffer],
         admission: Admission,
     ) -> Taken<'s> {
         self.admission.store(admission as u8, Relaxed);
@@ -202,7 +206,7 @@ impl Stream {
         &self,
         taken: &mut Taken<'_>,
         horizon: &DurableHorizon,
-        buffers: &[LogBuffer],
+        buffers: &[ProtocolBuffer],
     ) -> Result<u64, String> {
         let (writer, covers) = (&mut *taken.writer, taken.covers);
         let mut todo: Vec<usize> =
@@ -277,7 +281,7 @@ impl Stream {
         writer: &mut Writer,
         which: &[usize],
         horizon: &DurableHorizon,
-        buffers: &[LogBuffer],
+        buffers: &[ProtocolBuffer],
     ) -> Result<(), String> {
         let offset = self.offset.load(Relaxed);
         let segment = writer.segment.as_ref().ok_or("no log segment was begun")?;
@@ -322,7 +326,7 @@ impl Stream {
     }
 
     /// Copies the batches behind the header's place; returns where the payload ends.
-    fn gather(&self, writer: &mut Writer, which: &[usize], buffers: &[LogBuffer]) -> usize {
+    fn gather(&self, writer: &mut Writer, which: &[usize], buffers: &[ProtocolBuffer]) -> usize {
         let most: usize = which.iter().map(|&i| chunk::max_block_bytes(&writer.batches[i])).sum();
         let needed = chunk::chunk_bytes(most) as usize;
         if writer.memory.len() < needed {
@@ -373,7 +377,7 @@ impl Stream {
     /// Opens the buffers for more records if everything they can hold has a place.
     ///
     /// With the writer in hand no flush is on its way, so a single one counts (SEGMENT-2).
-    pub(crate) fn reopen(&self, writer: &mut Writer, buffers: &[LogBuffer]) {
+    pub(crate) fn reopen(&self, writer: &mut Writer, buffers: &[ProtocolBuffer]) {
         self.begin_segment(writer);
         let is_raised = self.store.raise(self.rest());
         let admission = self.admissible();
@@ -387,7 +391,7 @@ impl Stream {
     pub(crate) fn reopen_for(
         &self,
         writer: &mut Writer,
-        buffers: &[LogBuffer],
+        buffers: &[ProtocolBuffer],
         worker: usize,
         needed: Admission,
     ) {
@@ -439,7 +443,7 @@ impl Stream {
         self.store.admission(self.rest(), self.open_count(), 1)
     }
 
-    fn admit(&self, buffers: &[LogBuffer], admission: Admission) {
+    fn admit(&self, buffers: &[ProtocolBuffer], admission: Admission) {
         self.admission.store(admission as u8, Relaxed);
         let limit = self.store.with_sizes(|sizes| sizes.now.limit).unwrap_or(0);
         for worker in self.workers() {
@@ -482,7 +486,7 @@ mod tests {
     const WORKERS: usize = 4;
 
     /// A stream on a disk that gives no more room, so that only what is prepared can be written.
-    fn stream_on_a_full_disk(reserve: u64) -> (Stream, Vec<LogBuffer>, DurableHorizon) {
+    fn stream_on_a_full_disk(reserve: u64) -> (Stream, Vec<ProtocolBuffer>, DurableHorizon) {
         let fault = FaultFs::new();
         let fs: Arc<dyn Fs> = Arc::new(fault.clone());
         let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
@@ -495,7 +499,7 @@ mod tests {
         store.start().expect("starts");
         store.prepare_one().expect("prepares");
         let options = WalOptions { buffer_bytes, lsn_range: 4, ..WalOptions::default() };
-        let buffers: Vec<_> = (0..WORKERS).map(|w| LogBuffer::new(&options, w)).collect();
+        let buffers: Vec<_> = (0..WORKERS).map(|w| ProtocolBuffer::new(&options, w)).collect();
         let stream = Stream::new(0, 1, WORKERS, true, store, identity);
         stream.reopen(&mut stream.writer(), &buffers);
         stream.store.prepare_one().expect("prepares");
@@ -503,8 +507,8 @@ mod tests {
         (stream, buffers, DurableHorizon::new(WORKERS, Lsn(1)))
     }
 
-    fn fill(buffers: &[LogBuffer], horizon: &DurableHorizon) -> u64 {
-        let fill_one = |buffer: &LogBuffer| {
+    fn fill(buffers: &[ProtocolBuffer], horizon: &DurableHorizon) -> u64 {
+        let fill_one = |buffer: &ProtocolBuffer| {
             (0..)
                 .take_while(|_| {
                     buffer.append(horizon, &[7; 380], Admission::All, Order::After(Lsn(0))).is_ok()

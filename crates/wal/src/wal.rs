@@ -16,10 +16,10 @@ use crate::error::{AppendError, WalError};
 use crate::failure::Failure;
 use crate::flusher;
 use crate::log::{Log, LogStart};
-use crate::log_buffer::LogBuffer;
 use crate::lsn_range::Order;
 use crate::notifier::Notifier;
-use crate::options::{Admission, LogIdentity, WalOptions, WorkerId};
+use crate::options::{Admission, LogBufferId, LogIdentity, WalOptions};
+use crate::protocol_buffer::ProtocolBuffer;
 use crate::segment::SegmentStore;
 use crate::sizes::Sizes;
 use crate::stats::WalStats;
@@ -63,7 +63,7 @@ impl Wal {
         if identity.first_lsn == Lsn(0) {
             return Err(WalError::Options { reason: "LSNs start at 1".into() });
         }
-        let workers = options.worker_count();
+        let workers = options.log_buffer_count();
         let streams = options.stream_count();
         let grows = options.first_segment().is_some();
         let direct = options.direct && options.sync_interval.is_none();
@@ -79,7 +79,7 @@ impl Wal {
         let log = Arc::new(Log {
             horizon,
             epochs: options.protocol.epoch_interval().map(|_| EpochClock::new(identity.first_lsn)),
-            buffers: (0..workers).map(|w| LogBuffer::new(&options, w)).collect(),
+            buffers: (0..workers).map(|w| ProtocolBuffer::new(&options, w)).collect(),
             streams: live,
             orphans: OnceLock::new(),
             start: LogStart { fs, dir: dir.to_path_buf(), identity, direct, has_begun: Mutex::new(false) },
@@ -117,8 +117,8 @@ impl Wal {
 
     /// The worker of the calling thread: threads are dealt out to workers in turn.
     #[must_use]
-    pub fn worker(&self) -> WorkerId {
-        WorkerId::from_index(striped::thread_stripe() % self.log.buffers.len())
+    pub fn worker(&self) -> LogBufferId {
+        LogBufferId::from_index(striped::thread_stripe() % self.log.buffers.len())
     }
 
     /// Appends a record and returns its LSN, which is above all drawn before.
@@ -130,7 +130,7 @@ impl Wal {
     /// # Errors
     ///
     /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
-    pub fn append(&self, worker: WorkerId, body: &[u8]) -> Result<Lsn, AppendError> {
+    pub fn append(&self, worker: LogBufferId, body: &[u8]) -> Result<Lsn, AppendError> {
         self.append_in_order(worker, body, Order::Newest)
     }
 
@@ -140,7 +140,12 @@ impl Wal {
     /// # Errors
     ///
     /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
-    pub fn append_in_order(&self, worker: WorkerId, body: &[u8], order: Order) -> Result<Lsn, AppendError> {
+    pub fn append_in_order(
+        &self,
+        worker: LogBufferId,
+        body: &[u8],
+        order: Order,
+    ) -> Result<Lsn, AppendError> {
         self.log.append(worker, body, order).map(|done| done.lsn)
     }
 
@@ -150,12 +155,12 @@ impl Wal {
     /// # Errors
     ///
     /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
-    pub fn append_commit(&self, worker: WorkerId, body: &[u8]) -> Result<Lsn, AppendError> {
+    pub fn append_commit(&self, worker: LogBufferId, body: &[u8]) -> Result<Lsn, AppendError> {
         self.append_in_order(worker, body, Order::After(Lsn(0)))
     }
 
     /// Has all records that the caller appends to `worker` from now on come after the record with this LSN.
-    pub fn raise_floor(&self, worker: WorkerId, lsn: Lsn) {
+    pub fn raise_floor(&self, worker: LogBufferId, lsn: Lsn) {
         self.log.buffer(worker).raise_floor(lsn);
     }
 
@@ -220,7 +225,7 @@ impl Wal {
     /// # Errors
     ///
     /// [`LogFailed`]: the log failed.
-    pub fn flush(&self, worker: WorkerId) -> Result<(), LogFailed> {
+    pub fn flush(&self, worker: LogBufferId) -> Result<(), LogFailed> {
         let stream = self.log.stream_of(self.log.buffer(worker).worker());
         self.log.flush_stream(stream, self.log.horizon.next_lsn().0 - 1);
         self.log.failure.check()
@@ -276,7 +281,7 @@ impl Wal {
         let log = &self.log;
         let mut stats = WalStats {
             protocol: log.options.protocol,
-            workers: log.buffers.len(),
+            log_buffers: log.buffers.len(),
             streams: log.streams.len(),
             segments_trimmed: log.segments_trimmed.load(Relaxed),
             retained_bytes: self.retained_bytes(),

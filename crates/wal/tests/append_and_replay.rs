@@ -283,7 +283,7 @@ fn a_real_directory_with_the_default_number_of_streams_works_alike() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let dir = scratch.path().join("wal");
     let options = WalOptions {
-        workers: 3,
+        log_buffers: 3,
         streams: 0,
         segment_bytes: 256 << 10,
         buffer_bytes: 64 << 10,

@@ -5,9 +5,9 @@
 use azekura_base::Lsn;
 use azekura_base::sync::{Arc, thread};
 use azekura_wal::durable_lsn::DurableHorizon;
+use azekura_wal::log_buffer::{Batch, Refused};
 use azekura_wal::options::Admission;
 use azekura_wal::serial::SerialBuffer;
-use azekura_wal::worker_buffer::{Batch, Refused};
 
 struct Log {
     horizon: DurableHorizon,

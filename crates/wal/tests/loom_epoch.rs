@@ -8,13 +8,13 @@ use azekura_base::Lsn;
 use azekura_base::sync::{Arc, thread};
 use azekura_wal::durable_lsn::DurableHorizon;
 use azekura_wal::epoch::EpochClock;
+use azekura_wal::log_buffer::{Batch, LogBuffer};
 use azekura_wal::options::Admission;
-use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
 
 /// Two streams of one worker each. The disk is std's atomic, so that it orders nothing in the model.
 struct Log {
     horizon: DurableHorizon,
-    buffers: [WorkerBuffer; 2],
+    buffers: [LogBuffer; 2],
     epochs: EpochClock,
     disk: AtomicU64,
 }
@@ -23,7 +23,7 @@ impl Log {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             horizon: DurableHorizon::new(2, Lsn(1)),
-            buffers: [WorkerBuffer::new(0, 1000), WorkerBuffer::new(1, 1000)],
+            buffers: [LogBuffer::new(0, 1000), LogBuffer::new(1, 1000)],
             epochs: EpochClock::new(Lsn(1)),
             disk: AtomicU64::new(0),
         })

@@ -8,14 +8,14 @@ use azekura_base::Lsn;
 use azekura_base::sync::{Arc, thread};
 use azekura_wal::commit_gate::{CommitGate, Lead, Turn};
 use azekura_wal::durable_lsn::DurableHorizon;
+use azekura_wal::log_buffer::{Batch, LogBuffer};
 use azekura_wal::notifier::Notifier;
 use azekura_wal::options::Admission;
-use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
 
 /// One stream with some workers, as `Log` has it, with a bit per LSN for a disk.
 struct Log {
     horizon: DurableHorizon,
-    buffers: Vec<WorkerBuffer>,
+    buffers: Vec<LogBuffer>,
     gate: CommitGate,
     disk: AtomicU64,
     leading: AtomicU64,
@@ -29,7 +29,7 @@ impl Log {
     fn with_gate(workers: usize, gate: CommitGate) -> Arc<Self> {
         Arc::new(Self {
             horizon: DurableHorizon::new(workers, Lsn(1)),
-            buffers: (0..workers).map(|w| WorkerBuffer::new(w, 1000)).collect(),
+            buffers: (0..workers).map(|w| LogBuffer::new(w, 1000)).collect(),
             gate,
             disk: AtomicU64::new(0),
             leading: AtomicU64::new(0),

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use azekura_base::Lsn;
 use azekura_base::sync::{Arc, thread};
 use azekura_wal::durable_lsn::DurableHorizon;
+use azekura_wal::log_buffer::{Batch, LogBuffer};
 use azekura_wal::options::Admission;
-use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
 
 /// The disk: one bit per durable LSN. std's atomic, so that it orders nothing in the model.
 #[derive(Default)]
@@ -15,7 +15,7 @@ struct Disk(AtomicU64);
 
 struct Log {
     horizon: DurableHorizon,
-    buffers: [WorkerBuffer; 2],
+    buffers: [LogBuffer; 2],
     disk: Disk,
 }
 
@@ -23,7 +23,7 @@ impl Log {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             horizon: DurableHorizon::new(2, Lsn(1)),
-            buffers: [WorkerBuffer::new(0, 1000), WorkerBuffer::new(1, 1000)],
+            buffers: [LogBuffer::new(0, 1000), LogBuffer::new(1, 1000)],
             disk: Disk::default(),
         })
     }

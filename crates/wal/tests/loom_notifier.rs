@@ -6,13 +6,13 @@ use std::time::Duration;
 use azekura_base::Lsn;
 use azekura_base::sync::{Arc, thread};
 use azekura_wal::durable_lsn::DurableHorizon;
+use azekura_wal::log_buffer::{Batch, LogBuffer};
 use azekura_wal::notifier::Notifier;
 use azekura_wal::options::Admission;
-use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
 
 struct Log {
     horizon: DurableHorizon,
-    buffer: WorkerBuffer,
+    buffer: LogBuffer,
     notifier: Notifier,
 }
 
@@ -20,7 +20,7 @@ impl Log {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             horizon: DurableHorizon::new(1, Lsn(1)),
-            buffer: WorkerBuffer::new(0, 1000),
+            buffer: LogBuffer::new(0, 1000),
             notifier: Notifier::new(),
         })
     }

@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use azekura_base::Lsn;
 use azekura_base::sync::{Arc, Mutex, thread};
 use azekura_wal::durable_lsn::DurableHorizon;
+use azekura_wal::log_buffer::{Batch, LogBuffer};
 use azekura_wal::lsn_gap::LsnGapCursor;
 use azekura_wal::lsn_range::Order;
 use azekura_wal::options::Admission;
-use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
 
 /// A log of two workers, of which both draw two LSNs at once; a bit per LSN for a disk; a page, and a lock's
 /// slot.
 struct Log {
     horizon: DurableHorizon,
-    buffers: [WorkerBuffer; 2],
+    buffers: [LogBuffer; 2],
     /// std's, so that it orders nothing in the model.
     disk: AtomicU64,
     /// LSN of the page's last change; the latch is the mutex.
@@ -31,7 +31,7 @@ const BEFORE: u64 = 2;
 
 impl Log {
     fn new() -> Arc<Self> {
-        let buffers = [0, 1].map(|worker| WorkerBuffer::new(worker, 1000).with_ranges(2));
+        let buffers = [0, 1].map(|worker| LogBuffer::new(worker, 1000).with_ranges(2));
         let horizon = DurableHorizon::new(2, Lsn(1));
         let log =
             Self { horizon, buffers, disk: AtomicU64::new(0), page: Mutex::new(0), lock: Mutex::new(0) };
@@ -45,7 +45,7 @@ impl Log {
 
     fn append(&self, worker: usize, order: Order) -> u64 {
         let buffer = &self.buffers[worker];
-        buffer.append_in_order(&self.horizon, b"x", Admission::All, order, Lsn(0)).expect("room").lsn.0
+        buffer.append_in_order(&self.horizon, b"x", Admission::All, order).expect("room").lsn.0
     }
 
     /// In the range if it can be.
@@ -86,7 +86,7 @@ impl Log {
     /// Takes the lock, commits, and lets go.
     fn commit(&self, worker: usize) {
         let mut lock = self.lock.lock();
-        self.buffers[worker].rest_on(&self.horizon, Lsn(*lock));
+        self.buffers[worker].raise_floor(Lsn(*lock));
         let lsn = self.append_next(worker);
         assert!(lsn > *lock, "the commit {lsn} is below {lock}, on which it depends", lock = *lock);
         *lock = lsn;

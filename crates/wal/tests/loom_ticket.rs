@@ -8,9 +8,9 @@ use azekura_base::Lsn;
 use azekura_base::sync::atomic::fence;
 use azekura_base::sync::{Arc, thread};
 use azekura_wal::durable_lsn::DurableHorizon;
+use azekura_wal::log_buffer::{Batch, LogBuffer};
 use azekura_wal::options::Admission;
 use azekura_wal::ticket::Wakers;
-use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
 
 /// How often the task was woken. std's atomic, so that it orders nothing in the model.
 #[derive(Default)]
@@ -24,7 +24,7 @@ impl Wake for Woken {
 
 struct Log {
     horizon: DurableHorizon,
-    buffers: Vec<WorkerBuffer>,
+    buffers: Vec<LogBuffer>,
     wakers: Wakers,
 }
 
@@ -33,7 +33,7 @@ impl Log {
     fn new(workers: usize) -> Arc<Self> {
         let log = Self {
             horizon: DurableHorizon::new(workers, Lsn(1)),
-            buffers: (0..workers).map(|w| WorkerBuffer::new(w, 1000)).collect(),
+            buffers: (0..workers).map(|w| LogBuffer::new(w, 1000)).collect(),
             wakers: Wakers::default(),
         };
         for buffer in &log.buffers {

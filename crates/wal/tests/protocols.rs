@@ -77,7 +77,7 @@ fn a_serial_log_has_one_buffer_and_one_file_whatever_was_asked_for() {
     let fs = FaultFs::new();
     let wal = create(&fs, WalOptions { protocol: LogProtocol::Serial, ..small(4, 3) });
     let stats = wal.stats();
-    assert_eq!((stats.protocol, stats.workers, stats.streams), (LogProtocol::Serial, 1, 1));
+    assert_eq!((stats.protocol, stats.log_buffers, stats.streams), (LogProtocol::Serial, 1, 1));
 }
 
 #[test]

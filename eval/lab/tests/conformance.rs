@@ -88,7 +88,7 @@ fn every_workload_runs_over_azekura_blocking_and_pipelined() {
         measured: Duration::from_millis(15),
         ..Plan::in_dir(dir.path())
     };
-    let engine = AzekuraEngine::default().page_bytes(4096).wal_workers(2).wal_streams(1);
+    let engine = AzekuraEngine::default().page_bytes(4096).log_buffers(2).wal_streams(1);
     let outcome = compare(&[Box::new(engine)], &plan, &Progress::hidden(), &mut |_| {}).unwrap();
     assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
     // Twelve workloads; eight of them write and run pipelined too.

@@ -12,9 +12,9 @@ use azekura_sim::LineAllocator;
 use azekura_sim::explore::{Scene, at_random, exhaust, stop_everywhere_under};
 use azekura_wal::durable_lsn::DurableHorizon;
 use azekura_wal::epoch::EpochClock;
+use azekura_wal::log_buffer::{Batch, LogBuffer};
 use azekura_wal::options::Admission;
-use azekura_wal::worker_buffer::{Batch, WorkerBuffer};
-use azekura_wal::{LogIdentity, LogProtocol, Wal, WalOptions, WorkerId};
+use azekura_wal::{LogBufferId, LogIdentity, LogProtocol, Wal, WalOptions};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn log(protocol: LogProtocol) -> Arc<Wal> {
     let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
     let options = WalOptions {
         protocol,
-        workers: WORKERS,
+        log_buffers: WORKERS,
         streams: WORKERS,
         segment_bytes: 64 << 10,
         buffer_bytes: 4 << 10,
@@ -42,7 +42,7 @@ fn log(protocol: LogProtocol) -> Arc<Wal> {
 fn append(log: &Arc<Wal>, worker: usize) {
     let mut last = Lsn(0);
     for _ in 0..RECORDS {
-        let lsn = log.append(WorkerId::from_index(worker), b"a record").unwrap();
+        let lsn = log.append(LogBufferId::from_index(worker), b"a record").unwrap();
         assert!(lsn > last && lsn < log.next_lsn());
         assert!(log.durable_lsn() < lsn && log.acknowledged_lsn() < lsn, "nobody has flushed");
         assert!(!log.ticket(lsn).is_durable().unwrap());
@@ -73,7 +73,7 @@ fn g10_who_stops_in_an_append_holds_up_no_append_of_another_worker_and_nobody_wh
     let scene = || appending(LogProtocol::PWal, |thread| thread, |_| ());
     let stopped = stop_everywhere_under(1..10, scene).unwrap();
     assert!(stopped.accesses >= 30, "{stopped:?}");
-    assert!(stopped.was_in("durable_lsn.rs") && stopped.was_in("worker_buffer.rs"), "{stopped:?}");
+    assert!(stopped.was_in("durable_lsn.rs") && stopped.was_in("log_buffer.rs"), "{stopped:?}");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn g10_who_stops_in_an_append_holds_up_its_worker_and_those_who_wait_for_durabil
 struct Parts {
     horizon: DurableHorizon,
     epochs: EpochClock,
-    buffers: [WorkerBuffer; 2],
+    buffers: [LogBuffer; 2],
     disk: AtomicU64,
 }
 
@@ -101,7 +101,7 @@ impl Parts {
         Arc::new(Self {
             horizon: DurableHorizon::new(2, Lsn(1)),
             epochs: EpochClock::new(Lsn(1)),
-            buffers: [WorkerBuffer::new(0, 1000), WorkerBuffer::new(1, 1000)],
+            buffers: [LogBuffer::new(0, 1000), LogBuffer::new(1, 1000)],
             disk: AtomicU64::new(0),
         })
     }
@@ -198,7 +198,7 @@ fn committing(protocol: LogProtocol) -> Scene {
         let log = Arc::clone(&log);
         scene.thread(move || {
             for _ in 0..2 {
-                let lsn = log.append(WorkerId::from_index(thread), b"a commit").unwrap();
+                let lsn = log.append(LogBufferId::from_index(thread), b"a commit").unwrap();
                 log.wait_acknowledged(lsn).unwrap();
                 assert!(log.acknowledged_lsn() >= lsn && log.durable_lsn() >= lsn, "{lsn} was acknowledged");
             }

@@ -14,7 +14,7 @@ use azekura_btree::{
 use azekura_buffer::{BufferPool, PoolOptions};
 use azekura_sim::explore::{Scene, at_random, exhaust, stop_everywhere_under};
 use azekura_sim::{LineAllocator, Profile, Simulation};
-use azekura_wal::{AppendError, Order, WorkerId};
+use azekura_wal::{AppendError, LogBufferId, Order};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl DurableLog for Counts {
 }
 
 impl Log for Counts {
-    fn append(&self, _worker: WorkerId, _body: &[u8], _: Order) -> Result<Lsn, AppendError> {
+    fn append(&self, _worker: LogBufferId, _body: &[u8], _: Order) -> Result<Lsn, AppendError> {
         Ok(Lsn(self.0.fetch_add(1, SeqCst)))
     }
 }
@@ -64,14 +64,14 @@ impl Store {
         let options = PoolOptions { page_size: PAGE, capacity_bytes: 64 * PAGE, ..PoolOptions::default() };
         let pool = BufferPool::new(options, Arc::new(Zeroes), Arc::new(NoLog)).unwrap();
         let env = Env::new(Arc::new(pool), Arc::new(Counts(AtomicU64::new(1))), EnvOptions::default());
-        let tree = env.format(WorkerId::from_index(0)).unwrap();
+        let tree = env.format(LogBufferId::from_index(0)).unwrap();
         let store = Self { env, tree };
         (0..KEYS).step_by(2).for_each(|key| store.put(key, PutMode::Insert));
         Arc::new(store)
     }
 
     fn put(&self, key: u64, mode: PutMode) {
-        let (mut undo, worker) = (UndoLog::new(), WorkerId::from_index(0));
+        let (mut undo, worker) = (UndoLog::new(), LogBufferId::from_index(0));
         let mut ctx = WriteCtx { txn: TxnId(1), worker, undo: &mut undo, locks: &mut NoLocks };
         let value = [key as u8; VALUE];
         let written = self.tree.put(&self.env, &mut ctx, &key.to_be_bytes(), &value, mode, None).unwrap();
@@ -79,7 +79,7 @@ impl Store {
     }
 
     fn remove(&self, key: u64) {
-        let (mut undo, worker) = (UndoLog::new(), WorkerId::from_index(0));
+        let (mut undo, worker) = (UndoLog::new(), LogBufferId::from_index(0));
         let mut ctx = WriteCtx { txn: TxnId(1), worker, undo: &mut undo, locks: &mut NoLocks };
         let removed = self.tree.remove(&self.env, &mut ctx, &key.to_be_bytes(), None).unwrap();
         assert_eq!(removed, Outcome::Done(true), "{key} was there");

@@ -23,7 +23,7 @@ use azekura_base::sync::time::Instant;
 use azekura_base::{Lsn, TxnId};
 use azekura_btree::record::encode;
 use azekura_btree::{Carry, Head, UndoLog};
-use azekura_wal::{AppendError, Order, WorkerId};
+use azekura_wal::{AppendError, LogBufferId, Order};
 
 use crate::active::{Holder, TxnUndo};
 use crate::database::Shared;
@@ -81,7 +81,7 @@ impl Shared {
     pub(crate) fn append_copy(
         &self,
         txn: TxnId,
-        worker: WorkerId,
+        worker: LogBufferId,
         log: &UndoLog,
         is_committed: bool,
     ) -> Result<Lsn, AppendError> {

@@ -16,7 +16,7 @@ use azekura_btree::{Env, EnvOptions};
 use azekura_buffer::page_file::{Identity, PageAccess};
 use azekura_buffer::{BufferPool, PageFile, PoolOptions};
 use azekura_io::{FileLock, Fs, MemFs, OpenOptions, create_dir_all_durable};
-use azekura_wal::{AppendError, Order, WorkerId};
+use azekura_wal::{AppendError, LogBufferId, Order};
 
 use super::WAL_DIR;
 use crate::Error;
@@ -131,7 +131,8 @@ fn first_pages(page_size: usize) -> Result<PageBuf, Error> {
     let file = Arc::new(PageFile::open(Arc::clone(&fs), dir, page_size)?);
     let options = PoolOptions { page_size, capacity_bytes: MIN_FRAMES * page_size, ..PoolOptions::default() };
     let pool = Arc::new(BufferPool::new(options, file, Arc::new(FirstLog))?);
-    Env::new(Arc::clone(&pool), Arc::new(FirstLog), EnvOptions::default()).format(WorkerId::from_index(0))?;
+    Env::new(Arc::clone(&pool), Arc::new(FirstLog), EnvOptions::default())
+        .format(LogBufferId::from_index(0))?;
     pool.flush_all()?;
     let mut pages = PageBuf::zeroed((CATALOG.root.0 as usize + 1) * page_size);
     let path = dir.join(PageFile::NAME);
@@ -163,7 +164,7 @@ impl DurableLog for FirstLog {
 }
 
 impl azekura_btree::Log for FirstLog {
-    fn append(&self, _: WorkerId, _: &[u8], _: Order) -> Result<Lsn, AppendError> {
+    fn append(&self, _: LogBufferId, _: &[u8], _: Order) -> Result<Lsn, AppendError> {
         Ok(FIRST_LSN)
     }
 }

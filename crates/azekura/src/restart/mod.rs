@@ -38,7 +38,7 @@ use azekura_buffer::page_file::Identity;
 use azekura_buffer::{BufferPool, FixError, PageFile, PageStore, PoolOptions};
 use azekura_io::FileLock;
 use azekura_wal::recovery::{self, LogRange, Replayed};
-use azekura_wal::{AppendError, Begin, LogIdentity, Order, Wal, WalOptions, WorkerId, remove_segments};
+use azekura_wal::{AppendError, Begin, LogBufferId, LogIdentity, Order, Wal, WalOptions, remove_segments};
 
 use crate::Error;
 use crate::backup::refuse_unfinished;
@@ -339,7 +339,7 @@ impl<'a> Restart<'a> {
             LogIdentity { database_id: control.database_id, incarnation, first_lsn },
             WalOptions {
                 protocol: self.options.protocol,
-                workers: self.options.workers.unwrap_or(0),
+                log_buffers: self.options.log_buffers.unwrap_or(0),
                 streams,
                 segment_bytes: self.options.segment_bytes,
                 buffer_bytes: self.options.log_buffer_bytes(),
@@ -525,7 +525,7 @@ impl DurableLog for RestartLog {
 }
 
 impl azekura_btree::Log for RestartLog {
-    fn append(&self, worker: WorkerId, body: &[u8], order: Order) -> Result<Lsn, AppendError> {
+    fn append(&self, worker: LogBufferId, body: &[u8], order: Order) -> Result<Lsn, AppendError> {
         match self.wal() {
             Some(wal) => wal.append_in_order(worker, body, order),
             None => Err(LogFailed { reason: "the log is only being replayed".into() }.into()),

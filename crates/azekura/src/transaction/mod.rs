@@ -29,7 +29,7 @@ use azekura_base::sync::time::Instant;
 use azekura_base::{TreeId, TxnId};
 use azekura_btree::Tree;
 use azekura_lock::LockError;
-use azekura_wal::WorkerId;
+use azekura_wal::LogBufferId;
 
 use crate::Error;
 use crate::database::Shared;
@@ -358,7 +358,7 @@ impl Transaction {
     }
 
     /// For tests; before the first call.
-    pub(crate) fn use_log_worker(&self, worker: WorkerId) {
+    pub(crate) fn use_log_worker(&self, worker: LogBufferId) {
         if let Some(state) = self.state.borrow_mut().as_mut() {
             state.worker = worker;
         }

@@ -14,7 +14,7 @@ use azekura_base::sync::{Mutex, MutexGuard};
 use azekura_base::{CachePadded, Lsn, TreeId, TxnId};
 use azekura_btree::{Tree, UndoLog, UndoOp};
 use azekura_lock::{TableMode, TxnLocks};
-use azekura_wal::WorkerId;
+use azekura_wal::LogBufferId;
 
 use crate::active::{Listed, SharedUndo, TxnUndo};
 use crate::catalog::{Hint, TableTypes};
@@ -85,7 +85,7 @@ pub(crate) struct State {
     pub(super) locks: TxnLocks,
     /// Locked for one change at a time: checkpoints copy it (ACTIVE-2).
     undo: SharedUndo,
-    pub(super) worker: WorkerId,
+    pub(super) worker: LogBufferId,
     pub(super) listed: Option<Listed>,
     /// The newest commit that this transaction saw something of.
     pub(super) depends_on: Lsn,
@@ -199,7 +199,7 @@ impl State {
     }
 
     /// The undo log and what else a change of a page needs.
-    pub(super) fn parts(&mut self) -> (&mut TxnLocks, &SharedUndo, WorkerId) {
+    pub(super) fn parts(&mut self) -> (&mut TxnLocks, &SharedUndo, LogBufferId) {
         (&mut self.locks, &self.undo, self.worker)
     }
 

@@ -326,7 +326,7 @@ impl LogShape {
     pub fn apply(self, builder: Builder) -> Builder {
         let lsn_range = [64, 1, 6][(self.workers + self.streams) % 3];
         let builder = builder.log_protocol(self.protocol).wal_lsn_range(lsn_range);
-        builder.wal_workers(self.workers).wal_streams(self.streams)
+        builder.log_buffers(self.workers).wal_streams(self.streams)
     }
 }
 
@@ -335,7 +335,7 @@ pub fn deterministic(fs: Arc<dyn Fs>, page_size: usize, frames: usize) -> Builde
     Database::builder()
         .page_size(page_size)
         .cache_bytes(frames * page_size)
-        .wal_workers(3)
+        .log_buffers(3)
         .wal_streams(2)
         .wal_segment_bytes(2 << 20)
         .recovery_time(Duration::from_millis(250))

@@ -70,7 +70,7 @@ fn open(fs: &MemFs) -> Result<Database, Error> {
     let builder: Builder = Database::builder()
         .page_size(4096)
         .cache_bytes(64 * 4096)
-        .wal_workers(2)
+        .log_buffers(2)
         .wal_streams(1)
         .wal_segment_bytes(2 << 20)
         .background(false)

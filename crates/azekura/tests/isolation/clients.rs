@@ -152,7 +152,7 @@ fn open(shape: Shape, left_out: Option<LockPart>, lock_timeout: Duration) -> Res
     let mut builder: Builder = Database::builder()
         .page_size(shape.page_size)
         .cache_bytes(shape.frames * shape.page_size)
-        .wal_workers(2)
+        .log_buffers(2)
         .lock_timeout(lock_timeout);
     if let Some(records) = shape.escalation {
         builder = builder.lock_escalation(records);

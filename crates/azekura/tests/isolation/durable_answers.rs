@@ -13,7 +13,7 @@ fn options(fs: &FaultFs) -> Builder {
     Database::builder()
         .page_size(4096)
         .cache_bytes(64 * 4096)
-        .wal_workers(3)
+        .log_buffers(3)
         .wal_streams(2)
         .wal_segment_bytes(2 << 20)
         .background(false)

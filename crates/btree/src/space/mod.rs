@@ -14,7 +14,7 @@ use azekura_base::page::PageType;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::{Lsn, PageId};
 use azekura_buffer::{BufferPool, ExclusiveGuard, FixError, StoreError};
-use azekura_wal::WorkerId;
+use azekura_wal::LogBufferId;
 
 pub(crate) use map::{check_clear, check_make, check_next, check_set, clear, make, set, set_next};
 pub use map::{group_pages, has_next, is_used, map_of};
@@ -53,7 +53,7 @@ impl Found<'_> {
 /// Finds up to `want` free pages in one run (at least one) and latches their map; makes the next map, by a
 /// record of its own, if all others are full. The disk has room for the pages then: once the log has accepted
 /// a change of them, they can be written. Latch pages of trees before.
-pub(crate) fn find_pages(env: &Env, worker: WorkerId, want: u32) -> Result<Found<'_>, TreeError> {
+pub(crate) fn find_pages(env: &Env, worker: LogBufferId, want: u32) -> Result<Found<'_>, TreeError> {
     let space = env.space();
     let group = group_pages(space.page_size);
     // Relaxed, here and below: a hint; the latched map decides.
@@ -84,7 +84,7 @@ pub(crate) fn find_pages(env: &Env, worker: WorkerId, want: u32) -> Result<Found
 }
 
 /// Makes the map of the group behind the one of `map`, the last so far.
-fn make_next(env: &Env, worker: WorkerId, map: ExclusiveGuard<'_>, next: PageId) -> Result<(), TreeError> {
+fn make_next(env: &Env, worker: LogBufferId, map: ExclusiveGuard<'_>, next: PageId) -> Result<(), TreeError> {
     env.pool().make_room(next)?;
     let mut guards = [map, fix_unwritten(env.pool(), next)?];
     let ops = [(0, PageOp::SpaceNext), (1, PageOp::SpaceMake { used: 0 })];

@@ -20,7 +20,7 @@
 //! left bare by a crash between the record of its last removal and the record of this change.
 
 use azekura_buffer::ExclusiveGuard;
-use azekura_wal::WorkerId;
+use azekura_wal::LogBufferId;
 
 use super::is_underfull;
 use super::split::{CHILD_BYTES, make_room_above};
@@ -40,7 +40,7 @@ const MOST_STEPS: usize = 64;
 /// # Errors
 ///
 /// Only [`TreeError::Corrupt`] and [`TreeError::Apply`]; see the module's head for the others.
-pub(crate) fn tidy(env: &Env, tree: Tree, worker: WorkerId, key: &[u8]) -> Result<(), TreeError> {
+pub(crate) fn tidy(env: &Env, tree: Tree, worker: LogBufferId, key: &[u8]) -> Result<(), TreeError> {
     let (mut level, mut is_lower_left) = (0, false);
     for _ in 0..MOST_STEPS {
         match (Tidying { env, tree, worker, key, level }).step() {
@@ -72,7 +72,7 @@ enum Next {
 struct Tidying<'k> {
     env: &'k Env,
     tree: Tree,
-    worker: WorkerId,
+    worker: LogBufferId,
     key: &'k [u8],
     level: u8,
 }

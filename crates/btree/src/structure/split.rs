@@ -2,7 +2,7 @@
 
 use azekura_base::TreeId;
 use azekura_buffer::ExclusiveGuard;
-use azekura_wal::WorkerId;
+use azekura_wal::LogBufferId;
 
 use super::fits;
 use crate::change::PageOp;
@@ -26,7 +26,7 @@ pub(super) const CHILD_BYTES: usize = 8;
 pub(crate) fn make_room(
     env: &Env,
     tree: Tree,
-    worker: WorkerId,
+    worker: LogBufferId,
     key: &[u8],
     value_len: usize,
 ) -> Result<(), TreeError> {
@@ -42,7 +42,7 @@ pub(crate) fn make_room(
 ///
 /// Only [`TreeError::Corrupt`] and [`TreeError::Apply`].
 #[cold]
-pub(crate) fn part_writers(env: &Env, tree: Tree, worker: WorkerId, key: &[u8]) -> Result<(), TreeError> {
+pub(crate) fn part_writers(env: &Env, tree: Tree, worker: LogBufferId, key: &[u8]) -> Result<(), TreeError> {
     match split_at(env, tree, worker, Wanted { key, level: 0, what: What::FewerRecords }) {
         Err(error @ (TreeError::Corrupt { .. } | TreeError::Apply(_))) => Err(error),
         _ => Ok(()),
@@ -54,7 +54,7 @@ pub(crate) fn part_writers(env: &Env, tree: Tree, worker: WorkerId, key: &[u8]) 
 pub(super) fn make_room_above(
     env: &Env,
     tree: Tree,
-    worker: WorkerId,
+    worker: LogBufferId,
     (key, level): (&[u8], u8),
     separator_bytes: usize,
 ) -> Result<(), TreeError> {
@@ -100,7 +100,7 @@ impl Wanted<'_> {
 /// Splits the node of `wanted.level` on the way to `wanted.key`, and before it what is above it as needed.
 ///
 /// Recurses once per level at most: the tree's height.
-fn split_at(env: &Env, tree: Tree, worker: WorkerId, wanted: Wanted<'_>) -> Result<(), TreeError> {
+fn split_at(env: &Env, tree: Tree, worker: LogBufferId, wanted: Wanted<'_>) -> Result<(), TreeError> {
     let mut descent = Descent::new(env, tree);
     loop {
         let Pair { parent, node } = descent.pair(wanted.key, wanted.level)?;
@@ -128,7 +128,7 @@ fn split_at(env: &Env, tree: Tree, worker: WorkerId, wanted: Wanted<'_>) -> Resu
 /// Cuts `node` in two; `parent` has room for the separator.
 fn split(
     env: &Env,
-    worker: WorkerId,
+    worker: LogBufferId,
     parent: ExclusiveGuard<'_>,
     node: ExclusiveGuard<'_>,
     cut: &SplitPoint,
@@ -183,7 +183,7 @@ fn right_half(page_size: usize, node: Node<'_>, cut: &SplitPoint) -> Result<Scra
 }
 
 /// Moves what the root has to a new child, which becomes the root's only one.
-fn grow_root(env: &Env, worker: WorkerId, root: ExclusiveGuard<'_>) -> Result<(), TreeError> {
+fn grow_root(env: &Env, worker: LogBufferId, root: ExclusiveGuard<'_>) -> Result<(), TreeError> {
     let view = Node::new(root.words());
     let level = view.level().unwrap_or(0);
     if level == u8::MAX {

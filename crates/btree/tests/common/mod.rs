@@ -10,7 +10,7 @@ use azekura_btree::{
     WriteCtx, Writer, Written, free_step, record, redo, roll_back_to, verify,
 };
 use azekura_buffer::{BufferPool, MemStore, PoolOptions};
-use azekura_wal::{AppendError, Order, WorkerId};
+use azekura_wal::{AppendError, LogBufferId, Order};
 
 /// A log in memory: record `n` has LSN `n + 1`.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ impl DurableLog for MemLog {
 }
 
 impl Log for MemLog {
-    fn append(&self, _worker: WorkerId, body: &[u8], _: Order) -> Result<Lsn, AppendError> {
+    fn append(&self, _worker: LogBufferId, body: &[u8], _: Order) -> Result<Lsn, AppendError> {
         let mut records = self.records.lock();
         if self.limit.lock().is_some_and(|limit| records.len() >= limit) {
             return Err(AppendError::Failed(LogFailed { reason: "broken by the test".into() }));
@@ -76,8 +76,8 @@ pub struct World {
 
 pub const WORKER: usize = 0;
 
-pub fn worker() -> WorkerId {
-    WorkerId::from_index(WORKER)
+pub fn worker() -> LogBufferId {
+    LogBufferId::from_index(WORKER)
 }
 
 impl World {

@@ -21,7 +21,7 @@
 //!   exactly which flush covers it.
 //!
 //! Committers **join**. The first one that returns from a flush may wait for the others that were woken with
-//! it ([`commit_delay`](crate::commit_delay)). It sleeps among them with a time limit, as their guardian; the
+//! it (`wal::commit_delay`). It sleeps among them with a time limit, as their guardian; the
 //! last one to arrive leads.
 //!
 //! - **GATE-5** While threads sleep with no flush in progress, waiting for others to arrive, one of them is
@@ -34,7 +34,7 @@
 //!
 //! Threads that must not write, because the flusher writes for all (Aether's flush pipelining), **follow**:
 //! they sleep on words of their own until the flush that covers them has ended. Committers follow, too, when
-//! the flusher leads ([`committer_count`](crate::committer_count)). Both kinds may wait at the same time: a
+//! the flusher leads (`wal::committer_count`). Both kinds may wait at the same time: a
 //! flush wakes all that it covers, whichever thread leads it.
 //!
 //! - **GATE-4** A follower first registers, then requests the flush. So the leading thread comes after it, or

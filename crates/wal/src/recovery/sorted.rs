@@ -91,17 +91,17 @@ mod tests {
 
     use super::super::replay;
     use super::*;
-    use crate::{LogIdentity, Order, Wal, WalOptions, WorkerId};
+    use crate::{LogBufferId, LogIdentity, Order, Wal, WalOptions};
 
     #[test]
     fn it_gives_what_the_merge_gives() {
         let fs = Arc::new(MemFs::new());
         let dir = Path::new("/wal");
         let identity = LogIdentity { database_id: 3, incarnation: 1, first_lsn: Lsn(1) };
-        let options = WalOptions { workers: 3, streams: 2, background: false, ..WalOptions::default() };
+        let options = WalOptions { log_buffers: 3, streams: 2, background: false, ..WalOptions::default() };
         let wal = Wal::create(Arc::clone(&fs) as Arc<dyn Fs>, dir, identity, options).expect("creates");
         for i in 0..1000_u32 {
-            let worker = WorkerId::from_index(i as usize % 3);
+            let worker = LogBufferId::from_index(i as usize % 3);
             let order = if i % 11 == 0 { Order::Newest } else { Order::After(Lsn(0)) };
             let body = &i.to_le_bytes()[..1 + i as usize % 4];
             wal.append_in_order(worker, body, order).expect("appends");

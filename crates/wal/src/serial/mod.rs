@@ -36,9 +36,9 @@ use azekura_trace::{Site, WaitKind};
 
 use crate::buffer_space::{BufferSpace, Wanted};
 use crate::durable_lsn::DurableHorizon;
+use crate::log_buffer::{Batch, Refused};
 use crate::options::Admission;
 use crate::record::{self, DenseFrame};
-use crate::worker_buffer::{Batch, Refused};
 
 use fill::Half;
 use slot::{ConsolidationArray, Member};

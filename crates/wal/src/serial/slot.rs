@@ -35,7 +35,7 @@ use azekura_base::{Backoff, CachePadded, striped};
 use azekura_trace::{Site, WaitKind};
 
 use super::Space;
-use crate::worker_buffer::Refused;
+use crate::log_buffer::Refused;
 
 static GROUP_WAIT: Site = Site::new("wal insertion group");
 

@@ -11,7 +11,7 @@ use azekura_base::Lsn;
 use azekura_io::Fs;
 use azekura_wal::recovery::replay;
 use azekura_wal::{
-    LogIdentity, LogProtocol, LogRange, ReplayError, Replayed, Wal, WalError, WalOptions, WorkerId,
+    LogBufferId, LogIdentity, LogProtocol, LogRange, ReplayError, Replayed, Wal, WalError, WalOptions,
 };
 
 pub(crate) const DATABASE: u64 = 0xA2E_CADA;
@@ -29,7 +29,7 @@ pub(crate) fn protocols() -> [LogProtocol; 3] {
 /// Segments of 64 KiB, buffers of 4 KiB, no threads.
 pub(crate) fn small(workers: usize, streams: usize) -> WalOptions {
     WalOptions {
-        workers,
+        log_buffers: workers,
         streams,
         segment_bytes: 64 << 10,
         buffer_bytes: 4 << 10,
@@ -54,8 +54,8 @@ pub(crate) fn try_create(
     Wal::create(Arc::new(fs.clone()), dir(), identity, options)
 }
 
-pub(crate) fn worker(index: usize) -> WorkerId {
-    WorkerId::from_index(index)
+pub(crate) fn worker(index: usize) -> LogBufferId {
+    LogBufferId::from_index(index)
 }
 
 /// A body of `len` bytes that no other `(tag, n)` has, if it is at least 12 bytes long.

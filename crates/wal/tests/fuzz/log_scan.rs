@@ -10,7 +10,7 @@ use azekura_base::{DurableLog, Lsn};
 use azekura_io::MemFs;
 use azekura_wal::chunk::{HEADER_BYTES, Header, UNIT_BYTES};
 use azekura_wal::recovery::replay;
-use azekura_wal::{LogIdentity, LogRange, Order, Wal, WalOptions, WorkerId};
+use azekura_wal::{LogBufferId, LogIdentity, LogRange, Order, Wal, WalOptions};
 
 const DATABASE: u64 = 7;
 const RECORDS: usize = 40;
@@ -115,7 +115,7 @@ fn sound_log() -> &'static SoundLog {
     LOG.get_or_init(|| {
         let fs = MemFs::new();
         let options = WalOptions {
-            workers: 2,
+            log_buffers: 2,
             streams: 2,
             segment_bytes: 64 << 10,
             buffer_bytes: 4 << 10,
@@ -127,7 +127,7 @@ fn sound_log() -> &'static SoundLog {
         let mut last = Lsn(0);
         let mut append = |n: usize| {
             // Now and then a worker has two records in a batch, expects two the next time too, and has one.
-            let worker = WorkerId::from_index(n / 3);
+            let worker = LogBufferId::from_index(n / 3);
             last = wal.append_in_order(worker, &body(n), Order::After(last)).expect("appends");
             if !n.is_multiple_of(3) {
                 wal.make_durable(last).expect("durable");

@@ -21,7 +21,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Default)]
 pub struct AzekuraEngine {
     page_bytes: Option<usize>,
-    wal_workers: Option<usize>,
+    log_buffers: Option<usize>,
     wal_streams: Option<usize>,
     wal_segment_bytes: Option<u64>,
     fs: Option<Arc<dyn Fs>>,
@@ -46,8 +46,8 @@ impl AzekuraEngine {
 
     /// So many log buffers, instead of the number that the store chooses.
     #[must_use]
-    pub const fn wal_workers(mut self, workers: usize) -> Self {
-        self.wal_workers = Some(workers);
+    pub const fn log_buffers(mut self, workers: usize) -> Self {
+        self.log_buffers = Some(workers);
         self
     }
 
@@ -113,7 +113,7 @@ impl Engine for AzekuraEngine {
             ("cache_bytes".to_owned(), settings.described_cache()),
             ("page_bytes".to_owned(), chosen(self.page_bytes)),
             ("log".to_owned(), self.log.to_string()),
-            ("wal_workers".to_owned(), chosen(self.wal_workers)),
+            ("log_buffers".to_owned(), chosen(self.log_buffers)),
             ("wal_streams".to_owned(), chosen(self.wal_streams)),
         ])
     }
@@ -134,8 +134,8 @@ impl Engine for AzekuraEngine {
         if let Some(bytes) = self.page_bytes {
             builder = builder.page_size(bytes);
         }
-        if let Some(workers) = self.wal_workers {
-            builder = builder.wal_workers(workers);
+        if let Some(workers) = self.log_buffers {
+            builder = builder.log_buffers(workers);
         }
         if let Some(streams) = self.wal_streams {
             builder = builder.wal_streams(streams);

@@ -149,7 +149,7 @@ fn open(scale: &Scale, fs: Arc<dyn Fs>, clients: usize) -> Result<Database, Benc
     Database::builder()
         .file_system(fs)
         .cache_bytes(scale.work.cache_bytes())
-        .wal_workers(clients)
+        .log_buffers(clients)
         .wal_streams(clients.min(STREAMS))
         .wal_segment_bytes(SEGMENT_BYTES)
         .redo_threads(1) // others would be the system's; and after a clean close there is nothing to redo

@@ -118,7 +118,7 @@ impl Files {
             .file_system(Arc::new(self.files.clone()))
             .cache_bytes(CACHE_BYTES)
             .background(false)
-            .wal_workers(self.workers)
+            .log_buffers(self.workers)
             .wal_streams(1)
             .wal_segment_bytes(SEGMENT_BYTES)
             .open(PATH)

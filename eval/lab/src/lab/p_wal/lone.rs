@@ -8,7 +8,7 @@ use super::writes;
 use crate::error::BenchError;
 use crate::latency::Latencies;
 use azekura_base::{DurableLog, Lsn};
-use azekura_wal::{LogIdentity, Wal, WorkerId};
+use azekura_wal::{LogBufferId, LogIdentity, Wal};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,7 +60,7 @@ impl Lone {
 
 /// Commits one transaction after the other.
 fn commit_for(wal: &Wal, time: Duration, commits: &mut Latencies) -> Result<(), BenchError> {
-    let worker = WorkerId::from_index(0);
+    let worker = LogBufferId::from_index(0);
     let began = Instant::now();
     let mut before = began;
     while before - began < time {

@@ -32,7 +32,7 @@ use azekura_base::sync::time::Instant;
 use azekura_base::{DurableLog, Lsn};
 use azekura_latch::TtasLock;
 use azekura_wal::lsn_range::Order;
-use azekura_wal::{LogIdentity, Wal, WalStats, WorkerId};
+use azekura_wal::{LogBufferId, LogIdentity, Wal, WalStats};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use std::collections::VecDeque;
@@ -265,7 +265,7 @@ struct Pending {
 struct Client<'a> {
     wal: &'a Arc<Wal>,
     pages: &'a Pages,
-    worker: WorkerId,
+    worker: LogBufferId,
     updates: usize,
     window: Option<usize>,
     pace: Pace,
@@ -284,7 +284,7 @@ impl<'a> Client<'a> {
         Self {
             wal,
             pages,
-            worker: WorkerId::from_index(worker),
+            worker: LogBufferId::from_index(worker),
             updates: micro.updates,
             window: micro.window.map(|window| micro.variant.window(window).max(1)),
             pace: micro.variant.pace(),

@@ -8,7 +8,7 @@ use azekura::{Database, TableDefinition};
 use azekura_base::Lsn;
 use azekura_io::FaultFs;
 use azekura_wal::recovery::{replay, sorted::replay_sorted};
-use azekura_wal::{LogIdentity, LogRange, Replayed, Wal, WalOptions, WorkerId};
+use azekura_wal::{LogBufferId, LogIdentity, LogRange, Replayed, Wal, WalOptions};
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Filled {
         let site = ground.site().map_err(BenchError::io("making a directory in", "the lab's"))?;
         let dir = site.dir.join("wal");
         let options = WalOptions {
-            workers: streams,
+            log_buffers: streams,
             streams,
             segment_bytes: 4 << 20,
             buffer_bytes: 64 << 10,
@@ -57,7 +57,7 @@ impl Filled {
             let wal = Wal::create(Arc::clone(&site.fs), &dir, identity, options)
                 .map_err(failed("making the log"))?;
             for n in 0..records {
-                let worker = WorkerId::from_index((n / 16) as usize % streams);
+                let worker = LogBufferId::from_index((n / 16) as usize % streams);
                 wal.append(worker, &[b'u'; BODY_BYTES]).map_err(failed("logging"))?;
             }
             wal.close().map_err(failed("closing the log"))
@@ -124,7 +124,7 @@ fn store(fs: &FaultFs, streams: usize, recovery_time: Duration) -> azekura::Buil
     Database::builder()
         .file_system(Arc::new(fs.clone()))
         .cache_bytes(1 << 30)
-        .wal_workers(streams)
+        .log_buffers(streams)
         .wal_streams(streams)
         .recovery_time(recovery_time)
 }

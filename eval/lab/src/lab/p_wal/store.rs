@@ -62,7 +62,7 @@ impl Cell {
             .cache_bytes(CACHE_BYTES)
             .wal_segment_bytes(SEGMENT_BYTES)
             .log_protocol(self.variant.protocol())
-            .wal_workers(self.workers);
+            .log_buffers(self.workers);
         match self.variant.streams(self.workers) {
             None => builder,
             Some(streams) => builder.wal_streams(streams),
@@ -118,7 +118,7 @@ impl Updates {
             .file_system(Arc::clone(&self.site.fs))
             .wal_segment_bytes(SEGMENT_BYTES)
             .log(cell.variant.protocol())
-            .wal_workers(cell.workers);
+            .log_buffers(cell.workers);
         if let Some(streams) = cell.variant.streams(cell.workers) {
             engine = engine.wal_streams(streams);
         }

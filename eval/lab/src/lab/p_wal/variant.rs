@@ -173,7 +173,7 @@ impl Variant {
     pub fn wal_options(self, workers: usize) -> WalOptions {
         WalOptions {
             protocol: self.protocol(),
-            workers,
+            log_buffers: workers,
             streams: self.streams(workers).unwrap_or(0),
             segment_bytes: SEGMENT_BYTES,
             buffer_bytes: BUFFER_BYTES,

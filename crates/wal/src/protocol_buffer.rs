@@ -1,0 +1,146 @@
+//! Where records wait for the next flush: a worker's own buffer, or the serial log's one.
+
+use azekura_base::Lsn;
+
+use crate::durable_lsn::DurableHorizon;
+use crate::log_buffer::{Appended, Batch, LogBuffer, Refused, Totals};
+use crate::lsn_range::Order;
+use crate::options::{Admission, WalOptions};
+#[cfg(feature = "baseline-logs")]
+use crate::serial::SerialBuffer;
+
+/// One of the log's buffers. The choice is made when the log is created: one well-predicted branch per call.
+#[derive(Debug)]
+#[cfg_attr(
+    feature = "baseline-logs",
+    expect(
+        clippy::large_enum_variant,
+        reason = "no indirection on each append; all buffers of a log are of one kind"
+    )
+)]
+pub(crate) enum ProtocolBuffer {
+    Worker(LogBuffer),
+    #[cfg(feature = "baseline-logs")]
+    Serial(Box<SerialBuffer>),
+}
+
+impl ProtocolBuffer {
+    /// A buffer as these settings have it.
+    pub(crate) fn new(options: &WalOptions, worker: usize) -> Self {
+        let capacity_bytes = options.buffer_bytes;
+        #[cfg(feature = "baseline-logs")]
+        if options.protocol.is_serial() {
+            return Self::Serial(Box::new(SerialBuffer::new(capacity_bytes)));
+        }
+        let buffer = LogBuffer::new(worker, capacity_bytes);
+        Self::Worker(buffer.with_ranges(options.lsn_range.into()))
+    }
+
+    /// Draws an LSN and copies the record in; see [`LogBuffer::append_in_order`],
+    /// [`SerialBuffer::append`]. In a serial log every record is the newest.
+    #[inline]
+    pub(crate) fn append(
+        &self,
+        horizon: &DurableHorizon,
+        body: &[u8],
+        admission: Admission,
+        order: Order,
+    ) -> Result<Appended, Refused> {
+        match self {
+            Self::Worker(buffer) => buffer.append_in_order(horizon, body, admission, order),
+            #[cfg(feature = "baseline-logs")]
+            Self::Serial(buffer) => {
+                let done = buffer.append(horizon, body, admission);
+                done.map(|(lsn, was_idle)| Appended { lsn, was_idle })
+            }
+        }
+    }
+
+    /// See [`LogBuffer::raise_floor`]. In a serial log every record comes after all before.
+    pub(crate) fn raise_floor(&self, lsn: Lsn) {
+        match self {
+            Self::Worker(buffer) => buffer.raise_floor(lsn),
+            #[cfg(feature = "baseline-logs")]
+            Self::Serial(_) => {}
+        }
+    }
+
+    /// Takes what is buffered; returns the LSN counter at that moment.
+    pub(crate) fn take(&self, horizon: &DurableHorizon, empty: &mut Batch, admission: Admission) -> u64 {
+        match self {
+            Self::Worker(buffer) => buffer.take(horizon, empty, admission),
+            #[cfg(feature = "baseline-logs")]
+            Self::Serial(buffer) => buffer.take(horizon, empty, admission),
+        }
+    }
+
+    /// Lends the bytes of the batch that was taken last.
+    pub(crate) fn with_bytes<T>(&self, taken: &Batch, read: impl FnOnce(&[u8]) -> T) -> T {
+        match self {
+            Self::Worker(_) => read(&taken.bytes),
+            #[cfg(feature = "baseline-logs")]
+            Self::Serial(buffer) => buffer.with_bytes(taken, read),
+        }
+    }
+
+    pub(crate) fn wait_for_space(&self, taken: u32) {
+        match self {
+            Self::Worker(buffer) => buffer.wait_for_space(taken),
+            #[cfg(feature = "baseline-logs")]
+            Self::Serial(buffer) => buffer.wait_for_space(taken),
+        }
+    }
+
+    pub(crate) fn wake_everyone(&self) {
+        match self {
+            Self::Worker(buffer) => buffer.wake_everyone(),
+            #[cfg(feature = "baseline-logs")]
+            Self::Serial(buffer) => buffer.wake_everyone(),
+        }
+    }
+
+    pub(crate) fn settle(&self, horizon: &DurableHorizon) {
+        match self {
+            Self::Worker(buffer) => buffer.settle(horizon),
+            #[cfg(feature = "baseline-logs")]
+            Self::Serial(buffer) => buffer.settle(horizon),
+        }
+    }
+
+    pub(crate) fn admit(&self, admission: Admission) {
+        match self {
+            Self::Worker(buffer) => buffer.admit(admission),
+            #[cfg(feature = "baseline-logs")]
+            Self::Serial(buffer) => buffer.admit(admission),
+        }
+    }
+
+    /// See [`LogBuffer::set_limit`]; the serial log's buffer always has its full size.
+    pub(crate) fn set_limit(&self, bytes: usize) {
+        match self {
+            Self::Worker(buffer) => buffer.set_limit(bytes),
+            #[cfg(feature = "baseline-logs")]
+            Self::Serial(_) => {}
+        }
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        match self {
+            Self::Worker(buffer) => buffer.totals(),
+            #[cfg(feature = "baseline-logs")]
+            Self::Serial(buffer) => {
+                let (records, bytes, draws) = buffer.totals();
+                Totals { records, bytes, draws, gap_lsns: 0 }
+            }
+        }
+    }
+
+    /// The buffer's number among the log's workers.
+    pub(crate) const fn worker(&self) -> usize {
+        match self {
+            Self::Worker(buffer) => buffer.worker(),
+            #[cfg(feature = "baseline-logs")]
+            Self::Serial(_) => crate::serial::WORKER,
+        }
+    }
+}
