@@ -5,7 +5,7 @@
 /// between one moment and the next.
 const FAR: f64 = 1.6;
 
-/// What was measured, as far as it is believed. Values are positive.
+/// Filtered measurements. Values are positive.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     value: Option<f64>,

@@ -24,7 +24,7 @@ id! {
 id! {
     /// Log sequence number: the global order of log records, dense from 1; `Lsn(0)` is "before every record".
     ///
-    /// It counts records, not bytes; a position in a file is a byte offset of its own.
+    /// LSNs count records, not bytes; a position in a file is a separate byte offset.
     Lsn(u64)
 }
 id! {

@@ -42,10 +42,10 @@ pub const MIN_PAGE_SIZE: usize = 4096;
 pub const MAX_PAGE_SIZE: usize = 65536;
 
 const TYPE_AT: usize = 4;
-/// Longer stretches are told to a simulated machine by who copies them, as work.
+/// Longer copies are reported to a simulated machine by the copying code, as work.
 const TOLD_BYTES: usize = 1024;
 
-/// What a page holds.
+/// Type of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PageType {

@@ -1,4 +1,4 @@
-//! The fault table and the doors of sessions by themselves, for the models in `tests/loom_*.rs`.
+//! The fault table and the resume table by themselves, for the models in `tests/loom_*.rs`.
 
 use crate::fault::requests::Requests;
 use crate::replace::Access;
@@ -57,7 +57,7 @@ impl Drop for ModelStream {
     }
 }
 
-/// The doors of a server's sessions.
+/// The resume table of a server.
 #[derive(Debug, Default)]
 pub struct ModelResumeTable(ResumeTable<ModelStream>);
 
@@ -94,7 +94,7 @@ impl ModelResumeTable {
     }
 }
 
-/// A session's own door.
+/// The resume point as its session has it.
 #[derive(Debug)]
 pub struct ModelResumePoint<'a>(OwnResumePoint<'a, ModelStream>);
 

@@ -143,7 +143,7 @@ fn who_wants_room_has_it_when_the_session_that_waits_has_gone() {
         while !house.resume_table.make_way() {
             thread::yield_now();
         }
-        // Relaxed: what must order it is the door.
+        // Relaxed: the resume point orders it.
         assert_eq!((house.over.load(Relaxed), house.resume_table.count()), (1, 0));
         session.join().expect("no panic");
     });

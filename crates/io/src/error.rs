@@ -9,7 +9,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-/// What every call to a [`FaultFs`](crate::FaultFs) fails with once its power is cut.
+/// Error of every call to a [`FaultFs`](crate::FaultFs) after its power is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerCut;
 

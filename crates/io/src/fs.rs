@@ -1,6 +1,6 @@
 //! The traits: a file system with the few calls that a database makes.
 //!
-//! What survives a power loss, and from when:
+//! Durability of each call, that is, the effects that survive a power loss:
 //!
 //! | what | survives once this returned |
 //! |---|---|
@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use azekura_base::PageBuf;
 use azekura_base::page::PageWord;
 
-/// How to open a file; the default opens an existing file for reading and writing through the cache.
+/// Options to open a file; the default opens an existing file for reading and writing through the cache.
 ///
 /// ```
 /// use azekura_io::OpenOptions;
@@ -206,7 +206,7 @@ pub trait File: Send + Sync + Debug {
         let mut bytes = PageBuf::zeroed(len);
         let read = self.read_at(offset, &mut bytes[..len])?;
         for (word, eight) in out.iter().copied().flatten().zip(bytes.as_chunks::<8>().0) {
-            word.store(u64::from_ne_bytes(*eight), Relaxed); // whoever hands the words over publishes them
+            word.store(u64::from_ne_bytes(*eight), Relaxed); // the caller publishes the words
         }
         Ok(read)
     }

@@ -27,7 +27,7 @@ pub(crate) struct Name {
     name: Arc<str>,
 }
 
-/// What a name stands for; `N` is the file system's own idea of a file.
+/// Object behind a name; `N` is the file type of the file system.
 #[derive(Debug)]
 pub(crate) enum Entry<N> {
     Dir(DirId),
@@ -50,7 +50,7 @@ pub(crate) struct Change<N> {
     pub(crate) entry: Option<Entry<N>>,
 }
 
-/// What opening a path found.
+/// Result of looking up a path.
 pub(crate) enum Opening<N> {
     Existing(Arc<N>),
     /// The file is to be created, under this name.

@@ -1,4 +1,4 @@
-//! What the one who changes a page has of it.
+//! Mutable view of a page.
 
 use std::sync::atomic::Ordering::Relaxed;
 

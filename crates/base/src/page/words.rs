@@ -1,4 +1,4 @@
-//! What a reader has of a page.
+//! Read-only view of a page.
 
 use std::cmp::Ordering as Cmp;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,13 +15,13 @@ pub struct PageWords<'a>(&'a [AtomicU64]);
 const WORDS_PER_LINE: usize = 8;
 
 impl<'a> PageWords<'a> {
-    /// The page whose bytes are these words, little-endian.
+    /// A page with these words as its bytes, little-endian.
     #[must_use]
     pub const fn new(words: &'a [AtomicU64]) -> Self {
         Self(words)
     }
 
-    /// The words themselves, for who fills them.
+    /// Returns the words, for code that fills them.
     #[must_use]
     pub const fn atomics(self) -> &'a [PageWord] {
         self.0

@@ -11,7 +11,7 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What an access does to its cache line.
+/// Effect of an access on its cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Reads it.

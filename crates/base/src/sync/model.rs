@@ -1,4 +1,4 @@
-//! What loom models run on.
+//! Synchronization for loom models.
 
 pub use loom::hint;
 pub use loom::sync::Arc;
@@ -113,7 +113,7 @@ impl Condvar {
     }
 }
 
-/// How a wait for a time has ended.
+/// Result of a wait with a time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimeoutResult(bool);
 

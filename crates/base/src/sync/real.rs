@@ -1,4 +1,4 @@
-//! What shipped code runs on: std's atomics, parking_lot's mutex, a futex.
+//! Synchronization of shipped code: std's atomics, parking_lot's mutex, a futex.
 
 pub use std::sync::atomic;
 pub use std::{hint, sync::Arc, thread};

@@ -98,7 +98,7 @@ struct Session<'a, S> {
     spare: Vec<Box<[u8]>>,
 }
 
-/// Another stream for a session, left at its door.
+/// A new stream for a session, left at its resume point.
 #[derive(Debug)]
 pub(super) struct Newcomer {
     stream: TcpStream,
@@ -156,7 +156,7 @@ pub(super) fn run_in_turn(shared: &Shared, mut stream: TcpStream, seat: Seat) {
 
 /// Leaves the connection to the session that it shows to know.
 fn leave(shared: &Shared, handshake: &Handshake, proof: &[u8], newcomer: Newcomer) -> Result<(), Ended> {
-    // A session that is resumed is as good as one that goes on: it is not to be crowded out at its door.
+    // A resumed session counts as logged in: a flood of new connections must not displace it.
     newcomer.seat.log_in();
     match shared.resume_table.leave(|name| handshake.proves(name, proof), newcomer) {
         Ok(old) => {
@@ -268,7 +268,7 @@ impl Session<'_, TcpStream> {
                 self.shared.counters.resumed.fetch_add(1, Relaxed);
             }
         }
-        // The room is given back before the door is gone: who waits for that has it then.
+        // The memory is free before the resume point is gone, so a client that waits for it gets it.
         drop(self);
         drop(resume_point);
     }

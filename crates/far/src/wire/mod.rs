@@ -23,7 +23,7 @@
 //! | request | payload | answer |
 //! |---|---|---|
 //! | `Open` | [`Open`] | `Opened` with [`Opened`], or `Refused` |
-//! | `Resume` | [`Meeting::proof`](auth::Meeting::proof) | the same; the first frame of a connection, in the place of `Open`: goes on with a session whose connection broke |
+//! | `Resume` | [`Handshake::proof`](auth::Handshake::proof) | the same; the first frame of a connection, in the place of `Open`: goes on with a session whose connection broke |
 //! | `Put` | a run | `Stored`, which says how many of its pages are held now, from the first on; or `Refused` (no room for any) |
 //! | `Get` | – | `Page` with the run, whose digest follows from those that its pages came with; or `Missing`, if one of them is |
 //! | `Free` | – | none |

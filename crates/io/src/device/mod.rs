@@ -73,7 +73,7 @@ impl Device {
         Self { state: Mutex::new(DeviceState::new(model)), on_since: Instant::now(), spins_when_simulated }
     }
 
-    /// What was asked for so far.
+    /// Returns the counters of requests.
     #[must_use]
     pub fn counts(&self) -> DeviceCounts {
         self.state.lock().counts()
@@ -109,7 +109,7 @@ impl Device {
             let written = state.write(now, bytes);
             if sync && state.model().is_power_safe() { state.flush(written) } else { written }
         });
-        // Asked for when the bytes are in, not before: who comes meanwhile has its turn.
+        // Requested when the bytes are in, not before, so that other requests take their turn meanwhile.
         if sync && !self.model().is_power_safe() {
             self.serve(|state, _| state.flush(written));
         }

@@ -18,7 +18,7 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceModel {
-    /// What reports call it.
+    /// Name in reports.
     pub name: &'static str,
     /// Commands that are worked on at the same time, at least 1; more wait.
     pub channels: u32,
@@ -38,7 +38,7 @@ pub struct DeviceModel {
     pub merges_flushes: bool,
     /// Times of commands and flushes vary by up to so many thousandths, to both sides; at most 1000.
     pub jitter_permille: u32,
-    /// Where the variation starts.
+    /// Seed of the variation.
     pub seed: u64,
 }
 
@@ -148,7 +148,7 @@ impl DeviceModel {
         }
     }
 
-    /// A device whose commands take no time.
+    /// A device with commands that take no time.
     #[must_use]
     pub const fn free() -> Self {
         Self {
@@ -178,7 +178,7 @@ impl DeviceModel {
         Self { jitter_permille: 0, ..self }
     }
 
-    /// The same, whose times vary otherwise.
+    /// The same device with another seed of the variation.
     #[must_use]
     pub const fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }

@@ -11,7 +11,7 @@
 
 use super::model::{DeviceModel, transfer_ns};
 
-/// What a device has been asked for.
+/// Counters of requests to a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounts {
     /// Write commands.
@@ -32,7 +32,7 @@ pub struct DeviceCounts {
 #[derive(Clone, Debug)]
 pub struct DeviceState {
     model: DeviceModel,
-    /// When each channel is free.
+    /// Time at which each channel becomes free.
     channels: Vec<u64>,
     bus_free: u64,
     /// The last flush of each slot: when it begins and ends.
@@ -61,7 +61,7 @@ impl DeviceState {
         &self.model
     }
 
-    /// What was asked for so far.
+    /// Returns the counters of requests.
     #[must_use]
     pub const fn counts(&self) -> DeviceCounts {
         self.counts
@@ -77,7 +77,8 @@ impl DeviceState {
         self.model = model;
     }
 
-    /// When a write that comes at `at` is in the device, durable only if the device is power-safe.
+    /// Returns the time at which a write that arrives at `at` is in the device; durable only if the device
+    /// is power-safe.
     pub fn write(&mut self, at: u64, bytes: u64) -> u64 {
         self.counts.writes += 1;
         self.counts.bytes_written += bytes;
@@ -85,7 +86,7 @@ impl DeviceState {
         self.command(at, base, bytes)
     }
 
-    /// When a read that comes at `at` has its bytes.
+    /// Returns the time at which a read that arrives at `at` has its bytes.
     pub fn read(&mut self, at: u64, bytes: u64) -> u64 {
         self.counts.reads += 1;
         self.counts.bytes_read += bytes;
@@ -93,7 +94,7 @@ impl DeviceState {
         self.command(at, base, bytes)
     }
 
-    /// When everything that was in the device at `at` is durable.
+    /// Returns the time at which all that was in the device at `at` is durable.
     pub fn flush(&mut self, at: u64) -> u64 {
         self.counts.flushes_asked += 1;
         if self.model.is_power_safe() {

@@ -20,7 +20,7 @@ use super::sectors::{SECTOR_BYTES, Sectors};
 use super::survival::{Fate, Survival};
 use crate::image::Image;
 
-/// What is written.
+/// Content of a write.
 #[derive(Clone, Debug)]
 pub(crate) enum Bytes {
     Data { all: Arc<[u8]>, part: Range<usize> },
@@ -105,17 +105,17 @@ impl Inode {
         Self { volatile: image.clone(), durable: image, unsynced: Vec::new() }
     }
 
-    /// What reads see.
+    /// Content that reads return.
     pub(crate) const fn volatile_image(&self) -> &Image {
         &self.volatile
     }
 
-    /// What every crash keeps, unless something unsynced overwrites it.
+    /// Content that every crash keeps, unless an unsynced change overwrites it.
     pub(crate) const fn durable_image(&self) -> &Image {
         &self.durable
     }
 
-    /// Numbers of the I/Os whose changes are not synced.
+    /// Numbers of the I/Os with unsynced changes.
     pub(crate) fn unsynced_ios(&self) -> impl Iterator<Item = u64> {
         self.unsynced.iter().map(|u| u.io)
     }
@@ -155,7 +155,7 @@ impl Inode {
         self.promote(|u| !u.forgotten);
     }
 
-    /// What a failed sync does: the written bytes stay readable, and no later sync will write them.
+    /// Effect of a failed sync: the written bytes stay readable, and no later sync writes them.
     pub(crate) fn forget(&mut self) {
         self.forget_where(|_| true);
     }

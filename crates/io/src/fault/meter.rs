@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::error::{os, power_cut};
 
-/// How many of the last I/Os are remembered.
+/// Number of recent I/Os that are remembered.
 const REMEMBERED: usize = 256;
 
 /// The kinds of calls that are counted as I/O.
@@ -37,7 +37,7 @@ pub enum IoKind {
     SyncDir,
 }
 
-/// How a call is made to fail while the power stays on.
+/// A failure to inject while the power stays on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailKind {
@@ -90,7 +90,7 @@ impl std::fmt::Display for IoRecord {
     }
 }
 
-/// What becomes of an I/O.
+/// Result of an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Done,
@@ -100,7 +100,7 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// What the caller is told.
+    /// Result that the caller gets.
     pub(crate) fn result(self) -> io::Result<()> {
         match self {
             Self::Done => Ok(()),
@@ -141,7 +141,7 @@ pub(crate) struct Request<'a> {
     pub(crate) path: &'a Arc<str>,
     pub(crate) offset: u64,
     pub(crate) len: u64,
-    /// It takes space from the disk.
+    /// The call takes space from the disk.
     pub(crate) needs_space: bool,
 }
 

@@ -50,7 +50,7 @@ use crate::tree::{Change, Entry, Opening};
 
 pub use self::meter::{FailKind, IoKind, IoRecord};
 
-/// A file system in memory whose disk misbehaves on demand. Clones are the same file system.
+/// A file system in memory that injects faults. Clones share one file system.
 ///
 /// I/Os are counted from 1; "the `n`-th from now" with `n = 1` is the next one. What counts as an I/O is
 /// [`IoKind`]; reads are counted by themselves, and looking at lengths or names is not counted.
@@ -76,7 +76,7 @@ pub struct FaultFs {
     locks: Locks,
 }
 
-/// What all clones and open files share.
+/// State that clones and open files share.
 #[derive(Debug)]
 struct Disk {
     alignment: usize,

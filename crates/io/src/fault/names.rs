@@ -33,9 +33,9 @@ impl Unsynced {
 /// The names of a fault disk.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// What calls see.
+    /// Names that calls see.
     pub(crate) volatile: Tree<Node>,
-    /// What every crash keeps, unless an unsynced change happens to it.
+    /// Names that every crash keeps, unless an unsynced change affects them.
     pub(crate) durable: Tree<Node>,
     unsynced: Vec<Unsynced>,
 }
@@ -61,7 +61,7 @@ impl Names {
         });
     }
 
-    /// What a failed sync of a directory does: no later one writes these changes.
+    /// Effect of a failed sync of a directory: no later sync writes these changes.
     pub(crate) fn forget(&mut self, dir: DirId) {
         self.unsynced.iter_mut().filter(|u| u.touches(dir)).for_each(|u| u.forgotten = true);
     }

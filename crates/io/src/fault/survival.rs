@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::choice::Choice;
 use super::sectors::Sectors;
 
-/// How a crash treats changes.
+/// Treatment of unsynced changes in a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Temper {
     /// Everything had just reached the disk.
@@ -23,10 +23,10 @@ enum Temper {
     Torn,
 }
 
-/// What of one write survives.
+/// Surviving part of one write.
 #[derive(Debug)]
 pub(crate) struct Fate {
-    /// The sectors whose bytes survive.
+    /// The sectors that survive.
     pub(crate) sectors: Sectors,
     /// `true` if the length survives that the change gave the file, be its bytes lost.
     pub(crate) length: bool,

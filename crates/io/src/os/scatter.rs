@@ -1,4 +1,4 @@
-//! Reads whose bytes the kernel puts into several runs of words, while other threads may read these.
+//! Reads into several runs of words, while other threads may read these words.
 #![allow(unsafe_code, reason = "no safe call reads into memory that others may look at meanwhile")]
 
 use std::fs::File;

@@ -33,7 +33,7 @@ use ring::{BUFFER_BYTES, Lost, Ring};
 const STATX_WRITE_ATOMIC: StatxFlags = StatxFlags::from_bits_retain(0x1_0000);
 const RWF_ATOMIC: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x40);
 
-/// How synchronous writes are handed to the kernel.
+/// Submission of synchronous writes to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
     /// A system call for each.
@@ -89,18 +89,18 @@ pub struct SubmitReport {
     pub by_ring: u64,
     /// Of these, atomic.
     pub atomic: u64,
-    /// What could not be had: each reason once.
+    /// Reasons of fallbacks, each once.
     pub fallbacks: Vec<Fallback>,
 }
 
-/// What all files of one `SubmitFs` share.
+/// State that all files of one `SubmitFs` share.
 #[derive(Debug, Default)]
 struct Shared {
     way: Way,
     atomic: bool,
     /// Rings that nobody writes with. As many are made as there were writers at once.
     rings: Mutex<Vec<Ring>>,
-    /// No rings any more. Relaxed everywhere: a hint; whoever sees it late is refused once more.
+    /// No rings any more. Relaxed everywhere: a hint; a thread that sees it late is refused once more.
     no_rings: AtomicBool,
     // Relaxed: counters.
     by_pwrite: AtomicU64,
@@ -149,7 +149,7 @@ impl SubmitFs {
         Self { shared: Arc::new(Shared { way: self.shared.way, atomic: yes, ..Shared::default() }) }
     }
 
-    /// How writes went so far.
+    /// Returns the counters of writes.
     #[must_use]
     pub fn report(&self) -> SubmitReport {
         SubmitReport {
@@ -470,7 +470,7 @@ mod tests {
 
     #[test]
     fn a_refusal_of_an_atomic_write_is_met_by_an_ordinary_one() {
-        // A file whose file system does no atomic writes, told to try.
+        // A file on a file system without atomic writes.
         for way in [Way::Pwrite, Way::Ring] {
             let fs = SubmitFs::new(way);
             let scratch = tempfile::tempdir().unwrap();

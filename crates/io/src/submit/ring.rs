@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use azekura_base::PageBuf;
 use io_uring::{IoUring, opcode, types};
 
-/// What the buffer holds, so the longest write.
+/// Size of the buffer: the longest write.
 pub(super) const BUFFER_BYTES: usize = 256 << 10;
 /// Of the registered buffer, in its table.
 const BUFFER: u16 = 0;

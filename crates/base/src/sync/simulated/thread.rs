@@ -143,7 +143,7 @@ impl<T> JoinHandle<T> {
     ///
     /// # Errors
     ///
-    /// What the thread panicked with.
+    /// Payload of the thread's panic.
     pub fn join(self) -> std::thread::Result<T> {
         match self.0 {
             Handle::Real(thread) => thread.join(),

@@ -3,7 +3,7 @@
 //! | module | noun |
 //! |---|---|
 //! | `attention` | how long a server has been silent, stops of this process left out |
-//! | `meeting` | how a connection begins, and begins again |
+//! | `handshake` | opening and resuming a session on a connection |
 //! | `queues` | what is to be sent, and what is unanswered |
 //! | `reader` | the thread that hears answers, and notices that a server is lost |
 //!
