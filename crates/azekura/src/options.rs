@@ -55,7 +55,7 @@ pub enum Durability {
 /// | **threads and log** | | |
 /// | [`background`](Self::background) | yes | a run has to be deterministic |
 /// | [`redo_threads`](Self::redo_threads) | cores, at least 8 | recovery should leave cores to others |
-/// | [`wal_workers`](Self::wal_workers), [`wal_streams`](Self::wal_streams) | automatic | you measured it |
+/// | [`log_buffers`](Self::log_buffers), [`wal_streams`](Self::wal_streams) | automatic | you measured it |
 /// | [`wal_segment_bytes`](Self::wal_segment_bytes) | 16 MiB | log files should be smaller |
 ///
 /// # Examples

@@ -23,7 +23,7 @@ fn small() -> Builder {
     Database::builder()
         .page_size(4096)
         .cache_bytes(4 << 20)
-        .wal_workers(1)
+        .log_buffers(1)
         .wal_streams(1)
         .wal_segment_bytes(2 << 20)
         .background(false)
