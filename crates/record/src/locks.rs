@@ -6,9 +6,10 @@
 
 use crate::name::{CALLERS, Called};
 use crate::symbols::{Place, Symbols};
+use azekura_trace::WaitKind;
 use azekura_trace::event::{EventKind, WAITED};
 use azekura_trace::file::{Name, Trace};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 /// Counts of the places from which the function that waits was called, and that function in turn.
 type Callers = [BTreeMap<u64, u64>; CALLERS.len()];
@@ -23,9 +24,20 @@ struct Known {
     callers: Callers,
     /// An address that was seen with it, if nobody ever waited.
     seen: u64,
-    /// Waits, and holds that followed one.
-    waits: u64,
-    holds: u64,
+    /// Holds that followed a wait.
+    holds_after_waits: u64,
+    /// Waits that the library took for waits for a lock.
+    guessed: u64,
+    waits: Vec<Span>,
+    holds: Vec<Span>,
+}
+
+/// A stretch of one thread's time: a wait or a hold.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    thread: usize,
+    begin: u64,
+    end: u64,
 }
 
 /// Objects of one identity: they share a site.
@@ -35,18 +47,19 @@ struct Group {
     callers: Callers,
 }
 
-/// The name of each object, and those that are used as locks though another thread may signal them.
+/// The name of each object, and the kind of its waits where the evidence decides it: `Other` (a lock) or
+/// `Idle`.
 pub(crate) fn names(
     trace: &Trace,
     calls: &HashMap<u32, Called>,
     symbols: &Symbols,
-) -> (HashMap<u64, Name>, HashSet<u64>) {
+) -> (HashMap<u64, Name>, HashMap<u64, WaitKind>) {
     let mut groups: BTreeMap<Identity, Group> = BTreeMap::new();
     let mut identities = HashMap::new();
-    let mut locks = HashSet::new();
+    let mut kinds = HashMap::new();
     for (object, known) in known(trace, calls).into_iter().filter(|(_, known)| !known.what.is_empty()) {
-        if known.is_lock(symbols) {
-            locks.insert(object);
+        if let Some(kind) = known.kind(symbols) {
+            kinds.insert(object, kind);
         }
         let identity = known.identity(object, symbols);
         let group = groups.entry(identity.clone()).or_default();
@@ -66,7 +79,7 @@ pub(crate) fn names(
         .map(|(identity, group)| (identity.clone(), group.name(&identity, symbols)))
         .collect();
     let names = identities.into_iter().map(|(object, identity)| (object, named[&identity].clone())).collect();
-    (names, locks)
+    (names, kinds)
 }
 
 /// Functions that wait for a lock, in Rust's std, parking_lot and abseil.
@@ -79,10 +92,16 @@ const ACQUIRE: [&str; 7] = [
     "write_contended",
     "absl::Mutex::Lock",
 ];
-/// Functions that wait for work, in the same libraries.
-const AWAIT: [&str; 5] = ["Condvar::wait", "condvar::Condvar", "Parker::park", "absl::CondVar", "recv"];
+/// Functions that wait for work, in the same libraries and in CPython.
+const AWAIT: [&str; 6] =
+    ["Condvar::wait", "condvar::Condvar", "Parker::park", "absl::CondVar", "recv", "SimpleQueue_get"];
 /// One of so many waits must be followed by a hold: waiters wake without need, too.
 const HOLDS_OF_A_LOCK: u64 = 8;
+/// Fewer waits for an object prove nothing about it.
+const LEAST_WAITS: u64 = 2;
+/// Holds that end after the beginning of a wait and are compared with it: holds of a lock exclude each other,
+/// so the first of them blocks the wait if any does. Some more, for semaphores with several permits.
+const NEAR_HOLDS: usize = 8;
 
 /// Objects of one identity are the same to a reader.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,10 +114,20 @@ struct Identity {
 }
 
 impl Known {
-    /// Answers whether the object is used as a lock: its waiters are in a function that acquires one, or a
-    /// waiter signals the object itself afterwards, as only a holder does.
+    /// The kind of the object's waits; `None`: each wait keeps the kind that the library guessed.
+    ///
+    /// The object is a lock if its waiters are in a function that acquires one, or if its holds prove it.
+    /// Otherwise, if the library took only the smaller part of the waits for waits for a lock, all are idle:
+    /// a counter that threads wait on passes through the values of a lock's word.
+    fn kind(&self, symbols: &Symbols) -> Option<WaitKind> {
+        if self.is_lock(symbols) {
+            return Some(WaitKind::Other);
+        }
+        (self.guessed * 2 < self.waits.len() as u64).then_some(WaitKind::Idle)
+    }
+
     fn is_lock(&self, symbols: &Symbols) -> bool {
-        if self.waits == 0 {
+        if self.waits.is_empty() {
             return false;
         }
         let callers = self.callers.iter().flat_map(|callers| callers.keys());
@@ -111,7 +140,25 @@ impl Known {
             }
             is_awaited |= of(&AWAIT, &function);
         }
-        !is_awaited && self.holds * HOLDS_OF_A_LOCK >= self.waits
+        !is_awaited && self.holds_prove_a_lock()
+    }
+
+    /// Answers whether waiters signal the object themselves afterwards, as holders do, and a hold of one
+    /// thread overlaps a wait of another. A thread that joins another, or that makes an object to be woken
+    /// by, signals it afterwards too, but no thread waits meanwhile. One wait is no pattern.
+    fn holds_prove_a_lock(&self) -> bool {
+        let waits = self.waits.len() as u64;
+        waits >= LEAST_WAITS && self.holds_after_waits * HOLDS_OF_A_LOCK >= waits && self.has_blocked_wait()
+    }
+
+    fn has_blocked_wait(&self) -> bool {
+        let mut holds = self.holds.clone();
+        holds.sort_unstable_by_key(|hold| hold.end);
+        self.waits.iter().any(|wait| {
+            let first = holds.partition_point(|hold| hold.end <= wait.begin);
+            let near = holds[first..].iter().take(NEAR_HOLDS);
+            near.into_iter().any(|hold| hold.thread != wait.thread && hold.begin < wait.end)
+        })
     }
 
     fn identity(&self, object: u64, symbols: &Symbols) -> Identity {
@@ -170,7 +217,7 @@ fn most(waited: &BTreeMap<u64, u64>) -> Option<u64> {
 /// Collects what all threads tell of each object.
 fn known(trace: &Trace, calls: &HashMap<u32, Called>) -> BTreeMap<u64, Known> {
     let mut objects: BTreeMap<u64, Known> = BTreeMap::new();
-    for thread in &trace.threads {
+    for (index, thread) in trace.threads.iter().enumerate() {
         let mut open: Vec<(u32, u64, u64)> = Vec::new();
         for event in &thread.events {
             let Some(called) = calls.get(&event.site) else { continue };
@@ -188,21 +235,32 @@ fn known(trace: &Trace, calls: &HashMap<u32, Called>) -> BTreeMap<u64, Known> {
                 EventKind::Mark => known.made = Some(called.address),
                 EventKind::WaitBegin => {
                     known.seen = called.address;
-                    known.waits += 1;
+                    let is_guess = (event.argument & 0xff) as u8 == WaitKind::Other as u8;
+                    known.guessed += u64::from(is_guess);
                     open.push((event.site, event.object, event.ticks));
                 }
                 EventKind::WaitEnd => {
                     let is_it = |w: &(u32, u64, u64)| (w.0, w.1) == (event.site, event.object);
-                    if let Some(index) = open.iter().rposition(is_it) {
-                        let (_, _, begin) = open.remove(index);
+                    if let Some(place) = open.iter().rposition(is_it) {
+                        let (_, _, begin) = open.remove(place);
+                        known.waits.push(Span { thread: index, begin, end: event.ticks });
                         *known.waited.entry(called.address).or_default() += event.ticks.saturating_sub(begin);
                     }
                 }
                 _ => {
                     known.seen = called.address;
-                    known.holds += u64::from(event.kind == EventKind::Hold && event.flags & WAITED != 0);
+                    if event.kind == EventKind::Hold {
+                        known.holds_after_waits += u64::from(event.flags & WAITED != 0);
+                        let begin = event.ticks.saturating_sub(event.argument);
+                        known.holds.push(Span { thread: index, begin, end: event.ticks });
+                    }
                 }
             }
+        }
+        // A wait that the end of the recording cuts off is a wait.
+        for (_, object, begin) in open {
+            let wait = Span { thread: index, begin, end: trace.end.ticks.max(begin) };
+            objects.entry(object).or_default().waits.push(wait);
         }
     }
     objects

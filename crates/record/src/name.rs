@@ -9,7 +9,7 @@ use crate::symbols::Symbols;
 use azekura_trace::WaitKind;
 use azekura_trace::event::{Event, EventKind};
 use azekura_trace::file::{Name, ThreadTrace, Trace};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 /// A call site as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub fn name(mut trace: Trace) -> Trace {
     let symbols = Symbols::new(&trace.modules);
     let calls: HashMap<u32, Called> =
         trace.sites.iter().filter_map(|(id, name)| Some((*id, Called::of(name)?))).collect();
-    let (objects, locks) = locks::names(&trace, &calls, &symbols);
+    let (objects, kinds) = locks::names(&trace, &calls, &symbols);
     let mut sites = Sites::default();
     let plain: HashMap<u32, u32> = trace
         .sites
@@ -84,7 +84,7 @@ pub fn name(mut trace: Trace) -> Trace {
     for thread in &mut trace.threads {
         let is_object = |event: &Event| calls.get(&event.site).is_some_and(Called::is_object);
         thread.events.retain(|event| event.kind != EventKind::Mark || !calls.contains_key(&event.site));
-        decide(thread, &calls, &locks);
+        decide(thread, &calls, &kinds);
         for event in &mut thread.events {
             let object = if is_object(event) { named.get(&event.object) } else { None };
             event.site = object.or_else(|| plain.get(&event.site)).copied().unwrap_or(event.site);
@@ -144,17 +144,18 @@ fn by_thread_name(trace: &mut Trace) {
     }
 }
 
-/// Waits for semaphores, condition variables and futexes that are used as locks are waits for locks; holds of
-/// the others are none.
-fn decide(thread: &mut ThreadTrace, calls: &HashMap<u32, Called>, locks: &HashSet<u64>) {
+/// Gives the waits for semaphores, condition variables and futexes the kind that the evidence decides, and
+/// removes the holds of those that are not locks.
+fn decide(thread: &mut ThreadTrace, calls: &HashMap<u32, Called>, kinds: &HashMap<u64, WaitKind>) {
     let is_signal =
         |event: &Event| calls.get(&event.site).is_some_and(|called| SIGNALS.contains(&called.what));
-    thread
-        .events
-        .retain(|event| event.kind != EventKind::Hold || !is_signal(event) || locks.contains(&event.object));
+    let is_lock = |event: &Event| kinds.get(&event.object) == Some(&WaitKind::Other);
+    thread.events.retain(|event| event.kind != EventKind::Hold || !is_signal(event) || is_lock(event));
     for event in thread.events.iter_mut().filter(|event| event.kind == EventKind::WaitBegin) {
-        if is_signal(event) && locks.contains(&event.object) {
-            event.argument = event.argument >> 8 << 8 | WaitKind::Other as u64;
+        if is_signal(event)
+            && let Some(kind) = kinds.get(&event.object)
+        {
+            event.argument = event.argument >> 8 << 8 | *kind as u64;
         }
     }
 }
@@ -256,12 +257,11 @@ impl Sites {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use azekura_trace::event::WAITED;
     use azekura_trace::file::{ClockSample, CpuSource, Encoder, SessionInfo, ThreadInfo, TimeSource};
 
-    #[test]
-    fn threads_that_begin_in_a_runtime_are_told_by_their_names() {
-        let mut encoder = Encoder::new();
-        encoder.session(&SessionInfo {
+    fn session() -> SessionInfo {
+        SessionInfo {
             time: TimeSource::Monotonic,
             cpu: CpuSource::None,
             hold_sampling: 1,
@@ -271,7 +271,13 @@ mod tests {
             processors: 1,
             started_wall_ns: 0,
             label: "server".into(),
-        });
+        }
+    }
+
+    #[test]
+    fn threads_that_begin_in_a_runtime_are_told_by_their_names() {
+        let mut encoder = Encoder::new();
+        encoder.session(&session());
         encoder.clock(&ClockSample { ticks: 0, monotonic_ns: 0, process_cpu_ns: 0 });
         let start = "std::sys::thread::unix::Thread::new::thread_start";
         encoder.operations([(1, "main", "", 0), (2, start, "", 0)]);
@@ -289,5 +295,53 @@ mod tests {
         };
         let told: Vec<&str> = trace.threads.iter().map(told).collect();
         assert_eq!(told, ["main", "flush", "flush", "reader", start]);
+    }
+    /// The kinds of the waits for objects that two threads use, after the evidence has decided.
+    fn kinds(called: &str, threads: [&[Event]; 2]) -> Vec<u64> {
+        let mut encoder = Encoder::new();
+        encoder.session(&session());
+        encoder.clock(&ClockSample { ticks: 0, monotonic_ns: 0, process_cpu_ns: 0 });
+        encoder.sites([(1, called, "@1000", 0)]);
+        for (tag, events) in (1..).zip(threads) {
+            encoder.thread(&ThreadInfo { tag, os_id: tag, name: "t".into(), cpu: CpuSource::None });
+            encoder.events(tag, 0, events);
+        }
+        encoder.end(0);
+        let trace = name(Trace::from_bytes(encoder.as_bytes()).unwrap());
+        let events = trace.threads.iter().flat_map(|thread| &thread.events);
+        events.filter(|e| e.kind == EventKind::WaitBegin).map(|e| e.argument & 0xff).collect()
+    }
+
+    const LOCK: u64 = WaitKind::Other as u64;
+    const IDLE: u64 = WaitKind::Idle as u64;
+
+    fn at(ticks: u64, kind: EventKind, flags: u8, argument: u64) -> Event {
+        Event { site: 1, object: 0xabc, flags, argument, ..Event::new(ticks, kind) }
+    }
+
+    #[test]
+    fn holds_of_an_object_for_which_nobody_else_waits_make_no_lock() {
+        use EventKind::{Hold, WaitBegin, WaitEnd};
+        let wait = |begin, end| [at(begin, WaitBegin, 0, IDLE), at(end, WaitEnd, 0, 0)];
+        let held = |end, ticks| at(end, Hold, WAITED, ticks);
+        let [[a, b], [c, d], [e, f]] = [wait(10, 20), wait(40, 50), wait(15, 30)];
+        // Woken and signalled by the same thread, as a join or a queue's consumer does: nobody is held up.
+        let alone: &[Event] = &[a, b, held(25, 5), c, d, held(55, 5)];
+        assert_eq!(kinds("semaphore", [alone, &[]]), [IDLE, IDLE]);
+        // The first thread's hold from 20 to 29 keeps the second one waiting.
+        assert_eq!(kinds("semaphore", [&[a, b, held(29, 9)], &[e, f, held(35, 5)]]), [LOCK, LOCK]);
+        // One wait is no pattern.
+        assert_eq!(kinds("semaphore", [&[a, b, held(25, 5)], &[held(15, 14)]]), [IDLE]);
+    }
+
+    #[test]
+    fn a_word_that_rarely_looks_like_a_lock_is_waited_on_idly() {
+        use EventKind::{WaitBegin, WaitEnd};
+        let wait = |begin, kind| [at(begin, WaitBegin, 0, kind), at(begin + 5, WaitEnd, 0, 0)];
+        let waits = |kinds: [u64; 3]| -> Vec<Event> {
+            kinds.into_iter().zip([10, 20, 30]).flat_map(|(kind, begin)| wait(begin, kind)).collect()
+        };
+        assert_eq!(kinds("futex", [&waits([IDLE, LOCK, IDLE]), &[]]), [IDLE; 3]);
+        assert_eq!(kinds("futex", [&waits([LOCK, LOCK, IDLE]), &[]]), [LOCK, LOCK, IDLE]);
     }
 }
