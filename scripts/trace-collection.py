@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Records small programs with a known bottleneck, and compares the verdict of the report with the truth.
 
-    cargo build -p azekura-cli && scripts/trace-collection.py target/debug/azekura [--json] [--only WORD] [--repeat N]
+    cargo build -p azekura-cli
+    scripts/trace-collection.py target/debug/azekura [--json] [--only WORD] [--repeat N]
 
-The sources and the table of truths are in crates/record/tests/collection. A verdict is `right`, `wrong`, or `unknown`
-(the report says that the bottleneck is not known, and names the waits). A program whose compiler or interpreter is not
-installed is skipped. Exit code 1 if fewer than 90 % of the verdicts are right or more than 3 % are wrong, 2 if nothing
-could be judged. Where other programs use most of the processor time, "the processors are busy" can be the truth of any
-program: such a run is `disturbed`, and is counted apart.
+The sources and the table of truths are in crates/record/tests/collection. A verdict is `right`, `wrong`, or
+`unknown` (the report says that the bottleneck is not known, and names the waits). A program whose compiler
+or interpreter is not installed is skipped. Exit code 1 if fewer than 90 % of the verdicts are right or more
+than 3 % are wrong, 2 if nothing could be judged. Where other programs use most of the processor time, "the
+processors are busy" can be the truth of any program: such a run is `disturbed`, and is counted apart.
 """
 import argparse
 import json
@@ -23,7 +24,7 @@ MOST_SECONDS = 120
 LEAST_RIGHT, MOST_WRONG = 0.90, 0.03
 # Part of the time in idle waits from which on a report of idle threads is right.
 IDLE = 0.5
-# Part of the used processor time below which the recorded program is not the one that keeps the processors busy.
+# Part of the used processor time below which other programs keep the processors busy.
 OWN = 0.5
 COMPILERS = {
     ".c": ["cc", "-std=gnu11", "-g", "-O1", "-pthread"],
@@ -72,7 +73,7 @@ def recorded(azekura, directory, command):
 
 
 def judge(truth, verdict):
-    """Returns the result for a verdict, given the truth, such as `lock`, or `lock:WORD` for a site with that word."""
+    """Returns the result for a verdict. Truths are words as `lock`, or `lock:WORD` for a site."""
     what = verdict["what"]
     truth, _, word = truth.partition(":")
     if what == "cpu" and truth != "cpu" and verdict["own"] < OWN:

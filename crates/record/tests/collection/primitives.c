@@ -1,8 +1,8 @@
 // One primitive of C under one load: `primitives PRIMITIVE LOAD`.
 //
 // Work under a lock takes its time asleep, so that the truth does not depend on the number of processors.
-// Loads: `contended` (four threads, one lock), `uncontended` (four threads, a lock each), `pool` (four threads
-// that wait for work that rarely comes), `alone` (no lock: the primitive is the work).
+// Loads: `contended` (four threads, one lock), `uncontended` (four threads, a lock each), `pool`
+// (four threads that wait for work that rarely comes), `alone` (no lock: the primitive is the work).
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -97,7 +97,8 @@ static void take_jobs(void) {
             sem_wait(&l->semaphore);
             if (is_over) return;
         } else {
-            while (atomic_load(&l->word) == 0) syscall(SYS_futex, &l->word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+            while (atomic_load(&l->word) == 0)
+                syscall(SYS_futex, &l->word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
             if (is_over) return;
             sleep_us(2000);
         }
