@@ -59,7 +59,7 @@ fn a_child_whose_store_fails_ends_the_demo_as_wrong() {
 /// Waits until the demo's store has a log file; then its child process is at work.
 fn wait_for_a_store(parent: &Path) {
     let has_store = || {
-        let entry = fs::read_dir(parent).unwrap().flatten().next();
+        let entry = fs::read_dir(parent).expect("a directory").flatten().next();
         entry.is_some_and(|demo| fs::read_dir(demo.path()).is_ok_and(|mut files| files.next().is_some()))
     };
     while !has_store() {
