@@ -24,7 +24,7 @@ for n in $(seq "$openings"); do
         wait "$server" 2>/dev/null || true
     fi
 done
-rows=$("$azekura" tables "$scratch/db" --count | grep '^t' | cut -f2)
+rows=$("$azekura" tables "$scratch/db" --count | grep '^t' | cut -f4)
 [ "$rows" = "$openings" ] || fail "$rows rows of $openings are there"
 now="$(size "$scratch/db") $(files "$scratch/db")"
 echo "after 3 openings: $kept (KiB, files); after $openings: $now"
