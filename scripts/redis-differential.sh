@@ -26,7 +26,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-redis-server --port 0 --unixsocket "$dir/redis.sock" --save '' --appendonly no --dir "$dir" >"$dir/redis.log" 2>&1 &
+redis-server --port 0 --unixsocket "$dir/redis.sock" --save '' --appendonly no --databases 1 --dir "$dir" >"$dir/redis.log" 2>&1 &
 pids+=($!)
 "$azekura" serve "$dir/db" --listen 127.0.0.1:0 >"$dir/azekura.out" 2>"$dir/azekura.err" &
 pids+=($!)

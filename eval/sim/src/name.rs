@@ -40,15 +40,16 @@ impl Name {
     /// Of a place in this workspace.
     #[must_use]
     pub fn of(place: &Location<'_>) -> Self {
-        let text = source(place.file());
+        let file = in_repository(place.file());
+        let text = source(&file);
         let field = text.and_then(|text| {
             let at = offset(&text, place.line() as usize, place.column() as usize)?;
             Some(accessed(&text, at).to_owned())
         });
         Self {
-            module: module(place.file()),
+            module: module(&file),
             field: field.map(|field| short(&field)).unwrap_or_default(),
-            file: place.file().to_owned(),
+            file,
             line: place.line(),
         }
     }
@@ -58,19 +59,32 @@ thread_local! {
     static SOURCES: RefCell<HashMap<String, Option<Rc<str>>>> = RefCell::default();
 }
 
-fn source(file: &str) -> Option<Rc<str>> {
+/// The root of the repository: this crate is `eval/sim`.
+fn repository() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here)
+}
+
+/// The path of a source file from the root of the repository. The compiler gives files of this workspace by
+/// their path in `eval`, and those of the product by their whole path.
+pub(crate) fn in_repository(file: &str) -> String {
+    let path = Path::new(file);
+    let inside = path.strip_prefix(repository()).unwrap_or(path);
+    let inside = if path.is_relative() { Path::new("eval").join(inside) } else { inside.to_owned() };
+    inside.to_string_lossy().into_owned()
+}
+
+pub(crate) fn source(file: &str) -> Option<Rc<str>> {
     SOURCES.with_borrow_mut(|sources| {
-        let read = || {
-            let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-            std::fs::read_to_string(Path::new(root).join(file)).ok().map(Rc::from)
-        };
+        let read = || std::fs::read_to_string(repository().join(file)).ok().map(Rc::from);
         sources.entry(file.to_owned()).or_insert_with(read).clone()
     })
 }
 
 /// `crates/wal/src/stream/mod.rs` is `wal::stream`.
 fn module(file: &str) -> String {
-    let inside = file.strip_prefix("crates/").unwrap_or(file).trim_end_matches(".rs");
+    let inside = file.strip_prefix("crates/").or_else(|| file.strip_prefix("eval/")).unwrap_or(file);
+    let inside = inside.trim_end_matches(".rs");
     let parts = inside.split(['/', '\\']).filter(|part| !matches!(*part, "src" | "mod" | "lib"));
     parts.collect::<Vec<_>>().join("::")
 }

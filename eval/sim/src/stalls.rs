@@ -2,6 +2,7 @@
 
 use crate::coherence::{Served, Time};
 use crate::lines::Map;
+use crate::name::{in_repository, source};
 use std::panic::Location;
 
 /// A place in the source, with what it cost.
@@ -25,11 +26,10 @@ pub struct PlaceStalls {
 /// built.
 #[must_use]
 pub fn name(place: &Location<'_>) -> String {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let path = std::path::Path::new(root).join(place.file());
-    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let file = in_repository(place.file());
+    let text = source(&file).unwrap_or_default();
     let line = text.lines().nth(place.line() as usize - 1).unwrap_or_default().trim();
-    format!("{}:{} {line}", place.file(), place.line()).trim_end().to_owned()
+    format!("{file}:{} {line}", place.line()).trim_end().to_owned()
 }
 
 /// Counts under way.
