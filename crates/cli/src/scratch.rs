@@ -1,25 +1,39 @@
 //! Scratch directories that SIGINT and SIGTERM remove too.
+//!
+//! When a signal comes, child processes are stopped first and killed last, so that none of them writes into a
+//! directory that is being removed, and the program does not start another one meanwhile. Threads of this
+//! process may still make files: a directory counts as removed when it has stayed away for some time. A
+//! thread that is done with its directory waits for the end of the process.
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tempfile::TempDir;
 
-/// The directories of this process that are to be removed if a signal ends it.
-static LIVE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+/// The directories of this process, and whether a signal has come.
+#[derive(Debug, Default)]
+struct Live {
+    paths: Vec<PathBuf>,
+    is_ending: bool,
+}
 
-/// Attempts to remove a directory after a signal, with a pause between: child processes get the same signal
-/// and may still write for a moment.
-const ATTEMPTS: u32 = 50;
+static LIVE: Mutex<Live> = Mutex::new(Live { paths: Vec::new(), is_ending: false });
+
+/// Most looks at the directories after a signal.
+const MOST_LOOKS: u32 = 100;
+/// Looks in a row at which they have to be absent.
+const LOOKS_WITHOUT: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A temporary directory that is removed when the value is dropped and when SIGINT or SIGTERM ends the
-/// process (exit code 128 + signal).
+/// process (exit code 128 + signal). A signal also kills the child processes.
 ///
 /// The first one of a process starts the thread that waits for the signals.
 #[derive(Debug)]
@@ -45,7 +59,7 @@ impl Scratch {
     pub fn new_in(prefix: &str, parent: impl AsRef<Path>) -> io::Result<Self> {
         wait_for_signals()?;
         let directory = tempfile::Builder::new().prefix(prefix).tempdir_in(parent)?;
-        live().push(directory.path().to_owned());
+        live().paths.push(directory.path().to_owned());
         Ok(Self { directory })
     }
 
@@ -65,11 +79,18 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        live().retain(|path| path != self.directory.path());
+        let mut live = live();
+        if live.is_ending {
+            drop(live);
+            loop {
+                thread::park(); // the thread of the signal ends the process
+            }
+        }
+        live.paths.retain(|path| path != self.directory.path());
     }
 }
 
-fn live() -> std::sync::MutexGuard<'static, Vec<PathBuf>> {
+fn live() -> MutexGuard<'static, Live> {
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -80,7 +101,7 @@ fn wait_for_signals() -> io::Result<()> {
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
         let wait = move || {
             let Some(signal) = signals.forever().next() else { return };
-            remove_all();
+            end();
             std::process::exit(128 + signal);
         };
         thread::Builder::new().name("scratch-signals".into()).spawn(wait).map(drop)
@@ -88,13 +109,33 @@ fn wait_for_signals() -> io::Result<()> {
     STARTED.get_or_init(|| start().map_err(|error| error.kind())).map_err(io::Error::from)
 }
 
-fn remove_all() {
-    for path in live().iter() {
-        for _ in 0..ATTEMPTS {
-            if std::fs::remove_dir_all(path).is_ok() || !path.exists() {
-                break;
-            }
-            thread::sleep(PAUSE);
+fn end() {
+    let paths = {
+        let mut live = live();
+        live.is_ending = true;
+        live.paths.clone()
+    };
+    let mut absent = 0;
+    for _ in 0..MOST_LOOKS {
+        send_to_children(Signal::STOP);
+        absent = if paths.iter().any(|path| path.exists()) { 0 } else { absent + 1 };
+        if absent == LOOKS_WITHOUT {
+            break;
+        }
+        for path in &paths {
+            let _ = fs::remove_dir_all(path); // looked at again
+        }
+        thread::sleep(PAUSE);
+    }
+    send_to_children(Signal::KILL);
+}
+
+/// Sends a signal to all child processes that there are.
+fn send_to_children(signal: Signal) {
+    for thread in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        for pid in children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+            let _ = kill_process(pid, signal); // it may have ended
         }
     }
 }
