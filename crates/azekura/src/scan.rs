@@ -97,8 +97,12 @@ impl<'tx> Cursor<'tx> {
     /// Compares with the undo log after a write or a rollback.
     fn look_at_writes(&mut self) -> Result<(), Error> {
         self.writes = self.tx.write_count();
-        if self.tx.is_rolled_back_since(&self.own)? && !self.is_tree_old {
-            (self.tree, self.scan) = (None, None); // what was rolled back may have made the table
+        if self.tx.is_rolled_back_since(&self.own)? {
+            // Rows that are back may lie behind the last one found, where the scan has passed already.
+            self.scan = None;
+            if !self.is_tree_old {
+                self.tree = None; // what was rolled back may have made the table
+            }
         }
         Ok(())
     }
@@ -163,8 +167,12 @@ impl<'tx> Cursor<'tx> {
         let last_found = self.found.len().checked_sub(1);
         let key = match (&self.shown, last_found) {
             (None, _) => self.delivered.checked_sub(1).map(|i| self.found.key(i)),
-            // All of the buffer, also what is not shown.
-            (Some(shown), Some(last)) if self.delivered == shown.len() => Some(self.found.key(last)),
+            // All of the buffer, also what is not shown, and rows behind it that the tree has no more.
+            (Some(shown), Some(last)) if self.delivered == shown.len() => {
+                let found = self.found.key(last);
+                let shown = shown.last().map_or(found, |row| row.key(&self.found));
+                Some(if self.direction == Direction::Forward { found.max(shown) } else { found.min(shown) })
+            }
             (Some(shown), _) => self.delivered.checked_sub(1).map(|i| shown[i].key(&self.found)),
         };
         if let Some(key) = key {
