@@ -1,6 +1,6 @@
 //! Scratch directories that SIGINT and SIGTERM remove too.
 //!
-//! When a signal comes, child processes are stopped first and killed last, so that none of them writes into a
+//! After a signal, child processes are stopped first and killed last, so that none of them writes into a
 //! directory that is being removed, and the program does not start another one meanwhile. Threads of this
 //! process may still make files: a directory counts as removed when it has stayed away for some time. A
 //! thread that is done with its directory waits for the end of the process.

@@ -143,8 +143,8 @@ fn a_page_that_is_answered_once_more_by_another_thread_does_not_answer_a_fault_o
             let region = Arc::clone(&region);
             thread::spawn(move || (0..2).for_each(|page| region.touch(page)))
         };
-        // As a replica's thread does when it wakes whoever waits for a page: nobody, perhaps, as the fault
-        // was answered already.
+        // As a replica's thread does when it wakes the threads that wait for a page: none, perhaps, as
+        // the fault was answered already.
         let replica = {
             let region = Arc::clone(&region);
             thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! How a node leaves (`node::leave`), as a model: three PEs, one key, every order of moves, of the last
+//! Model of a node's decommission (`node::leave`): three PEs, one key, every order of moves, of the last
 //! PE's leaving, of lost and reordered messages and a crash. Route entries are about single keys and the
 //! newer wins, so one key is enough. A hole is made on purpose, one at a time, and the checker must find
 //! what it breaks.
@@ -65,9 +65,9 @@ struct Pe {
     start: u8,
     // Lost in a crash.
     moving: Option<Move>,
-    /// What a decommission message told, where that is a hole.
+    /// The route entry of a decommission message, if the planted fault uses it.
     heard: Option<RouteEntry>,
-    /// Who has kept its decommission message, as bits; it is leaving.
+    /// The nodes that have kept its decommission message, as bits; it is leaving.
     kept: Option<u8>,
 }
 

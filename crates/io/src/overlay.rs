@@ -1,8 +1,8 @@
 //! `OverlayFs`: a layer that reads from the file system below it and keeps every change in memory.
 //!
-//! What is opened with it can be recovered, and used, without one byte being written below: from a read-only
-//! mount, or beside other readers. The changes are gone when the layer is dropped. The files below must not
-//! change meanwhile: a lock of the layer is a shared lock below.
+//! A store that is opened through this layer can be recovered and used without a write to the files below: on
+//! a read-only mount, or beside other readers. The changes are gone when the layer is dropped. The files
+//! below must not change meanwhile: a lock of the layer is a shared lock below.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

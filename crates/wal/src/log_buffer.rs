@@ -1,19 +1,19 @@
-//! A worker's buffer: where records wait for the next flush (paper section 3.1.1).
+//! A log buffer: holds records until the next flush (paper section 3.1.1).
 //!
-//! The paper gives each buffer to one thread, which needs no latch. Here any number of threads may share a
-//! worker, so a latch is held for the copy, and no longer. A flush exchanges the full buffer for an empty one
-//! under the same latch, so appends go on while the device writes (double buffering).
+//! The paper gives each buffer to one thread, which needs no latch. Here several threads may share a buffer,
+//! so each holds a latch while it copies its record. A flush exchanges the full buffer for an empty one under
+//! the same latch, so appends go on while the device writes (double buffering).
 //!
-//! *How many buffers.* A thread can lose its processor while it holds the latch, and mostly holds a page's as
-//! well. All who share its buffer then come to wait behind it, each with a page of its own in hand, for which
-//! others wait. So unless their number is set there are more buffers than processors
-//! ([`WalOptions::log_buffers`](crate::WalOptions)): few meet behind one that is not running. A flush takes
-//! the latch of each, also of an idle worker's: who asks for a flush relies on that
+//! *Number of buffers.* A thread can lose its processor while it holds the latch, and usually holds a page
+//! latch as well. The other threads of the buffer then wait for it, each with a page latched that further
+//! threads wait for. Unless the number is set, there are therefore more buffers than processors
+//! ([`WalOptions::log_buffers`](crate::WalOptions)). A flush takes the latch of every buffer, idle ones
+//! included; a thread that requests a flush relies on that
 //! ([`Notifier::request`](crate::notifier::Notifier::request)).
 //!
 //! - **BUFFER-1** Room is checked before the LSN is drawn, and the record is in the buffer before the latch
-//!   is let go: a drawn LSN is certainly appended, or told to be void ([`lsn_range`](crate::lsn_range)); LSNs
-//!   of the log are dense (W5), and those in one buffer rise.
+//!   is released: a drawn LSN is certainly appended, or declared as a gap ([`lsn_range`](crate::lsn_range));
+//!   LSNs of the log are dense (W5), and those in one buffer rise.
 //! - **BUFFER-2** A record drawn below the counter value that [`LogBuffer::take`] returns is in what it
 //!   took, or was taken before.
 //! - **BUFFER-3** A record gets in only if `admission` lets it: what is in the buffers always fits the
@@ -35,7 +35,7 @@ use crate::record;
 static BUFFER_LATCH: Site = Site::new("wal buffer latch");
 static BUFFER_ROOM: Site = Site::new("wal buffer room");
 
-/// Framed records of one worker, in order of their LSNs.
+/// Framed records of one log buffer, in order of their LSNs.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The records, unless a serial buffer still holds them.
@@ -255,7 +255,7 @@ impl LogBuffer {
         self.space.wait(taken);
     }
 
-    /// Wakes who waits for room: the log failed.
+    /// Wakes the threads that wait for buffer space: the log failed.
     pub fn wake_everyone(&self) {
         let front = self.latch();
         let sleepers = self.space.release_all();
@@ -335,7 +335,7 @@ impl Front {
         }
         let before = batch.bytes.len();
         record::put(&mut batch.bytes, expected, lsn, body);
-        machine::writes(&batch.bytes[before..]); // whoever flushes reads them
+        machine::writes(&batch.bytes[before..]); // the thread that flushes reads them
         batch.last_lsn = lsn;
         batch.records += 1;
         self.totals.records += 1;

@@ -85,8 +85,8 @@ impl Buffers {
 
 impl Drop for Buffers {
     fn drop(&mut self) {
-        // SAFETY: made from a box; no order is open any more: replicas hold the cache's `Shared`, whose part
-        // this is, while they work.
+        // SAFETY: made from a box; no order is open any more: replicas hold the cache's `Shared`, and
+        // this is a part of it, while they work.
         drop(unsafe { Box::from_raw(self.memory) });
     }
 }

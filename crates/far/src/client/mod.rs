@@ -22,7 +22,7 @@ pub(crate) use connection::{Connection, Manner};
 pub(crate) use spill::Spill;
 use std::sync::{Arc, Weak};
 
-/// What a replica is to do with a page.
+/// A request to a replica about a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     /// Bring it.

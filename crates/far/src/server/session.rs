@@ -221,7 +221,7 @@ fn begin<'a>(shared: &'a Shared, wanted: &Open) -> Result<(Share<'a>, SessionPag
     {
         return Err(format!("pages of {} bytes wanted, those to begin with have {other}", wanted.page_bytes));
     }
-    // Who only waits for its client to come back gives way (RESUME-3).
+    // A session that only waits for its client to come back gives way (RESUME-3).
     while shared.resume_table.count() >= shared.setting.max_sessions {
         if !shared.resume_table.make_way() {
             return Err(format!("{} sessions are as many as there may be", shared.setting.max_sessions));

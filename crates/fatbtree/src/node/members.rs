@@ -7,7 +7,7 @@
 //!   remembers its version for good, and refuses an older one. Nodes tell each other their versions, so that
 //!   each learns that there is a newer one; it has to be given the list itself. A list that says it is a
 //!   version which this node, or another that it has heard, knows with other contents is refused
-//!   ([`ListMark`]): by nodes that meet, too, and by who is to keep a decommission message.
+//!   ([`ListMark`]): also by nodes that meet, and by a node that has to keep a decommission message.
 //! - **MEMBERS-3** Who may have to be sent on by what this node knows: the list's nodes, and all whose stores
 //!   it remembers (`met`), also such as are on a newer list only.
 

@@ -13,15 +13,15 @@
 //! 4. **Prediction** ([`reuse_history`]). Each page remembers its last 64 intervals between uses, whether
 //!    it was here or away. The interval to come is the one that followed that most like the latest: so a
 //!    page that is used many times in each step of a program, at different distances, is expected right
-//!    each time. An interval that is shorter than the page is unused already cannot be meant; so who is
-//!    overdue is expected after the next precedent.
+//!    each time. An interval that is shorter than the page is unused already cannot be meant; so an
+//!    overdue page is expected after the next precedent.
 //! 5. **The beginning** ([`known`]). A page that was used once, or is unused for longer than ever, is
 //!    expected after the interval of the nearest page that was used since and waited longer: arrays are
 //!    gone through, so what lies ahead of a sweep comes in its order. A page that was used twice has one
 //!    interval, which may be that of a phase that is over, as from writing to the first reading; whether
 //!    such intervals are borne out by the second is learnt from all pages (`confidence`). Until most are,
-//!    the page is expected no later than after as long as it is unused: who was just used is not sent away
-//!    for it.
+//!    the page is expected no later than after as long as it is unused: a page that was just used is not
+//!    evicted for it.
 //! 6. **Where forecasts prove wrong** (`duels`), the page leaves that is unused for longest, as with U-Clock
 //!    and U-pLRU. Each time the page that is expected farthest and the oldest are remembered; who is used
 //!    again first should have stayed. So it is learnt, from all pages, which of both rules is right lately,
@@ -30,7 +30,7 @@
 //! 7. **Where nothing is known**, by no neighbour either, a page is expected after as long as it is unused
 //!    already. Of such pages one drawn by lot competes with the farthest of the others, and no duel is
 //!    fought: the oldest of them would be wrong in each sweep that is larger than memory. So pages just
-//!    passed, whose reuse history is known, leave, and most of the sweep stays, from its second round on
+//!    passed, with a known reuse history, leave, and most of the sweep stays, from its second round on
 //!    (what LRU, FIFO and Clock get wrong).
 //!
 //! Cost: a look at each page that may leave, at 32 by lot if they are more, and for one of which nothing is

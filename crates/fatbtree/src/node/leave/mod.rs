@@ -187,7 +187,7 @@ impl Node {
         }
     }
 
-    /// What has to be waited for before a decommission message: leaves, and moves that are not over
+    /// The reason to wait before a decommission message: leaves, and moves that are not over
     /// (LEAVE-2).
     fn unclear(&self) -> Option<LeaveError> {
         let state = self.state.borrow();
