@@ -15,6 +15,7 @@ use azekura_wal::{LogProtocol, MAX_LOG_BUFFERS, WalOptions, default_log_buffer_c
 
 use crate::locking::LockPart;
 use crate::memory_limit::memory_limit;
+use crate::restart::FIRST_SEGMENT_BYTES;
 use crate::{Database, Error};
 
 /// The condition on which a commit returns.
@@ -85,6 +86,7 @@ pub struct Builder {
     streams: Option<usize>,
     pub(crate) lsn_range: u32,
     pub(crate) segment_bytes: u64,
+    pub(crate) first_segment_bytes: u64,
     pub(crate) durability: Durability,
     pub(crate) log_sync_interval: Option<Duration>,
     pub(crate) create: bool,
@@ -128,6 +130,7 @@ impl Default for Builder {
             streams: None,
             lsn_range: WalOptions::default().lsn_range,
             segment_bytes: 16 << 20,
+            first_segment_bytes: FIRST_SEGMENT_BYTES,
             durability: Durability::Immediate,
             log_sync_interval: None,
             create: true,
@@ -208,6 +211,14 @@ impl Builder {
     #[must_use]
     pub fn wal_streams(mut self, streams: usize) -> Self {
         self.streams = Some(streams);
+        self
+    }
+
+    /// Bytes of the first log segments; later ones grow to the full size.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn wal_first_segment_bytes(mut self, bytes: u64) -> Self {
+        self.first_segment_bytes = bytes;
         self
     }
 

@@ -2,6 +2,7 @@
 //! reading goes on, and so does writing once there is room again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use azekura::{Database, Error, ErrorKind, TableDefinition, Transaction};
@@ -175,29 +176,40 @@ fn what_was_committed_is_applied_on_a_full_disk() {
     assert!(refused > 10, "{refused}: the disk was hardly ever full");
 }
 
-/// A closed store keeps a file for its log, so rows can be removed on a disk that is full, and others take
-/// their place. (Each stream needs a file of its own; a store that is hardly written uses one.)
+/// A closed store keeps a log file for each stream that was written, so rows can be removed on a full disk,
+/// and others take their place, whichever log buffer the transaction uses.
 #[test]
 fn a_closed_store_takes_removals_on_a_full_disk() {
-    let fs = FaultFs::new();
-    let db = open_with_one_log_buffer(&fs);
-    let fill = |tx: &Transaction| (0..300).try_for_each(|n| tx.table(&ROWS)?.insert(&n, &[7; 900]));
-    db.transact(fill).expect("writes");
-    db.close().expect("closes");
-    drop(db);
-    for round in 0..5_u32 {
-        fs.full_from(1);
-        let db = open_with_one_log_buffer(&fs);
-        let keys = |from: u32| from + round * 30..from + round * 30 + 30;
-        db.transact(|tx| keys(0).try_for_each(|n| tx.table(&ROWS)?.remove(&n).map(drop))).expect("removes");
-        let again = |tx: &Transaction| keys(1_000).try_for_each(|n| tx.table(&ROWS)?.insert(&n, &[8; 900]));
-        db.transact(again).expect("finds the room of the others");
+    for buffers in [1, 2] {
+        let fs = FaultFs::new();
+        let db = open_with(&fs, buffers);
+        let change = |db: &Database, buffer: usize, keys: Range<u32>, value: Option<u8>| {
+            let tx = db.begin_on_log_worker(buffer)?;
+            keys.into_iter().try_for_each(|key| match value {
+                Some(byte) => tx.table(&ROWS)?.insert(&key, &[byte; 900]).map(drop),
+                None => tx.table(&ROWS)?.remove(&key).map(drop),
+            })?;
+            tx.commit()
+        };
+        for buffer in 0..buffers as u32 {
+            change(&db, buffer as usize, buffer * 200..buffer * 200 + 200, Some(7)).expect("writes");
+        }
         db.close().expect("closes");
-        fs.heal();
+        drop(db);
+        for round in 0..5_u32 {
+            fs.full_from(1);
+            let db = open_with(&fs, buffers);
+            let (from, buffer) = (round * 30, round as usize % buffers);
+            change(&db, buffer, from..from + 30, None).expect("removes");
+            change(&db, buffer, from + 1_000..from + 1_030, Some(8)).expect("finds the room of the others");
+            db.close().expect("closes");
+            fs.heal();
+        }
+        let db = open_with(&fs, buffers);
+        let rows = db.transact(|tx| Ok(tx.table(&ROWS)?.iter().count())).expect("reads");
+        assert_eq!(rows, 200 * buffers);
+        assert!(db.check(&mut |_, _| {}).expect("checks").is_clean());
     }
-    let db = open_with_one_log_buffer(&fs);
-    assert_eq!(db.transact(|tx| Ok(tx.table(&ROWS)?.iter().count())).expect("reads"), 300);
-    assert!(db.check(&mut |_, _| {}).expect("checks").is_clean());
 }
 
 /// The file and the kind of a call, in words of `docs/failures.md`.

@@ -503,27 +503,27 @@ fn segments_in(fs: &dyn Fs, dir: &Path) -> Result<Vec<(u32, PathBuf, Option<Head
     Ok(found)
 }
 
-/// Removes the segments of a log of which nothing counts any more, in all streams, but for one: it is cut to
-/// `keep` bytes, for the next run, which then can write though the disk is full. A file with chunks of
-/// another database stays. Nothing of that is made durable: what comes back counts as little.
+/// Removes the segments of a log without a needed record, except one of each stream: it is cut to `keep`
+/// bytes and lets the next run write on a full disk. A file with chunks of another database stays. The
+/// removals are not synced: a file that comes back after a power loss has no needed record either.
 ///
 /// # Errors
 ///
 /// [`WalError::Io`]; the others of the files may be gone.
 pub fn remove_segments(fs: &dyn Fs, dir: &Path, database_id: u64, keep: u64) -> Result<(), WalError> {
-    let mut has_kept = false;
+    let mut kept = None; // the files of a stream follow each other
     for (stream, path, header) in segments_in(fs, dir)? {
         if header.is_some_and(|header| header.place.database_id != database_id) {
             continue;
         }
-        if stream == 0 && !has_kept {
+        if kept != Some(stream) {
             let file = fs.open(&path, OpenOptions::new()).map_err(WalError::io("open", &path))?;
             let len = file.len().map_err(WalError::io("measure", &path))?;
             if len > keep {
                 file.set_len(keep).map_err(WalError::io("cut", &path))?;
             }
             if len >= keep {
-                has_kept = true;
+                kept = Some(stream);
                 continue;
             }
         }

@@ -345,7 +345,7 @@ impl<'a> Restart<'a> {
                 buffer_bytes: self.options.log_buffer_bytes(),
                 background: self.options.background,
                 lsn_range: self.options.lsn_range,
-                first_segment_bytes: Some(FIRST_SEGMENT_BYTES),
+                first_segment_bytes: Some(self.options.first_segment_bytes),
                 nothing_counts: control.is_closed(),
                 begin: Some(Begin::new(begin)),
                 sync_interval: self.options.log_sync_interval,
