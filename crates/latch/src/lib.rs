@@ -17,20 +17,15 @@
 //! | module | noun |
 //! |---|---|
 //! | [`hybrid`] | one word: version, shared holders, exclusive holder |
-//! | `park` | wait words for sleeping threads |
-//! | [`rw`] | the reader–writer latch of InnoDB 5.0 in two variants, for the bottleneck lab |
-//! | [`sync_mutex`] | the mutex of InnoDB 5.0: spins, yields, sleeps |
+//! | [`park`] | wait words for sleeping threads |
 //! | [`traced`] | a mutex with traced waits and holds |
 //! | [`ttas`] | test-and-test-and-set with exponential back-off |
 
 pub mod hybrid;
-mod park;
-pub mod rw;
-pub mod sync_mutex;
+pub mod park;
 pub mod traced;
 pub mod ttas;
 
 pub use hybrid::{HybridLatch, Version};
-pub use sync_mutex::{SyncMutex, SyncMutexGuard};
 pub use traced::{TracedGuard, TracedMutex};
 pub use ttas::{TtasGuard, TtasLock};

@@ -44,27 +44,31 @@ mod place {
     }
 }
 
-/// The place where the waiters of one latch sleep.
-#[derive(Clone, Copy)]
-pub(crate) struct Bucket(&'static WaitWord);
+/// The wait word of a latch; latches with other addresses may share it.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket(&'static WaitWord);
 
 impl Bucket {
-    pub(crate) fn of(address: usize) -> Self {
+    /// The bucket of a latch at this address.
+    #[must_use]
+    pub fn of(address: usize) -> Self {
         Self(place::of(address))
     }
 
     /// The count to hand to [`Bucket::sleep`]; read before the latch's word is (PARK-1).
-    pub(crate) fn count(self) -> u32 {
+    #[must_use]
+    pub fn count(self) -> u32 {
         // Acquire: pairs with the Release in `wake`.
         self.0.word().load(Acquire)
     }
 
-    pub(crate) fn sleep(self, count: u32) {
+    /// Sleeps until the count is another one; returns at once if it is.
+    pub fn sleep(self, count: u32) {
         self.0.wait(count, None);
     }
 
     /// Wakes all threads of the bucket, also those that wait for other latches: they check and sleep again.
-    pub(crate) fn wake(self) {
+    pub fn wake(self) {
         // Release: a thread that sees the new count sees the parked bit cleared (PARK-1).
         self.0.word().fetch_add(1, Release);
         self.0.wake_all();

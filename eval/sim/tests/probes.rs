@@ -5,7 +5,7 @@
 
 use azekura_base::sync::machine::{Work, works};
 use azekura_base::sync::thread;
-use azekura_latch::SyncMutex;
+use azekura_baselines::SyncMutex;
 use azekura_sim::explore::{Scene, stop_everywhere_under};
 use azekura_sim::{LineAllocator, Profile, Simulation};
 use azekura_trace::event::EventKind;

@@ -5,7 +5,7 @@
 //! and then, a move to the young end of the list. (InnoDB moves a page when it has not been moved for some
 //! time, here it is every eighth use.)
 
-use azekura_latch::SyncMutex;
+use azekura_baselines::SyncMutex;
 use azekura_trace::Site;
 
 /// The name of the mutex in reports.

@@ -12,7 +12,7 @@
 
 use super::Key;
 use azekura_base::sync::Mutex;
-use azekura_latch::rw::{Accounted, Guarded, OneWord, RwLatch, StateCell};
+use azekura_baselines::rw::{Accounted, Guarded, OneWord, RwLatch, StateCell};
 use azekura_trace::Site;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};

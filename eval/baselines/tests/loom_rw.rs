@@ -3,8 +3,8 @@
 //! go on.
 #![cfg(loom)]
 
-use azekura_latch::SyncMutex;
-use azekura_latch::rw::{Guarded, OneWord, RwLatch, State, StateCell};
+use azekura_baselines::SyncMutex;
+use azekura_baselines::rw::{Guarded, OneWord, RwLatch, State, StateCell};
 use azekura_trace::Site;
 use loom::sync::Arc;
 use loom::thread;

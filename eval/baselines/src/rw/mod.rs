@@ -3,7 +3,7 @@
 //! From T. Horikawa's study of lock contention by event tracing (IPSJ TOD 2010): the mutex inside the latch
 //! limited the scalability of MySQL, and a word changed by compare-and-swap removed the limit (section 5.1,
 //! Figs 7 to 9). Both variants are here, behind [`StateCell`]; admission, spinning, sleeping and waking are
-//! the same code for both. The store itself uses [`HybridLatch`](crate::HybridLatch).
+//! the same code for both. The store itself uses [`HybridLatch`](azekura_latch::HybridLatch).
 //!
 //! To enter:
 //! 1. Change the state to one that includes this thread. Without conflict this is all.
@@ -29,15 +29,15 @@ use std::ops::{Deref, DerefMut};
 
 use azekura_trace::{HoldGuard, HoldMode, Site, WaitKind, hold, thread_tag, wait_for};
 
-use crate::park::Bucket;
 use crate::sync_mutex::spin_while;
+use azekura_latch::park::Bucket;
 
 /// A reader–writer latch around a value.
 ///
 /// Waiting writers go before new readers. Not reentrant: a holder that locks again may wait for itself.
 ///
 /// ```
-/// use azekura_latch::rw::{OneWord, RwLatch};
+/// use azekura_baselines::rw::{OneWord, RwLatch};
 /// use azekura_trace::Site;
 /// static TABLE: Site = Site::new("table");
 /// static TABLE_WORD: Site = Site::new("word of table");

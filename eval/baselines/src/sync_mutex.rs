@@ -21,7 +21,7 @@ use azekura_base::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed
 use azekura_base::sync::{hint, thread};
 use azekura_trace::{HoldGuard, HoldMode, Site, WaitKind, hold, wait};
 
-use crate::park::Bucket;
+use azekura_latch::park::Bucket;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -135,7 +135,7 @@ impl<T> SyncMutex<T> {
 /// ```compile_fail,E0277
 /// use std::cell::Cell;
 /// fn is_sync<T: Sync>() {}
-/// is_sync::<azekura_latch::SyncMutexGuard<'static, Cell<u32>>>(); // a `Cell` is `Send`, and not `Sync`
+/// is_sync::<azekura_baselines::SyncMutexGuard<'static, Cell<u32>>>(); // a `Cell` is `Send`, and not `Sync`
 /// ```
 #[derive(Debug)]
 #[must_use]
