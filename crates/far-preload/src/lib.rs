@@ -21,6 +21,8 @@
 //! | `hooks::again` | system calls that can be asked again, likewise |
 //! | `hooks::signal` | SIGSEGV, shared with the program |
 //! | `hooks::stack` | stacks in far memory |
+//! | `hooks::limit` | limits that count far memory |
+//! | `hooks::birth` | child processes that `fork` does not make |
 //! | `hooks::thread` | our own threads, and their memory |
 //! | `hooks::bounce` | ordinary memory that such a transfer goes through |
 //! | `next` | the C library's functions behind our own |

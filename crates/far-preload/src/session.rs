@@ -4,6 +4,8 @@
 mod children;
 mod statics;
 
+pub(crate) use children::{child_begins, with_child};
+
 use crate::heap::Heap;
 use azekura_far::launch::Launch;
 use azekura_far::{AuthKey, FarMemory};
@@ -168,8 +170,16 @@ pub(crate) fn end_far(call: &str, why: &str) {
         return;
     }
     let Some(heap) = heap() else { return };
-    if LAUNCH.get().is_some_and(|launch| !launch.quiet) {
-        let bytes = heap.given_bytes() + heap.memory().adopted().iter().map(Range::len).sum::<usize>();
+    let bytes = heap.given_bytes() + heap.memory().adopted().iter().map(Range::len).sum::<usize>();
+    if let Some(launch) = LAUNCH.get().filter(|launch| launch.strict && bytes > launch.local) {
+        lost(&format!(
+            "azekura far: {call}: {why}; the {} KiB of far memory are more than --local {}; raise --local, \
+             or run without --strict to have them all in ordinary memory\n",
+            bytes >> 10,
+            Size(launch.local)
+        ));
+    }
+    if bytes > 0 && LAUNCH.get().is_some_and(|launch| !launch.quiet) {
         say(format_args!(
             "azekura far: {call}: {why}; all {} KiB of far memory are local from now on\n",
             bytes >> 10
@@ -183,6 +193,27 @@ pub(crate) fn end_far(call: &str, why: &str) {
 /// In the environment once somebody has said what is in force.
 const SAID: &str = "AZEKURA_FAR_SAID";
 
+/// A limit of the process counts what far memory needs.
+#[derive(Debug)]
+struct RefusedByLimit {
+    name: &'static str,
+    bytes: u64,
+}
+
+impl fmt::Display for RefusedByLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, bytes } = self;
+        write!(
+            f,
+            "the memory of this process is limited to {} KiB ({name}), and the kernel counts all of --space \
+             for this limit: remove the limit, or run the program without far memory",
+            bytes >> 10
+        )
+    }
+}
+
+impl Error for RefusedByLimit {}
+
 extern "C" fn begin() {
     let launch = match Launch::from_environment() {
         Ok(Some(launch)) => launch,
@@ -190,6 +221,9 @@ extern "C" fn begin() {
         Err(error) => refuse(&error),
     };
     crate::hooks::settle();
+    if let Some((name, bytes)) = crate::hooks::limit_in_force() {
+        refuse(&RefusedByLimit { name, bytes });
+    }
     azekura_far::descriptors::place_high();
     azekura_far::keep_standard_error();
     let launch = LAUNCH.get_or_init(|| launch);
@@ -206,6 +240,7 @@ extern "C" fn begin() {
         ));
     }
     children::prepare();
+    crate::hooks::watch_main_thread();
     // SAFETY: a function of this library, which is never unloaded.
     unsafe {
         libc::atexit(at_end);

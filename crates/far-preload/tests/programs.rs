@@ -21,7 +21,7 @@ fn launch(server: &Server) -> Launch {
     Launch {
         servers: vec![server.address().to_string()],
         local: 4 << 20,
-        space: 256 << 20,
+        space: 512 << 20,
         page: 256 << 10,
         block: 256 << 10,
         ..Launch::default()
@@ -234,9 +234,39 @@ fn stacks_of_threads_contexts_and_handlers_may_lie_in_large_blocks() {
 }
 
 #[test]
+fn threads_end_in_every_way() {
+    mechanisms().into_iter().for_each(|mechanism| same("ends", &[], mechanism));
+}
+
+#[test]
+fn children_of_every_birth_have_their_parents_bytes_or_its_memory() {
+    for mechanism in mechanisms() {
+        // By SIGSEGV a child has no copy.
+        let arguments: &[&str] = if mechanism == Mechanism::Sigsegv { &["shared"] } else { &[] };
+        same("births", arguments, mechanism);
+    }
+}
+
+#[test]
+fn a_child_with_its_parents_descriptors_is_told_why_it_has_no_far_memory() {
+    for mechanism in mechanisms() {
+        let server = server();
+        let mut command = Command::new(compiled("births"));
+        command.arg("files");
+        let out = run(command, Some(&Launch { mechanism, ..launch(&server) }));
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(String::from_utf8_lossy(&out.stdout), "clone with files: 71, 0\n", "{mechanism}: {said}");
+        assert!(said.contains("CLONE_FILES"), "{mechanism}: {said}");
+    }
+}
+
+#[test]
 fn programs_may_restrict_their_rights_and_their_system_calls() {
     for mechanism in mechanisms() {
-        same("rights", &["strict"], mechanism);
+        // The limits that it sets are less than `space`.
+        for part in ["strict", "addresses", "private"] {
+            same("rights", &[part], mechanism);
+        }
         // By SIGSEGV a child has no far memory.
         if mechanism != Mechanism::Sigsegv {
             same("rights", &[], mechanism);
@@ -338,11 +368,29 @@ fn what_cannot_be_set_up_is_refused_before_main() {
     assert!(said.starts_with("azekura far: connect to memory server 127.0.0.1:1: "), "{said}");
 }
 
+/// The shell has no far memory yet when it sets the limit; its limit is that of the program that it becomes.
+#[test]
+fn a_program_under_a_limit_that_counts_all_of_space_is_refused_before_main() {
+    for (flag, name) in [("-v", "RLIMIT_AS"), ("-d", "RLIMIT_DATA")] {
+        let server = server();
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -S {flag} 4000000 && exec {}", compiled("blocks").display());
+        command.args(["-c", &script]);
+        let out = run(command, Some(&launch(&server)));
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(71), "{name}: {said}");
+        assert!(
+            out.stdout.is_empty() && said.contains("4000000 KiB") && said.contains(name),
+            "{name}: {said}"
+        );
+    }
+}
+
 /// Blocks that do not fit `space`, and memory that leaves far memory beyond `local`.
 #[test]
 fn what_takes_more_than_its_budget_is_said_and_with_strict_ends_the_program() {
     let parts: [(&str, &[&str], usize, &str); 2] =
-        [("threads", &[], 8 << 20, "--space 8 MiB"), ("kernel", &["protection"], 256 << 20, "--local 4 MiB")];
+        [("threads", &[], 8 << 20, "--space 8 MiB"), ("kernel", &["protection"], 512 << 20, "--local 4 MiB")];
     for (name, arguments, space, setting) in parts {
         for strict in [false, true] {
             let server = server();
@@ -374,7 +422,7 @@ fn statistics_are_appended_as_json() {
     let counts = ["peak_local_bytes", "unmanaged_bytes", "overflow_bytes", "ordinary_bytes"];
     assert!(counts.iter().all(|name| lines.contains(&format!("\"{name}\":"))), "{lines}");
     assert_eq!(
-        lines.lines().filter(|line| line.starts_with("{\"region_bytes\":268435456,")).count(),
+        lines.lines().filter(|line| line.starts_with("{\"region_bytes\":536870912,")).count(),
         2,
         "{lines}"
     );
