@@ -11,6 +11,7 @@ use azekura_far::launch::Launch;
 use azekura_far::{FarError, FarMemory, Mechanism, Server};
 use ranges::Ranges;
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock};
@@ -290,6 +291,68 @@ fn a_program_that_closes_them_by_raw_system_calls_is_told_why_it_ends() {
         let said = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(71), "{mechanism}: {said}");
         assert!(said.contains("raw system call"), "{mechanism}: {said}");
+    }
+}
+
+/// Runs `losses` with this part, calls `lose` when it has filled its memory, and returns its message once it
+/// has ended with 71.
+fn message_of(part: &str, setting: &Launch, lose: impl FnOnce()) -> String {
+    let mut command = Command::new(compiled("losses"));
+    command.arg(part).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A second arena would reserve addresses before the limit is set.
+    command.env("MALLOC_ARENA_MAX", "1");
+    setting.prepare(&mut command).unwrap();
+    let mut program = command.spawn().unwrap();
+    let mut line = [0; 7];
+    let filled = program.stdout.as_mut().unwrap().read_exact(&mut line).is_ok();
+    if filled {
+        lose();
+        program.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+    let out = program.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!((out.status.code(), &out.stdout[..]), (Some(71), &b""[..]), "{part}: {said}");
+    said
+}
+
+#[test]
+fn a_loss_ends_the_program_with_the_page_its_addresses_the_reason_and_the_remedy() {
+    for mechanism in mechanisms() {
+        let holds = |said: &str, parts: &[&str]| {
+            assert!(parts.iter().all(|part| said.contains(part)), "{mechanism}, {parts:?}: {said}");
+        };
+        let mut server = server();
+        let setting = Launch { mechanism, ..launch(&server) };
+        let said = message_of("server", &setting, || server.shutdown());
+        holds(&said, &["is lost", " page ", "addresses 0x", "--spill FILE"]);
+        let server = Server::builder().capacity(5 << 20).listen("127.0.0.1:0").unwrap();
+        let said = message_of("full", &Launch { mechanism, ..launch(&server) }, || ());
+        holds(&said, &["no server takes page", "left", "addresses 0x", "--spill FILE"]);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn without_memory_for_its_tables_the_layer_says_so() {
+    for mechanism in mechanisms() {
+        let server = Server::builder().capacity(1 << 30).listen("127.0.0.1:0").unwrap();
+        let setting = Launch { mechanism, page: 4096, local: 1 << 20, ..launch(&server) };
+        let said = message_of("tables", &setting, || ());
+        assert!(said.contains("the layer's own tables") && said.contains("RLIMIT_AS"), "{mechanism}: {said}");
+    }
+}
+
+#[test]
+fn a_child_without_its_parents_static_arrays_is_told_so() {
+    let gives = |mechanism: &Mechanism| *mechanism != Mechanism::Sigsegv;
+    for mechanism in mechanisms().into_iter().filter(gives) {
+        let server = server();
+        let mut command = Command::new(compiled("losses"));
+        command.arg("static");
+        let out = run(command, Some(&Launch { mechanism, ..launch(&server) }));
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(String::from_utf8_lossy(&out.stdout), "71\n", "{mechanism}: {said}");
+        assert!(said.contains("(address 0x") && said.contains("CLONE_FILES"), "{mechanism}: {said}");
     }
 }
 

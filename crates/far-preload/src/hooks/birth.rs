@@ -34,7 +34,7 @@ pub(super) fn copies(flags: usize) -> bool {
     flags & libc::CLONE_VM as usize == 0
 }
 
-/// What a child of `clone` begins with.
+/// The first call of a child of `clone`.
 pub(super) struct Birth {
     pub(super) entry: Entry,
     pub(super) argument: *mut c_void,

@@ -69,6 +69,9 @@ pub(super) fn allocate(size: usize) -> *mut c_void {
     let block = unsafe { __libc_calloc(1, size.max(1)) };
     if !block.is_null() {
         blocks().insert(block as usize);
+    } else if OURS.iter().any(|ours| ours.load(Acquire) == own_id()) {
+        // The C library would end the process with less to say. Acquire: pairs with AcqRel in `begin`.
+        crate::session::exhausted(size);
     }
     block
 }

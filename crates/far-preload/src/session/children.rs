@@ -10,7 +10,7 @@
 //! The handlers of `fork` run in the thread that forks, so what it takes in the first it gives back in the
 //! second or third.
 
-use super::{CODE, ENDED, HEAP, LAUNCH, PLACE, THRESHOLD, UNSERVED_RANGES, install, open, say};
+use super::{CODE, ENDED, HEAP, LAUNCH, THRESHOLD, UNSERVED_RANGES, install, open, say, was_in_place};
 use crate::heap::{FrozenHeap, Heap};
 use crate::hooks::{Blocks, blocks};
 use std::cell::UnsafeCell;
@@ -162,10 +162,11 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 extern "C" fn on_touch(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
     // SAFETY: the kernel passes it for a fault.
     let address = unsafe { (*info).si_addr() } as usize;
-    if address.wrapping_sub(PLACE[0].load(Relaxed)) < PLACE[1].load(Relaxed) {
+    if was_in_place(address) {
         let why = REASON.get().map_or("", |why| why.as_str());
         say(format_args!(
-            "azekura far: a child process touched memory of its parent that it does not have: {why}\n"
+            "azekura far: a child process touched memory of its parent that it does not have (address \
+             {address:#x}): {why}\n"
         ));
         // SAFETY: ends the process.
         unsafe { libc::_exit(CODE) }

@@ -1,6 +1,6 @@
-/* Children of every birth use large blocks of their parent, or only start programs: vfork, posix_spawn, clone with and without the parent's
-   memory, fork by number, _Fork; then a chain of programs. By SIGSEGV, with an argument, without the
-   children that have a copy. */
+/* Children of every birth use large blocks of their parent, or only start programs: vfork, posix_spawn, clone
+   with and without the parent's memory, fork by number, _Fork; then a chain of programs. By SIGSEGV, with an
+   argument, without the children that have a copy. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
