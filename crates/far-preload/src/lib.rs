@@ -9,6 +9,7 @@
 //! | `ranges` | sets of addresses |
 //! | `session` | before `main`: settings, servers; at the end: statistics |
 //! | `session::statics` | static arrays |
+//! | `session::end` | ends of the process, each with a message |
 //! | `session::children` | child processes made by `fork` |
 //! | `hooks::block` | `malloc`, `calloc`, `realloc`, `free` and their like |
 //! | `hooks::map` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect` of private anonymous memory |
@@ -21,6 +22,8 @@
 //! | `hooks::again` | system calls that can be asked again, likewise |
 //! | `hooks::signal` | SIGSEGV, shared with the program |
 //! | `hooks::stack` | stacks in far memory |
+//! | `hooks::limit` | limits that count far memory |
+//! | `hooks::birth` | child processes that `fork` does not make |
 //! | `hooks::thread` | our own threads, and their memory |
 //! | `hooks::bounce` | ordinary memory that such a transfer goes through |
 //! | `next` | the C library's functions behind our own |

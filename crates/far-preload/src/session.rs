@@ -2,11 +2,16 @@
 //! from far memory.
 
 mod children;
+mod end;
 mod statics;
+
+pub(crate) use children::{child_begins, with_child};
 
 use crate::heap::Heap;
 use azekura_far::launch::Launch;
 use azekura_far::{AuthKey, FarMemory};
+pub(crate) use end::exhausted;
+use end::{CODE, lost, refuse};
 use std::error::Error;
 use std::io::Write;
 use std::ops::Range;
@@ -17,25 +22,18 @@ use std::sync::atomic::{
 };
 use std::{fmt, ptr};
 
-/// The exit code when far memory could not be set up, or was lost.
-const CODE: i32 = 71;
-
 /// Null until far memory is there, and in child processes.
 static HEAP: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
 /// Blocks from so many bytes on are far; nothing is before far memory is there.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// Where far memory was, for child processes: base and length.
-static PLACE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
-
 /// Ranges of far memory beside the heap: static arrays.
 const MOST_STATICS: usize = 8;
 
-/// Far memory that the kernel does not wait for: the heap, then static arrays, as base and length; nothing
-/// where it does.
-static UNSERVED: [[AtomicUsize; 2]; MOST_STATICS + 1] =
+/// Far memory of this process, or of its parent: the heap, then static arrays, as base and length.
+static PLACES: [[AtomicUsize; 2]; MOST_STATICS + 1] =
     [const { [const { AtomicUsize::new(0) }; 2] }; MOST_STATICS + 1];
-/// How many of these there are.
+/// Number of these that the kernel does not wait for: all of them, or none.
 static UNSERVED_RANGES: AtomicUsize = AtomicUsize::new(0);
 
 /// Far memory of this process; never dropped, as threads may use it to the very end.
@@ -83,7 +81,12 @@ pub(crate) fn heap_of(address: usize) -> Option<&'static Heap> {
 /// Returns `true` if an address was far memory in this process's parent.
 pub(crate) fn was_far(address: usize) -> bool {
     // Relaxed: written before `main`, read in children.
-    address.wrapping_sub(PLACE[0].load(Relaxed)) < PLACE[1].load(Relaxed)
+    meets(&PLACES[0], address, 1)
+}
+
+/// The same with static arrays.
+fn was_in_place(address: usize) -> bool {
+    PLACES.iter().any(|place| meets(place, address, 1))
 }
 
 /// Returns `true` if the kernel would not reach any byte of a range, as it is far memory that it does not
@@ -94,7 +97,7 @@ pub(crate) fn is_unserved(address: usize, bytes: usize) -> bool {
     let ranges = UNSERVED_RANGES.load(Relaxed);
     ranges != 0
         && bytes != 0
-        && UNSERVED[..ranges].iter().any(|range| meets(range, address, bytes))
+        && PLACES[..ranges].iter().any(|range| meets(range, address, bytes))
         && heap().is_none_or(|heap| heap.memory().is_managed(address..address.saturating_add(bytes)))
 }
 
@@ -168,8 +171,16 @@ pub(crate) fn end_far(call: &str, why: &str) {
         return;
     }
     let Some(heap) = heap() else { return };
-    if LAUNCH.get().is_some_and(|launch| !launch.quiet) {
-        let bytes = heap.given_bytes() + heap.memory().adopted().iter().map(Range::len).sum::<usize>();
+    let bytes = heap.given_bytes() + heap.memory().adopted().iter().map(Range::len).sum::<usize>();
+    if let Some(launch) = LAUNCH.get().filter(|launch| launch.strict && bytes > launch.local) {
+        lost(&format!(
+            "azekura far: {call}: {why}; the {} KiB of far memory are more than --local {}; raise --local, \
+             or run without --strict to have them all in ordinary memory\n",
+            bytes >> 10,
+            Size(launch.local)
+        ));
+    }
+    if bytes > 0 && LAUNCH.get().is_some_and(|launch| !launch.quiet) {
         say(format_args!(
             "azekura far: {call}: {why}; all {} KiB of far memory are local from now on\n",
             bytes >> 10
@@ -183,6 +194,27 @@ pub(crate) fn end_far(call: &str, why: &str) {
 /// In the environment once somebody has said what is in force.
 const SAID: &str = "AZEKURA_FAR_SAID";
 
+/// A limit of the process counts what far memory needs.
+#[derive(Debug)]
+struct RefusedByLimit {
+    name: &'static str,
+    bytes: u64,
+}
+
+impl fmt::Display for RefusedByLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, bytes } = self;
+        write!(
+            f,
+            "the memory of this process is limited to {} KiB ({name}), and the kernel counts all of --space \
+             for this limit: remove the limit, or run the program without far memory",
+            bytes >> 10
+        )
+    }
+}
+
+impl Error for RefusedByLimit {}
+
 extern "C" fn begin() {
     let launch = match Launch::from_environment() {
         Ok(Some(launch)) => launch,
@@ -190,8 +222,12 @@ extern "C" fn begin() {
         Err(error) => refuse(&error),
     };
     crate::hooks::settle();
+    if let Some((name, bytes)) = crate::hooks::limit_in_force() {
+        refuse(&RefusedByLimit { name, bytes });
+    }
     azekura_far::descriptors::place_high();
     azekura_far::keep_standard_error();
+    end::prepare();
     let launch = LAUNCH.get_or_init(|| launch);
     let session = open(launch);
     if !launch.quiet && std::env::var_os(SAID).is_none() {
@@ -206,6 +242,7 @@ extern "C" fn begin() {
         ));
     }
     children::prepare();
+    crate::hooks::watch_main_thread();
     // SAFETY: a function of this library, which is never unloaded.
     unsafe {
         libc::atexit(at_end);
@@ -226,16 +263,17 @@ fn open(launch: &'static Launch) -> &'static Session {
 
 /// From here on large blocks are far memory.
 fn install(heap: Heap, launch: &'static Launch) -> &'static Session {
-    let (base, length) = (heap.memory().as_ptr() as usize, heap.memory().len());
+    let base = heap.memory().as_ptr() as usize;
+    let region = base..base + heap.memory().len();
+    let ranges = [region].into_iter().chain(heap.memory().adopted().iter().cloned());
+    for (range, place) in ranges.zip(&PLACES) {
+        // Relaxed: there is one thread, or it is the one that asks for the first block.
+        place[0].store(range.start, Relaxed);
+        place[1].store(range.len(), Relaxed);
+    }
     if !heap.memory().mechanism().serves_system_calls() {
         if let Err(error) = crate::hooks::take_streams_over() {
             refuse(&error);
-        }
-        let region = base..base + length;
-        let ranges = [region].into_iter().chain(heap.memory().adopted().iter().cloned());
-        for (range, place) in ranges.zip(&UNSERVED) {
-            place[0].store(range.start, Relaxed);
-            place[1].store(range.len(), Relaxed);
         }
         UNSERVED_RANGES.store(heap.memory().adopted().len() + 1, Relaxed);
     }
@@ -243,9 +281,6 @@ fn install(heap: Heap, launch: &'static Launch) -> &'static Session {
         refuse(&error);
     }
     let session = Box::leak(Box::new(Session { heap, launch }));
-    // Relaxed: there is one thread, or it is the one that asks for the first block.
-    PLACE[0].store(base, Relaxed);
-    PLACE[1].store(length, Relaxed);
     // Release: pairs with Acquire in `heap`.
     HEAP.store(session, Release);
     THRESHOLD.store(launch.block.max(launch.page), Relaxed);
@@ -274,26 +309,6 @@ fn set_up(launch: &Launch, statics: Vec<Range<usize>>) -> Result<FarMemory, Box<
         setting = unsafe { setting.adopt(addresses) };
     }
     Ok(setting.build()?)
-}
-
-/// The program cannot go on without wrong bytes.
-fn lost(message: &str) -> ! {
-    say(format_args!("{message}"));
-    // SAFETY: ends the process at once; handlers of the program could touch what is lost.
-    unsafe { libc::_exit(CODE) }
-}
-
-/// Before `main`, with all reasons.
-fn refuse(error: &dyn Error) -> ! {
-    let mut text = format!("azekura far: {error}");
-    let mut cause = error.source();
-    while let Some(reason) = cause {
-        text += &format!(": {reason}");
-        cause = reason.source();
-    }
-    say(format_args!("{text}\n"));
-    // SAFETY: as above.
-    unsafe { libc::_exit(CODE) }
 }
 
 fn say(what: fmt::Arguments<'_>) {

@@ -11,6 +11,7 @@ use azekura_far::launch::Launch;
 use azekura_far::{FarError, FarMemory, Mechanism, Server};
 use ranges::Ranges;
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock};
@@ -21,7 +22,7 @@ fn launch(server: &Server) -> Launch {
     Launch {
         servers: vec![server.address().to_string()],
         local: 4 << 20,
-        space: 256 << 20,
+        space: 512 << 20,
         page: 256 << 10,
         block: 256 << 10,
         ..Launch::default()
@@ -234,9 +235,39 @@ fn stacks_of_threads_contexts_and_handlers_may_lie_in_large_blocks() {
 }
 
 #[test]
+fn threads_end_in_every_way() {
+    mechanisms().into_iter().for_each(|mechanism| same("ends", &[], mechanism));
+}
+
+#[test]
+fn children_of_every_birth_have_their_parents_bytes_or_its_memory() {
+    for mechanism in mechanisms() {
+        // By SIGSEGV a child has no copy.
+        let arguments: &[&str] = if mechanism == Mechanism::Sigsegv { &["shared"] } else { &[] };
+        same("births", arguments, mechanism);
+    }
+}
+
+#[test]
+fn a_child_with_its_parents_descriptors_is_told_why_it_has_no_far_memory() {
+    for mechanism in mechanisms() {
+        let server = server();
+        let mut command = Command::new(compiled("births"));
+        command.arg("files");
+        let out = run(command, Some(&Launch { mechanism, ..launch(&server) }));
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(String::from_utf8_lossy(&out.stdout), "clone with files: 71, 0\n", "{mechanism}: {said}");
+        assert!(said.contains("CLONE_FILES"), "{mechanism}: {said}");
+    }
+}
+
+#[test]
 fn programs_may_restrict_their_rights_and_their_system_calls() {
     for mechanism in mechanisms() {
-        same("rights", &["strict"], mechanism);
+        // The limits that it sets are less than `space`.
+        for part in ["strict", "addresses", "private"] {
+            same("rights", &[part], mechanism);
+        }
         // By SIGSEGV a child has no far memory.
         if mechanism != Mechanism::Sigsegv {
             same("rights", &[], mechanism);
@@ -260,6 +291,68 @@ fn a_program_that_closes_them_by_raw_system_calls_is_told_why_it_ends() {
         let said = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(71), "{mechanism}: {said}");
         assert!(said.contains("raw system call"), "{mechanism}: {said}");
+    }
+}
+
+/// Runs `losses` with this part, calls `lose` when it has filled its memory, and returns its message once it
+/// has ended with 71.
+fn message_of(part: &str, setting: &Launch, lose: impl FnOnce()) -> String {
+    let mut command = Command::new(compiled("losses"));
+    command.arg(part).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A second arena would reserve addresses before the limit is set.
+    command.env("MALLOC_ARENA_MAX", "1");
+    setting.prepare(&mut command).unwrap();
+    let mut program = command.spawn().unwrap();
+    let mut line = [0; 7];
+    let filled = program.stdout.as_mut().unwrap().read_exact(&mut line).is_ok();
+    if filled {
+        lose();
+        program.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+    let out = program.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!((out.status.code(), &out.stdout[..]), (Some(71), &b""[..]), "{part}: {said}");
+    said
+}
+
+#[test]
+fn a_loss_ends_the_program_with_the_page_its_addresses_the_reason_and_the_remedy() {
+    for mechanism in mechanisms() {
+        let holds = |said: &str, parts: &[&str]| {
+            assert!(parts.iter().all(|part| said.contains(part)), "{mechanism}, {parts:?}: {said}");
+        };
+        let mut server = server();
+        let setting = Launch { mechanism, ..launch(&server) };
+        let said = message_of("server", &setting, || server.shutdown());
+        holds(&said, &["is lost", " page ", "addresses 0x", "--spill FILE"]);
+        let server = Server::builder().capacity(5 << 20).listen("127.0.0.1:0").unwrap();
+        let said = message_of("full", &Launch { mechanism, ..launch(&server) }, || ());
+        holds(&said, &["no server takes page", "left", "addresses 0x", "--spill FILE"]);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn without_memory_for_its_tables_the_layer_says_so() {
+    for mechanism in mechanisms() {
+        let server = Server::builder().capacity(1 << 30).listen("127.0.0.1:0").unwrap();
+        let setting = Launch { mechanism, page: 4096, local: 1 << 20, ..launch(&server) };
+        let said = message_of("tables", &setting, || ());
+        assert!(said.contains("the layer's own tables") && said.contains("RLIMIT_AS"), "{mechanism}: {said}");
+    }
+}
+
+#[test]
+fn a_child_without_its_parents_static_arrays_is_told_so() {
+    let gives = |mechanism: &Mechanism| *mechanism != Mechanism::Sigsegv;
+    for mechanism in mechanisms().into_iter().filter(gives) {
+        let server = server();
+        let mut command = Command::new(compiled("losses"));
+        command.arg("static");
+        let out = run(command, Some(&Launch { mechanism, ..launch(&server) }));
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(String::from_utf8_lossy(&out.stdout), "71\n", "{mechanism}: {said}");
+        assert!(said.contains("(address 0x") && said.contains("CLONE_FILES"), "{mechanism}: {said}");
     }
 }
 
@@ -338,11 +431,29 @@ fn what_cannot_be_set_up_is_refused_before_main() {
     assert!(said.starts_with("azekura far: connect to memory server 127.0.0.1:1: "), "{said}");
 }
 
+/// The shell has no far memory yet when it sets the limit; its limit is that of the program that it becomes.
+#[test]
+fn a_program_under_a_limit_that_counts_all_of_space_is_refused_before_main() {
+    for (flag, name) in [("-v", "RLIMIT_AS"), ("-d", "RLIMIT_DATA")] {
+        let server = server();
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -S {flag} 4000000 && exec {}", compiled("blocks").display());
+        command.args(["-c", &script]);
+        let out = run(command, Some(&launch(&server)));
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(71), "{name}: {said}");
+        assert!(
+            out.stdout.is_empty() && said.contains("4000000 KiB") && said.contains(name),
+            "{name}: {said}"
+        );
+    }
+}
+
 /// Blocks that do not fit `space`, and memory that leaves far memory beyond `local`.
 #[test]
 fn what_takes_more_than_its_budget_is_said_and_with_strict_ends_the_program() {
     let parts: [(&str, &[&str], usize, &str); 2] =
-        [("threads", &[], 8 << 20, "--space 8 MiB"), ("kernel", &["protection"], 256 << 20, "--local 4 MiB")];
+        [("threads", &[], 8 << 20, "--space 8 MiB"), ("kernel", &["protection"], 512 << 20, "--local 4 MiB")];
     for (name, arguments, space, setting) in parts {
         for strict in [false, true] {
             let server = server();
@@ -374,7 +485,7 @@ fn statistics_are_appended_as_json() {
     let counts = ["peak_local_bytes", "unmanaged_bytes", "overflow_bytes", "ordinary_bytes"];
     assert!(counts.iter().all(|name| lines.contains(&format!("\"{name}\":"))), "{lines}");
     assert_eq!(
-        lines.lines().filter(|line| line.starts_with("{\"region_bytes\":268435456,")).count(),
+        lines.lines().filter(|line| line.starts_with("{\"region_bytes\":536870912,")).count(),
         2,
         "{lines}"
     );

@@ -84,10 +84,10 @@ pub enum ForkError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Loss {
     #[error(
-        "page {page} (bytes {from:#x}..{to:#x} of the region) was only on a server that is lost; run with \
-         --copies 2 or --spill FILE to survive this"
+        "page {page} was touched and was only on a server that is lost; run with --copies 2 or --spill FILE \
+         to survive this"
     )]
-    Page { page: u32, from: usize, to: usize },
+    Page { page: u32 },
     #[error(
         "no server takes page {page} ({why}), and local memory is used up; give another server, or --spill FILE"
     )]
@@ -104,6 +104,17 @@ pub(crate) enum Loss {
         map_advice(source)
     )]
     Unmanage { page: u32, pages: usize, source: io::Error },
+}
+
+impl Loss {
+    /// The pages that are meant.
+    pub(crate) fn pages(&self) -> Option<(u32, usize)> {
+        match *self {
+            Self::Page { page } | Self::NoTaker { page, .. } | Self::Map { page, .. } => Some((page, 1)),
+            Self::Unmanage { page, pages, .. } => Some((page, pages)),
+            Self::Faults { .. } => None,
+        }
+    }
 }
 
 /// The usual cause of an error when pages are mapped, and the remedy.

@@ -7,6 +7,7 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_void;
+use std::sync::OnceLock;
 
 unsafe extern "C" {
     fn __libc_malloc(size: usize) -> *mut c_void;
@@ -18,6 +19,24 @@ unsafe extern "C" {
 
 /// What the C library aligns to anyway.
 const ALIGNED: usize = 16;
+
+/// Called with the number of bytes when the heap has none left.
+static ON_EXHAUSTION: OnceLock<fn(usize)> = OnceLock::new();
+
+/// Sets the function that is called when the heap has no memory left, before the call returns null.
+#[allow(dead_code, reason = "only far memory ends the process itself")]
+pub(crate) fn on_exhaustion(tell: fn(usize)) {
+    let _ = ON_EXHAUSTION.set(tell);
+}
+
+fn told<T>(block: *mut T, size: usize) -> *mut u8 {
+    if block.is_null()
+        && let Some(tell) = ON_EXHAUSTION.get()
+    {
+        tell(size);
+    }
+    block.cast()
+}
 
 struct CHeap;
 
@@ -31,9 +50,9 @@ unsafe impl GlobalAlloc for CHeap {
         // SAFETY: the sizes are those of a layout; memalign takes powers of two.
         unsafe {
             if layout.align() <= ALIGNED {
-                __libc_malloc(layout.size()).cast()
+                told(__libc_malloc(layout.size()), layout.size())
             } else {
-                __libc_memalign(layout.align(), layout.size()).cast()
+                told(__libc_memalign(layout.align(), layout.size()), layout.size())
             }
         }
     }
@@ -41,7 +60,7 @@ unsafe impl GlobalAlloc for CHeap {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if layout.align() <= ALIGNED {
             // SAFETY: as above.
-            return unsafe { __libc_calloc(1, layout.size()).cast() };
+            return told(unsafe { __libc_calloc(1, layout.size()) }, layout.size());
         }
         // SAFETY: as above; the block is of this size.
         unsafe {
@@ -61,7 +80,7 @@ unsafe impl GlobalAlloc for CHeap {
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if layout.align() <= ALIGNED {
             // SAFETY: the caller got the block from here.
-            return unsafe { __libc_realloc(block.cast(), size).cast() };
+            return told(unsafe { __libc_realloc(block.cast(), size) }, size);
         }
         // SAFETY: both blocks are at least as long as what is copied, and are not the same.
         unsafe {

@@ -27,7 +27,8 @@ The program is started unmodified, with one library put before its own: blocks o
 realloc, aligned allocations, private anonymous mmap) and static arrays (by userfaultfd only) are far memory, of which --local is here. Smaller
 blocks, stacks, files and shared memory stay ordinary memory. A child made by fork has a copy of its parent's far memory (not with the sigsegv mechanism: there it is ended, with
 code 71, when it touches it). Refused before they begin are programs that are statically linked, set-user-id, with file capabilities, of 32 bits, for
-another processor, of another C library than the GNU one (or one too old for the library), or made by Go. With userfaultfd for the kernel (root, CAP_SYS_PTRACE, or vm.unprivileged_userfaultfd = 1) system calls work on far memory; without,
+another processor, of another C library than the GNU one (or one too old for the library), or made by Go;
+so are all programs under a limit of addresses or private memory (ulimit -v, ulimit -d), which counts all of --space. With userfaultfd for the kernel (root, CAP_SYS_PTRACE, or vm.unprivileged_userfaultfd = 1) system calls work on far memory; without,
 those that the program makes through the C library's own functions do, and streams; but not others that the C library makes
 inside of its functions: mutexes in far memory that threads wait for, or scandir in a program with an allocator of its own.
 The exit code is the program's; 71 if far memory could not be set up, or pages were lost with a server.";

@@ -249,7 +249,6 @@ again! {
     gettimeofday(to: *mut libc::timeval, zone: Any) -> c_int = [filled(to), writes(zone, 8)];
     nanosleep(time: *const libc::timespec, left: *mut libc::timespec) -> c_int = [reads(time, 16), filled(left)];
     getrlimit(which: libc::c_uint, to: *mut libc::rlimit) -> c_int = [filled(to)];
-    setrlimit(which: libc::c_uint, from: *const libc::rlimit) -> c_int = [reads(from, size_of::<libc::rlimit>())];
     getrusage(who: c_int, to: *mut libc::rusage) -> c_int = [filled(to)];
     sysinfo(to: *mut libc::sysinfo) -> c_int = [filled(to)];
     uname(to: *mut libc::utsname) -> c_int = [filled(to)];
@@ -318,6 +317,8 @@ pub(super) unsafe extern "C" fn syscall(
             let arguments = [a, b, c, d, e, f];
             super::kernel::by_number(number, arguments)
                 .or_else(|| super::descriptor::by_number(number, arguments))
+                .or_else(|| super::limit::by_number(number, arguments))
+                .or_else(|| super::birth::by_number(number, arguments))
         };
         let done = if super::thread::is_ours() { None } else { by_number() };
         return done.unwrap_or_else(call);

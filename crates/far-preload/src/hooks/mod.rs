@@ -1,11 +1,13 @@
 //! The C library's functions as the program sees them.
 
 mod again;
+mod birth;
 mod block;
 mod bounce;
 mod descriptor;
 mod directory;
 mod kernel;
+mod limit;
 mod map;
 mod message;
 mod signal;
@@ -14,11 +16,12 @@ mod stream;
 mod thread;
 mod transfer;
 
+pub(crate) use limit::in_force as limit_in_force;
 pub(crate) use stack::{
     end_helper as end_stack_helper, settle_here as settle_stack, start_helper as start_stack_helper,
 };
 pub(crate) use stream::take_over as take_streams_over;
-pub(crate) use thread::{Blocks, blocks};
+pub(crate) use thread::{Blocks, blocks, forget_ours, watch_main_thread};
 
 use std::ffi::c_int;
 
@@ -26,6 +29,7 @@ use std::ffi::c_int;
 /// search takes the loader's lock, which a thread that waits for a page may hold (FAR-1).
 pub(crate) fn settle() {
     again::settle();
+    birth::settle();
     block::settle();
     descriptor::settle();
     directory::settle();

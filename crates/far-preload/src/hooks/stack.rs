@@ -13,16 +13,15 @@
 //! In the last case the calling thread can take no lock yet: another thread, the *helper*, does it, and the
 //! caller waits for an atomic.
 
+use super::birth::{Birth, Entry, copies};
 use crate::next::Next;
-use crate::session::{is_managed, unmanage};
+use crate::session::{is_managed, unmanage, with_child};
 use azekura_far::sys;
 use libc::{stack_t, ucontext_t};
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{
-    AtomicU32, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
-};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -36,7 +35,6 @@ const CLONED: usize = 1 << 20;
 static SETCONTEXT: Next<unsafe extern "C" fn(*const ucontext_t) -> c_int> = Next::new(c"setcontext");
 static SWAPCONTEXT: Next<unsafe extern "C" fn(*mut ucontext_t, *const ucontext_t) -> c_int> =
     Next::new(c"swapcontext");
-type Entry = extern "C" fn(*mut c_void) -> c_int;
 type Clone = unsafe extern "C" fn(Entry, *mut c_void, c_int, *mut c_void, usize, usize, usize) -> c_int;
 static CLONE: Next<Clone> = Next::new(c"clone");
 
@@ -220,10 +218,16 @@ pub(super) unsafe extern "C" fn clone(
     child: usize,
 ) -> c_int {
     if !stack.is_null() {
-        unmanage((stack as usize).saturating_sub(CLONED), CLONED);
+        // With what is looked at above the stack pointer: a child has no helper yet.
+        unmanage((stack as usize).saturating_sub(CLONED), CLONED + ABOVE);
     }
     // SAFETY: passed on.
-    unsafe { CLONE.get()(entry, stack, flags, argument, parent, local, child) }
+    let call = |entry, argument| unsafe { CLONE.get()(entry, stack, flags, argument, parent, local, child) };
+    if !copies(flags as usize) {
+        return call(entry, argument);
+    }
+    let mut birth = Birth { entry, argument, flags: flags as usize };
+    with_child(flags as usize, || call(Birth::begin, (&raw mut birth).cast()).into()) as c_int
 }
 
 /// Finds the C library's functions.

@@ -7,10 +7,17 @@
 //! leave alone.
 
 use crate::next::Next;
+use azekura_far::sys;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ptr;
+use std::sync::atomic::{
+    AtomicI32,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 unsafe extern "C" {
     fn __libc_calloc(count: usize, size: usize) -> *mut c_void;
@@ -62,6 +69,9 @@ pub(super) fn allocate(size: usize) -> *mut c_void {
     let block = unsafe { __libc_calloc(1, size.max(1)) };
     if !block.is_null() {
         blocks().insert(block as usize);
+    } else if OURS.iter().any(|ours| ours.load(Acquire) == own_id()) {
+        // The C library would end the process with less to say. Acquire: pairs with AcqRel in `begin`.
+        crate::session::exhausted(size);
     }
     block
 }
@@ -83,9 +93,89 @@ struct Beginning {
 
 extern "C" fn begin(beginning: *mut c_void) -> *mut c_void {
     IS_OURS.set(true);
+    let own = own_id();
+    // Acquire and release, here and below: pairs with the loads in `only_ours_left`. A full table leaves a
+    // thread out, for which a process without other threads goes on.
+    let replace = |old, new| OURS.iter().any(|id| id.compare_exchange(old, new, AcqRel, Relaxed).is_ok());
+    replace(0, own);
     // SAFETY: from `pthread_create` below, for this thread.
     let Beginning { start, argument } = *unsafe { Box::from_raw(beginning.cast::<Beginning>()) };
-    start(argument)
+    let result = start(argument);
+    replace(own, 0);
+    result
+}
+
+/// Numbers of our threads; 0 where there is none.
+static OURS: [AtomicI32; 64] = [const { AtomicI32::new(0) }; 64];
+
+fn own_id() -> libc::pid_t {
+    // SAFETY: no memory is passed.
+    unsafe { sys::call(libc::SYS_gettid, [0; 6]) as libc::pid_t }
+}
+
+/// In a child process, which has none of its parent's threads.
+pub(crate) fn forget_ours() {
+    OURS.iter().for_each(|id| id.store(0, Relaxed)); // there is one thread
+    watch_main_thread();
+}
+
+/// From now on the process ends when the calling thread, its main thread, has ended by `pthread_exit` and the
+/// program has no other. The C library ends it with its last thread, and ours never end.
+pub(crate) fn watch_main_thread() {
+    static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
+    let key = KEY.get_or_init(|| {
+        let mut key = 0;
+        // SAFETY: a place for a key, and a function of this library, which is never unloaded.
+        let made = unsafe { libc::pthread_key_create(&raw mut key, Some(main_thread_ends)) };
+        (made == 0).then_some(key)
+    });
+    if let Some(key) = key {
+        // SAFETY: the key was made above; the value only has to differ from null.
+        unsafe { libc::pthread_setspecific(*key, ptr::dangling()) };
+    }
+}
+
+/// The main thread calls `pthread_exit`; a process that returns from `main` ends without this.
+unsafe extern "C" fn main_thread_ends(_value: *mut c_void) {
+    let mut thread = 0;
+    // SAFETY: a function of this library. Without such a thread the process has to be ended by a signal.
+    unsafe { CREATE.get()(&raw mut thread, ptr::null(), end_with_program, ptr::null_mut()) };
+}
+
+/// Ends the process as the C library does when its last thread ends. This thread is no other thread's to wait
+/// for, so it may touch far memory.
+extern "C" fn end_with_program(_none: *mut c_void) -> *mut c_void {
+    const GLANCE: Duration = Duration::from_millis(5);
+    // SAFETY: all zeros is a valid set, which is filled; the program's signals are its own threads'.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, ptr::null_mut());
+    }
+    while !only_ours_left(own_id()).unwrap_or(true) {
+        std::thread::sleep(GLANCE);
+    }
+    // SAFETY: the program has no other thread.
+    unsafe { libc::exit(0) }
+}
+
+/// Returns whether all threads but this one are ours or have ended.
+fn only_ours_left(own: libc::pid_t) -> std::io::Result<bool> {
+    for thread in std::fs::read_dir("/proc/self/task")? {
+        let thread = thread?;
+        let Some(id) = thread.file_name().to_str().and_then(|id| id.parse::<i32>().ok()) else { continue };
+        // Acquire: pairs with AcqRel in `begin`.
+        if id == own || OURS.iter().any(|ours| ours.load(Acquire) == id) {
+            continue;
+        }
+        // The main thread is a zombie until the process ends. A thread that is gone has no such file.
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        if state.is_some_and(|state| !"ZXx".contains(state)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// # Safety

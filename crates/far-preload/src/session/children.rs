@@ -10,12 +10,12 @@
 //! The handlers of `fork` run in the thread that forks, so what it takes in the first it gives back in the
 //! second or third.
 
-use super::{CODE, ENDED, HEAP, LAUNCH, PLACE, THRESHOLD, UNSERVED_RANGES, install, open, say};
+use super::{CODE, ENDED, HEAP, LAUNCH, THRESHOLD, UNSERVED_RANGES, install, open, say, was_in_place};
 use crate::heap::{FrozenHeap, Heap};
 use crate::hooks::{Blocks, blocks};
 use std::cell::UnsafeCell;
 use std::error::Error;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{
@@ -41,6 +41,42 @@ pub(super) fn prepare() {
     unsafe {
         libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child));
     }
+}
+
+/// Makes a child process by a call that does not run the handlers of `fork`. The child returns 0 from the
+/// call, or begins elsewhere and calls [`child_begins`] there. The flags are those of `clone`.
+pub(crate) fn with_child(flags: usize, call: impl FnOnce() -> c_long) -> c_long {
+    let gets_copy = !shares_descriptors(flags);
+    if gets_copy {
+        before();
+    }
+    let child = call();
+    if child == 0 {
+        child_begins(flags);
+    } else if gets_copy {
+        in_parent();
+    }
+    child
+}
+
+/// In a child of [`with_child`].
+pub(crate) fn child_begins(flags: usize) {
+    azekura_far::signals::child_begins();
+    if !shares_descriptors(flags) {
+        return in_child();
+    }
+    // It cannot close what it inherited, nor hide descriptors of its own from its parent.
+    crate::hooks::forget_ours();
+    if super::heap().is_some() {
+        // Release: as in `install`.
+        HEAP.store(ptr::null_mut(), Release);
+        go_without("it shares its parent's descriptors (CLONE_FILES)");
+    }
+}
+
+/// Returns whether a child process of `clone` has one table of descriptors with its parent.
+fn shares_descriptors(flags: usize) -> bool {
+    flags & libc::CLONE_FILES as usize != 0
 }
 
 /// The heap of a child that asks for its first large block.
@@ -76,6 +112,7 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
+    crate::hooks::forget_ours();
     if ENDED.load(Relaxed) {
         frozen(); // the lock
         return;
@@ -125,10 +162,11 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 extern "C" fn on_touch(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
     // SAFETY: the kernel passes it for a fault.
     let address = unsafe { (*info).si_addr() } as usize;
-    if address.wrapping_sub(PLACE[0].load(Relaxed)) < PLACE[1].load(Relaxed) {
+    if was_in_place(address) {
         let why = REASON.get().map_or("", |why| why.as_str());
         say(format_args!(
-            "azekura far: a child process touched memory of its parent that it does not have: {why}\n"
+            "azekura far: a child process touched memory of its parent that it does not have (address \
+             {address:#x}): {why}\n"
         ));
         // SAFETY: ends the process.
         unsafe { libc::_exit(CODE) }

@@ -40,11 +40,14 @@ int main(int count, char **arguments)
         syscall(SYS_exit, 0);
     }
     if (count > 1) {
-        struct rlimit limit, before;
-        getrlimit(RLIMIT_AS, &before);
-        limit = before, limit.rlim_cur = 400 << 20;
-        printf("%d", setrlimit(RLIMIT_AS, &limit));
-        getrlimit(RLIMIT_AS, &limit);
+        int which = strcmp(arguments[1], "private") ? RLIMIT_AS : RLIMIT_DATA;
+        struct rlimit limit;
+        getrlimit(which, &limit);
+        limit.rlim_cur = RLIM_INFINITY;
+        printf("%d ", setrlimit(which, &limit));
+        limit.rlim_cur = 400 << 20;
+        printf("%d", which == RLIMIT_AS ? setrlimit(which, &limit) : prlimit(0, which, &limit, NULL));
+        getrlimit(which, &limit);
         void *fits = malloc(20 << 20), *none = malloc(800u << 20);
         memset(fits, 1, 20 << 20);
         printf(" %d, %ld: %d %d\n", (int)(limit.rlim_cur >> 20), wrong(3), fits != NULL, none == NULL);

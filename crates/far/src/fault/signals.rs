@@ -66,3 +66,8 @@ pub(super) fn reset_program_action() {
     };
     ACTION.store(ptr::from_ref(&DEFAULT).cast_mut(), Release);
 }
+
+/// In a child process with a copy of its parent's memory, made by a call that runs no handlers of `fork`.
+pub fn child_begins() {
+    super::sigsegv::in_child();
+}

@@ -353,7 +353,7 @@ fn install() -> io::Result<()> {
     Ok(())
 }
 
-extern "C" fn in_child() {
+pub(super) extern "C" fn in_child() {
     // Relaxed: a child begins with one thread.
     FORKED.store(true, Relaxed);
 }

@@ -67,7 +67,7 @@ impl Core {
     fn is_lost(&mut self, page: u32) {
         let State::Coming { frame, touch, then } = self.pages[page as usize].state else { return };
         if then != Then::Discard && touch.is_some() {
-            self.stop_program(&self.loss_of(page));
+            self.stop_program(&Loss::Page { page });
         }
         self.local -= 1;
         self.forget_guess(then, touch);
@@ -81,11 +81,6 @@ impl Core {
             Then::Recopy => self.recopying -= 1,
             _ => {}
         }
-    }
-
-    pub(super) fn loss_of(&self, page: u32) -> Loss {
-        let from = page as usize * self.page_bytes;
-        Loss::Page { page, from, to: from + self.page_bytes }
     }
 
     /// These pages are in their frames, and are what they were.

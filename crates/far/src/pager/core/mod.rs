@@ -211,8 +211,11 @@ impl Core {
 
     /// Says why, and ends the process: going on would mean wrong bytes.
     pub(super) fn stop_program(&self, loss: &Loss) -> ! {
-        let message = format!("azekura far memory: {loss}\n");
-        (self.on_loss)(&message)
+        let range = loss.pages().map(|(page, count)| {
+            let from = self.backend.address(page) as usize;
+            format!(" (addresses {from:#x}..{:#x})", from + count * self.page_bytes)
+        });
+        (self.on_loss)(&format!("azekura far memory: {loss}{}\n", range.unwrap_or_default()))
     }
 
     pub(super) fn answer(&mut self, fault: Fault) {
@@ -249,7 +252,7 @@ impl Core {
                 self.pages[page as usize].state = State::Leaving { frame, touch, out, discard };
             }
             State::Unmanaged => self.touched_unmanaged(page),
-            State::Lost => self.stop_program(&self.loss_of(page)),
+            State::Lost => self.stop_program(&Loss::Page { page }),
         }
     }
 

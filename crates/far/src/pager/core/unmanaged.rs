@@ -46,7 +46,7 @@ impl Core {
             }
             match self.pages[from as usize].state {
                 _ if is_unmanaged(from) => from += 1,
-                State::Lost => self.stop_program(&self.loss_of(from)),
+                State::Lost => self.stop_program(&Loss::Page { page: from }),
                 _ => return Some(from),
             }
         }

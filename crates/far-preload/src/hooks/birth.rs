@@ -1,0 +1,85 @@
+//! Child processes that the C library's `fork` does not make: by `_Fork`, by `clone` without the parent's
+//! memory, and by the numbers of these calls. They get what a child of `fork` gets (`session::children`).
+//! Children with the parent's memory (`vfork`, `posix_spawn`, `CLONE_VM`) need nothing.
+//!
+//! The C library releases its allocator's locks in a child of `fork` only. A child of the others that another
+//! thread's call of the allocator met may wait there for ever, as it does in any program.
+
+use crate::next::Next;
+use crate::session::with_child;
+use azekura_far::sys;
+use libc::c_long;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+pub(super) type Entry = extern "C" fn(*mut c_void) -> c_int;
+
+static FORK: Next<unsafe extern "C" fn() -> libc::pid_t> = Next::new(c"_Fork");
+
+/// A word of `struct clone_args`.
+const FLAGS: usize = 0;
+const STACK: usize = 5;
+
+/// # Safety
+///
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn _Fork() -> libc::pid_t {
+    // SAFETY: passed on.
+    with_child(0, || unsafe { FORK.get()() }.into()) as libc::pid_t
+}
+
+/// Returns whether a call of `clone` with these flags makes a child with its own copy of the memory.
+pub(super) fn copies(flags: usize) -> bool {
+    flags & libc::CLONE_VM as usize == 0
+}
+
+/// The first call of a child of `clone`.
+pub(super) struct Birth {
+    pub(super) entry: Entry,
+    pub(super) argument: *mut c_void,
+    pub(super) flags: usize,
+}
+
+impl Birth {
+    /// The child's first function.
+    pub(super) extern "C" fn begin(birth: *mut c_void) -> c_int {
+        // SAFETY: the hook of `clone` passes its own value, of which the child has a copy.
+        let Self { entry, argument, flags } = unsafe { birth.cast::<Self>().read() };
+        crate::session::child_begins(flags);
+        entry(argument)
+    }
+}
+
+/// These calls by their numbers. A child that is to run on another stack returns to nowhere that this
+/// function knows, so it is left to the caller.
+///
+/// # Safety
+///
+/// As the call of this number.
+pub(super) unsafe fn by_number(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
+    // SAFETY: the program's call, passed on.
+    let call = || unsafe { sys::call(number, arguments) as c_long };
+    let [first, second, ..] = arguments;
+    let flags = match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_fork => 0,
+        libc::SYS_clone if second == 0 => first,
+        libc::SYS_clone3 if first != 0 && second > STACK * 8 => {
+            let words = ptr::with_exposed_provenance::<u64>(first);
+            // SAFETY: the caller's description, of so many bytes.
+            let (flags, stack) = unsafe { (*words.add(FLAGS), *words.add(STACK)) };
+            if stack != 0 {
+                return None;
+            }
+            flags as usize
+        }
+        _ => return None,
+    };
+    copies(flags).then(|| with_child(flags, call))
+}
+
+/// Finds the C library's function.
+pub(super) fn settle() {
+    FORK.settle();
+}

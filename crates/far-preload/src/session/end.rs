@@ -1,0 +1,77 @@
+//! Ends of the process that the layer brings about. Each says why, and with what address or setting; the exit
+//! code is 71.
+
+use std::error::Error;
+use std::fmt::{self, Write};
+
+/// The exit code when far memory could not be set up, or was lost.
+pub(super) const CODE: i32 = 71;
+
+/// Ends the process with a message. Handlers of the program could touch what is lost, so none is run.
+pub(super) fn lost(message: &str) -> ! {
+    azekura_far::say(message);
+    // SAFETY: ends the process at once.
+    unsafe { libc::_exit(CODE) }
+}
+
+/// Ends the process before `main`, with all reasons.
+pub(super) fn refuse(error: &dyn Error) -> ! {
+    let mut text = format!("azekura far: {error}");
+    let mut cause = error.source();
+    while let Some(reason) = cause {
+        text += &format!(": {reason}");
+        cause = reason.source();
+    }
+    lost(&format!("{text}\n"))
+}
+
+/// From now on the two ends that the language's library brings about have a message of ours, too.
+pub(super) fn prepare() {
+    crate::alloc::on_exhaustion(exhausted);
+    std::panic::set_hook(Box::new(|panic| {
+        let mut text = Text::default();
+        let _ = writeln!(text, "azekura far: a defect of the layer, report it: {panic}");
+        lost(text.as_str())
+    }));
+}
+
+/// The layer has no memory for its own tables.
+pub(crate) fn exhausted(bytes: usize) {
+    let mut text = Text::default();
+    let _ = writeln!(
+        text,
+        "azekura far: no memory for {bytes} bytes of the layer's own tables: the machine's memory or a limit \
+         (RLIMIT_AS, RLIMIT_DATA) is used up; raise it, lower --local, or raise --page"
+    );
+    lost(text.as_str())
+}
+
+/// A message that needs no memory of the heap; what does not fit is left out.
+struct Text {
+    bytes: [u8; 512],
+    length: usize,
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Self { bytes: [0; 512], length: 0 }
+    }
+}
+
+impl Text {
+    fn as_str(&self) -> &str {
+        let whole = &self.bytes[..self.length];
+        std::str::from_utf8(whole)
+            .unwrap_or_else(|error| std::str::from_utf8(&whole[..error.valid_up_to()]).unwrap_or_default())
+    }
+}
+
+impl Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = &mut self.bytes[self.length..];
+        let taken = text.len().min(room.len());
+        room[..taken].copy_from_slice(&text.as_bytes()[..taken]);
+        self.length += taken;
+        Ok(())
+    }
+}

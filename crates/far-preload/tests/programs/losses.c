@@ -1,0 +1,82 @@
+/* A program that has filled its memory waits for a line, and then meets what the argument says: all servers
+   lost, no memory for the layer's tables, or a touch of a static array in a child that has no copy. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SIZE = 12 << 20 };
+static uint64_t array[SIZE / 8];
+
+static long fill(uint64_t *words, size_t bytes)
+{
+    long wrong = 0;
+    for (size_t i = 0; i < bytes / 8; i++) wrong += words[i] != 0, words[i] = i * 3 + 1;
+    return wrong;
+}
+
+static long check(uint64_t *words)
+{
+    long wrong = 0;
+    for (uint64_t i = 0; i < SIZE / 8; i++) wrong += words[i] != i * 3 + 1;
+    return wrong;
+}
+
+static int child(void *argument)
+{
+    _exit(check(argument) ? 40 : 0);
+}
+
+/* By the processor's own instruction, so that the layer does not hear of it. */
+static void limit_addresses(void)
+{
+#ifdef __x86_64__
+    unsigned long pages;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (fscanf(file, "%lu", &pages) != 1) _exit(41);
+    fclose(file);
+    struct rlimit limit = {pages << 12, RLIM_INFINITY};
+    long done;
+    __asm__ volatile("syscall"
+                     : "=a"(done)
+                     : "a"(SYS_setrlimit), "D"(RLIMIT_AS), "S"(&limit)
+                     : "rcx", "r11", "memory");
+    if (done) _exit(42);
+#endif
+}
+
+int main(int count, char **arguments)
+{
+    const char *part = count > 1 ? arguments[1] : "";
+    uint64_t *words = malloc(SIZE);
+    if (!strcmp(part, "static")) {
+        fill(array, SIZE);
+        char *stack = malloc(1 << 20);
+        int status;
+        waitpid(clone(child, stack + (1 << 20), CLONE_FILES | SIGCHLD, array), &status, __WALL);
+        printf("%d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+        return 0;
+    }
+    if (!strcmp(part, "tables")) {
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        uint64_t *large = mmap(NULL, 400 << 20, PROT_READ | PROT_WRITE, flags, -1, 0);
+        limit_addresses();
+        /* Pages far from one another, each with its part of the tables. */
+        for (size_t i = 0; i < (400u << 20) / 8; i += 512) large[i] = i;
+        puts("no limit was met");
+        return 0;
+    }
+    fill(words, SIZE);
+    puts("filled"), fflush(stdout);
+    getchar();
+    printf("%ld\n", check(words));
+    return 0;
+}
