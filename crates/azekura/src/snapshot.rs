@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::{DurableLog, Lsn};
-use azekura_btree::{LeafBatch, Scan, SnapshotId, Tree, ValueRef, View};
+use azekura_btree::{LeafBatch, Scan, SnapshotId, Tree, ValueRef, Versions, View};
 
 use crate::bounds::{ByteBounds, KeyPrefix, KeyRange, Prefix};
 use crate::catalog::{self, CATALOG, TableInfo};
@@ -94,7 +94,7 @@ impl Database {
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         let using = self.owners().enter()?;
         let env = &using.env;
-        let id = env.versions().open(|versions| -> Result<(), Error> {
+        let visit = |versions: &Versions| -> Result<(), Error> {
             for undo in using.active.undo_logs() {
                 let mut undo = undo.lock();
                 if undo.owner.is_some() {
@@ -102,7 +102,8 @@ impl Database {
                 }
             }
             Ok(())
-        })?;
+        };
+        let id = env.versions().open(visit, || using.all_visible_lsn())?;
         let last_lsn = Lsn(using.wal.next_lsn().0 - 1);
         Ok(Snapshot { inner: Arc::new(Inner { using, id, last_lsn }) })
     }
@@ -120,13 +121,23 @@ impl Database {
     }
 }
 
+impl Shared {
+    /// An LSN below all changes of transactions that are active or begin later. The order matters: a
+    /// transaction that is not found in the list takes its LSNs from a later bound (ACTIVE-1).
+    fn all_visible_lsn(&self) -> Lsn {
+        let bound = self.wal.lsn_bound();
+        let active = self.active.min_first_change();
+        Lsn(active.map_or(bound, |first| first.min(bound)).0.saturating_sub(1))
+    }
+}
+
 impl Snapshot {
     fn db(&self) -> &Shared {
         &self.inner.using
     }
 
     fn view(&self) -> View<'_> {
-        View::new(self.db().env.versions(), self.inner.id.timestamp())
+        View::new(self.db().env.versions(), &self.inner.id)
     }
 
     /// Passes on what was read, if the versions that it rests on were there.

@@ -153,6 +153,9 @@ pub struct SnapshotStats {
     pub waiting_to_free: usize,
     /// Snapshots that failed with [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld).
     pub too_old: u64,
+    /// Leaves for which snapshots have looked for row versions. They do so where a leaf has changes that are
+    /// not durable, or are not older than all open transactions.
+    pub version_lookups: u64,
 }
 
 impl SnapshotStats {
@@ -165,6 +168,7 @@ impl SnapshotStats {
             version_bytes: stats.bytes,
             waiting_to_free: shared.unfreed.lock().len(),
             too_old: stats.too_old,
+            version_lookups: stats.lookups,
         }
     }
 }

@@ -174,6 +174,7 @@ impl Transaction {
             return Ok(commit);
         }
         let listed = state.listed.take();
+        listed.iter().for_each(|listed| self.db.active.committed(listed));
         self.db.end(state, Some(commit));
         if self.db.env.versions().is_hidden_from_any(timestamp) {
             // A snapshot may still read these pages; the checkpointer frees them later.

@@ -225,12 +225,16 @@ impl Scan {
             node.upper_into(&mut fence);
         }
         let is_right_leaf = node.covers(&self.from);
+        let page_lsn = node.page().lsn();
         // Rubbish must not come to the locks.
         if let Some(stop) = self.distrust(leaf, is_right_leaf) {
             return Attempt::Stopped(stop);
         }
         let locks = match reader {
             Reader::Locks(locks) => &mut **locks,
+            Reader::Snapshot(view) if view.sees_as_is(page_lsn) => {
+                return Attempt::Part(Part { is_cut, is_last, fence });
+            }
             Reader::Snapshot(view) => {
                 let to = if is_cut || !is_last { Some(&fence) } else { self.to.as_ref() };
                 let range = (&*self.from, to.map(Vec::as_slice));
@@ -330,11 +334,15 @@ impl Scan {
         if is_cut {
             fence = batch.key(batch.len() - 1).to_vec();
         }
+        let page_lsn = node.page().lsn();
         if let Some(stop) = self.distrust(leaf, is_right_leaf) {
             return Attempt::Stopped(stop);
         }
         let locks = match reader {
             Reader::Locks(locks) => &mut **locks,
+            Reader::Snapshot(view) if view.sees_as_is(page_lsn) => {
+                return Attempt::Part(Part { is_cut, is_last, fence });
+            }
             Reader::Snapshot(view) => {
                 let from = if is_cut || !is_last { &fence } else { &self.from };
                 let hides_all = self.correct(*view, (from, self.to.as_deref()), batch, End::Back);

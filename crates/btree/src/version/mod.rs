@@ -20,13 +20,18 @@
 //! - **VERSION-2** An image is stored before the page shows the change, under the exclusive latch of the
 //!   leaf. A reader copies the leaf, then looks for images, then validates the leaf: the three count as one
 //!   moment.
-//! - **VERSION-3** The counts of keys in a stripe and the clock are read and written sequentially
-//!   consistently. A transaction stores its images before it reads the clock, and an opener advances the
-//!   clock before it looks for images. So an opener that finds a stripe empty has drawn its timestamp before
-//!   the transaction, which then commits later than the snapshot.
+//! - **VERSION-3** The counts of keys in a stripe and of loaded trees, and the clock, are read and written
+//!   sequentially consistently. A transaction stores its images before it reads the clock, and an opener
+//!   advances the clock before it looks for images. So an opener that finds a stripe empty has drawn its
+//!   timestamp before the transaction, which then commits later than the snapshot.
 //! - **VERSION-4** If a transaction precedes another one by any dependency, its timestamp is not larger: both
 //!   read the clock while they hold their locks, one after the other, and a pushed timestamp
 //!   ([`status`]) is not above the clock at the time of the push.
+//! - **VERSION-5** Every record at or below the *all-visible LSN* of a snapshot belongs to a transaction that
+//!   the snapshot sees, or to one that was undone completely. The opener reads a lower bound of later LSNs,
+//!   then the first LSN of each active transaction, and then advances the clock. So a transaction that the
+//!   snapshot does not see has only larger LSNs. A leaf with a page LSN at or below the all-visible LSN is
+//!   read as it is, without a look for images.
 //!
 //! Versions are lost with the process, and a restart needs none.
 
@@ -42,9 +47,9 @@ use std::time::Duration;
 
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use azekura_base::sync::atomic::{AtomicBool, AtomicU64};
+use azekura_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use azekura_base::sync::time::Instant;
-use azekura_base::{CachePadded, TreeId, striped::stripe_count};
+use azekura_base::{CachePadded, Lsn, StripedCounter, TreeId, striped::stripe_count};
 
 use crate::node::{Node, Position};
 use crate::undo::{UndoLog, UndoOp};
@@ -96,10 +101,17 @@ fn image_in(node: Node<'_>, key: &[u8]) -> Image {
 /// often do not pay for turning versions on again.
 pub const GRACE: Duration = Duration::from_millis(100);
 
+/// Time for which openers use the same all-visible LSN: an older one is valid too (VERSION-5), and finding it
+/// locks each stripe of the list of active transactions. Opening costs less than a microsecond, so this is
+/// spread over some hundred openings.
+const ALL_VISIBLE_FOR: Duration = Duration::from_micros(100);
+
 /// A snapshot that is open.
 #[derive(Debug)]
 struct Slot {
     timestamp: u64,
+    /// VERSION-5.
+    all_visible: Lsn,
     opened: Instant,
     /// Set when its images had to be dropped.
     is_too_old: AtomicBool,
@@ -134,6 +146,15 @@ pub struct VersionStats {
     pub bytes: u64,
     /// Snapshots that became too old since the store was opened.
     pub too_old: u64,
+    /// Leaves for which a snapshot has looked for versions.
+    pub lookups: u64,
+}
+
+/// The all-visible LSN as an opener found it last.
+#[derive(Clone, Copy, Debug)]
+struct AllVisible {
+    lsn: Lsn,
+    found: Instant,
 }
 
 /// Versions, clock and open snapshots of one store.
@@ -146,11 +167,14 @@ pub struct Versions {
     store: VersionStore,
     /// Trees that a bulk load has filled while the mode was on, with the loading transaction.
     loads: Mutex<Vec<(TreeId, Arc<Status>)>>,
+    /// Length of `loads`: where there are none, readers do not lock it.
+    loads_len: AtomicUsize,
     registry: Mutex<Registry>,
-    /// Held while the mode changes.
-    switching: Mutex<()>,
+    /// Held while the mode changes, and by openers.
+    switching: Mutex<Option<AllVisible>>,
     limit_bytes: u64,
     too_old: AtomicU64,
+    lookups: StripedCounter,
 }
 
 impl Versions {
@@ -163,10 +187,12 @@ impl Versions {
             is_on: CachePadded::new(AtomicBool::new(false)),
             store: VersionStore::new(stripe_count()),
             loads: Mutex::default(),
+            loads_len: AtomicUsize::new(0),
             registry: Mutex::default(),
             switching: Mutex::default(),
             limit_bytes,
             too_old: AtomicU64::new(0),
+            lookups: StripedCounter::new(),
         }
     }
 
@@ -176,14 +202,19 @@ impl Versions {
     }
 
     /// Opens a snapshot that sees every transaction which has committed. If versions are off, `visit` is
-    /// called to hand each active transaction to [`backfill`](Self::backfill).
+    /// called to hand each active transaction to [`backfill`](Self::backfill). `all_visible` gives an LSN
+    /// below all changes of transactions that are active, or begin later (VERSION-5).
     ///
     /// # Errors
     ///
     /// Those of `visit`; no snapshot is open then.
-    pub fn open<E>(&self, visit: impl FnOnce(&Self) -> Result<(), E>) -> Result<SnapshotId, E> {
+    pub fn open<E>(
+        &self,
+        visit: impl FnOnce(&Self) -> Result<(), E>,
+        all_visible: impl FnOnce() -> Lsn,
+    ) -> Result<SnapshotId, E> {
         let slot = {
-            let switching = self.switching.lock();
+            let mut switching = self.switching.lock();
             if !self.is_on() {
                 self.is_on.store(true, Release); // pairs with the Acquire in `is_on`
                 if let Err(error) = visit(self) {
@@ -191,12 +222,21 @@ impl Versions {
                     return Err(error);
                 }
             }
+            let opened = Instant::now();
+            let is_recent = |last: &AllVisible| opened.duration_since(last.found) < ALL_VISIBLE_FOR;
+            let all_visible = match switching.filter(is_recent) {
+                Some(last) => last.lsn,
+                None => {
+                    let lsn = all_visible();
+                    *switching = Some(AllVisible { lsn, found: opened });
+                    lsn
+                }
+            };
             let mut registry = self.registry.lock();
             // Under the registry's mutex: a thread that prunes sees the snapshot, or the snapshot is younger
             // than all commits that the pruning looked at. SeqCst: VERSION-3.
             let timestamp = self.clock.fetch_add(1, SeqCst);
-            let slot =
-                Arc::new(Slot { timestamp, opened: Instant::now(), is_too_old: AtomicBool::new(false) });
+            let slot = Arc::new(Slot { timestamp, all_visible, opened, is_too_old: AtomicBool::new(false) });
             registry.open.push(Arc::clone(&slot));
             registry.idle_since = None;
             drop(registry);
@@ -226,9 +266,12 @@ impl Versions {
 
     fn sweep(&self, open: &[u64]) {
         self.store.prune(open);
-        self.loads.lock().retain(|(_, writer)| {
+        let mut loads = self.loads.lock();
+        loads.retain(|(_, writer)| {
             writer.ended().is_none_or(|ended| open.first().is_some_and(|&oldest| oldest < ended))
         });
+        self.loads_len.store(loads.len(), SeqCst); // as in `note_hidden_tree`
+        drop(loads);
         self.registry.lock().swept_to = self.store.size().0;
     }
 
@@ -252,7 +295,10 @@ impl Versions {
         // A writer that read the mode before may still store an image; it does no harm and goes with the
         // next sweep. Images of active transactions go too: the next opener visits them again.
         self.store.clear();
-        self.loads.lock().clear();
+        let mut loads = self.loads.lock();
+        loads.clear();
+        self.loads_len.store(0, SeqCst); // as in `note_hidden_tree`
+        drop(loads);
         self.registry.lock().swept_to = 0;
     }
 
@@ -273,6 +319,7 @@ impl Versions {
             versions,
             bytes,
             too_old: self.too_old.load(Relaxed), // Relaxed: a statistic
+            lookups: self.lookups.sum(),
         }
     }
 
@@ -305,7 +352,10 @@ impl Versions {
             UndoOp::DropTree { tree } => writer.hidden_trees.push(tree.id),
             UndoOp::EmptyTree { tree, .. } if !writer.hides(tree.id) => {
                 writer.hidden_trees.push(tree.id);
-                self.loads.lock().push((tree.id, Arc::clone(status)));
+                let mut loads = self.loads.lock();
+                loads.push((tree.id, Arc::clone(status)));
+                // SeqCst: as the counts of keys (VERSION-3).
+                self.loads_len.store(loads.len(), SeqCst);
             }
             _ => {}
         }
@@ -359,6 +409,10 @@ impl Versions {
     /// Returns whether the snapshot sees `tree` empty, because a transaction that it does not see has loaded
     /// it.
     fn is_empty_in(&self, tree: TreeId, timestamp: u64) -> bool {
+        // SeqCst: VERSION-3.
+        if self.loads_len.load(SeqCst) == 0 {
+            return false;
+        }
         let loads = self.loads.lock();
         loads.iter().any(|(id, writer)| *id == tree && writer.visibility(timestamp) == Visibility::Hidden)
     }
