@@ -2,6 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
+#[path = "snapshot/costs.rs"]
+mod costs;
+#[path = "snapshot/held.rs"]
+mod held;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -194,95 +199,6 @@ fn snapshots_equal_a_model_whatever_comes_after_them() {
     assert!(report.findings.is_empty(), "{:?}", report.findings);
 }
 
-fn insert(db: &Database, key: u64, value: u64) {
-    db.transact(|tx| tx.table(&COUNTS)?.insert(&key, &value)).unwrap();
-}
-
-/// A snapshot that does not share the all-visible LSN of one that was opened before the last commit.
-fn fresh_snapshot(db: &Database) -> Snapshot {
-    thread::sleep(std::time::Duration::from_millis(1));
-    db.snapshot().unwrap()
-}
-
-/// Look-ups of versions by reads of all rows from both ends, and of some keys; all counts are `value`, but
-/// those of `others`.
-fn lookups(db: &Database, snapshot: &Snapshot, rows: u64, value: u64, others: &[(u64, u64)]) -> u64 {
-    let before = db.stats().snapshots.version_lookups;
-    let table = snapshot.table(&COUNTS).unwrap();
-    let wanted = |key: u64| others.iter().find(|other| other.0 == key).map_or(value, |other| other.1);
-    assert!(table.iter().map(Result::unwrap).all(|(key, value)| value == wanted(key)));
-    assert!(table.iter().rev().map(Result::unwrap).all(|(key, value)| value == wanted(key)));
-    for key in (0..rows).step_by(97) {
-        assert_eq!(table.get(&key).unwrap(), Some(wanted(key)));
-    }
-    db.stats().snapshots.version_lookups - before
-}
-
-#[test]
-fn leaves_without_changes_above_the_all_visible_lsn_are_read_without_a_look_for_versions() {
-    const ROWS: u64 = 3000;
-    let db = in_memory();
-    db.transact(|tx| (0..ROWS).try_for_each(|key| tx.table(&COUNTS)?.insert(&key, &0))).unwrap();
-    db.checkpoint().unwrap();
-    let first = fresh_snapshot(&db);
-    assert_eq!(lookups(&db, &first, ROWS, 0, &[]), 0, "no change is newer than the snapshot");
-
-    // One leaf changes: only its reads look, in each snapshot that was open.
-    insert(&db, 1500, 1);
-    let of_one_leaf = lookups(&db, &first, ROWS, 0, &[]);
-    assert!((2..=2 + ROWS / 97).contains(&of_one_leaf), "{of_one_leaf}");
-    let second = fresh_snapshot(&db);
-    assert_eq!(lookups(&db, &second, ROWS, 0, &[(1500, 1)]), 0, "it sees the change");
-
-    // An open transaction holds the all-visible LSN of later snapshots, but not that of earlier ones.
-    let open = db.begin().unwrap();
-    open.table(&COUNTS).unwrap().insert(&7, &7).unwrap();
-    insert(&db, 2900, 2);
-    let third = fresh_snapshot(&db);
-    assert!(lookups(&db, &third, ROWS, 0, &[(1500, 1), (2900, 2)]) >= 4);
-    open.commit().unwrap();
-    let fourth = fresh_snapshot(&db);
-    assert_eq!(lookups(&db, &fourth, ROWS, 0, &[(7, 7), (1500, 1), (2900, 2)]), 0);
-}
-
-/// A checkpoint that copies the undo log of an open transaction moves the first LSN that a restart needs, but
-/// the changes of the transaction stay older than the copy.
-#[test]
-fn the_changes_of_an_open_transaction_stay_hidden_after_its_undo_log_was_carried() {
-    const ROWS: u64 = 3000;
-    let db = in_memory();
-    db.transact(|tx| (0..ROWS).try_for_each(|key| tx.table(&COUNTS)?.insert(&key, &0))).unwrap();
-    let open = db.begin().unwrap();
-    open.table(&COUNTS).unwrap().insert(&7, &7).unwrap();
-    for round in 1..4 {
-        insert(&db, 2900, round);
-        db.checkpoint().unwrap();
-    }
-    let snapshot = fresh_snapshot(&db);
-    assert!(lookups(&db, &snapshot, ROWS, 0, &[(2900, 3)]) > 0);
-    open.commit().unwrap();
-    assert!(lookups(&db, &snapshot, ROWS, 0, &[(2900, 3)]) > 0, "still hidden");
-}
-
-/// A transaction that has committed, and waits for an older snapshot before it frees pages, hides nothing.
-#[test]
-fn a_transaction_that_waits_to_free_does_not_hold_the_all_visible_lsn() {
-    const ROWS_LEN: u64 = 3000;
-    let db = in_memory();
-    db.transact(|tx| {
-        (0..ROWS_LEN).try_for_each(|key| tx.table(&COUNTS)?.insert(&key, &0))?;
-        tx.table(&ROWS)?.insert(&1, &[1; 50_000])
-    })
-    .unwrap();
-    let old = fresh_snapshot(&db);
-    db.transact(|tx| tx.table(&ROWS)?.insert(&1, &[2; 50_000])).unwrap();
-    insert(&db, 2900, 3);
-    assert_eq!(db.stats().snapshots.waiting_to_free, 1);
-    let new = fresh_snapshot(&db);
-    assert_eq!(lookups(&db, &new, ROWS_LEN, 0, &[(2900, 3)]), 0);
-    assert_eq!(old.table(&ROWS).unwrap().get(&1).unwrap(), Some(vec![1; 50_000]));
-}
-
 /// V1: commit LSNs do not order transactions that depend on each other by a read and a later write. Here T2
 /// follows T1 and has the smaller LSN, so "all commits up to an LSN" could hold T2 without T1.
 #[test]
@@ -412,75 +328,6 @@ fn a_snapshot_sees_every_commit_that_returned_before_it() {
             assert!(seen >= least, "{seen} after {least} was committed");
         }
     });
-}
-
-#[test]
-fn a_row_has_at_most_one_version_more_than_snapshots_are_open() {
-    let db = in_memory();
-    let write = |n: u64| db.transact(|tx| tx.table(&COUNTS)?.insert(&1, &n)).unwrap();
-    write(0);
-    let first = db.snapshot().unwrap();
-    (1..500).for_each(write);
-    let second = db.snapshot().unwrap();
-    (500..1000).for_each(write);
-    let versions = db.stats().snapshots.versions;
-    assert!(versions <= 3, "{versions} versions of a row and two snapshots");
-    assert_eq!(first.table(&COUNTS).unwrap().get(&1).unwrap(), Some(0));
-    assert_eq!(second.table(&COUNTS).unwrap().get(&1).unwrap(), Some(499));
-    drop((first, second));
-    thread::sleep(azekura_btree::GRACE);
-    db.checkpoint_step(1).unwrap();
-    let stats = db.stats().snapshots;
-    assert_eq!((stats.open, stats.versions, stats.version_bytes), (0, 0, 0));
-}
-
-#[test]
-fn the_oldest_snapshot_becomes_too_old_and_no_writer_waits() {
-    let db = builder().background(false).version_bytes(50_000).open_in_memory().unwrap();
-    db.transact(|tx| (0..1000).try_for_each(|key| tx.table(&COUNTS)?.insert(&key, &0))).unwrap();
-    let oldest = db.snapshot().unwrap();
-    for key in 0..1000 {
-        db.transact(|tx| tx.table(&COUNTS)?.insert(&key, &1)).unwrap();
-    }
-    let newest = db.snapshot().unwrap();
-    let error = oldest.table(&COUNTS).unwrap_err();
-    assert!(matches!(error, Error::SnapshotTooOld { limit_bytes: 50_000, .. }), "{error}");
-    assert_eq!(newest.table(&COUNTS).unwrap().get(&7).unwrap(), Some(1));
-    assert!(db.stats().snapshots.version_bytes <= 51_000);
-    assert_eq!(db.stats().snapshots.too_old, 1);
-}
-
-/// V9: what a snapshot may still read is freed after it, and the log does not wait for that.
-#[test]
-fn v9_replaced_large_values_and_dropped_tables_stay_for_the_snapshot_only() {
-    let fs = FaultFs::new();
-    let db =
-        builder().background(false).wal_segment_bytes(2 << 20).file_system(Arc::new(fs)).open("db").unwrap();
-    let large = |byte: u8| vec![byte; 50_000];
-    db.transact(|tx| (0..20).try_for_each(|key| tx.table(&ROWS)?.insert(&key, &large(1)))).unwrap();
-    db.transact(|tx| (0..20).try_for_each(|key| tx.table(&OTHER)?.insert(&key, &key))).unwrap();
-    let snapshot = db.snapshot().unwrap();
-    for round in 2..40 {
-        db.transact(|tx| (0..20).try_for_each(|key| tx.table(&ROWS)?.insert(&key, &large(round)))).unwrap();
-        db.checkpoint().unwrap();
-    }
-    db.transact(|tx| tx.drop_table("other").map(drop)).unwrap();
-    // The name has another table now.
-    db.transact(|tx| tx.table(&OTHER)?.insert(&99, &99)).unwrap();
-    db.checkpoint().unwrap();
-    db.checkpoint().unwrap();
-    let stats = db.stats();
-    assert!(stats.snapshots.waiting_to_free > 0);
-    assert!(stats.log.retained_bytes < 8 << 20, "{} bytes of log", stats.log.retained_bytes);
-    let rows = snapshot.table(&ROWS).unwrap();
-    assert!(rows.iter().all(|row| row.unwrap().1 == large(1)));
-    let other: Vec<_> = snapshot.table(&OTHER).unwrap().iter().map(|row| row.unwrap().0).collect();
-    assert_eq!(other, (0..20).collect::<Vec<_>>());
-    drop(snapshot);
-    db.checkpoint().unwrap();
-    assert_eq!(db.stats().snapshots.waiting_to_free, 0);
-    let report = db.check(&mut |_, _| ()).unwrap();
-    assert!(report.findings.is_empty(), "{:?}", report.findings);
 }
 
 #[test]

@@ -112,9 +112,11 @@ struct Slot {
     timestamp: u64,
     /// VERSION-5.
     all_visible: Lsn,
+    /// No tree that the snapshot sees has this id or a larger one.
+    next_tree: TreeId,
     opened: Instant,
-    /// Set when its images had to be dropped.
-    is_too_old: AtomicBool,
+    /// Memory of all versions when those of this snapshot had to be dropped; 0 before.
+    too_old_at_bytes: AtomicU64,
 }
 
 /// The snapshots that are open, by timestamp.
@@ -138,7 +140,9 @@ impl Registry {
 pub struct VersionStats {
     /// Snapshots that are open.
     pub open: usize,
-    /// Age of the oldest.
+    /// Timestamp of the oldest.
+    pub oldest: Option<u64>,
+    /// Its age.
     pub oldest_age: Duration,
     /// Row versions in memory.
     pub versions: u64,
@@ -148,6 +152,15 @@ pub struct VersionStats {
     pub too_old: u64,
     /// Leaves for which a snapshot has looked for versions.
     pub lookups: u64,
+    /// Bulk loads that an open snapshot must not see.
+    pub hidden_loads: usize,
+}
+
+/// A transaction that has committed, for [`Versions::needs_value`] and [`Versions::needs_tree`].
+#[derive(Clone, Debug, Default)]
+pub struct Committed {
+    /// `None`: every snapshot sees the transaction.
+    status: Option<Arc<Status>>,
 }
 
 /// The all-visible LSN as an opener found it last.
@@ -203,7 +216,8 @@ impl Versions {
 
     /// Opens a snapshot that sees every transaction which has committed. If versions are off, `visit` is
     /// called to hand each active transaction to [`backfill`](Self::backfill). `all_visible` gives an LSN
-    /// below all changes of transactions that are active, or begin later (VERSION-5).
+    /// below all changes of transactions that are active, or begin later (VERSION-5). `next_tree` gives an id
+    /// above those of all trees; it is called last.
     ///
     /// # Errors
     ///
@@ -212,6 +226,7 @@ impl Versions {
         &self,
         visit: impl FnOnce(&Self) -> Result<(), E>,
         all_visible: impl FnOnce() -> Lsn,
+        next_tree: impl FnOnce() -> TreeId,
     ) -> Result<SnapshotId, E> {
         let slot = {
             let mut switching = self.switching.lock();
@@ -236,7 +251,9 @@ impl Versions {
             // Under the registry's mutex: a thread that prunes sees the snapshot, or the snapshot is younger
             // than all commits that the pruning looked at. SeqCst: VERSION-3.
             let timestamp = self.clock.fetch_add(1, SeqCst);
-            let slot = Arc::new(Slot { timestamp, all_visible, opened, is_too_old: AtomicBool::new(false) });
+            let next_tree = next_tree();
+            let too_old_at_bytes = AtomicU64::new(0);
+            let slot = Arc::new(Slot { timestamp, all_visible, next_tree, opened, too_old_at_bytes });
             registry.open.push(Arc::clone(&slot));
             registry.idle_since = None;
             drop(registry);
@@ -266,13 +283,21 @@ impl Versions {
 
     fn sweep(&self, open: &[u64]) {
         self.store.prune(open);
-        let mut loads = self.loads.lock();
-        loads.retain(|(_, writer)| {
-            writer.ended().is_none_or(|ended| open.first().is_some_and(|&oldest| oldest < ended))
-        });
-        self.loads_len.store(loads.len(), SeqCst); // as in `note_hidden_tree`
-        drop(loads);
+        self.prune_loads();
         self.registry.lock().swept_to = self.store.size().0;
+    }
+
+    /// Forgets loads that no open snapshot has to know: it sees the loading transaction, or is older than the
+    /// table.
+    fn prune_loads(&self) {
+        // First: a snapshot that is opened later sees the transactions that have committed.
+        let open = self.registry.lock().open.clone();
+        let is_needed = |tree: TreeId, ended: u64| {
+            open.iter().any(|slot| slot.timestamp < ended && tree < slot.next_tree)
+        };
+        let mut loads = self.loads.lock();
+        loads.retain(|(tree, writer)| writer.ended().is_none_or(|ended| is_needed(*tree, ended)));
+        self.loads_len.store(loads.len(), SeqCst); // as in `note_hidden_tree`
     }
 
     /// Lets writers stop keeping images, if no snapshot has been open for [`GRACE`]. Cheap if there is
@@ -302,10 +327,24 @@ impl Versions {
         self.registry.lock().swept_to = 0;
     }
 
-    /// Returns whether a snapshot is open that does not see a transaction which committed at `timestamp`.
+    /// Returns whether an open snapshot can read a value that a committed transaction replaced or removed. It
+    /// cannot if it sees that transaction, or does not see the one that wrote the value. `value` is the cell.
     #[must_use]
-    pub fn is_hidden_from_any(&self, timestamp: u64) -> bool {
-        self.registry.lock().open.first().is_some_and(|slot| slot.timestamp < timestamp)
+    pub fn needs_value(&self, committed: &Committed, tree: TreeId, key: &[u8], value: &[u8]) -> bool {
+        let Some(writer) = &committed.status else { return false };
+        // First: a snapshot that is opened later sees the transaction.
+        let open = self.registry.lock().timestamps();
+        !open.is_empty() && self.store.is_value_needed((tree, key), writer, value, &open)
+    }
+
+    /// Returns whether an open snapshot can read a tree that a committed transaction dropped.
+    #[must_use]
+    pub fn needs_tree(&self, committed: &Committed, tree: TreeId) -> bool {
+        let Some(timestamp) = committed.status.as_ref().and_then(|status| status.ended()) else {
+            return false;
+        };
+        let registry = self.registry.lock();
+        registry.open.iter().any(|slot| slot.timestamp < timestamp && tree < slot.next_tree)
     }
 
     /// The open snapshots and the memory of versions.
@@ -315,11 +354,13 @@ impl Versions {
         let (versions, bytes) = self.store.size();
         VersionStats {
             open: registry.open.len(),
+            oldest: registry.open.first().map(|slot| slot.timestamp),
             oldest_age: registry.open.first().map_or(Duration::ZERO, |slot| slot.opened.elapsed()),
             versions,
             bytes,
             too_old: self.too_old.load(Relaxed), // Relaxed: a statistic
             lookups: self.lookups.sum(),
+            hidden_loads: self.loads_len.load(Relaxed), // Relaxed: a statistic
         }
     }
 
@@ -352,6 +393,7 @@ impl Versions {
             UndoOp::DropTree { tree } => writer.hidden_trees.push(tree.id),
             UndoOp::EmptyTree { tree, .. } if !writer.hides(tree.id) => {
                 writer.hidden_trees.push(tree.id);
+                self.prune_loads();
                 let mut loads = self.loads.lock();
                 loads.push((tree.id, Arc::clone(status)));
                 // SeqCst: as the counts of keys (VERSION-3).
@@ -372,13 +414,14 @@ impl Versions {
     /// off.
     #[cold]
     fn shrink(&self) {
+        let (_, bytes) = self.store.size();
         let open = {
             let mut registry = self.registry.lock();
             if !registry.open.is_empty() {
                 let oldest = registry.open.remove(0);
-                // Release: pairs with the Acquire in `SnapshotId::is_too_old`: a reader that misses the mark
-                // has read before the versions are dropped.
-                oldest.is_too_old.store(true, Release);
+                // Release: pairs with the Acquire in `SnapshotId::too_old_at_bytes`: a reader that misses the
+                // mark has read before the versions are dropped.
+                oldest.too_old_at_bytes.store(bytes.max(1), Release);
                 self.too_old.fetch_add(1, Relaxed); // Relaxed: a statistic
             }
             registry.timestamps()
@@ -394,9 +437,13 @@ impl Versions {
     }
 
     /// Ends a transaction that commits; its commit record has been appended, its locks are held, and the
-    /// caller holds the mutex of `undo`. Returns its timestamp, 0 if it needs none: every snapshot sees it.
-    pub fn commit(&self, undo: &mut UndoLog) -> u64 {
-        undo.writer.end().map_or(0, |status| status.commit(&self.clock))
+    /// caller holds the mutex of `undo`.
+    pub fn commit(&self, undo: &mut UndoLog) -> Committed {
+        let status = undo.writer.end();
+        if let Some(status) = &status {
+            status.commit(&self.clock);
+        }
+        Committed { status }
     }
 
     /// Ends a transaction after all its changes are undone.
@@ -437,9 +484,11 @@ impl SnapshotId {
         self.slot.opened.elapsed()
     }
 
-    /// Returns whether versions that it needs were dropped. Ask after each read, before the result is used.
+    /// Memory of all versions at the moment when those that it needs were dropped, if they were. Ask after
+    /// each read, before the result is used.
     #[must_use]
-    pub fn is_too_old(&self) -> bool {
-        self.slot.is_too_old.load(Acquire) // pairs with the Release in `shrink`
+    pub fn too_old_at_bytes(&self) -> Option<u64> {
+        let bytes = self.slot.too_old_at_bytes.load(Acquire); // pairs with the Release in `shrink`
+        (bytes > 0).then_some(bytes)
     }
 }
