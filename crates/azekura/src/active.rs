@@ -144,10 +144,14 @@ impl ActiveList {
         self.stripes.iter().map(|s| s.lock().iter().map(|active| active.undo_entries).sum::<u64>()).sum()
     }
 
-    /// The undo logs of all listed transactions. If a log has no owner, its last record is appended.
+    /// The undo logs of all listed transactions that hold locks. If a log has no owner, its last record is
+    /// appended.
     pub(crate) fn undo_logs(&self) -> Vec<SharedUndo> {
-        let of_stripe =
-            |s: &Stripe| s.lock().iter().map(|active| Arc::clone(&active.undo)).collect::<Vec<_>>();
+        let of_stripe = |s: &Stripe| {
+            let list = s.lock();
+            let active = list.iter().filter(|active| active.first_change < Lsn::MAX);
+            active.map(|active| Arc::clone(&active.undo)).collect::<Vec<_>>()
+        };
         self.stripes.iter().flat_map(of_stripe).collect()
     }
 
@@ -161,7 +165,7 @@ impl ActiveList {
         self.stripes.iter().filter_map(|s| s.lock().iter().map(|active| active.first_change).min()).min()
     }
 
-    /// Notes that a transaction which stays listed has committed.
+    /// Notes that a transaction which stays listed has committed and released its locks.
     pub(crate) fn committed(&self, listed: &Listed) {
         let mut list = self.stripes[listed.stripe].lock();
         if let Some(active) = list.iter_mut().find(|active| active.txn == listed.txn) {

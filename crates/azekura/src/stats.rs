@@ -140,7 +140,8 @@ pub struct LockCounts {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct SnapshotStats {
-    /// Snapshots that are open.
+    /// Snapshots that are open, with at most two that the store keeps for
+    /// [`durable_snapshot`](crate::Database::durable_snapshot).
     pub open: usize,
     /// [Number](crate::Snapshot::number) of the oldest.
     pub oldest: Option<u64>,

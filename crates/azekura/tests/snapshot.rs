@@ -4,6 +4,8 @@
 
 #[path = "snapshot/costs.rs"]
 mod costs;
+#[path = "snapshot/durable.rs"]
+mod durable;
 #[path = "snapshot/held.rs"]
 mod held;
 
@@ -40,6 +42,14 @@ fn assert_equals(snapshot: &Snapshot, model: &Model, random: &mut SmallRng, what
     let mut rows: Vec<_> = table.iter().rev().map(Result::unwrap).collect();
     rows.reverse();
     assert!(rows == wanted, "{what}: backwards {:?}, not {:?}", keys(&rows), keys(&wanted));
+    let mut starts = Vec::new();
+    table
+        .for_each_value_prefix(.., 9, |_, start| {
+            starts.push(start.to_vec());
+            Ok(std::ops::ControlFlow::Continue(()))
+        })
+        .unwrap();
+    assert!(starts.iter().map(Vec::as_slice).eq(wanted.iter().map(|(_, value)| &value[..9])), "{what}");
     for _ in 0..20 {
         let key = random.random_range(0..KEYS);
         assert!(table.get(&key).unwrap().as_ref() == model.get(&key), "{what}: key {key}");

@@ -76,7 +76,9 @@ impl<'s> Cursor<'s> {
                 };
                 // First: a snapshot that is too old may meet freed pages, which are no damage.
                 snapshot.checked(())?;
-                Ok(found?)
+                let last_commit = || snapshot.db().locks.table_dependency(scan.tree().id);
+                snapshot.inner.durability.note(found?, last_commit);
+                Ok(())
             });
             mine.end = mine.rows.len();
             if read.is_err() || scan.is_done() {
@@ -104,16 +106,26 @@ impl<'s> Cursor<'s> {
 
     /// Key, encoded, and value of the row that the cursor is at; reads a large value.
     pub(super) fn row(&mut self) -> Result<(&[u8], &[u8]), Error> {
+        self.row_start(usize::MAX)
+    }
+
+    /// As [`row`](Self::row), with the first `max` bytes of the value; of a large value at most those of its
+    /// first page.
+    pub(super) fn row_start(&mut self, max: usize) -> Result<(&[u8], &[u8]), Error> {
         let (direction, at) = self.at;
         let rows = match direction {
             Direction::Forward => &self.front.rows,
             Direction::Backward => &self.back.rows,
         };
         let value = match rows.value(at) {
-            ValueRef::Inline(bytes) => bytes,
-            ValueRef::Large(_) => {
+            ValueRef::Inline(bytes) => &bytes[..bytes.len().min(max)],
+            value @ ValueRef::Large(_) => {
                 self.large.clear();
-                let read = rows.read_value(&self.snapshot.db().env, at, &mut self.large);
+                let env = &self.snapshot.db().env;
+                let read = match max {
+                    usize::MAX => value.read(env, &mut self.large),
+                    _ => value.read_start(env, max, &mut self.large),
+                };
                 self.snapshot.checked(())?;
                 read?;
                 &self.large

@@ -3,6 +3,7 @@
 //! The rules of visibility are those of [`azekura_btree::Versions`].
 
 mod cursor;
+mod durable;
 mod table;
 
 use std::fmt;
@@ -11,8 +12,11 @@ use std::time::Duration;
 
 use azekura_base::{DurableLog, Lsn, TreeId};
 use azekura_btree::{SnapshotId, Tree, Versions, View};
+use azekura_lock::KeyRef;
 
 use self::cursor::Cursor;
+use self::durable::Durability;
+pub(crate) use self::durable::{DurableSnapshots, SnapshotDurability};
 pub use self::table::{SnapshotRange, SnapshotTable};
 use crate::bounds::ByteBounds;
 use crate::catalog::{self, CATALOG, TableInfo};
@@ -22,7 +26,7 @@ use crate::lifetime::Use;
 use crate::table::TableDefinition;
 use crate::transaction::{Direction, TypesOf};
 use crate::value::Value;
-use crate::{Database, Error};
+use crate::{CommitTicket, Database, Error};
 
 /// The store as it was when the snapshot was opened: every transaction that had committed, and nothing of any
 /// other one. Clones are handles of the same snapshot.
@@ -59,8 +63,7 @@ pub struct Snapshot {
 struct Inner {
     using: Use,
     id: SnapshotId,
-    /// All that the snapshot can see was logged at or below this LSN.
-    last_lsn: Lsn,
+    durability: Durability,
 }
 
 impl fmt::Debug for Snapshot {
@@ -95,7 +98,9 @@ impl Database {
         let visit = |versions: &Versions| -> Result<(), Error> {
             for undo in using.active.undo_logs() {
                 let mut undo = undo.lock();
-                if undo.owner.is_some() && !versions.backfill(env, &mut undo.log)? {
+                if undo.owner.is_none() {
+                    using.snapshot_durability.lock().note_unreleased(&using.wal);
+                } else if !versions.backfill(env, &mut undo.log)? {
                     let limit_bytes = using.options.version_bytes_limit();
                     return Err(Error::TransactionsTooLarge { limit_bytes });
                 }
@@ -104,11 +109,12 @@ impl Database {
         };
         let id =
             env.versions().open(visit, || using.all_visible_lsn(), || TreeId(using.catalog.next_id()))?;
-        let last_lsn = Lsn(using.wal.next_lsn().0 - 1);
-        Ok(Snapshot { inner: Arc::new(Inner { using, id, last_lsn }) })
+        let durability = using.snapshot_durability.lock().of_opener(&using.wal, id.all_visible_lsn());
+        Ok(Snapshot { inner: Arc::new(Inner { using, id, durability }) })
     }
 
-    /// Opens a snapshot, runs `body` on it, and waits until all that it can have seen is durable.
+    /// Opens a snapshot, runs `body` on it, and waits until the commits that it has seen are durable; see
+    /// [`Snapshot::wait_durable`].
     ///
     /// # Errors
     ///
@@ -164,25 +170,44 @@ impl Snapshot {
         self.inner.id.age()
     }
 
-    /// Waits until everything that the snapshot can see is durable. A caller that answers others by what it
-    /// read calls this first; else a power loss could take back what was answered. Returns at once if no
-    /// commit was under way when the snapshot was opened.
+    /// Waits until the commits that reads of this snapshot have seen so far are durable. A caller that
+    /// answers others by what it read calls this first; else a power loss could take back what was answered.
+    ///
+    /// Returns at once if the leaves that were read had no change since the last flush. Otherwise a read of a
+    /// key waits for the last commit that changed this key, and a read of a range for the last one that
+    /// changed its table.
     ///
     /// # Errors
     ///
     /// [`Error::Log`]: the log failed; what was read may be lost at the next restart.
     pub fn wait_durable(&self) -> Result<(), Error> {
         self.db().lifetime.check_process()?;
-        Ok(self.db().wal.make_durable(self.inner.last_lsn)?)
+        match self.inner.durability.needed() {
+            Lsn(0) => Ok(()),
+            needed => Ok(self.db().wal.make_durable(needed)?),
+        }
+    }
+
+    /// A ticket for what [`wait_durable`](Self::wait_durable) waits for, as far as reads have gone.
+    pub fn durable_ticket(&self) -> CommitTicket {
+        CommitTicket::quiet(&self.inner.using, self.inner.durability.needed())
+    }
+
+    /// Reads a row into `value`; returns whether there is one.
+    fn read_key(&self, tree: Tree, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
+        let seen = tree.get_in(&self.db().env, self.view(), key, value);
+        self.checked(())?;
+        let seen = seen?;
+        let last_commit = || self.db().locks.key_dependency(tree.id, KeyRef::Key(key));
+        self.inner.durability.note(seen.page_lsn, last_commit);
+        Ok(seen.is_present)
     }
 
     /// The tree of a table, if it existed and has the types that are asked for.
     fn tree(&self, name: &str, types: Option<TypesOf>) -> Result<Option<Tree>, Error> {
         self.db().lifetime.check_process()?;
         let mut row = Vec::new();
-        let is_there = CATALOG.get_in(&self.db().env, self.view(), name.as_bytes(), &mut row);
-        self.checked(())?;
-        if !is_there? {
+        if !self.read_key(CATALOG, name.as_bytes(), &mut row)? {
             return Ok(None);
         }
         let entry = catalog::decode(&row).ok_or_else(|| catalog::corrupt_row(name))?;

@@ -71,9 +71,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         let Some(tree) = self.tree else { return Ok(None) };
         let (mut bytes, mut value) = (Vec::new(), Vec::new());
         K::encode(key, &mut bytes);
-        let is_there = tree.get_in(&snapshot.db().env, snapshot.view(), &bytes, &mut value);
-        snapshot.checked(())?;
-        if is_there? { each(&mut value).map(Some) } else { Ok(None) }
+        if snapshot.read_key(tree, &bytes, &mut value)? { each(&mut value).map(Some) } else { Ok(None) }
     }
 
     /// The value at `key`.
@@ -151,6 +149,29 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
             let (key, value) = cursor.row()?;
             let row = RowRef { table: &self.name, key, value, types: PhantomData };
             if each(row)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with the keys of `range`, as stored, and the first `max` bytes of their values, in key
+    /// order, until it breaks or fails; see
+    /// [`Table::for_each_value_prefix`](crate::Table::for_each_value_prefix).
+    ///
+    /// # Errors
+    ///
+    /// As for [`for_each`](Self::for_each).
+    pub fn for_each_value_prefix(
+        &self,
+        range: impl KeyRange<K>,
+        max: usize,
+        mut each: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<(), Error> {
+        let mut cursor = Cursor::new(self.snapshot, self.tree, &ByteBounds::of(&range));
+        while cursor.advance(Direction::Forward)? {
+            let (key, value) = cursor.row_start(max)?;
+            if each(key, value)?.is_break() {
                 break;
             }
         }

@@ -151,7 +151,10 @@ impl Transaction {
         let mut undo = state.undo();
         let appended = self.db.wal.append_commit(writer.worker, &body);
         let mut committed = Committed::default();
-        if appended.is_ok() {
+        if let Ok(commit) = appended {
+            if self.db.env.versions().has_status(&undo.log) {
+                self.db.locks.announce(&state.locks, commit); // SEEN-2
+            }
             undo.owner = None; // ACTIVE-2: no copy follows the last record
             committed = self.db.env.versions().commit(&mut undo.log);
         }
@@ -174,8 +177,8 @@ impl Transaction {
             return Ok(commit);
         }
         let listed = state.listed.take();
-        listed.iter().for_each(|listed| self.db.active.committed(listed));
         self.db.end(state, Some(commit));
+        listed.iter().for_each(|listed| self.db.active.committed(listed));
         let freed = leftovers.free(&self.db.env, writer, &committed);
         if let Ok(true) = freed {
             listed.into_iter().for_each(|listed| self.db.active.remove(listed));

@@ -1,4 +1,4 @@
-//! What snapshots hold: memory, log and pages, all bounded.
+//! Snapshots hold a bounded amount of memory, log and pages.
 
 use std::sync::Arc;
 use std::thread;

@@ -57,7 +57,7 @@ use crate::undo::{UndoLog, UndoOp};
 use self::status::{Status, Visibility};
 use self::store::{Image, VersionStore, image_of};
 
-pub use self::view::View;
+pub use self::view::{SeenRow, View};
 
 /// The part of a transaction's undo log that versions need.
 #[derive(Clone, Debug, Default)]
@@ -263,6 +263,22 @@ impl Versions {
         Ok(SnapshotId { slot })
     }
 
+    /// Opens another snapshot with the timestamp of one that is open; `None` if that one is too old.
+    #[must_use]
+    pub fn open_same(&self, of: &SnapshotId) -> Option<SnapshotId> {
+        let mut registry = self.registry.lock();
+        let at = registry.open.iter().position(|slot| Arc::ptr_eq(slot, &of.slot))?;
+        let slot = Arc::new(Slot {
+            timestamp: of.slot.timestamp,
+            all_visible: of.slot.all_visible,
+            next_tree: of.slot.next_tree,
+            opened: Instant::now(),
+            too_old_at_bytes: AtomicU64::new(0),
+        });
+        registry.open.insert(at, Arc::clone(&slot));
+        Some(SnapshotId { slot })
+    }
+
     /// Closes a snapshot: its versions go when no other needs them.
     pub fn close(&self, id: &SnapshotId) {
         let mut registry = self.registry.lock();
@@ -436,6 +452,13 @@ impl Versions {
         }
     }
 
+    /// Returns whether readers of snapshots can learn from [`commit`](Self::commit) that this transaction has
+    /// committed. If so, the caller first notes the commit LSN where such readers look for it.
+    #[must_use]
+    pub fn has_status(&self, undo: &UndoLog) -> bool {
+        undo.writer.status.is_some()
+    }
+
     /// Ends a transaction that commits; its commit record has been appended, its locks are held, and the
     /// caller holds the mutex of `undo`.
     pub fn commit(&self, undo: &mut UndoLog) -> Committed {
@@ -476,6 +499,13 @@ impl SnapshotId {
     #[must_use]
     pub fn timestamp(&self) -> u64 {
         self.slot.timestamp
+    }
+
+    /// Every record up to here belongs to a transaction that the snapshot sees, or to one that was undone
+    /// (VERSION-5).
+    #[must_use]
+    pub fn all_visible_lsn(&self) -> Lsn {
+        self.slot.all_visible
     }
 
     /// Time since it was opened.

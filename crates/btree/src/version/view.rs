@@ -78,10 +78,19 @@ impl<'a> View<'a> {
     }
 }
 
+/// The state of a key in a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenRow {
+    /// The key has a value.
+    pub is_present: bool,
+    /// The page LSN of the leaf.
+    pub page_lsn: Lsn,
+}
+
 impl Tree {
-    /// Reads the value that `key` has in a snapshot into `out`, replacing what was there; returns whether the
-    /// key is present. Takes no lock; costs what [`get`](Self::get) does, and a look-up of versions if the
-    /// leaf has changes above the snapshot's all-visible LSN.
+    /// Reads the value that `key` has in a snapshot into `out`, replacing what was there. Takes no lock. Costs
+    /// what [`get`](Self::get) does; looks for versions if the leaf has changes above the snapshot's
+    /// all-visible LSN.
     ///
     /// # Errors
     ///
@@ -92,7 +101,7 @@ impl Tree {
         view: View<'_>,
         key: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<bool, TreeError> {
+    ) -> Result<SeenRow, TreeError> {
         let mut descent = Descent::new(env, *self);
         loop {
             let leaf = descent.leaf(Seek::Covering(key))?;
@@ -104,7 +113,8 @@ impl Tree {
                 node.value_into(slot, out);
                 flags = Some(slot.flags);
             }
-            if view.sees_as_is(node.page().lsn()) {
+            let page_lsn = node.page().lsn();
+            if view.sees_as_is(page_lsn) {
                 // Nothing to look for.
             } else if view.is_empty(*self) {
                 flags = None;
@@ -116,10 +126,10 @@ impl Tree {
                 });
             }
             if leaf.is_valid() {
-                return match flags {
-                    None => Ok(false),
-                    Some(flags) => load_if_large(env, flags, out).map(|()| true),
-                };
+                if let Some(flags) = flags {
+                    load_if_large(env, flags, out)?;
+                }
+                return Ok(SeenRow { is_present: flags.is_some(), page_lsn });
             }
             descent.changed()?;
         }
