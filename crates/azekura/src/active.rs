@@ -43,6 +43,9 @@ struct ActiveEntry {
     /// Not above the first LSN that a restart needs of it: its first, or that of the last copy of its undo
     /// log.
     first_lsn: Lsn,
+    /// Not above the LSN of any of its changes, also of those before a copy. `Lsn::MAX` once it has
+    /// committed: it only frees pages then.
+    first_change: Lsn,
     /// What undoes it, as last noted.
     undo_entries: u64,
     undo: SharedUndo,
@@ -102,9 +105,11 @@ impl ActiveList {
         undo.lock().owner = Some(txn);
         let stripe = thread_stripe() % self.stripes.len();
         let mut list = self.stripes[stripe].lock();
+        let first_lsn = lsn_bound();
         list.push(ActiveEntry {
             txn,
-            first_lsn: lsn_bound(),
+            first_lsn,
+            first_change: first_lsn,
             undo_entries: 0,
             undo: Arc::clone(undo),
             worker,
@@ -139,16 +144,33 @@ impl ActiveList {
         self.stripes.iter().map(|s| s.lock().iter().map(|active| active.undo_entries).sum::<u64>()).sum()
     }
 
-    /// The undo logs of all listed transactions. If a log has no owner, its last record is appended.
+    /// The undo logs of all listed transactions that hold locks. If a log has no owner, its last record is
+    /// appended.
     pub(crate) fn undo_logs(&self) -> Vec<SharedUndo> {
-        let of_stripe =
-            |s: &Stripe| s.lock().iter().map(|active| Arc::clone(&active.undo)).collect::<Vec<_>>();
+        let of_stripe = |s: &Stripe| {
+            let list = s.lock();
+            let active = list.iter().filter(|active| active.first_change < Lsn::MAX);
+            active.map(|active| Arc::clone(&active.undo)).collect::<Vec<_>>()
+        };
         self.stripes.iter().flat_map(of_stripe).collect()
     }
 
     /// The least first LSN of any listed transaction.
     pub(crate) fn min_first_lsn(&self) -> Option<Lsn> {
         self.stripes.iter().filter_map(|s| s.lock().iter().map(|active| active.first_lsn).min()).min()
+    }
+
+    /// Not above the LSN of any change of a listed transaction that has not committed.
+    pub(crate) fn min_first_change(&self) -> Option<Lsn> {
+        self.stripes.iter().filter_map(|s| s.lock().iter().map(|active| active.first_change).min()).min()
+    }
+
+    /// Notes that a transaction which stays listed has committed and released its locks.
+    pub(crate) fn committed(&self, listed: &Listed) {
+        let mut list = self.stripes[listed.stripe].lock();
+        if let Some(active) = list.iter_mut().find(|active| active.txn == listed.txn) {
+            active.first_change = Lsn::MAX;
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -236,6 +258,9 @@ mod tests {
         assert_eq!(holders.iter().map(|h| (h.txn.0, h.held_bytes)).collect::<Vec<_>>(), [(1, 100), (2, 50)]);
         assert_eq!(list.held_bytes(200), 100);
         list.carried(&a, Lsn(30), 200);
+        assert_eq!(list.min_first_change(), Some(Lsn(10)), "a copy moves no change");
+        list.committed(&a);
+        assert_eq!(list.min_first_change(), Some(Lsn(20)));
         assert_eq!((list.min_first_lsn(), list.held_bytes(210)), (Some(Lsn(20)), 60));
         assert_eq!(list.oldest(now).map(|oldest| oldest.age), Some(Duration::ZERO));
         list.remove(a);

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use azekura_base::sync::RwLock;
 use azekura_base::sync::atomic::{
-    AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
 };
 use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u64};
 use azekura_base::{PageId, TreeId};
@@ -119,8 +119,10 @@ impl Catalog {
 
     /// A tree id that no tree has had since the store was opened.
     pub(crate) fn new_id(&self) -> TreeId {
-        // Relaxed: only distinctness matters.
-        TreeId(self.next_id.fetch_add(1, Relaxed))
+        // SeqCst: pairs with the load in `next_id`. The creator of the tree reads the clock of snapshots
+        // later, and an opener advances the clock before that load; so an opener that sees the tree sees
+        // its id.
+        TreeId(self.next_id.fetch_add(1, SeqCst))
     }
 
     /// No id at or below `used` is given out any more.
@@ -130,7 +132,7 @@ impl Catalog {
 
     /// No table has this id or a larger one.
     pub(crate) fn next_id(&self) -> u32 {
-        self.next_id.load(Relaxed)
+        self.next_id.load(SeqCst) // pairs with the one in `new_id`
     }
 }
 

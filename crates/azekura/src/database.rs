@@ -26,6 +26,7 @@ use crate::far_tier::FarTier;
 use crate::lifetime::{Lifetime, Owners};
 use crate::options::Builder;
 use crate::restart::{self, RecoveryReport};
+use crate::snapshot::{DurableSnapshots, SnapshotDurability};
 use crate::ticket::CommitTicket;
 use crate::transaction::{Parked, StatePool, Transaction};
 use crate::{CheckReport, Error, RowSorter, Stats, TableInfo};
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     /// Held shared while pages that no tree refers to are still to be freed; `check` holds it exclusively.
     pub(crate) leftovers_gate: RwLock<()>,
     pub(crate) recovery: RecoveryReport,
+    pub(crate) snapshot_durability: Mutex<SnapshotDurability>,
+    pub(crate) durable_snapshots: Mutex<DurableSnapshots>,
     /// What committed transactions could not free because of an error.
     pub(crate) unfreed: Mutex<Vec<Unfreed>>,
     /// The first error of a background activity.
@@ -217,6 +220,8 @@ impl Database {
             undo_pace,
             leftovers_gate: RwLock::new(()),
             recovery: parts.recovery,
+            snapshot_durability: Mutex::default(),
+            durable_snapshots: Mutex::default(),
             unfreed: Mutex::new(Vec::new()),
             background_error: Mutex::new(None),
             next_txn: CachePadded::new(AtomicU64::new(parts.next_txn.0)),

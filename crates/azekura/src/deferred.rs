@@ -8,25 +8,62 @@
 
 use std::collections::HashMap;
 
-use azekura_base::PageId;
+use azekura_base::{PageId, TreeId};
 use azekura_btree::record::encode;
-use azekura_btree::{Deferred, Env, Head, UndoLog, Writer, free_step};
+use azekura_btree::{Committed, Deferred, Env, Head, UndoLog, UndoOp, Writer, free_step};
 use azekura_wal::Order;
 
 use crate::Error;
 use crate::active::Listed;
 use crate::database::Shared;
 
+/// The row that referred to a large value.
+#[derive(Debug)]
+struct Row {
+    tree: TreeId,
+    key: Box<[u8]>,
+    cell: Box<[u8]>,
+}
+
+#[derive(Debug)]
+struct Item {
+    what: Deferred,
+    /// `None` for a tree.
+    row: Option<Row>,
+}
+
+impl Item {
+    fn of(op: &UndoOp<'_>) -> Option<Self> {
+        let row = |op: &UndoOp<'_>| match *op {
+            UndoOp::PutBack { tree, key, cell } => {
+                Some(Row { tree: tree.id, key: key.into(), cell: cell.value.into() })
+            }
+            _ => None,
+        };
+        op.deferred_free().map(|what| Self { what, row: row(op) })
+    }
+
+    /// Returns whether an open snapshot can still read it.
+    fn is_needed(&self, env: &Env, committed: &Committed) -> bool {
+        let versions = env.versions();
+        match (&self.row, self.what) {
+            (Some(row), _) => versions.needs_value(committed, row.tree, &row.key, &row.cell),
+            (None, Deferred::Tree(tree)) => versions.needs_tree(committed, tree.id),
+            (None, Deferred::Chain(_)) => false, // of a restart: no snapshot is as old
+        }
+    }
+}
+
 /// What is left of a committed transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
     /// `None` for what is free already.
-    items: Vec<Option<Deferred>>,
+    items: Vec<Option<Item>>,
 }
 
 impl Leftovers {
     pub(crate) fn of(undo: &UndoLog) -> Self {
-        Self { items: undo.deferred_frees().into_iter().map(Some).collect() }
+        Self { items: undo.deferred_entries().filter_map(|op| Item::of(&op)).map(Some).collect() }
     }
 
     /// What is left after the free steps of the log: `freed` has each item's newest head, page 0 for one that
@@ -37,7 +74,7 @@ impl Leftovers {
             match freed.get(&index) {
                 None => {}
                 Some(PageId(0)) => *item = None,
-                Some(&head) => *item = Some(Deferred::Chain(head)),
+                Some(&head) => *item = Some(Item { what: Deferred::Chain(head), row: None }),
             }
         }
         left
@@ -47,19 +84,26 @@ impl Leftovers {
         self.items.is_empty()
     }
 
-    /// Frees what is left and logs the end.
-    pub(crate) fn free(&mut self, env: &Env, writer: Writer) -> Result<(), Error> {
+    /// Frees what no open snapshot can read. Logs the end and returns `true` if nothing is left.
+    pub(crate) fn free(&mut self, env: &Env, writer: Writer, committed: &Committed) -> Result<bool, Error> {
         for (index, item) in (0u64..).zip(&mut self.items) {
-            while let Some(what) = *item {
-                *item = free_step(env, writer, index, what)?;
+            if item.as_ref().is_some_and(|item| item.is_needed(env, committed)) {
+                continue;
+            }
+            while let Some(Item { what, .. }) = item {
+                let rest = free_step(env, writer, index, *what)?;
+                *item = rest.map(|what| Item { what, row: None });
             }
         }
-        append_end(env, writer)
+        if self.items.iter().any(Option::is_some) {
+            return Ok(false);
+        }
+        append_end(env, writer).map(|()| true)
     }
 
     /// What is still there.
     fn rest(&self) -> impl Iterator<Item = Deferred> {
-        self.items.iter().copied().flatten()
+        self.items.iter().flatten().map(|item| item.what)
     }
 
     /// An undo log whose deferred frees are what is still there.
@@ -77,8 +121,8 @@ pub(crate) struct Unfreed {
     pub(crate) writer: Writer,
     pub(crate) leftovers: Leftovers,
     pub(crate) listed: Option<Listed>,
-    /// Its commit timestamp: snapshots before it may read what is to be freed.
-    pub(crate) timestamp: u64,
+    /// Snapshots that do not see the transaction may read what is to be freed.
+    pub(crate) committed: Committed,
 }
 
 impl Shared {
@@ -90,13 +134,9 @@ impl Shared {
         let Some(_gate) = self.leftovers_gate.try_read() else { return };
         let again = std::mem::take(&mut *self.unfreed.lock());
         for mut unfreed in again {
-            if self.env.versions().is_hidden_from_any(unfreed.timestamp) {
-                self.unfreed.lock().push(unfreed);
-                continue;
-            }
-            match unfreed.leftovers.free(&self.env, unfreed.writer) {
-                Ok(()) => unfreed.listed.take().into_iter().for_each(|listed| self.active.remove(listed)),
-                Err(_) => self.unfreed.lock().push(unfreed),
+            match unfreed.leftovers.free(&self.env, unfreed.writer, &unfreed.committed) {
+                Ok(true) => unfreed.listed.take().into_iter().for_each(|listed| self.active.remove(listed)),
+                Ok(false) | Err(_) => self.unfreed.lock().push(unfreed),
             }
         }
     }

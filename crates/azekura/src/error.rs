@@ -128,11 +128,25 @@ pub enum Error {
     /// and this snapshot, the oldest one, lost those that it needs. Open a new snapshot; read in smaller
     /// parts, or raise the limit.
     #[error(
-        "the snapshot is too old: open for {age_ms} ms, versions reached {limit_bytes} bytes; open a new one"
+        "the snapshot is too old: open for {age_ms} ms, row versions took {held_bytes} bytes and may take \
+         {limit_bytes}; open a new one"
     )]
     SnapshotTooOld {
         /// Time since it was opened, in milliseconds.
         age_ms: u64,
+        /// Memory of all row versions when those of this snapshot were dropped, in bytes.
+        held_bytes: u64,
+        /// The limit, in bytes.
+        limit_bytes: u64,
+    },
+    /// A snapshot cannot be opened: the rows that active transactions have changed so far would take more
+    /// memory than [`Builder::version_bytes`](crate::Builder::version_bytes) allows. End these
+    /// transactions, or raise the limit.
+    #[error(
+        "cannot open a snapshot: active transactions have changed rows of more than {limit_bytes} bytes; end \
+         them, or raise `version_bytes`"
+    )]
+    TransactionsTooLarge {
         /// The limit, in bytes.
         limit_bytes: u64,
     },
@@ -354,6 +368,7 @@ impl Error {
             | Self::RetriesExhausted { .. }
             | Self::TransactionTimeout { .. }
             | Self::SnapshotTooOld { .. }
+            | Self::TransactionsTooLarge { .. }
             | Self::WouldBlock { .. } => ErrorKind::Busy,
             Self::ReadOnly
             | Self::Invalid(_)

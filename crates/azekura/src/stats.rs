@@ -140,32 +140,63 @@ pub struct LockCounts {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct SnapshotStats {
-    /// Snapshots that are open.
+    /// Snapshots that are open, with at most two that the store keeps for
+    /// [`durable_snapshot`](crate::Database::durable_snapshot).
     pub open: usize,
-    /// Age of the oldest, in milliseconds.
+    /// [Number](crate::Snapshot::number) of the oldest.
+    pub oldest: Option<u64>,
+    /// Its age in milliseconds.
     pub oldest_ms: f64,
     /// Row versions that writers keep for them.
     pub versions: u64,
     /// Memory of these versions, in bytes.
     pub version_bytes: u64,
+    /// Bulk loads that are kept in mind for snapshots which must not see their rows.
+    pub hidden_loads: usize,
     /// Transactions that replaced large values or dropped tables, and wait for older snapshots to close (or
     /// for an error to go) before they free the pages.
     pub waiting_to_free: usize,
     /// Snapshots that failed with [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld).
     pub too_old: u64,
+    /// Leaves for which snapshots have looked for row versions. They do so where a leaf has changes that are
+    /// not durable, or are not older than all open transactions.
+    pub version_lookups: u64,
+    /// Says that the oldest snapshot has been open for more than a minute, and what it holds back.
+    pub warning: Option<String>,
 }
+
+/// Age of a snapshot above which [`SnapshotStats::warning`] names it. Queries take milliseconds to seconds; a
+/// backup of a large store takes longer, and is worth a line.
+const LONG_SNAPSHOT_MS: f64 = 60_000.0;
 
 impl SnapshotStats {
     fn of(shared: &Shared) -> Self {
         let stats = shared.env.versions().stats();
-        Self {
+        let mut of_snapshots = Self {
             open: stats.open,
+            oldest: stats.oldest,
             oldest_ms: stats.oldest_age.as_secs_f64() * 1e3,
             versions: stats.versions,
             version_bytes: stats.bytes,
+            hidden_loads: stats.hidden_loads,
             waiting_to_free: shared.unfreed.lock().len(),
             too_old: stats.too_old,
-        }
+            version_lookups: stats.lookups,
+            warning: None,
+        };
+        of_snapshots.warning = of_snapshots.warning();
+        of_snapshots
+    }
+
+    fn warning(&self) -> Option<String> {
+        let Self { oldest_ms, versions, version_bytes, waiting_to_free, .. } = self;
+        let oldest = self.oldest.filter(|_| *oldest_ms > LONG_SNAPSHOT_MS)?;
+        Some(format!(
+            "snapshot {oldest} has been open for {:.0} s; snapshots hold {versions} row versions of \
+             {version_bytes} bytes, and large values or dropped tables of {waiting_to_free} transactions; \
+             close the snapshot",
+            oldest_ms / 1e3
+        ))
     }
 }
 
@@ -238,5 +269,32 @@ impl Stats {
             background_error: shared.background_error.lock().clone(),
             degraded: shared.degraded().map(|error| error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_named_in_a_warning_after_a_minute() {
+        let of = |oldest_ms| SnapshotStats {
+            open: 2,
+            oldest: Some(17),
+            oldest_ms,
+            versions: 3,
+            version_bytes: 700,
+            hidden_loads: 0,
+            waiting_to_free: 4,
+            too_old: 0,
+            version_lookups: 0,
+            warning: None,
+        };
+        assert_eq!(of(59_000.0).warning(), None);
+        let warning = of(75_000.0).warning().expect("it is a long time");
+        for part in ["snapshot 17", "75 s", "3 row versions", "700 bytes", "4 transactions"] {
+            assert!(warning.contains(part), "{part}: {warning}");
+        }
+        assert_eq!(SnapshotStats { oldest: None, ..of(75_000.0) }.warning(), None);
     }
 }

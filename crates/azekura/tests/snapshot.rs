@@ -2,6 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
+#[path = "snapshot/costs.rs"]
+mod costs;
+#[path = "snapshot/durable.rs"]
+mod durable;
+#[path = "snapshot/held.rs"]
+mod held;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -35,6 +42,14 @@ fn assert_equals(snapshot: &Snapshot, model: &Model, random: &mut SmallRng, what
     let mut rows: Vec<_> = table.iter().rev().map(Result::unwrap).collect();
     rows.reverse();
     assert!(rows == wanted, "{what}: backwards {:?}, not {:?}", keys(&rows), keys(&wanted));
+    let mut starts = Vec::new();
+    table
+        .for_each_value_prefix(.., 9, |_, start| {
+            starts.push(start.to_vec());
+            Ok(std::ops::ControlFlow::Continue(()))
+        })
+        .unwrap();
+    assert!(starts.iter().map(Vec::as_slice).eq(wanted.iter().map(|(_, value)| &value[..9])), "{what}");
     for _ in 0..20 {
         let key = random.random_range(0..KEYS);
         assert!(table.get(&key).unwrap().as_ref() == model.get(&key), "{what}: key {key}");
@@ -323,75 +338,6 @@ fn a_snapshot_sees_every_commit_that_returned_before_it() {
             assert!(seen >= least, "{seen} after {least} was committed");
         }
     });
-}
-
-#[test]
-fn a_row_has_at_most_one_version_more_than_snapshots_are_open() {
-    let db = in_memory();
-    let write = |n: u64| db.transact(|tx| tx.table(&COUNTS)?.insert(&1, &n)).unwrap();
-    write(0);
-    let first = db.snapshot().unwrap();
-    (1..500).for_each(write);
-    let second = db.snapshot().unwrap();
-    (500..1000).for_each(write);
-    let versions = db.stats().snapshots.versions;
-    assert!(versions <= 3, "{versions} versions of a row and two snapshots");
-    assert_eq!(first.table(&COUNTS).unwrap().get(&1).unwrap(), Some(0));
-    assert_eq!(second.table(&COUNTS).unwrap().get(&1).unwrap(), Some(499));
-    drop((first, second));
-    thread::sleep(azekura_btree::GRACE);
-    db.checkpoint_step(1).unwrap();
-    let stats = db.stats().snapshots;
-    assert_eq!((stats.open, stats.versions, stats.version_bytes), (0, 0, 0));
-}
-
-#[test]
-fn the_oldest_snapshot_becomes_too_old_and_no_writer_waits() {
-    let db = builder().background(false).version_bytes(50_000).open_in_memory().unwrap();
-    db.transact(|tx| (0..1000).try_for_each(|key| tx.table(&COUNTS)?.insert(&key, &0))).unwrap();
-    let oldest = db.snapshot().unwrap();
-    for key in 0..1000 {
-        db.transact(|tx| tx.table(&COUNTS)?.insert(&key, &1)).unwrap();
-    }
-    let newest = db.snapshot().unwrap();
-    let error = oldest.table(&COUNTS).unwrap_err();
-    assert!(matches!(error, Error::SnapshotTooOld { limit_bytes: 50_000, .. }), "{error}");
-    assert_eq!(newest.table(&COUNTS).unwrap().get(&7).unwrap(), Some(1));
-    assert!(db.stats().snapshots.version_bytes <= 51_000);
-    assert_eq!(db.stats().snapshots.too_old, 1);
-}
-
-/// V9: what a snapshot may still read is freed after it, and the log does not wait for that.
-#[test]
-fn v9_replaced_large_values_and_dropped_tables_stay_for_the_snapshot_only() {
-    let fs = FaultFs::new();
-    let db =
-        builder().background(false).wal_segment_bytes(2 << 20).file_system(Arc::new(fs)).open("db").unwrap();
-    let large = |byte: u8| vec![byte; 50_000];
-    db.transact(|tx| (0..20).try_for_each(|key| tx.table(&ROWS)?.insert(&key, &large(1)))).unwrap();
-    db.transact(|tx| (0..20).try_for_each(|key| tx.table(&OTHER)?.insert(&key, &key))).unwrap();
-    let snapshot = db.snapshot().unwrap();
-    for round in 2..40 {
-        db.transact(|tx| (0..20).try_for_each(|key| tx.table(&ROWS)?.insert(&key, &large(round)))).unwrap();
-        db.checkpoint().unwrap();
-    }
-    db.transact(|tx| tx.drop_table("other").map(drop)).unwrap();
-    // The name has another table now.
-    db.transact(|tx| tx.table(&OTHER)?.insert(&99, &99)).unwrap();
-    db.checkpoint().unwrap();
-    db.checkpoint().unwrap();
-    let stats = db.stats();
-    assert!(stats.snapshots.waiting_to_free > 0);
-    assert!(stats.log.retained_bytes < 8 << 20, "{} bytes of log", stats.log.retained_bytes);
-    let rows = snapshot.table(&ROWS).unwrap();
-    assert!(rows.iter().all(|row| row.unwrap().1 == large(1)));
-    let other: Vec<_> = snapshot.table(&OTHER).unwrap().iter().map(|row| row.unwrap().0).collect();
-    assert_eq!(other, (0..20).collect::<Vec<_>>());
-    drop(snapshot);
-    db.checkpoint().unwrap();
-    assert_eq!(db.stats().snapshots.waiting_to_free, 0);
-    let report = db.check(&mut |_, _| ()).unwrap();
-    assert!(report.findings.is_empty(), "{:?}", report.findings);
 }
 
 #[test]

@@ -90,5 +90,5 @@ pub use undo::{Deferred, UndoLog, UndoOp};
 pub use verify::{Finding, Report, TreeReport, verify};
 #[doc(hidden)]
 pub use version::model as version_model;
-pub use version::{GRACE, SnapshotId, VersionStats, Versions, View};
+pub use version::{Committed, GRACE, SeenRow, SnapshotId, VersionStats, Versions, View};
 pub use write::{PutMode, Written};

@@ -365,10 +365,15 @@ impl UndoLog {
     /// What to free after commit, in the order in which the transaction took it out of use.
     #[must_use]
     pub fn deferred_frees(&self) -> Vec<Deferred> {
+        self.deferred_entries().filter_map(|op| op.deferred_free()).collect()
+    }
+
+    /// The entries of [`deferred_frees`](Self::deferred_frees), in the same order.
+    pub fn deferred_entries(&self) -> impl Iterator<Item = UndoOp<'_>> {
         // The kind of most entries says already that there is nothing.
         let may_defer = |start: usize| matches!(self.bytes.get(start), Some(&(PUT_BACK | KEEP_TREE)));
-        let entries = (0..self.len()).filter(|&i| may_defer(self.starts[i]));
-        entries.filter_map(|i| self.get(i)?.deferred_free()).collect()
+        let entries = (0..self.len()).filter(move |&i| may_defer(self.starts[i]));
+        entries.filter_map(|i| self.get(i).filter(|op| op.deferred_free().is_some()))
     }
 
     /// Bytes that the entries take.

@@ -8,6 +8,7 @@
 //! what one under the mutex sees (VERSION-2).
 #![cfg(loom)]
 
+use azekura_base::{Lsn, TreeId};
 use azekura_btree::version_model::{backfill_inserts, before_insert, sees_inserted};
 use azekura_btree::{SnapshotId, UndoLog, Versions};
 use loom::sync::{Arc, Mutex};
@@ -52,7 +53,7 @@ impl Store {
             }
             Ok::<(), std::convert::Infallible>(())
         };
-        self.versions.open(visit).expect("infallible")
+        self.versions.open(visit, || Lsn(0), || TreeId(2)).expect("infallible")
     }
 
     fn read(&self, snapshot: &SnapshotId, row: usize) -> bool {

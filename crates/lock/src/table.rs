@@ -286,12 +286,33 @@ impl LockTable {
         self.pools[thread_stripe() % self.pools.len()].lock().push(t);
     }
 
+    /// Notes the commit LSN for those that depend on the locks of the transaction, before they are released:
+    /// for readers that take no locks ([`key_dependency`](Self::key_dependency)).
+    pub fn announce(&self, t: &TxnLocks, commit_lsn: Lsn) {
+        for held in t.held() {
+            self.depend.leave(held.id, held.claims, commit_lsn); // DEPEND-1
+        }
+    }
+
+    /// Returns a commit LSN that is not below that of the last change of a key, as far as transactions have
+    /// [announced](Self::announce) or released their locks. Costs two loads.
+    #[must_use]
+    pub fn key_dependency(&self, tree: TreeId, key: KeyRef<'_>) -> Lsn {
+        let of_key = self.depend.find(self.key_id(tree, key), claims::of_key(KeyMode::READ));
+        let of_table = self.depend.find(LockId::table(tree), claims::of_table(TableMode::IS));
+        of_key.max(of_table)
+    }
+
+    /// As [`key_dependency`](Self::key_dependency), for all keys of a table.
+    #[must_use]
+    pub fn table_dependency(&self, tree: TreeId) -> Lsn {
+        self.depend.find(LockId::table(tree), claims::of_table(TableMode::S))
+    }
+
     /// As [`release_all`](Self::release_all), for a caller that keeps the list for its next transaction.
     pub fn release(&self, t: &mut TxnLocks, commit_lsn: Option<Lsn>) {
         if let Some(lsn) = commit_lsn {
-            for held in t.held() {
-                self.depend.leave(held.id, held.claims, lsn); // DEPEND-1
-            }
+            self.announce(t, lsn);
         }
         let mut wakes = Wakes::new();
         for some in t.held().rchunks(RELEASED_AT_ONCE) {

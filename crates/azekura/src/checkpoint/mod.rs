@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::sync::thread::{self, JoinHandle};
+use azekura_base::sync::time::Instant;
 use azekura_base::sync::{Condvar, Mutex};
 use azekura_base::{DurableLog, Lsn};
 use azekura_wal::remove_segments;
@@ -174,6 +175,7 @@ impl Shared {
     /// Goes on with what earlier calls could not finish.
     fn retry_undone(&self) {
         self.retry_parked();
+        self.close_durable_snapshots(Instant::now());
         self.env.versions().turn_off();
         self.retry_unfreed();
     }

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 use azekura_base::sync::Mutex;
 use azekura_base::{DurableLog, LogFailed, Lsn, PageId, TreeId};
-use azekura_btree::{Env, Record, Writer, roll_back_to};
+use azekura_btree::{Committed, Env, Record, Writer, roll_back_to};
 use azekura_buffer::page_file::Identity;
 use azekura_buffer::{BufferPool, FixError, PageFile, PageStore, PoolOptions};
 use azekura_io::FileLock;
@@ -364,7 +364,8 @@ impl<'a> Restart<'a> {
         for (txn, mut known) in unended {
             let writer = Writer { txn, worker: wal.worker() };
             if known.is_committed {
-                Leftovers::after(&known.undo, &known.freed).free(&self.env, writer)?;
+                // No snapshot is open yet.
+                Leftovers::after(&known.undo, &known.freed).free(&self.env, writer, &Committed::default())?;
                 continue;
             }
             if let Some(lsn) = known.began_before {

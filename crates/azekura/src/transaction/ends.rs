@@ -3,7 +3,7 @@
 use azekura_base::sync::time::Instant;
 use azekura_base::{Lsn, TxnId};
 use azekura_btree::record::encode;
-use azekura_btree::{Head, LeafBatch, UndoOp, Writer, roll_back_to};
+use azekura_btree::{Committed, Head, LeafBatch, UndoOp, Writer, roll_back_to};
 use azekura_lock::{GapMode, KeyRef, LockError};
 
 use super::{Direction, State, Transaction};
@@ -150,10 +150,13 @@ impl Transaction {
         let body = std::mem::take(body);
         let mut undo = state.undo();
         let appended = self.db.wal.append_commit(writer.worker, &body);
-        let mut timestamp = 0;
-        if appended.is_ok() {
+        let mut committed = Committed::default();
+        if let Ok(commit) = appended {
+            if self.db.env.versions().has_status(&undo.log) {
+                self.db.locks.announce(&state.locks, commit); // SEEN-2
+            }
             undo.owner = None; // ACTIVE-2: no copy follows the last record
-            timestamp = self.db.env.versions().commit(&mut undo.log);
+            committed = self.db.env.versions().commit(&mut undo.log);
         }
         drop(undo);
         state.key_buf = body;
@@ -175,23 +178,16 @@ impl Transaction {
         }
         let listed = state.listed.take();
         self.db.end(state, Some(commit));
-        if self.db.env.versions().is_hidden_from_any(timestamp) {
-            // A snapshot may still read these pages; the checkpointer frees them later.
-            self.db.unfreed.lock().push(Unfreed { writer, leftovers, listed, timestamp });
-            drop(gate);
-            return Ok(commit);
+        listed.iter().for_each(|listed| self.db.active.committed(listed));
+        let freed = leftovers.free(&self.db.env, writer, &committed);
+        if let Ok(true) = freed {
+            listed.into_iter().for_each(|listed| self.db.active.remove(listed));
+        } else {
+            // Committed all the same; the checkpointer frees the rest, after an error or a snapshot.
+            self.db.unfreed.lock().push(Unfreed { writer, leftovers, listed, committed });
         }
-        match leftovers.free(&self.db.env, writer) {
-            Ok(()) => {
-                if let Some(listed) = listed {
-                    self.db.active.remove(listed);
-                }
-            }
-            // Committed all the same; the checkpointer frees the rest.
-            Err(error) => {
-                self.db.unfreed.lock().push(Unfreed { writer, leftovers, listed, timestamp });
-                self.db.note_background_error(&error);
-            }
+        if let Err(error) = &freed {
+            self.db.note_background_error(error);
         }
         drop(gate);
         Ok(commit)

@@ -17,6 +17,8 @@ mod batch;
 
 use std::ops::Bound;
 
+use azekura_base::Lsn;
+
 use crate::descent::{Descent, Leaf, Seek, Stop};
 use crate::env::Env;
 use crate::error::TreeError;
@@ -54,7 +56,19 @@ fn successor(key: &[u8]) -> Vec<u8> {
 /// The source of a batch's isolation: locks, or a snapshot.
 enum Reader<'a> {
     Locks(&'a mut dyn KeyLocks),
-    Snapshot(View<'a>),
+    /// With the largest page LSN of the leaves read.
+    Snapshot(View<'a>, Lsn),
+}
+
+impl Reader<'_> {
+    /// Notes the page LSN of a leaf and returns it. The caller validates the leaf afterwards.
+    fn note(&mut self, leaf: Node<'_>) -> Lsn {
+        let page_lsn = leaf.page().lsn();
+        if let Self::Snapshot(_, newest) = self {
+            *newest = page_lsn.max(*newest);
+        }
+        page_lsn
+    }
 }
 
 /// From which end of the range records are taken.
@@ -99,6 +113,12 @@ impl Scan {
         Self { tree, from, to, is_gap_locked: false, is_done, ahead: Ahead::default() }
     }
 
+    /// The tree.
+    #[must_use]
+    pub const fn tree(&self) -> Tree {
+        self.tree
+    }
+
     /// Whether nothing is left.
     #[must_use]
     pub const fn is_done(&self) -> bool {
@@ -125,7 +145,8 @@ impl Scan {
     }
 
     /// As [`next_batch`](Self::next_batch), with the rows that a snapshot sees, and without locks. A batch
-    /// may have more than `limit` rows, where rows were removed after the snapshot.
+    /// may have more than `limit` rows, where rows were removed after the snapshot. Returns the largest page
+    /// LSN of the leaves read.
     ///
     /// # Errors
     ///
@@ -136,8 +157,8 @@ impl Scan {
         view: View<'_>,
         limit: usize,
         batch: &mut LeafBatch,
-    ) -> Result<(), TreeError> {
-        self.fill(env, End::Front, limit, &mut Reader::Snapshot(view), batch).map(|_done| ())
+    ) -> Result<Lsn, TreeError> {
+        self.fill_in(env, End::Front, limit, view, batch)
     }
 
     /// As [`next_batch_in`](Self::next_batch_in), in descending order.
@@ -151,8 +172,24 @@ impl Scan {
         view: View<'_>,
         limit: usize,
         batch: &mut LeafBatch,
-    ) -> Result<(), TreeError> {
-        self.fill(env, End::Back, limit, &mut Reader::Snapshot(view), batch).map(|_done| ())
+    ) -> Result<Lsn, TreeError> {
+        self.fill_in(env, End::Back, limit, view, batch)
+    }
+
+    fn fill_in(
+        &mut self,
+        env: &Env,
+        end: End,
+        limit: usize,
+        view: View<'_>,
+        batch: &mut LeafBatch,
+    ) -> Result<Lsn, TreeError> {
+        let mut reader = Reader::Snapshot(view, Lsn(0));
+        let _done = self.fill(env, end, limit, &mut reader, batch)?; // nothing blocks it
+        match reader {
+            Reader::Snapshot(_, newest) => Ok(newest),
+            Reader::Locks(_) => Ok(Lsn(0)),
+        }
     }
 
     fn fill(
@@ -225,13 +262,17 @@ impl Scan {
             node.upper_into(&mut fence);
         }
         let is_right_leaf = node.covers(&self.from);
+        let page_lsn = reader.note(node);
         // Rubbish must not come to the locks.
         if let Some(stop) = self.distrust(leaf, is_right_leaf) {
             return Attempt::Stopped(stop);
         }
         let locks = match reader {
             Reader::Locks(locks) => &mut **locks,
-            Reader::Snapshot(view) => {
+            Reader::Snapshot(view, _) if view.sees_as_is(page_lsn) => {
+                return Attempt::Part(Part { is_cut, is_last, fence });
+            }
+            Reader::Snapshot(view, _) => {
                 let to = if is_cut || !is_last { Some(&fence) } else { self.to.as_ref() };
                 let range = (&*self.from, to.map(Vec::as_slice));
                 let hides_all = self.correct(*view, range, batch, End::Front);
@@ -330,12 +371,16 @@ impl Scan {
         if is_cut {
             fence = batch.key(batch.len() - 1).to_vec();
         }
+        let page_lsn = reader.note(node);
         if let Some(stop) = self.distrust(leaf, is_right_leaf) {
             return Attempt::Stopped(stop);
         }
         let locks = match reader {
             Reader::Locks(locks) => &mut **locks,
-            Reader::Snapshot(view) => {
+            Reader::Snapshot(view, _) if view.sees_as_is(page_lsn) => {
+                return Attempt::Part(Part { is_cut, is_last, fence });
+            }
+            Reader::Snapshot(view, _) => {
                 let from = if is_cut || !is_last { &fence } else { &self.from };
                 let hides_all = self.correct(*view, (from, self.to.as_deref()), batch, End::Back);
                 return match leaf.is_valid() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use azekura_base::TreeId;
 
-use super::store::{Image, image_of};
+use super::store::{Image, image_of, size_of};
 use super::{Versions, image_in};
 use crate::descent::{Descent, Seek};
 use crate::env::Env;
@@ -16,21 +16,23 @@ use crate::undo::{UndoLog, UndoOp};
 impl Versions {
     /// Keeps the images that a transaction has replaced so far. The caller holds the mutex of its undo log
     /// and knows that its commit record is not appended (VERSION-1); so its rows are locked and stay as they
-    /// are. Reads the leaf of each changed row.
+    /// are. Reads the leaf of each changed row. Returns `false`, having kept nothing, if the images do not
+    /// fit into the memory for versions; so the time and the memory that a backfill takes are bounded.
     ///
     /// # Errors
     ///
     /// [`TreeError::Fix`] or [`TreeError::Corrupt`].
-    pub fn backfill(&self, env: &Env, undo: &mut UndoLog) -> Result<(), TreeError> {
+    pub fn backfill(&self, env: &Env, undo: &mut UndoLog) -> Result<bool, TreeError> {
         if undo.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let mut writer = std::mem::take(&mut undo.writer);
         let status = Arc::clone(writer.status());
         undo.iter().for_each(|op| self.note_hidden_tree(&mut writer, &status, &op));
         // Newest first: each entry gives the image before it.
         let mut images: BTreeMap<(TreeId, Vec<u8>), Image> = BTreeMap::new();
-        let mut result = Ok(());
+        let mut bytes = self.store.size().1;
+        let mut result = Ok(true);
         for op in (0..undo.len()).rev().filter_map(|i| undo.get(i)) {
             let (UndoOp::RemoveKey { tree, key }
             | UndoOp::PutBack { tree, key, .. }
@@ -44,13 +46,20 @@ impl Versions {
             let image = match images.entry((tree.id, key.to_vec())) {
                 std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
                 std::collections::btree_map::Entry::Vacant(entry) => match tree.image(env, key) {
-                    Ok(image) => entry.insert(image),
+                    Ok(image) => {
+                        bytes += size_of(key, &image);
+                        entry.insert(image)
+                    }
                     Err(error) => {
                         result = Err(error);
                         break;
                     }
                 },
             };
+            if bytes > self.limit_bytes {
+                result = Ok(false);
+                break;
+            }
             match op {
                 UndoOp::RemoveKey { .. } => *image = None,
                 UndoOp::PutBack { cell, .. } => *image = image_of(cell),
@@ -62,11 +71,13 @@ impl Versions {
             }
         }
         undo.writer = writer;
-        result?;
+        if !result? {
+            return Ok(false);
+        }
         for ((tree, key), image) in images {
             self.store.install((tree, &key), &status, || image, || self.registry.lock().timestamps());
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -20,13 +20,18 @@
 //! - **VERSION-2** An image is stored before the page shows the change, under the exclusive latch of the
 //!   leaf. A reader copies the leaf, then looks for images, then validates the leaf: the three count as one
 //!   moment.
-//! - **VERSION-3** The counts of keys in a stripe and the clock are read and written sequentially
-//!   consistently. A transaction stores its images before it reads the clock, and an opener advances the
-//!   clock before it looks for images. So an opener that finds a stripe empty has drawn its timestamp before
-//!   the transaction, which then commits later than the snapshot.
+//! - **VERSION-3** The counts of keys in a stripe and of loaded trees, and the clock, are read and written
+//!   sequentially consistently. A transaction stores its images before it reads the clock, and an opener
+//!   advances the clock before it looks for images. So an opener that finds a stripe empty has drawn its
+//!   timestamp before the transaction, which then commits later than the snapshot.
 //! - **VERSION-4** If a transaction precedes another one by any dependency, its timestamp is not larger: both
 //!   read the clock while they hold their locks, one after the other, and a pushed timestamp
 //!   ([`status`]) is not above the clock at the time of the push.
+//! - **VERSION-5** Every record at or below the *all-visible LSN* of a snapshot belongs to a transaction that
+//!   the snapshot sees, or to one that was undone completely. The opener reads a lower bound of later LSNs,
+//!   then the first LSN of each active transaction, and then advances the clock. So a transaction that the
+//!   snapshot does not see has only larger LSNs. A leaf with a page LSN at or below the all-visible LSN is
+//!   read as it is, without a look for images.
 //!
 //! Versions are lost with the process, and a restart needs none.
 
@@ -42,9 +47,9 @@ use std::time::Duration;
 
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use azekura_base::sync::atomic::{AtomicBool, AtomicU64};
+use azekura_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use azekura_base::sync::time::Instant;
-use azekura_base::{CachePadded, TreeId, striped::stripe_count};
+use azekura_base::{CachePadded, Lsn, StripedCounter, TreeId, striped::stripe_count};
 
 use crate::node::{Node, Position};
 use crate::undo::{UndoLog, UndoOp};
@@ -52,7 +57,7 @@ use crate::undo::{UndoLog, UndoOp};
 use self::status::{Status, Visibility};
 use self::store::{Image, VersionStore, image_of};
 
-pub use self::view::View;
+pub use self::view::{SeenRow, View};
 
 /// The part of a transaction's undo log that versions need.
 #[derive(Clone, Debug, Default)]
@@ -96,13 +101,22 @@ fn image_in(node: Node<'_>, key: &[u8]) -> Image {
 /// often do not pay for turning versions on again.
 pub const GRACE: Duration = Duration::from_millis(100);
 
+/// Time for which openers use the same all-visible LSN: an older one is valid too (VERSION-5), and finding it
+/// locks each stripe of the list of active transactions. Opening costs less than a microsecond, so this is
+/// spread over some hundred openings.
+const ALL_VISIBLE_FOR: Duration = Duration::from_micros(100);
+
 /// A snapshot that is open.
 #[derive(Debug)]
 struct Slot {
     timestamp: u64,
+    /// VERSION-5.
+    all_visible: Lsn,
+    /// No tree that the snapshot sees has this id or a larger one.
+    next_tree: TreeId,
     opened: Instant,
-    /// Set when its images had to be dropped.
-    is_too_old: AtomicBool,
+    /// Memory of all versions when those of this snapshot had to be dropped; 0 before.
+    too_old_at_bytes: AtomicU64,
 }
 
 /// The snapshots that are open, by timestamp.
@@ -126,7 +140,9 @@ impl Registry {
 pub struct VersionStats {
     /// Snapshots that are open.
     pub open: usize,
-    /// Age of the oldest.
+    /// Timestamp of the oldest.
+    pub oldest: Option<u64>,
+    /// Its age.
     pub oldest_age: Duration,
     /// Row versions in memory.
     pub versions: u64,
@@ -134,6 +150,24 @@ pub struct VersionStats {
     pub bytes: u64,
     /// Snapshots that became too old since the store was opened.
     pub too_old: u64,
+    /// Leaves for which a snapshot has looked for versions.
+    pub lookups: u64,
+    /// Bulk loads that an open snapshot must not see.
+    pub hidden_loads: usize,
+}
+
+/// A transaction that has committed, for [`Versions::needs_value`] and [`Versions::needs_tree`].
+#[derive(Clone, Debug, Default)]
+pub struct Committed {
+    /// `None`: every snapshot sees the transaction.
+    status: Option<Arc<Status>>,
+}
+
+/// The all-visible LSN as an opener found it last.
+#[derive(Clone, Copy, Debug)]
+struct AllVisible {
+    lsn: Lsn,
+    found: Instant,
 }
 
 /// Versions, clock and open snapshots of one store.
@@ -146,11 +180,14 @@ pub struct Versions {
     store: VersionStore,
     /// Trees that a bulk load has filled while the mode was on, with the loading transaction.
     loads: Mutex<Vec<(TreeId, Arc<Status>)>>,
+    /// Length of `loads`: where there are none, readers do not lock it.
+    loads_len: AtomicUsize,
     registry: Mutex<Registry>,
-    /// Held while the mode changes.
-    switching: Mutex<()>,
+    /// Held while the mode changes, and by openers.
+    switching: Mutex<Option<AllVisible>>,
     limit_bytes: u64,
     too_old: AtomicU64,
+    lookups: StripedCounter,
 }
 
 impl Versions {
@@ -163,10 +200,12 @@ impl Versions {
             is_on: CachePadded::new(AtomicBool::new(false)),
             store: VersionStore::new(stripe_count()),
             loads: Mutex::default(),
+            loads_len: AtomicUsize::new(0),
             registry: Mutex::default(),
             switching: Mutex::default(),
             limit_bytes,
             too_old: AtomicU64::new(0),
+            lookups: StripedCounter::new(),
         }
     }
 
@@ -176,14 +215,21 @@ impl Versions {
     }
 
     /// Opens a snapshot that sees every transaction which has committed. If versions are off, `visit` is
-    /// called to hand each active transaction to [`backfill`](Self::backfill).
+    /// called to hand each active transaction to [`backfill`](Self::backfill). `all_visible` gives an LSN
+    /// below all changes of transactions that are active, or begin later (VERSION-5). `next_tree` gives an id
+    /// above those of all trees; it is called last.
     ///
     /// # Errors
     ///
     /// Those of `visit`; no snapshot is open then.
-    pub fn open<E>(&self, visit: impl FnOnce(&Self) -> Result<(), E>) -> Result<SnapshotId, E> {
+    pub fn open<E>(
+        &self,
+        visit: impl FnOnce(&Self) -> Result<(), E>,
+        all_visible: impl FnOnce() -> Lsn,
+        next_tree: impl FnOnce() -> TreeId,
+    ) -> Result<SnapshotId, E> {
         let slot = {
-            let switching = self.switching.lock();
+            let mut switching = self.switching.lock();
             if !self.is_on() {
                 self.is_on.store(true, Release); // pairs with the Acquire in `is_on`
                 if let Err(error) = visit(self) {
@@ -191,12 +237,23 @@ impl Versions {
                     return Err(error);
                 }
             }
+            let opened = Instant::now();
+            let is_recent = |last: &AllVisible| opened.duration_since(last.found) < ALL_VISIBLE_FOR;
+            let all_visible = match switching.filter(is_recent) {
+                Some(last) => last.lsn,
+                None => {
+                    let lsn = all_visible();
+                    *switching = Some(AllVisible { lsn, found: opened });
+                    lsn
+                }
+            };
             let mut registry = self.registry.lock();
             // Under the registry's mutex: a thread that prunes sees the snapshot, or the snapshot is younger
             // than all commits that the pruning looked at. SeqCst: VERSION-3.
             let timestamp = self.clock.fetch_add(1, SeqCst);
-            let slot =
-                Arc::new(Slot { timestamp, opened: Instant::now(), is_too_old: AtomicBool::new(false) });
+            let next_tree = next_tree();
+            let too_old_at_bytes = AtomicU64::new(0);
+            let slot = Arc::new(Slot { timestamp, all_visible, next_tree, opened, too_old_at_bytes });
             registry.open.push(Arc::clone(&slot));
             registry.idle_since = None;
             drop(registry);
@@ -204,6 +261,22 @@ impl Versions {
             slot
         };
         Ok(SnapshotId { slot })
+    }
+
+    /// Opens another snapshot with the timestamp of one that is open; `None` if that one is too old.
+    #[must_use]
+    pub fn open_same(&self, of: &SnapshotId) -> Option<SnapshotId> {
+        let mut registry = self.registry.lock();
+        let at = registry.open.iter().position(|slot| Arc::ptr_eq(slot, &of.slot))?;
+        let slot = Arc::new(Slot {
+            timestamp: of.slot.timestamp,
+            all_visible: of.slot.all_visible,
+            next_tree: of.slot.next_tree,
+            opened: Instant::now(),
+            too_old_at_bytes: AtomicU64::new(0),
+        });
+        registry.open.insert(at, Arc::clone(&slot));
+        Some(SnapshotId { slot })
     }
 
     /// Closes a snapshot: its versions go when no other needs them.
@@ -226,10 +299,21 @@ impl Versions {
 
     fn sweep(&self, open: &[u64]) {
         self.store.prune(open);
-        self.loads.lock().retain(|(_, writer)| {
-            writer.ended().is_none_or(|ended| open.first().is_some_and(|&oldest| oldest < ended))
-        });
+        self.prune_loads();
         self.registry.lock().swept_to = self.store.size().0;
+    }
+
+    /// Forgets loads that no open snapshot has to know: it sees the loading transaction, or is older than the
+    /// table.
+    fn prune_loads(&self) {
+        // First: a snapshot that is opened later sees the transactions that have committed.
+        let open = self.registry.lock().open.clone();
+        let is_needed = |tree: TreeId, ended: u64| {
+            open.iter().any(|slot| slot.timestamp < ended && tree < slot.next_tree)
+        };
+        let mut loads = self.loads.lock();
+        loads.retain(|(tree, writer)| writer.ended().is_none_or(|ended| is_needed(*tree, ended)));
+        self.loads_len.store(loads.len(), SeqCst); // as in `note_hidden_tree`
     }
 
     /// Lets writers stop keeping images, if no snapshot has been open for [`GRACE`]. Cheap if there is
@@ -252,14 +336,31 @@ impl Versions {
         // A writer that read the mode before may still store an image; it does no harm and goes with the
         // next sweep. Images of active transactions go too: the next opener visits them again.
         self.store.clear();
-        self.loads.lock().clear();
+        let mut loads = self.loads.lock();
+        loads.clear();
+        self.loads_len.store(0, SeqCst); // as in `note_hidden_tree`
+        drop(loads);
         self.registry.lock().swept_to = 0;
     }
 
-    /// Returns whether a snapshot is open that does not see a transaction which committed at `timestamp`.
+    /// Returns whether an open snapshot can read a value that a committed transaction replaced or removed. It
+    /// cannot if it sees that transaction, or does not see the one that wrote the value. `value` is the cell.
     #[must_use]
-    pub fn is_hidden_from_any(&self, timestamp: u64) -> bool {
-        self.registry.lock().open.first().is_some_and(|slot| slot.timestamp < timestamp)
+    pub fn needs_value(&self, committed: &Committed, tree: TreeId, key: &[u8], value: &[u8]) -> bool {
+        let Some(writer) = &committed.status else { return false };
+        // First: a snapshot that is opened later sees the transaction.
+        let open = self.registry.lock().timestamps();
+        !open.is_empty() && self.store.is_value_needed((tree, key), writer, value, &open)
+    }
+
+    /// Returns whether an open snapshot can read a tree that a committed transaction dropped.
+    #[must_use]
+    pub fn needs_tree(&self, committed: &Committed, tree: TreeId) -> bool {
+        let Some(timestamp) = committed.status.as_ref().and_then(|status| status.ended()) else {
+            return false;
+        };
+        let registry = self.registry.lock();
+        registry.open.iter().any(|slot| slot.timestamp < timestamp && tree < slot.next_tree)
     }
 
     /// The open snapshots and the memory of versions.
@@ -269,10 +370,13 @@ impl Versions {
         let (versions, bytes) = self.store.size();
         VersionStats {
             open: registry.open.len(),
+            oldest: registry.open.first().map(|slot| slot.timestamp),
             oldest_age: registry.open.first().map_or(Duration::ZERO, |slot| slot.opened.elapsed()),
             versions,
             bytes,
             too_old: self.too_old.load(Relaxed), // Relaxed: a statistic
+            lookups: self.lookups.sum(),
+            hidden_loads: self.loads_len.load(Relaxed), // Relaxed: a statistic
         }
     }
 
@@ -305,7 +409,11 @@ impl Versions {
             UndoOp::DropTree { tree } => writer.hidden_trees.push(tree.id),
             UndoOp::EmptyTree { tree, .. } if !writer.hides(tree.id) => {
                 writer.hidden_trees.push(tree.id);
-                self.loads.lock().push((tree.id, Arc::clone(status)));
+                self.prune_loads();
+                let mut loads = self.loads.lock();
+                loads.push((tree.id, Arc::clone(status)));
+                // SeqCst: as the counts of keys (VERSION-3).
+                self.loads_len.store(loads.len(), SeqCst);
             }
             _ => {}
         }
@@ -322,13 +430,14 @@ impl Versions {
     /// off.
     #[cold]
     fn shrink(&self) {
+        let (_, bytes) = self.store.size();
         let open = {
             let mut registry = self.registry.lock();
             if !registry.open.is_empty() {
                 let oldest = registry.open.remove(0);
-                // Release: pairs with the Acquire in `SnapshotId::is_too_old`: a reader that misses the mark
-                // has read before the versions are dropped.
-                oldest.is_too_old.store(true, Release);
+                // Release: pairs with the Acquire in `SnapshotId::too_old_at_bytes`: a reader that misses the
+                // mark has read before the versions are dropped.
+                oldest.too_old_at_bytes.store(bytes.max(1), Release);
                 self.too_old.fetch_add(1, Relaxed); // Relaxed: a statistic
             }
             registry.timestamps()
@@ -343,10 +452,21 @@ impl Versions {
         }
     }
 
+    /// Returns whether readers of snapshots can learn from [`commit`](Self::commit) that this transaction has
+    /// committed. If so, the caller first notes the commit LSN where such readers look for it.
+    #[must_use]
+    pub fn has_status(&self, undo: &UndoLog) -> bool {
+        undo.writer.status.is_some()
+    }
+
     /// Ends a transaction that commits; its commit record has been appended, its locks are held, and the
-    /// caller holds the mutex of `undo`. Returns its timestamp, 0 if it needs none: every snapshot sees it.
-    pub fn commit(&self, undo: &mut UndoLog) -> u64 {
-        undo.writer.end().map_or(0, |status| status.commit(&self.clock))
+    /// caller holds the mutex of `undo`.
+    pub fn commit(&self, undo: &mut UndoLog) -> Committed {
+        let status = undo.writer.end();
+        if let Some(status) = &status {
+            status.commit(&self.clock);
+        }
+        Committed { status }
     }
 
     /// Ends a transaction after all its changes are undone.
@@ -359,6 +479,10 @@ impl Versions {
     /// Returns whether the snapshot sees `tree` empty, because a transaction that it does not see has loaded
     /// it.
     fn is_empty_in(&self, tree: TreeId, timestamp: u64) -> bool {
+        // SeqCst: VERSION-3.
+        if self.loads_len.load(SeqCst) == 0 {
+            return false;
+        }
         let loads = self.loads.lock();
         loads.iter().any(|(id, writer)| *id == tree && writer.visibility(timestamp) == Visibility::Hidden)
     }
@@ -377,15 +501,24 @@ impl SnapshotId {
         self.slot.timestamp
     }
 
+    /// Every record up to here belongs to a transaction that the snapshot sees, or to one that was undone
+    /// (VERSION-5).
+    #[must_use]
+    pub fn all_visible_lsn(&self) -> Lsn {
+        self.slot.all_visible
+    }
+
     /// Time since it was opened.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.slot.opened.elapsed()
     }
 
-    /// Returns whether versions that it needs were dropped. Ask after each read, before the result is used.
+    /// Memory of all versions at the moment when those that it needs were dropped, if they were. Ask after
+    /// each read, before the result is used.
     #[must_use]
-    pub fn is_too_old(&self) -> bool {
-        self.slot.is_too_old.load(Acquire) // pairs with the Release in `shrink`
+    pub fn too_old_at_bytes(&self) -> Option<u64> {
+        let bytes = self.slot.too_old_at_bytes.load(Acquire); // pairs with the Release in `shrink`
+        (bytes > 0).then_some(bytes)
     }
 }

@@ -77,9 +77,9 @@ impl Status {
         }
     }
 
-    /// Commits with the clock's present time, or later if a reader has pushed the timestamp. Returns the
-    /// timestamp. The caller holds all locks of the transaction (STATUS-2).
-    pub(crate) fn commit(&self, clock: &AtomicU64) -> u64 {
+    /// Commits with the clock's present time, or later if a reader has pushed the timestamp. The caller holds
+    /// all locks of the transaction (STATUS-2).
+    pub(crate) fn commit(&self, clock: &AtomicU64) {
         // Acquire: as in `visibility`.
         let mut word = self.word.load(Acquire);
         loop {
@@ -88,7 +88,7 @@ impl Status {
             // AcqRel: pairs with `visibility`: either the push comes first and fails this step, or the
             // reader sees the timestamp.
             match self.word.compare_exchange(word, timestamp << BITS | COMMITTED, AcqRel, Acquire) {
-                Ok(_) => return timestamp,
+                Ok(_) => return,
                 Err(now) => word = now,
             }
         }

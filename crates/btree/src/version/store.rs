@@ -18,8 +18,10 @@ use crate::node::Cell;
 /// A row as it was: `None` if the key was absent.
 pub(crate) type Image = Option<(u16, Box<[u8]>)>;
 
-/// Bytes that a version takes beside its key and value: map entry, vector, status.
-const VERSION_OVERHEAD: u64 = 96;
+/// Bytes that a version takes beside its key and value: its part of a map node that is two thirds full (72),
+/// the vector's memory for one version (32), the status (24), and the headers of these and of the key's and
+/// the value's memory (4 of 16).
+const VERSION_OVERHEAD: u64 = 192;
 
 #[derive(Debug)]
 struct Version {
@@ -53,7 +55,7 @@ pub(crate) struct VersionStore {
     versions: AtomicU64,
 }
 
-fn size_of(key: &[u8], before: &Image) -> u64 {
+pub(super) fn size_of(key: &[u8], before: &Image) -> u64 {
     VERSION_OVERHEAD + (key.len() + before.as_ref().map_or(0, |(_, value)| value.len())) as u64
 }
 
@@ -102,7 +104,7 @@ impl VersionStore {
     ) {
         let stripe = self.stripe(tree, key);
         let mut chains = stripe.chains.lock();
-        let chain = chains.entry((tree, key.into())).or_default();
+        let chain = chains.entry((tree, key.into())).or_insert_with(|| Vec::with_capacity(1));
         if chain.last().is_some_and(|newest| Arc::ptr_eq(&newest.writer, writer)) {
             return;
         }
@@ -127,6 +129,28 @@ impl VersionStore {
         // Relaxed: as in `count`.
         self.versions.fetch_sub(versions, Relaxed);
         self.bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Returns whether a snapshot of `open` needs the value that `writer`, which has committed, replaced.
+    /// A version that was dropped was not needed.
+    pub(crate) fn is_value_needed(
+        &self,
+        (tree, key): (TreeId, &[u8]),
+        writer: &Arc<Status>,
+        value: &[u8],
+        open: &[u64],
+    ) -> bool {
+        let chains = self.stripe(tree, key).chains.lock();
+        let mut from = 0;
+        for version in chains.get(&(tree, Box::from(key))).into_iter().flatten() {
+            let until = version.writer.ended();
+            if Arc::ptr_eq(&version.writer, writer) {
+                let is_of_version = version.before.as_ref().is_some_and(|(_, before)| **before == *value);
+                return is_of_version && until.is_none_or(|until| is_needed(open, from, until));
+            }
+            from = until.unwrap_or(0).max(from);
+        }
+        false
     }
 
     /// Drops versions that no open snapshot needs. An image is needed by snapshots from the timestamp of the

@@ -1,7 +1,9 @@
 //! Reading by snapshot: the leaf, corrected by versions.
 
-use super::Versions;
+use azekura_base::Lsn;
+
 use super::store::{Image, Resolved};
+use super::{SnapshotId, Versions};
 use crate::descent::{Descent, Seek};
 use crate::env::Env;
 use crate::error::TreeError;
@@ -14,17 +16,25 @@ use crate::tree::{Tree, load_if_large};
 pub struct View<'a> {
     versions: &'a Versions,
     timestamp: u64,
+    all_visible: Lsn,
 }
 
 impl<'a> View<'a> {
-    /// The view of the snapshot with this timestamp, which must stay open meanwhile.
+    /// The view of a snapshot, which must stay open meanwhile.
     #[must_use]
-    pub const fn new(versions: &'a Versions, timestamp: u64) -> Self {
-        Self { versions, timestamp }
+    pub fn new(versions: &'a Versions, snapshot: &SnapshotId) -> Self {
+        Self { versions, timestamp: snapshot.slot.timestamp, all_visible: snapshot.slot.all_visible }
     }
 
-    /// Returns whether the snapshot sees no row of `tree`, whatever its leaves hold.
+    /// Returns whether the snapshot sees the rows of a leaf with this page LSN as they are (VERSION-5).
+    pub(crate) fn sees_as_is(&self, page_lsn: Lsn) -> bool {
+        page_lsn <= self.all_visible
+    }
+
+    /// Returns whether the snapshot sees no row of `tree`, whatever its leaves hold. To be asked once for
+    /// each leaf that is not read [as it is](Self::sees_as_is).
     pub(crate) fn is_empty(&self, tree: Tree) -> bool {
+        self.versions.lookups.add(1);
         self.versions.is_empty_in(tree.id, self.timestamp)
     }
 
@@ -68,10 +78,19 @@ impl<'a> View<'a> {
     }
 }
 
+/// The state of a key in a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenRow {
+    /// The key has a value.
+    pub is_present: bool,
+    /// The page LSN of the leaf.
+    pub page_lsn: Lsn,
+}
+
 impl Tree {
-    /// Reads the value that `key` has in a snapshot into `out`, replacing what was there; returns whether the
-    /// key is present. Takes no lock; costs what [`get`](Self::get) does, and a look-up of versions if there
-    /// are any.
+    /// Reads the value that `key` has in a snapshot into `out`, replacing what was there. Takes no lock. Costs
+    /// what [`get`](Self::get) does; looks for versions if the leaf has changes above the snapshot's
+    /// all-visible LSN.
     ///
     /// # Errors
     ///
@@ -82,7 +101,7 @@ impl Tree {
         view: View<'_>,
         key: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<bool, TreeError> {
+    ) -> Result<SeenRow, TreeError> {
         let mut descent = Descent::new(env, *self);
         loop {
             let leaf = descent.leaf(Seek::Covering(key))?;
@@ -94,7 +113,10 @@ impl Tree {
                 node.value_into(slot, out);
                 flags = Some(slot.flags);
             }
-            if view.is_empty(*self) {
+            let page_lsn = node.page().lsn();
+            if view.sees_as_is(page_lsn) {
+                // Nothing to look for.
+            } else if view.is_empty(*self) {
                 flags = None;
             } else if let Resolved::Image(image) = view.versions.store.resolve(self.id, key, view.timestamp) {
                 out.clear();
@@ -104,10 +126,10 @@ impl Tree {
                 });
             }
             if leaf.is_valid() {
-                return match flags {
-                    None => Ok(false),
-                    Some(flags) => load_if_large(env, flags, out).map(|()| true),
-                };
+                if let Some(flags) = flags {
+                    load_if_large(env, flags, out)?;
+                }
+                return Ok(SeenRow { is_present: flags.is_some(), page_lsn });
             }
             descent.changed()?;
         }

@@ -1,0 +1,136 @@
+//! A place in a range of a snapshot, which moves from both ends.
+
+use azekura_btree::{LeafBatch, Scan, Tree, ValueRef};
+
+use super::Snapshot;
+use crate::Error;
+use crate::bounds::ByteBounds;
+use crate::transaction::Direction;
+
+/// The largest batch of rows that an iterator copies at once.
+const MAX_BATCH: usize = 256;
+/// Rows of the first step: it costs a descent, which takes as long as copying some 30 rows.
+const FIRST_BATCH: usize = 8;
+
+/// Rows of one direction that were read and not delivered.
+#[derive(Debug, Default)]
+struct Buffer {
+    rows: LeafBatch,
+    /// Rows before this one were delivered.
+    next: usize,
+    /// Rows from this one on were delivered from the other end.
+    end: usize,
+    limit: usize,
+}
+
+impl Buffer {
+    fn clear(&mut self) {
+        self.rows.clear();
+        (self.next, self.end) = (0, 0);
+    }
+}
+
+/// A place in a range of a snapshot; moves from both ends.
+#[derive(Debug)]
+pub(super) struct Cursor<'s> {
+    snapshot: &'s Snapshot,
+    /// The rows that no buffer has; `None`: there are none.
+    scan: Option<Scan>,
+    front: Buffer,
+    /// In descending order.
+    back: Buffer,
+    /// The row that the cursor is at: whether it is in the buffer of the front, and where.
+    at: (Direction, usize),
+    large: Vec<u8>,
+}
+
+impl<'s> Cursor<'s> {
+    pub(super) fn new(snapshot: &'s Snapshot, tree: Option<Tree>, bounds: &ByteBounds) -> Self {
+        Self {
+            snapshot,
+            scan: tree.filter(|_| !bounds.is_empty()).map(|tree| bounds.scan(tree)),
+            front: Buffer::default(),
+            back: Buffer::default(),
+            at: (Direction::Forward, 0),
+            large: Vec::new(),
+        }
+    }
+
+    /// Moves to the next row from one end; `false` if none is left. After an error there is none left.
+    pub(super) fn advance(&mut self, direction: Direction) -> Result<bool, Error> {
+        let (mine, other) = match direction {
+            Direction::Forward => (&mut self.front, &mut self.back),
+            Direction::Backward => (&mut self.back, &mut self.front),
+        };
+        if mine.next == mine.end
+            && let Some(scan) = &mut self.scan
+        {
+            mine.clear();
+            mine.limit = (mine.limit * 8).clamp(FIRST_BATCH, MAX_BATCH);
+            let snapshot = self.snapshot;
+            let (env, view) = (&snapshot.db().env, snapshot.view());
+            let read = snapshot.db().lifetime.check_process().and_then(|()| {
+                let found = match direction {
+                    Direction::Forward => scan.next_batch_in(env, view, mine.limit, &mut mine.rows),
+                    Direction::Backward => scan.next_batch_back_in(env, view, mine.limit, &mut mine.rows),
+                };
+                // First: a snapshot that is too old may meet freed pages, which are no damage.
+                snapshot.checked(())?;
+                let last_commit = || snapshot.db().locks.table_dependency(scan.tree().id);
+                snapshot.inner.durability.note(found?, last_commit);
+                Ok(())
+            });
+            mine.end = mine.rows.len();
+            if read.is_err() || scan.is_done() {
+                self.scan = None;
+            }
+            if let Err(error) = read {
+                mine.clear();
+                other.clear();
+                return Err(error);
+            }
+        }
+        if mine.next < mine.end {
+            self.at = (direction, mine.next);
+            mine.next += 1;
+            return Ok(true);
+        }
+        // The rest was read from the other end; its last row is the next one from this end.
+        if other.next < other.end {
+            other.end -= 1;
+            self.at = (direction.reversed(), other.end);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Key, encoded, and value of the row that the cursor is at; reads a large value.
+    pub(super) fn row(&mut self) -> Result<(&[u8], &[u8]), Error> {
+        self.row_start(usize::MAX)
+    }
+
+    /// As [`row`](Self::row), with the first `max` bytes of the value; of a large value at most those of its
+    /// first page.
+    pub(super) fn row_start(&mut self, max: usize) -> Result<(&[u8], &[u8]), Error> {
+        let (direction, at) = self.at;
+        let rows = match direction {
+            Direction::Forward => &self.front.rows,
+            Direction::Backward => &self.back.rows,
+        };
+        let value = match rows.value(at) {
+            ValueRef::Inline(bytes) => &bytes[..bytes.len().min(max)],
+            value @ ValueRef::Large(_) => {
+                self.large.clear();
+                let env = &self.snapshot.db().env;
+                let read = match max {
+                    usize::MAX => value.read(env, &mut self.large),
+                    _ => value.read_start(env, max, &mut self.large),
+                };
+                self.snapshot.checked(())?;
+                read?;
+                &self.large
+            }
+        };
+        Ok((rows.key(at), value))
+    }
+}

@@ -1,0 +1,212 @@
+//! The commits that a snapshot has to wait for before its rows may be passed on.
+//!
+//! A snapshot sees commits that are not durable yet. It waits only for those of rows that it has read:
+//!
+//! - **SEEN-1** A leaf with a page LSN at or below the *settled* LSN has changes of durable commits only, and
+//!   adds nothing. An opener finds an all-visible LSN, and then the last LSN drawn. The transactions that
+//!   ended before have commit records up to there; once the log is durable up to there, the all-visible LSN
+//!   is settled.
+//! - **SEEN-2** For another leaf the lock table gives the commit LSN of the last change of a key, or of a
+//!   table. Where a reader can learn the end of a transaction from its status, that LSN is noted before the
+//!   status changes. A transaction without a status was visited by the first opener after its commit record;
+//!   it may not have noted its commit LSN yet, so readers of later leaves wait for all that was logged before
+//!   the visit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::sync::time::Instant;
+use azekura_base::{DurableLog, Lsn};
+use azekura_btree::{SnapshotId, Versions};
+use azekura_wal::Wal;
+
+use super::{Inner, Snapshot};
+use crate::database::Shared;
+use crate::{Database, Error};
+
+/// The last LSN drawn.
+fn last_lsn(wal: &Wal) -> Lsn {
+    Lsn(wal.next_lsn().0 - 1)
+}
+
+/// What openers have found out about durable commits.
+#[derive(Debug, Default)]
+pub(crate) struct SnapshotDurability {
+    /// SEEN-1.
+    settled: Lsn,
+    /// An all-visible LSN, and the LSN up to which the log has to be durable for it to be settled.
+    candidate: Option<(Lsn, Lsn)>,
+    /// SEEN-2: all that was logged before a visit that met a transaction without locks noted.
+    unreleased: Lsn,
+}
+
+impl SnapshotDurability {
+    /// A visit has met a transaction whose commit record is appended, and which may not have noted its commit
+    /// LSN yet.
+    pub(super) fn note_unreleased(&mut self, wal: &Wal) {
+        self.unreleased = last_lsn(wal);
+    }
+
+    /// The state for a snapshot that was just opened.
+    pub(super) fn of_opener(&mut self, wal: &Wal, all_visible: Lsn) -> Durability {
+        let last = last_lsn(wal);
+        let durable = wal.durable_lsn();
+        self.candidate = self.candidate.filter(|&(lsn, needed)| {
+            let is_settled = needed <= durable;
+            if is_settled {
+                self.settled = self.settled.max(lsn);
+            }
+            !is_settled
+        });
+        if last <= durable {
+            self.settled = self.settled.max(all_visible);
+        } else {
+            self.candidate.get_or_insert((all_visible, last));
+        }
+        let unreleased = Some(self.unreleased).filter(|&lsn| lsn > durable).unwrap_or_default();
+        Durability { last, settled: self.settled, unreleased, needed: AtomicU64::new(0) }
+    }
+}
+
+/// The commits that one snapshot depends on.
+#[derive(Debug)]
+pub(super) struct Durability {
+    /// All that the snapshot can see was logged at or below this LSN.
+    last: Lsn,
+    settled: Lsn,
+    unreleased: Lsn,
+    /// The largest commit LSN on which a read depends.
+    needed: AtomicU64,
+}
+
+impl Durability {
+    /// The state of a snapshot that shows durable commits only.
+    const fn durable() -> Self {
+        Self { last: Lsn(0), settled: Lsn::MAX, unreleased: Lsn(0), needed: AtomicU64::new(0) }
+    }
+
+    /// Notes the read of a leaf. `last_commit` looks up the LSN of SEEN-2, after the read.
+    pub(super) fn note(&self, page_lsn: Lsn, last_commit: impl FnOnce() -> Lsn) {
+        if page_lsn <= self.settled {
+            return;
+        }
+        let lsn = last_commit().max(self.unreleased).min(self.last);
+        // Relaxed: the thread that reads it has read the rows, or has got them from a thread that has.
+        if self.needed.load(Relaxed) < lsn.0 {
+            self.needed.fetch_max(lsn.0, Relaxed); // Relaxed: as above
+        }
+    }
+
+    /// The LSN up to which the log has to be durable for all reads so far.
+    pub(super) fn needed(&self) -> Lsn {
+        Lsn(self.needed.load(Relaxed)) // Relaxed: as in `note`
+    }
+}
+
+/// Time for which the store keeps a durable state for the next [`Database::durable_snapshot`]. Writers keep
+/// images meanwhile; a program that reads in this way more often than each second never waits.
+const KEPT_FOR: Duration = Duration::from_secs(1);
+
+/// States that are kept for [`Database::durable_snapshot`].
+#[derive(Debug, Default)]
+pub(crate) struct DurableSnapshots {
+    /// The newest one known to be durable.
+    durable: Option<SnapshotId>,
+    /// A newer one, and the LSN up to which the log has to be durable for it.
+    next: Option<(SnapshotId, Lsn)>,
+    asked: Option<Instant>,
+}
+
+impl DurableSnapshots {
+    /// Opens a snapshot of the newest state that is known to be durable. `newest` is the present state, which
+    /// is not.
+    fn open(
+        &mut self,
+        versions: &Versions,
+        newest: &SnapshotId,
+        needed: Lsn,
+        durable: Lsn,
+    ) -> Option<SnapshotId> {
+        self.asked = Some(Instant::now());
+        if let Some((next, _)) = self.next.take_if(|(_, needed)| *needed <= durable) {
+            self.durable.replace(next).iter().for_each(|old| versions.close(old));
+        }
+        if self.next.is_none() {
+            self.next = versions.open_same(newest).map(|id| (id, needed));
+        }
+        self.durable.as_ref().and_then(|id| versions.open_same(id))
+    }
+
+    fn close(&mut self, versions: &Versions) {
+        let next = self.next.take().map(|(id, _)| id);
+        self.durable.take().iter().chain(&next).for_each(|id| versions.close(id));
+        self.asked = None;
+    }
+}
+
+impl Database {
+    /// Opens a snapshot that shows durable commits only, so [`wait_durable`](Snapshot::wait_durable) returns
+    /// at once. It may miss commits that have returned: it is the present state if that is durable, and
+    /// otherwise the state of an earlier call, not older than two flushes if calls come more often than
+    /// flushes.
+    ///
+    /// It does not wait, except in the first call after a second without one, if commits are under way: no
+    /// durable state is kept then, and the call waits for one flush of the log.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`snapshot`](Self::snapshot), and [`Error::Log`].
+    pub fn durable_snapshot(&self) -> Result<Snapshot, Error> {
+        let newest = self.snapshot()?;
+        let db = &newest.inner.using;
+        let (needed, durable) = (newest.inner.durability.last, db.wal.durable_lsn());
+        if needed <= durable {
+            return Ok(newest);
+        }
+        let versions = db.env.versions();
+        let id = db.durable_snapshots.lock().open(versions, &newest.inner.id, needed, durable);
+        if let Some(id) = id {
+            let (using, durability) = (self.owners().enter()?, Durability::durable());
+            return Ok(Snapshot { inner: Arc::new(Inner { using, id, durability }) });
+        }
+        db.wal.make_durable(needed)?;
+        Ok(newest)
+    }
+}
+
+impl Shared {
+    /// Closes the states that are kept for durable snapshots if none was asked for during a second.
+    pub(crate) fn close_durable_snapshots(&self, now: Instant) {
+        let mut kept = self.durable_snapshots.lock();
+        if kept.asked.is_some_and(|asked| now.saturating_duration_since(asked) >= KEPT_FOR) {
+            kept.close(self.env.versions());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Durability as Commit, TableDefinition};
+
+    const ROWS: TableDefinition<u64, u64> = TableDefinition::new("rows");
+
+    #[test]
+    fn durable_states_are_kept_for_a_second() {
+        let db = Database::builder().background(false).open_in_memory().expect("opens");
+        for n in 0..3 {
+            let tx = db.begin().expect("begins");
+            tx.set_durability(Commit::Relaxed);
+            tx.table(&ROWS).and_then(|rows| rows.insert(&1, &n)).expect("inserts");
+            tx.commit().expect("commits");
+            drop(db.durable_snapshot().expect("opens"));
+        }
+        let shared = db.shared();
+        assert_eq!(shared.env.versions().stats().open, 2);
+        shared.close_durable_snapshots(Instant::now());
+        assert_eq!(shared.env.versions().stats().open, 2);
+        shared.close_durable_snapshots(Instant::now() + KEPT_FOR);
+        assert_eq!(shared.env.versions().stats().open, 0);
+    }
+}

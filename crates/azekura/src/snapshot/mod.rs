@@ -1,0 +1,270 @@
+//! Snapshots: reading the store as it was at one moment, without locks.
+//!
+//! The rules of visibility are those of [`azekura_btree::Versions`].
+
+mod cursor;
+mod durable;
+mod table;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use azekura_base::{DurableLog, Lsn, TreeId};
+use azekura_btree::{SnapshotId, Tree, Versions, View};
+use azekura_lock::KeyRef;
+
+use self::cursor::Cursor;
+use self::durable::Durability;
+pub(crate) use self::durable::{DurableSnapshots, SnapshotDurability};
+pub use self::table::{SnapshotRange, SnapshotTable};
+use crate::bounds::ByteBounds;
+use crate::catalog::{self, CATALOG, TableInfo};
+use crate::database::Shared;
+use crate::key::Key;
+use crate::lifetime::Use;
+use crate::table::TableDefinition;
+use crate::transaction::{Direction, TypesOf};
+use crate::value::Value;
+use crate::{CommitTicket, Database, Error};
+
+/// The store as it was when the snapshot was opened: every transaction that had committed, and nothing of any
+/// other one. Clones are handles of the same snapshot.
+///
+/// A snapshot takes no locks: it never waits for a writer, and no writer waits for it. It may be used by many
+/// threads at once. While it is open, writers keep the rows that they replace in memory
+/// ([`Builder::version_bytes`](crate::Builder::version_bytes)); if that is exceeded, calls of the oldest
+/// snapshot fail with [`Error::SnapshotTooOld`]. The store cannot be closed while a snapshot is open.
+///
+/// The rows of a snapshot may not be durable yet; see [`wait_durable`](Self::wait_durable).
+///
+/// # Examples
+///
+/// ```
+/// use azekura::{Database, Error, TableDefinition};
+///
+/// const STOCK: TableDefinition<str, u64> = TableDefinition::new("stock");
+///
+/// # fn main() -> Result<(), Error> {
+/// let db = Database::in_memory()?;
+/// db.transact(|tx| tx.table(&STOCK)?.insert("rice", &7))?;
+/// let snapshot = db.snapshot()?;
+/// db.transact(|tx| tx.table(&STOCK)?.insert("rice", &0))?;
+/// assert_eq!(snapshot.table(&STOCK)?.get("rice")?, Some(7));
+/// assert_eq!(db.read(|s| s.table(&STOCK)?.get("rice"))?, Some(0));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Snapshot {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    using: Use,
+    id: SnapshotId,
+    durability: Durability,
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("id", &self.inner.id).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.using.lifetime.check_process().is_err() {
+            return; // the parent's snapshot, in a forked process
+        }
+        self.using.env.versions().close(&self.id);
+    }
+}
+
+impl Database {
+    /// Opens a snapshot of the present state. It sees every commit that has returned, also an
+    /// asynchronous one.
+    ///
+    /// The first snapshot after a time without any visits each active transaction, and reads the leaf of each
+    /// row that it has changed; later ones cost some hundred nanoseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::Forked`]; an error of reading pages;
+    /// [`Error::TransactionsTooLarge`] if active transactions have changed too many rows.
+    pub fn snapshot(&self) -> Result<Snapshot, Error> {
+        let using = self.owners().enter()?;
+        let env = &using.env;
+        let visit = |versions: &Versions| -> Result<(), Error> {
+            for undo in using.active.undo_logs() {
+                let mut undo = undo.lock();
+                if undo.owner.is_none() {
+                    using.snapshot_durability.lock().note_unreleased(&using.wal);
+                } else if !versions.backfill(env, &mut undo.log)? {
+                    let limit_bytes = using.options.version_bytes_limit();
+                    return Err(Error::TransactionsTooLarge { limit_bytes });
+                }
+            }
+            Ok(())
+        };
+        let id =
+            env.versions().open(visit, || using.all_visible_lsn(), || TreeId(using.catalog.next_id()))?;
+        let durability = using.snapshot_durability.lock().of_opener(&using.wal, id.all_visible_lsn());
+        Ok(Snapshot { inner: Arc::new(Inner { using, id, durability }) })
+    }
+
+    /// Opens a snapshot, runs `body` on it, and waits until the commits that it has seen are durable; see
+    /// [`Snapshot::wait_durable`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`snapshot`](Self::snapshot), of `body`, and of [`Snapshot::wait_durable`].
+    pub fn read<T>(&self, body: impl FnOnce(&Snapshot) -> Result<T, Error>) -> Result<T, Error> {
+        let snapshot = self.snapshot()?;
+        let value = body(&snapshot)?;
+        snapshot.wait_durable()?;
+        Ok(value)
+    }
+}
+
+impl Shared {
+    /// An LSN below all changes of transactions that are active or begin later. The order matters: a
+    /// transaction that is not found in the list takes its LSNs from a later bound (ACTIVE-1).
+    fn all_visible_lsn(&self) -> Lsn {
+        let bound = self.wal.lsn_bound();
+        let active = self.active.min_first_change();
+        Lsn(active.map_or(bound, |first| first.min(bound)).0.saturating_sub(1))
+    }
+}
+
+impl Snapshot {
+    fn db(&self) -> &Shared {
+        &self.inner.using
+    }
+
+    fn view(&self) -> View<'_> {
+        View::new(self.db().env.versions(), &self.inner.id)
+    }
+
+    /// Passes on what was read, if the versions that it rests on were there.
+    fn checked<T>(&self, read: T) -> Result<T, Error> {
+        if let Some(held_bytes) = self.inner.id.too_old_at_bytes() {
+            return Err(Error::SnapshotTooOld {
+                age_ms: u64::try_from(self.age().as_millis()).unwrap_or(u64::MAX),
+                held_bytes,
+                limit_bytes: self.db().options.version_bytes_limit(),
+            });
+        }
+        Ok(read)
+    }
+
+    /// The snapshot's number, by which [`Stats`](crate::Stats) names it. A later snapshot has a larger one.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.inner.id.timestamp()
+    }
+
+    /// Time since the snapshot was opened.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.inner.id.age()
+    }
+
+    /// Waits until the commits that reads of this snapshot have seen so far are durable. A caller that
+    /// answers others by what it read calls this first; else a power loss could take back what was answered.
+    ///
+    /// Returns at once if the leaves that were read had no change since the last flush. Otherwise a read of a
+    /// key waits for the last commit that changed this key, and a read of a range for the last one that
+    /// changed its table.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Log`]: the log failed; what was read may be lost at the next restart.
+    pub fn wait_durable(&self) -> Result<(), Error> {
+        self.db().lifetime.check_process()?;
+        match self.inner.durability.needed() {
+            Lsn(0) => Ok(()),
+            needed => Ok(self.db().wal.make_durable(needed)?),
+        }
+    }
+
+    /// A ticket for what [`wait_durable`](Self::wait_durable) waits for, as far as reads have gone.
+    pub fn durable_ticket(&self) -> CommitTicket {
+        CommitTicket::quiet(&self.inner.using, self.inner.durability.needed())
+    }
+
+    /// Reads a row into `value`; returns whether there is one.
+    fn read_key(&self, tree: Tree, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
+        let seen = tree.get_in(&self.db().env, self.view(), key, value);
+        self.checked(())?;
+        let seen = seen?;
+        let last_commit = || self.db().locks.key_dependency(tree.id, KeyRef::Key(key));
+        self.inner.durability.note(seen.page_lsn, last_commit);
+        Ok(seen.is_present)
+    }
+
+    /// The tree of a table, if it existed and has the types that are asked for.
+    fn tree(&self, name: &str, types: Option<TypesOf>) -> Result<Option<Tree>, Error> {
+        self.db().lifetime.check_process()?;
+        let mut row = Vec::new();
+        if !self.read_key(CATALOG, name.as_bytes(), &mut row)? {
+            return Ok(None);
+        }
+        let entry = catalog::decode(&row).ok_or_else(|| catalog::corrupt_row(name))?;
+        let asked = types.map(|types| types());
+        match asked {
+            Some(asked) if asked != *entry.types => Err(Error::TableTypeMismatch {
+                table: name.to_owned(),
+                stored: (*entry.types).clone().into(),
+                asked: asked.into(),
+            }),
+            _ => Ok(Some(entry.tree)),
+        }
+    }
+
+    /// A table as it was. A table that did not exist has no rows.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SnapshotTooOld`]; [`Error::TableTypeMismatch`]; an error of reading pages.
+    pub fn table<K: Key + ?Sized, V: Value + ?Sized>(
+        &self,
+        table: &TableDefinition<K, V>,
+    ) -> Result<SnapshotTable<'_, K, V>, Error> {
+        let tree = self.tree(table.name(), table.types_of())?;
+        Ok(SnapshotTable::new(self, tree, table.name()))
+    }
+
+    /// Names of all tables, in byte order.
+    ///
+    /// # Errors
+    ///
+    /// As for [`table`](Self::table).
+    pub fn table_names(&self) -> Result<Vec<String>, Error> {
+        let mut cursor = Cursor::new(self, Some(CATALOG), &ByteBounds::ALL);
+        let mut names = Vec::new();
+        while cursor.advance(Direction::Forward)? {
+            names.push(String::from_utf8_lossy(cursor.row()?.0).into_owned());
+        }
+        Ok(names)
+    }
+}
+
+impl Snapshot {
+    /// All tables with their types, in byte order of their names.
+    ///
+    /// # Errors
+    ///
+    /// As for [`table`](Self::table).
+    pub fn tables(&self) -> Result<Vec<TableInfo>, Error> {
+        let mut cursor = Cursor::new(self, Some(CATALOG), &ByteBounds::ALL);
+        let mut tables = Vec::new();
+        while cursor.advance(Direction::Forward)? {
+            let (name, value) = cursor.row()?;
+            let name = String::from_utf8_lossy(name).into_owned();
+            let entry = catalog::decode(value).ok_or_else(|| catalog::corrupt_row(&name))?;
+            tables.push(TableInfo { name, types: (*entry.types).clone() });
+        }
+        Ok(tables)
+    }
+}

@@ -1,0 +1,276 @@
+//! Tables of a snapshot, and iterators over their rows.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::ControlFlow;
+
+use azekura_btree::Tree;
+
+use super::Snapshot;
+use super::cursor::Cursor;
+use crate::Error;
+use crate::bounds::{ByteBounds, KeyPrefix, KeyRange, Prefix};
+use crate::key::{EncodeKey, Key};
+use crate::range::RowRef;
+use crate::table::{self, RowOf, Types};
+use crate::transaction::Direction;
+use crate::value::Value;
+
+/// A table in a snapshot; made by [`Snapshot::table`]. Several threads may use one at once.
+///
+/// # Examples
+///
+/// ```
+/// use azekura::{Database, Error, TableDefinition};
+/// const STOCK: TableDefinition<str, u64> = TableDefinition::new("stock");
+///
+/// # fn main() -> Result<(), Error> {
+/// # let db = Database::in_memory()?;
+/// # db.transact(|tx| tx.table(&STOCK)?.insert("rice", &7))?;
+/// let snapshot = db.snapshot()?;
+/// let stock = snapshot.table(&STOCK)?;
+/// assert_eq!(stock.get("rice")?, Some(7));
+/// assert_eq!(stock.range("r"..).count(), 1);
+/// # Ok(())
+/// # }
+/// ```
+pub struct SnapshotTable<'s, K: ?Sized, V: ?Sized> {
+    snapshot: &'s Snapshot,
+    tree: Option<Tree>,
+    name: Box<str>,
+    types: Types<K, V>,
+}
+
+impl<K: ?Sized, V: ?Sized> fmt::Debug for SnapshotTable<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SnapshotTable").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
+    pub(super) fn new(snapshot: &'s Snapshot, tree: Option<Tree>, name: &str) -> Self {
+        Self { snapshot, tree, name: name.into(), types: PhantomData }
+    }
+
+    /// The table's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn fetch<Q: ?Sized, T>(
+        &self,
+        key: &Q,
+        each: impl FnOnce(&mut Vec<u8>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error>
+    where
+        K: EncodeKey<Q>,
+    {
+        let snapshot = self.snapshot;
+        snapshot.db().lifetime.check_process()?;
+        let Some(tree) = self.tree else { return Ok(None) };
+        let (mut bytes, mut value) = (Vec::new(), Vec::new());
+        K::encode(key, &mut bytes);
+        if snapshot.read_key(tree, &bytes, &mut value)? { each(&mut value).map(Some) } else { Ok(None) }
+    }
+
+    /// The value at `key`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SnapshotTooOld`], damage found on the way, or [`Error::Decode`].
+    pub fn get<Q: ?Sized>(&self, key: &Q) -> Result<Option<V::Owned>, Error>
+    where
+        K: EncodeKey<Q>,
+    {
+        self.fetch(key, |value| {
+            // A large value keeps its memory, as in a transaction.
+            table::decode::<V>(value).map_err(|source| Error::Decode { table: self.name.to_string(), source })
+        })
+    }
+
+    /// Lends the bytes of the value at `key` to `each`; see [`Table::with_value`](crate::Table::with_value).
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn with_value<Q: ?Sized, T>(&self, key: &Q, each: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error>
+    where
+        K: EncodeKey<Q>,
+    {
+        self.fetch(key, |value| Ok(each(value)))
+    }
+
+    /// Returns whether there is a row at `key`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn contains<Q: ?Sized>(&self, key: &Q) -> Result<bool, Error>
+    where
+        K: EncodeKey<Q>,
+    {
+        Ok(self.fetch(key, |_| Ok(()))?.is_some())
+    }
+
+    /// Iterates over the rows of a range in key order, from both ends.
+    pub fn range(&self, range: impl KeyRange<K>) -> SnapshotRange<'s, K, V> {
+        self.rows(&ByteBounds::of(&range))
+    }
+
+    /// Iterates over the rows with keys that begin with `prefix`; see [`Prefix`].
+    pub fn prefix(&self, prefix: impl KeyPrefix<K>) -> SnapshotRange<'s, K, V> {
+        self.range(Prefix(prefix))
+    }
+
+    /// Iterates over all rows in key order, from both ends.
+    pub fn iter(&self) -> SnapshotRange<'s, K, V> {
+        self.rows(&ByteBounds::ALL)
+    }
+
+    fn rows(&self, bounds: &ByteBounds) -> SnapshotRange<'s, K, V> {
+        let cursor = Cursor::new(self.snapshot, self.tree, bounds);
+        SnapshotRange { cursor, table: self.name.clone(), types: PhantomData }
+    }
+
+    /// Lends each row of a range to `each`, in key order, without decoding or copying it, until `each`
+    /// breaks.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get), and those of `each`.
+    pub fn for_each(
+        &self,
+        range: impl KeyRange<K>,
+        mut each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<(), Error> {
+        let mut cursor = Cursor::new(self.snapshot, self.tree, &ByteBounds::of(&range));
+        while cursor.advance(Direction::Forward)? {
+            let (key, value) = cursor.row()?;
+            let row = RowRef { table: &self.name, key, value, types: PhantomData };
+            if each(row)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with the keys of `range`, as stored, and the first `max` bytes of their values, in key
+    /// order, until it breaks or fails; see
+    /// [`Table::for_each_value_prefix`](crate::Table::for_each_value_prefix).
+    ///
+    /// # Errors
+    ///
+    /// As for [`for_each`](Self::for_each).
+    pub fn for_each_value_prefix(
+        &self,
+        range: impl KeyRange<K>,
+        max: usize,
+        mut each: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<(), Error> {
+        let mut cursor = Cursor::new(self.snapshot, self.tree, &ByteBounds::of(&range));
+        while cursor.advance(Direction::Forward)? {
+            let (key, value) = cursor.row_start(max)?;
+            if each(key, value)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The row with the smallest key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn first(&self) -> Result<Option<RowOf<K, V>>, Error> {
+        self.iter().next().transpose()
+    }
+
+    /// The row with the largest key.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn last(&self) -> Result<Option<RowOf<K, V>>, Error> {
+        self.iter().next_back().transpose()
+    }
+
+    /// Number of rows. Reads all leaves of the table.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn len(&self) -> Result<u64, Error> {
+        let mut cursor = Cursor::new(self.snapshot, self.tree, &ByteBounds::ALL);
+        let mut rows = 0;
+        while cursor.advance(Direction::Forward)? {
+            rows += 1;
+        }
+        Ok(rows)
+    }
+
+    /// Returns whether there are no rows.
+    ///
+    /// # Errors
+    ///
+    /// As for [`get`](Self::get).
+    pub fn is_empty(&self) -> Result<bool, Error> {
+        Ok(!Cursor::new(self.snapshot, self.tree, &ByteBounds::ALL).advance(Direction::Forward)?)
+    }
+}
+
+impl<'s, K: Key + ?Sized, V: Value + ?Sized> IntoIterator for &SnapshotTable<'s, K, V> {
+    type Item = Result<RowOf<K, V>, Error>;
+    type IntoIter = SnapshotRange<'s, K, V>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// Iterator over the rows of a range in a snapshot; made by [`SnapshotTable::range`].
+#[must_use = "iterators are lazy: nothing is read until `next` is called"]
+pub struct SnapshotRange<'s, K: ?Sized, V: ?Sized> {
+    cursor: Cursor<'s>,
+    table: Box<str>,
+    types: Types<K, V>,
+}
+
+impl<K: ?Sized, V: ?Sized> fmt::Debug for SnapshotRange<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SnapshotRange").field("table", &self.table).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key + ?Sized, V: Value + ?Sized> SnapshotRange<'_, K, V> {
+    fn step(&mut self, direction: Direction) -> Option<Result<RowOf<K, V>, Error>> {
+        match self.cursor.advance(direction) {
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+            Ok(true) => Some(self.row()),
+        }
+    }
+
+    fn row(&mut self) -> Result<RowOf<K, V>, Error> {
+        let (key, value) = self.cursor.row()?;
+        match (K::decode(key), V::decode(value)) {
+            (Ok(key), Ok(value)) => Ok((key, value)),
+            (Err(source), _) | (_, Err(source)) => {
+                Err(Error::Decode { table: self.table.to_string(), source })
+            }
+        }
+    }
+}
+
+impl<K: Key + ?Sized, V: Value + ?Sized> Iterator for SnapshotRange<'_, K, V> {
+    type Item = Result<RowOf<K, V>, Error>;
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(Direction::Forward)
+    }
+}
+
+impl<K: Key + ?Sized, V: Value + ?Sized> DoubleEndedIterator for SnapshotRange<'_, K, V> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(Direction::Backward)
+    }
+}
