@@ -24,6 +24,9 @@ use rand::{RngExt, SeedableRng};
 /// (thread, key) → number of the transaction that wrote it, and padding.
 const ROWS: TableDefinition<(u32, u32), [u8]> = TableDefinition::new("rows");
 const ACCOUNTS: TableDefinition<u32, i64> = TableDefinition::new("accounts");
+/// Jobs by producer and number, and the consumer of each job that was done.
+const JOBS: TableDefinition<(u32, u64), [u8]> = TableDefinition::new("jobs");
+const LEDGER: TableDefinition<(u32, u64), u32> = TableDefinition::new("ledger");
 const THREADS: u32 = 4;
 const KEYS: u32 = 60;
 const SHARED: u32 = 10;
@@ -194,4 +197,91 @@ fn power_loss_under_many_threads_leaves_each_ones_acknowledged_transactions() {
         assert_all(&db, seed, &outcome);
     }
     assert!(most.into_inner() > 20, "the runs are long enough to matter");
+}
+
+/// Puts jobs into the queue until the power goes; gives the last one acknowledged and the last one tried.
+fn produce(db: &Database, producer: u32) -> (u64, u64) {
+    for number in 1.. {
+        let text = vec![7; (number as usize * 37) % 500];
+        if db.transact(|tx| tx.table(&JOBS)?.insert(&(producer, number), &text)).is_err() {
+            return (number - 1, number);
+        }
+    }
+    unreachable!("the power goes")
+}
+
+/// Takes jobs and writes them to the ledger until the power goes; gives those that were acknowledged.
+fn consume(db: &Database, fs: &FaultFs, consumer: u32) -> Vec<(u32, u64)> {
+    let mut done = Vec::new();
+    let take = |tx: &Transaction| {
+        let jobs = tx.table(&JOBS)?;
+        let job = match consumer % 3 {
+            0 => jobs.pop_first()?.map(|row| row.0),
+            1 => jobs.skip_locked().pop_last()?.map(|row| row.0),
+            _ => {
+                // Reads before it writes: the upgrades of such consumers end in deadlocks.
+                let first = jobs.first()?.map(|row| row.0);
+                first.iter().try_for_each(|job| jobs.remove(job).map(drop))?;
+                first
+            }
+        };
+        let Some(job) = job else { return Ok(None) };
+        assert!(tx.table(&LEDGER)?.insert_if_absent(&job, &consumer)?, "{job:?} was done before");
+        Ok(Some(job))
+    };
+    loop {
+        match db.transact(take) {
+            Ok(Some(job)) => done.push(job),
+            Ok(None) if !fs.power_is_off() => std::thread::yield_now(),
+            Ok(None) | Err(_) => return done,
+        }
+    }
+}
+
+#[test]
+fn power_loss_under_a_queue_leaves_each_job_done_once_or_still_to_be_done() {
+    const PRODUCERS: u32 = 2;
+    const CONSUMERS: u32 = 6;
+    let runs = std::env::var("AZEKURA_CRASH_SEEDS").ok().and_then(|v| v.parse().ok()).unwrap_or(6);
+    let (mut done_in_all, mut left_in_all) = (0, 0);
+    for seed in 1..=runs {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let fs = FaultFs::new();
+        let db = open(&fs, LogShape::draw(&mut rng)).unwrap();
+        fs.cut_power_at(rng.random_range(200..2_000));
+        let (made, done) = std::thread::scope(|scope| {
+            let (db, fs) = (&db, &fs);
+            let producers: Vec<_> =
+                (0..PRODUCERS).map(|thread| scope.spawn(move || produce(db, thread))).collect();
+            let consumers: Vec<_> =
+                (0..CONSUMERS).map(|thread| scope.spawn(move || consume(db, fs, thread))).collect();
+            let made: Vec<_> = producers.into_iter().map(|thread| thread.join().unwrap()).collect();
+            let done: Vec<_> = consumers.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+            (made, done)
+        });
+        drop(db);
+        let db = open(&fs.crash(seed), LogShape::draw(&mut rng)).unwrap();
+        let (left, ledger) = db
+            .transact(|tx| {
+                let left =
+                    tx.table(&JOBS)?.iter().map(|row| Ok(row?.0)).collect::<Result<Vec<_>, Error>>()?;
+                let ledger = tx.table(&LEDGER)?.iter().collect::<Result<BTreeMap<_, _>, Error>>()?;
+                Ok((left, ledger))
+            })
+            .unwrap();
+        assert!(left.iter().all(|job| !ledger.contains_key(job)), "seed {seed}: done and not done");
+        assert!(done.iter().all(|job| ledger.contains_key(job)), "seed {seed}: an answer is lost");
+        for (producer, (acknowledged, tried)) in (0..).zip(made) {
+            let mut jobs: Vec<u64> =
+                left.iter().chain(ledger.keys()).filter(|job| job.0 == producer).map(|job| job.1).collect();
+            jobs.sort_unstable();
+            let last = jobs.len() as u64;
+            assert_eq!(jobs, (1..=last).collect::<Vec<_>>(), "seed {seed}, producer {producer}");
+            assert!((acknowledged..=tried).contains(&last), "seed {seed}: {last} jobs of {acknowledged}");
+        }
+        (done_in_all, left_in_all) = (done_in_all + ledger.len(), left_in_all + left.len());
+        assert_clean(&db, &format!("seed {seed}"));
+    }
+    println!("{done_in_all} jobs done, {left_in_all} left");
+    assert!(done_in_all > 20, "the runs are long enough to matter");
 }

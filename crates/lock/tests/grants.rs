@@ -116,6 +116,49 @@ fn a_reader_does_not_overtake_a_waiting_writer() {
     assert_eq!(*order.lock().unwrap(), [2, 3, 4]);
 }
 
+/// Fairness, counted: each release grants the lock to the first waiter, and a later request stands behind all
+/// earlier ones. So a waiter sees as many grants go by as waiters stood before it when it came.
+#[test]
+fn each_release_grants_the_lock_to_the_waiter_that_came_first() {
+    const THREADS: u64 = 16;
+    const ROUNDS: u64 = 150;
+    let table = table();
+    let queue = || -> Vec<TxnId> {
+        let waiters = table.dump().into_iter().flat_map(|d| d.waiters);
+        waiters.map(|waiter| waiter.0).collect()
+    };
+    // The queue as the holder before saw it, the longest one, and the queues that broke the rule.
+    let seen = Mutex::new((Vec::new(), 0, Vec::new()));
+    std::thread::scope(|s| {
+        for thread in 1..=THREADS {
+            let (table, queue, seen) = (&table, &queue, &seen);
+            s.spawn(move || {
+                for round in 0..ROUNDS {
+                    let txn = TxnId(round * THREADS + thread);
+                    let mut t = table.begin(txn);
+                    table.lock_key(&mut t, TREE, key("k"), KeyMode::UPDATE).unwrap();
+                    std::thread::yield_now(); // the others come meanwhile
+                    let now = queue();
+                    let mut seen = seen.lock().unwrap();
+                    let before = std::mem::replace(&mut seen.0, now.clone());
+                    if before
+                        .split_first()
+                        .is_some_and(|(&first, rest)| first != txn || !now.starts_with(rest))
+                    {
+                        seen.2.push((txn, before, now.clone()));
+                    }
+                    seen.1 = now.len().max(seen.1);
+                    drop(seen);
+                    table.release_all(t, None);
+                }
+            });
+        }
+    });
+    let (_, longest, broken) = seen.into_inner().unwrap();
+    assert!((2..THREADS as usize).contains(&longest), "at most {longest} waited");
+    assert_eq!((broken, table.stats().deadlocks), (Vec::new(), 0));
+}
+
 #[test]
 fn an_upgrade_goes_before_newcomers() {
     let table = table();
