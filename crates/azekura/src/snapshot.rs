@@ -8,12 +8,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_base::{DurableLog, Lsn};
 use azekura_btree::{LeafBatch, Scan, SnapshotId, Tree, ValueRef, View};
 
 use crate::bounds::{ByteBounds, KeyPrefix, KeyRange, Prefix};
 use crate::catalog::{self, CATALOG, TableInfo};
 use crate::database::Shared;
+use crate::events::millis;
 use crate::key::{EncodeKey, Key};
 use crate::lifetime::Use;
 use crate::range::RowRef;
@@ -64,6 +66,8 @@ struct Inner {
     id: SnapshotId,
     /// All that the snapshot can see was logged at or below this LSN.
     last_lsn: Lsn,
+    /// The operator knows that it is too old.
+    is_reported: AtomicBool,
 }
 
 impl fmt::Debug for Snapshot {
@@ -104,7 +108,7 @@ impl Database {
             Ok(())
         })?;
         let last_lsn = Lsn(using.wal.next_lsn().0 - 1);
-        Ok(Snapshot { inner: Arc::new(Inner { using, id, last_lsn }) })
+        Ok(Snapshot { inner: Arc::new(Inner { using, id, last_lsn, is_reported: AtomicBool::new(false) }) })
     }
 
     /// Opens a snapshot, runs `body` on it, and waits until all that it can have seen is durable.
@@ -132,10 +136,13 @@ impl Snapshot {
     /// Passes on what was read, if the versions that it rests on were there.
     fn checked<T>(&self, read: T) -> Result<T, Error> {
         if self.inner.id.is_too_old() {
-            return Err(Error::SnapshotTooOld {
-                age_ms: u64::try_from(self.age().as_millis()).unwrap_or(u64::MAX),
-                limit_bytes: self.db().options.version_bytes_limit(),
-            });
+            let (age_ms, limit_bytes) = (millis(self.age()), self.db().options.version_bytes_limit());
+            // Relaxed: decides which call reports, and orders nothing.
+            if !self.inner.is_reported.swap(true, Relaxed) {
+                let path = self.db().path.display();
+                tracing::warn!(%path, age_ms, limit_bytes, "snapshot too old: its reads fail");
+            }
+            return Err(Error::SnapshotTooOld { age_ms, limit_bytes });
         }
         Ok(read)
     }
