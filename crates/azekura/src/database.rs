@@ -21,6 +21,7 @@ use crate::check::Leaks;
 use crate::checkpoint::{Past, UndoPace};
 use crate::control::ControlFile;
 use crate::deferred::Unfreed;
+use crate::events::{Reported, millis};
 #[cfg(feature = "far")]
 use crate::far_tier::FarTier;
 use crate::lifetime::{Lifetime, Owners};
@@ -58,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) unfreed: Mutex<Vec<Unfreed>>,
     /// The first error of a background activity.
     pub(crate) background_error: Mutex<Option<String>>,
+    pub(crate) reported: Reported,
     /// On a line of its own: every sixteenth transaction writes it.
     next_txn: CachePadded<AtomicU64>,
     pub(crate) lifetime: Lifetime,
@@ -102,7 +104,10 @@ impl Shared {
     }
 
     pub(crate) fn wait_durable(&self, commit: Lsn) -> Result<(), Error> {
-        self.wal.wait_acknowledged(commit).map_err(Error::from)
+        self.wal.wait_acknowledged(commit).map_err(|failed| {
+            self.report_state();
+            failed.into()
+        })
     }
 }
 
@@ -224,6 +229,7 @@ impl Database {
             durable_snapshots: Mutex::default(),
             unfreed: Mutex::new(Vec::new()),
             background_error: Mutex::new(None),
+            reported: Reported::default(),
             next_txn: CachePadded::new(AtomicU64::new(parts.next_txn.0)),
             states: StatePool::new(),
             parked: Parked::default(),
@@ -231,6 +237,15 @@ impl Database {
             lifetime: Lifetime::new(vec![parts.control_lock]),
         });
         shared.count_from_here();
+        tracing::info!(
+            path = %path.display(),
+            version = env!("CARGO_PKG_VERSION"),
+            page_size = shared.page_size(),
+            cache_bytes = shared.options.cache_bytes,
+            read_only = shared.options.read_only,
+            time_ms = millis(shared.recovery.time),
+            "store opened"
+        );
         let owners = Arc::new(Owners::start(&shared)?);
         Ok(Self { owners, shared })
     }

@@ -64,6 +64,7 @@ mod database;
 mod deferred;
 mod entry;
 mod error;
+mod events;
 #[cfg(feature = "far")]
 mod far_tier;
 mod key;

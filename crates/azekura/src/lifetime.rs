@@ -30,6 +30,7 @@ use azekura_base::sync::atomic::{
 use azekura_base::sync::{Mutex, machine};
 use azekura_buffer::Cleaner;
 use azekura_io::FileLock;
+use tracing::{error, info};
 
 use crate::Error;
 use crate::checkpoint::Checkpointer;
@@ -221,6 +222,14 @@ impl Threads {
         // Dropping a driver stops its thread and waits for it.
         drop(self.running.lock().take());
         let closed = self.shared.close();
+        let path = self.shared.path.display();
+        match &closed {
+            Ok(()) => info!(%path, "store closed"),
+            Err(failed) => {
+                let error = failed.full_message();
+                error!(%path, %error, "store closed without a last checkpoint: the next opening recovers it");
+            }
+        }
         self.shared.lifetime.set(CLOSED);
         self.shared.lifetime.locks.lock().clear();
         closed

@@ -170,7 +170,7 @@ pub struct SnapshotStats {
 const LONG_SNAPSHOT_MS: f64 = 60_000.0;
 
 impl SnapshotStats {
-    fn of(shared: &Shared) -> Self {
+    pub(crate) fn of(shared: &Shared) -> Self {
         let stats = shared.env.versions().stats();
         let mut of_snapshots = Self {
             open: stats.open,

@@ -20,6 +20,7 @@
 //! | [`backoff`] | exponential back-off for spins |
 //! | [`blocking`] | what a thread does before it blocks |
 //! | [`fork`] | which process something was made in |
+//! | [`rate_limit`] | a bound on log lines of one kind |
 //! | [`striped`] | counters spread over cache lines |
 //! | [`varint`] | variable-length integers of the log and the control file |
 
@@ -31,6 +32,8 @@ pub mod durable;
 pub mod fork;
 pub mod id;
 pub mod page;
+#[cfg(not(loom))]
+pub mod rate_limit;
 pub mod striped;
 pub mod sync;
 pub mod varint;

@@ -18,6 +18,7 @@
 //! | `store` | opening a store, finding a table, with messages that say what to do next |
 //! | `command` | one module per subcommand |
 //! | `demo` | the bank that is killed again and again |
+//! | `logging` | the log of `serve` |
 //! | `progress` | bars on stderr |
 //! | `scratch` | temporary directories that signals remove too |
 //! | `show` | numbers for people |
@@ -31,6 +32,7 @@ mod arguments;
 mod command;
 mod demo;
 pub mod format;
+mod logging;
 mod parent;
 mod progress;
 mod scratch;

@@ -39,12 +39,17 @@ impl Client {
         self.requests.store(self.requests.load(Relaxed) + 1, Relaxed);
     }
 
+    /// Name of the last command; `NULL` before the first one.
+    pub(crate) fn last_command_name(&self) -> &'static str {
+        // Relaxed: a statistic.
+        crate::command::TABLE.get(self.last_command.load(Relaxed)).map_or("NULL", |spec| spec.name)
+    }
+
     /// A line of `CLIENT LIST`.
     pub(crate) fn line(&self) -> String {
         let about = self.about.lock().clone();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let last =
-            crate::command::TABLE.get(self.last_command.load(Relaxed)).map_or("NULL", |spec| spec.name);
+        let last = self.last_command_name();
         format!(
             "id={} addr={} laddr={} name={} age={} db=0 cmd={last} user=default lib-name={} lib-ver={} resp={} tot-cmds={}",
             self.id,

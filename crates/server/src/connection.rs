@@ -19,7 +19,9 @@
 //!   are bounded too (`budget`): the connection that would exceed that is refused and closed. While replies
 //!   wait for the client nothing more is read or run.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use crate::budget::Part;
@@ -27,6 +29,7 @@ use crate::channel::{Channel, Received};
 use crate::clients::{Client, Released};
 use crate::engine::Pending;
 use crate::error::CommandError;
+use crate::events::{Refusal, Slowest};
 use crate::group::{Ended, Group};
 use crate::resp::{Protocol, Reply, RequestReader, WireLimits};
 use crate::server::Shared;
@@ -49,6 +52,33 @@ enum Input {
     ToTheEnd,
 }
 
+/// Requests that were run together, up to their commit.
+#[derive(Debug)]
+struct Batch {
+    began: Instant,
+    /// End of the last request.
+    lap: Instant,
+    requests: u64,
+    slowest: Slowest,
+}
+
+impl Batch {
+    fn begin() -> Self {
+        let now = Instant::now();
+        Self { began: now, lap: now, requests: 0, slowest: Slowest::default() }
+    }
+
+    /// A request has been run: this command, at this place in the table.
+    fn note(&mut self, command: usize) {
+        let now = Instant::now();
+        let time = now.duration_since(std::mem::replace(&mut self.lap, now));
+        self.requests += 1;
+        if self.requests == 1 || time > self.slowest.time {
+            self.slowest = Slowest { time, command };
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Connection {
     /// What its events are told by, once a reactor has it.
@@ -69,6 +99,8 @@ pub(crate) struct Connection {
     input: Input,
     /// Requests run since somebody asked.
     ran: u64,
+    /// The requests since replies were last ready, for the report of slow ones.
+    batch: Option<Batch>,
     /// Whole requests may lie in the reader.
     has_requests: bool,
     /// Nothing is read any more; over once the replies are sent.
@@ -110,6 +142,7 @@ impl Connection {
             needs_the_end: false,
             input: Input::Some,
             ran: 0,
+            batch: None,
             has_requests: false,
             ends: false,
             is_over: false,
@@ -238,12 +271,16 @@ impl Connection {
             return;
         }
         if self.login_deadline().is_some_and(|deadline| deadline <= now) {
+            self.refuse(Refusal::NoPasswordInTime);
             self.is_over = true;
         } else if self.session.deadline().is_some_and(|deadline| deadline <= now) {
             self.session.look_at_the_clock();
             self.heard_at = now;
         } else if self.stuck_since.is_some() || self.input == Input::None {
             // It takes nothing, or says nothing.
+            if self.stuck_since.is_some() {
+                self.refuse(Refusal::RepliesNotTaken);
+            }
             self.is_over = true;
         }
     }
@@ -267,9 +304,18 @@ impl Connection {
                 self.account();
             }
             Ok(Received::Nothing) => self.input = Input::None,
-            // Why a connection ends is the client's affair.
-            Ok(Received::End) | Err(_) => self.is_over = true,
+            Ok(Received::End) => self.is_over = true,
+            Err(error) => {
+                if error.kind() == ErrorKind::InvalidData {
+                    self.refuse(Refusal::Tls);
+                }
+                self.is_over = true;
+            }
         }
+    }
+
+    fn refuse(&self, refusal: Refusal) {
+        self.shared.events.refused(self.client.address, refusal);
     }
 
     /// Counts what unfinished requests hold here, and ends the connection if all hold too much.
@@ -277,6 +323,7 @@ impl Connection {
         let most = self.shared.options.max_unfinished_bytes;
         let bytes = self.reader.held_bytes() + self.session.queued_bytes();
         if !self.unfinished.set(&self.shared.unfinished, bytes, most) {
+            self.refuse(Refusal::TooMuchUnfinished);
             self.session.land(&mut self.out);
             Reply::Error(CommandError::TooMuchUnfinished(most)).encode(Protocol::Resp2, &mut self.out);
             self.reader = RequestReader::new(self.shared.options.wire);
@@ -289,6 +336,7 @@ impl Connection {
     /// Runs the requests that have arrived whole.
     fn run_all(&mut self, group: &mut Group) {
         self.needs_the_end = false;
+        let batch = self.batch.get_or_insert_with(Batch::begin);
         while self.has_requests && !self.ends && self.out.len() < SEND_BYTES {
             if group.is_full() {
                 self.needs_the_end = true;
@@ -300,10 +348,18 @@ impl Connection {
                     self.has_requests = false;
                     break;
                 }
-                Ok(Some(request)) => self.session.execute(request, &mut self.out, &mut self.pending, group),
+                Ok(Some(request)) => {
+                    let flow = self.session.execute(request, &mut self.out, &mut self.pending, group);
+                    if flow != Flow::Again {
+                        // Relaxed: this thread's own store.
+                        batch.note(self.client.last_command.load(Relaxed));
+                    }
+                    flow
+                }
                 Err(error) => {
                     self.session.land(&mut self.out);
                     self.shared.counters.protocol_errors.inc();
+                    self.shared.events.refused(self.client.address, Refusal::Protocol);
                     let reply = Reply::Error(CommandError::Protocol(error.to_string()));
                     reply.encode(Protocol::Resp2, &mut self.out);
                     Flow::Ends
@@ -326,6 +382,7 @@ impl Connection {
             }
         }
         self.session.land(&mut self.out);
+        self.batch.take_if(|batch| batch.requests == 0); // a part of a request has arrived
         if !self.has_requests && !self.ends {
             self.reader.shrink();
             self.account();
@@ -342,6 +399,7 @@ impl Connection {
     /// Ends it with what was sent: a step of it panicked, so nothing that it would say is known to be so
     /// (REPLY-1).
     pub(crate) fn abandon(&mut self) {
+        self.report_panic();
         self.out.clear();
         self.sent = 0;
         self.pending = Pending::default();
@@ -349,9 +407,21 @@ impl Connection {
         self.is_over = true;
     }
 
+    fn report_panic(&self) {
+        self.shared.events.panicked(&self.client);
+    }
+
     /// Sends the replies, as far as the client takes them now.
     pub(crate) fn send(&mut self) {
         debug_assert!(!self.must_wait() && !self.is_member, "REPLY-1");
+        if let Some(batch) = self.batch.take()
+            && batch.requests > 0
+        {
+            let total = batch.began.elapsed();
+            if total >= self.shared.options.slow_request {
+                self.shared.events.slow(&self.client, batch.requests, batch.slowest, total);
+            }
+        }
         self.flush();
     }
 
@@ -392,6 +462,9 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.report_panic();
+        }
         self.channel.say_goodbye(&self.client.stream);
         self.unfinished.set(&self.shared.unfinished, 0, 0);
         // The list may hold the socket too, so dropping is not closing.

@@ -13,7 +13,9 @@ use azekura_base::blocking;
 
 use crate::command::{self, CommandResult, Run, Step, Walk};
 use crate::error::{CommandError, Failure};
+use crate::events::Events;
 use crate::keyspace::{Around, Keyspace};
+use crate::options::ServerOptions;
 use crate::resp::{Reply, Request};
 
 /// Keys that one transaction of a walk looks at.
@@ -54,6 +56,7 @@ pub(crate) struct Engine {
     pub(crate) around: Around,
     pub(crate) clock: Clock,
     pub(crate) durability: Durability,
+    events: Arc<Events>,
     /// Why the store takes no commits any more.
     failure: OnceLock<String>,
     #[cfg(test)]
@@ -104,12 +107,13 @@ impl Pending {
 }
 
 impl Engine {
-    pub(crate) const fn new(db: Database, around: Around, clock: Clock, durability: Durability) -> Self {
+    pub(crate) fn new(db: Database, around: Around, options: &ServerOptions, events: Arc<Events>) -> Self {
         Self {
             db,
             around,
-            clock,
-            durability,
+            clock: options.clock.clone(),
+            durability: options.durability,
+            events,
             failure: OnceLock::new(),
             #[cfg(test)]
             breaks_next_wait: std::sync::atomic::AtomicBool::new(false),
@@ -146,6 +150,7 @@ impl Engine {
 
     /// Remembers an error after which nothing is committed.
     fn note(&self, error: azekura::Error) -> azekura::Error {
+        self.events.failed(&error);
         if error.kind() == ErrorKind::Closed {
             self.failure.get_or_init(|| error.to_string());
         }

@@ -30,7 +30,8 @@
 //! | `keyspace` | keys, values and their ends over the store's tables |
 //! | `watch`, `cursor`, `glob` | watched keys, cursors of scans, patterns |
 //! | [`resp`](RequestReader) | requests read, replies written |
-//! | `http`, `metrics`, `counters` | `/metrics`, `/healthz`, `/livez` and what they tell |
+//! | `http`, `metrics`, `counters` | `/metrics`, `/healthz`, `/livez` and their numbers |
+//! | `events` | reports to an operator, through `tracing` |
 //! | `budget`, `descriptors` | bounds for all connections together: memory, open files |
 //! | [`options`](ServerOptions), [`tls`](TlsFiles), [`error`](ServerError) | settings, and what can be wrong |
 
@@ -49,6 +50,7 @@ mod cursor;
 mod descriptors;
 mod engine;
 mod error;
+mod events;
 mod glob;
 mod group;
 mod http;

@@ -86,6 +86,9 @@ pub struct ServerOptions {
     /// An interactive transaction that is open for so long is rolled back: it holds locks that others wait
     /// for.
     pub transaction_timeout: Duration,
+    /// Requests that take at least this long, from reading them to the durable commit, are reported as an
+    /// event. Zero reports each.
+    pub slow_request: Duration,
     /// How long stopping waits for requests that were accepted.
     pub drain_timeout: Duration,
     /// Tells when keys end.
@@ -115,6 +118,7 @@ impl Default for ServerOptions {
             login_timeout: Duration::from_secs(10),
             write_timeout: Duration::from_secs(30),
             transaction_timeout: Duration::from_secs(10),
+            slow_request: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(10),
             clock: Clock::System,
             expiry_interval: Duration::from_millis(100),

@@ -25,6 +25,7 @@ use crate::counters::Counters;
 use crate::cursor::Cursors;
 use crate::engine::Engine;
 use crate::error::{CommandError, ServerError};
+use crate::events::{Events, Refusal};
 use crate::keyspace::{self, Around};
 use crate::options::ServerOptions;
 use crate::reactor::Fleet;
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) began: Instant,
     pub(crate) unfinished: Budget,
+    pub(crate) events: Arc<Events>,
     tls: Option<Tls>,
     /// The node, if it serves as one.
     pub(crate) cluster: OnceLock<Cluster>,
@@ -105,7 +107,8 @@ impl Server {
             max_key_bytes: keyspace::max_key_bytes(&db),
             max_reply_bytes: options.max_reply_bytes,
         };
-        let engine = Engine::new(db, around, options.clock.clone(), options.durability);
+        let events = Arc::new(Events::default());
+        let engine = Engine::new(db, around, &options, Arc::clone(&events));
         let shared = Arc::new(Shared {
             engine,
             options,
@@ -113,6 +116,7 @@ impl Server {
             counters: Counters::new(),
             began: Instant::now(),
             unfinished: Budget::default(),
+            events,
             tls,
             cluster: OnceLock::new(),
         });
@@ -131,14 +135,34 @@ impl Server {
         };
         server.spawn("expiry", &shared, &stopped, expire)?;
         server.spawn("listener", &shared, &stopped, move |shared, stopped| {
-            accept_all(&listener, stopped, |stream| admit(shared, &fleet, stream));
+            accept_all(&listener, stopped, &shared.events, |stream| admit(shared, &fleet, stream));
         })?;
         if let Some(listener) = metrics_listener {
             server.spawn("metrics", &shared, &stopped, move |shared, stopped| {
                 http::serve_all(&listener, stopped, |path| metrics::page(shared, path));
             })?;
         }
+        server.report_start(&shared);
         Ok(server)
+    }
+
+    fn report_start(&self, shared: &Shared) {
+        let show = |address: Option<SocketAddr>| address.map_or_else(|| "none".to_owned(), |a| a.to_string());
+        let options = &shared.options;
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            address = %self.address,
+            metrics_address = show(self.metrics_address),
+            node = options.cluster.as_ref().map(|cluster| cluster.pe.0),
+            node_address = show(self.node_address()),
+            durability = ?options.durability,
+            has_password = options.password.is_some(),
+            has_tls = options.tls.is_some(),
+            max_clients = options.max_clients,
+            max_reactors = options.reactors,
+            slow_request_ms = u64::try_from(options.slow_request.as_millis()).unwrap_or(u64::MAX),
+            "server started"
+        );
     }
 
     fn spawn(
@@ -198,18 +222,20 @@ impl Server {
 
     fn shut(&mut self) -> Result<(), ServerError> {
         let Some(shared) = self.shared.take() else { return Ok(()) };
+        tracing::info!(address = %self.address, clients = shared.clients.len(), "server stopping");
         drop(self.stopping.take());
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
-        shared.clients.drain(shared.options.drain_timeout);
+        let cut_off = shared.clients.drain(shared.options.drain_timeout);
         // Those that were cut off are about to end.
         shared.clients.wait_for_none(CUT_OFF);
         self.fleet.stop(CUT_OFF);
         if let Some(node) = self.node.take() {
             node.stop();
         }
+        tracing::info!(address = %self.address, cut_off, "server stopped");
         match Arc::try_unwrap(shared) {
             // Not closed: the program may use the store by other handles.
             Ok(_) => Ok(()),
@@ -238,7 +264,12 @@ pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
 }
 
 /// Hands each new connection to `serve`, until `stopped` ends.
-fn accept_all(listener: &TcpListener, stopped: &UnixStream, mut serve: impl FnMut(TcpStream)) {
+fn accept_all(
+    listener: &TcpListener,
+    stopped: &UnixStream,
+    events: &Events,
+    mut serve: impl FnMut(TcpStream),
+) {
     loop {
         let mut ready = [PollFd::new(listener, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
         if poll(&mut ready, None).is_err() {
@@ -255,7 +286,10 @@ fn accept_all(listener: &TcpListener, stopped: &UnixStream, mut serve: impl FnMu
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             // No more files, or a client that has gone again: let others end first.
-            Err(_) => thread::sleep(Duration::from_millis(10)),
+            Err(error) => {
+                events.cannot_accept(&error);
+                thread::sleep(Duration::from_millis(10));
+            }
         }
     }
 }
@@ -267,6 +301,8 @@ fn admit(shared: &Arc<Shared>, fleet: &Arc<Fleet>, stream: TcpStream) {
         Ok(client) => client,
         Err(mut stream) => {
             shared.counters.rejected.inc();
+            let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+            shared.events.refused(stream.peer_addr().unwrap_or(unknown), Refusal::TooManyClients);
             let mut out = Vec::new();
             Reply::Error(CommandError::TooManyClients).encode(Protocol::Resp2, &mut out);
             // It may have gone already.

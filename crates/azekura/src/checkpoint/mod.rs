@@ -231,17 +231,29 @@ fn run(shared: &Shared, stop: &(Mutex<bool>, Condvar)) {
 impl Shared {
     /// A background activity failed. What matters to callers reaches them through the log's or the pool's own
     /// errors; this is for [`Stats`](crate::Stats), because no caller waits for it.
-    pub(crate) fn note_background_error(&self, error: &Error) {
-        self.background_error.lock().get_or_insert_with(|| full_message(error));
+    pub(crate) fn note_background_error(&self, error: &Error, activity: &str) {
+        let mut noted = self.background_error.lock();
+        if noted.is_none() {
+            let (path, message) = (self.path.display(), full_message(error));
+            tracing::warn!(%path, activity, error = %message, "background activity failed");
+            *noted = Some(message);
+        }
+        drop(noted);
+        self.report_failed_change(error);
     }
 
-    fn note_background(&self, done: &Result<(), Error>) {
+    pub(crate) fn note_background(&self, done: &Result<(), Error>) {
         match done {
-            Err(error) => self.note_background_error(error),
+            Err(error) => self.note_background_error(error, "checkpoint"),
             // The cause is gone.
-            Ok(()) if self.unfreed.lock().is_empty() => *self.background_error.lock() = None,
+            Ok(()) if self.unfreed.lock().is_empty() => {
+                if self.background_error.lock().take().is_some() {
+                    tracing::info!(path = %self.path.display(), "background activities succeed again");
+                }
+            }
             Ok(()) => {}
         }
+        self.report_now();
     }
 
     /// Why the store takes no changes, or not all of them, if that is so.

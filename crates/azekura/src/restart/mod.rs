@@ -48,6 +48,7 @@ use crate::control::{CONTROL_NAME, Control, ControlFile, LsnGap};
 use crate::database::Parts;
 use crate::deferred::{self, Leftovers};
 use crate::error::full_message;
+use crate::events::millis;
 #[cfg(feature = "far")]
 use crate::far_tier::FarTier;
 use crate::options::Builder;
@@ -210,6 +211,7 @@ impl<'a> Restart<'a> {
             let first_lsn = gap.map_or(control.durable_lsn.next(), |gap| gap.before);
             self.new_log(control.incarnation + 1, first_lsn, gap)?
         } else {
+            tracing::info!(path = %self.path.display(), "store was not closed: recovery begins");
             let replayed = self.replay()?;
             self.log.check_pages_read(replayed.last_lsn.max(Lsn(control.scan_lsn.0 - 1)))?;
             self.new_incarnation(&replayed)?
@@ -220,6 +222,9 @@ impl<'a> Restart<'a> {
             self.checkpoint(&wal, &catalog)?;
         }
         self.report.pages_read = self.pool.stats().misses;
+        if !control.is_closed() {
+            self.report_recovery();
+        }
         Ok(Parts {
             env: self.env,
             pool: self.pool,
@@ -232,6 +237,23 @@ impl<'a> Restart<'a> {
             next_txn: self.analysis.next_txn,
             control_lock,
         })
+    }
+
+    fn report_recovery(&self) {
+        let RecoveryReport { records, log_bytes, pages_read, losers, undone, repaired_pages, .. } =
+            self.report;
+        tracing::info!(
+            path = %self.path.display(),
+            records,
+            log_bytes,
+            pages_read,
+            losers,
+            undone,
+            repaired_pages,
+            replay_ms = millis(self.report.replay_time),
+            undo_ms = millis(self.report.undo_time),
+            "recovery ended"
+        );
     }
 
     /// A closed store needs no log, and its files are removed but for one. A log that CONTROL does not know

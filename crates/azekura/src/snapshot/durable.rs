@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use azekura_base::sync::time::Instant;
 use azekura_base::{DurableLog, Lsn};
 use azekura_btree::{SnapshotId, Versions};
@@ -168,7 +168,8 @@ impl Database {
         let id = db.durable_snapshots.lock().open(versions, &newest.inner.id, needed, durable);
         if let Some(id) = id {
             let (using, durability) = (self.owners().enter()?, Durability::durable());
-            return Ok(Snapshot { inner: Arc::new(Inner { using, id, durability }) });
+            let is_reported = AtomicBool::new(false);
+            return Ok(Snapshot { inner: Arc::new(Inner { using, id, durability, is_reported }) });
         }
         db.wal.make_durable(needed)?;
         Ok(newest)

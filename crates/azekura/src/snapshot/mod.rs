@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_base::{DurableLog, Lsn, TreeId};
 use azekura_btree::{SnapshotId, Tree, Versions, View};
 use azekura_lock::KeyRef;
@@ -21,6 +22,7 @@ pub use self::table::{SnapshotRange, SnapshotTable};
 use crate::bounds::ByteBounds;
 use crate::catalog::{self, CATALOG, TableInfo};
 use crate::database::Shared;
+use crate::events::millis;
 use crate::key::Key;
 use crate::lifetime::Use;
 use crate::table::TableDefinition;
@@ -64,6 +66,8 @@ struct Inner {
     using: Use,
     id: SnapshotId,
     durability: Durability,
+    /// The operator knows that it is too old.
+    is_reported: AtomicBool,
 }
 
 impl fmt::Debug for Snapshot {
@@ -110,7 +114,8 @@ impl Database {
         let id =
             env.versions().open(visit, || using.all_visible_lsn(), || TreeId(using.catalog.next_id()))?;
         let durability = using.snapshot_durability.lock().of_opener(&using.wal, id.all_visible_lsn());
-        Ok(Snapshot { inner: Arc::new(Inner { using, id, durability }) })
+        let is_reported = AtomicBool::new(false);
+        Ok(Snapshot { inner: Arc::new(Inner { using, id, durability, is_reported }) })
     }
 
     /// Opens a snapshot, runs `body` on it, and waits until the commits that it has seen are durable; see
@@ -149,11 +154,13 @@ impl Snapshot {
     /// Passes on what was read, if the versions that it rests on were there.
     fn checked<T>(&self, read: T) -> Result<T, Error> {
         if let Some(held_bytes) = self.inner.id.too_old_at_bytes() {
-            return Err(Error::SnapshotTooOld {
-                age_ms: u64::try_from(self.age().as_millis()).unwrap_or(u64::MAX),
-                held_bytes,
-                limit_bytes: self.db().options.version_bytes_limit(),
-            });
+            let (age_ms, limit_bytes) = (millis(self.age()), self.db().options.version_bytes_limit());
+            // Relaxed: decides which call reports, and orders nothing.
+            if !self.inner.is_reported.swap(true, Relaxed) {
+                let path = self.db().path.display();
+                tracing::warn!(%path, age_ms, held_bytes, limit_bytes, "snapshot too old: its reads fail");
+            }
+            return Err(Error::SnapshotTooOld { age_ms, held_bytes, limit_bytes });
         }
         Ok(read)
     }

@@ -58,6 +58,9 @@ impl Transaction {
             state.note_undo(&self.db);
             return result;
         };
+        if !error.is_retryable() {
+            self.db.report_failed_change(&error);
+        }
         let undone = if ends_transaction(&error) { Ok(()) } else { state.undo_to(&self.db, self.id, before) };
         drop(state);
         match undone {
@@ -161,12 +164,17 @@ impl Transaction {
         drop(undo);
         state.key_buf = body;
         let commit = match appended {
-            Ok(commit) => commit,
+            Ok(commit) => {
+                self.db.report_room();
+                commit
+            }
             Err(error) => {
+                let error = Error::from(error);
+                self.db.report_failed_change(&error);
                 *self.state.borrow_mut() = Some(state);
                 drop(gate);
                 self.roll_back()?;
-                return Err(error.into());
+                return Err(error);
             }
         };
         for name in &state.dropped {
@@ -187,7 +195,7 @@ impl Transaction {
             self.db.unfreed.lock().push(Unfreed { writer, leftovers, listed, committed });
         }
         if let Err(error) = &freed {
-            self.db.note_background_error(error);
+            self.db.note_background_error(error, "free pages");
         }
         drop(gate);
         Ok(commit)

@@ -46,6 +46,8 @@ impl Shared {
                 let mut rollbacks = self.parked.rollbacks.lock();
                 rollbacks.push((id, state));
                 self.locks.close_waits();
+                drop(rollbacks);
+                self.report_failed_change(&error);
                 Err(error)
             }
         }
@@ -67,5 +69,7 @@ impl Shared {
         if rollbacks.is_empty() && self.wal.failure().is_none() {
             self.locks.open_waits(); // under the lock: not after another rollback was parked
         }
+        drop(rollbacks);
+        self.report_state();
     }
 }

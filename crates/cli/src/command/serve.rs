@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::Outcome;
 use crate::arguments::{StoreArguments, cache_bytes, seconds, socket_address};
+use crate::logging::{self, LogFormat};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -138,10 +139,29 @@ pub(crate) struct Serve {
     /// Roll back interactive transactions that are open for so long
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     transaction_timeout: Duration,
+
+    /// Log requests that take at least this long, up to their durable commit; 0 logs each
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
+    slow_request: Duration,
+
+    /// Format of the log on stderr; the environment variable RUST_LOG filters it, as in warn,azekura=debug
+    #[arg(long, value_enum, default_value_t)]
+    log_format: LogFormat,
 }
 
 impl Serve {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
+        logging::start(self.log_format)?;
+        match self.serve(store, out) {
+            Err(error) if self.log_format == LogFormat::Json => {
+                tracing::error!(error = %format!("{error:#}"), "azekura serve failed");
+                Ok(Outcome::Failed)
+            }
+            done => done,
+        }
+    }
+
+    fn serve(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
         let options = self.options()?;
         options.validate()?; // before a store is made
         // Before the store is opened: a signal in the meantime is not lost.
@@ -158,16 +178,17 @@ impl Serve {
         }
         let most = server.max_clients();
         if most < self.max_clients {
-            eprintln!(
-                "azekura: at most {most} connections, not {}: the process may open no more files, and \
-                 256 are for the store; raise the limit (ulimit -Hn)",
-                self.max_clients
+            tracing::warn!(
+                max_clients = most,
+                wanted = self.max_clients,
+                "fewer connections than --max-clients: the process may open no more files, and the store \
+                 needs 256; raise the limit (ulimit -Hn)"
             );
         }
         out.flush()?;
         let mut byte = [0];
         signals.read_exact(&mut byte).context("cannot wait for a signal")?;
-        eprintln!("azekura: stopping; once more to end at once");
+        tracing::info!("signal received: stopping; a second signal ends the process at once");
         server.stop()?;
         db.close()?;
         Ok(Outcome::Well)
@@ -207,6 +228,7 @@ impl Serve {
         options.login_timeout = self.login_timeout;
         options.idle_timeout = self.idle_timeout;
         options.transaction_timeout = self.transaction_timeout;
+        options.slow_request = self.slow_request;
         Ok(options)
     }
 

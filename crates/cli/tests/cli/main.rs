@@ -5,6 +5,7 @@ mod cluster;
 mod demo;
 mod far;
 mod load;
+mod log;
 mod rows;
 mod serve;
 mod support;

@@ -62,6 +62,7 @@ impl Node {
                 *missed
             });
             if missed == Some(MISSED_HEARTBEATS) {
+                tracing::warn!(node = pe.0, missed, "no sign of life of a connected node: treated as down");
                 self.lost_touch(pe);
             }
         }
@@ -69,7 +70,10 @@ impl Node {
 
     /// A message of this node has come.
     pub(super) fn heard(&self, from: PeId) {
-        self.heartbeats.missed.borrow_mut().insert(from, 0);
+        let missed = self.heartbeats.missed.borrow_mut().insert(from, 0);
+        if missed.is_some_and(|missed| missed >= MISSED_HEARTBEATS) {
+            tracing::info!(node = from.0, missed, "node is heard again");
+        }
     }
 
     /// A node has told its time.
@@ -80,8 +84,14 @@ impl Node {
             Some(offset) => self.heartbeats.offsets.borrow_mut().insert(from, offset),
             None => self.heartbeats.offsets.borrow_mut().remove(&from),
         };
-        if offset.is_some() && before.is_none() {
-            self.lost_touch(from);
+        match (before, offset) {
+            (None, Some(offset)) => {
+                let node = from.0;
+                tracing::warn!(node, reason = %offset, "clock of a node is too far off: treated as down");
+                self.lost_touch(from);
+            }
+            (Some(_), None) => tracing::info!(node = from.0, "clock of the node is right again"),
+            _ => {}
         }
     }
 

@@ -87,6 +87,7 @@ impl Node {
             !known.left.contains(&pe) && known.present.insert(pe)
         };
         if is_new {
+            tracing::info!(node = pe.0, "node has joined the cluster");
             self.greet(pe);
         }
     }
@@ -215,6 +216,7 @@ impl Node {
                 return self.fail(&error);
             }
             self.members.note_left(pe);
+            tracing::info!(node = pe.0, "node has left the cluster");
             // It left with no move open: it has installed all that was decided for it, and given it on.
             let to_it = self
                 .state

@@ -357,6 +357,10 @@ impl Node {
 
     /// Nothing is answered from here on, for this reason.
     fn refuse(&self, reason: String) {
-        self.failure.borrow_mut().get_or_insert(reason);
+        let mut failure = self.failure.borrow_mut();
+        if failure.is_none() {
+            tracing::error!(node = self.me.0, reason, "this node refuses all requests from now on");
+            *failure = Some(reason);
+        }
     }
 }

@@ -102,6 +102,8 @@ struct Link {
     came: Notify,
     guests: Rc<Guests>,
     counts: Cell<(u64, u64, u64)>,
+    /// State that was last reported as an event, so that one that lasts is reported once.
+    reported: RefCell<LinkState>,
 }
 
 /// All links of a node.
@@ -162,6 +164,7 @@ impl Links {
             came: Notify::new(),
             guests: Rc::clone(&self.guests),
             counts: Cell::default(),
+            reported: RefCell::new(LinkState::Calling),
         });
         self.links.borrow_mut().insert(pe, Rc::clone(&link));
         let links = Rc::clone(self);
@@ -312,12 +315,30 @@ impl Link {
         let (connections, sent, dropped) = self.counts.get();
         self.counts.set((connections + 1, sent, dropped));
         self.state.replace(LinkState::Up);
+        self.report();
         connections + 1
+    }
+
+    /// Tells the operator of a node that was lost, or is back.
+    fn report(&self) {
+        let state = self.state.borrow();
+        if *self.reported.borrow() == *state {
+            return;
+        }
+        self.reported.replace(state.clone());
+        let (node, address) = (self.pe.0, self.address.get());
+        match &*state {
+            LinkState::Calling => {}
+            LinkState::Up => tracing::info!(node, %address, "connected to node"),
+            LinkState::Lost(reason) => tracing::warn!(node, %address, reason, "connection to node lost"),
+            LinkState::Down(reason) => tracing::warn!(node, %address, reason, "node cannot be reached"),
+        }
     }
 
     /// LINK-2.
     fn fall(&self, state: LinkState) {
         let before = self.state.replace(state);
+        self.report();
         let count = self.queue.borrow_mut().drain(..).count();
         self.drop_frames(count as u64);
         self.waiting_bytes.set(0);

@@ -15,6 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use azekura_auth::AuthKey;
+use azekura_base::rate_limit::RateLimit;
 use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -66,6 +67,8 @@ pub(super) struct Door {
     pub(super) node: Rc<Node>,
     pub(super) book: RefCell<Doorkeeping>,
     pub(super) guests: Rc<Guests>,
+    /// Of events that strangers can cause.
+    pub(super) refusals: RateLimit,
 }
 
 impl Door {
@@ -95,6 +98,9 @@ impl Door {
     }
 
     fn refuse(&self, address: SocketAddr, why: &str) {
+        if let Some(suppressed) = self.refusals.admit() {
+            tracing::warn!(%address, reason = why, suppressed, "connection to the node port refused");
+        }
         let mut book = self.book.borrow_mut();
         book.refused += 1;
         book.note(format!("{address}: {why}"));
@@ -122,9 +128,11 @@ impl Door {
             _ = must_go => Ok(()),
         };
         if let Err(error) = ended {
+            let reason = tell(&error);
+            tracing::warn!(node = pe.0, %address, reason, "connection of a node ended: bad frame");
             let mut book = self.book.borrow_mut();
             book.ended += 1;
-            book.note(format!("{pe} at {address}: {}", tell(&error)));
+            book.note(format!("{pe} at {address}: {reason}"));
         }
         self.guests.left(pe, number);
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use azekura::Database;
 use azekura_auth::AuthKey;
+use azekura_base::rate_limit::RateLimit;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 
@@ -244,6 +245,7 @@ async fn begin(
         node: Rc::clone(&node),
         book: RefCell::default(),
         guests,
+        refusals: RateLimit::default(),
     });
     let here = Rc::new(NodeContext::new(pe, node, links, Rc::clone(&door)));
     here.learn_members(&members).await?;

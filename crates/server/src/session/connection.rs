@@ -3,6 +3,7 @@
 use super::{MAX_FAILED_LOGINS, Session};
 use crate::command::{database_index, integer, is_word};
 use crate::error::CommandError;
+use crate::events::Refusal;
 use crate::resp::{Protocol, Reply, Request};
 
 /// Longest name that a client may give itself or its library.
@@ -102,6 +103,7 @@ impl Session {
             return Ok(());
         }
         self.shared.counters.failed_logins.inc();
+        self.shared.events.refused(self.client.address, Refusal::WrongPassword);
         self.failed_logins += 1;
         self.ends |= self.failed_logins >= MAX_FAILED_LOGINS;
         Err(CommandError::WrongPass)

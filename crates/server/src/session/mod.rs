@@ -109,6 +109,7 @@ impl Session {
             let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
             self.open = Open::Failed(CommandError::TransactionTimeout(limit_ms));
             self.shared.counters.transaction_timeouts.inc();
+            self.shared.events.transaction_expired(&self.client, limit);
         }
     }
 

@@ -49,6 +49,11 @@ pub(super) fn free_addresses() -> Result<[SocketAddr; 2]> {
     bail!("no free port between {} and {}", PORTS.start, PORTS.end)
 }
 
+/// The last line of a node's log: if the node ended, the reason.
+fn last_line(log: &str) -> String {
+    log.trim_end().lines().next_back().unwrap_or_default().to_owned()
+}
+
 impl Home {
     /// Whether there is a cluster.
     pub(super) fn is_at(dir: &Path) -> bool {
@@ -183,16 +188,16 @@ impl Home {
                 self.forget(member.pe);
                 let said = fs::read_to_string(&log).unwrap_or_default();
                 if said.contains("cannot listen on") {
-                    return Err(anyhow!(PortTaken).context(said.trim().to_owned()));
+                    return Err(anyhow!(PortTaken).context(last_line(&said)));
                 }
-                bail!("node {} ended: {}", member.pe.0, said.trim());
+                bail!("node {} ended: {}; its log is {}", member.pe.0, last_line(&said), log.display());
             }
             if began.elapsed() > PATIENCE {
                 bail!(
-                    "node {} does not answer after {PATIENCE:?}; it says in {}: {}",
+                    "node {} does not answer after {PATIENCE:?}; the last line of {}: {}",
                     member.pe.0,
                     log.display(),
-                    said.trim()
+                    last_line(&said)
                 );
             }
             std::thread::sleep(Duration::from_millis(20));

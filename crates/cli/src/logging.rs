@@ -1,0 +1,57 @@
+//! The log of `serve`: the events of server and store, one line each, on stderr.
+
+use std::io;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+
+use crate::UsageError;
+
+/// The environment variable of the filter.
+pub(crate) const FILTER: &str = "RUST_LOG";
+
+/// Format of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line: timestamp, level, target, and fields, of which one is the message.
+    Json,
+}
+
+/// Starts to write events to stderr: those that the filter admits, or else those of level `info` and above.
+pub(crate) fn start(format: LogFormat) -> Result<()> {
+    let filter = match std::env::var(FILTER) {
+        Ok(text) if !text.is_empty() => text.parse::<Targets>().map_err(|error| {
+            UsageError(format!("{FILTER}={text:?} is no filter ({error}); write info, or warn,azekura=debug"))
+        })?,
+        _ => Targets::new().with_default(LevelFilter::INFO),
+    };
+    // A reader of stderr that has gone is no reason to stop: by default the failed write is reported there, which
+    // panics.
+    let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).log_internal_errors(false);
+    let lines = lines.with_writer(io::stderr);
+    let installed = match format {
+        LogFormat::Text => {
+            tracing::subscriber::set_global_default(lines.with_ansi(false).finish().with(filter))
+        }
+        LogFormat::Json => {
+            std::panic::set_hook(Box::new(report_panic));
+            tracing::subscriber::set_global_default(
+                lines.json().with_current_span(false).with_span_list(false).finish().with(filter),
+            )
+        }
+    };
+    installed.context("cannot start the log")
+}
+
+/// As the standard hook, with a line that parses.
+fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let location = panic.location().map(ToString::to_string);
+    let text = panic.payload_as_str().unwrap_or("no text");
+    tracing::error!(thread = thread.name(), location, text, "panic");
+}

@@ -1,0 +1,130 @@
+//! Events: reports to an operator, through `tracing`.
+//!
+//! An event has addresses, counts, times, command names and error messages of the store; it never has a key,
+//! a value, a password or another argument of a request. Events that clients can cause are limited in number
+//! ([`RateLimit`]); the field `suppressed` counts those that were left out.
+//!
+//! | event | level |
+//! |---|---|
+//! | server started, server stopping, server stopped | info |
+//! | connection refused or closed, with the reason | warn |
+//! | slow request | warn |
+//! | interactive transaction rolled back at its time limit | warn |
+//! | request failed in the store | error; warn if it may succeed later |
+//! | panic while a request was served | error |
+//! | connections cannot be accepted | error |
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use azekura::{Error, ErrorKind};
+use azekura_base::rate_limit::RateLimit;
+use tracing::{error, warn};
+
+use crate::clients::Client;
+use crate::command::TABLE;
+
+/// Reason for closing a connection against the client's will.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    TooManyClients,
+    WrongPassword,
+    NoPasswordInTime,
+    Tls,
+    Protocol,
+    TooMuchUnfinished,
+    RepliesNotTaken,
+}
+
+impl Refusal {
+    const COUNT: usize = 7;
+
+    const fn reason(self) -> &'static str {
+        match self {
+            Self::TooManyClients => "too many clients: raise --max-clients",
+            Self::WrongPassword => "wrong password",
+            Self::NoPasswordInTime => "no password within --login-timeout",
+            Self::Tls => "the TLS handshake failed: the client may use no TLS, or another version of it",
+            Self::Protocol => "not a request of RESP2 or RESP3",
+            Self::TooMuchUnfinished => "the unfinished requests of all connections exceed --max-unfinished",
+            Self::RepliesNotTaken => "the client took no byte of its replies within the write timeout",
+        }
+    }
+}
+
+/// The slowest of the requests that a connection ran together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Slowest {
+    pub(crate) time: Duration,
+    /// Its command's place in the table of commands.
+    pub(crate) command: usize,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    refused: [RateLimit; Refusal::COUNT],
+    slow: RateLimit,
+    expired: RateLimit,
+    failed: RateLimit,
+    panicked: RateLimit,
+    accept: RateLimit,
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+impl Events {
+    pub(crate) fn refused(&self, address: SocketAddr, refusal: Refusal) {
+        if let Some(suppressed) = self.refused[refusal as usize].admit() {
+            warn!(%address, reason = refusal.reason(), suppressed, "connection refused");
+        }
+    }
+
+    /// Requests that ran together took `total` from reading to the durable commit.
+    pub(crate) fn slow(&self, client: &Client, requests: u64, slowest: Slowest, total: Duration) {
+        if let Some(suppressed) = self.slow.admit() {
+            let command = TABLE.get(slowest.command).map_or("none", |spec| spec.name);
+            let (command_ms, total_ms) = (millis(slowest.time), millis(total));
+            let (address, client) = (client.address, client.id);
+            warn!(%address, client, command, command_ms, requests, total_ms, suppressed, "slow request");
+        }
+    }
+
+    pub(crate) fn transaction_expired(&self, client: &Client, limit: Duration) {
+        if let Some(suppressed) = self.expired.admit() {
+            let (address, client, limit_ms) = (client.address, client.id, millis(limit));
+            warn!(%address, client, limit_ms, suppressed, "interactive transaction rolled back: open too long");
+        }
+    }
+
+    /// A request failed because of the store; conflicts, which clients retry, are no events.
+    pub(crate) fn failed(&self, failed: &Error) {
+        let kind = failed.kind();
+        let is_event =
+            matches!(kind, ErrorKind::Busy | ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Closed);
+        if let Some(suppressed) = is_event.then(|| self.failed.admit()).flatten() {
+            let error = failed.full_message();
+            match kind {
+                ErrorKind::Busy => {
+                    warn!(%error, suppressed, "request failed in the store; it may succeed later")
+                }
+                _ => error!(%error, suppressed, "request failed in the store"),
+            }
+        }
+    }
+
+    pub(crate) fn panicked(&self, client: &Client) {
+        if let Some(suppressed) = self.panicked.admit() {
+            let command = client.last_command_name();
+            let (address, client) = (client.address, client.id);
+            error!(%address, client, command, suppressed, "panic while a request was served: connection closed");
+        }
+    }
+
+    pub(crate) fn cannot_accept(&self, error: &std::io::Error) {
+        if let Some(suppressed) = self.accept.admit() {
+            error!(%error, suppressed, "cannot accept connections; it is tried again");
+        }
+    }
+}
