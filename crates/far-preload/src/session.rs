@@ -7,7 +7,7 @@ mod statics;
 
 pub(crate) use children::{child_begins, with_child};
 
-use crate::heap::Heap;
+use crate::heap::{Heap, Lack};
 use azekura_far::launch::Launch;
 use azekura_far::{AuthKey, FarMemory};
 pub(crate) use end::exhausted;
@@ -147,20 +147,37 @@ fn keeps_budget(heap: &Heap) {
 
 /// Bytes of large blocks for which far memory had no room.
 static OVERFLOW: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of large blocks for which servers promised no room.
+static REFUSED: AtomicUsize = AtomicUsize::new(0);
+/// The first reason of a server.
+static REFUSAL: OnceLock<String> = OnceLock::new();
 
-/// A large block becomes ordinary memory, as there is no room for it in `--space`; with `--strict` it ends
-/// the program.
+/// A large block becomes ordinary memory, as there is no room for it in `--space` or at the servers; with
+/// `--strict` it ends the program.
 #[cold]
-pub(crate) fn overflowed(what: &str, bytes: usize) {
-    OVERFLOW.fetch_add(bytes, Relaxed); // a count
-    if let Some(launch) = LAUNCH.get().filter(|launch| launch.strict) {
-        lost(&format!(
-            "azekura far: {what} of {} KiB does not fit the far memory that is left of --space {}; raise \
-             --space, or run without --strict to have it in ordinary memory\n",
-            bytes >> 10,
-            Size(launch.space)
-        ));
-    }
+pub(crate) fn overflowed(what: &str, bytes: usize, lack: &Lack) {
+    let counter = match lack {
+        Lack::Space => &OVERFLOW,
+        Lack::Server(error) => {
+            let _ = REFUSAL.set(error.to_string());
+            &REFUSED
+        }
+    };
+    counter.fetch_add(bytes, Relaxed); // a count
+    let Some(launch) = LAUNCH.get().filter(|launch| launch.strict) else { return };
+    let why = match lack {
+        Lack::Space => {
+            format!(
+                "does not fit the far memory that is left of --space {}; raise --space",
+                Size(launch.space)
+            )
+        }
+        Lack::Server(error) => format!("has no place: {error}; use --spill FILE"),
+    };
+    lost(&format!(
+        "azekura far: {what} of {} KiB {why}, or run without --strict to have it in ordinary memory\n",
+        bytes >> 10
+    ));
 }
 
 /// All far memory becomes ordinary memory, and no new memory is far: the program has a call done that
@@ -288,6 +305,9 @@ fn install(heap: Heap, launch: &'static Launch) -> &'static Session {
 }
 
 fn set_up(launch: &Launch, statics: Vec<Range<usize>>) -> Result<FarMemory, Box<dyn Error>> {
+    // Room for static arrays is promised from the start, for blocks when they are given out.
+    let bytes: usize = statics.iter().take(MOST_STATICS).map(Range::len).sum();
+    let share = if launch.spill.is_some() { 0 } else { bytes * launch.copies / launch.servers.len().max(1) };
     let mut setting = FarMemory::builder()
         .bytes(launch.space)
         .local(launch.local)
@@ -296,7 +316,7 @@ fn set_up(launch: &Launch, statics: Vec<Range<usize>>) -> Result<FarMemory, Box<
         .copies(launch.copies)
         .policy(launch.policy)
         .mechanism(launch.mechanism)
-        .reserve(0)
+        .reserve(share as u64)
         .on_loss(lost);
     if let Some(path) = launch.spill_path() {
         setting = setting.spill(path);
@@ -331,7 +351,8 @@ pub(crate) extern "C" fn at_end() {
     let overflow = OVERFLOW.load(Relaxed) as u64; // the program's threads have counted
     let ordinary = peak.saturating_sub(stats.peak_local_bytes + stats.unmanaged_bytes);
     // A process that had nothing in far memory says nothing: a shell that only starts the program.
-    if !session.launch.quiet && (stats.faults > 0 || overflow > 0) {
+    let refused = REFUSED.load(Relaxed) as u64; // as above
+    if !session.launch.quiet && (stats.faults > 0 || overflow + refused > 0) {
         say(format_args!(
             "azekura far: {stats}, at most {} MiB resident: {} MiB of far pages, {} MiB that left far memory \
              for calls that only the kernel can do, {} MiB that far memory does not cover (blocks below \
@@ -350,6 +371,12 @@ pub(crate) extern "C" fn at_end() {
                 Size(session.launch.space)
             ));
         }
+        if let Some(refusal) = REFUSAL.get() {
+            say(format_args!(
+                "azekura far: warning: large blocks of {} KiB in all were ordinary memory: {refusal}\n",
+                refused >> 10
+            ));
+        }
         if stats.unmanaged_bytes > session.launch.local as u64 {
             say(format_args!(
                 "azekura far: warning: what left far memory takes more than --local {}; raise --local\n",
@@ -361,7 +388,8 @@ pub(crate) extern "C" fn at_end() {
         let json = stats.to_json();
         let fields = json.strip_suffix('}').unwrap_or(&json);
         let line = format!(
-            "{fields},\"overflow_bytes\":{overflow},\"ordinary_bytes\":{ordinary},\
+            "{fields},\"overflow_bytes\":{overflow},\"refused_bytes\":{refused},\
+             \"ordinary_bytes\":{ordinary},\
              \"peak_resident_bytes\":{peak}}}\n"
         );
         let file = std::fs::OpenOptions::new().append(true).create(true).open(path);

@@ -66,10 +66,10 @@ pub(super) unsafe extern "C" fn mmap(
                 return done;
             }
         } else if plain && let Some(heap) = heap_for(bytes) {
-            if let Some(far) = heap.map(bytes) {
-                return far.cast();
+            match heap.map(bytes, flags & libc::MAP_NORESERVE != 0) {
+                Ok(far) => return far.cast(),
+                Err(lack) => overflowed("a mapping", bytes, &lack),
             }
-            overflowed("a mapping", bytes);
         }
     }
     // SAFETY: passed on.
@@ -199,7 +199,7 @@ fn remap(old: *mut c_void, before: usize, after: usize, flags: c_int) -> Option<
     if after <= before {
         return Some(old);
     }
-    let new = if flags == libc::MREMAP_MAYMOVE { heap.map(after) } else { None }?;
+    let new = if flags == libc::MREMAP_MAYMOVE { heap.map(after, false).ok() } else { None }?;
     // SAFETY: both are at least as long, and not the same.
     unsafe { ptr::copy_nonoverlapping(old.cast::<u8>(), new, before) };
     heap.unmap(start..start + before);

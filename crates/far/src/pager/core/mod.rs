@@ -20,7 +20,7 @@ mod meter;
 #[cfg(all(test, not(loom)))]
 mod model;
 mod open;
-mod replicas;
+pub(super) mod replicas;
 mod runs;
 mod unmanaged;
 
