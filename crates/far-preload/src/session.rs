@@ -3,6 +3,7 @@
 
 mod children;
 mod end;
+mod report;
 mod statics;
 
 pub(crate) use children::{child_begins, with_child};
@@ -12,8 +13,8 @@ use azekura_far::launch::Launch;
 use azekura_far::{AuthKey, FarMemory};
 pub(crate) use end::exhausted;
 use end::{CODE, lost, refuse};
+pub(crate) use report::{at_end, excluded};
 use std::error::Error;
-use std::io::Write;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{
@@ -335,80 +336,8 @@ fn say(what: fmt::Arguments<'_>) {
     azekura_far::say(&what.to_string());
 }
 
-/// The statistics are given once: at the end, or before calls that they need are forbidden.
-static REPORTED: AtomicBool = AtomicBool::new(false);
 /// Nothing is far any more, nor will be.
 static ENDED: AtomicBool = AtomicBool::new(false);
-
-pub(crate) extern "C" fn at_end() {
-    if REPORTED.swap(true, Relaxed) {
-        return; // one thread ends the process
-    }
-    // SAFETY: as in `heap`.
-    let Some(session) = (unsafe { HEAP.load(Acquire).as_ref() }) else { return };
-    let stats = session.heap.memory().stats();
-    let peak = peak_resident();
-    let overflow = OVERFLOW.load(Relaxed) as u64; // the program's threads have counted
-    let ordinary = peak.saturating_sub(stats.peak_local_bytes + stats.unmanaged_bytes);
-    // A process that had nothing in far memory says nothing: a shell that only starts the program.
-    let refused = REFUSED.load(Relaxed) as u64; // as above
-    if !session.launch.quiet && (stats.faults > 0 || overflow + refused > 0) {
-        say(format_args!(
-            "azekura far: {stats}, at most {} MiB resident: {} MiB of far pages, {} MiB that left far memory \
-             for calls that only the kernel can do, {} MiB that far memory does not cover (blocks below \
-             --block {}, stacks, code, files, shared memory)\n",
-            peak >> 20,
-            stats.peak_local_bytes.min(peak) >> 20,
-            stats.unmanaged_bytes >> 20,
-            ordinary >> 20,
-            Size(session.launch.block)
-        ));
-        if overflow > 0 {
-            say(format_args!(
-                "azekura far: warning: large blocks of {} KiB in all did not fit --space {} and were \
-                 ordinary memory; raise --space\n",
-                overflow >> 10,
-                Size(session.launch.space)
-            ));
-        }
-        if let Some(refusal) = REFUSAL.get() {
-            say(format_args!(
-                "azekura far: warning: large blocks of {} KiB in all were ordinary memory: {refusal}\n",
-                refused >> 10
-            ));
-        }
-        if stats.unmanaged_bytes > session.launch.local as u64 {
-            say(format_args!(
-                "azekura far: warning: what left far memory takes more than --local {}; raise --local\n",
-                Size(session.launch.local)
-            ));
-        }
-    }
-    if let Some(path) = &session.launch.stats_json {
-        let json = stats.to_json();
-        let fields = json.strip_suffix('}').unwrap_or(&json);
-        let line = format!(
-            "{fields},\"overflow_bytes\":{overflow},\"refused_bytes\":{refused},\
-             \"ordinary_bytes\":{ordinary},\
-             \"peak_resident_bytes\":{peak}}}\n"
-        );
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
-            say(format_args!("azekura far: write {}: {error}\n", path.display()));
-        }
-    }
-}
-
-/// The most memory that this process had since its program began, in bytes, with all that is not far; 0 if
-/// the system does not say.
-fn peak_resident() -> u64 {
-    // Not `getrusage`: that counts what the process was before it ran the program.
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kib = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kib.unwrap_or(0) << 10
-}
 
 /// Bytes for people.
 struct Size(usize);

@@ -5,7 +5,7 @@ use super::fail;
 use super::kernel::{PIECE, is_of_pieces};
 use crate::heap::{Heap, Parts};
 use crate::next::Next;
-use crate::session::{heap, heap_for, is_static, overflowed, unmanage};
+use crate::session::{excluded, heap, heap_for, is_static, overflowed, unmanage};
 use std::ffi::{c_int, c_void};
 use std::ops::Range as Addresses;
 use std::ptr;
@@ -59,6 +59,7 @@ pub(super) unsafe extern "C" fn mmap(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
+    let is_private = flags & (libc::MAP_ANONYMOUS | libc::MAP_SHARED) == libc::MAP_ANONYMOUS;
     let plain = flags & libc::MAP_ANONYMOUS != 0 && flags & KERNELS == 0 && protection == USABLE;
     if !super::thread::is_ours() {
         if flags & FIXED != 0 {
@@ -70,6 +71,8 @@ pub(super) unsafe extern "C" fn mmap(
                 Ok(far) => return far.cast(),
                 Err(lack) => overflowed("a mapping", bytes, &lack),
             }
+        } else if is_private && !plain && heap_for(bytes).is_some() {
+            excluded(bytes);
         }
     }
     // SAFETY: passed on.

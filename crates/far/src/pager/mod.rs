@@ -181,6 +181,11 @@ impl Pager {
         Arc::clone(&self.backend)
     }
 
+    pub(crate) fn frames(&self) -> std::ops::Range<usize> {
+        let at = self.backend.frame(0) as usize;
+        at..at + self.lock().frame_bytes()
+    }
+
     pub(crate) fn stats(&self) -> FarStats {
         self.lock().stats()
     }

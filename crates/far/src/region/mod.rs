@@ -158,6 +158,13 @@ impl FarMemory {
         unmanaged.len() > 0 && self.backend.page_of(address).is_some_and(|page| unmanaged.has(page))
     }
 
+    /// The addresses of the memory beside the region that pages pass through.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn frames(&self) -> Range<usize> {
+        self.pager.frames()
+    }
+
     /// Has the servers promise room for so many bytes of pages in all, with what they have promised already:
     /// pages of so many bytes never meet a full server. Without effect if there is a spill file. Waits for
     /// the servers' answers; a number that was reached before costs nothing.
