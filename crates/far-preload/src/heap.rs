@@ -10,7 +10,7 @@
 //! heap knows no more than that they left.
 
 use crate::ranges::Ranges;
-use azekura_far::{FarMemory, ForkError, Frozen, sys};
+use azekura_far::{FarMemory, ForkError, Frozen, ReserveError, sys};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -40,6 +40,17 @@ struct Space {
     mapped: Ranges,
     /// Addresses of pages that left.
     unmanaged: Ranges,
+    /// Number of pages that are not free.
+    taken: usize,
+}
+
+/// Why there is no far memory for a block.
+#[derive(Debug)]
+pub(crate) enum Lack {
+    /// `--space` is used up.
+    Space,
+    /// A server promises no room.
+    Server(ReserveError),
 }
 
 /// Whose a block in far memory is.
@@ -241,13 +252,24 @@ impl Heap {
         Ok(FrozenHeap { heap: self, space, frozen: self.memory.freeze()? })
     }
 
-    /// A block of zeros, or `None` if there is no room for it.
-    pub(crate) fn allocate(&self, bytes: usize, align: usize) -> Option<*mut u8> {
+    /// A block of zeros.
+    pub(crate) fn allocate(&self, bytes: usize, align: usize) -> Result<*mut u8, Lack> {
         let pages = bytes.div_ceil(self.page).max(1);
-        let mut space = self.lock();
-        let first = space.take(pages, align.div_ceil(self.page).max(1))?;
-        space.blocks.insert(first, pages * self.page);
-        Some((self.base + first * self.page) as *mut u8)
+        let first = self.lock().take(pages, align.div_ceil(self.page).max(1)).ok_or(Lack::Space)?;
+        self.reserve(first, pages)?;
+        self.lock().blocks.insert(first, pages * self.page);
+        Ok((self.base + first * self.page) as *mut u8)
+    }
+
+    /// Has the servers promise room for all that is taken; gives these pages, just taken, back if they do
+    /// not. This thread has no lock of ours, as it waits for the servers.
+    fn reserve(&self, first: usize, pages: usize) -> Result<(), Lack> {
+        let adopted: usize = self.memory.adopted().iter().map(Range::len).sum();
+        let taken = self.lock().taken * self.page;
+        self.memory.reserve(taken + adopted).map_err(|error| {
+            self.lock().give(first, pages);
+            Lack::Server(error)
+        })
     }
 
     /// Whose block lies at this address.
@@ -278,21 +300,28 @@ impl Heap {
         let mut space = self.lock();
         let Owner::Heap { usable } = space.owner(self, first) else { return false };
         let (pages, wanted) = (usable / self.page, bytes.div_ceil(self.page));
-        let lengthens = wanted > pages && space.take_at(first + pages, wanted - pages);
+        if wanted <= pages || !space.take_at(first + pages, wanted - pages) {
+            return false;
+        }
+        drop(space);
+        let lengthens = self.reserve(first + pages, wanted - pages).is_ok();
         if lengthens {
-            space.blocks.insert(first, wanted * self.page);
+            self.lock().blocks.insert(first, wanted * self.page);
         }
         lengthens
     }
 
-    /// Memory for `mmap`.
-    pub(crate) fn map(&self, bytes: usize) -> Option<*mut u8> {
+    /// Memory for `mmap`. The servers promise room for it, unless the program says that most of it may never
+    /// be used (`MAP_NORESERVE`).
+    pub(crate) fn map(&self, bytes: usize, is_sparse: bool) -> Result<*mut u8, Lack> {
         let pages = bytes.div_ceil(self.page);
-        let mut space = self.lock();
-        let first = space.take(pages, 1)?;
+        let first = self.lock().take(pages, 1).ok_or(Lack::Space)?;
+        if !is_sparse {
+            self.reserve(first, pages)?;
+        }
         let at = self.base + first * self.page;
-        space.mapped.insert(at..at + bytes.next_multiple_of(PIECE));
-        Some(at as *mut u8)
+        self.lock().mapped.insert(at..at + bytes.next_multiple_of(PIECE));
+        Ok(at as *mut u8)
     }
 
     /// Takes a range of managed memory back from what is mapped; pages of which nothing is mapped any more
@@ -414,6 +443,7 @@ impl Space {
         let (end, free_end) = (first + pages, start + length);
         let is_free = end <= free_end;
         if is_free {
+            self.taken += pages;
             self.free.remove(&start);
             let left = [(start, first - start), (end, free_end - end)];
             self.free.extend(left.into_iter().filter(|&(_, length)| length > 0));
@@ -422,6 +452,7 @@ impl Space {
     }
 
     fn give(&mut self, mut first: usize, mut pages: usize) {
+        self.taken -= pages;
         if let Some((&before, &length)) = self.free.range(..first).next_back()
             && before + length == first
         {

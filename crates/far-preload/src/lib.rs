@@ -9,6 +9,7 @@
 //! | `ranges` | sets of addresses |
 //! | `session` | before `main`: settings, servers; at the end: statistics |
 //! | `session::statics` | static arrays |
+//! | `session::report` | the report at the end |
 //! | `session::end` | ends of the process, each with a message |
 //! | `session::children` | child processes made by `fork` |
 //! | `hooks::block` | `malloc`, `calloc`, `realloc`, `free` and their like |

@@ -3,17 +3,18 @@
 
 mod children;
 mod end;
+mod report;
 mod statics;
 
 pub(crate) use children::{child_begins, with_child};
 
-use crate::heap::Heap;
+use crate::heap::{Heap, Lack};
 use azekura_far::launch::Launch;
 use azekura_far::{AuthKey, FarMemory};
 pub(crate) use end::exhausted;
 use end::{CODE, lost, refuse};
+pub(crate) use report::{at_end, excluded};
 use std::error::Error;
-use std::io::Write;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{
@@ -147,20 +148,37 @@ fn keeps_budget(heap: &Heap) {
 
 /// Bytes of large blocks for which far memory had no room.
 static OVERFLOW: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of large blocks for which servers promised no room.
+static REFUSED: AtomicUsize = AtomicUsize::new(0);
+/// The first reason of a server.
+static REFUSAL: OnceLock<String> = OnceLock::new();
 
-/// A large block becomes ordinary memory, as there is no room for it in `--space`; with `--strict` it ends
-/// the program.
+/// A large block becomes ordinary memory, as there is no room for it in `--space` or at the servers; with
+/// `--strict` it ends the program.
 #[cold]
-pub(crate) fn overflowed(what: &str, bytes: usize) {
-    OVERFLOW.fetch_add(bytes, Relaxed); // a count
-    if let Some(launch) = LAUNCH.get().filter(|launch| launch.strict) {
-        lost(&format!(
-            "azekura far: {what} of {} KiB does not fit the far memory that is left of --space {}; raise \
-             --space, or run without --strict to have it in ordinary memory\n",
-            bytes >> 10,
-            Size(launch.space)
-        ));
-    }
+pub(crate) fn overflowed(what: &str, bytes: usize, lack: &Lack) {
+    let counter = match lack {
+        Lack::Space => &OVERFLOW,
+        Lack::Server(error) => {
+            let _ = REFUSAL.set(error.to_string());
+            &REFUSED
+        }
+    };
+    counter.fetch_add(bytes, Relaxed); // a count
+    let Some(launch) = LAUNCH.get().filter(|launch| launch.strict) else { return };
+    let why = match lack {
+        Lack::Space => {
+            format!(
+                "does not fit the far memory that is left of --space {}; raise --space",
+                Size(launch.space)
+            )
+        }
+        Lack::Server(error) => format!("has no place: {error}; use --spill FILE"),
+    };
+    lost(&format!(
+        "azekura far: {what} of {} KiB {why}, or run without --strict to have it in ordinary memory\n",
+        bytes >> 10
+    ));
 }
 
 /// All far memory becomes ordinary memory, and no new memory is far: the program has a call done that
@@ -288,6 +306,9 @@ fn install(heap: Heap, launch: &'static Launch) -> &'static Session {
 }
 
 fn set_up(launch: &Launch, statics: Vec<Range<usize>>) -> Result<FarMemory, Box<dyn Error>> {
+    // Room for static arrays is promised from the start, for blocks when they are given out.
+    let bytes: usize = statics.iter().take(MOST_STATICS).map(Range::len).sum();
+    let share = if launch.spill.is_some() { 0 } else { bytes * launch.copies / launch.servers.len().max(1) };
     let mut setting = FarMemory::builder()
         .bytes(launch.space)
         .local(launch.local)
@@ -296,7 +317,7 @@ fn set_up(launch: &Launch, statics: Vec<Range<usize>>) -> Result<FarMemory, Box<
         .copies(launch.copies)
         .policy(launch.policy)
         .mechanism(launch.mechanism)
-        .reserve(0)
+        .reserve(share as u64)
         .on_loss(lost);
     if let Some(path) = launch.spill_path() {
         setting = setting.spill(path);
@@ -315,72 +336,8 @@ fn say(what: fmt::Arguments<'_>) {
     azekura_far::say(&what.to_string());
 }
 
-/// The statistics are given once: at the end, or before calls that they need are forbidden.
-static REPORTED: AtomicBool = AtomicBool::new(false);
 /// Nothing is far any more, nor will be.
 static ENDED: AtomicBool = AtomicBool::new(false);
-
-pub(crate) extern "C" fn at_end() {
-    if REPORTED.swap(true, Relaxed) {
-        return; // one thread ends the process
-    }
-    // SAFETY: as in `heap`.
-    let Some(session) = (unsafe { HEAP.load(Acquire).as_ref() }) else { return };
-    let stats = session.heap.memory().stats();
-    let peak = peak_resident();
-    let overflow = OVERFLOW.load(Relaxed) as u64; // the program's threads have counted
-    let ordinary = peak.saturating_sub(stats.peak_local_bytes + stats.unmanaged_bytes);
-    // A process that had nothing in far memory says nothing: a shell that only starts the program.
-    if !session.launch.quiet && (stats.faults > 0 || overflow > 0) {
-        say(format_args!(
-            "azekura far: {stats}, at most {} MiB resident: {} MiB of far pages, {} MiB that left far memory \
-             for calls that only the kernel can do, {} MiB that far memory does not cover (blocks below \
-             --block {}, stacks, code, files, shared memory)\n",
-            peak >> 20,
-            stats.peak_local_bytes.min(peak) >> 20,
-            stats.unmanaged_bytes >> 20,
-            ordinary >> 20,
-            Size(session.launch.block)
-        ));
-        if overflow > 0 {
-            say(format_args!(
-                "azekura far: warning: large blocks of {} KiB in all did not fit --space {} and were \
-                 ordinary memory; raise --space\n",
-                overflow >> 10,
-                Size(session.launch.space)
-            ));
-        }
-        if stats.unmanaged_bytes > session.launch.local as u64 {
-            say(format_args!(
-                "azekura far: warning: what left far memory takes more than --local {}; raise --local\n",
-                Size(session.launch.local)
-            ));
-        }
-    }
-    if let Some(path) = &session.launch.stats_json {
-        let json = stats.to_json();
-        let fields = json.strip_suffix('}').unwrap_or(&json);
-        let line = format!(
-            "{fields},\"overflow_bytes\":{overflow},\"ordinary_bytes\":{ordinary},\
-             \"peak_resident_bytes\":{peak}}}\n"
-        );
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
-            say(format_args!("azekura far: write {}: {error}\n", path.display()));
-        }
-    }
-}
-
-/// The most memory that this process had since its program began, in bytes, with all that is not far; 0 if
-/// the system does not say.
-fn peak_resident() -> u64 {
-    // Not `getrusage`: that counts what the process was before it ran the program.
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kib = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kib.unwrap_or(0) << 10
-}
 
 /// Bytes for people.
 struct Size(usize);

@@ -256,8 +256,11 @@ fn a_child_with_its_parents_descriptors_is_told_why_it_has_no_far_memory() {
         command.arg("files");
         let out = run(command, Some(&Launch { mechanism, ..launch(&server) }));
         let said = String::from_utf8_lossy(&out.stderr);
-        assert_eq!(String::from_utf8_lossy(&out.stdout), "clone with files: 71, 0\n", "{mechanism}: {said}");
-        assert!(said.contains("CLONE_FILES"), "{mechanism}: {said}");
+        // By SIGSEGV static arrays are ordinary memory.
+        let array = if mechanism == Mechanism::Sigsegv { 0 } else { 71 };
+        let ends = format!("reads an array: {array}, 0\nclone with files: 71, 0\n");
+        assert_eq!(String::from_utf8_lossy(&out.stdout), ends, "{mechanism}: {said}");
+        assert!(said.contains("CLONE_FILES") && said.contains("(address 0x"), "{mechanism}: {said}");
     }
 }
 
@@ -294,9 +297,8 @@ fn a_program_that_closes_them_by_raw_system_calls_is_told_why_it_ends() {
     }
 }
 
-/// Runs `losses` with this part, calls `lose` when it has filled its memory, and returns its message once it
-/// has ended with 71.
-fn message_of(part: &str, setting: &Launch, lose: impl FnOnce()) -> String {
+/// Starts `losses` with this part, calls `lose` when it has filled its memory, and returns its end.
+fn end_of(part: &str, setting: &Launch, lose: impl FnOnce()) -> Output {
     let mut command = Command::new(compiled("losses"));
     command.arg(part).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A second arena would reserve addresses before the limit is set.
@@ -309,10 +311,57 @@ fn message_of(part: &str, setting: &Launch, lose: impl FnOnce()) -> String {
         lose();
         program.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
-    let out = program.wait_with_output().unwrap();
+    program.wait_with_output().unwrap()
+}
+
+/// The message of a program that ends with 71, having said nothing more.
+fn message_of(part: &str, setting: &Launch, lose: impl FnOnce()) -> String {
+    let out = end_of(part, setting, lose);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!((out.status.code(), &out.stdout[..]), (Some(71), &b""[..]), "{part}: {said}");
     said
+}
+
+/// Each has 12 MiB, of which 8 MiB must be at the server.
+#[test]
+fn a_program_that_asks_for_more_than_a_server_has_left_ends_neither_itself_nor_another() {
+    let server = Server::builder().capacity(14 << 20).listen("127.0.0.1:0").unwrap();
+    let setting = launch(&server);
+    let first = end_of("first", &setting, || {
+        let second = end_of("second", &setting, || ());
+        let said = String::from_utf8_lossy(&second.stderr);
+        assert_eq!((second.status.code(), &second.stdout[..]), (Some(0), &b"0\n"[..]), "{said}");
+        assert!(said.contains("12288 KiB in all were ordinary memory: memory server"), "{said}");
+        let said = message_of("strict", &Launch { strict: true, ..setting.clone() }, || ());
+        assert!(said.contains("can be had here") && said.contains("--spill FILE"), "{said}");
+    });
+    let said = String::from_utf8_lossy(&first.stderr);
+    assert_eq!((first.status.code(), &first.stdout[..]), (Some(0), &b"0\n"[..]), "{said}");
+}
+
+#[test]
+fn room_at_the_servers_is_promised_when_memory_is_given_out() {
+    let server = server();
+    let out = end_of("first", &launch(&server), || {
+        let stats = server.stats();
+        assert!(stats.promised_bytes >= 12 << 20 && stats.held_bytes < stats.promised_bytes, "{stats:?}");
+    });
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+#[test]
+fn static_arrays_for_which_a_server_has_no_room_are_refused_before_main() {
+    let gives = |mechanism: &Mechanism| *mechanism != Mechanism::Sigsegv;
+    for mechanism in mechanisms().into_iter().filter(gives) {
+        let server = Server::builder().capacity(5 << 20).listen("127.0.0.1:0").unwrap();
+        let out = run(Command::new(compiled("statics")), Some(&Launch { mechanism, ..launch(&server) }));
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!((out.status.code(), out.stdout.len()), (Some(71), 0), "{mechanism}: {said}");
+        assert!(
+            said.contains("refuses: ") && said.contains("5242880 can be had here"),
+            "{mechanism}: {said}"
+        );
+    }
 }
 
 #[test]
@@ -339,20 +388,6 @@ fn without_memory_for_its_tables_the_layer_says_so() {
         let setting = Launch { mechanism, page: 4096, local: 1 << 20, ..launch(&server) };
         let said = message_of("tables", &setting, || ());
         assert!(said.contains("the layer's own tables") && said.contains("RLIMIT_AS"), "{mechanism}: {said}");
-    }
-}
-
-#[test]
-fn a_child_without_its_parents_static_arrays_is_told_so() {
-    let gives = |mechanism: &Mechanism| *mechanism != Mechanism::Sigsegv;
-    for mechanism in mechanisms().into_iter().filter(gives) {
-        let server = server();
-        let mut command = Command::new(compiled("losses"));
-        command.arg("static");
-        let out = run(command, Some(&Launch { mechanism, ..launch(&server) }));
-        let said = String::from_utf8_lossy(&out.stderr);
-        assert_eq!(String::from_utf8_lossy(&out.stdout), "71\n", "{mechanism}: {said}");
-        assert!(said.contains("(address 0x") && said.contains("CLONE_FILES"), "{mechanism}: {said}");
     }
 }
 
@@ -482,13 +517,50 @@ fn statistics_are_appended_as_json() {
     let peak =
         |line: &str| line.rsplit_once("\"peak_resident_bytes\":")?.1.strip_suffix('}')?.parse::<u64>().ok();
     assert!(lines.lines().all(|line| peak(line).is_some_and(|bytes| bytes > 1 << 20)), "{lines}");
-    let counts = ["peak_local_bytes", "unmanaged_bytes", "overflow_bytes", "ordinary_bytes"];
+    let counts = [
+        "managed_bytes",
+        "refused_bytes",
+        "peak_local_bytes",
+        "unmanaged_bytes",
+        "overflow_bytes",
+        "ordinary_bytes",
+    ];
     assert!(counts.iter().all(|name| lines.contains(&format!("\"{name}\":"))), "{lines}");
     assert_eq!(
         lines.lines().filter(|line| line.starts_with("{\"region_bytes\":536870912,")).count(),
         2,
         "{lines}"
     );
+}
+
+/// Each kind by its size, and large blocks under none of them.
+#[test]
+fn the_report_says_how_much_was_managed_and_why_the_rest_was_not() {
+    let directory = tempfile::tempdir().unwrap();
+    for mechanism in mechanisms() {
+        let path = directory.path().join(mechanism.name());
+        let server = server();
+        let setting = Launch { mechanism, stats_json: Some(path.clone()), ..launch(&server) };
+        let out = run(Command::new(compiled("kinds")), Some(&setting));
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "{said}");
+        let line = std::fs::read_to_string(&path).unwrap();
+        let mib = |name: &str| {
+            let rest = line.split_once(&format!("\"{name}\":")).unwrap().1;
+            rest[..rest.find([',', '}']).unwrap()].parse::<u64>().unwrap() >> 20
+        };
+        let holds = |name: &str, least: u64, most: u64| {
+            assert!((least..=most).contains(&mib(name)), "{mechanism} {name}: {line}");
+        };
+        holds("managed_bytes", 3, 4);
+        holds("small_block_bytes", 5, 8);
+        // 8 MiB of small ones, 16 MiB committed, and what the layer has for itself.
+        holds("other_mapping_bytes", 24, 29);
+        holds("excluded_mapping_bytes", 96, 96);
+        holds("shared_bytes", 3, 3);
+        let warned = said.contains("small blocks and other mappings take more than --local 4 MiB");
+        assert!(warned && said.contains("mappings of 96 MiB were reserved without access"), "{said}");
+    }
 }
 
 /// At half of the 23 MiB that it touches, and with small pages: its merges compare lines all over the text.
@@ -517,6 +589,6 @@ fn gnu_sort_sorts_in_far_memory() {
         assert!(far.status.success() && far.stdout == plain, "{mechanism}: {said}");
         assert!(server.stats().puts > 10, "{mechanism}: {:?}", server.stats());
         // It closes its standard error before it ends.
-        assert!(said.lines().count() == 2 && said.contains(" faults"), "{mechanism}: {said}");
+        assert!(said.lines().count() >= 3 && said.contains(" faults"), "{mechanism}: {said}");
     }
 }

@@ -67,6 +67,16 @@ pub enum FarError {
     Threads(#[source] io::Error),
 }
 
+/// A memory server does not promise room for pages.
+#[derive(Debug, thiserror::Error)]
+#[error("memory server {server} promises no room: {why}")]
+pub struct ReserveError {
+    /// Address of the server.
+    pub server: String,
+    /// Reason that it reported.
+    pub why: String,
+}
+
 /// Why a child process has no far memory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -66,7 +66,7 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 pub use cache::{FarCache, FarCacheBuilder, FarCacheError, FarCacheStats};
 pub use client::ConnectError;
-pub use error::{FarError, ForkError};
+pub use error::{FarError, ForkError, ReserveError};
 #[doc(hidden)]
 pub use fault::signals;
 pub use fault::{Mechanism, ParseMechanismError};

@@ -88,7 +88,7 @@ pub(crate) struct Far {
     quiet: bool,
 
     /// End the program, with the reason, when its large blocks need more memory here than --local, or more in
-    /// all than --space; without it that is a warning at the end
+    /// all than --space or the servers have room for; without it that is a warning at the end
     #[arg(long)]
     strict: bool,
 

@@ -20,6 +20,12 @@ Examples:
   head -c 32 /dev/urandom | base64 > far.key
   azekura memd --listen 0.0.0.0:7470 --capacity 64G --auth-key far.key
 
+A program has room promised for its static arrays when it begins, and for each large block when it asks for
+it; what is promised is held for it alone. A program for whose static arrays there is no room is refused
+before it begins; a block for which there is none is ordinary memory (with --strict the program ends).
+Connections that have not logged in are ended after 5 seconds, and the oldest of them when one address has 32,
+or all have 256.
+
 Each connection is one program, whose pages nobody else can reach; they are forgotten when it ends. If
 its connection breaks, they are kept for --linger seconds, so that it goes on with them over another (and if it ended without a word, for
 nothing: so they give way as soon as somebody else needs the room). An address that other

@@ -80,10 +80,7 @@ unsafe fn next_free(old: *mut c_void) {
 /// Far memory for a block, if it is large and there is room; its bytes are zeros.
 fn far(size: usize, align: usize) -> Option<*mut c_void> {
     let block = heap_for(size)?.allocate(size, align);
-    if block.is_none() {
-        overflowed("a block", size);
-    }
-    block.map(|block| block.cast())
+    block.map(|block| block.cast()).map_err(|lack| overflowed("a block", size, &lack)).ok()
 }
 
 /// The same, aligned; what is no alignment, or more than that of a region, is the next allocator's to judge.

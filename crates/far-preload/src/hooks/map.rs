@@ -5,7 +5,7 @@ use super::fail;
 use super::kernel::{PIECE, is_of_pieces};
 use crate::heap::{Heap, Parts};
 use crate::next::Next;
-use crate::session::{heap, heap_for, is_static, overflowed, unmanage};
+use crate::session::{excluded, heap, heap_for, is_static, overflowed, unmanage};
 use std::ffi::{c_int, c_void};
 use std::ops::Range as Addresses;
 use std::ptr;
@@ -59,6 +59,7 @@ pub(super) unsafe extern "C" fn mmap(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
+    let is_private = flags & (libc::MAP_ANONYMOUS | libc::MAP_SHARED) == libc::MAP_ANONYMOUS;
     let plain = flags & libc::MAP_ANONYMOUS != 0 && flags & KERNELS == 0 && protection == USABLE;
     if !super::thread::is_ours() {
         if flags & FIXED != 0 {
@@ -66,10 +67,12 @@ pub(super) unsafe extern "C" fn mmap(
                 return done;
             }
         } else if plain && let Some(heap) = heap_for(bytes) {
-            if let Some(far) = heap.map(bytes) {
-                return far.cast();
+            match heap.map(bytes, flags & libc::MAP_NORESERVE != 0) {
+                Ok(far) => return far.cast(),
+                Err(lack) => overflowed("a mapping", bytes, &lack),
             }
-            overflowed("a mapping", bytes);
+        } else if is_private && !plain && heap_for(bytes).is_some() {
+            excluded(bytes);
         }
     }
     // SAFETY: passed on.
@@ -199,7 +202,7 @@ fn remap(old: *mut c_void, before: usize, after: usize, flags: c_int) -> Option<
     if after <= before {
         return Some(old);
     }
-    let new = if flags == libc::MREMAP_MAYMOVE { heap.map(after) } else { None }?;
+    let new = if flags == libc::MREMAP_MAYMOVE { heap.map(after, false).ok() } else { None }?;
     // SAFETY: both are at least as long, and not the same.
     unsafe { ptr::copy_nonoverlapping(old.cast::<u8>(), new, before) };
     heap.unmap(start..start + before);

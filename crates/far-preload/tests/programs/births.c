@@ -16,7 +16,7 @@
 
 enum { SIZE = 10 << 20, STACK = 1 << 20 };
 extern char **environ;
-static uint64_t *words;
+static uint64_t *words, array[1 << 18];
 
 static void fill(uint64_t by)
 {
@@ -46,6 +46,14 @@ static int shared(void *argument)
     if (wrong(3)) _exit(40);
     fill(9);
     _exit(wrong(9) ? 41 : 18);
+}
+
+static int reads_array(void *argument)
+{
+    (void)argument;
+    for (int i = 0; i < 1 << 18; i++)
+        if (array[i] != i + 1) _exit(40);
+    _exit(0);
 }
 
 static int echo(void *text)
@@ -80,6 +88,8 @@ int main(int count, char **arguments)
     }
     if (count > 1 && !strcmp(arguments[1], "files")) {
         char *stack = malloc(STACK);
+        for (int i = 0; i < 1 << 18; i++) array[i] = i + 1;
+        told("reads an array", clone(reads_array, stack + STACK, CLONE_FILES | SIGCHLD, NULL), 3);
         told("clone with files", clone(copy, stack + STACK, CLONE_FILES | SIGCHLD, NULL), 3);
         return 0;
     }

@@ -75,6 +75,10 @@ pub(crate) trait Replica: Send + Sync {
     fn submit(&self, run: Vec<Order>) -> Result<(), Vec<Order>>;
     /// The page need not be kept any longer.
     fn forget(&self, page: u32);
+    /// Waits until it has promised room for so many bytes in all, or said why it does not.
+    fn reserve(&self, _bytes: u64) -> Result<(), String> {
+        Ok(())
+    }
     /// Returns `true` if it is lost or closed: it takes no orders. It becomes so before `lost` is called.
     fn is_closed(&self) -> bool;
     /// For messages.

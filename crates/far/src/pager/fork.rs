@@ -88,6 +88,7 @@ impl Frozen<'_> {
             ends: Condvar::new(),
             servers: OnceLock::new(),
             threads: Mutex::default(),
+            reserved: Mutex::default(), // a child's sessions have promises of their own
         });
         let mut core = child.lock();
         let sink = child.sink();

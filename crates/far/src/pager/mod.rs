@@ -38,13 +38,14 @@ mod prefetch;
 mod state;
 
 use crate::client::{Order, Replica, Sink, Verb};
-use crate::error::Loss;
+use crate::error::{Loss, ReserveError};
 use crate::fault::{Backend, Event};
 use crate::needed;
 use crate::stats::FarStats;
 use core::Core;
 pub(crate) use core::Plan;
 use core::calibration::Lap;
+use core::replicas::Keepers;
 pub(crate) use fork::Frozen;
 pub(crate) use maintenance::Server;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -64,7 +65,14 @@ pub(crate) struct Pager {
     /// How to reach lost servers again, once it has started.
     servers: OnceLock<Arc<[Server]>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Bytes of pages for which the servers have promised room.
+    reserved: Mutex<u64>,
 }
+
+/// More room than is needed now is asked for: such a part of it, so that few allocations wait for the
+/// servers, and at most so many bytes.
+const AHEAD: u64 = 8;
+const MOST_AHEAD: u64 = 64 << 20;
 
 impl Pager {
     /// A pager without replicas, which does nothing yet.
@@ -76,7 +84,31 @@ impl Pager {
             ends: Condvar::new(),
             servers: OnceLock::new(),
             threads: Mutex::default(),
+            reserved: Mutex::default(),
         })
+    }
+
+    /// Has the servers promise room for so many bytes of pages in all.
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<(), ReserveError> {
+        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes <= *reserved {
+            return Ok(());
+        }
+        let Keepers { servers, share } = self.lock().keepers();
+        let ask = |bytes: u64| {
+            servers.iter().try_for_each(|server| {
+                let refused = |why| ReserveError { server: server.name().to_owned(), why };
+                server.reserve(share(bytes)).map_err(refused)
+            })
+        };
+        let ahead = bytes + (bytes / AHEAD).min(MOST_AHEAD);
+        *reserved = if ask(ahead).is_ok() {
+            ahead
+        } else {
+            ask(bytes)?;
+            bytes
+        };
+        Ok(())
     }
 
     pub(crate) fn sink(self: &Arc<Self>) -> Weak<dyn Sink> {
@@ -147,6 +179,11 @@ impl Pager {
 
     pub(crate) fn backend(&self) -> Arc<dyn Backend> {
         Arc::clone(&self.backend)
+    }
+
+    pub(crate) fn frames(&self) -> std::ops::Range<usize> {
+        let at = self.backend.frame(0) as usize;
+        at..at + self.lock().frame_bytes()
     }
 
     pub(crate) fn stats(&self) -> FarStats {

@@ -8,7 +8,7 @@ mod builder;
 
 pub use builder::FarMemoryBuilder;
 
-use crate::error::ForkError;
+use crate::error::{ForkError, ReserveError};
 use crate::fault::{Backend, Mechanism};
 use crate::pager::{self, Pager};
 use crate::stats::FarStats;
@@ -156,6 +156,24 @@ impl FarMemory {
     pub fn is_unmanaged(&self, address: usize) -> bool {
         let unmanaged = self.backend.unmanaged();
         unmanaged.len() > 0 && self.backend.page_of(address).is_some_and(|page| unmanaged.has(page))
+    }
+
+    /// The addresses of the memory beside the region that pages pass through.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn frames(&self) -> Range<usize> {
+        self.pager.frames()
+    }
+
+    /// Has the servers promise room for so many bytes of pages in all, with what they have promised already:
+    /// pages of so many bytes never meet a full server. Without effect if there is a spill file. Waits for
+    /// the servers' answers; a number that was reached before costs nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError`]: a server has not so much left. What was promised before stays so.
+    pub fn reserve(&self, bytes: usize) -> Result<(), ReserveError> {
+        self.pager.reserve(bytes as u64)
     }
 
     /// Stands still, so that this thread can `fork`: the child process gets a copy of the far memory.

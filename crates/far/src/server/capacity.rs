@@ -62,6 +62,19 @@ impl Share<'_> {
         self.quota.min(self.pool.capacity)
     }
 
+    /// Raises the number of reserved bytes. `Err` has the number of bytes that it can be at most.
+    pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), u64> {
+        if bytes > self.quota {
+            return Err(self.quota);
+        }
+        let promised = self.reserved.max(self.held);
+        if bytes > promised {
+            self.pool.promise(bytes - promised).map_err(|left| promised + left)?;
+        }
+        self.reserved = self.reserved.max(bytes);
+        Ok(())
+    }
+
     /// Takes bytes for a page. `Err` has the number of bytes that are left.
     pub(super) fn take(&mut self, bytes: u64) -> Result<(), u64> {
         let after = self.held.saturating_add(bytes);
@@ -98,6 +111,21 @@ impl Drop for Share<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reservation_is_raised_as_far_as_there_is_room() {
+        let pool = Capacity::new(100);
+        let (mut a, mut b) = (pool.reserve(0, 90).unwrap(), pool.reserve(0, 90).unwrap());
+        assert_eq!((a.reserve(60), a.reserve(50), pool.promised()), (Ok(()), Ok(()), 60));
+        assert_eq!(b.take(30), Ok(()));
+        assert_eq!(b.reserve(41), Err(40));
+        assert_eq!((b.reserve(40), b.reserve(95), pool.promised()), (Ok(()), Err(90), 100));
+        assert_eq!((a.take(60), b.take(10), b.take(1)), (Ok(()), Ok(()), Err(0)));
+        drop(a);
+        assert_eq!((b.reserve(90), pool.promised()), (Ok(()), 90));
+        drop(b);
+        assert_eq!((pool.held(), pool.promised()), (0, 0));
+    }
 
     #[test]
     fn f6_what_was_promised_to_one_is_not_given_to_another() {

@@ -229,7 +229,7 @@ fn begin<'a>(shared: &'a Shared, wanted: &Open) -> Result<(Share<'a>, SessionPag
     }
     let quota = shared.setting.quota_bytes;
     let mut share = with_capacity(shared, || shared.capacity.reserve(wanted.reserve_bytes, quota))
-        .map_err(|left| format!("{} bytes wanted, {left} can be had here", wanted.reserve_bytes))?;
+        .map_err(|left| refusal(wanted.reserve_bytes, left))?;
     // Each page that two sessions have in common counts for both: either may write it, and then finds the
     // room.
     let begins_with = session_pages.len() as u64 * u64::from(wanted.page_bytes);
@@ -237,6 +237,10 @@ fn begin<'a>(shared: &'a Shared, wanted: &Open) -> Result<(Share<'a>, SessionPag
         .map_err(|left| format!("{begins_with} bytes of another session wanted, {left} can be had here"))?;
     shared.counters.pages.fetch_add(session_pages.len() as u64, Relaxed);
     Ok((share, session_pages))
+}
+
+fn refusal(wanted: u64, left: u64) -> String {
+    format!("{wanted} bytes wanted, {left} can be had here; use another server, or one with more --capacity")
 }
 
 /// Asks for room, and again as long as a session that waits gives way (RESUME-3).
@@ -310,6 +314,7 @@ impl<S: Stream> Session<'_, S> {
                 Ok(())
             }
             Kind::Ping => self.answer(Kind::Pong, &header),
+            Kind::Reserve => self.reserve(&header),
             Kind::Bye => Err(Ended::Farewell),
             _ => Err(Ended::Nonsense),
         }
@@ -383,6 +388,13 @@ impl<S: Stream> Session<'_, S> {
         let run: Vec<Stored> = run.into_iter().map(stored).collect();
         header.check_run(run.iter().map(|page| page.digest))?;
         Ok(run)
+    }
+
+    fn reserve(&mut self, header: &Header) -> Result<(), Ended> {
+        match with_capacity(self.shared, || self.share.reserve(header.page)) {
+            Ok(()) => self.answer(Kind::Reserved, header),
+            Err(most) => self.refuse(header, &refusal(header.page, most)),
+        }
     }
 
     /// Holds a page, or says how much room is left.

@@ -28,6 +28,7 @@
 //! | `Get` | – | `Page` with the run, whose digest follows from those that its pages came with; or `Missing`, if one of them is |
 //! | `Free` | – | none |
 //! | `Ping` | – | `Pong` |
+//! | `Reserve` (bytes as page) | – | `Reserved`: the session can hold so many bytes; or `Refused` |
 //! | `Bye` | – | none: the session has ended, and need not be kept |
 
 pub mod auth;
@@ -37,7 +38,7 @@ use azekura_base::checksum::crc32c;
 use std::io::{self, IoSlice, Write};
 
 /// Of handshake and frames. Another one is refused.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 /// Bytes of a frame's header.
 pub const HEADER: usize = 48;
 /// The largest page, and the largest run of smaller ones.
@@ -63,6 +64,8 @@ pub enum Kind {
     Resume = 6,
     /// Client: the session has ended.
     Bye = 7,
+    /// Client: promise room for so many bytes in all.
+    Reserve = 8,
     /// Server: the session has begun.
     Opened = 65,
     /// Server: the page is held.
@@ -75,14 +78,19 @@ pub enum Kind {
     Pong = 69,
     /// Server: no; the payload says why, as text.
     Refused = 70,
+    /// Server: the room is promised.
+    Reserved = 71,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
-        use Kind::{Bye, Free, Get, Missing, Open, Opened, Page, Ping, Pong, Put, Refused, Resume, Stored};
-        [Open, Put, Get, Free, Ping, Resume, Bye, Opened, Stored, Page, Missing, Pong, Refused]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        use Kind::*;
+        [
+            Open, Put, Get, Free, Ping, Resume, Bye, Reserve, Opened, Stored, Page, Missing, Pong, Refused,
+            Reserved,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u8 == byte)
     }
 }
 

@@ -142,6 +142,16 @@ impl Replica for Connection {
         }
     }
 
+    fn reserve(&self, bytes: u64) -> Result<(), String> {
+        let mut queues = self.shared.lock();
+        queues.reserve(bytes);
+        self.shared.moved.notify_all();
+        let is_open = |queues: &mut Queues| queues.reserved.is_none() && !queues.closed;
+        let answered = self.shared.moved.wait_while(queues, is_open);
+        let mut queues = answered.unwrap_or_else(PoisonError::into_inner);
+        queues.reserved.take().unwrap_or_else(|| Err("it is lost".into()))
+    }
+
     fn is_closed(&self) -> bool {
         self.shared.lock().closed
     }

@@ -40,6 +40,8 @@ pub(super) struct Queues {
     pub(super) closed: bool,
     /// The server is told so, if it can be.
     pub(super) bids_farewell: bool,
+    /// The answer to the last reservation; one is asked for at a time.
+    pub(super) reserved: Option<Result<(), String>>,
 }
 
 #[derive(Debug)]
@@ -47,12 +49,15 @@ enum Bulk {
     Put(Vec<Order>),
     Free(u32),
     Ping,
+    Reserve(u64),
 }
 
 #[derive(Debug)]
 pub(super) struct Pending {
-    /// The run; none: a ping.
+    /// The run; none: a ping, or a reservation.
     pub(super) run: Vec<Order>,
+    /// The number of bytes of a reservation.
+    pub(super) reserve: Option<u64>,
     pub(super) since: Instant,
 }
 
@@ -95,6 +100,12 @@ impl Queues {
         asks
     }
 
+    /// Asks for a reservation.
+    pub(super) fn reserve(&mut self, bytes: u64) {
+        self.reserved = None;
+        self.bulk.push_front(Bulk::Reserve(bytes));
+    }
+
     /// What to send next, if the window is open; it counts as unanswered from here on.
     pub(super) fn next(&mut self) -> Option<(Header, Vec<Source>)> {
         if self.pending.len() >= WINDOW {
@@ -110,7 +121,10 @@ impl Queues {
         match header.kind {
             #[expect(clippy::cast_possible_truncation, reason = "it came from as narrow a number")]
             Kind::Free => self.freed.push_back((tag, header.page as u32)),
-            _ => drop(self.pending.insert(tag, Pending { run, since: Instant::now() })),
+            kind => {
+                let reserve = (kind == Kind::Reserve).then_some(header.page);
+                self.pending.insert(tag, Pending { run, reserve, since: Instant::now() });
+            }
         }
         Some((header, sources))
     }
@@ -169,7 +183,7 @@ impl Queues {
             match pending.run.first().map(|order| order.verb) {
                 Some(Verb::Get) => self.urgent.push_front(pending.run),
                 Some(Verb::Put) => bulk.push((tag, Bulk::Put(pending.run))),
-                None => {}
+                None => bulk.extend(pending.reserve.map(|bytes| (tag, Bulk::Reserve(bytes)))),
             }
         }
         bulk.sort_unstable_by_key(|&(tag, _)| std::cmp::Reverse(tag));
@@ -182,7 +196,7 @@ impl Queues {
         let pending = std::mem::take(&mut self.pending).into_values().map(|pending| pending.run);
         let puts = self.bulk.drain(..).filter_map(|bulk| match bulk {
             Bulk::Put(run) => Some(run),
-            Bulk::Free(_) | Bulk::Ping => None,
+            Bulk::Free(_) | Bulk::Ping | Bulk::Reserve(_) => None,
         });
         pending.chain(self.urgent.drain(..)).chain(puts).flatten().collect()
     }
@@ -199,6 +213,7 @@ impl Bulk {
             }
             Self::Free(page) => (Header::bare(Kind::Free, tag, page.into()), Vec::new(), Vec::new()),
             Self::Ping => (Header::bare(Kind::Ping, tag, 0), Vec::new(), Vec::new()),
+            Self::Reserve(bytes) => (Header::bare(Kind::Reserve, tag, bytes), Vec::new(), Vec::new()),
         }
     }
 }
@@ -311,6 +326,18 @@ mod tests {
         queues.again();
         assert!(queues.rest().is_none());
         assert_eq!(sent(&mut queues), [(Kind::Get, 2)]);
+    }
+
+    #[test]
+    fn a_reservation_that_was_not_answered_is_asked_for_over_the_next_stream() {
+        let mut queues = Queues::default();
+        queues.reserve(9);
+        assert_eq!(sent(&mut queues), [(Kind::Reserve, 9)]);
+        queues.again();
+        assert_eq!(sent(&mut queues), [(Kind::Reserve, 9)]);
+        assert_eq!(queues.answered(1).unwrap().reserve, Some(9));
+        queues.again();
+        assert_eq!(sent(&mut queues), []);
     }
 
     #[test]

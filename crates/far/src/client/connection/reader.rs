@@ -20,6 +20,8 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const PATIENCE: u32 = 4;
 /// Between two tries to have another stream.
 const AGAIN: Duration = Duration::from_millis(20);
+/// Bytes of the reason for a refusal.
+const MOST_TEXT: u32 = 4096;
 /// Streams that may break one after the other without one answer.
 const IN_VAIN: usize = 3;
 
@@ -166,6 +168,20 @@ impl Shared {
         let Some(mut pending) = pending else {
             return Err(End::Lies("it answers what was not asked".into()));
         };
+        if let Some(bytes) = pending.reserve {
+            let answer = self.reservation(stream, attention, &header, bytes);
+            return match answer {
+                Ok(answer) => {
+                    self.lock().reserved = Some(answer);
+                    self.moved.notify_all();
+                    Ok(())
+                }
+                Err(end) => {
+                    self.lock().unanswered(header.tag, pending);
+                    Err(end)
+                }
+            };
+        }
         if pending.run.is_empty() {
             return if header.kind == Kind::Pong && header.length == 0 {
                 Ok(())
@@ -192,6 +208,28 @@ impl Shared {
                 Err(end)
             }
         }
+    }
+
+    /// The answer to a reservation.
+    fn reservation(
+        &self,
+        stream: &TcpStream,
+        attention: &mut Attention,
+        header: &Header,
+        bytes: u64,
+    ) -> Result<Result<(), String>, End> {
+        match header.kind {
+            Kind::Reserved if header.length == 0 && header.page == bytes => Ok(Ok(())),
+            Kind::Refused if header.length <= MOST_TEXT => self.text(stream, attention, header).map(Err),
+            kind => Err(End::Lies(format!("it answers a reservation with {kind:?}"))),
+        }
+    }
+
+    /// The text of a refusal.
+    fn text(&self, stream: &TcpStream, attention: &mut Attention, header: &Header) -> Result<String, End> {
+        let mut text = vec![0; header.length as usize];
+        self.receive(stream, attention, [&mut text[..]])?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Waits until the writer is done with a request: a server that answers before it can have been asked
@@ -241,10 +279,8 @@ impl Shared {
                 let done = header.more as usize + 1;
                 Ok(Judged { done, why: "no room for the rest of a run".into() })
             }
-            (Verb::Put, Kind::Refused) if header.length <= 4096 => {
-                let mut why = vec![0; header.length as usize];
-                self.receive(stream, attention, [&mut why[..]])?;
-                Ok(Judged { done: 0, why: String::from_utf8_lossy(&why).into_owned() })
+            (Verb::Put, Kind::Refused) if header.length <= MOST_TEXT => {
+                Ok(Judged { done: 0, why: self.text(stream, attention, header)? })
             }
             (Verb::Get, Kind::Missing) => Err(End::Lies(format!("it no longer holds page {page}"))),
             (verb, kind) => Err(End::Lies(format!("it answers {verb:?} of page {page} with {kind:?}"))),

@@ -20,7 +20,7 @@ mod meter;
 #[cfg(all(test, not(loom)))]
 mod model;
 mod open;
-mod replicas;
+pub(super) mod replicas;
 mod runs;
 mod unmanaged;
 
@@ -81,6 +81,7 @@ pub(super) struct Core {
     open: Open,
     meter: Meter,
     frames: Frames,
+    frame_count: u32,
     staged: VecDeque<u32>,
     /// Prefetched and on their way.
     guessed: usize,
@@ -156,6 +157,7 @@ impl Core {
             open: Open::new(plan.limit, plan.run),
             meter: Meter::new(),
             frames: Frames::new(plan.frames),
+            frame_count: plan.frames,
             staged: VecDeque::new(),
             guessed: 0,
             waiting: VecDeque::new(),
@@ -210,6 +212,10 @@ impl Core {
     }
 
     /// Says why, and ends the process: going on would mean wrong bytes.
+    pub(super) fn frame_bytes(&self) -> usize {
+        self.frame_count as usize * self.page_bytes
+    }
+
     pub(super) fn stop_program(&self, loss: &Loss) -> ! {
         let range = loss.pages().map(|(page, count)| {
             let from = self.backend.address(page) as usize;

@@ -11,7 +11,25 @@ const RECOPIES: usize = 4;
 /// Pages without work that one call looks at.
 const LOOKED_AT: u32 = 16;
 
+/// The servers that promise room for pages.
+pub(in crate::pager) struct Keepers<F> {
+    /// None if a file takes what they do not.
+    pub(in crate::pager) servers: Vec<Arc<dyn Replica>>,
+    /// The bytes that each has of so many bytes of pages.
+    pub(in crate::pager) share: F,
+}
+
 impl Core {
+    pub(in crate::pager) fn keepers(&self) -> Keepers<impl Fn(u64) -> u64 + use<>> {
+        let live = |&index: &usize| self.live & 1 << index != 0;
+        let has_spill = self.replicas.len() > self.servers;
+        let servers = (0..self.servers).filter(live).map(|index| Arc::clone(&self.replicas[index]));
+        let servers = if has_spill { Vec::new() } else { servers.collect() };
+        let (copies, count, page) = (self.copies as u64, self.servers.max(1) as u64, self.page_bytes as u64);
+        let share = move |bytes: u64| (bytes * copies).div_ceil(count).next_multiple_of(page);
+        Keepers { servers, share }
+    }
+
     pub(in crate::pager) fn replica_lost(&mut self, replica: usize, why: &str, orders: Vec<Order>) {
         // Before `begin` there is nothing at any replica.
         if self.closing || self.replicas.is_empty() {

@@ -1,0 +1,246 @@
+//! The report at the end: what far memory did, how much memory of the process it managed, and why the rest
+//! was not managed.
+//!
+//! | memory | counted | not far because |
+//! |---|---|---|
+//! | far pages | at its peak | – |
+//! | what left far memory | at the end, its peak | a call that only the kernel can do (`hooks::kernel`) |
+//! | small blocks | at the end | below `--block`: the C library's heap |
+//! | other mappings | at the end | below `--block`, without access at first, executable; arenas |
+//! | stacks, files, shared memory | at the end | the kernel's |
+
+use super::{HEAP, OVERFLOW, REFUSAL, REFUSED, Session, Size, say};
+use azekura_far::FarStats;
+use std::io::Write;
+use std::ops::Range;
+use std::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{Acquire, Relaxed},
+};
+
+/// The report is given once: at the end, or before calls that it needs are forbidden.
+static REPORTED: AtomicBool = AtomicBool::new(false);
+/// Bytes of large private mappings that were made otherwise than far memory can be.
+static EXCLUDED: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts a large private mapping that cannot be far, as it is not both readable and writable, or has flags
+/// that only the kernel can honor.
+#[cold]
+pub(crate) fn excluded(bytes: usize) {
+    EXCLUDED.fetch_add(bytes, Relaxed); // a count
+}
+
+/// Memory of the process by kind, in bytes.
+#[derive(Debug, Default)]
+struct Resident {
+    small_blocks: u64,
+    mappings: u64,
+    stacks: u64,
+    files: u64,
+    shared: u64,
+}
+
+impl Resident {
+    /// Reads it, without memory that lies in these ranges.
+    fn read(without: &[Range<usize>]) -> Self {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+        let mut all = Self::default();
+        let mut kind = None;
+        for line in maps.lines() {
+            if let Some(kib) = line.strip_prefix("Rss:").and_then(|rest| rest.strip_suffix("kB")) {
+                if let Some(kind) = kind {
+                    *all.of(kind) += kib.trim().parse::<u64>().unwrap_or(0) << 10;
+                }
+            } else if let Some((addresses, rest)) = line.split_once(' ')
+                && let Some((start, end)) = addresses.split_once('-')
+                && let Ok(start) = usize::from_str_radix(start, 16)
+                && let Ok(end) = usize::from_str_radix(end, 16)
+            {
+                let is_own = without.iter().any(|range| range.start < end && start < range.end);
+                kind = (!is_own).then(|| Kind::of(rest)).flatten();
+            }
+        }
+        all
+    }
+
+    fn of(&mut self, kind: Kind) -> &mut u64 {
+        match kind {
+            Kind::SmallBlocks => &mut self.small_blocks,
+            Kind::Mappings => &mut self.mappings,
+            Kind::Stacks => &mut self.stacks,
+            Kind::Files => &mut self.files,
+            Kind::Shared => &mut self.shared,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    SmallBlocks,
+    Mappings,
+    Stacks,
+    Files,
+    Shared,
+}
+
+impl Kind {
+    /// Of a mapping, by what follows its addresses; `None` for the layer's own file.
+    fn of(text: &str) -> Option<Self> {
+        let mut fields = text.split_whitespace();
+        let is_shared = fields.next().is_some_and(|rights| rights.ends_with('s'));
+        let name = fields.nth(3).unwrap_or_default();
+        match name {
+            _ if name.starts_with("/memfd:azekura-far") => None,
+            _ if is_shared => Some(Self::Shared),
+            "[heap]" => Some(Self::SmallBlocks),
+            "[stack]" => Some(Self::Stacks),
+            "" => Some(Self::Mappings),
+            _ if name.starts_with("[anon") => Some(Self::Mappings),
+            _ => Some(Self::Files),
+        }
+    }
+}
+
+pub(crate) extern "C" fn at_end() {
+    // Relaxed: one thread ends the process.
+    if REPORTED.swap(true, Relaxed) {
+        return;
+    }
+    // SAFETY: null, or a session that is never dropped. Acquire: as in `session::heap`.
+    let Some(session) = (unsafe { HEAP.load(Acquire).as_ref() }) else { return };
+    let stats = session.heap.memory().stats();
+    let peak = peak_resident();
+    // Relaxed: the program's threads have counted.
+    let (overflow, refused) = (OVERFLOW.load(Relaxed) as u64, REFUSED.load(Relaxed) as u64);
+    let report = Report { session, stats, peak, overflow, refused };
+    // A process that had nothing in far memory says nothing: a shell that only starts the program.
+    if !session.launch.quiet && (stats.faults > 0 || overflow + refused > 0 || report.excluded() > 0) {
+        report.say();
+    }
+    report.append_json();
+}
+
+struct Report<'a> {
+    session: &'a Session,
+    stats: FarStats,
+    peak: u64,
+    overflow: u64,
+    refused: u64,
+}
+
+impl Report<'_> {
+    fn excluded(&self) -> u64 {
+        EXCLUDED.load(Relaxed) as u64 // the program's threads have counted
+    }
+
+    fn ordinary(&self) -> u64 {
+        self.peak.saturating_sub(self.stats.peak_local_bytes + self.stats.unmanaged_bytes)
+    }
+
+    fn managed(&self) -> u64 {
+        self.stats.peak_local_bytes.min(self.peak)
+    }
+
+    /// Memory at the end that is not far memory's.
+    fn resident(&self) -> Resident {
+        let memory = self.session.heap.memory();
+        let statics = memory.adopted().iter().cloned();
+        let own: Vec<Range<usize>> =
+            [self.session.heap.range().clone(), memory.frames()].into_iter().chain(statics).collect();
+        Resident::read(&own)
+    }
+
+    fn say(&self) {
+        let Self { session, stats, peak, overflow, refused } = self;
+        let launch = session.launch;
+        say(format_args!(
+            "azekura far: {stats}, at most {} MiB resident: {} MiB of far pages, {} MiB that left far memory \
+             for calls that only the kernel can do, {} MiB that far memory does not cover\n",
+            peak >> 20,
+            self.managed() >> 20,
+            stats.unmanaged_bytes >> 20,
+            self.ordinary() >> 20,
+        ));
+        let Resident { small_blocks, mappings, stacks, files, shared } = self.resident();
+        say(format_args!(
+            "azekura far: not covered at the end: {} MiB of small blocks (below --block {}), {} MiB of other \
+             mappings, {} MiB of stacks, {} MiB of files and code, {} MiB of shared memory\n",
+            small_blocks >> 20,
+            Size(launch.block),
+            mappings >> 20,
+            stacks >> 20,
+            files >> 20,
+            shared >> 20,
+        ));
+        if self.excluded() > 0 {
+            say(format_args!(
+                "azekura far: mappings of {} MiB were reserved without access, executable, or made with \
+                 flags that only the kernel can honor, and are not far memory\n",
+                self.excluded() >> 20
+            ));
+        }
+        if *overflow > 0 {
+            say(format_args!(
+                "azekura far: warning: large blocks of {} KiB in all did not fit --space {} and were \
+                 ordinary memory; raise --space\n",
+                overflow >> 10,
+                Size(launch.space)
+            ));
+        }
+        if let Some(refusal) = REFUSAL.get() {
+            say(format_args!(
+                "azekura far: warning: large blocks of {} KiB in all were ordinary memory: {refusal}\n",
+                refused >> 10
+            ));
+        }
+        if stats.unmanaged_bytes > launch.local as u64 {
+            say(format_args!(
+                "azekura far: warning: what left far memory takes more than --local {}; raise --local\n",
+                Size(launch.local)
+            ));
+        } else if small_blocks + mappings > launch.local as u64 {
+            say(format_args!(
+                "azekura far: warning: small blocks and other mappings take more than --local {}; a lower \
+                 --block makes more of them far memory\n",
+                Size(launch.local)
+            ));
+        }
+    }
+
+    fn append_json(&self) {
+        let Some(path) = &self.session.launch.stats_json else { return };
+        let json = self.stats.to_json();
+        let mut line = json.strip_suffix('}').unwrap_or(&json).to_owned();
+        let Resident { small_blocks, mappings, stacks, files, shared } = self.resident();
+        let fields = [
+            ("managed_bytes", self.managed()),
+            ("overflow_bytes", self.overflow),
+            ("refused_bytes", self.refused),
+            ("excluded_mapping_bytes", self.excluded()),
+            ("ordinary_bytes", self.ordinary()),
+            ("small_block_bytes", small_blocks),
+            ("other_mapping_bytes", mappings),
+            ("stack_bytes", stacks),
+            ("file_bytes", files),
+            ("shared_bytes", shared),
+            ("peak_resident_bytes", self.peak),
+        ];
+        fields.iter().for_each(|(name, bytes)| line += &format!(",\"{name}\":{bytes}"));
+        line += "}\n";
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
+            say(format_args!("azekura far: write {}: {error}\n", path.display()));
+        }
+    }
+}
+
+/// The most memory that this process had since its program began, in bytes, with all that is not far; 0 if
+/// the system does not say.
+fn peak_resident() -> u64 {
+    // Not `getrusage`: that counts what the process was before it ran the program.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kib = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
