@@ -5,7 +5,8 @@
     scripts/trace-collection.py target/debug/azekura [--json] [--only WORD] [--repeat N]
 
 The sources and the table of truths are in crates/record/tests/collection. A verdict is `right`, `wrong`, or
-`unknown` (the report says that the bottleneck is not known, and names the waits). A program whose compiler
+`unknown` (the report says that the bottleneck is not known, and names the waits). A right verdict names the
+lock's site and the operation as the truth does. A program whose compiler
 or interpreter is not installed is skipped. Exit code 1 if fewer than 90 % of the verdicts are right or more
 than 3 % are wrong, 2 if nothing could be judged. Where other programs use most of the processor time, "the
 processors are busy" can be the truth of any program: such a run is `disturbed`, and is counted apart.
@@ -102,7 +103,7 @@ def main():
         directory = pathlib.Path(scratch)
         available = commands(directory)
         for line in (SOURCES / "truth.txt").read_text().splitlines():
-            source, primitive, load, truth = line.split() if line[0] != "#" else [None] * 4
+            source, primitive, load, truth, operation = line.split() if line[0] != "#" else [None] * 5
             name = f"{source} {primitive} {load}"
             if source is None or given.only not in name:
                 continue
@@ -117,6 +118,8 @@ def main():
                     else:
                         said = json.dumps(analysis["verdict"], ensure_ascii=False)
                         result = judge(truth, analysis["verdict"])
+                        if result == "right" and operation != "-" and operation not in analysis["operation"]:
+                            result = "wrong"
                         said += f" of {analysis['operation']}"
                         busy = analysis["machine_utilisation"]
                 totals[result] += 1

@@ -1,9 +1,10 @@
-//! Callers of the function that waits: three frames further up, for now and then a wait.
+//! Callers of the function that waits: the frames further up, for now and then a wait.
 //!
-//! Many programs lock through a wrapper of their own, and every call site is then the same. One wait of
-//! sixteen (and the first of each thread) is followed by marks that tell, for the object, who called the
-//! wrapper, and who called that. Walking up costs some microseconds, and only a thread that is about to wait
-//! pays for it.
+//! Programs lock through functions of their own and of their language's library, and every call site is then
+//! the same. One wait of sixteen (and the first of each thread) is preceded by marks that tell, for the
+//! object, the return addresses of the frames further up, the nearest first. The first walk of a thread goes
+//! on to the function that the thread began with. Walking up costs some microseconds, and only a thread that
+//! is about to wait pays for it.
 //!
 //! The unwinder finds a program's tables without a lock where the C library can (`_dl_find_object`, glibc
 //! 2.35); where it cannot, nothing is walked (HOOK-2).
@@ -16,7 +17,10 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const ONE_OF: u32 = 16;
-const LEVELS: [Called; 3] = [Called::Caller, Called::Caller2, Called::Caller3];
+/// Frames told of a wait: enough for the layers of a language's library.
+const LEVELS: usize = 8;
+/// Frames told of a thread's first wait: as a rule up to the beginning of the thread.
+const FIRST_LEVELS: usize = 32;
 /// Set if the unwinder finds tables without a lock. Relaxed: stored while the process has one thread.
 static IS_FREE_OF_LOCKS: AtomicBool = AtomicBool::new(false);
 
@@ -34,13 +38,14 @@ unsafe extern "C" {
     fn _Unwind_GetIP(context: *mut c_void) -> usize;
 }
 
-/// A walk up the stack, to the frame behind `from`.
+/// A walk up the stack, to the frames behind `from`.
 struct Walk {
     from: usize,
     left: u32,
     /// Frames found behind `from`; `None` before it.
     found: Option<usize>,
-    callers: [usize; LEVELS.len()],
+    levels: usize,
+    callers: [usize; FIRST_LEVELS],
 }
 
 /// Tells now and then who called the function that called us from `from`; inside `recording`.
@@ -48,17 +53,17 @@ pub(crate) fn tell(thread: &mut Thread, from: usize, object: usize) {
     let waits = local().waits.get();
     local().waits.set(waits.wrapping_add(1));
     if waits.is_multiple_of(ONE_OF) && IS_FREE_OF_LOCKS.load(Relaxed) {
-        tell_now(thread, from, object);
+        tell_now(thread, from, object, if waits == 0 { FIRST_LEVELS } else { LEVELS });
     }
 }
 
 #[cold]
-fn tell_now(thread: &mut Thread, from: usize, object: usize) {
-    let mut walk = Walk { from, left: MOST_FRAMES, found: None, callers: [0; LEVELS.len()] };
+fn tell_now(thread: &mut Thread, from: usize, object: usize, levels: usize) {
+    let mut walk = Walk { from, left: MOST_FRAMES, found: None, levels, callers: [0; FIRST_LEVELS] };
     // SAFETY: `step` is given back what it is given here, and does not unwind.
     unsafe { _Unwind_Backtrace(step, (&raw mut walk).cast()) };
-    for (level, caller) in LEVELS.into_iter().zip(walk.callers).filter(|(_, caller)| *caller != 0) {
-        thread.mark(level, caller, object);
+    for caller in walk.callers.into_iter().take_while(|caller| *caller != 0) {
+        thread.mark(Called::Caller, caller, object);
     }
 }
 
@@ -72,7 +77,7 @@ extern "C" fn step(context: *mut c_void, walk: *mut c_void) -> c_int {
     if let Some(found) = &mut walk.found {
         walk.callers[*found] = address;
         *found += 1;
-        return if *found == LEVELS.len() { ENOUGH } else { GO_ON };
+        return if *found == walk.levels { ENOUGH } else { GO_ON };
     }
     if address == walk.from {
         walk.found = Some(0);

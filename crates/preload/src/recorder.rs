@@ -229,6 +229,11 @@ impl Thread {
         Event { operation: self.operation, site, object, ..Event::new(0, kind) }
     }
 
+    /// The thread has another name now.
+    pub(crate) fn renamed(&mut self) {
+        put_name(self.area.slot(self.index));
+    }
+
     /// The thread ends, or records no more: tells so, and closes the slot.
     pub(crate) fn leave(&mut self) {
         let exit = self.event(EventKind::Exit, 0, 0);

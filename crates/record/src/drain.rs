@@ -192,9 +192,7 @@ impl Drain {
         {
             program.spool.events(&self.area, open.tag, open.consumer.lost(), &self.events);
             program.has_news = true;
-            if is_closed {
-                program.spool.rename(open.tag, name_in(self.area.slot(index).name.each_ref()));
-            }
+            program.spool.rename(open.tag, name_in(self.area.slot(index).name.each_ref()));
         }
         let is_busy = taken * 2 >= open.consumer.capacity();
         if is_closed {

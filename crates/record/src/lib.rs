@@ -38,6 +38,7 @@
 
 mod drain;
 pub mod error;
+mod frames;
 pub mod kernel;
 pub mod launch;
 mod locks;
@@ -47,6 +48,7 @@ mod program;
 mod recorder;
 mod spool;
 pub mod symbols;
+mod threads;
 
 pub use error::RecordError;
 pub use launch::{Launch, Launched, attach_until, launch};

@@ -4,15 +4,16 @@
 //! all events of one object are given the site of that object, and objects with the same name (all mutexes
 //! made in one line) share a site, as instances.
 
-use crate::name::{CALLERS, Called};
+use crate::frames::{self, Stack};
+use crate::name::{CALLER, Called};
 use crate::symbols::{Place, Symbols};
 use azekura_trace::WaitKind;
 use azekura_trace::event::{EventKind, WAITED};
 use azekura_trace::file::{Name, Trace};
 use std::collections::{BTreeMap, HashMap};
 
-/// Counts of the places from which the function that waits was called, and that function in turn.
-type Callers = [BTreeMap<u64, u64>; CALLERS.len()];
+/// Counts of waits by their stack.
+type Stacks = BTreeMap<Stack, u64>;
 
 /// The facts about one object.
 #[derive(Debug, Default)]
@@ -21,7 +22,7 @@ struct Known {
     made: Option<u64>,
     /// Ticks waited, by the address waited from.
     waited: BTreeMap<u64, u64>,
-    callers: Callers,
+    stacks: Stacks,
     /// An address that was seen with it, if nobody ever waited.
     seen: u64,
     /// Holds that followed a wait.
@@ -44,7 +45,7 @@ struct Span {
 #[derive(Debug, Default)]
 struct Group {
     waited: BTreeMap<u64, u64>,
-    callers: Callers,
+    stacks: Stacks,
 }
 
 /// The name of each object, and the kind of its waits where the evidence decides it: `Other` (a lock) or
@@ -66,10 +67,8 @@ pub(crate) fn names(
         for (address, ticks) in known.waited {
             *group.waited.entry(address).or_default() += ticks;
         }
-        for (level, callers) in known.callers.into_iter().enumerate() {
-            for (address, count) in callers {
-                *group.callers[level].entry(address).or_default() += count;
-            }
+        for (stack, count) in known.stacks {
+            *group.stacks.entry(stack).or_default() += count;
         }
         group.waited.entry(known.seen).or_default();
         identities.insert(object, identity);
@@ -95,6 +94,8 @@ const ACQUIRE: [&str; 7] = [
 /// Functions that wait for work, in the same libraries and in CPython.
 const AWAIT: [&str; 6] =
     ["Condvar::wait", "condvar::Condvar", "Parker::park", "absl::CondVar", "recv", "SimpleQueue_get"];
+/// Frames of a wait among which the functions above are looked for.
+const NEAR_FRAMES: usize = 4;
 /// One of so many waits must be followed by a hold: waiters wake without need, too.
 const HOLDS_OF_A_LOCK: u64 = 8;
 /// Fewer waits for an object prove nothing about it.
@@ -109,7 +110,7 @@ struct Identity {
     what: &'static str,
     /// A variable, or the place that made it; empty when it is only known by where it is waited for.
     own: String,
-    /// Then: that function and the one that called it.
+    /// Then: the program's function that waits, and the one that called it.
     waited_in: String,
 }
 
@@ -130,8 +131,9 @@ impl Known {
         if self.waits.is_empty() {
             return false;
         }
-        let callers = self.callers.iter().flat_map(|callers| callers.keys());
-        let functions = self.waited.keys().chain(callers).map(|address| symbols.code(*address).function);
+        // Further up are the program's own functions, which may have any name.
+        let near = self.stacks.keys().flat_map(|stack| stack.iter().take(NEAR_FRAMES));
+        let functions = self.waited.keys().chain(near).map(|address| symbols.code(*address).function);
         let of = |patterns: &[&str], function: &str| patterns.iter().any(|part| function.contains(part));
         let mut is_awaited = false;
         for function in functions {
@@ -170,8 +172,8 @@ impl Known {
         };
         let waited_in = if own.is_empty() {
             let most = most(&self.waited).unwrap_or(self.seen);
-            let caller = most_called(&self.callers, symbols);
-            format!("{} {}", symbols.code(most).function, caller.unwrap_or_default())
+            let place = frames::of_waits(&self.stacks, most, symbols);
+            format!("{} {}", at(&place.own), place.from.unwrap_or_default())
         } else {
             String::new()
         };
@@ -181,29 +183,15 @@ impl Known {
 
 impl Group {
     fn name(&self, identity: &Identity, symbols: &Symbols) -> Name {
-        let Place { function, file, line } = symbols.code(most(&self.waited).unwrap_or(0));
+        let place = frames::of_waits(&self.stacks, most(&self.waited).unwrap_or(0), symbols);
+        let Place { function, file, line } = place.own;
         // A lock with a name of its own needs no more.
-        let from = most_called(&self.callers, symbols).filter(|c| identity.own.is_empty() && *c != function);
+        let from = place.from.filter(|_| identity.own.is_empty());
         let from = from.map_or_else(String::new, |caller| format!(" from {caller}"));
         let own =
             if identity.own.is_empty() { identity.what.to_owned() } else { format!("{},", identity.own) };
         Name { name: format!("{own} waited for in {function}{from}"), file, line }
     }
-}
-
-/// The function that called most often, of the nearest level at which it has a name.
-fn most_called(callers: &Callers, symbols: &Symbols) -> Option<String> {
-    let most = |callers: &BTreeMap<u64, u64>| {
-        let mut functions: BTreeMap<String, u64> = BTreeMap::new();
-        for (address, count) in callers {
-            *functions.entry(symbols.code(*address).function).or_default() += count;
-        }
-        let (function, _) = functions.into_iter().max_by_key(|(_, count)| *count)?;
-        let is_named = !function.contains("+0x") && !function.starts_with("0x");
-        let is_start = function == "start_thread" || function.contains("clone3");
-        (is_named && !is_start).then_some(function)
-    };
-    callers.iter().find_map(most)
 }
 
 fn at(place: &Place) -> String {
@@ -219,17 +207,23 @@ fn known(trace: &Trace, calls: &HashMap<u32, Called>) -> BTreeMap<u64, Known> {
     let mut objects: BTreeMap<u64, Known> = BTreeMap::new();
     for (index, thread) in trace.threads.iter().enumerate() {
         let mut open: Vec<(u32, u64, u64)> = Vec::new();
+        let mut callers: Stack = Vec::new();
         for event in &thread.events {
             let Some(called) = calls.get(&event.site) else { continue };
-            if let Some(level) = CALLERS.iter().position(|caller| *caller == called.what) {
-                let callers = &mut objects.entry(event.object).or_default().callers[level];
-                *callers.entry(called.address).or_default() += 1;
+            if called.what == CALLER {
+                callers.push(called.address);
                 continue;
             }
+            // The frames of a wait stand right before it.
+            let callers = std::mem::take(&mut callers);
             if !called.is_object() {
                 continue;
             }
             let known = objects.entry(event.object).or_default();
+            if event.kind == EventKind::WaitBegin && !callers.is_empty() {
+                let stack = std::iter::once(called.address).chain(callers).collect();
+                *known.stacks.entry(stack).or_default() += 1;
+            }
             known.what = called.what;
             match event.kind {
                 EventKind::Mark => known.made = Some(called.address),

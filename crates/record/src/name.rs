@@ -6,6 +6,7 @@
 
 use crate::locks;
 use crate::symbols::Symbols;
+use crate::{frames, threads};
 use azekura_trace::WaitKind;
 use azekura_trace::event::{Event, EventKind};
 use azekura_trace::file::{Name, ThreadTrace, Trace};
@@ -24,13 +25,11 @@ pub(crate) struct Called {
 const OBJECTS: [&str; 7] = ["mutex", "spin lock", "rwlock", "futex", "condition", "semaphore", "barrier"];
 /// Objects that any thread may signal.
 const SIGNALS: [&str; 3] = ["futex", "condition", "semaphore"];
-/// Who called the function that waits for an object, and who called that: marks, the nearest first.
-pub(crate) const CALLERS: [&str; 3] = ["caller", "caller 2", "caller 3"];
+/// A frame above the function that waits: marks right before the wait, the nearest first.
+pub(crate) const CALLER: &str = "caller";
 /// What is told by its call site alone.
-const CALLS: [&str; 18] = [
-    "caller",
-    "caller 2",
-    "caller 3",
+const CALLS: [&str; 16] = [
+    CALLER,
     "join",
     "fsync",
     "fdatasync",
@@ -72,6 +71,7 @@ pub fn name(mut trace: Trace) -> Trace {
     let calls: HashMap<u32, Called> =
         trace.sites.iter().filter_map(|(id, name)| Some((*id, Called::of(name)?))).collect();
     let (objects, kinds) = locks::names(&trace, &calls, &symbols);
+    let beginnings = threads::beginnings(&trace, &calls, &symbols);
     let mut sites = Sites::default();
     let plain: HashMap<u32, u32> = trace
         .sites
@@ -99,49 +99,9 @@ pub fn name(mut trace: Trace) -> Trace {
             *name = Name { name: place.function, file: place.file, line: place.line };
         }
     }
-    by_thread_name(&mut trace);
+    threads::name(&mut trace, &beginnings);
     trace.modules.clear();
     trace
-}
-
-/// Functions of runtimes with which all of a program's threads begin, by the parts of their names: Rust's std
-/// (in either mangling), libstdc++, the Java VM.
-const RUNTIMES: [&[&str]; 3] =
-    [&["std::sys::", "::thread_start"], &["execute_native_thread_routine"], &["thread_native_entry"]];
-
-/// Tells threads by their names, without the numbers at the end, where the function that they begin with is a
-/// runtime's. Threads that have only the program's name keep the function.
-fn by_thread_name(trace: &mut Trace) {
-    let is_runtime =
-        |name: &Name| RUNTIMES.iter().any(|parts| parts.iter().all(|part| name.name.contains(part)));
-    let runtimes: HashMap<u16, Name> = trace
-        .operations
-        .iter()
-        .filter(|(_, name)| is_runtime(name))
-        .map(|(id, name)| (*id, name.clone()))
-        .collect();
-    let mut named: BTreeMap<(u16, String), u16> = BTreeMap::new();
-    for thread in &mut trace.threads {
-        let stem =
-            thread.name.trim_end_matches(|c: char| c.is_ascii_digit() || "-_ #:".contains(c)).to_owned();
-        if stem.is_empty() || trace.session.label.starts_with(&stem) {
-            continue;
-        }
-        for event in &mut thread.events {
-            let Some(function) = runtimes.get(&event.operation) else { continue };
-            let next = trace.operations.keys().next_back().and_then(|last| last.checked_add(1));
-            let id = match named.get(&(event.operation, stem.clone())) {
-                Some(id) => *id,
-                None => {
-                    let Some(next) = next else { return };
-                    trace.operations.insert(next, Name { name: stem.clone(), ..function.clone() });
-                    named.insert((event.operation, stem.clone()), next);
-                    next
-                }
-            };
-            event.operation = id;
-        }
-    }
 }
 
 /// Gives the waits for semaphores, condition variables and futexes the kind that the evidence decides, and
@@ -165,7 +125,7 @@ fn call_name(name: &Name, called: Option<&Called>, symbols: &Symbols) -> Name {
     match called {
         None => name.clone(),
         Some(called) => {
-            let place = symbols.code(called.address);
+            let place = frames::own(&symbols.frames(called.address));
             Name {
                 name: format!("{} in {}", called.what, place.function),
                 file: place.file,
@@ -274,28 +234,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn threads_that_begin_in_a_runtime_are_told_by_their_names() {
-        let mut encoder = Encoder::new();
-        encoder.session(&session());
-        encoder.clock(&ClockSample { ticks: 0, monotonic_ns: 0, process_cpu_ns: 0 });
-        let start = "std::sys::thread::unix::Thread::new::thread_start";
-        encoder.operations([(1, "main", "", 0), (2, start, "", 0)]);
-        let threads = [("server", 1), ("flush-1", 2), ("flush-2", 2), ("reader", 2), ("server", 2)];
-        for (tag, (name, operation)) in (1..).zip(threads) {
-            encoder.thread(&ThreadInfo { tag, os_id: tag, name: name.into(), cpu: CpuSource::None });
-            let event = |ticks, kind| Event { operation, ..Event::new(ticks, kind) };
-            encoder.events(tag, 0, &[event(1, EventKind::Enter), event(9, EventKind::Exit)]);
-        }
-        encoder.end(0);
-        let trace = name(Trace::from_bytes(encoder.as_bytes()).unwrap());
-        let told = |thread: &ThreadTrace| {
-            assert_eq!(thread.events[0].operation, thread.events[1].operation);
-            trace.operations[&thread.events[0].operation].name.as_str()
-        };
-        let told: Vec<&str> = trace.threads.iter().map(told).collect();
-        assert_eq!(told, ["main", "flush", "flush", "reader", start]);
-    }
     /// The kinds of the waits for objects that two threads use, after the evidence has decided.
     fn kinds(called: &str, threads: [&[Event]; 2]) -> Vec<u64> {
         let mut encoder = Encoder::new();

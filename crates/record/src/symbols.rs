@@ -58,6 +58,20 @@ impl Symbols {
         Place { function, file, line }
     }
 
+    /// The frames at `address`, the innermost first: a function that the compiler made part of another has a
+    /// frame of its own. The last one is the function of the symbol table.
+    #[must_use]
+    pub fn frames(&self, address: u64) -> Vec<Place> {
+        let Some(image) = self.image(address) else { return vec![self.code(address)] };
+        let mut frames = image.inlined(address.wrapping_sub(image.bias));
+        let whole = self.code(address);
+        match frames.last_mut() {
+            Some(outermost) => outermost.function = whole.function,
+            None => frames.push(whole),
+        }
+        frames
+    }
+
     /// The variable at `address`: its name, and how far behind its beginning.
     #[must_use]
     pub fn variable(&self, address: u64) -> Option<String> {
@@ -156,6 +170,21 @@ impl Image {
         Some((location.file?.to_owned(), location.line?))
     }
 
+    /// The frames that debug information knows; the caller's line is that of the call.
+    fn inlined(&self, at: u64) -> Vec<Place> {
+        let mut places = Vec::new();
+        let Some(mut frames) = self.lines.as_ref().and_then(|lines| lines.find_frames(at).ok()) else {
+            return places;
+        };
+        while let Ok(Some(frame)) = frames.next() {
+            let name = frame.function.as_ref().and_then(|name| name.raw_name().ok());
+            let (Some(name), Some(location)) = (name, frame.location) else { return places };
+            let (Some(file), Some(line)) = (location.file, location.line) else { return places };
+            places.push(Place { function: demangled(&name), file: file.to_owned(), line });
+        }
+        places
+    }
+
     fn short(&self) -> String {
         self.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     }
@@ -215,18 +244,57 @@ fn debug_file(file: &object::File<'_>) -> Option<PathBuf> {
     path.is_file().then_some(path)
 }
 
-/// The name as people write it; C++ argument lists go, they are long.
+/// The name as people write it: of C++ without argument list and result, of Rust without hash.
 fn demangled(name: &str) -> String {
     if !name.starts_with("_Z") && !name.starts_with("_R") {
         return name.to_owned(); // `c` is a name of C, and C++ for `char`
     }
     let whole = addr2line::demangle_auto(name.into(), None).into_owned();
-    let cut = whole.split("::h").next().filter(|_| name.starts_with("_ZN") && whole.len() > 19);
-    let cut = cut.filter(|cut| whole.len() == cut.len() + 19).unwrap_or(&whole);
-    match cut.find('(') {
-        Some(at) if at > 0 && cut.ends_with([')', 't']) => cut[..at].to_owned(),
-        _ => cut.to_owned(),
+    if name.starts_with("_R") {
+        return whole;
     }
+    let hash = whole.rfind("::h").filter(|at| name.ends_with('E') && is_hash(&whole[at + 3..]));
+    match hash {
+        Some(at) => whole[..at].to_owned(),
+        None => without_result(without_arguments(&whole)).to_owned(),
+    }
+}
+
+/// The end of a legacy name of Rust.
+fn is_hash(end: &str) -> bool {
+    end.len() == 16 && end.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// `f(int) const` without `(int) const`: the last list of arguments at the end of the name.
+fn without_arguments(name: &str) -> &str {
+    let end = name.trim_end_matches(" const").trim_end_matches(" &&").trim_end_matches(" &");
+    if !end.ends_with(')') {
+        return name;
+    }
+    let mut depth = 0;
+    for (at, byte) in end.bytes().enumerate().rev() {
+        depth += i32::from(byte == b')') - i32::from(byte == b'(');
+        if depth == 0 {
+            return if at == 0 { name } else { &end[..at] };
+        }
+    }
+    name
+}
+
+/// `void f<int>` without `void`: the names of templates have the type of the result before them.
+fn without_result(name: &str) -> &str {
+    let mut depth = 0;
+    for (at, byte) in name.bytes().enumerate() {
+        match byte {
+            b'<' | b'(' | b'{' | b'[' => depth += 1,
+            b'>' | b')' | b'}' | b']' => depth -= 1,
+            b' ' if depth == 0 && !name[..at].ends_with("operator") => {
+                return without_result(&name[at + 1..]);
+            }
+            _ => {}
+        }
+    }
+    name
 }
 
 #[cfg(test)]
@@ -238,6 +306,9 @@ mod tests {
         assert_eq!((demangled("main"), demangled("c")), ("main".into(), "c".into()));
         assert_eq!(demangled("_ZN5Queue3popEv"), "Queue::pop");
         assert_eq!(demangled("_ZN3foo3bar17h0123456789abcdefE"), "foo::bar");
+        assert_eq!(demangled("_Z4workI9SpinMutexEvRT_"), "work<SpinMutex>", "no result before it");
+        assert_eq!(demangled("_ZNK5QueueclEi"), "Queue::operator()");
+        assert_eq!(demangled("_ZZ3runI4LockEvvENKUlvE_clEv"), "run<Lock>()::{lambda()#1}::operator()");
     }
 
     #[test]

@@ -106,14 +106,12 @@ pub enum Called {
     Accept,
     Sleep,
     Caller,
-    Caller2,
-    Caller3,
     /// All call sites that found the table full.
     More,
 }
 
 /// By [`Called`], from 1.
-const NAMES: [&str; 25] = [
+const NAMES: [&str; 23] = [
     "mutex",
     "spin lock",
     "rwlock",
@@ -136,8 +134,6 @@ const NAMES: [&str; 25] = [
     "accept",
     "sleep",
     "caller",
-    "caller 2",
-    "caller 3",
     "more call sites",
 ];
 

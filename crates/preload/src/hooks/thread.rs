@@ -3,8 +3,8 @@
 use super::hook;
 use crate::local::is_quiet;
 use crate::next::next;
-use crate::session::{is_on, recording, thread_begins};
-use libc::{c_int, c_void, pthread_attr_t, pthread_t};
+use crate::session::{if_recording, is_on, recording, thread_begins};
+use libc::{c_char, c_int, c_void, pthread_attr_t, pthread_t};
 use std::ptr;
 use std::sync::atomic::{
     AtomicPtr, AtomicUsize,
@@ -20,8 +20,11 @@ type IsoStart = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 type IsoCreate = unsafe extern "C" fn(*mut pthread_t, IsoStart, *mut c_void) -> c_int;
 next!(ISO_CREATE: IsoCreate = new(c"thrd_create"));
 
+next!(SET_NAME: unsafe extern "C" fn(pthread_t, *const c_char) -> c_int = new(c"pthread_setname_np"));
+
 hook!(pthread_create => create, "r8", "x4");
 hook!(thrd_create => iso_create, "rcx", "x3");
+hook!(pthread_setname_np => set_name, "rdx", "x2");
 
 /// Threads that can be on their way between `create` and `begin`. A further one begins without us: it is then
 /// an operation without a name.
@@ -97,6 +100,16 @@ unsafe extern "C-unwind" fn begin(place: *mut c_void) -> *mut c_void {
     thread_begins(start.addr());
     // SAFETY: a function of this type was put in, and is what the program asked for.
     unsafe { std::mem::transmute::<*mut c_void, Start>(start)(argument) }
+}
+
+/// A thread's new name is told at once: the process may end before the thread does.
+unsafe extern "C-unwind" fn set_name(thread: pthread_t, name: *const c_char, _from: usize) -> c_int {
+    // SAFETY: the caller's arguments, passed on; and a question for the number of the calling thread.
+    let (result, is_own) = unsafe { (SET_NAME.get()(thread, name), thread == libc::pthread_self()) };
+    if is_own {
+        if_recording(crate::recorder::Thread::renamed);
+    }
+    result
 }
 
 unsafe extern "C-unwind" fn iso_create(

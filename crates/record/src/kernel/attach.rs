@@ -13,7 +13,7 @@ use super::futexes::{Begun, Seen, Watch, What};
 use super::merge::{CpuBetween, add_off};
 use super::watch::{Off, threads_of};
 use crate::error::RecordError;
-use crate::name::{CALLERS, name};
+use crate::name::{CALLER, name};
 use azekura_trace::WaitKind;
 use azekura_trace::event::{Event, EventKind, SWITCHED};
 use azekura_trace::file::{
@@ -238,8 +238,8 @@ impl Made<'_> {
             };
             let from = callers.of(begun);
             let site = self.site("futex", from.first().copied().unwrap_or(0));
-            for (what, address) in CALLERS.into_iter().zip(from.iter().skip(1)) {
-                let site = self.site(what, *address);
+            for address in from.iter().skip(1) {
+                let site = self.site(CALLER, *address);
                 tell(step.ns, Event { site, object: begun.word, ..Event::new(step.ns, EventKind::Mark) });
             }
             let kind = if begun.is_lock { WaitKind::Other } else { WaitKind::Idle };

@@ -134,6 +134,10 @@ static void work_alone(int index) {
 
 static void *worker(void *argument) {
     int index = (int)(long)argument;
+    char name[16] = "teller-0";
+    name[7] += index;
+    // Threads with a name are told by it, the others by their function.
+    if (is("mutex")) pthread_setname_np(pthread_self(), name);
     if (strcmp(load, "pool") == 0) take_jobs();
     else if (strcmp(load, "alone") == 0) work_alone(index);
     else {
@@ -178,7 +182,8 @@ int main(int count, char **arguments) {
     is_over = 1;
     pthread_cond_broadcast(&l->freed);
     pthread_mutex_unlock(&l->guard);
-    atomic_store(&l->word, is_pool);
+    // With another load the word is a lock's.
+    if (is_pool) atomic_store(&l->word, 1);
     if (is_pool) syscall(SYS_futex, &l->word, FUTEX_WAKE_PRIVATE, THREADS, NULL, NULL, 0);
     for (int i = 0; is_pool && i < THREADS; i++) sem_post(&l->semaphore);
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);

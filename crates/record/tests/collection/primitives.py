@@ -1,4 +1,5 @@
 """One primitive of CPython under one load; the loads are those of primitives.c."""
+import ctypes
 import queue
 import sys
 import threading
@@ -20,7 +21,16 @@ def compute():
     return total
 
 
+def named(name):
+    """CPython tells the kernel the names of its threads from 3.14 on; before, a program can."""
+    process = ctypes.CDLL(None)
+    process.pthread_self.restype = ctypes.c_void_p
+    process.pthread_setname_np(ctypes.c_void_p(process.pthread_self()), name)
+
+
 def worker(lock):
+    if primitive == "lock":
+        named(b"teller-1")
     for _ in range(150):
         with lock:
             time.sleep(0.001)

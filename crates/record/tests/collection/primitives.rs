@@ -98,7 +98,12 @@ fn main() {
     thread::scope(|scope| {
         for index in 0..4 {
             let locks = &locks[if load == "contended" { 0 } else { index }];
-            scope.spawn(move || (0..150).for_each(|_| turn(primitive, locks)));
+            let work = move || (0..150).for_each(|_| turn(primitive, locks));
+            // Threads with a name are told by it, the others by their function.
+            let name = if primitive == "mutex" { format!("teller-{index}") } else { String::new() };
+            let thread = thread::Builder::new();
+            let thread = if name.is_empty() { thread } else { thread.name(name) };
+            thread.spawn_scoped(scope, work).unwrap();
         }
     });
 }

@@ -1,0 +1,173 @@
+//! Which frame of a stack a reader looks for: the first one of the program's own code.
+//!
+//! A wait of a C++ or Rust program is in a function of its language's library, or of a library of locks; the
+//! line that the reader can change is further up.
+
+use crate::symbols::{Place, Symbols};
+use std::collections::BTreeMap;
+
+/// Addresses of the frames of a wait, the nearest first.
+pub(crate) type Stack = Vec<u64>;
+
+/// The beginnings of the names of functions that are not the program's own: libraries of languages and of
+/// locks.
+const LIBRARIES: [&str; 16] = [
+    "std::",
+    "core::",
+    "alloc::",
+    "__rustc",
+    "__gnu_cxx::",
+    "__gthread",
+    "parking_lot::",
+    "parking_lot_core::",
+    "lock_api::",
+    "absl::",
+    "boost::",
+    "folly::",
+    "__libc_start",
+    "start_thread",
+    "clone3",
+    "__clone",
+];
+
+/// Parts of the paths of sources that are a library's: the headers of C++, the library of Rust.
+const HEADERS: [&str; 3] = ["/include/c++/", "/rustc/", "/rustlib/src/"];
+
+/// Where waits are.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    /// The program's own function, else the one that waits.
+    pub(crate) own: Place,
+    /// The function that called it.
+    pub(crate) from: Option<String>,
+}
+
+/// The place of most waits, by their stacks; by `address`, from which the function that waits was called most,
+/// if no stack is known.
+pub(crate) fn of_waits(stacks: &BTreeMap<Stack, u64>, address: u64, symbols: &Symbols) -> Waits {
+    let mut counts: BTreeMap<(Place, Option<String>), u64> = BTreeMap::new();
+    for (stack, count) in stacks {
+        let frames = of(stack, symbols);
+        let at = first_own(&frames);
+        let callers = frames.get(at + 1..).unwrap_or_default();
+        let from = callers.iter().find(|caller| is_own(caller)).map(|caller| caller.function.clone());
+        let own = frames.into_iter().nth(at).unwrap_or_default();
+        let from = from.filter(|from| *from != own.function);
+        *counts.entry((own, from)).or_default() += count;
+    }
+    match counts.into_iter().rev().max_by_key(|(_, count)| *count) {
+        Some(((own, from), _)) => Waits { own, from },
+        None => Waits { own: own(&symbols.frames(address)), from: None },
+    }
+}
+
+/// The first frame of the program's own code, else the first one.
+pub(crate) fn own(frames: &[Place]) -> Place {
+    frames.get(first_own(frames)).cloned().unwrap_or_default()
+}
+
+/// The last frame of the program's own code: the function of the program that a thread begins with.
+pub(crate) fn outermost_own(frames: &[Place]) -> Option<&Place> {
+    frames.iter().rev().find(|frame| is_own(frame))
+}
+
+fn first_own(frames: &[Place]) -> usize {
+    frames.iter().position(is_own).unwrap_or(0)
+}
+
+fn is_named(function: &str) -> bool {
+    !function.contains("+0x") && !function.starts_with("0x")
+}
+
+fn is_own(frame: &Place) -> bool {
+    is_own_name(&frame.function) && !HEADERS.iter().any(|part| frame.file.contains(part))
+}
+
+fn is_own_name(function: &str) -> bool {
+    let mut path = function.trim_start_matches(['<', '&', '*', '(']);
+    path = path.strip_prefix("mut ").or_else(|| path.strip_prefix("dyn ")).unwrap_or(path);
+    is_named(function) && !LIBRARIES.iter().any(|library| path.starts_with(library)) && !is_parameter(path)
+}
+
+/// A type parameter, of which the trait decides: `<F as core::ops::FnOnce>`. A method of a library's trait
+/// for a type of the program is the program's.
+fn is_parameter(path: &str) -> bool {
+    let trait_of = path.split_once(" as ").filter(|(name, _)| name.len() <= 2);
+    trait_of.is_some_and(|(_, name)| !is_own_name(name))
+}
+
+/// The frames of a stack, with those of inlined functions.
+pub(crate) fn of<'s>(stack: impl IntoIterator<Item = &'s u64>, symbols: &Symbols) -> Vec<Place> {
+    let mut frames: Vec<Place> = stack.into_iter().flat_map(|address| symbols.frames(*address)).collect();
+    for at in 0..frames.len() {
+        // Debug information of C++ has no better name for a lambda; the library's function that calls it does.
+        if frames[at].function == "operator()" {
+            let callers = frames[at + 1..].iter().take(2);
+            let lambda = callers.filter_map(|caller| lambda(&caller.function)).next().map(str::to_owned);
+            lambda.into_iter().for_each(|name| frames[at].function = name);
+        }
+    }
+    frames
+}
+
+/// `f()::<lambda()>` of `__invoke_impl<void, f()::<lambda()> >`: the last template argument.
+fn lambda(function: &str) -> Option<&str> {
+    let arguments = function.strip_suffix('>')?.split_once('<')?.1;
+    let (mut depth, mut begin) = (0, 0);
+    for (at, byte) in arguments.bytes().enumerate() {
+        match byte {
+            b'<' | b'(' => depth += 1,
+            b'>' | b')' => depth -= 1,
+            b',' if depth == 0 => begin = at + 1,
+            _ => {}
+        }
+    }
+    Some(arguments[begin..].trim()).filter(|last| last.contains("lambda"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_languages_and_lock_libraries_are_not_the_programs_own() {
+        for library in [
+            "std::mutex::lock",
+            "<std::sys::sync::mutex::futex::Mutex>::lock_contended",
+            "<alloc::boxed::Box<F> as core::ops::function::FnOnce<A>>::call_once",
+            "<F as core::ops::function::FnOnce<A>>::call_once",
+            "__gthread_mutex_lock",
+            "parking_lot::raw_mutex::RawMutex::lock_slow",
+            "start_thread",
+            "libstdc++.so.6.0.30+0xd4490",
+            "0x7f00",
+        ] {
+            assert!(!is_own_name(library), "{library}");
+        }
+        for own in ["teller", "stdout_lock", "Queue::pop", "<bank::Guard as core::ops::drop::Drop>::drop"] {
+            assert!(is_own_name(own), "{own}");
+        }
+    }
+
+    #[test]
+    fn an_inlined_lambda_has_the_name_that_its_caller_knows() {
+        assert_eq!(lambda("__invoke_impl<void, run<Lock>()::<lambda()> >"), Some("run<Lock>()::<lambda()>"));
+        assert_eq!(lambda("__invoke<main(int, char**)::<lambda(int)>, int&>"), None);
+        assert_eq!((lambda("__invoke_impl<void, void (*)(int)>"), lambda("work")), (None, None));
+        let header =
+            Place { function: "_M_invoke<0>".into(), file: "/usr/include/c++/12/thread".into(), line: 1 };
+        assert!(!is_own(&header) && is_own(&Place { file: "queue.cpp".into(), ..header }));
+    }
+
+    #[test]
+    fn a_stack_is_told_by_its_first_frame_of_the_programs_own_code() {
+        let frame = |function: &str| Place { function: function.into(), ..Place::default() };
+        let frames =
+            ["__gthread_mutex_lock", "std::mutex::lock", "Queue::pop", "serve", "start_thread"].map(frame);
+        assert_eq!(own(&frames).function, "Queue::pop");
+        assert_eq!(outermost_own(&frames).map(|frame| &*frame.function), Some("serve"));
+        let library = ["std::mutex::lock", "start_thread"].map(frame);
+        assert_eq!(own(&library).function, "std::mutex::lock");
+        assert_eq!(outermost_own(&library), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! A part of the collection of small programs with known bottlenecks (`scripts/trace-collection.py` runs all of
+//! it): those of C and Rust, whose compilers are there.
+//!
+//! The table `tests/collection/truth.txt` has the truths. A program is run up to three times, and one right
+//! verdict is enough; it is not judged if others used more than a fifth of the machine in all three runs.
+//! Only parts of the time are judged, no times.
+
+use super::{others, record, scratch, turn};
+use azekura_trace::analyze::{Analysis, AnalyzeOptions, Verdict};
+use azekura_trace::file::Trace;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/collection")
+}
+
+/// Compiles a source of the collection.
+fn compiled(source: &str) -> PathBuf {
+    let program = scratch().join(source.replace('.', "-"));
+    let compiler = |variable: &str, otherwise: &str| std::env::var_os(variable).unwrap_or(otherwise.into());
+    let mut command = if source.ends_with(".rs") {
+        let mut command = Command::new(compiler("RUSTC", "rustc"));
+        command.args(["--edition", "2024", "-g", "-O"]);
+        command
+    } else {
+        let mut command = Command::new(compiler("CC", "cc"));
+        command.args(["-std=gnu11", "-g", "-O1", "-pthread"]);
+        command
+    };
+    let done = command.arg("-o").args([&program, &sources().join(source)]).status().expect("a compiler");
+    assert!(done.success(), "{source} does not compile");
+    program
+}
+
+/// Answers whether the verdict is the truth: a word, for a lock with a part of its site's name.
+fn is_right(truth: &str, operation: &str, analysis: &Analysis) -> bool {
+    if operation != "-" && !analysis.operation.contains(operation) {
+        return false;
+    }
+    match (truth.split_once(':').unwrap_or((truth, "")), &analysis.verdict) {
+        (("lock", site), Verdict::Lock { site: told, .. }) => told.contains(site),
+        (("idle", _), Verdict::Waits { idle, .. }) => *idle >= 0.5,
+        (("network", _), Verdict::Io { site, .. }) => site.starts_with("recv"),
+        _ => false,
+    }
+}
+
+/// Judges the programs of one source, in the order of the table.
+fn judge(source: &str, wanted: &[(&str, &str)]) {
+    let _turn = turn();
+    let program = compiled(source);
+    let table = std::fs::read_to_string(sources().join("truth.txt")).expect("the table");
+    let mut judged = 0;
+    for line in table.lines() {
+        let &[of, primitive, load, truth, operation] = &line.split(' ').collect::<Vec<_>>()[..] else {
+            continue;
+        };
+        if of == source && wanted.contains(&(primitive, load)) {
+            judge_one(&program, (primitive, load), truth, operation);
+            judged += 1;
+        }
+    }
+    assert_eq!(judged, wanted.len(), "each is in the table once");
+}
+
+fn judge_one(program: &Path, (primitive, load): (&str, &str), truth: &str, operation: &str) {
+    let output = scratch().join("collection.trace");
+    let (mut said, mut is_disturbed) = (String::new(), true);
+    for _ in 0..3 {
+        assert_eq!(record(program, &[primitive, load], &output), Ok(0), "{primitive} {load}");
+        let trace = Trace::read(&output).expect("a recording");
+        let analysis = Analysis::new(&trace, &AnalyzeOptions::default()).expect("no operation is asked for");
+        if is_right(truth, operation, &analysis) {
+            return;
+        }
+        is_disturbed &= others(&analysis).is_none_or(|part| part > 0.2);
+        said = format!("{}: {}", analysis.operation, analysis.verdict.sentence());
+    }
+    assert!(is_disturbed, "{primitive} {load} is {truth} of {operation}, and three times not: {said}");
+    println!("{primitive} {load}: not judged, others used the machine: {said}");
+}
+
+#[test]
+fn locks_of_c_are_named_by_variable_and_thread_and_idle_threads_are_told() {
+    let wanted = [
+        ("mutex", "contended"),
+        ("semaphore", "contended"),
+        ("futex", "contended"),
+        ("condition", "contended"),
+        ("condition", "pool"),
+        ("rwlock", "uncontended"),
+        ("network", "alone"),
+    ];
+    judge("primitives.c", &wanted);
+}
+
+#[test]
+fn locks_of_rust_are_named_by_the_programs_own_line_and_thread() {
+    let wanted = [
+        ("mutex", "contended"),
+        ("mutex", "uncontended"),
+        ("rwlock", "contended"),
+        ("condvar", "contended"),
+        ("condvar", "pool"),
+    ];
+    judge("primitives.rs", &wanted);
+}
