@@ -46,6 +46,8 @@ impl Shared {
                 let mut rollbacks = self.parked.rollbacks.lock();
                 rollbacks.push((id, state));
                 self.locks.close_waits();
+                drop(rollbacks);
+                self.checkpoint_calls.wake_from_sleep(); // which tries again
                 Err(error)
             }
         }
