@@ -13,6 +13,7 @@ use azekura_btree::Env;
 use azekura_buffer::BufferPool;
 use azekura_io::FileLock;
 use azekura_lock::LockTable;
+use azekura_wal::notifier::Notifier;
 use azekura_wal::{LogBufferId, Wal};
 
 use crate::active::ActiveList;
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     /// The first error of a background activity.
     pub(crate) background_error: Mutex<Option<String>>,
     pub(crate) reported: Reported,
+    /// Starts the checkpointer, if there is one.
+    pub(crate) checkpoint_calls: Arc<Notifier>,
     /// On a line of its own: every sixteenth transaction writes it.
     next_txn: CachePadded<AtomicU64>,
     pub(crate) lifetime: Lifetime,
@@ -78,6 +81,7 @@ pub(crate) struct Parts {
     #[cfg(feature = "far")]
     pub(crate) far: Option<Arc<FarTier>>,
     pub(crate) wal: Arc<Wal>,
+    pub(crate) checkpoint_calls: Arc<Notifier>,
     pub(crate) catalog: Catalog,
     pub(crate) control: Arc<Mutex<ControlFile>>,
     pub(crate) recovery: RecoveryReport,
@@ -230,6 +234,7 @@ impl Database {
             unfreed: Mutex::new(Vec::new()),
             background_error: Mutex::new(None),
             reported: Reported::default(),
+            checkpoint_calls: parts.checkpoint_calls,
             next_txn: CachePadded::new(AtomicU64::new(parts.next_txn.0)),
             states: StatePool::new(),
             parked: Parked::default(),

@@ -101,6 +101,12 @@ impl Leftovers {
         append_end(env, writer).map(|()| true)
     }
 
+    /// Returns `true` if a call of [`free`](Self::free) would do something.
+    pub(crate) fn can_free(&self, env: &Env, committed: &Committed) -> bool {
+        let mut items = self.items.iter().flatten().peekable();
+        items.peek().is_none() || items.any(|item| !item.is_needed(env, committed))
+    }
+
     /// What is still there.
     fn rest(&self) -> impl Iterator<Item = Deferred> {
         self.items.iter().flatten().map(|item| item.what)

@@ -244,7 +244,7 @@ mod tests {
         let db = open(&fs);
         put(&db, 0).expect("writes");
         let shared = db.shared();
-        let fail = || Err(Error::io("sync", "pages".as_ref(), std::io::Error::other("worn out")));
+        let fail = || Err::<(), _>(Error::io("sync", "pages".as_ref(), std::io::Error::other("worn out")));
         (0..3).for_each(|_| shared.note_background(&fail()));
         let failed = lines.one("WARN background activity failed");
         assert!(failed.contains("activity=\"checkpoint\"") && failed.contains("worn out"), "{failed}");

@@ -11,7 +11,7 @@
 //!   order: the count that `close` reads includes the transaction, or the transaction sees that the store is
 //!   closing.
 //! - **LIFE-2** The directory is unlocked only after the last write to its files: no transaction is open, the
-//!   store's threads have ended, the log is closed.
+//!   store's background jobs have ended, the log is closed.
 //! - **LIFE-3** In a process that was forked from the one that opened the store, nothing is done: each call
 //!   fails with [`Error::Forked`], and what is dropped is forgotten. The files, their locks and the threads
 //!   are the parent's.
@@ -199,7 +199,7 @@ impl Owners {
     }
 }
 
-/// The store's own threads, and the end of the store.
+/// The store's background jobs, and the end of the store.
 #[derive(Debug)]
 struct Threads {
     shared: Arc<Shared>,
@@ -210,16 +210,16 @@ impl Threads {
     fn start(shared: &Arc<Shared>) -> Result<Self, Error> {
         let spawn = || {
             let cleaner = Cleaner::spawn(Arc::clone(&shared.pool))?;
-            Ok((cleaner, Checkpointer::spawn(Arc::clone(shared))?))
+            Ok((cleaner, Checkpointer::begin(shared)?))
         };
         let running = shared.options.background.then(spawn).transpose();
         let running = running.map_err(|e| Error::io("start a thread for", &shared.path, e))?;
         Ok(Self { shared: Arc::clone(shared), running: Mutex::new(running) })
     }
 
-    /// Stops the threads, takes a last checkpoint, closes the log, and unlocks the directory (LIFE-2).
+    /// Ends the background jobs, takes a last checkpoint, closes the log, and unlocks the directory (LIFE-2).
     fn end(&self) -> Result<(), Error> {
-        // Dropping a driver stops its thread and waits for it.
+        // Dropping a driver ends its jobs and waits for them.
         drop(self.running.lock().take());
         let closed = self.shared.close();
         let path = self.shared.path.display();

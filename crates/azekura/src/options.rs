@@ -341,8 +341,9 @@ impl Builder {
         self
     }
 
-    /// Turns the store's own threads (log flusher, page cleaner, checkpointer) on or off; on unless set.
-    /// Without them the caller's calls do that work, which makes a run deterministic.
+    /// Turns background jobs (log flusher, page cleaner, checkpointer) on or off; on unless set. They run in
+    /// a few threads that all stores of the process share; an idle store has none. Without them the caller's
+    /// calls do that work, which makes a run deterministic.
     #[must_use]
     pub fn background(mut self, background: bool) -> Self {
         self.background = background;

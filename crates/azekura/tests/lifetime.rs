@@ -1,4 +1,7 @@
-//! How long a store is open: handles, transactions, tickets, other openers, and processes that were forked.
+//! The life of a store: handles, transactions, tickets, other openers, and processes that were forked;
+//! and the costs of an open store that is idle.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
 use azekura::{Builder, Database, Error, ErrorKind, TableDefinition};
 use tempfile::TempDir;
@@ -250,4 +253,142 @@ fn the_number_of_log_streams_is_chosen_at_creation_and_kept() {
     assert_eq!(streams(unset().log_buffers(2)), 2, "at most one stream per log buffer");
     assert_eq!(streams(unset().wal_streams(5)), 5, "a set number replaces the kept one");
     assert_eq!(streams(unset()), 5);
+}
+
+/// Counts of the kernel for this process, but for the calling thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Costs {
+    threads: usize,
+    switches: u64,
+    cpu_ticks: u64,
+}
+
+impl Costs {
+    fn now() -> Self {
+        let own = std::fs::read_link("/proc/thread-self").unwrap();
+        let mut costs = Self { threads: 0, switches: 0, cpu_ticks: 0 };
+        for task in std::fs::read_dir("/proc/self/task").unwrap() {
+            let task = task.unwrap();
+            if Some(task.file_name().as_os_str()) == own.file_name() {
+                continue;
+            }
+            let read = |name| std::fs::read_to_string(task.path().join(name));
+            // A thread that ends meanwhile is not there.
+            let (Ok(status), Ok(stat)) = (read("status"), read("stat")) else { continue };
+            let count = |line: &str| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap();
+            let is_count = |line: &&str| line.contains("voluntary_ctxt_switches");
+            // The name may hold blanks; utime and stime are the 12th and 13th field after it.
+            let (_, fields) = stat.rsplit_once(')').unwrap();
+            let times = fields.split_whitespace().skip(11).take(2);
+            costs.threads += 1;
+            costs.switches += status.lines().filter(is_count).map(count).sum::<u64>();
+            costs.cpu_ticks += times.map(|ticks| ticks.parse::<u64>().unwrap()).sum::<u64>();
+        }
+        costs
+    }
+
+    /// After the threads have come to rest.
+    fn at_rest() -> Self {
+        let mut before = Self::now();
+        for _ in 0..200 {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            let now = Self::now();
+            if now == before {
+                return now;
+            }
+            before = now;
+        }
+        panic!("the threads never come to rest: {before:?}");
+    }
+}
+
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Runs a test of this file that is ignored in a process of its own, so that no other test disturbs it.
+fn in_own_process(test: &str) {
+    let test = ["--exact", test, "--ignored", "--test-threads=1", "--nocapture"];
+    let done = std::process::Command::new(std::env::current_exe().unwrap()).args(test).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(String::from_utf8_lossy(&done.stdout).contains("1 passed"), "there is no such test: {test:?}");
+}
+
+#[test]
+fn idle_stores_have_no_threads_and_cost_nothing() {
+    in_own_process("idle_stores");
+}
+
+#[test]
+#[ignore = "counts the threads of its process: run by another test"]
+fn idle_stores() {
+    const STORES: usize = 100;
+    const SECONDS: u64 = 3;
+    let dir = TempDir::new().unwrap();
+    let (bare, files) = (Costs::now().threads, open_files());
+    let mut stores: Vec<_> =
+        (0..STORES).map(|n| Database::builder().open(dir.path().join(n.to_string())).unwrap()).collect();
+    stores.push(Database::in_memory().unwrap());
+    for store in &stores {
+        put(store, 1).unwrap();
+        drop(store.snapshot().unwrap());
+        // The last commit that nobody waits for.
+        drop(store.transact_async(|tx| tx.table(&ROWS)?.insert(&2, &2)).unwrap());
+    }
+    let before = Costs::at_rest();
+    std::thread::sleep(std::time::Duration::from_secs(SECONDS));
+    assert_eq!(Costs::now(), before, "the stores are idle");
+    assert!(before.threads - bare < 10, "{before:?} of {STORES} stores");
+    let per_store = (open_files() - files).div_ceil(STORES);
+    assert!(per_store <= 6, "{per_store} files of one store");
+    // They go on as if nothing had been.
+    for store in &stores {
+        put(store, 3).unwrap();
+        store.close().unwrap();
+    }
+    drop(stores);
+    assert_eq!((Costs::at_rest().threads, open_files()), (bare, files), "everything is given back");
+}
+
+#[test]
+fn stores_go_on_with_one_thread_of_each_kind() {
+    in_own_process("few_threads");
+}
+
+#[test]
+#[ignore = "limits the threads of its process: run by another test"]
+fn few_threads() {
+    const STORES: u64 = 4;
+    const ROUNDS: u64 = 150;
+    azekura_base::background::limit_threads(1);
+    let value = [7_u8; 4000];
+    let rows = TableDefinition::<u64, [u8]>::new("values");
+    let dir = TempDir::new().unwrap();
+    // Every kind of job, and more pages than the cache holds: misses wait for the cleaner, which waits for
+    // the log.
+    let stores: Vec<_> = (0..STORES)
+        .map(|n| {
+            small()
+                .recovery_time(std::time::Duration::from_millis(2))
+                .open(dir.path().join(n.to_string()))
+                .unwrap()
+        })
+        .collect();
+    std::thread::scope(|s| {
+        for store in &stores {
+            s.spawn(|| {
+                let write = |n: u64| {
+                    store.transact_async(|tx| {
+                        (0..8).try_for_each(|i| tx.table(&rows)?.insert(&(n * 8 + i), &value[..]))
+                    })
+                };
+                let tickets: Vec<_> = (0..ROUNDS).map(|n| write(n).unwrap().1).collect();
+                tickets.into_iter().for_each(|ticket| ticket.wait().unwrap());
+                let count = store.transact(|tx| Ok(tx.table(&rows)?.iter().count())).unwrap();
+                assert_eq!(count as u64, 8 * ROUNDS);
+            });
+        }
+    });
+    assert!(stores.iter().all(|store| store.stats().cache.evictions > 0), "all pages fit");
+    stores.iter().for_each(|store| store.close().unwrap());
 }

@@ -17,6 +17,7 @@
 //! | [`durable`] | what the page cache asks of the log |
 //! | [`sync`] | the one door to std or loom atomics, mutexes and parking |
 //! | [`drift`] | whether something measured has changed for good |
+//! | [`background`] | background work of stores, done by threads of the process |
 //! | [`backoff`] | exponential back-off for spins |
 //! | [`blocking`] | what a thread does before it blocks |
 //! | [`fork`] | which process something was made in |
@@ -24,6 +25,7 @@
 //! | [`striped`] | counters spread over cache lines |
 //! | [`varint`] | variable-length integers of the log and the control file |
 
+pub mod background;
 pub mod backoff;
 pub mod blocking;
 pub mod checksum;

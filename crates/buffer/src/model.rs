@@ -199,6 +199,8 @@ pub struct ModelSupply {
     bell: CleanerBell,
     /// Free frames.
     free: AtomicU64,
+    /// Rounds of the cleaner that run.
+    rounds: AtomicU64,
 }
 
 impl ModelSupply {
@@ -232,25 +234,28 @@ impl ModelSupply {
         false
     }
 
-    /// The cleaner: each round frees one frame if a miss waits.
+    /// The cleaner's job: each round frees one frame if a miss waits.
     pub fn clean(&self) {
         self.bell.serve(&self.supply, || {
+            assert_eq!(self.rounds.fetch_add(1, AcqRel), 0, "CLEANER-1");
             if self.supply.is_awaited() {
                 self.free.fetch_add(1, AcqRel);
                 step();
                 self.supply.notify();
             }
+            self.rounds.fetch_sub(1, AcqRel);
         });
     }
 
-    /// A cleaner serves from now on.
-    pub fn begin(&self) {
+    /// A cleaner serves from now on; `start` starts its job.
+    pub fn begin(&self, start: impl Fn() + Send + Sync + 'static) {
         self.supply.begin();
+        self.bell.begin(start);
     }
 
     /// Stops the cleaner.
     pub fn stop(&self) {
-        self.bell.stop();
+        self.bell.stop(&self.supply);
     }
 }
 

@@ -269,7 +269,7 @@ impl BufferPool {
         outcome.error.map_or(Ok(outcome.written), Err)
     }
 
-    /// Writes batches of other threads' cleanings until the cleaner ends.
+    /// Writes batches of other threads' cleanings until none is queued.
     pub(crate) fn help_writing(&self) {
         self.write_queue.help(|batch| self.write_frames(batch, Latched::Skip));
     }

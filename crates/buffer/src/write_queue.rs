@@ -1,12 +1,13 @@
 //! Batches of one cleaning that are written by several threads at once, so that the device has several writes
 //! in flight.
 //!
-//! The caller of a cleaning queues its batches, and writes them one after the other; the cleaner's *helpers*
-//! take batches from the other end of the queue. Without helpers (a store without threads of its own) the
-//! caller writes all of them, in their order. Batches left by a caller that panicked (G9) are written by the
-//! helpers.
+//! The caller of a cleaning queues its batches, and writes them one after the other; *helpers* take batches
+//! from the other end of the queue. A helper is a job that is started for queued batches and ends when the
+//! queue is empty. Without helpers (a store without background jobs) the caller writes all batches, in their
+//! order. Batches left by a caller that panicked (G9) are written by the helpers.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use azekura_base::sync::{Arc, Condvar, Mutex};
 
@@ -62,19 +63,33 @@ impl Drop for Batch {
 #[derive(Debug, Default)]
 struct State {
     batches: VecDeque<Batch>,
+    /// Most helpers at once.
     helpers: usize,
-    is_ending: bool,
+    /// Helpers that are started and have not ended.
+    running: usize,
+    start: Option<Start>,
+}
+
+/// Starts a helper; `false`: it does not run.
+type StartFn = dyn Fn() -> bool + Send + Sync;
+
+#[derive(Clone)]
+struct Start(std::sync::Arc<StartFn>);
+
+impl fmt::Debug for Start {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Start")
+    }
 }
 
 /// Batches that wait for a thread.
 #[derive(Debug, Default)]
 pub(crate) struct WriteQueue {
     state: Mutex<State>,
-    changed: Condvar,
 }
 
 impl WriteQueue {
-    /// Threads that write batches besides the callers.
+    /// Most helpers that write batches besides the callers.
     pub(crate) fn helpers(&self) -> usize {
         self.state.lock().helpers
     }
@@ -94,8 +109,7 @@ impl WriteQueue {
         let batch = |frames: &[FrameId]| Batch { frames: frames.to_vec(), cleaning: Arc::clone(&cleaning) };
         let batches: Vec<Batch> = frames.chunks(batch_frames).map(batch).collect();
         cleaning.outcome.lock().left = batches.len();
-        self.state.lock().batches.extend(batches);
-        self.changed.notify_all();
+        self.queue(batches);
         while let Some(batch) = self.take_of(&cleaning) {
             if cleaning.outcome.lock().error.is_none() {
                 batch.write(&write);
@@ -115,32 +129,65 @@ impl WriteQueue {
         state.batches.remove(at)
     }
 
-    /// Writes queued batches by `write` until [`WriteQueue::end`] is called.
-    pub(crate) fn help(&self, write: impl Fn(&[FrameId]) -> Result<Vec<FrameId>, WriteError>) {
+    /// Queues batches and starts helpers for all but one, which the caller writes.
+    fn queue(&self, batches: Vec<Batch>) {
         let mut state = self.state.lock();
-        while !state.is_ending {
-            match state.batches.pop_back() {
-                Some(batch) => {
-                    drop(state);
-                    batch.write(&write);
-                    state = self.state.lock();
-                }
-                None => self.changed.wait(&mut state),
-            }
+        let more = (batches.len() - 1).min(state.helpers.saturating_sub(state.running));
+        state.batches.extend(batches);
+        let Some(start) = state.start.clone() else { return };
+        state.running += more;
+        drop(state);
+        let refused = (0..more).filter(|_| !(start.0)()).count();
+        if refused > 0 {
+            self.state.lock().running -= refused;
         }
     }
 
-    /// The helpers that are about to be started: as many.
-    pub(crate) fn begin(&self, helpers: usize) {
-        let mut state = self.state.lock();
-        (state.helpers, state.is_ending) = (helpers, false);
+    /// The work of a helper: writes queued batches by `write` until there is none.
+    pub(crate) fn help(&self, write: impl Fn(&[FrameId]) -> Result<Vec<FrameId>, WriteError>) {
+        let mut helping = Helping { queue: self, has_ended: false };
+        while let Some(batch) = helping.next() {
+            batch.write(&write);
+        }
     }
 
-    /// Has every helper return.
+    /// Has `start` start helpers from now on, so many at once.
+    pub(crate) fn begin(&self, helpers: usize, start: impl Fn() -> bool + Send + Sync + 'static) {
+        let mut state = self.state.lock();
+        (state.helpers, state.running, state.start) = (helpers, 0, Some(Start(std::sync::Arc::new(start))));
+    }
+
+    /// No helper is started any more, and those that run write what is queued.
     pub(crate) fn end(&self) {
         let mut state = self.state.lock();
-        (state.helpers, state.is_ending) = (0, true);
-        self.changed.notify_all();
+        (state.helpers, state.start) = (0, None);
+    }
+}
+
+/// A helper that is counted.
+struct Helping<'q> {
+    queue: &'q WriteQueue,
+    has_ended: bool,
+}
+
+impl Helping<'_> {
+    /// The next batch; `None`: the helper is counted no more, so the next batches get another.
+    fn next(&mut self) -> Option<Batch> {
+        let mut state = self.queue.state.lock();
+        let batch = state.batches.pop_back();
+        if batch.is_none() {
+            state.running -= 1;
+            self.has_ended = true;
+        }
+        batch
+    }
+}
+
+impl Drop for Helping<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.queue.state.lock().running -= 1; // a batch panicked
+        }
     }
 }
 

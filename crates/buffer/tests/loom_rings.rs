@@ -7,7 +7,7 @@
 
 mod loom_common;
 
-use azekura_base::sync::{Arc, thread};
+use azekura_base::sync::{Arc, Mutex, thread};
 use azekura_buffer::model::{ModelRings, ModelSupply};
 use loom_common::model;
 
@@ -47,24 +47,40 @@ fn ring_2_a_swap_and_two_misses_in_turn_lose_no_frame() {
     });
 }
 
-/// SUPPLY-1 and SUPPLY-2: loom ends a run in which a thread sleeps for ever.
+/// The jobs of a cleaner: each has a thread of its own.
+type Jobs = std::sync::Arc<Mutex<Vec<thread::JoinHandle<()>>>>;
+
+/// Frames, and a cleaner that is started in jobs.
+fn supply_with_jobs() -> (std::sync::Arc<ModelSupply>, Jobs) {
+    let (supply, jobs) = (std::sync::Arc::new(ModelSupply::default()), Jobs::default());
+    let (to_clean, started) = (std::sync::Arc::downgrade(&supply), jobs.clone());
+    supply.begin(move || {
+        let supply = to_clean.upgrade().unwrap();
+        started.lock().push(thread::spawn(move || supply.clean()));
+    });
+    (supply, jobs)
+}
+
+fn join(jobs: &Jobs) {
+    loop {
+        let Some(job) = jobs.lock().pop() else { return };
+        job.join().unwrap();
+    }
+}
+
+/// SUPPLY-1, SUPPLY-2 and CLEANER-1: loom ends a run in which a thread sleeps for ever.
 #[test]
 fn no_miss_sleeps_through_the_frame_that_is_freed_for_it() {
     model("two misses and a cleaner", 2, 100, || {
-        let supply = Arc::new(ModelSupply::default());
-        supply.begin();
-        let cleaner = thread::spawn({
-            let supply = Arc::clone(&supply);
-            move || supply.clean()
-        });
+        let (supply, jobs) = supply_with_jobs();
         let other = thread::spawn({
-            let supply = Arc::clone(&supply);
+            let supply = supply.clone();
             move || supply.miss()
         });
         let ours = supply.miss();
         assert!(ours && other.join().unwrap());
         supply.stop();
-        cleaner.join().unwrap();
+        join(&jobs);
     });
 }
 
@@ -72,18 +88,13 @@ fn no_miss_sleeps_through_the_frame_that_is_freed_for_it() {
 #[test]
 fn no_miss_waits_for_a_cleaner_that_has_ended() {
     model("a miss and a cleaner that is stopped", 3, 100, || {
-        let supply = Arc::new(ModelSupply::default());
-        supply.begin();
-        let cleaner = thread::spawn({
-            let supply = Arc::clone(&supply);
-            move || supply.clean()
-        });
+        let (supply, jobs) = supply_with_jobs();
         let stopper = thread::spawn({
-            let supply = Arc::clone(&supply);
+            let supply = supply.clone();
             move || supply.stop()
         });
         supply.miss();
         stopper.join().unwrap();
-        cleaner.join().unwrap();
+        join(&jobs);
     });
 }

@@ -21,6 +21,7 @@
 //! | `logging` | the log of `serve` |
 //! | `progress` | bars on stderr |
 //! | `scratch` | temporary directories that signals remove too |
+//! | `signals` | signals that ask a server to stop |
 //! | `show` | numbers for people |
 //!
 //! Data goes to stdout, errors and progress to stderr. Exit codes: 0 well, 1 not found, check failed or
@@ -37,6 +38,7 @@ mod parent;
 mod progress;
 mod scratch;
 mod show;
+mod signals;
 mod store;
 
 /// Parts of the command line that the evaluation's command (`azekura-lab`) shares. Not an API.

@@ -93,7 +93,7 @@ pub struct ServerOptions {
     pub drain_timeout: Duration,
     /// Tells when keys end.
     pub clock: Clock,
-    /// How often what has ended is looked for and removed.
+    /// How often what has ended is looked for and removed while keys end; a tenth as often while none does.
     pub expiry_interval: Duration,
     /// As a node of which cluster it serves; of none unless set.
     pub cluster: Option<ClusterOptions>,

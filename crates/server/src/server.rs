@@ -319,28 +319,40 @@ fn admit(shared: &Arc<Shared>, fleet: &Arc<Fleet>, stream: TcpStream) {
     }
 }
 
-/// Removes what has ended, step by step, now and then.
+/// Removes what has ended, step by step: at intervals while keys end, and seldom while none does.
 fn expire(shared: &Arc<Shared>, stopped: &UnixStream) {
-    let pause = rustix::event::Timespec::try_from(shared.options.expiry_interval).unwrap_or_default();
+    let mut pause = shared.options.expiry_interval;
     loop {
+        let timeout = rustix::event::Timespec::try_from(pause).unwrap_or_default();
         let mut ready = [PollFd::new(stopped, PollFlags::IN)];
-        if poll(&mut ready, Some(&pause)).is_ok_and(|count| count > 0) {
+        if poll(&mut ready, Some(&timeout)).is_ok_and(|count| count > 0) {
             return;
         }
+        let mut next_ms = None;
         for _ in 0..MAX_STEPS {
             // An error is one of the store, and comes to those who use it.
-            let Ok((removed, is_more)) =
-                keyspace::drop_ended(&shared.engine.db, shared.engine.clock.now_ms())
-            else {
-                break;
-            };
-            shared.counters.expired.add(removed as u64);
-            if !is_more {
+            let now_ms = shared.engine.clock.now_ms();
+            let Ok(dropped) = keyspace::drop_ended(&shared.engine.db, now_ms) else { break };
+            shared.counters.expired.add(dropped.records as u64);
+            next_ms = dropped.next_ms.map(|at| at.saturating_sub(now_ms));
+            if !dropped.is_more {
                 break;
             }
         }
+        pause = pause_until(shared.options.expiry_interval, next_ms);
     }
 }
+
+/// The time to the next look if the next key ends in so many milliseconds: a key that comes meanwhile and
+/// ends earlier takes its space for [`LONGEST_PAUSE`] intervals at most.
+fn pause_until(interval: Duration, next_ms: Option<u64>) -> Duration {
+    let longest = interval.saturating_mul(LONGEST_PAUSE);
+    next_ms.map_or(longest, Duration::from_millis).clamp(interval, longest)
+}
+
+/// Intervals between two looks while no key ends: with the default interval a server without work wakes once
+/// in a second.
+const LONGEST_PAUSE: u32 = 10;
 
 /// Steps in a row before it looks whether to stop.
 const MAX_STEPS: usize = 64;
@@ -351,6 +363,17 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     use super::*;
+
+    #[test]
+    fn ended_keys_are_looked_for_when_one_ends_and_seldom_otherwise() {
+        let interval = Duration::from_millis(100);
+        for (next_ms, pause_ms) in
+            [(None, 1000), (Some(0), 100), (Some(450), 450), (Some(5000), 1000), (Some(u64::MAX), 1000)]
+        {
+            assert_eq!(pause_until(interval, next_ms), Duration::from_millis(pause_ms), "{next_ms:?}");
+        }
+        assert_eq!(pause_until(Duration::MAX, None), Duration::MAX);
+    }
 
     const SET: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";
 

@@ -43,7 +43,7 @@
 //! | `commit_delay`, `committer_count` | how long a flush waits for committers; its leader | |
 //! | [`ticket`] | promises to wait for or await | 3.1.3, 3.2.2 |
 //! | `stream`, `segment` | flushes and files | 3.1.2 |
-//! | `flusher`, [`notifier`] | background threads and how they are woken | |
+//! | `flusher`, [`notifier`] | background jobs and how they are started | |
 //! | [`recovery`] | scan, merge, cut | 4.1-4.3, Figure 5 |
 //! | [`stats`], [`error`], `failure` | numbers, errors, the poison | |
 
@@ -78,7 +78,7 @@ mod wal;
 pub use error::{AppendError, ReplayError, WalError};
 pub use lsn_range::Order;
 pub use options::{
-    Begin, LogBufferId, LogIdentity, LogProtocol, MAX_LOG_BUFFERS, UnknownProtocol, WalOptions,
+    Begin, Grown, LogBufferId, LogIdentity, LogProtocol, MAX_LOG_BUFFERS, UnknownProtocol, WalOptions,
     default_log_buffer_count, default_stream_count,
 };
 pub use recovery::{LogRange, Replayed};

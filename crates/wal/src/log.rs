@@ -18,6 +18,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use azekura_base::background::Group;
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
 use azekura_base::{LogFailed, Lsn};
@@ -77,11 +78,13 @@ pub(crate) struct Log {
     pub(crate) start: LogStart,
     pub(crate) failure: Failure,
     pub(crate) wakers: Wakers,
-    /// Of the thread that prepares segments.
+    /// The background jobs, if there are any.
+    pub(crate) jobs: Option<Arc<Group>>,
+    /// Of the job that prepares segments.
     pub(crate) preparer: Notifier,
-    /// Of the thread that syncs the log at intervals, if there is one.
+    /// Of the job that syncs the log at intervals, if there is one.
     pub(crate) syncer: Notifier,
-    /// The background threads end. Set once.
+    /// The background jobs end. Set once.
     pub(crate) stopping: AtomicBool,
     pub(crate) segments_trimmed: AtomicU64,
 }

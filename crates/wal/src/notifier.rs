@@ -1,19 +1,23 @@
-//! Notifier: wakes a background thread that sleeps, and costs nothing while the thread runs.
+//! Notifier: starts or wakes a background job, and costs nothing while the job runs.
 //!
-//! | state | the thread | woken by |
+//! | state | the job | left by |
 //! |---|---|---|
-//! | awake | works, and looks for requests again before it rests | |
-//! | resting | sleeps for a bounded time | a request |
-//! | asleep | sleeps without a time limit | a request, or the first record in an idle log buffer |
+//! | awake | runs, or is started; looks for requests again before it rests | |
+//! | resting | sleeps in its thread for a bounded time | a request |
+//! | asleep | has ended | a request, or the first record in an idle log buffer: starts the job |
 //!
-//! - **NOTIFY-1** The thread stores "resting" or "asleep", then looks for work once more. The requester makes
+//! - **NOTIFY-1** The job stores "resting" or "asleep", then looks for work once more. The requester makes
 //!   its work visible, then looks at the state. Both put a sequentially consistent fence between the two
-//!   steps, so at least one of them sees the other, and no wake-up is lost.
+//!   steps, so at least one of them sees the other, and no request is lost.
+//! - **NOTIFY-2** At most one job is awake or resting: the exchange that ends the state "asleep" starts a
+//!   job. A job that stored "asleep" and then finds work goes on only if its own exchange ends that
+//!   state.
 //!
 //! Model: `tests/loom_notifier.rs`.
 
 use std::time::Duration;
 
+use azekura_base::background::Starter;
 use azekura_base::sync::WaitWord;
 use azekura_base::sync::atomic::{AtomicBool, Ordering::*, fence};
 use azekura_trace::{Site, WaitKind};
@@ -24,12 +28,13 @@ const AWAKE: u32 = 0;
 const RESTING: u32 = 1;
 const ASLEEP: u32 = 2;
 
-/// Wakes one background thread.
+/// Starts and wakes one background job.
 #[derive(Debug)]
 pub struct Notifier {
     word: WaitWord,
-    /// A request is open. Set by requesters, cleared by the thread before it does the work.
+    /// A request is open. Set by requesters, cleared by the job before it does the work.
     requested: AtomicBool,
+    starter: Starter,
 }
 
 impl Default for Notifier {
@@ -39,96 +44,166 @@ impl Default for Notifier {
 }
 
 impl Notifier {
-    /// Returns the notifier of a thread that is awake.
+    /// Returns the notifier of a job that is not started.
     #[must_use]
     pub fn new() -> Self {
-        Self { word: WaitWord::new(AWAKE), requested: AtomicBool::new(false) }
+        Self { word: WaitWord::new(ASLEEP), requested: AtomicBool::new(false), starter: Starter::default() }
     }
 
-    /// Asks the thread to do its work once more, from the start. Cheap if a request is open already.
+    /// The same, as if the job ran: so its owner can [`starts`](Self::starts) it first, and then let it
+    /// [`sleep`](Self::sleep) or [`restart`](Self::restart) it.
+    #[must_use]
+    pub fn awake() -> Self {
+        Self { word: WaitWord::new(AWAKE), ..Self::new() }
+    }
+
+    /// Has `start` called whenever the job is to be started. The job ends by [`sleep`](Self::sleep).
+    pub fn starts(&self, start: impl Fn() + Send + Sync + 'static) {
+        self.starter.set(start);
+    }
+
+    /// Asks the job to do its work once more, from the start. Cheap if a request is open already.
     ///
     /// The work must be visible to a thread that takes a latch that the caller held after it made the work.
     pub fn request(&self) {
-        // Acquire: if an older request is still open, the thread has not begun the work. It will see the
+        // Acquire: if an older request is still open, the job has not begun the work. It will see the
         // caller's, because it takes the latch of the buffer that the caller appended to after it clears the
         // flag.
         if self.requested.load(Acquire) {
             return;
         }
         self.requested.store(true, Release);
-        // NOTIFY-1: pairs with the fence in `rest`.
+        // NOTIFY-1: pairs with the fence in `store_state`.
         fence(SeqCst);
         if self.word.word().load(Relaxed) != AWAKE {
             self.wake();
         }
     }
 
-    /// Wakes a thread that sleeps without a time limit, so that it rests for a bounded time instead. The
-    /// caller has made the reason visible.
+    /// Starts a job that has ended; one that rests goes on resting. The caller has made the reason visible.
     pub fn wake_from_sleep(&self) {
-        // NOTIFY-1: pairs with the fence in `rest`.
+        // NOTIFY-1: pairs with the fence in `store_state`.
         fence(SeqCst);
         if self.word.word().load(Relaxed) == ASLEEP {
             self.wake();
         }
     }
 
-    /// Wakes the thread, resting or asleep.
+    /// Wakes the job, resting or asleep.
     pub fn wake(&self) {
-        // AcqRel: a caller that finds the thread awake leaves the system call to the caller that woke it.
-        if self.word.word().swap(AWAKE, AcqRel) != AWAKE {
-            self.word.wake_one();
+        // AcqRel: a caller that finds the job awake leaves the start, or the system call, to the caller that
+        // woke it.
+        match self.word.word().swap(AWAKE, AcqRel) {
+            RESTING => self.word.wake_one(),
+            ASLEEP => self.starter.start(), // NOTIFY-2
+            _ => {}
         }
     }
 
-    /// Takes the open request, if there is one. Called by the thread.
+    /// Starts the job anew: the calling job, which is awake, ends and so makes way for others.
+    pub fn restart(&self) {
+        self.starter.start();
+    }
+
+    /// Takes the open request, if there is one. Called by the job.
     pub fn take_request(&self) -> bool {
         // AcqRel: what was made visible before the request is visible to the work that follows.
         self.requested.load(Relaxed) && self.requested.swap(false, AcqRel)
     }
 
-    /// Sleeps until woken, or for `limit`, unless a request is open or `has_work` returns `true`. Called by
-    /// the thread.
-    pub fn rest(&self, limit: Option<Duration>, has_work: impl FnOnce() -> bool) {
-        let state = if limit.is_some() { RESTING } else { ASLEEP };
+    /// Sleeps in the thread for `limit`, or until woken, unless a request is open or `has_work` returns
+    /// `true`. Called by the job.
+    pub fn rest(&self, limit: Duration, has_work: impl FnOnce() -> bool) {
+        self.store_state(RESTING);
+        if !self.requested.load(Relaxed) && !has_work() {
+            let _idle = azekura_trace::wait(&IDLE, std::ptr::from_ref(self).addr(), WaitKind::Idle);
+            self.word.wait(RESTING, Some(limit));
+        }
+        // Acquire: what the waking thread did before is visible.
+        self.word.word().swap(AWAKE, AcqRel);
+    }
+
+    /// Returns `true` if the job must end now: a request starts it again, or has started it. `false`: a
+    /// request is open or `has_work` returned `true`, and the job goes on. Called by the job.
+    #[must_use]
+    pub fn sleep(&self, has_work: impl FnOnce() -> bool) -> bool {
+        self.store_state(ASLEEP);
+        if !self.requested.load(Relaxed) && !has_work() {
+            return true;
+        }
+        // NOTIFY-2. Acquire: what the requester did before is visible.
+        self.word.word().swap(AWAKE, AcqRel) != ASLEEP
+    }
+
+    fn store_state(&self, state: u32) {
         // A swap, not a store: it reads the last wake-up, so no requester can take that wake-up for the
         // newest state.
         self.word.word().swap(state, AcqRel);
         // NOTIFY-1: pairs with the fences in `request` and `wake_from_sleep`.
         fence(SeqCst);
-        if !self.requested.load(Relaxed) && !has_work() {
-            let _idle = azekura_trace::wait(&IDLE, std::ptr::from_ref(self).addr(), WaitKind::Idle);
-            self.word.wait(state, limit);
-        }
-        // Acquire: what the waking thread did before is visible.
-        self.word.word().swap(AWAKE, AcqRel);
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
     use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
 
     #[test]
     fn a_request_made_while_awake_is_not_lost() {
         let notifier = Notifier::new();
         notifier.request();
-        notifier.rest(None, || false);
+        notifier.rest(LONG, || false);
+        assert!(!notifier.sleep(|| false));
         assert!(notifier.take_request());
         assert!(!notifier.take_request());
-        notifier.rest(None, || true);
+        notifier.rest(LONG, || true);
+        assert!(!notifier.sleep(|| true));
+        assert!(notifier.sleep(|| false));
     }
 
     #[test]
-    fn a_request_wakes_a_sleeper_without_limit() {
+    fn a_request_wakes_a_job_that_rests() {
         let notifier = Notifier::new();
+        notifier.wake(); // the job's start
         std::thread::scope(|s| {
             s.spawn(|| {
                 while !notifier.take_request() {
-                    notifier.rest(None, || false);
+                    notifier.rest(LONG, || false);
                 }
             });
             notifier.request();
         });
+    }
+
+    #[test]
+    fn a_job_that_sleeps_is_started_once_however_many_ask_for_it() {
+        let (notifier, started) = (Notifier::new(), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&started);
+        notifier.starts(move || {
+            count.fetch_add(1, Relaxed); // one thread
+        });
+        let starts = || started.load(Relaxed); // one thread
+        for round in 1..=3 {
+            notifier.request();
+            notifier.request();
+            notifier.wake_from_sleep();
+            assert_eq!(starts(), round);
+            assert!(notifier.take_request());
+            assert!(notifier.sleep(|| false));
+        }
+        notifier.wake_from_sleep();
+        assert_eq!((starts(), notifier.take_request()), (4, false));
+        // A request that comes between the job's two looks starts another job: this one must end.
+        let comes = || {
+            notifier.wake_from_sleep();
+            true
+        };
+        assert!(notifier.sleep(comes));
+        assert_eq!(starts(), 5);
     }
 }

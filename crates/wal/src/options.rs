@@ -152,8 +152,9 @@ pub struct WalOptions {
     pub segment_bytes: u64,
     /// Size of one worker's buffer. A record's body may take up to half of it.
     pub buffer_bytes: usize,
-    /// Whether the log has threads of its own: one flusher per stream and one that prepares segments. Without
-    /// them everything happens inside the callers' calls, in an order that a test can repeat.
+    /// Whether the log has background jobs: one per stream that flushes it, and one that prepares segments.
+    /// They run in [threads of the process](azekura_base::background). Without them everything happens inside
+    /// the callers' calls, in an order that a test can repeat.
     pub background: bool,
     /// Longest time that a record stays in a buffer when nobody asks for a flush (W3), within a factor of
     /// two. Only with `background`.
@@ -181,6 +182,29 @@ pub struct WalOptions {
     /// Called once, before the first chunk is written; until then the log makes no file. `None`: the log is
     /// begun when it is created.
     pub begin: Option<Begin>,
+    /// Called by the flushers soon after the log has grown, while it grows often. Only with `background`.
+    pub grown: Option<Grown>,
+}
+
+/// The call that tells the log's owner of new records.
+#[derive(Clone)]
+pub struct Grown(Arc<dyn Fn() + Send + Sync>);
+
+impl Grown {
+    /// Has `note` called. It must not wait for the log.
+    pub fn new(note: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(note))
+    }
+
+    pub(crate) fn call(&self) {
+        (self.0)();
+    }
+}
+
+impl std::fmt::Debug for Grown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Grown")
+    }
 }
 
 /// The call of the log's owner before the first chunk of an incarnation is written: the owner notes durably
@@ -207,7 +231,7 @@ impl std::fmt::Debug for Begin {
 
 impl Default for WalOptions {
     /// P-WAL, as many workers as stripes of threads, the default number of streams, 16-MiB segments, 1-MiB
-    /// buffers, threads, 10 ms, direct, ranges of up to 64 LSNs.
+    /// buffers, background jobs, 10 ms, direct, ranges of up to 64 LSNs.
     fn default() -> Self {
         Self {
             protocol: LogProtocol::PWal,
@@ -223,6 +247,7 @@ impl Default for WalOptions {
             first_segment_bytes: None,
             nothing_counts: false,
             begin: None,
+            grown: None,
         }
     }
 }

@@ -4,8 +4,8 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use azekura_base::background::{Group, Kind};
 use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use azekura_base::sync::thread::JoinHandle;
 use azekura_base::sync::{Mutex, machine};
 use azekura_base::{DurableLog, LogFailed, Lsn, striped};
 use azekura_io::Fs;
@@ -36,7 +36,6 @@ const CLOSED: &str = "the log was closed";
 #[derive(Debug)]
 pub struct Wal {
     log: Arc<Log>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
     /// `close` has succeeded.
     is_closed: AtomicBool,
 }
@@ -76,6 +75,8 @@ impl Wal {
         let live: Box<[Stream]> = live.collect();
         let horizon = DurableHorizon::new(workers, identity.first_lsn);
         let horizon = if options.sync_interval.is_some() { horizon.synced_at_intervals() } else { horizon };
+        let jobs = options.background.then(|| Group::new(Kind::Log)).transpose();
+        let jobs = jobs.map_err(WalError::io("start a thread for the log in", dir))?;
         let log = Arc::new(Log {
             horizon,
             epochs: options.protocol.epoch_interval().map(|_| EpochClock::new(identity.first_lsn)),
@@ -85,18 +86,22 @@ impl Wal {
             start: LogStart { fs, dir: dir.to_path_buf(), identity, direct, has_begun: Mutex::new(false) },
             failure: Failure::default(),
             wakers: Wakers::default(),
+            jobs,
             preparer: Notifier::new(),
             syncer: Notifier::new(),
             stopping: AtomicBool::new(false),
             segments_trimmed: AtomicU64::new(0),
             options,
         });
+        log.jobs.iter().for_each(|jobs| flusher::begin(&log, jobs));
         log.buffers.iter().for_each(|buffer| buffer.admit(Admission::None));
         if log.options.begin.is_none() {
             begin_at_once(&log)?;
+            if log.options.background {
+                log.preparer.request(); // for the rest of the segments
+            }
         }
-        let threads = if log.options.background { flusher::start(&log)? } else { Vec::new() };
-        Ok(Arc::new(Self { log, threads: Mutex::new(threads), is_closed: AtomicBool::new(false) }))
+        Ok(Arc::new(Self { log, is_closed: AtomicBool::new(false) }))
     }
 
     /// Returns `true` if [`Wal::close`] has succeeded.
@@ -208,7 +213,7 @@ impl Wal {
         Ticket::new(wal, commit, true)
     }
 
-    /// Has everything that is buffered flushed soon, by the background threads; without them, now, by the
+    /// Has everything that is buffered flushed soon, by the background jobs; without them, now, by the
     /// caller.
     pub fn request_flush(&self) {
         if self.log.options.background {
@@ -305,15 +310,14 @@ impl Wal {
         stats
     }
 
-    /// Flushes everything, stops the threads, and writes into each stream that all of it was durable. Later
-    /// appends fail; records that another thread appends meanwhile may or may not be flushed.
+    /// Flushes everything, stops the background jobs, and writes into each stream that all of it was durable.
+    /// Later appends fail; records that another thread appends meanwhile may or may not be flushed.
     ///
     /// # Errors
     ///
     /// [`LogFailed`] if the log failed, now or before.
     pub fn close(&self) -> Result<(), LogFailed> {
-        let threads = std::mem::take(&mut *self.threads.lock());
-        flusher::stop(&self.log, threads);
+        flusher::stop(&self.log);
         // Acquire: pairs with the Release below.
         if self.is_closed.load(Acquire) {
             return Ok(());

@@ -360,7 +360,7 @@ fn followers_of_a_commit_thread_all_return() {
             if notifier.take_request() {
                 log.make_durable(log.horizon.next_lsn().0 - 1);
             } else {
-                notifier.rest(None, || false);
+                notifier.rest(std::time::Duration::from_secs(1), || false);
             }
         }
         followers.into_iter().for_each(|t| t.join().expect("no panic"));

@@ -1,10 +1,11 @@
-//! W3: a flusher never sleeps over a request, nor without limit over a record.
+//! W3: a flusher never rests or ends over a request, nor ends over a record (NOTIFY-1), and there is one at a
+//! time (NOTIFY-2).
 #![cfg(loom)]
 
 use std::time::Duration;
 
 use azekura_base::Lsn;
-use azekura_base::sync::{Arc, thread};
+use azekura_base::sync::{Arc, Mutex, thread};
 use azekura_wal::durable_lsn::DurableHorizon;
 use azekura_wal::log_buffer::{Batch, LogBuffer};
 use azekura_wal::notifier::Notifier;
@@ -49,7 +50,7 @@ fn every_requested_record_is_flushed_though_the_flusher_may_sleep_without_end() 
                 if other.notifier.take_request() {
                     other.flush();
                 } else {
-                    other.notifier.rest(Some(Duration::from_secs(1)), || false);
+                    other.notifier.rest(Duration::from_secs(1), || false);
                 }
             }
         });
@@ -77,7 +78,7 @@ fn two_requesters_share_one_flusher() {
             if log.notifier.take_request() {
                 log.flush();
             } else {
-                log.notifier.rest(Some(Duration::from_secs(1)), || false);
+                log.notifier.rest(Duration::from_secs(1), || false);
             }
         }
         first.join().expect("no panic");
@@ -85,19 +86,78 @@ fn two_requesters_share_one_flusher() {
     });
 }
 
+/// The flusher's jobs: each has a thread of its own.
+type Jobs = std::sync::Arc<Mutex<Vec<thread::JoinHandle<()>>>>;
+
+/// A log with a notifier that starts `flush` in a job.
+fn with_jobs(flush: fn(&Log)) -> (std::sync::Arc<Log>, Jobs) {
+    let log = Log {
+        horizon: DurableHorizon::new(1, Lsn(1)),
+        buffer: LogBuffer::new(0, 1000),
+        notifier: Notifier::new(),
+    };
+    let (log, jobs) = (std::sync::Arc::new(log), Jobs::default());
+    let (of_job, started) = (std::sync::Arc::downgrade(&log), jobs.clone());
+    log.notifier.starts(move || {
+        let log = of_job.upgrade().expect("the requester has it");
+        started.lock().push(thread::spawn(move || flush(&log)));
+    });
+    (log, jobs)
+}
+
+fn join(jobs: &Jobs) {
+    loop {
+        let Some(job) = jobs.lock().pop() else { return };
+        job.join().expect("no panic");
+    }
+}
+
 #[test]
-fn w3_the_first_record_of_an_idle_worker_ends_a_sleep_without_limit() {
-    loom::model(|| {
-        let log = Log::new();
-        let other = log.clone();
-        let flusher = thread::spawn(move || {
-            while other.horizon.is_idle(0) {
-                other.notifier.rest(None, || !other.horizon.is_idle(0));
+fn each_request_is_served_by_one_job_at_a_time_which_ends_without_work() {
+    model(|| {
+        fn serve(log: &Log) {
+            loop {
+                if log.notifier.take_request() {
+                    log.flush();
+                } else if log.notifier.sleep(|| false) {
+                    return;
+                }
             }
+        }
+        let (log, jobs) = with_jobs(serve);
+        let other = log.clone();
+        let second = thread::spawn(move || {
+            other.buffer.append(&other.horizon, b"x", Admission::All).expect("room");
+            other.notifier.request();
         });
-        let (_, was_idle) = log.buffer.append(&log.horizon, b"x", Admission::All).expect("room");
-        assert!(was_idle);
-        log.notifier.wake_from_sleep();
-        flusher.join().expect("no panic");
+        log.buffer.append(&log.horizon, b"x", Admission::All).expect("room");
+        log.notifier.request();
+        second.join().expect("no panic");
+        join(&jobs);
+        assert_eq!(log.horizon.compute(), Lsn(2));
+    });
+}
+
+#[test]
+fn w3_the_first_record_of_an_idle_worker_starts_the_flusher() {
+    loom::model(|| {
+        fn serve(log: &Log) {
+            loop {
+                if !log.horizon.is_idle(0) {
+                    log.flush();
+                } else if log.notifier.sleep(|| !log.horizon.is_idle(0)) {
+                    return;
+                }
+            }
+        }
+        let (log, jobs) = with_jobs(serve);
+        for _ in 0..2 {
+            let (_, was_idle) = log.buffer.append(&log.horizon, b"x", Admission::All).expect("room");
+            if was_idle {
+                log.notifier.wake_from_sleep();
+            }
+        }
+        join(&jobs);
+        assert_eq!(log.horizon.compute(), Lsn(2));
     });
 }

@@ -9,18 +9,17 @@
 //!
 //! The checkpointer keeps what a restart would have to do below a bound (`bound`) by writing the pages with
 //! the oldest recovery LSNs and then moving CONTROL, a little at a time. The undo of a transaction that stays
-//! open is carried forward (`carry`).
+//! open is carried forward (`carry`). The checkpointer is a background job (`checkpointer`): it looks at the
+//! bound while the log grows, and not at all in a store that is idle.
 
 mod bound;
 mod carry;
+mod checkpointer;
 mod undo_pace;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use azekura_base::sync::thread::{self, JoinHandle};
 use azekura_base::sync::time::Instant;
-use azekura_base::sync::{Condvar, Mutex};
 use azekura_base::{DurableLog, Lsn};
 use azekura_wal::remove_segments;
 
@@ -31,6 +30,7 @@ use crate::error::full_message;
 use crate::restart::{FIRST_SEGMENT_BYTES, WAL_DIR};
 
 pub(crate) use bound::{Past, Work};
+pub(crate) use checkpointer::Checkpointer;
 pub(crate) use undo_pace::UndoPace;
 
 use bound::Present;
@@ -152,19 +152,20 @@ impl Shared {
     }
 
     /// Moves the place where a restart would begin if it would take too long. Half of the time is for what
-    /// happens meanwhile.
-    fn keep_restart_short(&self) -> Result<(), Error> {
+    /// happens meanwhile. Returns whether there was something to do.
+    fn keep_restart_short(&self) -> Result<bool, Error> {
         self.retry_undone();
         let has_carried = self.carry_open(self.carry_bytes());
         let target = self.restart_target(self.options.recovery_time / 2);
         if target.is_none() && !has_carried {
-            return Ok(());
+            return Ok(false);
         }
         let _checkpoint = crate::probe::checkpoint();
         if let Some(target) = target {
             self.pool.clean(Some(target), STEP_PAGES)?;
         }
-        self.advance_checkpoint()
+        self.advance_checkpoint()?;
+        Ok(true)
     }
 
     /// Log that open transactions may hold back before they are carried forward.
@@ -181,52 +182,8 @@ impl Shared {
     }
 }
 
-/// The thread that keeps a restart short.
-#[derive(Debug)]
-pub(crate) struct Checkpointer {
-    stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: Option<JoinHandle<()>>,
-}
-
-const TICK: Duration = Duration::from_millis(50);
-/// Pages written per tick at the most; choosing them costs a look at every frame.
+/// Pages written by one look of the checkpointer at the most; choosing them costs a look at every frame.
 const STEP_PAGES: usize = 8192;
-
-impl Checkpointer {
-    pub(crate) fn spawn(shared: Arc<Shared>) -> std::io::Result<Self> {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let seen = Arc::clone(&stop);
-        let thread =
-            thread::Builder::new().name("azekura-checkpoint".into()).spawn(move || run(&shared, &seen))?;
-        Ok(Self { stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for Checkpointer {
-    fn drop(&mut self) {
-        *self.stop.0.lock() = true;
-        self.stop.1.notify_all();
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been printed; the store itself is whole.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn run(shared: &Shared, stop: &(Mutex<bool>, Condvar)) {
-    loop {
-        {
-            let mut stopped = stop.0.lock();
-            if !*stopped {
-                stop.1.wait_for(&mut stopped, TICK);
-            }
-            if *stopped {
-                return;
-            }
-        }
-        shared.note_background(&shared.keep_restart_short());
-    }
-}
 
 impl Shared {
     /// A background activity failed. What matters to callers reaches them through the log's or the pool's own
@@ -240,18 +197,19 @@ impl Shared {
         }
         drop(noted);
         self.report_failed_change(error);
+        self.checkpoint_calls.wake_from_sleep();
     }
 
-    pub(crate) fn note_background(&self, done: &Result<(), Error>) {
+    pub(crate) fn note_background<T>(&self, done: &Result<T, Error>) {
         match done {
             Err(error) => self.note_background_error(error, "checkpoint"),
             // The cause is gone.
-            Ok(()) if self.unfreed.lock().is_empty() => {
+            Ok(_) if self.unfreed.lock().is_empty() => {
                 if self.background_error.lock().take().is_some() {
                     tracing::info!(path = %self.path.display(), "background activities succeed again");
                 }
             }
-            Ok(()) => {}
+            Ok(_) => {}
         }
         self.report_now();
     }
@@ -269,6 +227,8 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use azekura_io::FaultFs;
 
     use super::*;

@@ -37,8 +37,11 @@ use azekura_btree::{Committed, Env, Record, Writer, roll_back_to};
 use azekura_buffer::page_file::Identity;
 use azekura_buffer::{BufferPool, FixError, PageFile, PageStore, PoolOptions};
 use azekura_io::FileLock;
+use azekura_wal::notifier::Notifier;
 use azekura_wal::recovery::{self, LogRange, Replayed};
-use azekura_wal::{AppendError, Begin, LogBufferId, LogIdentity, Order, Wal, WalOptions, remove_segments};
+use azekura_wal::{
+    AppendError, Begin, Grown, LogBufferId, LogIdentity, Order, Wal, WalOptions, remove_segments,
+};
 
 use crate::Error;
 use crate::backup::refuse_unfinished;
@@ -146,6 +149,7 @@ struct Restart<'a> {
     path: &'a Path,
     options: &'a Builder,
     control: Arc<Mutex<ControlFile>>,
+    checkpoint_calls: Arc<Notifier>,
     store: Arc<dyn PageStore>,
     pool: Arc<BufferPool>,
     #[cfg(feature = "far")]
@@ -187,6 +191,7 @@ impl<'a> Restart<'a> {
             path,
             options,
             control,
+            checkpoint_calls: Arc::new(Notifier::awake()),
             store,
             pool,
             #[cfg(feature = "far")]
@@ -231,6 +236,7 @@ impl<'a> Restart<'a> {
             #[cfg(feature = "far")]
             far: self.far,
             wal,
+            checkpoint_calls: self.checkpoint_calls,
             catalog,
             control: self.control,
             recovery: self.report,
@@ -355,6 +361,7 @@ impl<'a> Restart<'a> {
                 control.write(next).map_err(|error| io_error(&error))
             }
         };
+        let calls = Arc::clone(&self.checkpoint_calls);
         let wal = Wal::create(
             Arc::clone(&self.options.fs),
             &self.path.join(WAL_DIR),
@@ -370,6 +377,7 @@ impl<'a> Restart<'a> {
                 first_segment_bytes: Some(self.options.first_segment_bytes),
                 nothing_counts: control.is_closed(),
                 begin: Some(Begin::new(begin)),
+                grown: Some(Grown::new(move || calls.wake_from_sleep())),
                 sync_interval: self.options.log_sync_interval,
                 ..WalOptions::default()
             },

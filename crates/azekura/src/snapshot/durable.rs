@@ -138,6 +138,11 @@ impl DurableSnapshots {
         self.durable.as_ref().and_then(|id| versions.open_same(id))
     }
 
+    /// Returns `true` if states are kept.
+    pub(crate) const fn are_kept(&self) -> bool {
+        self.asked.is_some()
+    }
+
     fn close(&mut self, versions: &Versions) {
         let next = self.next.take().map(|(id, _)| id);
         self.durable.take().iter().chain(&next).for_each(|id| versions.close(id));

@@ -82,6 +82,8 @@ impl Drop for Inner {
             return; // the parent's snapshot, in a forked process
         }
         self.using.env.versions().close(&self.id);
+        // For what the snapshot kept: versions, and pages to be freed.
+        self.using.checkpoint_calls.wake_from_sleep();
     }
 }
 

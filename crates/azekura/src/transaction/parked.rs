@@ -48,6 +48,7 @@ impl Shared {
                 self.locks.close_waits();
                 drop(rollbacks);
                 self.report_failed_change(&error);
+                self.checkpoint_calls.wake_from_sleep(); // which tries again
                 Err(error)
             }
         }

@@ -330,6 +330,13 @@ impl Versions {
         }
     }
 
+    /// Returns `true` if writers keep images and no snapshot is open: [`turn_off`](Self::turn_off) will have
+    /// something to do.
+    #[must_use]
+    pub fn can_turn_off(&self) -> bool {
+        self.is_on() && self.registry.lock().open.is_empty()
+    }
+
     /// The caller holds `switching`, and no snapshot is open.
     fn switch_off(&self) {
         self.is_on.store(false, Release); // pairs with the Acquire in `is_on`

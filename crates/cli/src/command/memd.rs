@@ -1,18 +1,15 @@
 //! `memd`: memory for programs on other machines.
 
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use azekura_far::{AuthKey, Server, ServerStats};
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::arguments::size;
-use crate::{Outcome, parent, show};
+use crate::{Outcome, parent, show, signals};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,6 +29,9 @@ nothing: so they give way as soon as somebody else needs the room). An address t
 machines can reach needs a key, which clients give by the same option. Pages are neither encrypted on their way nor
 signed one by one: on a network where others could write into a TCP stream, use a tunnel. Ctrl-C ends the server; programs that have
 pages only here are then stopped.";
+
+/// Between two lines of `--stats`, at least.
+const SHORTEST: Duration = Duration::from_millis(50);
 
 /// Lend this machine's memory to programs on other machines
 #[derive(Args, Debug)]
@@ -75,10 +75,7 @@ impl Memd {
         if let Some(pid) = self.with_parent {
             parent::end_with(pid)?;
         }
-        let ends = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&ends)).context("listen to signals")?;
-        }
+        let mut signals = signals::to_stop()?;
         let mut setting =
             Server::builder().capacity(self.capacity).max_sessions(self.sessions).linger(self.linger);
         if let Some(quota) = self.quota {
@@ -91,14 +88,19 @@ impl Memd {
         let mut server = setting.listen(&self.listen)?;
         writeln!(out, "listening on {}", server.address())?;
         out.flush()?;
-        let mut told = Instant::now();
-        // Relaxed: a flag that stands for nothing else.
-        while !ends.load(Relaxed) {
-            std::thread::sleep(Duration::from_millis(50));
-            if self.stats.is_some_and(|every| told.elapsed() >= every) {
-                told = Instant::now();
-                writeln!(out, "{}", line(&server.stats()))?;
-                out.flush()?;
+        // Waits for a signal, and wakes between only to print.
+        signals
+            .set_read_timeout(self.stats.map(|every| every.max(SHORTEST)))
+            .context("cannot wait for a signal")?;
+        loop {
+            match signals.read(&mut [0]) {
+                Ok(_) => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    writeln!(out, "{}", line(&server.stats()))?;
+                    out.flush()?;
+                }
+                Err(error) => return Err(error).context("cannot wait for a signal"),
             }
         }
         let stats = server.stats();

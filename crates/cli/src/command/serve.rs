@@ -2,10 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -13,11 +11,10 @@ use azekura_auth::AuthKey;
 use azekura_fatbtree::{FileMeta, Membership, PeId};
 use azekura_server::{ClusterOptions, Password, Server, ServerOptions, TlsFiles};
 use clap::{Args, ValueEnum};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::Outcome;
 use crate::arguments::{StoreArguments, cache_bytes, seconds, socket_address};
 use crate::logging::{self, LogFormat};
+use crate::{Outcome, signals};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -165,7 +162,7 @@ impl Serve {
         let options = self.options()?;
         options.validate()?; // before a store is made
         // Before the store is opened: a signal in the meantime is not lost.
-        let mut signals = signals()?;
+        let mut signals = signals::to_stop()?;
         let interval = (self.durability == Durability::Relaxed).then_some(SYNC_INTERVAL);
         let db = store.open_or_create_synced(&self.path, interval)?;
         let server = Server::start(db.clone(), options)?;
@@ -263,18 +260,4 @@ fn read_short(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(4096).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// Gets a byte with the first signal to stop; with the second the process ends.
-fn signals() -> Result<UnixStream> {
-    let (reader, writer) = UnixStream::pair().context("cannot make a pipe for signals")?;
-    let is_stopping = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag unset and sets it, the second finds it set.
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&is_stopping))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&is_stopping)))
-            .and_then(|_| signal_hook::low_level::pipe::register(signal, writer.try_clone()?))
-            .context("cannot watch for signals")?;
-    }
-    Ok(reader)
 }

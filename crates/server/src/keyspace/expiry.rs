@@ -36,13 +36,30 @@ fn remove_due(tx: &Transaction, due: &[(u64, Vec<u8>)]) -> Result<usize, Error> 
     Ok(removed)
 }
 
-/// One step: says how many records it removed, and whether there may be more.
-pub(crate) fn drop_ended(db: &azekura::Database, now_ms: u64) -> Result<(usize, bool), Error> {
-    let due = db.transact_deferred_flush(|tx| due(tx, now_ms)).map(|(due, _)| due)?;
+/// The time at which the next key ends, in milliseconds since 1970; `None`: no key ends.
+fn next_end(tx: &Transaction) -> Result<Option<u64>, Error> {
+    tx.table(&EXPIRY)?.iter().next().map(|row| row.map(|((at, _), ())| at)).transpose()
+}
+
+/// The result of a step of the removal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dropped {
+    /// Records that it removed.
+    pub(crate) records: usize,
+    /// There may be more to remove now.
+    pub(crate) is_more: bool,
+    /// Nothing was due: when the next key ends, if one does.
+    pub(crate) next_ms: Option<u64>,
+}
+
+/// One step: removes records that have ended.
+pub(crate) fn drop_ended(db: &azekura::Database, now_ms: u64) -> Result<Dropped, Error> {
+    let look = |tx: &Transaction| Ok((due(tx, now_ms)?, next_end(tx)?));
+    let ((due, next_ms), _ticket) = db.transact_deferred_flush(look)?;
     if due.is_empty() {
-        return Ok((0, false));
+        return Ok(Dropped { next_ms, ..Dropped::default() });
     }
     // Nobody waits for it: a crash brings records back that have ended, and ended they stay.
     let (removed, _ticket) = db.transact_deferred_flush(|tx| remove_due(tx, &due))?;
-    Ok((removed, due.len() == BATCH_KEYS))
+    Ok(Dropped { records: removed, is_more: due.len() == BATCH_KEYS, next_ms: Some(now_ms) })
 }

@@ -139,6 +139,12 @@ impl<T> JoinHandle<T> {
         })
     }
 
+    /// Returns `true` if it has ended; `false` for a machine's thread.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        matches!(&self.0, Handle::Real(thread) if thread.is_finished())
+    }
+
     /// Waits for its end. (A panic of a machine's thread ends the machine.)
     ///
     /// # Errors

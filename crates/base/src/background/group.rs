@@ -1,0 +1,118 @@
+//! Groups: the jobs of one store, and their end.
+
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::pool::{self, Job, Kind, Members, Pool};
+use crate::sync::Mutex;
+
+crate::per_thread! {
+    // The group of the job that this thread runs; 0: of none.
+    static RUNS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// While it lives, the thread runs a job of a group.
+struct Runs;
+
+impl Runs {
+    fn job_of(group: usize) -> Self {
+        RUNS.set(group);
+        Self
+    }
+}
+
+impl Drop for Runs {
+    fn drop(&mut self) {
+        RUNS.set(0);
+    }
+}
+
+/// Jobs of one kind that belong together: they can be ended together.
+#[derive(Debug)]
+pub struct Group {
+    /// `None` once the group is closed.
+    pool: Mutex<Option<Arc<Pool>>>,
+    members: Arc<Members>,
+}
+
+impl Group {
+    /// A group without jobs.
+    ///
+    /// # Errors
+    ///
+    /// The system's, if it gives no thread for this kind of jobs (JOBS-1).
+    pub fn new(kind: Kind) -> io::Result<Arc<Self>> {
+        let pool = pool::shared(kind)?;
+        let members = Arc::new(Members::new(&pool));
+        Ok(Arc::new(Self { pool: Mutex::new(Some(pool)), members }))
+    }
+
+    /// Starts a job; returns `false` if the group is closed. If the system gives no thread, the job runs
+    /// after one of those that run now.
+    pub fn start(&self, job: impl FnOnce() + Send + 'static) -> bool {
+        self.start_after(Duration::ZERO, job)
+    }
+
+    /// As [`start`](Self::start), after a delay. [`close`](Self::close) drops the job if it has not begun.
+    pub fn start_after(&self, delay: Duration, job: impl FnOnce() + Send + 'static) -> bool {
+        let Some(pool) = self.pool.lock().clone() else { return false };
+        let group = Arc::as_ptr(&self.members).addr();
+        let job: Job = Box::new(move || {
+            let _runs = Runs::job_of(group);
+            job();
+        });
+        pool.submit(&self.members, delay, job)
+    }
+
+    /// Returns `true` if jobs wait for a thread because the system, or the limit, gives no more.
+    #[must_use]
+    pub fn is_overdue(&self) -> bool {
+        self.members.is_overdue()
+    }
+
+    /// Ends the group (JOBS-2): drops the jobs that have not begun, calls `wake`, which has those that run
+    /// return, and waits for them. The calling job is not waited for, if it is one of the group.
+    pub fn close(&self, wake: impl FnOnce()) {
+        let Some(pool) = self.pool.lock().take() else { return };
+        drop(pool.refuse(&self.members)); // not under a lock: a job may own anything
+        wake();
+        let own = usize::from(RUNS.get() == Arc::as_ptr(&self.members).addr());
+        pool.wait_until_running(&self.members, own);
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.get_mut().take() {
+            drop(pool.refuse(&self.members));
+        }
+    }
+}
+
+type Start = Arc<dyn Fn() + Send + Sync>;
+
+/// Starts the job of something that does not know its group.
+#[derive(Default)]
+pub struct Starter(Mutex<Option<Start>>);
+
+impl Starter {
+    /// Has [`start`](Self::start) call `start` from now on.
+    pub fn set(&self, start: impl Fn() + Send + Sync + 'static) {
+        *self.0.lock() = Some(Arc::new(start));
+    }
+
+    /// Starts the job; nothing, if there is none.
+    pub fn start(&self) {
+        let start = self.0.lock().clone();
+        start.into_iter().for_each(|start| start());
+    }
+}
+
+impl fmt::Debug for Starter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Starter")
+    }
+}

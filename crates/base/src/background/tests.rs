@@ -1,0 +1,151 @@
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use super::*;
+
+/// So that one test's threads are not another's.
+static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+
+fn threads(name: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let named = |task: std::io::Result<std::fs::DirEntry>| {
+        let comm = std::fs::read_to_string(task.unwrap().path().join("comm"));
+        comm.is_ok_and(|comm| comm.trim() == name)
+    };
+    tasks.map(named).filter(|&is_named| is_named).count()
+}
+
+/// The kernel takes a moment to forget a thread that has ended.
+fn become_at_most(most: usize, what: &str) {
+    for _ in 0..6_000 {
+        if threads("azekura-log") <= most {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{what}: {} stay", threads("azekura-log"));
+}
+
+/// A job that runs until it is told to end.
+fn held(group: &Group) -> Sender<()> {
+    let (end, ended): (_, Receiver<()>) = channel();
+    let (began, begins) = channel();
+    assert!(group.start(move || {
+        began.send(()).unwrap();
+        let _ = ended.recv();
+    }));
+    begins.recv().unwrap();
+    end
+}
+
+#[test]
+fn threads_come_with_the_jobs_and_a_few_stay_without_work() {
+    let _alone = ALONE.lock();
+    become_at_most(0, "threads of other tests");
+    let groups: Vec<_> = (0..100).map(|_| Group::new(Kind::Log).unwrap()).collect();
+    drop(held(&groups[0]));
+    assert_eq!(threads("azekura-log"), 1, "of the process, not of a group");
+    let held: Vec<_> = groups.iter().take(20).map(|group| held(group)).collect();
+    assert_eq!(threads("azekura-log"), 20, "each job that runs has one");
+    drop(held);
+    for group in &groups {
+        group.close(|| {});
+        assert!(!group.start(|| panic!("JOBS-2")));
+    }
+    drop(groups);
+    become_at_most(0, "the last group ends the threads");
+}
+
+#[test]
+fn idle_threads_end_but_for_a_few() {
+    let _alone = ALONE.lock();
+    let group = Group::new(Kind::Log).unwrap();
+    drop((0..20).map(|_| held(&group)).collect::<Vec<_>>());
+    become_at_most(KEPT_IDLE, "idle threads end");
+}
+
+#[test]
+fn jobs_of_pages_wait_for_a_thread_where_the_limit_is_reached() {
+    let _alone = ALONE.lock();
+    let most = std::thread::available_parallelism().unwrap().get() + PAGE_THREADS;
+    let (group, other) = (Group::new(Kind::Pages).unwrap(), Group::new(Kind::Pages).unwrap());
+    let mut ends: Vec<_> = (0..most).map(|_| held(&group)).collect();
+    assert!(!group.is_overdue());
+    let (done, does) = channel();
+    let tell = done.clone();
+    assert!(other.start(move || tell.send(1).unwrap()));
+    assert!(other.start_after(Duration::from_millis(1), move || done.send(2).unwrap()));
+    assert!(group.is_overdue() && other.is_overdue());
+    assert_eq!(threads("azekura-pages"), most);
+    assert!(does.try_recv().is_err(), "the threads are taken");
+    drop(ends.pop());
+    assert_eq!([does.recv(), does.recv()], [Ok(1), Ok(2)]);
+    assert!(!group.is_overdue());
+}
+
+#[test]
+fn a_delayed_job_runs_though_all_threads_work() {
+    let _alone = ALONE.lock();
+    let group = Group::new(Kind::Pages).unwrap();
+    let (done, does) = channel();
+    let delayed = |group: &Group, ms, name| {
+        let done = done.clone();
+        assert!(group.start_after(Duration::from_millis(ms), move || done.send(name).unwrap()));
+    };
+    // Due in the other order; the only idle thread takes the first job, and another must see to the rest.
+    delayed(&group, 30, "third");
+    delayed(&group, 20, "second");
+    delayed(&group, 1, "first");
+    let end = held(&group);
+    assert_eq!(does.recv(), Ok("first"));
+    assert_eq!(does.recv(), Ok("second"));
+    assert_eq!(does.recv(), Ok("third"));
+    drop(end);
+}
+
+#[test]
+fn closing_waits_for_the_jobs_that_run_and_drops_the_others() {
+    let _alone = ALONE.lock();
+    let group = Group::new(Kind::Log).unwrap();
+    let owned = Arc::new(());
+    for _ in 0..3 {
+        let owned = Arc::clone(&owned);
+        group.start_after(Duration::from_secs(3600), move || drop(owned));
+    }
+    let (end, ended) = channel::<()>();
+    let owns = Arc::clone(&owned);
+    assert!(group.start(move || {
+        let _ = ended.recv();
+        drop(owns);
+    }));
+    group.close(|| drop(end));
+    assert_eq!(Arc::strong_count(&owned), 1, "all jobs are over");
+}
+
+#[test]
+fn a_job_may_close_its_own_group_and_a_panic_ends_only_its_job() {
+    let _alone = ALONE.lock();
+    let (group, met) = (Group::new(Kind::Log).unwrap(), Arc::new(Barrier::new(2)));
+    group.start(|| std::panic::resume_unwind(Box::new("on purpose")));
+    let (own, meets) = (Arc::clone(&group), Arc::clone(&met));
+    group.start(move || {
+        own.close(|| {});
+        drop(own);
+        meets.wait();
+    });
+    met.wait();
+    assert!(!group.start(|| {}));
+}
+
+#[test]
+fn starters_start_what_was_set_last() {
+    let (starter, (done, does)) = (Starter::default(), channel());
+    starter.start();
+    for n in 0..2 {
+        let done = done.clone();
+        starter.set(move || done.send(n).unwrap());
+    }
+    starter.start();
+    assert_eq!((does.try_recv(), does.try_recv().is_err()), (Ok(1), true));
+}

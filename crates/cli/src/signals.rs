@@ -1,0 +1,22 @@
+//! Signals that ask a server to stop.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// Gets a byte with the first signal to stop; with the second the process ends.
+pub(crate) fn to_stop() -> Result<UnixStream> {
+    let (reader, writer) = UnixStream::pair().context("cannot make a pipe for signals")?;
+    let is_stopping = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the first signal finds the flag unset and sets it, the second finds it set.
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&is_stopping))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&is_stopping)))
+            .and_then(|_| signal_hook::low_level::pipe::register(signal, writer.try_clone()?))
+            .context("cannot watch for signals")?;
+    }
+    Ok(reader)
+}
