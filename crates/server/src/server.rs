@@ -29,6 +29,7 @@ use crate::keyspace::{self, Around};
 use crate::options::ServerOptions;
 use crate::reactor::Fleet;
 use crate::resp::{Protocol, Reply};
+use crate::session::Snapshots;
 use crate::tls::Tls;
 use crate::watch::Watches;
 use crate::{descriptors, http, metrics};
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) began: Instant,
     pub(crate) unfinished: Budget,
+    /// Snapshots that `AZ.SNAPSHOT` has opened.
+    pub(crate) snapshots: Arc<Snapshots>,
     tls: Option<Tls>,
     /// The node, if it serves as one.
     pub(crate) cluster: OnceLock<Cluster>,
@@ -113,6 +116,7 @@ impl Server {
             counters: Counters::new(),
             began: Instant::now(),
             unfinished: Budget::default(),
+            snapshots: Arc::default(),
             tls,
             cluster: OnceLock::new(),
         });

@@ -1,7 +1,7 @@
 //! Parts of the protocol that tests leave out, to see that the checker of histories finds it.
 
-/// A part of the protocol that a test can have left out; see `Builder::leave_out_of_snapshots`. The numbers are
-/// those of the hazards.
+/// A part of the protocol that a test can have left out; see `Builder::leave_out_of_snapshots`. The numbers
+/// are those of the hazards.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionPart {
