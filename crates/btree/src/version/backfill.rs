@@ -28,6 +28,8 @@ impl Versions {
         }
         let mut writer = std::mem::take(&mut undo.writer);
         let status = Arc::clone(writer.status(self));
+        // Anew: what was noted when versions were on before has been forgotten.
+        writer.hidden_trees.clear();
         undo.iter().for_each(|op| self.note_hidden_tree(&mut writer, &status, &op));
         // Newest first: each entry gives the image before it.
         let mut images: BTreeMap<(TreeId, Vec<u8>), Image> = BTreeMap::new();
