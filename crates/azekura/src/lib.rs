@@ -94,6 +94,8 @@ pub mod fs {
 }
 
 pub use azekura_base::{LogFailed, PageId, TxnId};
+#[doc(hidden)]
+pub use azekura_btree::VersionPart;
 #[cfg(feature = "far")]
 pub use azekura_far::AuthKey;
 pub use azekura_io::Fs;

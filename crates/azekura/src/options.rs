@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use azekura_base::page;
 use azekura_base::sync::thread;
+use azekura_btree::VersionPart;
 use azekura_buffer::page_file::PageAccess;
 #[cfg(feature = "far")]
 use azekura_far::{AuthKey, FarCache};
@@ -107,6 +108,7 @@ pub struct Builder {
     #[cfg(feature = "far")]
     pub(crate) far: Option<FarOptions>,
     pub(crate) left_out: Option<LockPart>,
+    pub(crate) left_out_of_snapshots: Option<VersionPart>,
 }
 
 /// Memory servers for pages that leave the cache.
@@ -150,6 +152,7 @@ impl Default for Builder {
             #[cfg(feature = "far")]
             far: None,
             left_out: None,
+            left_out_of_snapshots: None,
         }
     }
 }
@@ -396,6 +399,14 @@ impl Builder {
     #[must_use]
     pub fn leave_out(mut self, part: LockPart) -> Self {
         self.left_out = Some(part);
+        self
+    }
+
+    /// Leaves a part of the protocol of snapshots out: only for tests that show that they would notice.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn leave_out_of_snapshots(mut self, part: VersionPart) -> Self {
+        self.left_out_of_snapshots = Some(part);
         self
     }
 

@@ -343,8 +343,7 @@ fn a_snapshot_sees_every_commit_that_returned_before_it() {
 #[test]
 fn a_bulk_load_is_seen_whole_or_not_at_all() {
     let db = in_memory();
-    db.transact(|tx| tx.table(&COUNTS)?.insert(&1, &1)).unwrap();
-    db.transact(|tx| tx.table(&COUNTS)?.remove(&1).map(drop)).unwrap();
+    insert_and_remove(&db);
     let before = db.snapshot().unwrap();
     let tx = db.begin().unwrap();
     tx.table(&COUNTS).unwrap().bulk_load((0..5000_u64).map(|key| (key, key))).unwrap();
@@ -358,6 +357,29 @@ fn a_bulk_load_is_seen_whole_or_not_at_all() {
         assert_eq!(table.is_empty().unwrap(), rows == 0);
         assert_eq!(table.get(&17).unwrap(), (rows > 0).then_some(0));
     }
+}
+
+/// Versions are turned off and on again while a load is not committed.
+#[test]
+fn a_bulk_load_stays_hidden_from_each_first_snapshot() {
+    let db = in_memory();
+    insert_and_remove(&db);
+    let tx = db.begin().unwrap();
+    tx.table(&COUNTS).unwrap().bulk_load((0..500_u64).map(|key| (key, key))).unwrap();
+    let len = |db: &Database| db.snapshot().unwrap().table(&COUNTS).unwrap().len().unwrap();
+    for _ in 0..3 {
+        assert_eq!(len(&db), 0);
+        thread::sleep(azekura_btree::GRACE);
+        db.checkpoint_step(1).unwrap();
+    }
+    tx.commit().unwrap();
+    assert_eq!(len(&db), 500);
+}
+
+/// Leaves a table without rows.
+fn insert_and_remove(db: &Database) {
+    db.transact(|tx| tx.table(&COUNTS)?.insert(&1, &1)).unwrap();
+    db.transact(|tx| tx.table(&COUNTS)?.remove(&1).map(drop)).unwrap();
 }
 
 #[test]

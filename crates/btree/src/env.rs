@@ -45,12 +45,19 @@ pub struct EnvOptions {
     pub optimistic_attempts: u32,
     /// Most memory for row versions, in bytes.
     pub version_bytes: u64,
+    /// A part of the protocol of snapshots that a test leaves out.
+    pub left_out: Option<crate::version::VersionPart>,
 }
 
 impl Default for EnvOptions {
     /// As many pages as the pool can name; 64 attempts; 64 MiB of versions.
     fn default() -> Self {
-        Self { max_pages: azekura_buffer::MAX_PAGE_ID + 1, optimistic_attempts: 64, version_bytes: 64 << 20 }
+        Self {
+            max_pages: azekura_buffer::MAX_PAGE_ID + 1,
+            optimistic_attempts: 64,
+            version_bytes: 64 << 20,
+            left_out: None,
+        }
     }
 }
 
@@ -91,7 +98,7 @@ impl Env {
             log,
             space,
             heat: Heat::new(),
-            versions: Versions::new(options.version_bytes),
+            versions: Versions::new(options.version_bytes).leave_out(options.left_out),
             optimistic_attempts: options.optimistic_attempts,
             scanned_leaves: StripedCounter::new(),
         }

@@ -89,6 +89,8 @@ pub use tree::{Tree, WriteCtx};
 pub use undo::{Deferred, UndoLog, UndoOp};
 pub use verify::{Finding, Report, TreeReport, verify};
 #[doc(hidden)]
+pub use version::VersionPart;
+#[doc(hidden)]
 pub use version::model as version_model;
 pub use version::{Committed, GRACE, SeenRow, SnapshotId, VersionStats, Versions, View};
 pub use write::{PutMode, Written};

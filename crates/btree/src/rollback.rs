@@ -26,6 +26,12 @@ pub fn roll_back_to(env: &Env, writer: Writer, undo: &mut UndoLog, len: usize) -
     while undo.len() > len {
         let Some(op) = undo.last() else { break };
         undo_one(env, writer, &op)?;
+        if let UndoOp::RemoveKey { tree, key }
+        | UndoOp::PutBack { tree, key, .. }
+        | UndoOp::Flip { tree, key, .. } = op
+        {
+            env.versions().undone(undo, tree.id, key);
+        }
         undo.pop();
     }
     Ok(())

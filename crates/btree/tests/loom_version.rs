@@ -42,7 +42,7 @@ impl Store {
     fn commit(&self) {
         let mut undo = self.undo.lock().expect("not poisoned");
         undo.1 = false;
-        self.versions.commit(&mut undo.0);
+        self.versions.commit(&mut undo.0, Lsn(1));
     }
 
     fn open(&self) -> SnapshotId {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use azekura::{Builder, Database, Error, Table, TableDefinition, Transaction};
+use azekura::{Builder, Database, Error, Snapshot, SnapshotTable, Table, TableDefinition, Transaction};
 
 use crate::arguments::StoreArguments;
 use crate::format::escape::escaped;
@@ -71,6 +71,18 @@ pub(crate) fn existing_table<'tx>(
         return Err(no_such_table(db, name)?);
     }
     Ok(tx.table(&Bytes::raw(name))?)
+}
+
+/// Opens table `name` of a snapshot, which must be there.
+pub(crate) fn existing_in<'s>(
+    db: &Database,
+    snapshot: &'s Snapshot,
+    name: &str,
+) -> Result<SnapshotTable<'s, [u8], [u8]>> {
+    if !snapshot.table_exists(name)? {
+        return Err(no_such_table(db, name)?);
+    }
+    Ok(snapshot.table(&Bytes::raw(name))?)
 }
 
 fn no_such_table(db: &Database, name: &str) -> Result<anyhow::Error> {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use azekura::{CommitTicket, Database, Durability, ErrorKind, Transaction};
+use azekura::{CommitTicket, Database, Durability, ErrorKind, Snapshot, Transaction};
 use azekura_base::blocking;
 
 use crate::command::{self, CommandResult, Run, Step, Walk};
@@ -18,7 +18,7 @@ use crate::keyspace::{Around, Keyspace};
 use crate::options::ServerOptions;
 use crate::resp::{Reply, Request};
 
-/// Keys that one transaction of a walk looks at.
+/// Keys that one step of a walk looks at.
 const WALK_STEP_KEYS: usize = 1024;
 
 /// Tells the time, in milliseconds since 1970.
@@ -209,34 +209,51 @@ impl Engine {
         self.run(pending, |keys| apply(keys, request))
     }
 
-    /// Walks over all keys in short transactions: nobody waits long for it, and it sees each key that was
-    /// there all the time.
+    /// Runs `body` over a snapshot of the present state: it waits for no lock, and no writer waits for it.
+    pub(crate) fn read<T>(
+        &self,
+        pending: &mut Pending,
+        body: impl FnOnce(&Keyspace<'_>) -> Result<T, Failure>,
+    ) -> Result<T, CommandError> {
+        let done = self.db.snapshot().map_err(Failure::from).and_then(|snapshot| {
+            let value = body(&Keyspace::of_snapshot(&snapshot, self.clock.now_ms(), &self.around)?)?;
+            Ok((value, snapshot))
+        });
+        let (value, snapshot) = done.map_err(|failure| self.told(failure))?;
+        self.read_from(&snapshot, pending);
+        Ok(value)
+    }
+
+    /// Has the reply wait for the commits that reads of a snapshot have seen.
+    pub(crate) fn read_from(&self, snapshot: &Snapshot, pending: &mut Pending) {
+        if self.durability == Durability::Immediate {
+            pending.add(snapshot.durable_ticket());
+        }
+    }
+
+    /// Walks over all keys of one snapshot.
     pub(crate) fn walk(
         &self,
         pending: &mut Pending,
         walk: Walk,
         request: Request<'_>,
     ) -> Result<Reply, CommandError> {
-        let mut all = Step::default();
-        loop {
-            if all.stopped_at.is_some() {
-                // It will take long, for the processor's work if not for a device: others need not wait.
-                blocking::announce();
+        self.read(pending, |keys| {
+            let mut all = Step::default();
+            loop {
+                if all.stopped_at.is_some() {
+                    // It will take long, for the processor's work if not for a device: others need not wait.
+                    blocking::announce();
+                }
+                let step = command::step(keys, walk, request, all.stopped_at.take(), WALK_STEP_KEYS)?;
+                all.found.extend(step.found);
+                all.count += step.count;
+                all.stopped_at = step.stopped_at;
+                if all.stopped_at.is_none() {
+                    return Ok(answer(walk, all));
+                }
             }
-            let after = all.stopped_at.take();
-            let step =
-                self.run(pending, |keys| command::step(keys, walk, request, after.clone(), WALK_STEP_KEYS))?;
-            all.found.extend(step.found);
-            all.count += step.count;
-            all.found_bytes += step.found_bytes;
-            all.stopped_at = step.stopped_at;
-            if all.found_bytes > self.around.max_reply_bytes {
-                return Err(CommandError::ReplyTooLong(self.around.max_reply_bytes));
-            }
-            if all.stopped_at.is_none() {
-                return Ok(answer(walk, all));
-            }
-        }
+        })
     }
 
     /// The keys inside a transaction that goes on.
@@ -250,11 +267,12 @@ impl Engine {
     }
 }
 
-/// Runs a command inside a transaction that goes on; a refusal leaves it as it was before.
+/// Runs a command inside a transaction that goes on, or over its snapshot; a refusal leaves it as it was
+/// before.
 pub(crate) fn run_inside(keys: &Keyspace<'_>, run: Run, request: Request<'_>) -> CommandResult {
     let before = keys.savepoint()?;
     let done = match run {
-        Run::Data(apply) => apply(keys, request),
+        Run::Data(apply) | Run::Range(apply) => apply(keys, request),
         Run::Walk(walk) => {
             command::step(keys, walk, request, None, usize::MAX).map(|step| answer(walk, step))
         }

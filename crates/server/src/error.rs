@@ -80,6 +80,10 @@ pub(crate) enum CommandError {
     ExecAbort,
     #[error("ERR the queued commands exceed {0} bytes")]
     QueueTooLong(usize),
+    #[error("ERR there is no snapshot {0}: it was closed, or the connection that opened it has ended")]
+    NoSnapshot(u64),
+    #[error("ERR a connection has {0} snapshots open at most; AZ.SNAPSHOT CLOSE one")]
+    Snapshots(usize),
     #[error("NOPERM the transaction is read-only")]
     ReadOnly,
     #[error("RETRY {0}; the transaction was rolled back, begin it again")]
@@ -201,6 +205,7 @@ impl From<Failure> for CommandError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Command(error) => error,
+            Failure::Store(error @ azekura::Error::SnapshotTooOld { .. }) => Self::Retry(error.to_string()),
             Failure::Store(error) => match error.kind() {
                 ErrorKind::Conflict => Self::Retry(error.to_string()),
                 ErrorKind::Busy | ErrorKind::Closed => Self::Unavailable(error.full_message()),

@@ -30,6 +30,7 @@ use crate::keyspace::{self, Around};
 use crate::options::ServerOptions;
 use crate::reactor::Fleet;
 use crate::resp::{Protocol, Reply};
+use crate::session::Snapshots;
 use crate::tls::Tls;
 use crate::watch::Watches;
 use crate::{descriptors, http, metrics};
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) began: Instant,
     pub(crate) unfinished: Budget,
     pub(crate) events: Arc<Events>,
+    /// Snapshots that `AZ.SNAPSHOT` has opened.
+    pub(crate) snapshots: Arc<Snapshots>,
     tls: Option<Tls>,
     /// The node, if it serves as one.
     pub(crate) cluster: OnceLock<Cluster>,
@@ -117,6 +120,7 @@ impl Server {
             began: Instant::now(),
             unfinished: Budget::default(),
             events,
+            snapshots: Arc::default(),
             tls,
             cluster: OnceLock::new(),
         });

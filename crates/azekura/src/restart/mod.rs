@@ -181,6 +181,7 @@ impl<'a> Restart<'a> {
         let pool = Arc::new(BufferPool::new(pool_options, Arc::clone(&store), Arc::clone(&log) as _)?);
         let env_options = azekura_btree::EnvOptions {
             version_bytes: options.version_bytes_limit(),
+            left_out: options.left_out_of_snapshots,
             ..azekura_btree::EnvOptions::default()
         };
         let env = Env::new(Arc::clone(&pool), Arc::clone(&log) as _, env_options);

@@ -30,7 +30,7 @@ fn last_lsn(wal: &Wal) -> Lsn {
     Lsn(wal.next_lsn().0 - 1)
 }
 
-/// What openers have found out about durable commits.
+/// The knowledge of openers about durable commits.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotDurability {
     /// SEEN-1.
@@ -42,8 +42,7 @@ pub(crate) struct SnapshotDurability {
 }
 
 impl SnapshotDurability {
-    /// A visit has met a transaction whose commit record is appended, and which may not have noted its commit
-    /// LSN yet.
+    /// A visit has met a transaction with a commit record that may not have noted its commit LSN yet.
     pub(super) fn note_unreleased(&mut self, wal: &Wal) {
         self.unreleased = last_lsn(wal);
     }
@@ -203,7 +202,7 @@ mod tests {
         let db = Database::builder().background(false).open_in_memory().expect("opens");
         for n in 0..3 {
             let tx = db.begin().expect("begins");
-            tx.set_durability(Commit::Relaxed);
+            tx.set_durability(Commit::Relaxed); // no memory ordering: it does not wait for the log
             tx.table(&ROWS).and_then(|rows| rows.insert(&1, &n)).expect("inserts");
             tx.commit().expect("commits");
             drop(db.durable_snapshot().expect("opens"));

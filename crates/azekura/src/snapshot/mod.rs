@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_base::{DurableLog, Lsn, TreeId};
-use azekura_btree::{SnapshotId, Tree, Versions, View};
+use azekura_btree::{SnapshotId, Tree, VersionPart, Versions, View};
 use azekura_lock::KeyRef;
 
 use self::cursor::Cursor;
@@ -155,7 +155,8 @@ impl Snapshot {
 
     /// Passes on what was read, if the versions that it rests on were there.
     fn checked<T>(&self, read: T) -> Result<T, Error> {
-        if let Some(held_bytes) = self.inner.id.too_old_at_bytes() {
+        let is_checked = !self.db().env.versions().leaves_out(VersionPart::AgeCheck);
+        if let Some(held_bytes) = self.inner.id.too_old_at_bytes().filter(|_| is_checked) {
             let (age_ms, limit_bytes) = (millis(self.age()), self.db().options.version_bytes_limit());
             // Relaxed: decides which call reports, and orders nothing.
             if !self.inner.is_reported.swap(true, Relaxed) {
@@ -242,6 +243,15 @@ impl Snapshot {
     ) -> Result<SnapshotTable<'_, K, V>, Error> {
         let tree = self.tree(table.name(), table.types_of())?;
         Ok(SnapshotTable::new(self, tree, table.name()))
+    }
+
+    /// Returns whether there was a table with this name.
+    ///
+    /// # Errors
+    ///
+    /// As for [`table`](Self::table).
+    pub fn table_exists(&self, name: &str) -> Result<bool, Error> {
+        Ok(self.tree(name, None)?.is_some())
     }
 
     /// Names of all tables, in byte order.

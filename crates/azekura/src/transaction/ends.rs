@@ -159,7 +159,7 @@ impl Transaction {
                 self.db.locks.announce(&state.locks, commit); // SEEN-2
             }
             undo.owner = None; // ACTIVE-2: no copy follows the last record
-            committed = self.db.env.versions().commit(&mut undo.log);
+            committed = self.db.env.versions().commit(&mut undo.log, commit);
         }
         drop(undo);
         state.key_buf = body;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use azekura::{
     Builder, Database, Durability, Error, ErrorKind, LockPart, Table, TableDefinition, Transaction,
+    VersionPart,
 };
 use azekura_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use azekura_history::{History, Level, Op, Recorder, Report, Running, check};
@@ -40,6 +41,16 @@ pub(crate) struct Shape {
     pub(crate) aborts: u32,
     /// Transactions of 16 that read a snapshot.
     pub(crate) snapshots: u32,
+    /// Memory for row versions.
+    pub(crate) version_bytes: Option<u64>,
+}
+
+/// The part of the store that a test leaves out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LeftOut {
+    Nothing,
+    Lock(LockPart),
+    Version(VersionPart),
 }
 
 /// What a run came to.
@@ -111,9 +122,10 @@ enum End {
 }
 
 /// Runs the clients of `seed` on a store in memory and checks what they saw.
-pub(crate) fn run(seed: u64, shape: Shape, left_out: Option<LockPart>) -> Run {
+pub(crate) fn run(seed: u64, shape: Shape, left_out: LeftOut) -> Run {
     // Only so that a store that is broken on purpose does not hang the test; a sound one needs no timeout.
-    let lock_timeout = if left_out.is_some() { Duration::from_millis(300) } else { Duration::from_secs(60) };
+    let is_sound = matches!(left_out, LeftOut::Nothing);
+    let lock_timeout = if is_sound { Duration::from_secs(60) } else { Duration::from_millis(300) };
     let db = open(shape, left_out, lock_timeout).expect("a store in memory opens");
     let recorder = Recorder::new();
     let is_broken = AtomicBool::new(false);
@@ -148,7 +160,7 @@ pub(crate) fn run(seed: u64, shape: Shape, left_out: Option<LockPart>) -> Run {
     Run { counts, report, error, db }
 }
 
-fn open(shape: Shape, left_out: Option<LockPart>, lock_timeout: Duration) -> Result<Database, Error> {
+fn open(shape: Shape, left_out: LeftOut, lock_timeout: Duration) -> Result<Database, Error> {
     let mut builder: Builder = Database::builder()
         .page_size(shape.page_size)
         .cache_bytes(shape.frames * shape.page_size)
@@ -157,9 +169,14 @@ fn open(shape: Shape, left_out: Option<LockPart>, lock_timeout: Duration) -> Res
     if let Some(records) = shape.escalation {
         builder = builder.lock_escalation(records);
     }
-    if let Some(part) = left_out {
-        builder = builder.leave_out(part);
+    if let Some(bytes) = shape.version_bytes {
+        builder = builder.version_bytes(bytes);
     }
+    builder = match left_out {
+        LeftOut::Nothing => builder,
+        LeftOut::Lock(part) => builder.leave_out(part),
+        LeftOut::Version(part) => builder.leave_out_of_snapshots(part),
+    };
     builder.open_in_memory()
 }
 
@@ -190,7 +207,9 @@ pub(crate) fn stage(acts: &[(usize, Act)], left_out: Option<LockPart>) -> (Repor
         writes: 0,
         aborts: 0,
         snapshots: 0,
+        version_bytes: None,
     };
+    let left_out = left_out.map_or(LeftOut::Nothing, LeftOut::Lock);
     let db = open(SHAPE, left_out, Duration::from_millis(20)).expect("a store in memory opens");
     let recorder = Recorder::new();
     let fill = db.transact(|tx| {

@@ -12,6 +12,16 @@ use crate::clients::{LIVE, REMOVED, decode, record};
 /// A transaction that reads a snapshot; sometimes with pauses, in which others write and commit.
 pub(crate) fn read(db: &Database, recorder: &Recorder, keys: u64, rng: &mut StdRng) -> Result<(), Error> {
     let running = recorder.begin();
+    match ops(db, keys, rng) {
+        Ok(ops) => record(running, ops).committed(),
+        // There is little memory for versions.
+        Err(Error::SnapshotTooOld { .. } | Error::TransactionsTooLarge { .. }) => running.aborted(),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+fn ops(db: &Database, keys: u64, rng: &mut StdRng) -> Result<Vec<Op>, Error> {
     let snapshot = db.snapshot()?;
     let (live, removed) = (snapshot.table(&LIVE)?, snapshot.table(&REMOVED)?);
     let mut ops = Vec::new();
@@ -40,7 +50,5 @@ pub(crate) fn read(db: &Database, recorder: &Recorder, keys: u64, rng: &mut StdR
             thread::yield_now();
         }
     }
-    drop(snapshot);
-    record(running, ops).committed();
-    Ok(())
+    Ok(ops)
 }

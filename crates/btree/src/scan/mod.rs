@@ -275,8 +275,9 @@ impl Scan {
             Reader::Snapshot(view, _) => {
                 let to = if is_cut || !is_last { Some(&fence) } else { self.to.as_ref() };
                 let range = (&*self.from, to.map(Vec::as_slice));
+                let was_valid = view.pause(leaf);
                 let hides_all = self.correct(*view, range, batch, End::Front);
-                return match leaf.is_valid() {
+                return match view.is_still_valid(leaf) && was_valid {
                     true if hides_all => Attempt::Part(Part { is_cut: false, is_last: true, fence }),
                     true => Attempt::Part(Part { is_cut, is_last, fence }),
                     false => Attempt::Stopped(Stop::Changed),
@@ -382,8 +383,9 @@ impl Scan {
             }
             Reader::Snapshot(view, _) => {
                 let from = if is_cut || !is_last { &fence } else { &self.from };
+                let was_valid = view.pause(leaf);
                 let hides_all = self.correct(*view, (from, self.to.as_deref()), batch, End::Back);
-                return match leaf.is_valid() {
+                return match view.is_still_valid(leaf) && was_valid {
                     true if hides_all => Attempt::Part(Part { is_cut: false, is_last: true, fence }),
                     true => Attempt::Part(Part { is_cut, is_last, fence }),
                     false => Attempt::Stopped(Stop::Changed),

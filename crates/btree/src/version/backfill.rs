@@ -6,7 +6,7 @@ use std::sync::Arc;
 use azekura_base::TreeId;
 
 use super::store::{Image, image_of, size_of};
-use super::{Versions, image_in};
+use super::{VersionPart, Versions, image_in};
 use crate::descent::{Descent, Seek};
 use crate::env::Env;
 use crate::error::TreeError;
@@ -27,7 +27,9 @@ impl Versions {
             return Ok(true);
         }
         let mut writer = std::mem::take(&mut undo.writer);
-        let status = Arc::clone(writer.status());
+        let status = Arc::clone(writer.status(self));
+        // Anew: what was noted when versions were on before has been forgotten.
+        writer.hidden_trees.clear();
         undo.iter().for_each(|op| self.note_hidden_tree(&mut writer, &status, &op));
         // Newest first: each entry gives the image before it.
         let mut images: BTreeMap<(TreeId, Vec<u8>), Image> = BTreeMap::new();
@@ -69,6 +71,9 @@ impl Versions {
                 }
                 _ => {}
             }
+        }
+        if self.leaves_out(VersionPart::VisitedStatus) {
+            writer.status = None;
         }
         undo.writer = writer;
         if !result? {

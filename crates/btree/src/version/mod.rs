@@ -36,6 +36,7 @@
 //! Versions are lost with the process, and a restart needs none.
 
 mod backfill;
+mod fault;
 #[doc(hidden)]
 pub mod model;
 mod status;
@@ -57,6 +58,7 @@ use crate::undo::{UndoLog, UndoOp};
 use self::status::{Status, Visibility};
 use self::store::{Image, VersionStore, image_of};
 
+pub use self::fault::VersionPart;
 pub use self::view::{SeenRow, View};
 
 /// The part of a transaction's undo log that versions need.
@@ -69,8 +71,14 @@ pub(crate) struct WriterVersions {
 }
 
 impl WriterVersions {
-    fn status(&mut self) -> &Arc<Status> {
-        self.status.get_or_insert_with(|| Arc::new(Status::active()))
+    fn status(&mut self, versions: &Versions) -> &Arc<Status> {
+        self.status.get_or_insert_with(|| {
+            let least = match versions.leaves_out(VersionPart::LateTimestamp) {
+                true => versions.clock.load(SeqCst), // SeqCst: as in `Status::commit`
+                false => 0,
+            };
+            Arc::new(Status::active(least))
+        })
     }
 
     fn hides(&self, tree: TreeId) -> bool {
@@ -188,6 +196,8 @@ pub struct Versions {
     limit_bytes: u64,
     too_old: AtomicU64,
     lookups: StripedCounter,
+    /// `None` but in tests of the tests.
+    left_out: Option<VersionPart>,
 }
 
 impl Versions {
@@ -206,7 +216,24 @@ impl Versions {
             limit_bytes,
             too_old: AtomicU64::new(0),
             lookups: StripedCounter::new(),
+            left_out: None,
         }
+    }
+
+    /// Leaves out a part of the protocol.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn leave_out(mut self, part: Option<VersionPart>) -> Self {
+        self.left_out = part;
+        self.store.pushes = part != Some(VersionPart::Push);
+        self
+    }
+
+    /// Returns whether a test has left out this part.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn leaves_out(&self, part: VersionPart) -> bool {
+        self.left_out == Some(part)
     }
 
     fn is_on(&self) -> bool {
@@ -250,7 +277,10 @@ impl Versions {
             let mut registry = self.registry.lock();
             // Under the registry's mutex: a thread that prunes sees the snapshot, or the snapshot is younger
             // than all commits that the pruning looked at. SeqCst: VERSION-3.
-            let timestamp = self.clock.fetch_add(1, SeqCst);
+            let timestamp = match self.leaves_out(VersionPart::Clock) {
+                true => self.clock.load(SeqCst), // SeqCst: VERSION-3, which it breaks
+                false => self.clock.fetch_add(1, SeqCst),
+            };
             let next_tree = next_tree();
             let too_old_at_bytes = AtomicU64::new(0);
             let slot = Arc::new(Slot { timestamp, all_visible, next_tree, opened, too_old_at_bytes });
@@ -394,7 +424,7 @@ impl Versions {
             return;
         }
         let writer = &mut undo.writer;
-        let status = Arc::clone(writer.status());
+        let status = Arc::clone(writer.status(self));
         match *op {
             UndoOp::RemoveKey { tree, key } if !writer.hides(tree.id) => {
                 self.install(tree.id, key, &status, || None);
@@ -468,12 +498,23 @@ impl Versions {
 
     /// Ends a transaction that commits; its commit record has been appended, its locks are held, and the
     /// caller holds the mutex of `undo`.
-    pub fn commit(&self, undo: &mut UndoLog) -> Committed {
+    pub fn commit(&self, undo: &mut UndoLog, commit_lsn: Lsn) -> Committed {
         let status = undo.writer.end();
-        if let Some(status) = &status {
-            status.commit(&self.clock);
+        match (&status, self.left_out) {
+            (None, _) => {}
+            (Some(status), Some(part)) => status.commit_without(part, &self.clock, commit_lsn),
+            (Some(status), None) => status.commit(&self.clock),
         }
         Committed { status }
+    }
+
+    /// A change of a row was undone.
+    pub(crate) fn undone(&self, undo: &UndoLog, tree: TreeId, key: &[u8]) {
+        if self.leaves_out(VersionPart::SavepointVersion)
+            && let Some(writer) = &undo.writer.status
+        {
+            self.store.forget((tree, key), writer);
+        }
     }
 
     /// Ends a transaction after all its changes are undone.

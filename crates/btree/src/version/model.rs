@@ -20,7 +20,7 @@ pub fn before_insert(versions: &Versions, undo: &mut UndoLog, key: &[u8]) {
 
 /// The step of a backfill for each row that a transaction has inserted.
 pub fn backfill_inserts(versions: &Versions, undo: &mut UndoLog) {
-    let status = Arc::clone(undo.writer.status());
+    let status = Arc::clone(undo.writer.status(versions));
     let keys: Vec<Vec<u8>> = undo.iter().filter_map(inserted).collect();
     for key in keys {
         versions.install(TREE.id, &key, &status, || None);

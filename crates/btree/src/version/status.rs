@@ -12,7 +12,11 @@
 //! - **STATUS-2** A transaction reads the clock after it has acquired its last lock and appended its commit
 //!   record, and fixes its timestamp before it releases its first lock.
 
+use azekura_base::Lsn;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::SeqCst};
+use azekura_base::sync::thread;
+
+use super::VersionPart;
 
 /// The two low bits of the word.
 const ACTIVE: u64 = 0;
@@ -38,8 +42,37 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    pub(crate) fn active() -> Self {
-        Self { word: AtomicU64::new(ACTIVE) }
+    /// Active; `least` is the least commit timestamp.
+    pub(crate) fn active(least: u64) -> Self {
+        Self { word: AtomicU64::new(least << BITS | ACTIVE) }
+    }
+
+    /// As [`visibility`](Self::visibility), without the push (V2).
+    pub(crate) fn visibility_without_push(&self, timestamp: u64) -> Visibility {
+        match self.ended() {
+            Some(0) => Visibility::RolledBack,
+            Some(number) if number <= timestamp => Visibility::Visible,
+            _ => Visibility::Hidden,
+        }
+    }
+
+    /// As [`commit`](Self::commit), with a part of the protocol left out.
+    #[cold]
+    pub(crate) fn commit_without(&self, part: VersionPart, clock: &AtomicU64, commit_lsn: Lsn) {
+        // SeqCst, all of them: not weaker than in `commit`.
+        let now = match part {
+            VersionPart::Clock => {
+                clock.fetch_max(commit_lsn.0, SeqCst);
+                commit_lsn.0
+            }
+            VersionPart::LateTimestamp => 0,
+            _ => clock.load(SeqCst),
+        };
+        if part == VersionPart::Push {
+            thread::yield_now(); // here a snapshot has to be opened and to read
+        }
+        let least = self.word.load(SeqCst) >> BITS;
+        self.word.swap(now.max(least) << BITS | COMMITTED, SeqCst);
     }
 
     /// Decides whether snapshot `timestamp` sees this transaction, for good (STATUS-1).

@@ -53,6 +53,8 @@ pub(crate) struct VersionStore {
     stripes: Box<[CachePadded<Stripe>]>,
     bytes: AtomicU64,
     versions: AtomicU64,
+    /// Readers push timestamps; `false` only in tests of the tests.
+    pub(super) pushes: bool,
 }
 
 pub(super) fn size_of(key: &[u8], before: &Image) -> u64 {
@@ -60,10 +62,14 @@ pub(super) fn size_of(key: &[u8], before: &Image) -> u64 {
 }
 
 /// The state of the newest change that snapshot `timestamp` sees, by a chain of versions.
-fn resolve(chain: &[Version], timestamp: u64) -> Resolved {
+fn resolve(chain: &[Version], timestamp: u64, pushes: bool) -> Resolved {
     let mut resolved = None;
     for version in chain.iter().rev() {
-        match version.writer.visibility(timestamp) {
+        let visibility = match pushes {
+            true => version.writer.visibility(timestamp),
+            false => version.writer.visibility_without_push(timestamp),
+        };
+        match visibility {
             Visibility::Visible => break,
             Visibility::Hidden => resolved = Some(&version.before),
             Visibility::RolledBack => {}
@@ -85,6 +91,7 @@ impl VersionStore {
             stripes: (0..stripes).map(|_| CachePadded::default()).collect(),
             bytes: AtomicU64::new(0),
             versions: AtomicU64::new(0),
+            pushes: true,
         }
     }
 
@@ -117,6 +124,16 @@ impl VersionStore {
         let before = before();
         self.count(1, size_of(key, &before));
         chain.push(Version { writer: Arc::clone(writer), before });
+    }
+
+    /// Drops the newest version of a key if it is of `writer` (V6).
+    #[cold]
+    pub(crate) fn forget(&self, (tree, key): (TreeId, &[u8]), writer: &Arc<Status>) {
+        let mut chains = self.stripe(tree, key).chains.lock();
+        let Some(chain) = chains.get_mut(&(tree, Box::from(key))) else { return };
+        if let Some(newest) = chain.pop_if(|newest| Arc::ptr_eq(&newest.writer, writer)) {
+            self.uncount(1, size_of(key, &newest.before));
+        }
     }
 
     fn count(&self, versions: u64, bytes: u64) {
@@ -208,7 +225,9 @@ impl VersionStore {
             return Resolved::AsInLeaf;
         }
         let chains = stripe.chains.lock();
-        chains.get(&(tree, Box::from(key))).map_or(Resolved::AsInLeaf, |chain| resolve(chain, timestamp))
+        chains
+            .get(&(tree, Box::from(key)))
+            .map_or(Resolved::AsInLeaf, |chain| resolve(chain, timestamp, self.pushes))
     }
 
     /// The rows of a range that differ in a snapshot from the leaf, in ascending order of keys.
@@ -230,7 +249,7 @@ impl VersionStore {
             let is_inside = |key: &[u8]| to.is_none_or(|to| key < to);
             let of_range = chains.range((lower, Bound::Unbounded));
             for ((_, key), chain) in of_range.take_while(|((id, key), _)| *id == tree && is_inside(key)) {
-                if let Resolved::Image(image) = resolve(chain, timestamp) {
+                if let Resolved::Image(image) = resolve(chain, timestamp, self.pushes) {
                     found.push((key.clone(), image));
                 }
             }

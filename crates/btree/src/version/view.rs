@@ -1,10 +1,11 @@
 //! Reading by snapshot: the leaf, corrected by versions.
 
 use azekura_base::Lsn;
+use azekura_base::sync::thread;
 
 use super::store::{Image, Resolved};
-use super::{SnapshotId, Versions};
-use crate::descent::{Descent, Seek};
+use super::{SnapshotId, VersionPart, Versions};
+use crate::descent::{Descent, Leaf, Seek};
 use crate::env::Env;
 use crate::error::TreeError;
 use crate::node::Position;
@@ -31,6 +32,22 @@ impl<'a> View<'a> {
         page_lsn <= self.all_visible
     }
 
+    /// Returns whether the leaf is as it was when it was read, after the look for versions.
+    pub(crate) fn is_still_valid(&self, leaf: &Leaf<'_>) -> bool {
+        self.versions.leaves_out(VersionPart::LastValidation) || leaf.is_valid()
+    }
+
+    /// Lets a rollback come between the copy of a leaf and the look for versions, if a test wants to see
+    /// that. The leaf is then validated before, and the result is returned.
+    pub(crate) fn pause(&self, leaf: &Leaf<'_>) -> bool {
+        if !self.versions.leaves_out(VersionPart::LastValidation) {
+            return true;
+        }
+        let is_valid = leaf.is_valid();
+        thread::yield_now();
+        is_valid
+    }
+
     /// Returns whether the snapshot sees no row of `tree`, whatever its leaves hold. To be asked once for
     /// each leaf that is not read [as it is](Self::sees_as_is).
     pub(crate) fn is_empty(&self, tree: Tree) -> bool {
@@ -49,6 +66,11 @@ impl<'a> View<'a> {
         is_ascending: bool,
     ) {
         let mut changed = self.versions.store.resolve_range(tree.id, from, to, self.timestamp);
+        if self.versions.leaves_out(VersionPart::OuterRows) {
+            let ends = (!batch.is_empty()).then(|| (batch.key(0), batch.key(batch.len() - 1)));
+            let (least, greatest) = ends.map_or((&[][..], &[][..]), |(a, b)| (a.min(b), a.max(b)));
+            changed.retain(|(key, _)| (least..=greatest).contains(&&**key));
+        }
         if changed.is_empty() {
             return;
         }
@@ -88,8 +110,8 @@ pub struct SeenRow {
 }
 
 impl Tree {
-    /// Reads the value that `key` has in a snapshot into `out`, replacing what was there. Takes no lock. Costs
-    /// what [`get`](Self::get) does; looks for versions if the leaf has changes above the snapshot's
+    /// Reads the value that `key` has in a snapshot into `out`, replacing what was there. Takes no lock.
+    /// Costs what [`get`](Self::get) does; looks for versions if the leaf has changes above the snapshot's
     /// all-visible LSN.
     ///
     /// # Errors
@@ -114,6 +136,7 @@ impl Tree {
                 flags = Some(slot.flags);
             }
             let page_lsn = node.page().lsn();
+            let was_valid = view.pause(&leaf);
             if view.sees_as_is(page_lsn) {
                 // Nothing to look for.
             } else if view.is_empty(*self) {
@@ -125,7 +148,7 @@ impl Tree {
                     flags
                 });
             }
-            if leaf.is_valid() {
+            if view.is_still_valid(&leaf) && was_valid {
                 if let Some(flags) = flags {
                     load_if_large(env, flags, out)?;
                 }

@@ -5,13 +5,13 @@ use std::io::Write;
 use std::ops::Bound;
 
 use anyhow::{Result, anyhow};
-use azekura::Table;
+use azekura::SnapshotTable;
 use clap::Args;
 
 use crate::Outcome;
 use crate::arguments::{StoreArguments, TableArguments, argument_bytes};
 use crate::format::tsv::Writer;
-use crate::store::existing_table;
+use crate::store::existing_in;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,8 +74,8 @@ impl Scan {
     pub(crate) fn run(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
         let bounds = self.bounds()?;
         let db = store.open_to_read(&self.table.path)?;
-        let tx = db.begin()?;
-        let table = existing_table(&db, &tx, &self.table.table)?;
+        let snapshot = db.snapshot()?;
+        let table = existing_in(&db, &snapshot, &self.table.table)?;
         self.print(&table, bounds, out)?;
         Ok(Outcome::Well)
     }
@@ -88,7 +88,12 @@ impl Scan {
         Ok(bounds(key(&self.from)?, key(&self.to)?, &prefix))
     }
 
-    fn print(&self, table: &Table<'_, [u8], [u8]>, bounds: Bounds, out: &mut dyn Write) -> Result<()> {
+    fn print(
+        &self,
+        table: &SnapshotTable<'_, [u8], [u8]>,
+        bounds: Bounds,
+        out: &mut dyn Write,
+    ) -> Result<()> {
         let mut writer = Writer::new(out, self.raw, self.keys_only);
         let mut rows = table.range(bounds);
         for _ in 0..self.limit.unwrap_or(u64::MAX) {

@@ -260,7 +260,6 @@ pub(crate) fn end_of_scan(
 pub(crate) struct Step {
     pub(crate) found: Vec<Reply>,
     pub(crate) count: usize,
-    pub(crate) found_bytes: usize,
     /// Where the next one begins; `None` at the end.
     pub(crate) stopped_at: Option<Vec<u8>>,
 }
@@ -283,7 +282,6 @@ pub(crate) fn step(
         if let Some(pattern) = pattern {
             if glob::matches(pattern, key) {
                 keys.charge(key.len() + size_of::<Reply>())?;
-                step.found_bytes += key.len() + size_of::<Reply>();
                 step.found.push(Reply::Bulk(key.to_vec()));
             }
         } else {

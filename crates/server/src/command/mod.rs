@@ -56,7 +56,9 @@ pub(crate) struct KeyPositions(pub(crate) i64, pub(crate) i64, pub(crate) i64);
 pub(crate) enum Run {
     /// A function over a transaction.
     Data(fn(&Keyspace<'_>, Request<'_>) -> CommandResult),
-    /// A walk over all keys: many short transactions when it stands alone.
+    /// The same for a command that reads ranges: over a snapshot when it stands alone.
+    Range(fn(&Keyspace<'_>, Request<'_>) -> CommandResult),
+    /// A walk over all keys: over a snapshot when it stands alone.
     Walk(Walk),
     /// Something about the connection or the server.
     Session(SessionCommand),
@@ -95,6 +97,7 @@ pub(crate) enum SessionCommand {
     Commit,
     Abort,
     Txn,
+    Snapshot,
     Cluster,
     AzCluster,
 }

@@ -40,7 +40,7 @@ impl RangeOptions {
         let mut options = Options::from(request, 3);
         while let Some(option) = options.next() {
             if is_word(option, "AT") {
-                return Err(CommandError::NotOffered("AT", "there are no snapshots yet"));
+                return Err(CommandError::NotOffered("AT", "AZ.BEGIN RO AT reads a snapshot"));
             }
             match allows.iter().find(|allowed| is_word(option, allowed)) {
                 Some(&"REV") => found.is_backward = true,

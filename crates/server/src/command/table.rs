@@ -1,6 +1,6 @@
 //! All commands.
 
-use super::Run::{self, Data, Session, Walk as WalkAll};
+use super::Run::{self, Data, Range, Session, Walk as WalkAll};
 use super::{KeyPositions, SessionCommand, Spec, Walk, bit, expire, keys, number, ordered, string};
 
 const NONE: KeyPositions = KeyPositions(0, 0, 0);
@@ -87,10 +87,10 @@ pub(crate) static TABLE: &[Spec] = &[
     writes("generic", "pexpireat", -3, ONE, Data(expire::expire), "Sets the end of a key, in milliseconds since 1970."),
     reads("generic", "pexpiretime", 2, ONE, Data(expire::ttl), "The end of a key, in milliseconds since 1970."),
     reads("generic", "pttl", 2, ONE, Data(expire::ttl), "Milliseconds to the end of a key."),
-    reads("generic", "randomkey", 1, NONE, Data(keys::random_key), "Any key."),
+    reads("generic", "randomkey", 1, NONE, Range(keys::random_key), "Any key."),
     writes("generic", "rename", 3, TWO, Data(keys::rename), "Renames a key."),
     writes("generic", "renamenx", 3, TWO, Data(keys::rename), "Renames a key if the new name is free."),
-    reads("generic", "scan", -2, NONE, Data(keys::scan), "The next keys, in order."),
+    reads("generic", "scan", -2, NONE, Range(keys::scan), "The next keys, in order."),
     reads("generic", "touch", -2, ALL, Data(keys::exists), "How many of the keys are there."),
     reads("generic", "ttl", 2, ONE, Data(expire::ttl), "Seconds to the end of a key."),
     reads("generic", "type", 2, ONE, Data(keys::kind), "The type of a value: string, or none."),
@@ -124,8 +124,9 @@ pub(crate) static TABLE: &[Spec] = &[
     stores("azekura", "az.cas", 4, Data(ordered::compare_and_set), "Stores a value if the old one is as expected."),
     reads("azekura", "az.cluster", -2, NONE, Session(SessionCommand::AzCluster), "The nodes of the cluster and where keys are; moves leaves."),
     reads("azekura", "az.commit", 1, NONE, Session(SessionCommand::Commit), "Ends the interactive transaction and makes it last."),
-    reads("azekura", "az.count", 3, NONE, Data(ordered::count), "How many keys lie in a range."),
+    reads("azekura", "az.count", 3, NONE, Range(ordered::count), "How many keys lie in a range."),
     writes("azekura", "az.delrange", -3, NONE, Data(ordered::delete), "Removes the keys of a range."),
-    reads("azekura", "az.range", -3, NONE, Data(ordered::rows), "The keys and values of a range, in order."),
+    reads("azekura", "az.range", -3, NONE, Range(ordered::rows), "The keys and values of a range, in order."),
+    reads("azekura", "az.snapshot", -1, NONE, Session(SessionCommand::Snapshot), "Opens, closes a snapshot."),
     reads("azekura", "az.txn", -2, NONE, Session(SessionCommand::Txn), "BEGIN, COMMIT or ABORT of an interactive transaction."),
 ];

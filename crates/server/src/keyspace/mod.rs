@@ -1,4 +1,4 @@
-//! The keys as commands see them: strings that may end, over one transaction.
+//! The keys as commands see them: strings that may end, over one transaction or one snapshot.
 //!
 //! Two tables of the store hold them. `redis.keys` has a record per key; `redis.expiry` has a row `(end in
 //! ms, key)` for each key that ends, so that what has ended is found in order.
@@ -14,17 +14,20 @@ mod expiry;
 mod pick;
 mod record;
 mod rows;
+mod source;
 
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::ops::{Bound, ControlFlow};
 
-use azekura::{Error, Savepoint, Table, TableDefinition, Transaction};
+use azekura::{Error, Savepoint, Snapshot, Table, TableDefinition, Transaction};
 
 pub(crate) use expiry::drop_ended;
 pub(crate) use pick::any_key;
 pub(crate) use record::{Form, Record, RecordRef};
 pub(crate) use rows::{attach, detach};
+
+use source::Source;
 
 use crate::cursor::Cursors;
 use crate::error::{CommandError, Failure};
@@ -72,10 +75,9 @@ impl Ends {
     }
 }
 
-/// The keys inside one transaction.
+/// The keys inside one transaction, or in one snapshot.
 pub(crate) struct Keyspace<'tx> {
-    tx: &'tx Transaction,
-    keys: Table<'tx, [u8], [u8]>,
+    source: Source<'tx>,
     now_ms: u64,
     pub(crate) around: &'tx Around,
     /// Bytes that replies of this transaction may still take.
@@ -99,6 +101,8 @@ pub(crate) enum Walk {
     /// it ends.
     KeysForward,
 }
+
+type Bounds<'a> = (Bound<Cow<'a, [u8]>>, Bound<Cow<'a, [u8]>>);
 
 /// A range of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +152,7 @@ impl KeyRange {
         self
     }
 
-    fn bounds(&self) -> (Bound<Cow<'_, [u8]>>, Bound<Cow<'_, [u8]>>) {
+    fn bounds(&self) -> Bounds<'_> {
         let borrow = |bound: &Bound<Vec<u8>>| match bound {
             Bound::Unbounded => Bound::Unbounded,
             Bound::Included(key) => Bound::Included(key.clone()),
@@ -161,7 +165,24 @@ impl KeyRange {
 impl<'tx> Keyspace<'tx> {
     pub(crate) fn open(tx: &'tx Transaction, now_ms: u64, around: &'tx Around) -> Result<Self, Error> {
         let reply_left = Cell::new(around.max_reply_bytes);
-        Ok(Self { tx, keys: tx.table(&KEYS)?, now_ms, around, reply_left, is_read_only: false })
+        let source = Source::Transaction(tx, tx.table(&KEYS)?);
+        Ok(Self { source, now_ms, around, reply_left, is_read_only: false })
+    }
+
+    /// The keys in a snapshot: nothing is locked, and all writes are refused.
+    pub(crate) fn of_snapshot(
+        snapshot: &'tx Snapshot,
+        now_ms: u64,
+        around: &'tx Around,
+    ) -> Result<Self, Error> {
+        let reply_left = Cell::new(around.max_reply_bytes);
+        let source = Source::Snapshot(snapshot.table(&KEYS)?);
+        Ok(Self { source, now_ms, around, reply_left, is_read_only: true })
+    }
+
+    /// The table of keys, to be locked or changed.
+    fn table(&self) -> Result<&Table<'tx, [u8], [u8]>, CommandError> {
+        self.source.transaction().map(|(_, keys)| keys)
     }
 
     pub(crate) const fn read_only(mut self, is_read_only: bool) -> Self {
@@ -174,12 +195,19 @@ impl<'tx> Keyspace<'tx> {
         self.now_ms
     }
 
-    pub(crate) fn savepoint(&self) -> Result<Savepoint, Error> {
-        self.tx.savepoint()
+    /// A place to go back to; `None` in a snapshot, where nothing changes.
+    pub(crate) fn savepoint(&self) -> Result<Option<Savepoint>, Error> {
+        match self.source {
+            Source::Transaction(tx, _) => tx.savepoint().map(Some),
+            Source::Snapshot(_) => Ok(None),
+        }
     }
 
-    pub(crate) fn rollback_to(&self, savepoint: Savepoint) -> Result<(), Error> {
-        self.tx.rollback_to(savepoint)
+    pub(crate) fn rollback_to(&self, savepoint: Option<Savepoint>) -> Result<(), Error> {
+        match (&self.source, savepoint) {
+            (Source::Transaction(tx, _), Some(savepoint)) => tx.rollback_to(savepoint),
+            _ => Ok(()),
+        }
     }
 
     /// Takes `bytes` off what replies may hold.
@@ -208,7 +236,7 @@ impl<'tx> Keyspace<'tx> {
         if key.len() > self.around.max_key_bytes {
             return Ok(None); // none such can be there
         }
-        let found = self.keys.with_value(key, |bytes| {
+        let found = self.source.with_value(key, |bytes| {
             let record = RecordRef::decode(bytes)?;
             Ok::<_, Error>(record.is_live(self.now_ms).then(|| look(record)))
         })?;
@@ -222,7 +250,7 @@ impl<'tx> Keyspace<'tx> {
     /// The record at `key`, which is going to be changed: its lock is the write's at once. Charges its value.
     pub(crate) fn take_up(&self, key: &[u8]) -> Result<Slot, Failure> {
         self.may_write(key)?;
-        let Some(mut bytes) = self.keys.get_for_update(key)? else { return Ok(Slot::default()) };
+        let Some(mut bytes) = self.table()?.get_for_update(key)? else { return Ok(Slot::default()) };
         let RecordRef { expires_ms, form, value } = RecordRef::decode(&bytes)?;
         self.charge(value.len())?;
         let is_live = expires_ms.is_none_or(|at| at > self.now_ms);
@@ -233,7 +261,7 @@ impl<'tx> Keyspace<'tx> {
 
     /// Takes the write's lock on `key`; says whether it is there.
     pub(crate) fn lock(&self, key: &[u8]) -> Result<bool, Failure> {
-        let bytes = self.keys.get_for_update(key)?;
+        let bytes = self.table()?.get_for_update(key)?;
         let is_live = |bytes: Vec<u8>| RecordRef::decode(&bytes).map(|record| record.is_live(self.now_ms));
         Ok(bytes.map(is_live).transpose()?.unwrap_or(false))
     }
@@ -254,14 +282,15 @@ impl<'tx> Keyspace<'tx> {
     ) -> Result<(), Failure> {
         self.check_value(value)?;
         self.around.watches.touch(key);
-        record::encoded(value, ends.ms(), form, |bytes| self.keys.insert(key, bytes))?;
+        let keys = self.table()?;
+        record::encoded(value, ends.ms(), form, |bytes| keys.insert(key, bytes))?;
         self.move_row(key, slot.had_end_ms, ends.ms())
     }
 
     /// Removes what [`take_up`](Self::take_up) found.
     pub(crate) fn remove_over(&self, key: &[u8], slot: &Slot) -> Result<(), Failure> {
         self.around.watches.touch(key);
-        self.keys.remove(key)?;
+        self.table()?.remove(key)?;
         self.move_row(key, slot.had_end_ms, None)
     }
 
@@ -269,7 +298,8 @@ impl<'tx> Keyspace<'tx> {
     pub(crate) fn put(&self, key: &[u8], value: &[u8], ends: Ends) -> Result<(), Failure> {
         self.may_write(key)?;
         self.check_value(value)?;
-        let old = record::encoded(value, ends.ms(), Form::Assigned, |bytes| self.keys.replace(key, bytes))?;
+        let keys = self.table()?;
+        let old = record::encoded(value, ends.ms(), Form::Assigned, |bytes| keys.replace(key, bytes))?;
         // KEY-3: the lock is held since the replacement.
         self.around.watches.touch(key);
         let had_end_ms = match old {
@@ -285,7 +315,7 @@ impl<'tx> Keyspace<'tx> {
         if key.len() > self.around.max_key_bytes {
             return Ok(false);
         }
-        let Some(old) = self.keys.remove(key)? else { return Ok(false) };
+        let Some(old) = self.table()?.remove(key)? else { return Ok(false) };
         self.around.watches.touch(key);
         let old = RecordRef::decode(&old)?;
         self.move_row(key, old.expires_ms, None)?;
@@ -295,9 +325,10 @@ impl<'tx> Keyspace<'tx> {
     /// Removes every key, by dropping both tables. Marks no watched key as changed (WATCH-4).
     pub(crate) fn remove_all(&self) -> Result<(), Failure> {
         self.may_write(b"")?;
-        self.tx.drop_table(KEYS_TABLE)?;
-        self.tx.drop_table(EXPIRY_TABLE)?;
-        make_tables(self.tx)?;
+        let (tx, _) = self.source.transaction()?;
+        tx.drop_table(KEYS_TABLE)?;
+        tx.drop_table(EXPIRY_TABLE)?;
+        make_tables(tx)?;
         Ok(())
     }
 
@@ -327,23 +358,7 @@ impl<'tx> Keyspace<'tx> {
             Ok(flow)
         };
         let bounds = range.bounds();
-        match walk {
-            Walk::Backward => {
-                for row in self.keys.range(bounds).rev() {
-                    let (key, bytes) = row?;
-                    if one(&key, &bytes)?.is_break() {
-                        break;
-                    }
-                }
-            }
-            Walk::Forward => self
-                .keys
-                .for_each(bounds, |row| one(row.key_bytes(), row.value_bytes()).map_err(Error::from))?,
-            Walk::KeysForward => {
-                let one = |key: &[u8], start: &[u8]| one(key, start).map_err(Error::from);
-                self.keys.for_each_value_prefix(bounds, record::MAX_HEAD_BYTES, one)?;
-            }
-        }
+        self.source.walk(bounds, walk, &mut one)?;
         Ok(Walked { stopped_at })
     }
 
@@ -366,7 +381,7 @@ impl<'tx> Keyspace<'tx> {
         if from_ms == to_ms {
             return Ok(());
         }
-        let rows = self.tx.table(&EXPIRY)?;
+        let rows = self.source.transaction()?.0.table(&EXPIRY)?;
         if let Some(at) = from_ms {
             rows.remove(&(at, key.to_vec()))?;
         }

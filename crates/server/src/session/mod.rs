@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | plain | each data command is a transaction | – |
 //! | queueing | `MULTI`: data commands are kept | `EXEC`, `DISCARD`, `RESET` |
-//! | open | `AZ.BEGIN`: data commands run in the open transaction | `AZ.COMMIT`, `AZ.ABORT`, `RESET`, its time |
+//! | open | `AZ.BEGIN`: data commands run in the open transaction, or read its snapshot | `AZ.COMMIT`, `AZ.ABORT`, `RESET`, its time |
 //! | failed | the open transaction was rolled back; nothing runs | `AZ.COMMIT` (says so), `AZ.ABORT`, `RESET` |
 //!
 //! A session knows no socket: requests in, encoded replies and pending commits out.
@@ -14,6 +14,7 @@ mod client;
 mod connection;
 mod describe;
 mod info;
+mod snapshot;
 mod transaction;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use crate::resp::{Protocol, Reply, Request};
 use crate::server::Shared;
 use crate::watch::WatchSet;
 
+pub(crate) use snapshot::{Exported, Snapshots};
 pub(crate) use transaction::{Open, Queue};
 
 /// What becomes of the connection after a request.
@@ -52,6 +54,8 @@ pub(crate) struct Session {
     queue: Option<Queue>,
     watched: WatchSet,
     open: Open,
+    /// Snapshots that `AZ.SNAPSHOT` of this connection has opened.
+    snapshots: Exported,
     /// What is watched, in a cluster.
     seen: Watched,
     /// Requests whose replies are not in yet; in a cluster only.
@@ -76,6 +80,7 @@ impl Session {
             queue: None,
             watched: WatchSet::default(),
             open: Open::None,
+            snapshots: Exported::default(),
             seen: Vec::new(),
             flight: Flight::default(),
             fell_out: false,
@@ -90,7 +95,9 @@ impl Session {
     /// When the open transaction is rolled back.
     pub(crate) const fn deadline(&self) -> Option<Instant> {
         match &self.open {
-            Open::Live { deadline, .. } | Open::Away { deadline, .. } => Some(*deadline),
+            Open::Live { deadline, .. } | Open::Reads { deadline, .. } | Open::Away { deadline, .. } => {
+                Some(*deadline)
+            }
             _ => None,
         }
     }
@@ -98,6 +105,7 @@ impl Session {
     /// Rolls back what is open, and watches nothing any more: nobody will ask. Blocks where the store does.
     pub(crate) fn close(&mut self) {
         self.open = Open::None;
+        self.snapshots.clear();
         self.queue = None;
         self.unwatch();
     }
@@ -254,7 +262,7 @@ impl Session {
         if self.queue.is_some() {
             return self.enqueue(spec, request);
         }
-        if let (Some(cluster), Open::None, Run::Data(_) | Run::Walk(_)) =
+        if let (Some(cluster), Open::None, Run::Data(_) | Run::Range(_) | Run::Walk(_)) =
             (self.shared.cluster.get(), &self.open, spec.run)
         {
             return cluster.run(&self.shared, spec, request);
@@ -262,9 +270,10 @@ impl Session {
         match (&self.open, spec.run) {
             (Open::Failed(error), _) => Err(error.clone()),
             (_, Run::Session(command)) => self.plain(command, request),
-            (Open::Live { .. }, run) => self.run_in_open(run, request),
+            (Open::Live { .. } | Open::Reads { .. }, run) => self.run_in_open(run, request),
             (Open::Away { .. }, _) => self.run_away(spec, request),
             (Open::None, Run::Data(apply)) => self.shared.engine.run_data(pending, apply, request),
+            (Open::None, Run::Range(apply)) => self.shared.engine.read(pending, |keys| apply(keys, request)),
             (Open::None, Run::Walk(walk)) => self.shared.engine.walk(pending, walk, request),
         }
     }
@@ -302,7 +311,7 @@ impl Session {
         use SessionCommand::*;
         let is_inside = match (&self.queue, &self.open) {
             (Some(_), _) => Some("MULTI"),
-            (None, Open::Live { .. } | Open::Away { .. } | Open::Failed(_)) => {
+            (None, Open::Live { .. } | Open::Reads { .. } | Open::Away { .. } | Open::Failed(_)) => {
                 Some("an interactive transaction")
             }
             (None, Open::None) => None,
@@ -321,6 +330,7 @@ impl Session {
         }
         match command {
             AzCluster => self.shared.cluster.get().ok_or(CommandError::Alone)?.administer(request),
+            SessionCommand::Snapshot => self.snapshot(request),
             Hello => self.hello(request),
             Reset => Ok(self.reset()),
             Quit => {

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use azekura::{Durability, Transaction};
+use azekura::{Durability, Snapshot, Transaction};
 
 use super::Session;
 use crate::cluster::{Bytes, Cluster, Interactive, StepError, Watched};
@@ -35,7 +35,12 @@ pub(crate) enum Open {
         deadline: Instant,
         /// The time in it.
         now_ms: u64,
-        is_read_only: bool,
+    },
+    /// A read-only one: it locks nothing.
+    Reads {
+        snapshot: Snapshot,
+        deadline: Instant,
+        now_ms: u64,
     },
     /// At a node of the cluster.
     Away {
@@ -188,29 +193,38 @@ impl Session {
         Reply::OK
     }
 
-    /// `AZ.BEGIN [RO]`
+    /// `AZ.BEGIN [RO [AT snapshot]]`
     pub(super) fn begin(&mut self, request: Request<'_>, options_at: usize) -> Result<Reply, CommandError> {
         if self.watched.len() > 0 || !self.seen.is_empty() {
             return Err(CommandError::Watching);
         }
-        let mut is_read_only = false;
-        for option in request.from(options_at) {
+        let (mut is_read_only, mut at) = (false, None);
+        let mut options = request.from(options_at);
+        while let Some(option) = options.next() {
             match option {
                 _ if is_word(option, "RO") => is_read_only = true,
-                _ if is_word(option, "AT") => {
-                    return Err(CommandError::NotOffered("AT", "there are no snapshots yet"));
-                }
+                _ if is_word(option, "AT") => at = Some(options.next().ok_or(CommandError::Syntax)?),
                 _ => return Err(CommandError::Syntax),
             }
+        }
+        if at.is_some() && !is_read_only {
+            return Err(CommandError::NotOffered("AT", "a snapshot is read with AZ.BEGIN RO AT"));
+        }
+        if at.is_some() && self.shared.cluster.get().is_some() {
+            return Err(CommandError::NotInCluster("AT".into(), "a snapshot shows one node"));
         }
         let engine = &self.shared.engine;
         let deadline = Instant::now() + self.shared.options.transaction_timeout;
         self.open = if let Some(cluster) = self.shared.cluster.get() {
             Open::Away { transaction: Box::new(cluster.begin(is_read_only)), deadline }
+        } else if is_read_only {
+            let open = || engine.db.snapshot().map_err(|error| Failure::from(error).into());
+            let snapshot = at.map_or_else(open, |number| self.snapshot_at(number))?;
+            Open::Reads { snapshot, deadline, now_ms: engine.clock.now_ms() }
         } else {
             let tx = engine.db.begin().map_err(Failure::from)?;
             tx.detach_from_thread().map_err(Failure::from)?; // any thread may run its next command
-            Open::Live { tx: Box::new(tx), deadline, now_ms: engine.clock.now_ms(), is_read_only }
+            Open::Live { tx: Box::new(tx), deadline, now_ms: engine.clock.now_ms() }
         };
         Ok(Reply::OK)
     }
@@ -241,6 +255,10 @@ impl Session {
                 let cluster = self.shared.cluster.get().ok_or(CommandError::Alone)?;
                 transaction.commit(cluster).map(|()| Reply::OK)
             }
+            Open::Reads { snapshot, .. } => {
+                self.shared.engine.read_from(&snapshot, pending);
+                Ok(Reply::OK)
+            }
             Open::Live { tx, .. } => {
                 let ticket = tx.commit_deferred_flush().map_err(Failure::from)?;
                 if self.shared.engine.durability == Durability::Immediate {
@@ -254,7 +272,7 @@ impl Session {
     pub(super) fn abort(&mut self) -> Result<Reply, CommandError> {
         match std::mem::replace(&mut self.open, Open::None) {
             Open::None => Err(CommandError::Without("AZ.ABORT", "AZ.BEGIN")),
-            Open::Failed(_) => Ok(Reply::OK),
+            Open::Failed(_) | Open::Reads { .. } => Ok(Reply::OK),
             Open::Away { transaction, .. } => {
                 transaction.abort(self.shared.cluster.get().ok_or(CommandError::Alone)?);
                 Ok(Reply::OK)
@@ -288,14 +306,13 @@ impl Session {
 
     /// Runs a data command in the interactive transaction.
     pub(super) fn run_in_open(&mut self, run: Run, request: Request<'_>) -> Result<Reply, CommandError> {
-        let Open::Live { tx, now_ms, is_read_only, .. } = &self.open else {
-            return Err(CommandError::Without("AZ.COMMIT", "AZ.BEGIN"));
+        let around = &self.shared.engine.around;
+        let keys = match &self.open {
+            Open::Live { tx, now_ms, .. } => Keyspace::open(tx, *now_ms, around),
+            Open::Reads { snapshot, now_ms, .. } => Keyspace::of_snapshot(snapshot, *now_ms, around),
+            _ => return Err(CommandError::Without("AZ.COMMIT", "AZ.BEGIN")),
         };
-        let done = self
-            .shared
-            .engine
-            .keyspace(tx, *now_ms, *is_read_only)
-            .and_then(|keys| run_inside(&keys, run, request));
+        let done = keys.map_err(Failure::from).and_then(|keys| run_inside(&keys, run, request));
         done.map_err(|failure| {
             let is_over = matches!(failure, Failure::Store(_));
             let error = CommandError::from(failure);
@@ -311,6 +328,7 @@ impl Session {
     pub(super) fn reset(&mut self) -> Reply {
         self.queue = None;
         self.open = Open::None;
+        self.snapshots.clear();
         self.unwatch();
         self.protocol = crate::resp::Protocol::default();
         self.is_authenticated = self.shared.options.password.is_none();

@@ -248,7 +248,7 @@ fn connections_and_the_server_tell_about_themselves() {
          CONFIG GET save => [save ]
          CONFIG GET append* => [appendfsync always appendonly yes]
          CONFIG SET save 1 => -ERR settings are given when the server starts…
-         COMMAND COUNT => :80
+         COMMAND COUNT => :81
          COMMAND INFO get nope => [[get :2 [readonly] :1 :1 :1 [@string @read] [] [] []] nil-array]
          COMMAND GETKEYS MSET a 1 b 2 => [a b]
          COMMAND GETKEYS PING => -ERR The command has no key arguments

@@ -13,6 +13,7 @@ mod reactors;
 mod scan;
 mod security;
 mod serial;
+mod snapshots;
 mod stop;
 mod support;
 mod tls;

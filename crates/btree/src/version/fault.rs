@@ -1,0 +1,25 @@
+//! Parts of the protocol that tests leave out, to see that the checker of histories finds it.
+
+/// A part of the protocol that a test can have left out; see `Builder::leave_out_of_snapshots`. The numbers
+/// are those of the hazards.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionPart {
+    /// V1: the clock. A transaction takes its commit LSN as its timestamp, an opener the largest of these.
+    Clock,
+    /// V2: the timestamp push by a reader that meets an active transaction.
+    Push,
+    /// V3: the order of the last lock and the timestamp. A transaction takes the time of its first change.
+    LateTimestamp,
+    /// V4: the timestamp of a transaction that the first opener has visited.
+    VisitedStatus,
+    /// V5: the validation of a leaf after the look for versions.
+    LastValidation,
+    /// V6: the version of a row that a transaction changes before and after a savepoint, when it goes back to
+    /// the savepoint.
+    SavepointVersion,
+    /// V7: the look whether a snapshot has become too old.
+    AgeCheck,
+    /// V8: versions of rows beside the first and the last row that a leaf has.
+    OuterRows,
+}

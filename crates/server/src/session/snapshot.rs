@@ -1,0 +1,92 @@
+//! `AZ.SNAPSHOT`: snapshots that several connections read.
+//!
+//! A connection opens a snapshot and gets its number; any connection reads it with `AZ.BEGIN RO AT number`.
+//! It stays until the connection that opened it closes it, resets or ends; transactions that read it keep it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use azekura::Snapshot;
+use azekura_base::sync::Mutex;
+
+use super::Session;
+use crate::command::{self, integer, is_word};
+use crate::error::{CommandError, Failure};
+use crate::resp::{Reply, Request};
+
+/// Snapshots that one connection has open: each keeps row versions in memory.
+const MAX_OPEN: usize = 16;
+
+/// The snapshots of all connections, by number.
+pub(crate) type Snapshots = Mutex<HashMap<u64, Snapshot>>;
+
+/// The snapshots that one connection has opened.
+#[derive(Debug, Default)]
+pub(crate) struct Exported {
+    all: Option<Arc<Snapshots>>,
+    own: Vec<u64>,
+}
+
+impl Exported {
+    pub(super) fn clear(&mut self) {
+        for number in self.own.drain(..) {
+            if let Some(all) = &self.all {
+                all.lock().remove(&number);
+            }
+        }
+    }
+}
+
+impl Drop for Exported {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// The number of a snapshot in a request.
+fn number(argument: &[u8]) -> Result<u64, CommandError> {
+    u64::try_from(integer(argument)?).map_err(|_| CommandError::NotAnInteger)
+}
+
+impl Session {
+    /// `AZ.SNAPSHOT [OPEN] | CLOSE number`
+    pub(super) fn snapshot(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
+        if self.shared.cluster.get().is_some() {
+            return Err(CommandError::NotInCluster("AZ.SNAPSHOT".into(), "a snapshot shows one node"));
+        }
+        let word = request.arg(1);
+        match request.len() {
+            1 => self.open_snapshot(),
+            2 if is_word(word, "OPEN") => self.open_snapshot(),
+            3 if is_word(word, "CLOSE") => self.close_snapshot(number(request.arg(2))?),
+            2 | 3 if is_word(word, "OPEN") || is_word(word, "CLOSE") => Err(CommandError::Syntax),
+            _ => Err(CommandError::UnknownWord("az.snapshot", command::short_text(word))),
+        }
+    }
+
+    fn open_snapshot(&mut self) -> Result<Reply, CommandError> {
+        if self.snapshots.own.len() >= MAX_OPEN {
+            return Err(CommandError::Snapshots(MAX_OPEN));
+        }
+        let snapshot = self.shared.engine.db.snapshot().map_err(Failure::from)?;
+        let number = snapshot.number();
+        let all = self.snapshots.all.get_or_insert_with(|| Arc::clone(&self.shared.snapshots));
+        all.lock().insert(number, snapshot);
+        self.snapshots.own.push(number);
+        Ok(Reply::Integer(i64::try_from(number).unwrap_or(i64::MAX)))
+    }
+
+    fn close_snapshot(&mut self, number: u64) -> Result<Reply, CommandError> {
+        let own = &mut self.snapshots.own;
+        let at = own.iter().position(|&open| open == number).ok_or(CommandError::NoSnapshot(number))?;
+        own.swap_remove(at);
+        self.shared.snapshots.lock().remove(&number);
+        Ok(Reply::OK)
+    }
+
+    /// The snapshot with the number of an argument.
+    pub(super) fn snapshot_at(&self, argument: &[u8]) -> Result<Snapshot, CommandError> {
+        let number = number(argument)?;
+        self.shared.snapshots.lock().get(&number).cloned().ok_or(CommandError::NoSnapshot(number))
+    }
+}
