@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
-use azekura_far::{FarError, FarMemory, FarStats, Mechanism, Server};
+use azekura_far::{FarError, FarMemory, FarMemoryBuilder, FarStats, Mechanism, Policy, Server};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -20,18 +20,24 @@ const SPAN: usize = 64;
 
 /// With each mechanism that can leave pages to the system, and is to be had here.
 fn with_each_mechanism(test: impl Fn(FarMemory, Mechanism)) {
+    with_each_mechanism_and(|builder| builder, test);
+}
+
+fn with_each_mechanism_and(
+    set: impl Fn(FarMemoryBuilder) -> FarMemoryBuilder,
+    test: impl Fn(FarMemory, Mechanism),
+) {
     for mechanism in Mechanism::LADDER.into_iter().filter(|&mechanism| mechanism != Mechanism::Sigsegv) {
         let server = Server::builder().capacity(128 << 20).listen("127.0.0.1:0").unwrap();
-        let made = FarMemory::builder()
+        let builder = FarMemory::builder()
             .bytes(PAGES * PAGE)
             .local(LOCAL * PAGE)
             .page(PAGE)
             .mechanism(mechanism)
             .servers([server.address().to_string()])
             // No server fails here, and a busy machine may be slow.
-            .stall(Duration::from_secs(60))
-            .build();
-        match made {
+            .stall(Duration::from_secs(60));
+        match set(builder).build() {
             Ok(memory) => test(memory, mechanism),
             Err(FarError::Mechanism { source, .. }) => {
                 println!("skipped: {mechanism} is not to be had here: {source}");
@@ -110,6 +116,41 @@ fn pages_of_which_few_are_touched_in_each_span_do_not_leave_before_they_must() {
         assert!(memory.iter().step_by(PIECE).all(|&byte| byte == 3), "{mechanism}");
         let kept = |&page: &usize| page % PIECE == 0 || memory[page * PAGE + page % PAGE] == page as u8 | 1;
         assert!(touched.iter().all(kept), "{mechanism}");
+    });
+}
+
+/// Touches at random of so much memory that nine tenths of it may be local, after each page was touched once.
+/// With all of the budget in use a tenth of them would miss. Returns the misses and the bytes that are there
+/// at the end.
+fn misses_at_nine_tenths(memory: &mut FarMemory) -> (u64, usize) {
+    let pages = LOCAL * 10 / 9;
+    (0..pages).for_each(|page| memory[page * PAGE] = 1);
+    let mut rng = StdRng::seed_from_u64(3);
+    let mut touch = |touches: usize| {
+        let before = memory.stats();
+        for _ in 0..touches {
+            let byte = &mut memory[rng.random_range(0..pages) * PAGE];
+            *byte = byte.wrapping_add(1).max(1);
+        }
+        let after = memory.stats();
+        after.swap_ins + after.prefetches - before.swap_ins - before.prefetches
+    };
+    touch(TOUCHES);
+    (touch(TOUCHES), resident(memory))
+}
+
+const TOUCHES: usize = 5000;
+
+#[test]
+fn the_budget_is_used_to_97_percent() {
+    // So no page is local and not there: none has its reference bit cleared, none comes ahead of need.
+    let set = |builder: FarMemoryBuilder| builder.policy(Policy::Simple).prefetch(false);
+    with_each_mechanism_and(set, |mut memory, mechanism| {
+        let (misses, resident) = misses_at_nine_tenths(&mut memory);
+        println!("{mechanism}: {misses} of {TOUCHES} touches missed, {resident} bytes are there");
+        assert!(resident * 100 >= LOCAL * PAGE * 97, "{mechanism}: {resident} bytes are there");
+        let bound = (TOUCHES * 15 / 100) as u64; // 12.7 % with 0.97 of the budget, and chance
+        assert!(misses <= bound, "{mechanism}: {misses} of {TOUCHES} touches missed");
     });
 }
 

@@ -15,8 +15,9 @@
 //! | `maintenance` | timers, attempts to reach lost servers |
 //!
 //! - **PAGER-1** Local pages (`Open`, `Coming`, `Staged`, `Resident`, `Armed`) are never more than `limit`;
-//!   pages that leave never more than `slack`; both together are the program's budget. When `limit` shrinks
-//!   (UNMANAGED-2), the pages above it leave before any other comes.
+//!   pages that leave never more than `slack`; both together are the program's budget, and how it is split
+//!   follows the program (`core::slack`). When `limit` shrinks (UNMANAGED-2), the pages above it leave before
+//!   any other comes.
 //! - **PAGER-2** A page's bytes are in exactly one place that may change, the region; before they are dropped
 //!   from there or from a frame, a replica holds bytes with their digest, or they are zeros.
 //! - **PAGER-3** A page whose every holder is lost is `Lost`, and stops the program when it is touched. It
@@ -46,6 +47,7 @@ use core::Core;
 pub(crate) use core::Plan;
 use core::calibration::Lap;
 use core::replicas::Keepers;
+pub(crate) use core::slack::least as least_slack;
 pub(crate) use fork::Frozen;
 pub(crate) use maintenance::Server;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};

@@ -7,7 +7,7 @@ use crate::error::FarError;
 use crate::fault::sigsegv::SigsegvBackend;
 use crate::fault::userfault::UserfaultBackend;
 use crate::fault::{Backend, Mechanism};
-use crate::pager::{Pager, Plan, Server};
+use crate::pager::{Pager, Plan, Server, least_slack};
 use crate::replace::{Policy, Shape};
 use crate::setters::setters;
 use crate::wire::auth::AuthKey;
@@ -203,7 +203,7 @@ impl FarMemoryBuilder {
         let pages = with(&adopted)?;
         let Budget { limit, slack } = Budget::of(local, pages, self.page);
         #[expect(clippy::cast_possible_truncation, reason = "no more than there are pages")]
-        let shape = Shape { pages, frames: limit as u32 };
+        let shape = Shape { pages, frames: (limit + slack - least_slack(limit + slack, slack)) as u32 };
         let plan = Plan {
             pages,
             page_bytes: self.page,
@@ -323,9 +323,9 @@ const LEAVING: usize = 32 << 20;
 /// How local memory is shared out, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Budget {
-    /// For pages that the program can have at once.
+    /// For pages that the program has at the least.
     limit: usize,
-    /// For pages that are on their way out.
+    /// For pages that are on their way out at the most.
     slack: usize,
 }
 

@@ -23,7 +23,8 @@ impl Core {
 
     /// Keeps some room ahead of need, so that a fault does not pay for the page that leaves.
     pub(super) fn work_ahead(&mut self) {
-        while self.reserve > 0 && self.local + self.reserve > self.limit && self.leaving < self.slack / 2 {
+        while self.reserve() > 0 && self.local + self.reserve() > self.limit && self.leaving < self.slack / 2
+        {
             if self.resident < self.limit / 2 || !self.evict(None) {
                 return;
             }
@@ -50,10 +51,12 @@ impl Core {
             return self.drop_oldest_staged();
         }
         let victim = self.with_policy(|policy, bits| policy.victim(incoming.map(PageNo), bits)).0;
+        let all = self.members(victim).len();
         let run = self.leavers(victim);
         let frames = self.take_out(run.clone());
         self.resident -= run.len();
         self.local -= run.len();
+        let evicted = run.len();
         let mut leaving = Vec::new();
         for (page, (frame, dirty)) in run.zip(frames) {
             if page == victim {
@@ -64,6 +67,7 @@ impl Core {
             }
         }
         self.send_on(leaving);
+        self.split_anew(all, evicted);
         true
     }
 

@@ -22,6 +22,7 @@ mod model;
 mod open;
 pub(super) mod replicas;
 mod runs;
+pub(crate) mod slack;
 mod unmanaged;
 
 use super::frames::Frames;
@@ -37,6 +38,7 @@ use crate::sparse::Sparse;
 use crate::stats::FarStats;
 pub(super) use meter::Meter;
 use open::Open;
+use slack::Slack;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,7 +47,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Plan {
     pub(crate) pages: u32,
     pub(crate) page_bytes: usize,
-    /// Pages that may be local, and pages that may be leaving.
+    /// Pages that may be local while as many leave as may, and pages that may be leaving: together the
+    /// budget, which is split anew as the program goes (`slack`).
     pub(crate) limit: usize,
     pub(crate) slack: usize,
     pub(crate) frames: u32,
@@ -73,8 +76,8 @@ pub(super) struct Core {
     full_limit: usize,
     unmanaged: usize,
     slack: usize,
-    /// Kept free ahead of need.
-    reserve: usize,
+    /// See `slack`.
+    split: Slack,
     /// See `runs`.
     run: usize,
     /// See `open`.
@@ -135,6 +138,8 @@ impl Core {
         #[expect(clippy::cast_possible_truncation, reason = "a run is at most some hundred pages")]
         let prefetch = plan.prefetch.then(|| Prefetch::new(plan.run as u32, ahead as u32));
         let bytes = |pages: usize| (pages * plan.page_bytes) as u64;
+        let split = Slack::new(plan.limit + plan.slack, plan.slack);
+        let limit = plan.limit + plan.slack - split.least();
         Self {
             backend,
             pages: Sparse::new(
@@ -147,14 +152,13 @@ impl Core {
             resident: 0,
             local: 0,
             leaving: 0,
-            limit: plan.limit,
-            full_limit: plan.limit,
+            limit,
+            full_limit: limit,
             unmanaged: 0,
-            slack: plan.slack,
-            // Where all pages find room nobody leaves, also not ahead of need.
-            reserve: if plan.limit < plan.pages as usize { (2 * plan.run).min(plan.limit / 16) } else { 0 },
+            slack: split.least(),
+            split,
             run: plan.run,
-            open: Open::new(plan.limit, plan.run),
+            open: Open::new(limit, plan.run),
             meter: Meter::new(),
             frames: Frames::new(plan.frames),
             frame_count: plan.frames,

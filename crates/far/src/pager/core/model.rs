@@ -81,7 +81,7 @@ impl World {
         let policy = *policies.choose(&mut rng).expect("two");
         let copies = if care == Care::Copies { 2 } else { 1 };
         let machine = Arc::new(Machine::new(rng.random(), PAGES as usize, frames, rng.random()));
-        let shape = Shape { pages: PAGES, frames: limit as u32 };
+        let shape = Shape { pages: PAGES, frames: (limit + slack - 1) as u32 };
         let plan = Plan {
             pages: PAGES,
             page_bytes: PAGE,
@@ -389,6 +389,7 @@ fn check_counts(core: &Core, slack: usize) {
         local <= limit && leaving <= slack,
         "PAGER-1: {local} of {limit} local, {leaving} of {slack} leaving"
     );
+    assert!(leaving <= core.slack, "SLACK-2: {leaving} of {} leaving", core.slack);
 }
 
 /// RUN-1, RUN-2.

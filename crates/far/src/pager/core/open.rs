@@ -81,7 +81,7 @@ impl Core {
     /// Opens the span of an empty page that was touched, if that can be; whoever waits there goes on then.
     pub(super) fn open(&mut self, page: u32, touch: Touch) -> bool {
         let Some(span) = self.open.span_of(page, self.pages.len()) else { return false };
-        let fits = self.local + span.len() <= self.open.most;
+        let fits = self.local + span.len() <= self.open.most.min(self.limit);
         let is_empty = |page: u32| matches!(self.pages[page as usize].state, State::Empty);
         if !fits || !span.clone().all(is_empty) || !self.backend.leave(span.clone()) {
             return false;

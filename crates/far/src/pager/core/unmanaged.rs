@@ -91,10 +91,15 @@ impl Core {
     /// UNMANAGED-2.
     fn fit_limit(&mut self) {
         self.stats.unmanaged_bytes = (self.unmanaged * self.page_bytes) as u64;
-        let least = (self.full_limit / 8).max(LEAST).min(self.full_limit);
-        self.limit = self.full_limit.saturating_sub(self.unmanaged).max(least);
+        self.set_limit();
         self.open.shrink(self.limit);
         while self.local > self.limit && self.evict(None) {}
+    }
+
+    /// The pages that may be local, of which unmanaged ones take a part.
+    pub(super) fn set_limit(&mut self) {
+        let least = (self.full_limit / 8).max(LEAST).min(self.full_limit);
+        self.limit = self.full_limit.saturating_sub(self.unmanaged).max(least);
     }
 
     /// A fault on a page that left: another thread's, from before.
