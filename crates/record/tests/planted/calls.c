@@ -52,6 +52,7 @@ static int clerk(void *unused) {
         if (unused ? mtx_timedlock(&ledger, &never) : mtx_lock(&ledger)) return 1;
         pause_us(2000);
         mtx_unlock(&ledger);
+        pause_us(500); // so that the other one gets it
     }
     return 0;
 }
