@@ -37,6 +37,7 @@ def main():
     event_type = schema.TrackEvent.Type
     processes, threads, depth, last = {}, {}, defaultdict(int), defaultdict(int)
     slices = instants = 0
+    interned = {"event_names": {}, "event_categories": {}, "debug_annotation_names": {}}
     for number, packet in enumerate(trace.packet):
         if not packet.HasField("timestamp") or not packet.trusted_packet_sequence_id:
             fail(f"packet {number} without time or sequence")
@@ -53,6 +54,11 @@ def main():
             continue
         if not packet.HasField("track_event"):
             fail(f"packet {number} is neither a track nor an event")
+        for table, texts in interned.items():
+            for entry in getattr(packet.interned_data, table):
+                if entry.iid in texts:
+                    fail(f"packet {number}: a second text for number {entry.iid} of {table}")
+                texts[entry.iid] = entry.name
         event = packet.track_event
         track = event.track_uuid
         if track not in threads:
@@ -72,8 +78,13 @@ def main():
             instants += 1
         else:
             fail(f"packet {number}: type {event.type}")
-        if not event.name or not list(event.categories):
+        if not interned["event_names"].get(event.name_iid) or not list(event.category_iids):
             fail(f"packet {number}: an event without name or category")
+        used = [("event_categories", iid) for iid in event.category_iids]
+        used += [("debug_annotation_names", note.name_iid) for note in event.debug_annotations]
+        for table, iid in used:
+            if iid not in interned[table]:
+                fail(f"packet {number}: number {iid} of {table} was not interned")
     if len(sys.argv) > 2 and slices != int(sys.argv[2]):
         fail(f"{slices} slices and not {sys.argv[2]}")
     print(f"well: {len(threads)} threads, {slices} slices ({sum(depth.values())} open at the end), {instants} instants")

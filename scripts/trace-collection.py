@@ -25,6 +25,8 @@ MOST_SECONDS = 120
 LEAST_RIGHT, MOST_WRONG = 0.90, 0.03
 # Part of the time in idle waits from which on a report of idle threads is right.
 IDLE = 0.5
+# Part of the wake-ups in vain that is a thundering herd.
+HERD = 0.5
 # Part of the used processor time below which other programs keep the processors busy.
 OWN = 0.5
 COMPILERS = {
@@ -74,7 +76,10 @@ def recorded(azekura, directory, command):
 
 
 def judge(truth, verdict):
-    """Returns the result for a verdict. Truths are words as `lock`, or `lock:WORD` for a site."""
+    """Returns the result for a verdict.
+
+    Truths are words as `lock`, or `lock:WORD` for a site; `herd` is a lock that wakes all of its waiters.
+    """
     what = verdict["what"]
     truth, _, word = truth.partition(":")
     if what == "cpu" and truth != "cpu" and verdict["own"] < OWN:
@@ -85,8 +90,13 @@ def judge(truth, verdict):
         return "unknown" if what == "off_cpu" else "wrong"
     if what in ("waits", "off_cpu"):
         return "unknown"
+    if truth in ("herd", "lock") and what == "lock" and (verdict["vain"] > HERD) != (truth == "herd"):
+        return "wrong"
+    truth = "lock" if truth == "herd" else truth
     if truth == "network":
-        return "right" if what == "io" and verdict["site"].startswith("recv") else "wrong"
+        return "right" if what == "io" and verdict["kind"] == "network" else "wrong"
+    if truth == "io":
+        return "right" if what == "io" and verdict["kind"] == "device" else "wrong"
     return "right" if what == truth and word in verdict.get("site", "") else "wrong"
 
 

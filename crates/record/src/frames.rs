@@ -33,7 +33,7 @@ const LIBRARIES: [&str; 16] = [
 /// Parts of the paths of sources that are a library's: the headers of C++, the library of Rust.
 const HEADERS: [&str; 3] = ["/include/c++/", "/rustc/", "/rustlib/src/"];
 
-/// Where waits are.
+/// The place of some waits.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     /// The program's own function, else the one that waits.
@@ -42,8 +42,8 @@ pub(crate) struct Waits {
     pub(crate) from: Option<String>,
 }
 
-/// The place of most waits, by their stacks; by `address`, from which the function that waits was called most,
-/// if no stack is known.
+/// The place of most waits, by their stacks; if none is known, by the `address` from which the function that
+/// waits was called most.
 pub(crate) fn of_waits(stacks: &BTreeMap<Stack, u64>, address: u64, symbols: &Symbols) -> Waits {
     let mut counts: BTreeMap<(Place, Option<String>), u64> = BTreeMap::new();
     for (stack, count) in stacks {
@@ -100,7 +100,7 @@ fn is_parameter(path: &str) -> bool {
 pub(crate) fn of<'s>(stack: impl IntoIterator<Item = &'s u64>, symbols: &Symbols) -> Vec<Place> {
     let mut frames: Vec<Place> = stack.into_iter().flat_map(|address| symbols.frames(*address)).collect();
     for at in 0..frames.len() {
-        // Debug information of C++ has no better name for a lambda; the library's function that calls it does.
+        // Debug information of C++ has no better name for a lambda; that of its caller in the library has.
         if frames[at].function == "operator()" {
             let callers = frames[at + 1..].iter().take(2);
             let lambda = callers.filter_map(|caller| lambda(&caller.function)).next().map(str::to_owned);

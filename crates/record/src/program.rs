@@ -124,8 +124,7 @@ impl Elf {
             } else if kind == NOTES
                 && let Some(notes) = part(file, offset, len)?
             {
-                // Name of four bytes, type 4: the build's id of Go.
-                elf.is_go |= notes.get(8..16) == Some(b"\x04\0\0\0Go\0\0");
+                elf.is_go |= has_go_note(&notes);
             }
         }
         Ok(Some(elf))
@@ -141,6 +140,25 @@ impl Elf {
             Some(_) => None,
         }
     }
+}
+
+/// Answers whether one of the notes is the build's id of Go: type 4, owner `Go`. A program with cgo has the
+/// notes of the C linker before it.
+fn has_go_note(notes: &[u8]) -> bool {
+    const HEAD: usize = 12;
+    let mut rest = notes;
+    while rest.len() >= HEAD {
+        let number = |at: usize| rest[at..at + 4].iter().rev().fold(0, |n, byte| n << 8 | usize::from(*byte));
+        let [owner, content] = [0, 4].map(|at| number(at).next_multiple_of(4));
+        if rest[8..HEAD] == *b"\x04\0\0\0" && rest[HEAD..].starts_with(b"Go\0") {
+            return true;
+        }
+        match rest.get(HEAD.saturating_add(owner).saturating_add(content)..) {
+            Some(next) => rest = next,
+            None => return false,
+        }
+    }
+    false
 }
 
 /// Some bytes of a file; `None` if they are more than any program has there, or the file ends before.
@@ -195,6 +213,11 @@ mod tests {
         assert_eq!(told("static", &program_of(machine, &[(1, b"code")])), STATIC);
         assert_eq!(told("go", &program_of(machine, &[(4, go)])), GO);
         assert_eq!(told("cgo", &program_of(machine, &[(3, glibc), (4, go)])), GO);
+        // The notes of the C linker, then that of Go.
+        let many = [b"\x04\0\0\0\x05\0\0\0\x05\0\0\0GNU\0abcde\0\0\0", go].concat();
+        assert_eq!(told("cgo, linked outside", &program_of(machine, &[(3, glibc), (4, &many)])), GO);
+        let endless = [0xff; 64];
+        assert_eq!(told("rubbish in notes", &program_of(machine, &[(3, glibc), (4, &endless)])), "");
         assert_eq!(told("musl", &program_of(machine, &[(3, musl)])), OTHER_C_LIBRARY);
         assert_eq!(told("other", &program_of(3, &[(3, glibc)])), OTHER_MACHINE);
         assert_eq!(told("glibc", &program_of(machine, &[(4, b"short"), (3, glibc)])), "");

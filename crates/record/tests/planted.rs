@@ -20,6 +20,8 @@ use std::process::Command;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+#[path = "planted/calls.rs"]
+mod calls;
 #[path = "planted/collection.rs"]
 mod collection;
 #[path = "planted/harm.rs"]

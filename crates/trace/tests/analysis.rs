@@ -8,6 +8,10 @@ use azekura_trace::analyze::{
     Analysis, AnalyzeError, AnalyzeOptions, OperationRow, Preemption, Verdict, WaitRow,
 };
 use azekura_trace::file::{Ending, OffCpu, Switches, Trace};
+use common::simulator::Duration::Exponential;
+use common::simulator::Machine;
+use common::simulator::Mode::Exclusive;
+use common::simulator::Step::{self, Compute, Enter, Exit, Unlock};
 use common::{Script, label, name, trace};
 
 fn analyze(trace: &Trace) -> Analysis {
@@ -468,4 +472,110 @@ fn a_lock_that_only_the_operations_between_wait_for_is_in_the_way_all_the_same()
     // A cycle of 300 ns without a wait of 100: half as much again.
     assert!((lock.gain - 0.5).abs() < 0.05, "{lock:?}");
     assert!(matches!(&analysis.verdict, Verdict::Lock { site, .. } if *site == label("tree", 1)));
+}
+
+#[test]
+fn waits_after_which_the_thread_waits_again_without_the_lock_are_in_vain() {
+    let waits = |script: Script, from: u64| {
+        let script = script.begin(from, 1, 7, Latch).end(from + 1000, 1, 7);
+        script.begin(from + 1010, 1, 7, Latch).end(from + 2000, 1, 7)
+    };
+    // Woken twice, and got it the second time; then it had it after each wait.
+    let herd = waits(Script::default().enter(0, 1), 0).hold(2100, 1, 7, 50).exit(3000);
+    let script = Script::default().enter(0, 1).begin(0, 1, 7, Latch).end(1000, 1, 7).hold(1005, 1, 7, 4);
+    let each = script.begin(1010, 1, 7, Latch).end(2000, 1, 7).hold(2100, 1, 7, 50).exit(3000);
+    // The second wait comes after other work.
+    let script = Script::default().enter(0, 1).begin(0, 1, 7, Latch).end(1000, 1, 7);
+    let later = script.begin(200_000, 1, 7, Latch).end(300_000, 1, 7).exit(400_000);
+    for (script, vain) in [(herd, 1), (each, 0), (later, 0)] {
+        let analysis = analyze(&trace(500_000, &["get"], &["gate"], vec![script]));
+        assert_eq!((analysis.sites[0].count, analysis.sites[0].vain), (2, vain));
+    }
+}
+
+#[test]
+fn a_herd_and_waiters_that_spin_are_told() {
+    let told = |burnt, vain| {
+        let site = "gate".to_owned();
+        let (is_limit, holder_off_cpu) = (false, false);
+        Verdict::Lock { site, gain: 1.0, is_limit, holder_off_cpu, burnt, vain }.sentence()
+    };
+    assert_eq!(told(Some(0.05), 0.3), "gate: without it throughput would rise by 100 %.");
+    assert!(told(Some(0.6), 0.3).ends_with("Its waiters spin: 60 % of their wait is CPU time."));
+    assert!(told(None, 0.8).contains("Thundering herd: after 80 % of the wake-ups"));
+}
+
+#[test]
+fn nothing_stands_out_only_if_no_class_of_waits_is_large_in_any_operation() {
+    let busy = |cpu| Script::default().enter(0, 1).anchor(0, 0).anchor(1000, cpu).switched().exit(1000);
+    let waits = |kind| {
+        let script = Script::default().enter(0, 2).anchor(0, 0).begin(0, 1, 1, kind).end(900, 1, 1);
+        script.switched().exit(900).anchor(900, 0)
+    };
+    let verdict = |scripts| {
+        let options = AnalyzeOptions { operation: Some("get".into()), ..AnalyzeOptions::default() };
+        let trace = trace(1000, &["get", "take"], &["queue"], scripts);
+        Analysis::new(&trace, &options).expect("get is there").verdict
+    };
+    assert_eq!(verdict(vec![busy(1000)]), Verdict::Nothing);
+    // A fifth of its time off the processor, and no probe says why.
+    assert!(matches!(verdict(vec![busy(800)]), Verdict::OffCpu { share } if (share - 0.2).abs() < 0.01));
+    // It waits for nothing, and the others do.
+    match verdict(vec![busy(1000), waits(Idle), waits(Device)]) {
+        told @ Verdict::Waits { idle, io, of_all: true, .. } => {
+            assert!((idle - 0.32).abs() < 0.01 && (io - 0.32).abs() < 0.01, "{told:?}");
+            assert!(told.sentence().contains("32 % of the time of all operations"), "{}", told.sentence());
+        }
+        told => panic!("{told:?}"),
+    }
+}
+
+/// Two threads in turns under one lock; its holders are off their processors.
+fn holders_off_cpu(machine_cpu: u64) -> Trace {
+    let anchored = |script: Script, at| script.anchor(at, 0).switched();
+    let mut scripts = vec![anchored(Script::default(), 0), anchored(Script::default(), 0)];
+    for i in 0..200u64 {
+        let (at, who) = (i * 1_000_000, (i % 2) as usize);
+        let begin = at.saturating_sub(1_000_000);
+        let script = std::mem::take(&mut scripts[who]).enter(begin, 1).begin(begin, 1, 1, Latch);
+        let script = script.end(at, 1, 1).hold(at + 1_000_000, 1, 1, 1_000_000).exit(at + 1_000_000);
+        scripts[who] = anchored(script, at + 1_000_000);
+    }
+    let mut trace = trace(200_000_000, &["get"], &["gate"], scripts);
+    trace.machine_cpu_ns = Some((0, machine_cpu));
+    trace
+}
+
+#[test]
+fn too_few_processors_are_blamed_only_where_they_are_busy() {
+    // 64 processors for 200 ms.
+    let (idle, busy) = (analyze(&holders_off_cpu(1_000_000)), analyze(&holders_off_cpu(64 * 190_000_000)));
+    assert!(idle.machine_utilisation.is_some_and(|part| part < 0.01));
+    assert!(busy.machine_utilisation.is_some_and(|part| part > 0.9));
+    assert!(matches!(idle.verdict, Verdict::Lock { holder_off_cpu: false, .. }), "{:?}", idle.verdict);
+    assert!(matches!(busy.verdict, Verdict::Lock { holder_off_cpu: true, .. }), "{:?}", busy.verdict);
+}
+
+#[test]
+fn rows_of_blame_add_up_to_the_waits() {
+    for seed in 1..=6 {
+        let lock = |site| Step::Lock { site, object: 1, mode: Exclusive, kind: Latch, spin: seed % 2 == 0 };
+        let inner = [lock(2), Compute(Exponential(4_000)), Unlock { site: 2 }];
+        let outer = [Enter(1), Compute(Exponential(9_000)), lock(1), Compute(Exponential(5_000))];
+        let program = [&outer[..], &inner[..], &[Unlock { site: 1 }, Exit][..]].concat();
+        let machine = Machine { seed: seed * 7919, processors: 2 + seed as usize, ..Machine::default() };
+        let trace = machine.run(20_000_000, &["get"], &["outer", "inner"], vec![program; 6]).trace;
+        let analysis = analyze(&trace);
+        for row in analysis.blame.iter().filter(|row| row.holder.is_some()) {
+            let parts = row.holder_ran_ns + row.holder_waited_ns + row.holder_off_ns + row.handover_ns;
+            assert_eq!(parts, row.wait_ns, "{row:?}");
+        }
+        for wait in &analysis.waits {
+            let rows =
+                || analysis.blame.iter().filter(|r| (&r.operation, &r.site) == (&wait.operation, &wait.site));
+            let sums = (rows().map(|r| r.count).sum::<u64>(), rows().map(|r| r.wait_ns).sum::<u64>());
+            assert_eq!(sums, (wait.count, wait.gross_ns), "{wait:?}");
+        }
+        assert!(analysis.waits.iter().any(|wait| wait.count > 100), "{:?}", analysis.waits);
+    }
 }

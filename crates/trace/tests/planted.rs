@@ -137,7 +137,7 @@ fn a_device_and_no_lock() {
     verdicts(
         64,
         &on(8, &steps),
-        move |verdict, _| matches!(verdict, Verdict::Io { site, share } if *site == disk && *share > 0.8),
+        move |verdict, _| matches!(verdict, Verdict::Io { site, share, .. } if *site == disk && *share > 0.8),
     );
 }
 

@@ -12,6 +12,7 @@ use common::simulator::Duration::Exponential;
 use common::simulator::Machine;
 use common::simulator::Step::{Compute, Enter, Exit, Unlock};
 use common::{Script, label, trace};
+use std::collections::BTreeMap;
 
 fn written(trace: &Trace, options: &ReportOptions) -> Vec<u8> {
     let mut out = Vec::new();
@@ -142,33 +143,105 @@ fn perfetto_gets_every_slice_nested_and_named() {
     let lost = Event { object: 3, ..Event::new(40_000, EventKind::Lost) };
     trace.threads[0].events.push(lost);
     let bytes = as_format(&trace, Format::Perfetto);
-    let (mut depth, mut slices, mut names, mut tracks, mut last) = (0i32, 0, Vec::new(), 0, 0);
+    let (mut depth, mut slices, mut names, mut last) = (0i32, 0, Vec::new(), 0);
+    // Numbers of tracks, each with one name; texts by table and number.
+    let (mut tracks, mut texts) = (BTreeMap::new(), BTreeMap::new());
     for (number, packet) in fields(&bytes) {
         assert_eq!(number, 1, "the trace is packets");
         let packet = fields(packet.unwrap_err());
         assert_eq!(number_of(&packet, 10), Some(1), "one sequence");
-        if bytes_of(&packet, 60).is_some() {
-            tracks += 1;
+        if let Some(track) = bytes_of(&packet, 60).map(fields) {
+            let is_first = number_of(&packet, 13) == Some(1);
+            assert_eq!(is_first, tracks.is_empty(), "nothing was interned before the first packet");
+            let (process, thread) = (bytes_of(&track, 3).map(fields), bytes_of(&track, 4).map(fields));
+            let named = process.as_ref().map(|p| bytes_of(p, 6)).or(thread.as_ref().map(|t| bytes_of(t, 5)));
+            let name = named.flatten().expect("a name");
+            assert_eq!(tracks.insert(number_of(&track, 1).unwrap(), name), None, "told once");
             continue;
+        }
+        for (table, entry) in bytes_of(&packet, 12).map(fields).unwrap_or_default() {
+            let entry = fields(entry.unwrap_err());
+            let text = String::from_utf8_lossy(bytes_of(&entry, 2).unwrap()).into_owned();
+            assert_eq!(texts.insert((table, number_of(&entry, 1).unwrap()), text), None, "interned once");
         }
         let time = number_of(&packet, 8).unwrap();
         assert!(time >= last);
         last = time;
         let event = fields(bytes_of(&packet, 11).expect("a descriptor or an event"));
         assert_eq!(number_of(&event, 11), Some(3), "the thread's track");
-        match number_of(&event, 9).unwrap() {
-            1 => {
-                depth += 1;
-                slices += 1;
-                names.push(String::from_utf8_lossy(bytes_of(&event, 23).unwrap()).into_owned());
+        let text = |table, field| texts[&(table, number_of(&event, field).expect("a number"))].as_str();
+        if number_of(&event, 9).unwrap() == 2 {
+            depth -= 1;
+        } else {
+            assert_eq!(number_of(&packet, 13), Some(2), "it needs what was interned");
+            let annotation = bytes_of(&event, 4).map(fields);
+            let noted = annotation.map(|note| texts[&(3, number_of(&note, 1).unwrap())].as_str());
+            match (text(1, 3), noted) {
+                ("operation", None) | ("latch" | "device", Some("object")) => {
+                    depth += 1;
+                    slices += 1;
+                    names.push(text(2, 10).to_owned());
+                }
+                told => assert_eq!((told, text(2, 10)), (("lost", Some("events")), "events lost")),
             }
-            2 => depth -= 1,
-            _ => assert_eq!(bytes_of(&event, 23), Some(b"events lost".as_slice())),
         }
         assert!(depth >= 0);
     }
-    assert_eq!((tracks, slices, depth), (2, 6, 0), "the loss closes what was open");
+    assert_eq!((tracks.len(), slices, depth), (2, 6, 0), "the loss closes what was open");
     assert_eq!(names[1], "wait: cache (crates/store/src/cache.rs:10)");
+}
+
+/// The trace file has 5 bytes an event and more; names spelled out were 60 bytes for each event.
+#[test]
+fn a_perfetto_export_has_each_name_once_and_less_than_forty_bytes_an_event() {
+    let script = (0..1000).fold(Script::default(), |script, i| {
+        let at = i * 1000;
+        script.enter(at, 1).begin(at + 1, 1, 7, Latch).end(at + 500, 1, 7).exit(at + 900)
+    });
+    let long = "a_function_with_a_name_of_many_letters_as_templates_and_generic_types_have_them";
+    let trace = trace(1_000_000, &[long], &[long], vec![script]);
+    let bytes = as_format(&trace, Format::Perfetto);
+    let times = bytes.windows(long.len()).filter(|part| *part == long.as_bytes()).count();
+    assert_eq!(times, 2, "as an operation and as a site");
+    assert!(bytes.len() < 4000 * 40, "{} bytes of 4000 events", bytes.len());
+    let ratio = bytes.len() as f64 / trace.to_bytes().len() as f64;
+    println!("{} bytes, {ratio:.1} times the trace file", bytes.len());
+}
+
+/// Threads of one execution each, which wait 150 times for a lock.
+fn threads(seed: u64, waited: u64, others: u64) -> Trace {
+    let script = |thread: u64| {
+        let mut now = 0;
+        let script = (0..150).fold(Script::default().enter(0, 1), |script, i| {
+            let noise = (i * 7919 + thread * 104_729 + seed * 1_299_709) % 97;
+            let begin = now + others + noise;
+            now = begin + waited + if waited > 0 { noise } else { 0 };
+            if waited > 0 { script.begin(begin, 1, 7, Latch).end(now, 1, 7) } else { script }
+        });
+        (now, script.exit(now))
+    };
+    let (ends, scripts): (Vec<u64>, Vec<Script>) = (0..4).map(script).unzip();
+    trace(ends.into_iter().max().unwrap_or(0), &["worker"], &["gate"], scripts)
+}
+
+#[test]
+fn a_cure_of_threads_that_are_one_execution_each_is_significant_and_noise_is_not() {
+    let options = ReportOptions { format: Format::Json, ..ReportOptions::default() };
+    let significant = |before: &Trace, after: &Trace| -> Vec<String> {
+        let mut out = Vec::new();
+        diff(before, after, &options, &mut out).unwrap();
+        let diff: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let rows = diff["operations"].as_array().unwrap().iter().chain(diff["waits"].as_array().unwrap());
+        let rows = rows.filter(|row| row["is_significant"] == true);
+        rows.map(|row| row["metric"].as_str().unwrap().to_owned()).collect()
+    };
+    // 6.5 times as fast without the lock.
+    let told = significant(&threads(1, 5_500, 1_000), &threads(2, 0, 1_000));
+    for metric in ["per second", "elapsed", "lock wait", &label("gate", 1)] {
+        assert!(told.iter().any(|told| told == metric), "{metric} of {told:?}");
+    }
+    let told = significant(&threads(3, 5_500, 1_000), &threads(4, 5_500, 1_000));
+    assert!(told.is_empty(), "{told:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::next::next;
 use crate::session::is_on;
 use azekura_trace::WaitKind;
 use azekura_trace::area::Called;
-use libc::{c_int, c_void, iovec, msghdr, off_t, size_t, ssize_t};
+use libc::{c_int, c_void, iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
 type Sync = unsafe extern "C-unwind" fn(c_int) -> c_int;
 
@@ -90,6 +90,54 @@ transfer!(pwrite64 => pwrite64_hook, PWRITE64 = c"pwrite64" as Pwrite, "r8", "x4
     bytes: *const c_void, len: size_t, at: off_t);
 transfer!(recv => recv_hook, RECV = c"recv" as Recv, "r8", "x4";
     into: *mut c_void, len: size_t, flags: c_int);
+next!(RECVFROM:
+    unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t =
+    new(c"recvfrom"));
+
+// Six arguments fill the registers: the flags move into the upper half of the descriptor's register, and the
+// call site into theirs.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+extern "C" fn recvfrom() {
+    std::arch::naked_asm!(
+        "mov edi, edi",
+        "shl rcx, 32",
+        "or rdi, rcx",
+        "mov rcx, [rsp]",
+        "jmp {function}",
+        function = sym recvfrom_hook,
+    )
+}
+
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+extern "C" fn recvfrom() {
+    std::arch::naked_asm!(
+        "mov w0, w0",
+        "orr x0, x0, x3, lsl #32",
+        "mov x3, x30",
+        "b {function}",
+        function = sym recvfrom_hook,
+    )
+}
+
+unsafe extern "C-unwind" fn recvfrom_hook(
+    file_and_flags: u64,
+    into: *mut c_void,
+    len: size_t,
+    from: usize,
+    sender: *mut sockaddr,
+    sender_len: *mut socklen_t,
+) -> ssize_t {
+    let (file, flags) = (file_and_flags as c_int, (file_and_flags >> 32) as c_int);
+    // SAFETY: as above.
+    transfers(Called::Recv, file, from, || unsafe {
+        RECVFROM.get()(file, into, len, flags, sender, sender_len)
+    })
+}
+
 transfer!(recvmsg => recvmsg_hook, RECVMSG = c"recvmsg" as Recv, "rcx", "x3";
     message: *mut msghdr, flags: c_int);
 transfer!(readv => readv_hook, READV = c"readv" as Read, "rcx", "x3"; into: *const iovec, count: c_int);

@@ -17,7 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { THREADS = 4, ROUNDS = 150 };
+// A herd of three says little: with six threads, five of which wait, four wake-ups of five are in vain.
+enum { MOST_THREADS = 6, ROUNDS = 150 };
+static int threads_used = 4;
 
 struct locks {
     pthread_mutex_t mutex;
@@ -32,7 +34,7 @@ struct locks {
     char pad[256];
 };
 
-static struct locks locks[THREADS];
+static struct locks locks[MOST_THREADS];
 static const char *primitive, *load;
 static int sockets[2], jobs, is_over;
 
@@ -60,7 +62,7 @@ static void lock(struct locks *l) {
     if (is("semaphore")) sem_wait(&l->semaphore);
     if (is("iso")) mtx_lock(&l->iso);
     if (is("futex")) futex_lock(&l->word);
-    if (is("condition")) {
+    if (is("condition") || is("herd")) {
         pthread_mutex_lock(&l->guard);
         while (l->is_taken) pthread_cond_wait(&l->freed, &l->guard);
         l->is_taken = 1;
@@ -75,10 +77,11 @@ static void unlock(struct locks *l) {
     if (is("semaphore")) sem_post(&l->semaphore);
     if (is("iso")) mtx_unlock(&l->iso);
     if (is("futex")) futex_unlock(&l->word);
-    if (is("condition")) {
+    if (is("condition") || is("herd")) {
         pthread_mutex_lock(&l->guard);
         l->is_taken = 0;
-        pthread_cond_signal(&l->freed);
+        if (is("herd")) pthread_cond_broadcast(&l->freed);
+        else pthread_cond_signal(&l->freed);
         pthread_mutex_unlock(&l->guard);
     }
 }
@@ -156,8 +159,9 @@ int main(int count, char **arguments) {
     if (count != 3) return 2;
     primitive = arguments[1];
     load = arguments[2];
+    if (is("herd")) threads_used = MOST_THREADS;
     int is_pool = strcmp(load, "pool") == 0;
-    for (int i = 0; i < THREADS; i++) {
+    for (int i = 0; i < threads_used; i++) {
         pthread_mutex_init(&locks[i].mutex, NULL);
         pthread_rwlock_init(&locks[i].rwlock, NULL);
         pthread_spin_init(&locks[i].spin, 0);
@@ -167,8 +171,8 @@ int main(int count, char **arguments) {
         pthread_cond_init(&locks[i].freed, NULL);
     }
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) return 2;
-    pthread_t threads[THREADS];
-    for (long i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, worker, (void *)i);
+    pthread_t threads[MOST_THREADS];
+    for (long i = 0; i < threads_used; i++) pthread_create(&threads[i], NULL, worker, (void *)i);
     struct locks *l = &locks[0];
     for (int i = 0; is_pool && i < 50; i++) {
         sleep_us(10000);
@@ -184,8 +188,8 @@ int main(int count, char **arguments) {
     pthread_mutex_unlock(&l->guard);
     // With another load the word is a lock's.
     if (is_pool) atomic_store(&l->word, 1);
-    if (is_pool) syscall(SYS_futex, &l->word, FUTEX_WAKE_PRIVATE, THREADS, NULL, NULL, 0);
-    for (int i = 0; is_pool && i < THREADS; i++) sem_post(&l->semaphore);
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    if (is_pool) syscall(SYS_futex, &l->word, FUTEX_WAKE_PRIVATE, threads_used, NULL, NULL, 0);
+    for (int i = 0; is_pool && i < threads_used; i++) sem_post(&l->semaphore);
+    for (int i = 0; i < threads_used; i++) pthread_join(threads[i], NULL);
     return 0;
 }

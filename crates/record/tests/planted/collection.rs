@@ -1,11 +1,12 @@
-//! A part of the collection of small programs with known bottlenecks (`scripts/trace-collection.py` runs all of
-//! it): those of C and Rust, whose compilers are there.
+//! A part of the collection of small programs with known bottlenecks, those of C and Rust. All of it is run
+//! by `scripts/trace-collection.py`.
 //!
 //! The table `tests/collection/truth.txt` has the truths. A program is run up to three times, and one right
 //! verdict is enough; it is not judged if others used more than a fifth of the machine in all three runs.
 //! Only parts of the time are judged, no times.
 
 use super::{others, record, scratch, turn};
+use azekura_trace::WaitKind;
 use azekura_trace::analyze::{Analysis, AnalyzeOptions, Verdict};
 use azekura_trace::file::Trace;
 use std::path::{Path, PathBuf};
@@ -39,9 +40,14 @@ fn is_right(truth: &str, operation: &str, analysis: &Analysis) -> bool {
         return false;
     }
     match (truth.split_once(':').unwrap_or((truth, "")), &analysis.verdict) {
-        (("lock", site), Verdict::Lock { site: told, .. }) => told.contains(site),
+        (("lock", site), Verdict::Lock { site: told, vain, .. }) => told.contains(site) && *vain <= 0.5,
+        (("herd", site), Verdict::Lock { site: told, vain, .. }) => {
+            told.contains(site) && *vain > 0.5 && analysis.verdict.sentence().contains("Thundering herd")
+        }
         (("idle", _), Verdict::Waits { idle, .. }) => *idle >= 0.5,
-        (("network", _), Verdict::Io { site, .. }) => site.starts_with("recv"),
+        (("network", _), Verdict::Io { site, kind, .. }) => {
+            site.starts_with("recv in ") && *kind == Some(WaitKind::Network)
+        }
         _ => false,
     }
 }
@@ -88,6 +94,7 @@ fn locks_of_c_are_named_by_variable_and_thread_and_idle_threads_are_told() {
         ("semaphore", "contended"),
         ("futex", "contended"),
         ("condition", "contended"),
+        ("herd", "contended"),
         ("condition", "pool"),
         ("rwlock", "uncontended"),
         ("network", "alone"),

@@ -15,12 +15,16 @@
 //! as often as it stands for; waits are there of all executions and count once.
 
 use super::bounded::Bounded;
-use super::pair::{ThreadSpans, WaitSpan};
+use super::pair::{HoldSpan, ThreadSpans, WaitSpan};
 use super::quick::QuickMap;
 use super::spread::Spread;
 use crate::{WaitClass, WaitKind};
 use std::collections::BTreeMap;
 
+/// Executions that are too few to be spread over the slices.
+const FEW: usize = 2 * SLICES;
+/// A thread that waits again within this time has done nothing but look at the lock.
+const AT_ONCE_NS: u64 = 50_000;
 /// The recording is cut into so many slices of time, so that a difference can be told from noise.
 pub(crate) const SLICES: usize = 32;
 
@@ -100,6 +104,8 @@ pub(crate) struct OperationSums {
 pub(crate) struct WaitSums {
     pub(crate) kind: Option<WaitKind>,
     pub(crate) count: u64,
+    /// Of them, those that ended in vain; counted by site only.
+    pub(crate) vain: u64,
     /// Without the waits inside.
     pub(crate) net: u64,
     /// With the waits inside.
@@ -215,10 +221,12 @@ impl Accounts {
         ongoing.iter().for_each(|(op, before)| inside[*op as usize] = before.inside);
         let nets = net_times(&thread.waits);
         let mut seen = Vec::new();
-        for (wait, net) in thread.waits.iter().zip(&nets) {
+        for (index, (wait, net)) in thread.waits.iter().zip(&nets).enumerate() {
             let Some(end) = wait.end else { continue };
             let at = slice(end);
-            self.sites.entry(wait.site).or_default().add(wait, end, net, at);
+            let site = self.sites.entry(wait.site).or_default();
+            site.add(wait, end, net, at);
+            site.vain += u64::from(is_vain(thread, index, end));
             let instance = self.instances.entry((wait.site, wait.object));
             *instance = (instance.0 + 1, instance.1 + net.ns);
             seen.clear();
@@ -319,6 +327,22 @@ fn is_inside_itself(thread: &ThreadSpans, mut parent: Option<u32>, operation: u1
     false
 }
 
+/// Answers whether a wait for a lock was followed at once by another one for it, with no hold between: the
+/// thread was woken and did not get it. (A hold that follows a wait is always recorded.)
+fn is_vain(thread: &ThreadSpans, index: usize, end: u64) -> bool {
+    let wait = &thread.waits[index];
+    let Some(next) = thread.waits.get(index + 1) else { return false };
+    if (next.site, next.object) != (wait.site, wait.object)
+        || wait.kind.class() != WaitClass::Lock
+        || next.begin.saturating_sub(end) > AT_ONCE_NS
+    {
+        return false;
+    }
+    let is_it = |hold: &HoldSpan| (hold.site, hold.object) == (wait.site, wait.object);
+    let from = thread.holds.partition_point(|hold| hold.end < end);
+    !thread.holds[from..].iter().take_while(|hold| hold.end <= next.begin).any(is_it)
+}
+
 /// Each wait's time and CPU time without those of the waits inside it.
 pub(crate) fn net_times(waits: &[WaitSpan]) -> Vec<Net> {
     let own = |w: &WaitSpan| {
@@ -376,6 +400,11 @@ impl OperationSums {
         self.durations.merge(more.durations);
     }
 
+    /// The durations of the executions, if they are few.
+    pub(crate) fn few(&self) -> Vec<u64> {
+        self.durations.few(FEW)
+    }
+
     /// What half of the executions, 99 of 100, and all do not exceed.
     pub(crate) fn spread(&self) -> [u64; 3] {
         self.durations.clone().quantiles()
@@ -402,6 +431,7 @@ impl WaitSums {
         }
         self.kind = self.kind.or(more.kind);
         self.count += more.count;
+        self.vain += more.vain;
         self.net += more.net;
         self.gross += more.gross;
         self.cpu += more.cpu;

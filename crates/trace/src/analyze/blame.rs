@@ -76,7 +76,8 @@ pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blam
     for (index, thread) in threads.iter().enumerate() {
         let mut looked = vec![Looked::default(); threads.len()];
         for wait in &thread.waits {
-            let Some(end) = wait.end.filter(|_| is_for_somebody(wait)) else { continue };
+            let is_told = is_for_somebody(wait) && !is_in_endless(thread, wait);
+            let Some(end) = wait.end.filter(|_| is_told) else { continue };
             let operation = wait.op.map_or(0, |op| thread.ops[op as usize].operation);
             let pieces = holders.of(index, wait, end);
             let (mut at, mut unknown) = (wait.begin, 0);
@@ -119,6 +120,12 @@ fn is_for_somebody(wait: &WaitSpan) -> bool {
         WaitClass::Io => wait.holder != 0,
         WaitClass::Idle => false,
     }
+}
+
+/// Answers whether the operation around a wait was still going on when the recording ended: its waits are in
+/// no table.
+fn is_in_endless(thread: &ThreadSpans, wait: &WaitSpan) -> bool {
+    wait.op.is_some_and(|op| thread.ops[op as usize].end.is_none() && !thread.is_ongoing(op))
 }
 
 /// Where a waiter's holder was looked at last.

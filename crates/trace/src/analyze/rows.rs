@@ -142,6 +142,9 @@ pub struct OperationRow {
     pub max_ns: u64,
     #[serde(skip)]
     pub(crate) slices: Vec<Sums>,
+    /// The durations of the executions, if they are few: threads are one execution each.
+    #[serde(skip)]
+    pub(crate) few: Vec<u64>,
 }
 
 /// Waits at a site inside an operation (Figures 5 and 6 of the paper).
@@ -184,6 +187,8 @@ pub struct SiteRow {
     pub kind: Option<WaitKind>,
     /// How many waits.
     pub count: u64,
+    /// Waits for a lock after which the thread waited for it again at once and had not held it.
+    pub vain: u64,
     /// Without the waits inside.
     pub net_ns: u64,
     /// With them.
@@ -321,6 +326,7 @@ impl Work<'_> {
             p99_ns,
             max_ns,
             slices: sums.slices.clone(),
+            few: sums.few(),
         }
     }
 
@@ -371,6 +377,7 @@ impl Work<'_> {
                     line: name.line,
                     kind: waits.kind,
                     count: waits.count,
+                    vain: waits.vain,
                     net_ns: waits.net,
                     gross_ns: waits.gross,
                     cpu_ns: known.then_some(waits.cpu),

@@ -38,6 +38,16 @@ impl Spread {
         self.count(value, weight.into());
     }
 
+    /// The values, if they are no more than `most` and each stands for itself.
+    pub(crate) fn few(&self, most: usize) -> Vec<u64> {
+        match self {
+            Self::Few(values) if values.len() <= most && values.iter().all(|(_, weight)| *weight == 1) => {
+                values.iter().map(|(value, _)| *value).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// All that `other` has.
     pub(crate) fn merge(&mut self, other: Self) {
         match other {

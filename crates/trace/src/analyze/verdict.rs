@@ -6,6 +6,7 @@
 use super::{Analysis, OperationRow};
 use crate::WaitKind;
 use serde::Serialize;
+use std::fmt::Write;
 
 /// A lock without which less than this is gained is no bottleneck.
 const LEAST_GAIN: f64 = 0.05;
@@ -16,6 +17,8 @@ const LARGE: f64 = 0.30;
 
 /// A part of the elapsed time in waits of one class, from which on no report passes over them.
 const WAITS: f64 = 0.10;
+/// A part of the wake-ups that are in vain, from which on waiters are a herd.
+const HERD: f64 = 0.5;
 /// A part of the elapsed time off the processors, unexplained, that makes busy processors the reason.
 const QUEUES: f64 = 0.10;
 
@@ -32,8 +35,12 @@ pub enum Verdict {
         /// It limits how many threads are let in: what it protects is hidden behind it. Record again without.
         is_limit: bool,
         /// Its waiters mostly waited for a holder that was off its processor or just waking up, not for the
-        /// work under the lock.
+        /// work under the lock, and the processors were busy.
         holder_off_cpu: bool,
+        /// Part of the waits that was CPU time: the waiters spin. `None`: unknown.
+        burnt: Option<f64>,
+        /// Part of the wake-ups after which the thread did not get the lock and waited again.
+        vain: f64,
     },
     /// The processors are busy.
     Cpu {
@@ -48,6 +55,8 @@ pub enum Verdict {
         site: String,
         /// Part of the elapsed time.
         share: f64,
+        /// The kind of the waits at that site.
+        kind: Option<WaitKind>,
     },
     /// Time off the processor that no probe explains: other processes, or waits without a probe.
     OffCpu {
@@ -64,6 +73,8 @@ pub enum Verdict {
         io: f64,
         /// The sites with the longest waits, and the part of each; at most three.
         largest: Vec<(String, f64)>,
+        /// The parts are of the time of all operations: those of the chosen one are small.
+        of_all: bool,
     },
     /// Nothing stands out.
     Nothing,
@@ -78,7 +89,7 @@ impl Verdict {
         // Threads that stand in the queue for busy processors longer than for locks would only stand there
         // longer without them.
         let queues_more = is_busy && row.other_ns.is_some_and(|ns| ns > row.lock_wait_ns);
-        if let Some(lock) = Self::lock(analysis).filter(|_| !queues_more) {
+        if let Some(lock) = Self::lock(analysis, is_busy).filter(|_| !queues_more) {
             return lock;
         }
         let share = |ns: u64| ns as f64 / row.elapsed_ns.max(1) as f64;
@@ -89,12 +100,15 @@ impl Verdict {
             return Self::Cpu { utilisation, own };
         }
         if share(row.io_wait_ns) >= LARGE {
-            return Self::Io { site: slowest_io(analysis, row), share: share(row.io_wait_ns) };
+            let (site, kind) = slowest_io(analysis, row).unwrap_or_default();
+            return Self::Io { site, share: share(row.io_wait_ns), kind };
         }
-        match row.other_ns.map(share) {
-            Some(share) if share >= LARGE => Self::OffCpu { share },
-            _ => Self::waits(analysis, row).unwrap_or(Self::Nothing),
+        let off_cpu = row.other_ns.map_or(0.0, share);
+        if off_cpu >= LARGE {
+            return Self::OffCpu { share: off_cpu };
         }
+        let small = (off_cpu > WAITS).then_some(Self::OffCpu { share: off_cpu });
+        Self::waits(analysis, row).or(small).or_else(|| Self::waits_of_all(analysis)).unwrap_or(Self::Nothing)
     }
 
     /// The operation's waits, if those of one class are more than a tenth of its time.
@@ -105,7 +119,18 @@ impl Verdict {
         let mut largest: Vec<_> = of_row.map(|wait| (wait.site.clone(), share(wait.net_ns))).collect();
         largest.sort_by(|a, b| b.1.total_cmp(&a.1));
         largest.truncate(3);
-        (idle.max(lock).max(io) > WAITS).then_some(Self::Waits { idle, lock, io, largest })
+        let of_all = false;
+        (idle.max(lock).max(io) > WAITS).then_some(Self::Waits { idle, lock, io, largest, of_all })
+    }
+
+    /// The same of all operations together: another one may wait more.
+    fn waits_of_all(analysis: &Analysis) -> Option<Self> {
+        let row = &analysis.total;
+        let share = |ns: u64| ns as f64 / row.elapsed_ns.max(1) as f64;
+        let [idle, lock, io] = [row.idle_wait_ns, row.lock_wait_ns, row.io_wait_ns].map(share);
+        let largest = analysis.sites.iter().take(3).map(|site| (site.label.clone(), share(site.net_ns)));
+        let largest = largest.collect();
+        (idle.max(lock).max(io) > WAITS).then_some(Self::Waits { idle, lock, io, largest, of_all: true })
     }
 
     /// A sentence about the waits of the chosen operation, if they are more than a tenth of its time; for
@@ -116,27 +141,32 @@ impl Verdict {
         (!matches!(analysis.verdict, Self::Waits { .. } | Self::Lock { .. })).then(|| verdict.sentence())
     }
 
-    fn lock(analysis: &Analysis) -> Option<Self> {
+    fn lock(analysis: &Analysis, is_busy: bool) -> Option<Self> {
         let what_if = &analysis.what_if;
         let best = what_if.locks.iter().max_by(|a, b| a.gain.total_cmp(&b.gain))?;
         if best.gain < LEAST_GAIN {
             return None;
         }
-        let is_limit = analysis.sites.iter().any(|s| s.label == best.site && s.kind == Some(WaitKind::Limit));
+        let site = analysis.sites.iter().find(|site| site.label == best.site);
+        let is_limit = site.is_some_and(|site| site.kind == Some(WaitKind::Limit));
+        let part = |of: u64, all: u64| of as f64 / all.max(1) as f64;
+        let burnt = site.and_then(|site| Some(part(site.cpu_ns?, site.net_ns)));
+        let vain = site.map_or(0.0, |site| part(site.vain, site.count));
         let blame = analysis.blame.iter().filter(|b| b.site == best.site);
         // What was waited for somebody unknown counts against this statement.
         let off_cpu =
             |b: &super::BlameRow| if b.holder.is_some() { b.holder_off_ns + b.handover_ns } else { 0 };
         let (waited, off) = blame.fold((0, 0), |(w, o), b| (w + b.wait_ns, o + off_cpu(b)));
-        let holder_off_cpu = waited > 0 && off as f64 > 0.5 * waited as f64;
-        Some(Self::Lock { site: best.site.clone(), gain: best.gain, is_limit, holder_off_cpu })
+        // Holders are off idle processors because they sleep or wait where there is no probe.
+        let holder_off_cpu = is_busy && waited > 0 && off as f64 > 0.5 * waited as f64;
+        Some(Self::Lock { site: best.site.clone(), gain: best.gain, is_limit, holder_off_cpu, burnt, vain })
     }
 
     /// The verdict as a sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         match self {
-            Self::Lock { site, gain, is_limit, holder_off_cpu } => {
+            Self::Lock { site, gain, is_limit, holder_off_cpu, burnt, vain } => {
                 let mut sentence =
                     format!("{site}: without it throughput would rise by {:.0} %.", gain * 100.0);
                 if *is_limit {
@@ -147,27 +177,50 @@ impl Verdict {
                     sentence += " Most of that wait was for holders that were off their processors or just \
                                  waking up: too few processors, rather than the work under the lock.";
                 }
+                if let Some(burnt) = burnt.filter(|burnt| *burnt > WAITS) {
+                    let _ = write!(
+                        sentence,
+                        " Its waiters spin: {:.0} % of their wait is CPU time.",
+                        burnt * 100.0
+                    );
+                }
+                if *vain > HERD {
+                    let _ = write!(
+                        sentence,
+                        " Thundering herd: after {:.0} % of the wake-ups the thread did not get it and \
+                         waited again. Wake one waiter for each grant.",
+                        vain * 100.0
+                    );
+                }
                 sentence
             }
             Self::Cpu { utilisation, own } => {
                 let (used, own) = (utilisation * 100.0, own / utilisation.max(f64::EPSILON) * 100.0);
                 format!("The processors are busy ({used:.0} % used, {own:.0} % of it by this program).")
             }
-            Self::Io { site, share } => {
-                format!("{:.0} % of the time is waiting for I/O, most at {site}.", share * 100.0)
+            Self::Io { site, share, kind } => {
+                let what = match kind {
+                    Some(WaitKind::Network) => "the network",
+                    Some(WaitKind::Device) => "storage devices",
+                    Some(WaitKind::Log) => "the log",
+                    _ => "I/O",
+                };
+                format!("{:.0} % of the time is waiting for {what}, most at {site}.", share * 100.0)
             }
             Self::OffCpu { share } => format!(
                 "{:.0} % of the time is off the processor without a probe that says why (other \
                  processes, or waits without a probe).",
                 share * 100.0
             ),
-            Self::Waits { idle, lock, io, largest } => {
+            Self::Waits { idle, lock, io, largest, of_all } => {
                 let tell = |(site, part): &(String, f64)| format!("{site} ({:.0} %)", part * 100.0);
                 let largest: Vec<String> = largest.iter().map(tell).collect();
                 let [idle, lock, io] = [idle, lock, io].map(|part| part * 100.0);
+                let all = if *of_all { " of all operations" } else { "" };
                 format!(
-                    "Not known: {idle:.0} % of the time is in waits that look idle, {lock:.0} % in waits for \
-                     locks without which little would be gained, {io:.0} % in waits for I/O. Largest: {}.",
+                    "Not known: {idle:.0} % of the time{all} is in waits that look idle, {lock:.0} % in \
+                     waits for locks without which little would be gained, {io:.0} % in waits for I/O. \
+                     Largest: {}.",
                     largest.join("; ")
                 )
             }
@@ -176,13 +229,9 @@ impl Verdict {
     }
 }
 
-fn slowest_io(analysis: &Analysis, row: &OperationRow) -> String {
-    let is_io = |site: &str| {
-        analysis
-            .sites
-            .iter()
-            .any(|s| s.label == site && s.kind.is_some_and(|k| k.class() == crate::WaitClass::Io))
-    };
-    let waits = analysis.waits.iter().filter(|w| w.operation == row.name && is_io(&w.site));
-    waits.max_by_key(|w| w.net_ns).map_or_else(String::new, |w| w.site.clone())
+/// The site with the operation's longest waits for I/O, and its kind.
+fn slowest_io(analysis: &Analysis, row: &OperationRow) -> Option<(String, Option<WaitKind>)> {
+    let is_io = |kind: Option<WaitKind>| kind.is_some_and(|kind| kind.class() == crate::WaitClass::Io);
+    let waits = analysis.waits.iter().filter(|wait| wait.operation == row.name && is_io(wait.kind));
+    waits.max_by_key(|wait| wait.net_ns).map(|wait| (wait.site.clone(), wait.kind))
 }

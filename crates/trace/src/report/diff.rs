@@ -1,6 +1,7 @@
 //! Before and after a change: every operation's and every lock's difference, with its noise.
 
 use super::bootstrap::{Ratio, interval};
+use crate::WaitClass;
 use crate::analyze::{Analysis, OperationRow, SLICES, Sums, WaitRow};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -79,28 +80,90 @@ fn name(analysis: &Analysis, otherwise: &str) -> String {
 }
 
 fn operations(before: &Analysis, after: &Analysis) -> Vec<DiffRow> {
-    let find = |analysis: &Analysis, name: &str| -> Vec<Sums> {
-        analysis.operations.iter().find(|o| o.name == name).map(|o| o.slices.clone()).unwrap_or_default()
+    let find = |analysis: &Analysis, name: &str| -> Option<OperationRow> {
+        analysis.operations.iter().find(|o| o.name == name).cloned()
     };
     let names = before.operations.iter().chain(&after.operations);
     let mut seen = BTreeSet::new();
     let mut rows = Vec::new();
     for OperationRow { name, .. } in names.filter(|o| seen.insert(o.name.clone())) {
         let (a, b) = (find(before, name), find(after, name));
+        if let (Some(a), Some(b)) = (&a, &b)
+            && !a.few.is_empty()
+            && !b.few.is_empty()
+        {
+            rows.extend(of_few((before, a), (after, b)));
+            continue;
+        }
+        let slices = |row: Option<OperationRow>| row.map(|row| row.slices).unwrap_or_default();
+        let (a, b) = (slices(a), slices(b));
         let (a_slice, b_slice) = (slice_seconds(before), slice_seconds(after));
         let rate =
             |slices: &[Sums], seconds: f64| Ratio::new(slices.iter().map(|s| (s.executions as f64, seconds)));
-        rows.push(row(name, "per second", true, &rate(&a, a_slice), &rate(&b, b_slice)));
+        rows.push(row(name, PER_SECOND, true, &rate(&a, a_slice), &rate(&b, b_slice)));
         for (metric, of) in METRICS {
             let ratio =
                 |slices: &[Sums]| Ratio::new(slices.iter().map(|s| (of(s) as f64, s.executions as f64)));
-            let row = row(name, metric, false, &ratio(&a), &ratio(&b));
-            if row.before != 0.0 || row.after != 0.0 {
-                rows.push(row);
-            }
+            push_nonzero(&mut rows, row(name, metric, false, &ratio(&a), &ratio(&b)));
         }
     }
     rows
+}
+
+const PER_SECOND: &str = "per second";
+
+fn push_nonzero(rows: &mut Vec<DiffRow>, row: DiffRow) {
+    if row.before != 0.0 || row.after != 0.0 {
+        rows.push(row);
+    }
+}
+
+/// The rows of an operation of few executions, as threads are: a slice of time rarely has the end of one. So
+/// durations are drawn by execution, and waits by slice, each slice with an equal part of the executions.
+/// Fewer than [`LEAST_FEW`] executions tell no noise, and CPU time is known of all executions together.
+fn of_few((before, a): (&Analysis, &OperationRow), (after, b): (&Analysis, &OperationRow)) -> Vec<DiffRow> {
+    let is_told = a.few.len().min(b.few.len()) >= LEAST_FEW;
+    let told = |row: DiffRow, is_told: bool| DiffRow { is_significant: row.is_significant && is_told, ..row };
+    let durations = |row: &OperationRow| Ratio::new(row.few.iter().map(|ns| (*ns as f64, 1.0)));
+    let rate = |analysis: &Analysis, row: &OperationRow| {
+        let seconds = analysis.recorded.duration_ns.max(1) as f64 / 1e9;
+        let all: u64 = row.few.iter().sum();
+        let part = |ns: &u64| (1.0, seconds * *ns as f64 / all.max(1) as f64);
+        Ratio::new(row.few.iter().map(part))
+    };
+    let whole = |row: &OperationRow, of: fn(&Sums) -> u64| {
+        let sum: u64 = row.slices.iter().map(of).sum();
+        Ratio::new([(sum as f64, row.executions as f64)])
+    };
+    let waits = |analysis: &Analysis, row: &OperationRow, class: WaitClass| {
+        let is_it = |wait: &&WaitRow| {
+            wait.operation == row.name && wait.kind.is_some_and(|kind| kind.class() == class)
+        };
+        let mut slices = vec![0; SLICES];
+        for wait in analysis.waits.iter().filter(is_it) {
+            slices.iter_mut().zip(&wait.slices).for_each(|(all, ns)| *all += ns);
+        }
+        by_slices(slices, row.executions)
+    };
+    let name = &a.name;
+    let mut rows = Vec::new();
+    rows.push(told(row(name, PER_SECOND, true, &rate(before, a), &rate(after, b)), is_told));
+    rows.push(told(row(name, "elapsed", false, &durations(a), &durations(b)), is_told));
+    push_nonzero(&mut rows, told(row(name, "CPU", false, &whole(a, |s| s.cpu), &whole(b, |s| s.cpu)), false));
+    for (metric, class) in [("lock wait", WaitClass::Lock), ("I/O wait", WaitClass::Io)] {
+        let of = (waits(before, a, class), waits(after, b, class));
+        push_nonzero(&mut rows, row(name, metric, false, &of.0, &of.1));
+    }
+    rows
+}
+
+/// Executions of which the durations tell their spread.
+const LEAST_FEW: usize = 3;
+
+/// Time per execution, where each slice has an equal part of the executions.
+fn by_slices(slices: Vec<u64>, executions: u64) -> Ratio {
+    let part = executions as f64 / SLICES as f64;
+    Ratio::new(slices.into_iter().map(|ns| (ns as f64, part)))
 }
 
 fn slice_seconds(analysis: &Analysis) -> f64 {
@@ -130,6 +193,9 @@ fn per_execution(analysis: &Analysis, wait: &WaitRow) -> Ratio {
     let same = |w: &&WaitRow| w.operation == wait.operation && w.site == wait.site;
     let waited =
         analysis.waits.iter().find(same).map(|w| w.slices.clone()).unwrap_or_else(|| vec![0; SLICES]);
+    if !operation.few.is_empty() {
+        return by_slices(waited, operation.executions);
+    }
     let pairs = waited.into_iter().zip(&operation.slices);
     Ratio::new(pairs.map(|(ns, sums)| (ns as f64, sums.executions as f64)))
 }

@@ -1,13 +1,15 @@
 //! The trace as a Perfetto file: a track per thread, operations and waits as nested slices.
 //!
 //! Written by hand (the messages' numbers are Perfetto's published schema): one packet per slice begin and
-//! end, names spelled out. About 60 bytes an event, so this is an export and not our format.
+//! end. Names are interned: the packet that has the first event of a name gives it a number, and all others
+//! have the number. About 30 bytes an event, so this is an export and not our format.
 
 use super::ReportError;
 use crate::WaitKind;
 use crate::event::{Event, EventKind};
 use crate::file::{Calibration, Name, Outline, ThreadTrace, Trace};
 use azekura_base::varint::{put_bytes, put_u64};
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
@@ -17,6 +19,8 @@ mod field {
     pub(super) const PACKET_TIMESTAMP: u32 = 8;
     pub(super) const PACKET_SEQUENCE: u32 = 10;
     pub(super) const PACKET_TRACK_EVENT: u32 = 11;
+    pub(super) const PACKET_INTERNED: u32 = 12;
+    pub(super) const PACKET_FLAGS: u32 = 13;
     pub(super) const PACKET_TRACK_DESCRIPTOR: u32 = 60;
     pub(super) const TRACK_UUID: u32 = 1;
     pub(super) const TRACK_PROCESS: u32 = 3;
@@ -27,19 +31,29 @@ mod field {
     pub(super) const THREAD_PROCESS: u32 = 1;
     pub(super) const THREAD_ID: u32 = 2;
     pub(super) const THREAD_NAME: u32 = 5;
+    pub(super) const INTERNED_CATEGORY: u32 = 1;
+    pub(super) const INTERNED_NAME: u32 = 2;
+    pub(super) const INTERNED_ANNOTATION: u32 = 3;
+    pub(super) const ENTRY_NUMBER: u32 = 1;
+    pub(super) const ENTRY_TEXT: u32 = 2;
+    pub(super) const EVENT_CATEGORY: u32 = 3;
     pub(super) const EVENT_ANNOTATION: u32 = 4;
     pub(super) const EVENT_TYPE: u32 = 9;
+    pub(super) const EVENT_NAME: u32 = 10;
     pub(super) const EVENT_TRACK: u32 = 11;
-    pub(super) const EVENT_CATEGORY: u32 = 22;
-    pub(super) const EVENT_NAME: u32 = 23;
+    pub(super) const ANNOTATION_NAME: u32 = 1;
     pub(super) const ANNOTATION_UINT: u32 = 3;
-    pub(super) const ANNOTATION_NAME: u32 = 10;
 }
 
 /// `TrackEvent.Type`.
 const BEGIN: u64 = 1;
 const END: u64 = 2;
 const INSTANT: u64 = 3;
+
+/// Flags of a packet: the first one of the sequence, before which nothing was interned; one that uses
+/// interned texts.
+const FIRST: u64 = 1;
+const USES_INTERNED: u64 = 2;
 
 /// The process's track; threads have theirs behind it.
 const PROCESS_TRACK: u64 = 1;
@@ -79,7 +93,20 @@ struct Export<'t> {
     calibration: Calibration,
     /// By thread: its open slices, and the time it has reached.
     tracks: Vec<(Vec<Open>, u64)>,
+    /// Interned texts, and their numbers.
+    interned: HashMap<Interned, u64>,
     out: Vec<u8>,
+}
+
+/// A text that has a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Interned {
+    Operation(u16),
+    Wait(u32),
+    Mark(u32),
+    Lost,
+    Category(&'static str),
+    Annotation(&'static str),
 }
 
 /// An open slice: what must end it.
@@ -93,7 +120,8 @@ impl<'t> Export<'t> {
     /// With all tracks described.
     fn new(trace: &'t Trace) -> Self {
         let tracks = trace.threads.iter().map(|_| (Vec::new(), 0)).collect();
-        let mut export = Self { trace, calibration: trace.calibration(), tracks, out: Vec::new() };
+        let interned = HashMap::new();
+        let mut export = Self { trace, calibration: trace.calibration(), tracks, interned, out: Vec::new() };
         export.describe_process();
         trace.threads.iter().for_each(|thread| export.describe_thread(thread));
         export
@@ -110,7 +138,7 @@ impl<'t> Export<'t> {
             });
             put_message(m, field::TRACK_PROCESS, &process);
         });
-        self.packet(0, field::PACKET_TRACK_DESCRIPTOR, &track);
+        self.packet(0, field::PACKET_TRACK_DESCRIPTOR, &track, &[], FIRST);
     }
 
     fn describe_thread(&mut self, thread: &ThreadTrace) {
@@ -124,7 +152,7 @@ impl<'t> Export<'t> {
             });
             put_message(m, field::TRACK_THREAD, &thread);
         });
-        self.packet(0, field::PACKET_TRACK_DESCRIPTOR, &track);
+        self.packet(0, field::PACKET_TRACK_DESCRIPTOR, &track, &[], 0);
     }
 
     /// The next events of a thread.
@@ -143,26 +171,25 @@ impl<'t> Export<'t> {
         match event.kind {
             EventKind::Enter => {
                 open.push(Open::Operation(event.operation));
-                let name = self.operation(event.operation);
-                self.slice(track, now, BEGIN, "operation", &name, None);
+                self.slice(track, now, BEGIN, "operation", Interned::Operation(event.operation), None);
             }
             EventKind::WaitBegin => {
                 open.push(Open::Wait(event.site, event.object));
                 let kind = WaitKind::from_number(event.argument as u8).unwrap_or(WaitKind::Other);
-                let name = format!("wait: {}", self.site(event.site));
-                self.slice(track, now, BEGIN, kind.name(), &name, Some(("object", event.object)));
+                let note = Some(("object", event.object));
+                self.slice(track, now, BEGIN, kind.name(), Interned::Wait(event.site), note);
             }
             EventKind::Exit => self.close(&Open::Operation(event.operation), track, now, open),
             EventKind::WaitEnd => self.close(&Open::Wait(event.site, event.object), track, now, open),
             EventKind::Mark => {
-                let name = self.site(event.site);
-                self.slice(track, now, INSTANT, "mark", &name, Some(("value", event.object)));
+                let note = Some(("value", event.object));
+                self.slice(track, now, INSTANT, "mark", Interned::Mark(event.site), note);
             }
             EventKind::Lost => {
                 for _ in open.drain(..) {
                     self.end(track, now);
                 }
-                self.slice(track, now, INSTANT, "lost", "events lost", Some(("events", event.object)));
+                self.slice(track, now, INSTANT, "lost", Interned::Lost, Some(("events", event.object)));
             }
             EventKind::Hold | EventKind::Release | EventKind::Anchor | EventKind::Ran => {}
         }
@@ -181,7 +208,7 @@ impl<'t> Export<'t> {
             put(m, field::EVENT_TYPE, END);
             put(m, field::EVENT_TRACK, track);
         });
-        self.packet(now, field::PACKET_TRACK_EVENT, &event);
+        self.packet(now, field::PACKET_TRACK_EVENT, &event, &[], 0);
     }
 
     fn slice(
@@ -189,31 +216,64 @@ impl<'t> Export<'t> {
         track: u64,
         now: u64,
         kind: u64,
-        category: &str,
-        name: &str,
-        note: Option<(&str, u64)>,
+        category: &'static str,
+        name: Interned,
+        note: Option<(&'static str, u64)>,
     ) {
+        let mut new = Vec::new();
+        let name = self.intern(name, &mut new);
+        let category = self.intern(Interned::Category(category), &mut new);
+        let note = note.map(|(name, value)| (self.intern(Interned::Annotation(name), &mut new), value));
         let event = message(|m| {
+            put(m, field::EVENT_CATEGORY, category);
             if let Some((name, value)) = note {
                 let note = message(|m| {
+                    put(m, field::ANNOTATION_NAME, name);
                     put(m, field::ANNOTATION_UINT, value);
-                    put_text(m, field::ANNOTATION_NAME, name);
                 });
                 put_message(m, field::EVENT_ANNOTATION, &note);
             }
             put(m, field::EVENT_TYPE, kind);
+            put(m, field::EVENT_NAME, name);
             put(m, field::EVENT_TRACK, track);
-            put_text(m, field::EVENT_CATEGORY, category);
-            put_text(m, field::EVENT_NAME, name);
         });
-        self.packet(now, field::PACKET_TRACK_EVENT, &event);
+        self.packet(now, field::PACKET_TRACK_EVENT, &event, &new, USES_INTERNED);
     }
 
-    fn packet(&mut self, now: u64, kind: u32, content: &[u8]) {
+    /// The number of a text. One that has none yet gets it in `new`, for the packet that uses it first.
+    fn intern(&mut self, what: Interned, new: &mut Vec<u8>) -> u64 {
+        if let Some(number) = self.interned.get(&what) {
+            return *number;
+        }
+        let (table, text) = match what {
+            Interned::Operation(id) => (field::INTERNED_NAME, self.operation(id)),
+            Interned::Wait(id) => (field::INTERNED_NAME, format!("wait: {}", self.site(id))),
+            Interned::Mark(id) => (field::INTERNED_NAME, self.site(id)),
+            Interned::Lost => (field::INTERNED_NAME, "events lost".into()),
+            Interned::Category(text) => (field::INTERNED_CATEGORY, text.into()),
+            Interned::Annotation(text) => (field::INTERNED_ANNOTATION, text.into()),
+        };
+        let number = self.interned.len() as u64 + 1;
+        self.interned.insert(what, number);
+        let entry = message(|m| {
+            put(m, field::ENTRY_NUMBER, number);
+            put_text(m, field::ENTRY_TEXT, &text);
+        });
+        put_message(new, table, &entry);
+        number
+    }
+
+    fn packet(&mut self, now: u64, kind: u32, content: &[u8], interned: &[u8], flags: u64) {
         let packet = message(|m| {
             put(m, field::PACKET_TIMESTAMP, self.trace.begin.monotonic_ns + now);
             put(m, field::PACKET_SEQUENCE, SEQUENCE);
             put_message(m, kind, content);
+            if !interned.is_empty() {
+                put_message(m, field::PACKET_INTERNED, interned);
+            }
+            if flags != 0 {
+                put(m, field::PACKET_FLAGS, flags);
+            }
         });
         put_message(&mut self.out, field::TRACE_PACKET, &packet);
     }

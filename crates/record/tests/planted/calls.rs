@@ -1,0 +1,85 @@
+//! Calls that the library stands before, and programs that it cannot be loaded into.
+
+use super::{build, others, record, scratch, turn};
+use azekura_record::{Launch, RecordError, launch};
+use azekura_trace::WaitKind;
+use azekura_trace::analyze::{Analysis, AnalyzeOptions};
+use azekura_trace::file::Trace;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn analysis(name: &str, operation: &str) -> Analysis {
+    let mut programs = turn(); // to the end: the recording's file is every test's
+    let program = build("calls", &mut programs);
+    let output = scratch().join("calls.trace");
+    assert_eq!(record(&program, &[name], &output), Ok(0), "{name}: the number of functions without a hook");
+    let options = AnalyzeOptions { operation: Some(operation.into()), ..AnalyzeOptions::default() };
+    Analysis::new(&Trace::read(&output).expect("a recording"), &options).expect("the thread's function")
+}
+
+#[test]
+fn each_call_that_receives_from_a_socket_is_a_wait_for_the_network() {
+    for (name, called) in [("recvfrom", "recv"), ("recvmsg", "recv"), ("readv", "read")] {
+        let analysis = analysis(name, "receiver");
+        let site = analysis.sites.iter().find(|site| site.name == format!("{called} in receiver"));
+        let site = site.unwrap_or_else(|| panic!("{name}: {:#?}", analysis.sites));
+        assert_eq!(site.kind, Some(WaitKind::Network), "{name}");
+        // Each byte comes 3 ms later; on a busy machine some are there already.
+        assert!(site.count >= 1, "{name}: {site:?}");
+        let sentence = analysis.verdict.sentence();
+        let is_disturbed = others(&analysis).is_none_or(|part| part > 0.2);
+        assert!(is_disturbed || sentence.contains("waiting for the network"), "{name}: {sentence}");
+    }
+}
+
+#[test]
+fn threads_and_timed_mutexes_of_iso_c_are_recorded() {
+    let analysis = analysis("timed", "clerk");
+    let clerk = analysis.chosen().expect("chosen");
+    assert_eq!((clerk.executions, clerk.threads), (2, 2));
+    let site = analysis.sites.iter().find(|site| site.name.starts_with("ledger, mutex, waited for in clerk"));
+    assert!(site.is_some_and(|site| site.count >= 1), "{:#?}", analysis.sites);
+    assert!(analysis.sites.iter().any(|site| site.name == "sleep in pause_us"), "{:#?}", analysis.sites);
+}
+
+/// The reason why a program was refused. It writes a file when it runs.
+fn refusal(program: &Path) -> String {
+    let ran = scratch().join("refused.ran");
+    let _ = std::fs::remove_file(&ran);
+    let command = vec![program.into(), ran.clone().into()];
+    let launched = launch(&Launch { command, output: scratch().join("no.trace"), ..Launch::default() });
+    assert!(!ran.exists(), "it did not run");
+    match launched {
+        Err(RecordError::NotRecordable { reason, .. }) => reason.to_owned(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A program that writes the file that it is told; `None` if it cannot be made in this way.
+fn compiled(name: &str, flags: &[&str]) -> Option<PathBuf> {
+    let (source, program) = (scratch().join(format!("{name}.c")), scratch().join(name));
+    let text = "#include <stdio.h>\nint main(int n, char **a) { return n != 2 || !fopen(a[1], \"w\"); }\n";
+    std::fs::write(&source, text).expect("the scratch directory");
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let done = Command::new(compiler).args(flags).arg("-o").args([&program, &source]).output();
+    done.is_ok_and(|done| done.status.success()).then_some(program)
+}
+
+#[test]
+fn programs_that_no_library_can_be_loaded_into_do_not_run() {
+    let _turn = turn();
+    match compiled("refused_static", &["-static"]) {
+        Some(program) => {
+            let reason = refusal(&program);
+            assert!(reason.contains("statically linked") && reason.contains("--pid"), "{reason}");
+        }
+        None => println!("not tried: this compiler links no static program"),
+    }
+    let program = compiled("refused_other", &[]).expect("a C compiler, as CONTRIBUTING says");
+    // The field of the machine in the head of the file: 8 is MIPS.
+    let mut bytes = std::fs::read(&program).expect("just made");
+    bytes[18] = 8;
+    std::fs::write(&program, bytes).expect("just made");
+    let reason = refusal(&program);
+    assert!(reason.contains("another kind of processor") && reason.contains("--pid"), "{reason}");
+}
