@@ -12,10 +12,10 @@ use azekura_buffer::page_file::PageAccess;
 use azekura_far::{AuthKey, FarCache};
 use azekura_io::{Fs, MemFs, OsFs, OverlayFs};
 use azekura_wal::lsn_range::MAX_RANGE;
-use azekura_wal::{LogProtocol, MAX_LOG_BUFFERS, WalOptions, default_log_buffer_count, default_stream_count};
+use azekura_wal::{LogProtocol, MAX_LOG_BUFFERS, WalOptions, default_stream_count};
 
 use crate::locking::LockPart;
-use crate::memory_limit::memory_limit;
+use crate::memory_limit::{default_cache_bytes, default_log_buffers, memory_limit};
 use crate::restart::FIRST_SEGMENT_BYTES;
 use crate::{Database, Error};
 
@@ -43,7 +43,7 @@ pub enum Durability {
 /// | [`page_size`](Self::page_size) | 8 KiB | keys are longer than 1 KiB (a key takes an eighth of a page) |
 /// | [`file_system`](Self::file_system) | the system's | tests inject faults |
 /// | **memory** | | |
-/// | [`cache_bytes`](Self::cache_bytes) | 256 MiB, at most a quarter of the memory | rows in use need more |
+/// | [`cache_bytes`](Self::cache_bytes) | 256 MiB, at most an eighth of the memory | rows in use need more |
 /// | [`version_bytes`](Self::version_bytes) | a quarter of the cache | a snapshot becomes too old |
 /// | [`direct_pages`](Self::direct_pages) | no | the cache should be the only copy in memory |
 /// | **durability** | | |
@@ -166,8 +166,10 @@ impl Builder {
         self
     }
 
-    /// Capacity of the page cache in bytes. Default: 256 MiB, or a quarter of the memory that the process may
-    /// use (machine, control group) if that is less. The store may be many times larger.
+    /// Capacity of the page cache in bytes. Default: 256 MiB, or an eighth of the memory that the process may
+    /// use (machine, control group) if that is less: the system's page cache has the rest. The store may be
+    /// many times larger. A page in both caches takes memory twice. So raise it if all pages fit into it, or
+    /// with [`direct_pages`](Self::direct_pages).
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache_bytes = bytes;
@@ -200,8 +202,8 @@ impl Builder {
         self
     }
 
-    /// Log buffers; two per core, at least sixteen, unless set. Any number of threads may commit; those that
-    /// share a buffer wait for each other's copies.
+    /// Log buffers. Default: two per core, at least sixteen; fewer if they took more than a sixteenth of the
+    /// memory. Any number of threads may commit; those that share a buffer wait for each other's copies.
     #[must_use]
     pub fn log_buffers(mut self, count: usize) -> Self {
         self.log_buffers = Some(count);
@@ -500,7 +502,7 @@ impl Builder {
         if self.protocol.epoch_interval() == Some(Duration::ZERO) {
             return refuse("the epoch interval must be greater than 0".into());
         }
-        let buffers = self.log_buffers.unwrap_or_else(default_log_buffer_count);
+        let buffers = self.log_buffer_count();
         if let Some(streams) = self.streams
             && (streams == 0 || streams > buffers)
         {
@@ -508,20 +510,6 @@ impl Builder {
         }
         Ok(())
     }
-}
-
-/// The page cache unless it is set.
-const DEFAULT_CACHE_BYTES: u64 = 256 << 20;
-/// The default cache takes at most this part of the memory that the process may use: beside it there are log
-/// buffers, locks, and the program itself.
-const DEFAULT_CACHE_SHARE: u64 = 4;
-
-/// The default capacity of the page cache under this limit on the process's memory.
-fn default_cache_bytes(limit: Option<u64>) -> usize {
-    let share = limit.map_or(DEFAULT_CACHE_BYTES, |limit| limit / DEFAULT_CACHE_SHARE);
-    // At least the frames that a store with the largest pages needs.
-    let least = (MIN_FRAMES * page::MAX_PAGE_SIZE) as u64;
-    usize::try_from(share.clamp(least, DEFAULT_CACHE_BYTES)).unwrap_or(usize::MAX)
 }
 
 /// Frames that the deepest structure change, with its neighbours and space maps, may pin at once.
@@ -574,9 +562,12 @@ impl Builder {
     /// The number of log streams, where the store's files name `stored` (0: none).
     pub(crate) fn stream_count(&self, stored: usize) -> usize {
         let chosen = self.streams.or(Some(stored).filter(|stored| *stored > 0));
-        chosen
-            .unwrap_or_else(default_stream_count)
-            .min(self.log_buffers.unwrap_or_else(default_log_buffer_count))
+        chosen.unwrap_or_else(default_stream_count).min(self.log_buffer_count())
+    }
+
+    /// The number of log buffers.
+    pub(crate) fn log_buffer_count(&self) -> usize {
+        self.log_buffers.unwrap_or_else(|| default_log_buffers(memory_limit()))
     }
 
     /// Size of one log buffer. One of many may be small: sixteen full ones fit half of a segment of the usual
@@ -598,15 +589,5 @@ mod tests {
         assert_eq!(builder.stream_count(3), 3);
         assert_eq!(builder.clone().log_buffers(2).stream_count(3), 2, "at most one per buffer");
         assert_eq!(builder.wal_streams(5).stream_count(3), 5);
-    }
-
-    #[test]
-    fn the_default_cache_follows_a_small_limit_of_memory() {
-        let of = |limit: u64| default_cache_bytes(Some(limit)) as u64;
-        assert_eq!(of(24 << 30), 256 << 20);
-        assert_eq!(of(256 << 20), 64 << 20);
-        assert_eq!(of(64 << 20), 16 << 20);
-        assert_eq!(of(1 << 20), 24 * 65536, "a store must open at all");
-        assert_eq!(default_cache_bytes(None), 256 << 20);
     }
 }

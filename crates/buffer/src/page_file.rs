@@ -447,10 +447,11 @@ impl PageFile {
     fn fill_slot<'a>(
         &self,
         slot: &mut OwnedSlot,
-        pages: impl Iterator<Item = &'a (PageId, PageBuf)>,
+        pages: impl ExactSizeIterator<Item = &'a (PageId, PageBuf)>,
     ) -> SlotHead {
-        if slot.buffer.is_empty() {
-            slot.buffer = PageBuf::zeroed(self.area.slot_bytes());
+        let bytes = self.area.page_at(pages.len());
+        if slot.buffer.len() < bytes {
+            slot.buffer = PageBuf::zeroed(bytes);
         }
         let mut head = SlotHead { sequence: slot.sequence, pages: Vec::new() };
         for (index, (id, page)) in pages.enumerate() {

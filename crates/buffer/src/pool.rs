@@ -39,7 +39,8 @@ use std::time::Duration;
 use std::sync::atomic::Ordering::Relaxed;
 
 use azekura_base::page;
-use azekura_base::{Backoff, CachePadded, DurableLog, Lsn, PageId, PageWords, StripedCounter};
+use azekura_base::sync::Mutex;
+use azekura_base::{Backoff, CachePadded, DurableLog, Lsn, PageBuf, PageId, PageWords, StripedCounter};
 
 use crate::cleaner::CleanerBell;
 use crate::dirty_map::DirtyMap;
@@ -103,6 +104,8 @@ pub struct BufferPool {
     pub(crate) dirty: DirtyMap,
     pub(crate) supply: FrameSupply,
     pub(crate) write_queue: WriteQueue,
+    /// Memory for the images of batches that no thread writes now, batch by batch.
+    pub(crate) spare_images: Mutex<Vec<Vec<PageBuf>>>,
 }
 
 impl std::fmt::Debug for BufferPool {
@@ -152,6 +155,7 @@ impl BufferPool {
             dirty: DirtyMap::new(frames),
             supply: FrameSupply::default(),
             write_queue: WriteQueue::default(),
+            spare_images: Mutex::new(Vec::new()),
         })
     }
 

@@ -158,18 +158,22 @@ impl BufferPool {
         latched: Latched,
         pages: Pages<'_>,
     ) -> Result<Vec<FrameId>, WriteError> {
+        let mut spare = self.take_spare_images();
         let mut bytes: Vec<(PageId, PageBuf)> = Vec::with_capacity(ids.len());
         let mut images = Vec::with_capacity(ids.len());
         for &id in ids {
-            let Some((image, page)) = self.take_image(id, latched) else { continue };
-            // Pinned: whose frame it is now is whose it stays.
-            let page_id = image.writing.guard.page_id();
-            if pages.include(page_id) {
-                bytes.push((page_id, page));
-                images.push(image);
+            let mut page = spare.pop().unwrap_or_else(|| PageBuf::zeroed(self.page_size()));
+            match self.take_image(id, latched, &mut page) {
+                // Pinned: whose frame it is now is whose it stays.
+                Some(image) if pages.include(image.writing.guard.page_id()) => {
+                    bytes.push((image.writing.guard.page_id(), page));
+                    images.push(image);
+                }
+                _ => spare.push(page),
             }
         }
         if images.is_empty() {
+            self.keep_images(spare);
             return Ok(Vec::new());
         }
         bytes.sort_unstable_by_key(|(page_id, _)| *page_id);
@@ -190,14 +194,30 @@ impl BufferPool {
         for image in images {
             self.settle(image, written.is_ok());
         }
+        let count = bytes.len() as u64;
+        spare.extend(bytes.into_iter().map(|(_, page)| page));
+        self.keep_images(spare);
         written?;
-        self.counters.pages_written.add(bytes.len() as u64);
+        self.counters.pages_written.add(count);
         self.supply_frames();
         Ok(ids)
     }
 
-    /// Steps 1 and 2; `None` for a frame that is clean, being written, or latched.
-    fn take_image(&self, id: FrameId, latched: Latched) -> Option<(Image<'_>, PageBuf)> {
+    /// Memory for a batch's images.
+    fn take_spare_images(&self) -> Vec<PageBuf> {
+        // Models do without: no protocol rests on it, and the lock would double their schedules.
+        if cfg!(loom) { Vec::new() } else { self.spare_images.lock().pop().unwrap_or_default() }
+    }
+
+    /// Keeps the memory of a batch's images for a later batch: as much as batches were in flight at once.
+    fn keep_images(&self, images: Vec<PageBuf>) {
+        if !images.is_empty() && !cfg!(loom) {
+            self.spare_images.lock().push(images);
+        }
+    }
+
+    /// Steps 1 and 2, into `bytes`; `None` for a frame that is clean, being written, or latched.
+    fn take_image(&self, id: FrameId, latched: Latched, bytes: &mut PageBuf) -> Option<Image<'_>> {
         let frame = &self.frames[id.0 as usize];
         if !frame.claim_writing() {
             return None;
@@ -214,10 +234,9 @@ impl BufferPool {
         // Read under the latch: a change that comes later is above all that is durable now, and above those
         // of the page so far.
         let bound = self.log.lsn_bound();
-        let mut bytes = PageBuf::zeroed(self.page_size());
-        self.words_of(frame.buffer()).copy_to(&mut bytes);
-        let next_lsn = bound.max(Lsn(image::lsn(&bytes).0.saturating_add(1)));
-        Some((Image { writing, version, next_lsn }, bytes))
+        self.words_of(frame.buffer()).copy_to(bytes);
+        let next_lsn = bound.max(Lsn(image::lsn(bytes).0.saturating_add(1)));
+        Some(Image { writing, version, next_lsn })
     }
 
     /// Step 5.

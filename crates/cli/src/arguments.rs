@@ -34,7 +34,7 @@ Data goes to stdout, errors and progress to stderr.
 /// How to open the store.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct StoreArguments {
-    /// Page cache, such as 64M or 2G [default: 256M, or a quarter of the available memory if less]
+    /// Page cache, such as 64M or 2G [default: 256M, or an eighth of the available memory if less]
     #[arg(long, global = true, value_name = "SIZE", value_parser = cache_bytes, help_heading = "Store options")]
     pub(crate) cache: Option<usize>,
 

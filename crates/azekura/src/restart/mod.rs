@@ -369,7 +369,7 @@ impl<'a> Restart<'a> {
             LogIdentity { database_id: control.database_id, incarnation, first_lsn },
             WalOptions {
                 protocol: self.options.protocol,
-                log_buffers: self.options.log_buffers.unwrap_or(0),
+                log_buffers: self.options.log_buffer_count(),
                 streams,
                 segment_bytes: self.options.segment_bytes,
                 buffer_bytes: self.options.log_buffer_bytes(),

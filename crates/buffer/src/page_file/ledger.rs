@@ -33,7 +33,7 @@ use crate::store::StoreError;
 pub(super) struct OwnedSlot {
     pub(super) index: usize,
     pub(super) sequence: u64,
-    /// Room for the slot's bytes; empty the first time.
+    /// Memory for the slot's bytes; empty if no spare one was left.
     pub(super) buffer: PageBuf,
 }
 
@@ -47,13 +47,15 @@ pub(super) enum Taken {
 
 #[derive(Debug)]
 enum Slot {
-    Idle { batch: u64, buffer: PageBuf },
+    Idle { batch: u64 },
     Owned,
 }
 
 #[derive(Debug)]
 struct State {
     slots: Vec<Slot>,
+    /// Buffers of slots that were given back: as many as slots were owned at once, and not one per slot.
+    spare_buffers: Vec<PageBuf>,
     next_sequence: u64,
     /// Sequence numbers of batches that have begun and are not finished.
     begun: BTreeSet<u64>,
@@ -78,9 +80,10 @@ impl Ledger {
     /// The ledger of a store just opened. What earlier processes wrote counts as batch 1, finished and not
     /// covered.
     pub(super) fn new(slots: usize) -> Self {
-        let slots = (0..slots).map(|_| Slot::Idle { batch: 1, buffer: PageBuf::zeroed(0) }).collect();
+        let slots = (0..slots).map(|_| Slot::Idle { batch: 1 }).collect();
         let state = State {
             slots,
+            spare_buffers: Vec::new(),
             next_sequence: 1,
             begun: BTreeSet::new(),
             finished: 1,
@@ -113,7 +116,8 @@ impl Ledger {
         let mut state = self.state.lock();
         state.begun.remove(&slot.sequence);
         state.finished += 1;
-        state.slots[slot.index] = Slot::Idle { batch: state.finished, buffer: slot.buffer };
+        state.slots[slot.index] = Slot::Idle { batch: state.finished };
+        state.spare_buffers.push(slot.buffer);
         self.changed.notify_all();
     }
 
@@ -226,14 +230,14 @@ impl State {
 
     /// The first idle slot with a covered batch.
     fn first_covered(&self) -> Option<usize> {
-        let is_covered = |slot: &Slot| matches!(slot, Slot::Idle { batch, .. } if *batch <= self.covered);
+        let is_covered = |slot: &Slot| matches!(slot, Slot::Idle { batch } if *batch <= self.covered);
         self.slots.iter().position(is_covered)
     }
 
     /// The idle slot with the oldest batch, and that batch.
     fn oldest_idle(&self) -> Option<(usize, u64)> {
         let idle = self.slots.iter().enumerate().filter_map(|(i, slot)| match slot {
-            Slot::Idle { batch, .. } => Some((i, *batch)),
+            Slot::Idle { batch } => Some((i, *batch)),
             Slot::Owned => None,
         });
         idle.min_by_key(|&(_, batch)| batch)
@@ -250,7 +254,10 @@ impl State {
     fn own(&mut self, index: usize) -> OwnedSlot {
         let sequence = self.begin();
         match std::mem::replace(&mut self.slots[index], Slot::Owned) {
-            Slot::Idle { buffer, .. } => OwnedSlot { index, sequence, buffer },
+            Slot::Idle { .. } => {
+                let buffer = self.spare_buffers.pop().unwrap_or_else(|| PageBuf::zeroed(0));
+                OwnedSlot { index, sequence, buffer }
+            }
             Slot::Owned => unreachable!("DW-1: an owned slot is taken"),
         }
     }
@@ -296,6 +303,19 @@ mod tests {
         let again = slot(&ledger);
         assert_eq!(again.index, 0);
         assert!(matches!(ledger.take(), Ok(Taken::SyncFirst(3))));
+    }
+
+    #[test]
+    fn slots_that_are_owned_one_after_the_other_share_one_buffer() {
+        let ledger = ready(8);
+        let mut first = slot(&ledger);
+        first.buffer = PageBuf::zeroed(4096);
+        ledger.finish(first);
+        for index in 1..8 {
+            let next = slot(&ledger);
+            assert_eq!((next.index, next.buffer.len()), (index, 4096));
+            ledger.finish(next);
+        }
     }
 
     #[test]

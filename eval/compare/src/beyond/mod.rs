@@ -47,6 +47,12 @@ pub(crate) struct BeyondCache {
     /// Engines, or `all`
     #[arg(long, value_delimiter = ',', default_value = "all")]
     engines: Vec<String>,
+    /// Cache of each engine in MiB, instead of its default
+    #[arg(long)]
+    cache_mib: Option<u64>,
+    /// Engines that can bypass the system's page cache do so
+    #[arg(long)]
+    direct: bool,
     /// Bytes of each value
     #[arg(long, default_value_t = 400)]
     value_bytes: usize,
@@ -79,6 +85,8 @@ struct Cell {
     engine: String,
     times: f64,
     size: Size,
+    cache_bytes: Option<u64>,
+    direct: bool,
     dir: PathBuf,
     /// The control group's file for the numbers of processes.
     procs: Option<PathBuf>,
@@ -154,7 +162,15 @@ impl BeyondCache {
                     seconds: if self.quick { 2.0 } else { self.seconds },
                 };
                 let dir = self.dir.join(format!("beyond-{}-{}", engine.name(), std::process::id()));
-                cells.push(Cell { engine: engine.name().to_owned(), times, size, dir, procs: None });
+                cells.push(Cell {
+                    engine: engine.name().to_owned(),
+                    times,
+                    size,
+                    cache_bytes: self.cache_mib.map(|mib| mib << 20),
+                    direct: self.direct,
+                    dir,
+                    procs: None,
+                });
             }
         }
         Ok(cells)
@@ -226,10 +242,10 @@ fn run_cell(cell: &Cell, told: &mut dyn FnMut(&Row) -> Result<()>) -> Result<()>
 
 fn open(engine: &dyn Engine, cell: &Cell) -> Result<Box<dyn azekura_lab::Store>> {
     let settings = EngineSettings {
-        cache_bytes: None,
+        cache_bytes: cell.cache_bytes,
         expected_bytes: cell.size.rows * (8 + cell.size.value_bytes as u64),
         sessions: cell.size.threads as usize,
-        bypass_page_cache: false,
+        bypass_page_cache: cell.direct,
     };
     Ok(engine.open(&cell.dir, &settings)?)
 }
@@ -243,7 +259,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let size = Size { rows: 1030, value_bytes: 100, threads: 2, grow_seconds: 60.0, seconds: 0.02 };
         let engine = azekura_lab::table::OURS.to_owned();
-        let cell = Cell { engine, times: 2.0, size, dir: dir.path().join("store"), procs: None };
+        let dir = dir.path().join("store");
+        let cell = Cell { engine, times: 2.0, size, cache_bytes: None, direct: false, dir, procs: None };
         let mut rows = Vec::new();
         run_cell(&cell, &mut |row| {
             // As the parent gets it.

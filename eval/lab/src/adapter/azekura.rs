@@ -127,7 +127,7 @@ impl Engine for AzekuraEngine {
     }
 
     fn open(&self, dir: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
-        let mut builder = Database::builder().log_protocol(self.log);
+        let mut builder = Database::builder().log_protocol(self.log).direct_pages(settings.bypass_page_cache);
         if let Some(bytes) = settings.cache_bytes {
             builder = builder.cache_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
         }
