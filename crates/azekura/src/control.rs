@@ -28,7 +28,7 @@ use azekura_wal::recovery::LogRange;
 use crate::Error;
 
 /// Version of the whole on-disk format; a store with another one is refused.
-pub(crate) const FORMAT_VERSION: u32 = 7;
+pub(crate) const FORMAT_VERSION: u32 = 8;
 pub(crate) const CONTROL_NAME: &str = "CONTROL";
 /// Of a file that becomes CONTROL when it is complete.
 pub(crate) const NEW_CONTROL_NAME: &str = "CONTROL.new";

@@ -467,9 +467,9 @@ impl From<StoreError> for Error {
             {
                 Self::LogFull { source: error.into() }
             }
-            StoreError::Corrupt { page, .. } | StoreError::Unwritten { page, .. } => {
-                Self::CorruptPage { page, reason: error.to_string() }
-            }
+            StoreError::Corrupt { page, .. }
+            | StoreError::Unwritten { page, .. }
+            | StoreError::Outdated { page, .. } => Self::CorruptPage { page, reason: error.to_string() },
             StoreError::Stale { ref path, .. } | StoreError::Refused { ref path, .. } => {
                 Self::Corrupt { path: path.to_path_buf(), offset: 0, reason: error.to_string() }
             }

@@ -214,8 +214,14 @@ fn a_closed_store_takes_removals_on_a_full_disk() {
 
 /// The file and the kind of a call, in words of `docs/failures.md`.
 fn call_in_words(io: &IoRecord) -> String {
-    let file = [("wal", "log"), ("pages", "pages"), ("dw", "double-write area"), ("CONTROL", "CONTROL")];
-    let file = file.iter().find(|(part, _)| io.path.contains(part)).map_or("directory", |(_, name)| name);
+    let files = [
+        ("wal", "log"),
+        ("pages", "pages"),
+        ("dw", "double-write area"),
+        ("CONTROL", "CONTROL"),
+        ("lsnmap", "LSN map"),
+    ];
+    let file = files.iter().find(|(part, _)| io.path.contains(part)).map_or("directory", |(_, name)| name);
     let call = match io.kind {
         IoKind::Create | IoKind::CreateDir | IoKind::SyncDir | IoKind::Rename => "make a name",
         IoKind::WriteAt | IoKind::WriteAtSync => "write",

@@ -73,6 +73,7 @@
 //! | `handle` | the descriptor of a slot |
 //! | `head` | bytes of the page file's head |
 //! | `ledger` | the owners of the slots, what a sync has covered, the first failure |
+//! | `lsn_map` | a bound below each page's LSN, by which older images of pages are found |
 //! | `open` | making and opening both files |
 //! | `read` | reading the places of pages |
 //! | `repair` | what happens after opening |
@@ -82,6 +83,7 @@ mod area;
 mod handle;
 mod head;
 mod ledger;
+mod lsn_map;
 mod open;
 mod read;
 mod repair;
@@ -91,20 +93,22 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use azekura_base::page::image;
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::AtomicBool;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use azekura_base::{PageBuf, PageId, PageWords};
+use azekura_base::{Lsn, PageBuf, PageId, PageWords};
 use azekura_io::{File, Fs, OpenOptions};
 
 pub use self::area::AreaShape;
 use self::area::{Area, HEAD_BYTES, SlotHead};
 use self::head::Head;
 use self::ledger::{Ledger, OwnedSlot, Taken};
+use self::lsn_map::LsnMap;
 pub use self::open::Identity;
 use self::room::is_full;
 use crate::memory::PageMemory;
-use crate::store::{PageStore, StoreError, read_and_copy, read_runs, seal_batch, stored_checksum, verify};
+use crate::store::{PageStore, StoreError, read_and_copy, read_runs, seal_batch, stored_checksum};
 
 /// The file grows by its own length, but not by less,
 const LEAST_GROWTH: u64 = 64 << 10;
@@ -152,6 +156,7 @@ pub struct PageFile {
     /// Bytes of the area that are there; changed under `growing` only.
     area_len: AtomicU64,
     ledger: Ledger,
+    lsn_map: LsnMap,
     /// The ledger holds a failure. Set once; read before pages are changed.
     has_failed: AtomicBool,
     /// Bytes of the page file that may be read and written in place, a multiple of the page size; changed
@@ -243,6 +248,8 @@ impl PageFile {
     pub const NAME: &str = "pages";
     /// Name of the double-write area in its directory.
     pub const DOUBLE_WRITE_NAME: &str = "dw";
+    /// Name of the LSN map in its directory.
+    pub const LSN_MAP_NAME: &str = "lsnmap";
 
     /// The number of pages that the page file has room for; pages beyond were never written.
     #[must_use]
@@ -267,7 +274,7 @@ impl PageFile {
 impl PageStore for PageFile {
     fn read_page(&self, id: PageId, out: &mut [u8]) -> Result<(), StoreError> {
         let offset = self.read_unverified(id, out)?;
-        verify(id, out, &self.pages.path, offset)
+        self.verify(id, out, offset)
     }
 
     /// By one read, as far as the file goes.
@@ -286,7 +293,7 @@ impl PageStore for PageFile {
         }
         out.chunks_exact(page_size).enumerate().try_for_each(|(nth, page)| {
             let id = PageId(first.0.saturating_add(nth as u64));
-            verify(id, page, &self.pages.path, self.offset(id).unwrap_or(u64::MAX))
+            self.verify(id, page, self.offset(id).unwrap_or(u64::MAX))
         })
     }
 
@@ -321,7 +328,7 @@ impl PageStore for PageFile {
     /// written otherwise. The first call repairs, if nobody has yet.
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
         let order = seal_batch(batch, self.area.page_size);
-        self.repair()?;
+        self.prepare_for(batch)?;
         order
             .chunks(self.area.shape.pages_per_slot as usize)
             .try_for_each(|part| self.write_part(batch, part))
@@ -330,11 +337,13 @@ impl PageStore for PageFile {
     /// In place at once, neighbours in one write: no copies in the double-write area.
     fn write_fresh(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
         let order = seal_batch(batch, self.area.page_size);
-        self.repair()?;
+        self.prepare_for(batch)?;
         let sequence = self.ledger.begin_without_slot()?;
         let written = self.write_fresh_runs(batch, &order);
         self.ledger.finish_without_slot(sequence);
-        written
+        written?;
+        self.lsn_map.written(batch.iter().map(page_lsn));
+        Ok(())
     }
 
     fn sync(&self) -> Result<(), StoreError> {
@@ -346,7 +355,8 @@ impl PageStore for PageFile {
         let last = self.ledger.last_begun();
         self.ledger.settle(last)?;
         self.write_settled(last)?;
-        self.cover(self.ledger.finished())?;
+        // The batches are counted after the map has been looked at: a page that it knows is in one of them.
+        self.lsn_map.checkpoint(|| self.cover(self.ledger.finished()))?;
         Ok(last)
     }
 
@@ -359,8 +369,20 @@ impl PageStore for PageFile {
     }
 }
 
+/// The id and the page LSN of a page that is written.
+fn page_lsn((id, page): &(PageId, PageBuf)) -> (PageId, Lsn) {
+    (*id, image::lsn(page))
+}
+
 /// Steps.
 impl PageFile {
+    /// Before the first byte of a batch is written: repairs, if nobody has yet, and lowers the bounds of
+    /// pages that get a smaller LSN.
+    fn prepare_for(&self, batch: &[(PageId, PageBuf)]) -> Result<(), StoreError> {
+        self.repair()?;
+        self.lsn_map.lower(batch.iter().map(page_lsn)).map_err(|error| self.unless_full(error))
+    }
+
     /// The pages of a batch in the order of their ids, neighbours in one write.
     fn write_fresh_runs(&self, batch: &[(PageId, PageBuf)], order: &[usize]) -> Result<(), StoreError> {
         for run in order.chunk_by(|&a, &b| batch[a].0.0 + 1 == batch[b].0.0) {
@@ -418,6 +440,7 @@ impl PageFile {
             self.write_slot(&slot, head.pages.len())?;
             self.write_places(&slot, &head.pages)?;
             self.ledger.finish(slot);
+            self.lsn_map.written(part.iter().map(|&i| page_lsn(&batch[i])));
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use azekura_base::sync::machine::{self, Work};
-use azekura_base::{PageBuf, PageId, PageWords};
+use azekura_base::{Lsn, PageBuf, PageId, PageWords};
 
 use crate::memory::store_words;
 
@@ -29,6 +29,7 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     ///
     /// - [`StoreError::Io`]: the device failed; a later call tries anew.
     /// - [`StoreError::Corrupt`]: the bytes are not this page's.
+    /// - [`StoreError::Outdated`]: the bytes are an older image of the page.
     /// - [`StoreError::Unwritten`]: the page holds zeroes only, or lies beyond the end of the store. A page
     ///   that was written is not like that, so for a page in use this is damage. [`MemStore`] reads zeroes
     ///   instead.
@@ -261,6 +262,20 @@ pub enum StoreError {
         /// The offset in the file, in bytes.
         offset: u64,
     },
+    /// The page has an older image than the last one that was written: the device lost a write, or the page
+    /// was restored alone; and there is no copy. Restore a backup.
+    Outdated {
+        /// The page.
+        page: PageId,
+        /// The file.
+        path: Arc<Path>,
+        /// The offset in the file, in bytes.
+        offset: u64,
+        /// The page LSN of the image.
+        found_lsn: Lsn,
+        /// A page LSN with which the page was written.
+        written_lsn: Lsn,
+    },
     /// The page file is older than the checkpoint: it lacks page writes that the checkpoint relies on.
     /// Restore all files from one moment.
     Stale {
@@ -321,6 +336,12 @@ impl fmt::Display for StoreError {
                  been written",
                 path.display()
             ),
+            Self::Outdated { page, path, offset, found_lsn, written_lsn } => write!(
+                f,
+                "page {page} at offset {offset} of {} is damaged: it is an older image with page LSN \
+                 {found_lsn}, and the page was written with page LSN {written_lsn}",
+                path.display()
+            ),
             Self::Stale { path, found, expected } => write!(
                 f,
                 "{} is older than the control file: it holds page writes up to batch {found}, and the \
@@ -341,7 +362,8 @@ impl std::error::Error for StoreError {
             // The error itself and not its `Arc`, so that callers can downcast.
             Self::Io { source, .. } => Some(&**source),
             Self::Failed { first } => Some(&**first),
-            Self::Corrupt { .. } | Self::Unwritten { .. } | Self::Stale { .. } | Self::Refused { .. } => None,
+            Self::Corrupt { .. } | Self::Unwritten { .. } | Self::Outdated { .. } => None,
+            Self::Stale { .. } | Self::Refused { .. } => None,
         }
     }
 }

@@ -62,11 +62,13 @@ fn refuse_foreign(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
         PageFile::DOUBLE_WRITE_NAME,
         CONTROL_NAME,
     ];
-    let is_log = |name: &&String| *name == WAL_DIR;
+    // A creation that was cut off has neither.
+    let of_use = [WAL_DIR, PageFile::LSN_MAP_NAME];
+    let is_of_use = |name: &&String| of_use.contains(&name.as_str());
     let is_foreign = |name: &&String| !of_creation.contains(&name.as_str());
-    match names.iter().find(is_log).or_else(|| names.iter().find(is_foreign)) {
+    match names.iter().find(is_of_use).or_else(|| names.iter().find(is_foreign)) {
         None => Ok(()),
-        Some(name) if name == WAL_DIR => Err(Error::Corrupt {
+        Some(name) if is_of_use(&name) => Err(Error::Corrupt {
             path: path.join(CONTROL_NAME),
             offset: 0,
             reason: format!(

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 
 use azekura::{Database, Error, ErrorKind, TableDefinition};
-use azekura_io::{FaultFs, Fs, MemFs};
+use azekura_base::PageId;
+use azekura_base::page::image;
+use azekura_io::{FaultFs, Fs, MemFs, OpenOptions};
 
 use crate::common::{self, Model};
 use crate::harm::{Harmed, harm, outdated, repair_silently};
@@ -120,7 +122,7 @@ fn a_campaign_of_damage_ends_in_right_contents_or_typed_errors() {
 }
 
 /// The campaign's control: stores with a page that is damaged, and repaired with an old copy. If the engine
-/// did so, the campaign would find it.
+/// did so, the campaign would find it. The LSN map refuses such pages, so the control is without it.
 #[test]
 fn a_planted_repair_with_stale_copies_is_found() {
     let life = life();
@@ -140,6 +142,9 @@ fn a_planted_repair_with_stale_copies_is_found() {
             assert!(honest.is_ok(), "{honest:?}");
             write(&harmed.files, format!("{DIR}/pages").as_ref(), &pages);
             assert_eq!(repair_silently(&harmed.files), 1);
+            let refused = judge(&harmed, &life.states, false);
+            assert!(refused.is_ok(), "{refused:?}");
+            harmed.files.remove_file(format!("{DIR}/lsnmap").as_ref()).expect("is there");
             repaired += 1;
             found += usize::from(judge(&harmed, &life.states, false).is_err());
         }
@@ -190,33 +195,94 @@ fn a_read_that_fails_during_an_opening_costs_no_rows() {
     }
 }
 
-/// An old image of one page with a valid checksum is not always found (docs/format.md): but nothing panics,
-/// and each error is typed. The number of those that are found is printed.
+/// A device loses a write of one page, or an operator restores one block of the page file: the page has an
+/// older image, which is intact. Wherever such an image would be read, it is refused; the error names the
+/// page and its LSNs. Without the LSN map it is believed, so the campaign does find what it looks for.
 #[test]
-fn an_old_image_of_a_single_page_never_panics() {
+fn an_old_image_of_a_single_page_is_refused_or_redone() {
     let life = life();
-    let path = format!("{DIR}/pages");
-    let (mut found, mut unfound, mut same) = (0, 0, 0);
-    for seed in 0..runs() / 5 {
+    let (path, map) = (format!("{DIR}/pages"), format!("{DIR}/lsnmap"));
+    let (mut refused, mut right, mut by_lsn, mut believed_without) = ([0; 2], [0; 2], 0, 0);
+    for seed in 0..2 * runs() {
         let random = &mut Random::new(seed);
         let at = 1 + random.below(life.moments.len() - 1);
-        let old = read(&life.moments[random.below(at)].files, path.as_ref());
-        let files: MemFs = life.moments[at].files.copied();
-        let mut pages = read(&files, path.as_ref());
-        let place = (1 + random.below((old.len().min(pages.len()) / PAGE - 1).min(200))) * PAGE;
-        pages[place..place + PAGE].copy_from_slice(&old[place..place + PAGE]);
-        write(&files, path.as_ref(), &pages);
-        let done = format!("seed {seed}: page {} of moment {at} is older", place / PAGE - 1);
         let moment = &life.moments[at];
-        let harmed = Harmed { files, done, oldest: moment.oldest, newest: moment.newest };
-        match judge(&harmed, &life.states, false) {
-            Ok(None) => same += 1,
-            Ok(Some(_)) => found += 1,
-            Err(what) if what.contains("silently wrong") => unfound += 1,
-            Err(what) => panic!("{what}"),
+        let Some((page, image)) = older_image(random, life, at) else { continue };
+        let harmed = |has_map: bool| {
+            let files: MemFs = moment.files.copied();
+            let file = files.open(path.as_ref(), OpenOptions::new()).expect("is there");
+            file.write_at(((page + 1) * PAGE) as u64, &image).expect("writes");
+            if !has_map && files.exists(map.as_ref()) {
+                files.remove_file(map.as_ref()).expect("is there");
+            }
+            let done = format!("seed {seed}: page {page} of moment {at} is older");
+            Harmed { files, done, oldest: moment.oldest, newest: moment.newest }
+        };
+        let is_closed = usize::from(moment.is_closed);
+        match judge(&harmed(true), &life.states, random.below(3) == 0)
+            .unwrap_or_else(|wrong| panic!("{wrong}"))
+        {
+            None => right[is_closed] += 1,
+            Some(_) => refused[is_closed] += 1,
+        }
+        let told = match open(&(Arc::new(harmed(true).files) as _)).and_then(|db| db.check(&mut |_, _| {})) {
+            Ok(report) => report.findings.iter().map(ToString::to_string).collect(),
+            Err(error) => error.full_message(),
+        };
+        by_lsn +=
+            usize::from(told.contains(&format!("page {page} at offset")) && told.contains("older image"));
+        let without = judge(&harmed(false), &life.states, false);
+        believed_without += usize::from(without.is_err_and(|wrong| wrong.contains("silently wrong")));
+    }
+    println!(
+        "old images of single pages, killed and closed: {refused:?} refused, {right:?} right all the same; \
+         {by_lsn} errors name the page; without the LSN map {believed_without} are believed"
+    );
+    let is_varied = refused[0] > 0 && refused[1] > 0 && right[0] > 0;
+    assert!(is_varied && by_lsn > 0 && believed_without > 0, "the damage is not varied");
+}
+
+/// An intact image of a page as it was at an earlier moment, and not any more; of any page, or of one that a
+/// checkpoint or a bulk load has changed lately.
+fn older_image(random: &mut Random, life: &Life, at: usize) -> Option<(usize, Vec<u8>)> {
+    let path = format!("{DIR}/pages");
+    let before = if random.below(2) == 0 { at - 1 } else { random.below(at) };
+    let [old, new] = [before, at].map(|moment| read(&life.moments[moment].files, path.as_ref()));
+    let place = |page: usize| (page + 1) * PAGE..(page + 2) * PAGE;
+    let is_older = |&page: &usize| {
+        let (old, new) = (&old[place(page)], &new[place(page)]);
+        old != new && image::is_intact(old, PageId(page as u64)) && image::is_intact(new, PageId(page as u64))
+    };
+    let pages: Vec<usize> = (0..old.len().min(new.len()) / PAGE - 1).filter(is_older).collect();
+    let page = *pages.get(random.below(pages.len().max(1)))?;
+    Some((page, old[place(page)].to_vec()))
+}
+
+/// A store has all its rows although its LSN map is empty, of zeroes, damaged or of an earlier moment.
+#[test]
+fn a_lost_or_old_lsn_map_costs_no_rows() {
+    let life = life();
+    let map = format!("{DIR}/lsnmap");
+    for (at, moment) in life.moments.iter().enumerate().filter(|(_, m)| m.files.exists(map.as_ref())) {
+        let bytes = read(&moment.files, map.as_ref());
+        let earlier = &life.moments[at / 2].files;
+        let earlier = if earlier.exists(map.as_ref()) { read(earlier, map.as_ref()) } else { Vec::new() };
+        let mut flipped = bytes.clone();
+        flipped[bytes.len() / 3] ^= 4;
+        for (what, bytes) in [
+            ("empty", Vec::new()),
+            ("zeroes", vec![0; bytes.len()]),
+            ("cut off", bytes[..bytes.len() * 2 / 3].to_vec()),
+            ("damaged", flipped),
+            ("of an earlier moment", earlier),
+        ] {
+            let files = moment.files.copied();
+            write(&files, map.as_ref(), &bytes);
+            let done = format!("the LSN map of moment {at} is {what}");
+            let harmed = Harmed { files, done, oldest: moment.oldest, newest: moment.newest };
+            assert_eq!(judge(&harmed, &life.states, at % 4 == 0), Ok(None));
         }
     }
-    println!("old images of single pages: {found} refused, {same} right all the same, {unfound} not found");
 }
 
 /// The pages of a bulk load are not in the log. A copy with a page file from before the load and a log from

@@ -18,7 +18,7 @@ pub(crate) struct Harmed {
 }
 
 /// The parts of a store that are copied one after the other.
-const GROUPS: [&str; 4] = ["CONTROL", "pages", "dw", "wal"];
+const GROUPS: [&str; 5] = ["CONTROL", "pages", "dw", "wal", "lsnmap"];
 
 /// Damages the files of a moment in one way.
 pub(crate) fn harm(random: &mut Random, life: &Life) -> Harmed {
@@ -155,7 +155,7 @@ fn replace_one_file(random: &mut Random, life: &Life) -> Harmed {
     let names = paths(&source.files);
     let mut path = names[random.below(names.len())].clone();
     if random.below(2) == 0 {
-        path = Path::new(DIR).join(["CONTROL", "pages", "dw"][random.below(3)]);
+        path = Path::new(DIR).join(["CONTROL", "pages", "dw", "lsnmap"][random.below(4)]);
     }
     let mut harmed = begin(life, at, is_log(&path));
     write(&harmed.files, &path, &read(&source.files, &path));
@@ -170,8 +170,8 @@ fn mix(random: &mut Random, life: &Life) -> Harmed {
     // Neighbours are the hardest to tell from each other.
     let reach = [4, life.moments.len() - 1][random.below(2)];
     let other = (at + 1 + random.below(reach)) % life.moments.len();
-    let choice = 1 + random.below(14);
-    let moments: Vec<usize> = (0..4).map(|group| [at, other][choice >> group & 1]).collect();
+    let choice = 1 + random.below((1 << GROUPS.len()) - 2);
+    let moments: Vec<usize> = (0..GROUPS.len()).map(|group| [at, other][choice >> group & 1]).collect();
     put_together(life, &moments, None)
 }
 
@@ -181,7 +181,7 @@ fn copy_while_live(random: &mut Random, life: &Life) -> Harmed {
     let mut at = random.below(life.moments.len() - 1);
     let mut order = GROUPS.map(|group| (random.next(), group));
     order.sort_unstable();
-    let mut moments = [0; 4];
+    let mut moments = [0; GROUPS.len()];
     let mut split = None;
     for (_, group) in order {
         moments[GROUPS.iter().position(|g| *g == group).expect("is one")] = at;

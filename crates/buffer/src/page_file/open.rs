@@ -13,6 +13,7 @@ use super::area::{Area, AreaShape, HEAD_BYTES, Misfit};
 use super::handle::SlotHandle;
 use super::head::Head;
 use super::ledger::Ledger;
+use super::lsn_map::LsnMap;
 use super::{PageAccess, PageFile, Place, error};
 use crate::memory::PageMemory;
 use crate::store::StoreError;
@@ -164,6 +165,7 @@ impl PageFile {
             slots,
             area_len,
             ledger: Ledger::new(area.shape.slots as usize),
+            lsn_map: LsnMap::new(fs, &dir.join(Self::LSN_MAP_NAME), identity.database_id),
             has_failed: AtomicBool::new(false),
             len: AtomicU64::new(len),
             growing: Mutex::new(()),

@@ -1,11 +1,13 @@
-//! Reading the places of pages.
+//! Reading the places of pages, and verifying what is there.
 
-use azekura_base::page::PageWord;
+use std::sync::Arc;
+
+use azekura_base::page::{PageWord, image};
 use azekura_base::sync::atomic::Ordering::Acquire;
-use azekura_base::{PageBuf, PageId, PageWords};
+use azekura_base::{Lsn, PageBuf, PageId, PageWords};
 
 use super::PageFile;
-use crate::store::{StoreError, verify};
+use crate::store::{self, StoreError};
 
 impl PageFile {
     /// Reads the places of pages that follow each other into `out`, by one call that copies nothing. Returns
@@ -39,12 +41,33 @@ impl PageFile {
         pages: impl Iterator<Item = Option<&'w PageWords<'w>>>,
     ) -> Result<(), StoreError> {
         for (id, words) in (first.0..).map(PageId).zip(pages) {
-            let Some(words) = words.filter(|words| !words.is_intact(id)) else { continue };
+            let Some(words) = words else { continue };
+            let offset = self.offset(id).unwrap_or(u64::MAX);
+            if words.is_intact(id) {
+                self.verify_lsn(id, words.lsn(), offset)?;
+                continue;
+            }
             let mut image = PageBuf::zeroed(words.len());
             words.copy_to(&mut image);
-            verify(id, &image, &self.pages.path, self.offset(id).unwrap_or(u64::MAX))?;
+            self.verify(id, &image, offset)?;
         }
         Ok(())
+    }
+
+    /// Checks that `bytes`, which were read at `offset`, are the last image of page `id`.
+    pub(super) fn verify(&self, id: PageId, bytes: &[u8], offset: u64) -> Result<(), StoreError> {
+        store::verify(id, bytes, &self.pages.path, offset)?;
+        self.verify_lsn(id, image::lsn(bytes), offset)
+    }
+
+    fn verify_lsn(&self, page: PageId, found_lsn: Lsn, offset: u64) -> Result<(), StoreError> {
+        self.lsn_map.check(page, found_lsn).map_err(|written_lsn| StoreError::Outdated {
+            page,
+            path: Arc::clone(&self.pages.path),
+            offset,
+            found_lsn,
+            written_lsn,
+        })
     }
 
     /// Reads the bytes in a page's place, whatever they are; returns where that is.

@@ -2,10 +2,11 @@
 //!
 //! 1. Read every slot; of each page, find the newest copy that counts (DW-4, DW-5, DW-8). A slot that cannot
 //!    be read holds nothing (DW-9).
-//! 2. Read the page's place. Damaged, empty or unreadable: write the copy there. Intact: the image is older
-//!    than the copy, and the log brings it forward; or the copy's; or newer, and then a sync had covered it
-//!    before its slot was used again. Write the very same bytes once more: a failed sync of an earlier
-//!    process may have lost them behind the page cache.
+//! 2. Read the page's place. Damaged, empty, unreadable or outdated (`lsn_map`): write the copy there. The
+//!    copy may be below the page's bound, too, which is lowered then: redo brings the copy forward (DW-8).
+//!    Intact: the image is older than the copy, and the log brings it forward; or the copy's; or newer, and
+//!    then a sync had covered it before its slot was used again. Write the very same bytes once more: a
+//!    failed sync of an earlier process may have lost them behind the page cache.
 //! 3. Sync the page file. Only now may slots be written (DW-6).
 //! 4. Make the area anew if it is lost: the copies are not needed any more.
 
@@ -83,6 +84,7 @@ impl PageFile {
             made.map_err(|error| self.unless_full(error))?;
             self.area_len.fetch_max(HEAD_BYTES as u64, Release);
         }
+        self.lsn_map.count_reads();
         self.ledger.set_repaired(self.max_sequence(&copies));
         Ok(repaired)
     }
@@ -124,7 +126,12 @@ impl PageFile {
     /// Step 2 of the module's head for one page; returns whether its place was damaged.
     fn repair_place(&self, id: PageId, copy: &[u8]) -> Result<bool, StoreError> {
         let mut place = PageBuf::zeroed(self.page_size());
-        let is_intact = self.read_unverified(id, &mut place).is_ok() && image::is_intact(&place, id);
+        let read = self.read_unverified(id, &mut place);
+        let is_intact = read.and_then(|offset| self.verify(id, &place, offset)).is_ok();
+        if !is_intact {
+            let lowered = self.lsn_map.lower([(id, image::lsn(copy))].into_iter());
+            lowered.map_err(|error| self.unless_full(error))?;
+        }
         self.write_place(id, if is_intact { &place } else { copy })?;
         self.has_grown_to_hold(id);
         Ok(!is_intact)

@@ -1,0 +1,294 @@
+//! `LsnMap`: the file that finds an older image of a page in the page's own place.
+//!
+//! Such an image is intact: it has its checksum and its page id. A device leaves one there if it loses a
+//! write, an operator if a block of the page file is restored alone. The map has, for each page, a bound that
+//! the page LSN in the page's place cannot be below. An image below it is outdated, and no read accepts it.
+//!
+//! The file is a row of sectors of 512 bytes. Sector *s* has the bounds of pages 63 × *s* to 63 × *s* + 62.
+//! A disk writes a sector whole or not at all, so that each is valid by itself.
+//!
+//! | bytes of a sector | field |
+//! |---|---|
+//! | 0..4 | CRC over the database id, the sector's number (8 bytes each), and bytes 4..512 |
+//! | 4..8 | zero |
+//! | 8 + 8·*i* .. | bound of the sector's page *i*; 0 for none |
+//!
+//! A sector that is missing, zero, damaged or of another store has no bounds. So the file may be removed: its
+//! bounds come back as pages are written.
+//!
+//! - **MAP-1** A bound in the file is at or below the page LSN in the page's place, also after a power loss.
+//!   It is raised to the LSN of an image only after a sync of the page file that covered the image
+//!   ([`LsnMap::checkpoint`]), and a page is written with a smaller LSN only after its bound was lowered,
+//!   durably ([`LsnMap::lower`]). A restart does write such pages: it redoes whole pages unread, also from
+//!   records that are older than the page on disk. The copies in the double-write area are written after the
+//!   bound was lowered, too; a repair lowers the bound by itself before it uses an older copy. So an old
+//!   sector, or one that a crash left unwritten, is only weaker.
+//! - **MAP-2** While the store is open, the bound in memory is the LSN of the last write of the page's place.
+//!   Only one thread reads or writes a page at a time ([`PageStore`](crate::PageStore)).
+//! - **MAP-3** Before a checkpoint moves, the file has the LSN of each image that was in its place when the
+//!   checkpoint's sync began. So an image at or above its bound has all changes below the checkpoint's redo
+//!   LSN, and redo brings it to the newest state. The pages of a bulk load are in no log: the load ends with
+//!   such a sync before anything refers to them.
+//! - **MAP-4** A restart reads each page that was written since the last checkpoint, or writes it whole: the
+//!   page's last record is redone. Images that are read until the next checkpoint therefore count as written
+//!   now. They were in the file before the repair, which has synced it.
+//!
+//! Changes of the map are kept in memory until a checkpoint, so a page write costs no write of the map; a
+//! checkpoint costs one sync more. Groups of blocks of eight sectors are read when a page of theirs is, and are
+//! dropped when there are too many. The file is open only while it is read or written: a store that stays
+//! small has no descriptor for it.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use azekura_base::sync::Mutex;
+use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use azekura_base::{Lsn, PageBuf, PageId, checksum};
+use azekura_io::Fs;
+
+use super::area::u64_at;
+use super::room::is_full;
+use super::{PageAccess, Place, error};
+use crate::store::StoreError;
+
+const SECTOR_BYTES: usize = 512;
+const LSNS_AT: usize = 8;
+const SECTOR_LSNS: usize = (SECTOR_BYTES - LSNS_AT) / 8;
+const SECTORS: usize = 8;
+const BLOCK_BYTES: usize = SECTORS * SECTOR_BYTES;
+const BLOCK_LSNS: usize = SECTORS * SECTOR_LSNS;
+/// Blocks that are read together: those of the first 4032 pages come with one read.
+const GROUP_BLOCKS: usize = 8;
+const SHARDS: usize = 16;
+/// Blocks of a shard in memory, of 4 KiB each: 4 MiB in all shards, for the bounds of half a million pages.
+const SHARD_BLOCKS: usize = 64;
+
+/// The bounds of the pages from `BLOCK_LSNS` × its number on.
+type Block = [u64; BLOCK_LSNS];
+
+#[derive(Debug, Default)]
+struct Shard {
+    /// LSNs of the last writes, which the file does not have yet.
+    noted: HashMap<PageId, Lsn>,
+    /// As in the file.
+    blocks: HashMap<u64, Arc<Block>>,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct LsnMap {
+    fs: Arc<dyn Fs>,
+    path: Arc<Path>,
+    database_id: u64,
+    /// By the number of the group.
+    shards: [Mutex<Shard>; SHARDS],
+    /// Held while the file is written, and by a checkpoint from before its sync.
+    writing: Mutex<()>,
+    /// MAP-4. Relaxed: one thread opens the store, and starts the others.
+    counts_reads: AtomicBool,
+}
+
+const fn block_of(id: PageId) -> u64 {
+    id.0 / BLOCK_LSNS as u64
+}
+
+const fn index_of(id: PageId) -> usize {
+    (id.0 % BLOCK_LSNS as u64) as usize
+}
+
+impl LsnMap {
+    pub(super) fn new(fs: Arc<dyn Fs>, path: &Path, database_id: u64) -> Self {
+        let shards = std::array::from_fn(|_| Mutex::new(Shard::default()));
+        Self {
+            fs,
+            path: path.into(),
+            database_id,
+            shards,
+            writing: Mutex::new(()),
+            counts_reads: AtomicBool::new(false),
+        }
+    }
+
+    /// Checks the page LSN of an image that was read from its place; an error is the bound that it is below.
+    pub(super) fn check(&self, id: PageId, lsn: Lsn) -> Result<(), Lsn> {
+        let bound = self.bound(id);
+        if lsn < bound {
+            return Err(bound);
+        }
+        if lsn > bound && self.counts_reads.load(Relaxed) {
+            self.written([(id, lsn)]);
+        }
+        Ok(())
+    }
+
+    /// The repair is done: images that are read count as written (MAP-4).
+    pub(super) fn count_reads(&self) {
+        self.counts_reads.store(true, Relaxed);
+    }
+
+    /// Images are in their places. Their batch is finished, so that a sync that begins now covers them.
+    pub(super) fn written(&self, pages: impl IntoIterator<Item = (PageId, Lsn)>) {
+        for (id, lsn) in pages.into_iter().filter(|(_, lsn)| lsn.0 > 0) {
+            self.shard(block_of(id)).lock().noted.insert(id, lsn);
+        }
+    }
+
+    /// These images are about to be written: lowers the bounds that are above them, durably (MAP-1).
+    pub(super) fn lower(&self, pages: impl Iterator<Item = (PageId, Lsn)>) -> Result<(), StoreError> {
+        let mut lower: Vec<_> = pages.filter(|&(id, lsn)| lsn < self.bound(id)).collect();
+        if lower.is_empty() {
+            return Ok(());
+        }
+        lower.sort_unstable();
+        let _writing = self.writing.lock();
+        self.write(&lower, u64::min)?;
+        for (id, _) in lower {
+            self.shard(block_of(id)).lock().noted.remove(&id);
+        }
+        Ok(())
+    }
+
+    /// Runs `sync`, which covers the batches that are finished, and raises the bounds of the pages that were
+    /// written before it. A full disk is no error: bounds that have no room stay in memory, and are written
+    /// by a later checkpoint.
+    pub(super) fn checkpoint(&self, sync: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
+        let _writing = self.writing.lock();
+        let noted = self.noted();
+        sync()?;
+        if !noted.is_empty() {
+            match self.write(&noted, |_, lsn| lsn) {
+                Ok(()) => {}
+                Err(error) if is_full(&error) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        for (id, lsn) in noted {
+            let mut shard = self.shard(block_of(id)).lock();
+            if shard.noted.get(&id) == Some(&lsn) {
+                shard.noted.remove(&id);
+            }
+        }
+        self.counts_reads.store(false, Relaxed);
+        Ok(())
+    }
+
+    fn shard(&self, block: u64) -> &Mutex<Shard> {
+        &self.shards[(block / GROUP_BLOCKS as u64 % SHARDS as u64) as usize]
+    }
+
+    /// A map that cannot be read has no bounds.
+    fn bound(&self, id: PageId) -> Lsn {
+        let mut shard = self.shard(block_of(id)).lock();
+        if let Some(&lsn) = shard.noted.get(&id) {
+            return lsn;
+        }
+        self.block(&mut shard, block_of(id)).map_or(Lsn(0), |block| Lsn(block[index_of(id)]))
+    }
+
+    /// In order of page ids.
+    fn noted(&self) -> Vec<(PageId, Lsn)> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            all.extend(shard.lock().noted.iter().map(|(&id, &lsn)| (id, lsn)));
+        }
+        all.sort_unstable();
+        all
+    }
+
+    /// Reads the block and its neighbors if it is not in memory.
+    fn block(&self, shard: &mut Shard, number: u64) -> Result<Arc<Block>, StoreError> {
+        if let Some(block) = shard.blocks.get(&number) {
+            return Ok(Arc::clone(block));
+        }
+        let first = number - number % GROUP_BLOCKS as u64;
+        let mut bytes = PageBuf::zeroed(GROUP_BLOCKS * BLOCK_BYTES);
+        if self.fs.exists(&self.path) {
+            self.open(false)?.read(offset_of(first), &mut bytes, None)?;
+        }
+        shard.make_room(GROUP_BLOCKS);
+        for (number, bytes) in (first..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
+            shard.blocks.entry(number).or_insert_with(|| Arc::new(self.decode(number, bytes)));
+        }
+        Ok(Arc::clone(&shard.blocks[&number]))
+    }
+
+    /// Makes each page's bound what `next` gives for the old bound and the LSN; durable when it returns.
+    fn write(&self, pages: &[(PageId, Lsn)], next: fn(u64, u64) -> u64) -> Result<(), StoreError> {
+        let place = self.open_or_create()?;
+        for run in pages.chunk_by(|(a, _), (b, _)| block_of(*a) == block_of(*b)) {
+            let number = block_of(run[0].0);
+            let mut block = *self.block(&mut self.shard(number).lock(), number)?;
+            for &(id, lsn) in run {
+                let bound = &mut block[index_of(id)];
+                *bound = next(*bound, lsn.0);
+            }
+            let written = place.file.write_at(offset_of(number), &self.encode(number, &block));
+            written.map_err(place.error("write", None, offset_of(number)))?;
+            self.shard(number).lock().blocks.insert(number, Arc::new(block));
+        }
+        place.sync()
+    }
+
+    fn open(&self, create: bool) -> Result<Place, StoreError> {
+        Place::open(&*self.fs, &self.path, create, PageAccess::Buffered)
+    }
+
+    /// A new file gets a durable name.
+    fn open_or_create(&self) -> Result<Place, StoreError> {
+        if self.fs.exists(&self.path) {
+            return self.open(false);
+        }
+        let place = self.open(true)?;
+        if let Some(dir) = self.path.parent() {
+            self.fs.sync_dir(dir).map_err(error("sync directory", dir, None, 0))?;
+        }
+        Ok(place)
+    }
+
+    fn encode(&self, number: u64, block: &Block) -> PageBuf {
+        let mut bytes = PageBuf::zeroed(BLOCK_BYTES);
+        let sectors = bytes.chunks_exact_mut(SECTOR_BYTES).zip(block.chunks_exact(SECTOR_LSNS));
+        for (nth, (sector, lsns)) in sectors.enumerate() {
+            for (at, lsn) in sector[LSNS_AT..].chunks_exact_mut(8).zip(lsns) {
+                at.copy_from_slice(&lsn.to_le_bytes());
+            }
+            let crc = self.checksum(number, nth, sector);
+            sector[..4].copy_from_slice(&crc.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn decode(&self, number: u64, bytes: &[u8]) -> Block {
+        let mut block = [0; BLOCK_LSNS];
+        let sectors = bytes.chunks_exact(SECTOR_BYTES).zip(block.chunks_exact_mut(SECTOR_LSNS));
+        for (nth, (sector, lsns)) in sectors.enumerate() {
+            if sector[..4] == self.checksum(number, nth, sector).to_le_bytes() {
+                lsns.iter_mut().enumerate().for_each(|(i, lsn)| *lsn = u64_at(sector, LSNS_AT + 8 * i));
+            }
+        }
+        block
+    }
+
+    fn checksum(&self, number: u64, nth: usize, sector: &[u8]) -> u32 {
+        let sector_number = number.wrapping_mul(SECTORS as u64).wrapping_add(nth as u64);
+        let crc = checksum::crc32c(&self.database_id.to_le_bytes());
+        let crc = checksum::crc32c_append(crc, &sector_number.to_le_bytes());
+        checksum::crc32c_append(crc, &sector[4..])
+    }
+}
+
+impl Shard {
+    fn make_room(&mut self, blocks: usize) {
+        if self.blocks.len() + blocks > SHARD_BLOCKS {
+            self.blocks.clear();
+        }
+    }
+}
+
+const fn offset_of(block: u64) -> u64 {
+    block.saturating_mul(BLOCK_BYTES as u64)
+}
+
+#[cfg(test)]
+mod tests;
