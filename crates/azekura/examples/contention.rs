@@ -3,8 +3,8 @@
 //! Each line gives the rate, the executions of the closure per transaction, and the latency of a transaction
 //! with its commit. A ledger shows that each job was answered exactly once.
 //!
-//! Run: `cargo run --release -p azekura --example contention -- queue,hot,scan 3000 1,8,64`: parts, milliseconds
-//! per line, numbers of threads.
+//! Run: `cargo run --release -p azekura --example contention -- queue,hot,scan 3000 1,8,64`: parts,
+//! milliseconds per line, numbers of threads.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -109,7 +109,8 @@ fn queue(db: &Database, name: &str, take: Take, threads: usize, time: Duration) 
             let mut tally = Tally::default();
             start.wait();
             while !is_over.load(Relaxed) {
-                // Producers stay a little ahead of the consumers, so that the queue is neither empty nor long.
+                // Producers stay a little ahead of the consumers, so that the queue is neither empty nor
+                // long.
                 if next.load(Relaxed) > taken.load(Relaxed) + 2 * backlog {
                     std::thread::sleep(Duration::from_micros(200));
                     continue;

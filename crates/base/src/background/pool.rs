@@ -348,7 +348,8 @@ impl Inner {
                 if state.jobs.is_empty() {
                     self.is_overdue.store(false, Relaxed); // changed under the lock
                 }
-                // Another thread sees to the delayed jobs, and to those that became due together with this one.
+                // Another thread sees to the delayed jobs, and to those that became due together with this
+                // one.
                 let is_more = !(state.jobs.is_empty() && state.delayed.is_empty());
                 match state.idle + state.starting {
                     0 if is_more => self.add_thread(state),

@@ -34,8 +34,8 @@
 //!   now. They were in the file before the repair, which has synced it.
 //!
 //! Changes of the map are kept in memory until a checkpoint, so a page write costs no write of the map; a
-//! checkpoint costs one sync more. Groups of blocks of eight sectors are read when a page of theirs is, and are
-//! dropped when there are too many. The file is open only while it is read or written: a store that stays
+//! checkpoint costs one sync more. Groups of blocks of eight sectors are read when a page of theirs is, and
+//! are dropped when there are too many. The file is open only while it is read or written: a store that stays
 //! small has no descriptor for it.
 
 use std::collections::HashMap;
