@@ -51,9 +51,9 @@ pub(crate) fn memory_limit() -> Option<u64> {
 const DEFAULT_CACHE_BYTES: u64 = 256 << 20;
 /// The default cache takes at most this part of the memory that the process may use. Most of its pages are in
 /// the system's page cache too, which has the rest. Measured in control groups of 64 MiB, uniform reads, rows
-/// of half the memory: bytes read from the device per byte asked for are 0.0 with an eighth, 0.4 with a quarter,
-/// and 6.5 with half and direct pages. Rows of 2 and 8 times the memory, random inserts: an eighth writes 1.05
-/// times the bytes of a quarter.
+/// of half the memory: bytes read from the device per byte asked for are 0.0 with an eighth, 0.4 with a
+/// quarter, and 6.5 with half and direct pages. Rows of 2 and 8 times the memory, random inserts: an eighth
+/// writes 1.05 times the bytes of a quarter.
 const DEFAULT_CACHE_SHARE: u64 = 8;
 /// Memory per log buffer: with the default size of 512 KiB, the buffers take a sixteenth of the memory. A
 /// flush takes them while their successors fill, and copies them into one chunk: four times as much in all.

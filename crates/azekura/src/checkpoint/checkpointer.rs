@@ -2,7 +2,7 @@
 //!
 //! | state | next look | left by |
 //! |---|---|---|
-//! | asleep | none: the store is idle, or cannot write any more | new records of the log, the end of the last snapshot, an error: a look at once |
+//! | asleep | none: idle, or the log failed | new log records, the end of the last snapshot, an error |
 //! | active | after a [`TICK`] | a look that finds nothing new and nothing to try again |
 
 use std::sync::Arc;

@@ -18,7 +18,7 @@ pub const KEPT_IDLE: usize = 3;
 /// writes in flight, and a checkpoint goes on beside it.
 pub const PAGE_THREADS: usize = 4;
 
-/// What jobs do, and so what they wait for.
+/// The work of jobs, which decides the events that they wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Of the log: waits for no other job.
@@ -55,7 +55,7 @@ pub fn limit_threads(most: usize) {
 
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// What a pool knows of a group.
+/// A pool's state of a group.
 #[derive(Debug)]
 pub(super) struct Members {
     /// Jobs that run. Changed under the pool's lock.

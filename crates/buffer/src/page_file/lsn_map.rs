@@ -169,7 +169,7 @@ impl LsnMap {
                 shard.noted.remove(&id);
             }
         }
-        self.counts_reads.store(false, Relaxed);
+        self.counts_reads.store(false, Relaxed); // a hint: orders nothing
         Ok(())
     }
 
