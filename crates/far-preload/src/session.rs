@@ -145,15 +145,15 @@ fn keeps_budget(heap: &Heap) {
 /// Bytes of large blocks for which far memory had no room.
 static OVERFLOW: AtomicUsize = AtomicUsize::new(0);
 
-/// A large block becomes ordinary memory, as there is no room for it in `--space`; with `--strict` it ends
+/// A large block becomes ordinary memory, as there is no room for it in `--max-far`; with `--strict` it ends
 /// the program.
 #[cold]
 pub(crate) fn overflowed(what: &str, bytes: usize) {
     OVERFLOW.fetch_add(bytes, Relaxed); // a count
     if let Some(launch) = LAUNCH.get().filter(|launch| launch.strict) {
         lost(&format!(
-            "azekura far: {what} of {} KiB does not fit the far memory that is left of --space {}; raise \
-             --space, or run without --strict to have it in ordinary memory\n",
+            "azekura far: {what} of {} KiB does not fit the far memory that is left of --max-far {}; raise \
+             --max-far, or run without --strict to have it in ordinary memory\n",
             bytes >> 10,
             Size(launch.space)
         ));
@@ -329,8 +329,8 @@ pub(crate) extern "C" fn at_end() {
         ));
         if overflow > 0 {
             say(format_args!(
-                "azekura far: warning: large blocks of {} KiB in all did not fit --space {} and were \
-                 ordinary memory; raise --space\n",
+                "azekura far: warning: large blocks of {} KiB in all did not fit --max-far {} and were \
+                 ordinary memory; raise --max-far\n",
                 overflow >> 10,
                 Size(session.launch.space)
             ));

@@ -94,7 +94,7 @@ impl Events {
     pub(crate) fn transaction_expired(&self, client: &Client, limit: Duration) {
         if let Some(suppressed) = self.expired.admit() {
             let (address, client, limit_ms) = (client.address, client.id, millis(limit));
-            warn!(%address, client, limit_ms, suppressed, "interactive transaction rolled back: open too long");
+            warn!(%address, client, limit_ms, suppressed, "interactive transaction rolled back at its limit");
         }
     }
 
@@ -118,7 +118,7 @@ impl Events {
         if let Some(suppressed) = self.panicked.admit() {
             let command = client.last_command_name();
             let (address, client) = (client.address, client.id);
-            error!(%address, client, command, suppressed, "panic while a request was served: connection closed");
+            error!(%address, client, command, suppressed, "panic in a request: connection closed");
         }
     }
 
