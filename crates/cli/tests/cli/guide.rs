@@ -1,7 +1,7 @@
 //! The `console` blocks of the documents, run in a shell with this command.
 //!
-//! A line that begins with `$ ` is a command, the lines up to the next one are its output, errors included; `…` stands
-//! for any text within a line. All blocks of a page run in one directory, in order.
+//! A line that begins with `$ ` is a command, the lines up to the next one are its output, errors included;
+//! `…` stands for any text within a line. All blocks of a page run in one directory, in order.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
