@@ -171,7 +171,7 @@ def serve(azekura):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = "127.0.0.1:%d" % probe.getsockname()[1]
-    server = subprocess.Popen([azekura, "memd", "--capacity", "4G", "--listen", address, "--with-parent", str(os.getpid())],
+    server = subprocess.Popen([azekura, "memory-server", "--capacity", "4G", "--listen", address, "--with-parent", str(os.getpid())],
                               stdout=subprocess.DEVNULL)
     while True:
         try:
@@ -188,7 +188,7 @@ FarRun = collections.namedtuple("FarRun", "code out err seconds resident away me
 
 def far_run(azekura, address, program, local, mechanism, user, scratch):
     """A run in far memory, with what it said at the end; the resident set is that of the process that had most, without the launcher."""
-    far = [azekura, "far", "--local", local, "--space", SPACE, "--server", address, "--mechanism", mechanism, *program.options, "--"]
+    far = [azekura, "far", "--local", local, "--max-far", SPACE, "--server", address, "--mechanism", mechanism, *program.options, "--"]
     code, out, err, seconds, _ = run(program.script, " ".join(map(str, far)), user, scratch)
     away = [line for line in err.splitlines() if " faults, " in line]
     resident = max((int(line.split(" at most ")[1].split()[0]) for line in away if " at most " in line), default=0) * MIB
@@ -213,7 +213,7 @@ def kill_trials(azekura, program, plain, seconds, local, trials, user, scratch, 
         victim, after = draw.randrange(2), draw.uniform(0, 2 * seconds + 0.3)
         killer = threading.Timer(after, servers[victim][0].kill)
         killer.start()
-        far = [azekura, "far", "--local", local, "--space", SPACE, "--copies", 2, "--server", ",".join(s[1] for s in servers),
+        far = [azekura, "far", "--local", local, "--max-far", SPACE, "--copies", 2, "--server", ",".join(s[1] for s in servers),
                *program.options, "--"]
         code, out, err, took, _ = run(program.script, " ".join(map(str, far)), user, scratch)
         killer.cancel()
@@ -229,7 +229,7 @@ def kill_trials(azekura, program, plain, seconds, local, trials, user, scratch, 
 
 def compare_times(azekura, address, program, need, runs, user, scratch):
     """All fits: plain and far in turn; the ratio of the medians is what far memory costs."""
-    far = [azekura, "far", "--quiet", "--local", 4 * need // MIB * MIB + 64 * MIB, "--space", SPACE, "--server", address, *program.options, "--"]
+    far = [azekura, "far", "--quiet", "--local", 4 * need // MIB * MIB + 64 * MIB, "--max-far", SPACE, "--server", address, *program.options, "--"]
     times = [[run(program.script, command, user, scratch)[3] for command in ("", " ".join(map(str, far)))] for _ in range(runs)]
     plain, ours = (statistics.median(column) for column in zip(*times))
     spread = [f"{min(column):.3f}..{max(column):.3f}" for column in zip(*times)]

@@ -8,6 +8,10 @@
 mod coming_from_redb {}
 
 #[cfg(doctest)]
+#[doc = include_str!("src/operations/backup.md")]
+mod operations_backup {}
+
+#[cfg(doctest)]
 #[doc = include_str!("src/users/async-commits.md")]
 mod users_async_commits {}
 
@@ -30,6 +34,10 @@ mod users_larger_than_memory {}
 #[cfg(doctest)]
 #[doc = include_str!("src/users/secondary-indexes.md")]
 mod users_secondary_indexes {}
+
+#[cfg(doctest)]
+#[doc = include_str!("src/users/service.md")]
+mod users_service {}
 
 #[cfg(doctest)]
 #[doc = include_str!("src/users/snapshots.md")]

@@ -22,7 +22,7 @@ from redis._parsers.base import BaseParser
 # What the server says of things that it does not claim. MAINT_NOTIFICATIONS is asked for by redis-py itself, by every connection.
 REFUSED = re.compile(
     r"unknown command|unknown subcommand (?!'MAINT_NOTIFICATIONS')|there is one database|is not offered"
-    r"|settings are given when the server starts"
+    r"|settings cannot be changed while the server runs"
 )
 
 refusals = {}

@@ -372,7 +372,7 @@ impl Builder {
         self
     }
 
-    /// Memory servers (`azekura memd`), as `host:port`, which together lend so many bytes for pages that
+    /// Servers (`azekura memory-server`), as `host:port`, which together lend so many bytes for pages that
     /// leave the page cache; none unless set. They are asked before the disk, which is worth it where a
     /// network round trip is shorter than a read of the disk. Needs the feature `far`.
     ///

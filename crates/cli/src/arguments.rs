@@ -10,8 +10,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::UsageError;
 use crate::command::{
-    Backup, Check, Cluster, Delete, Demo, DemoChild, Dump, Far, Get, Load, Memd, Put, Restore, Scan, Serve,
-    Stats, Tables, Trace,
+    Backup, Check, Cluster, Delete, Demo, DemoChild, Dump, Far, Get, Load, MemoryServer, Put, Restore, Scan,
+    Serve, Stats, Tables, Trace,
 };
 use crate::format::escape;
 
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 well; 1 not found, check failed or refused; 2 wrong usage.
+Exit codes: 0 success; 1 not found, check failed or refused; 2 wrong usage.
 Data goes to stdout, errors and progress to stderr.
 `azekura COMMAND --help` shows examples.";
 
@@ -38,11 +38,11 @@ pub(crate) struct StoreArguments {
     #[arg(long, global = true, value_name = "SIZE", value_parser = cache_bytes, help_heading = "Store options")]
     pub(crate) cache: Option<usize>,
 
-    /// Page size of a store that is created: 4K, 8K (unless set), 16K, 32K or 64K
+    /// Page size of a new store: 4K, 8K, 16K, 32K or 64K [default: 8K]
     #[arg(long, global = true, value_name = "SIZE", value_parser = page_bytes, help_heading = "Store options")]
     pub(crate) page_size: Option<usize>,
 
-    /// Read and write pages past the system's page cache: no memory is used but the page cache's own
+    /// Bypass the operating system's page cache (O_DIRECT) for pages of the store
     #[arg(long, global = true, help_heading = "Store options")]
     pub(crate) direct_pages: bool,
 }
@@ -64,7 +64,7 @@ pub(crate) enum Command {
     Serve(Serve),
     Cluster(Cluster),
     Trace(Trace),
-    Memd(Memd),
+    MemoryServer(MemoryServer),
     Far(Far),
     #[command(hide = true)]
     DemoChild(DemoChild),
@@ -87,7 +87,7 @@ pub(crate) struct TableArguments {
 ///
 /// Another form, or a number beyond 64 bits: the text says which forms are possible.
 pub fn size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no size; write 4096, 64K, 256M or 2G");
+    let wrong = || format!("{text:?} is not a size; write for example 4096, 64K, 256M or 2G");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = text[digits.len()..].to_ascii_lowercase();
     let shift = match unit.strip_suffix("ib").or(unit.strip_suffix('b')).unwrap_or(&unit) {
@@ -121,12 +121,13 @@ pub fn page_bytes(text: &str) -> Result<usize, String> {
     if bytes.is_power_of_two() && (4096..=65536).contains(&bytes) {
         return Ok(bytes);
     }
-    Err("a page is 4K, 8K, 16K, 32K or 64K".into())
+    Err("the page size must be 4K, 8K, 16K, 32K or 64K".into())
 }
 
 /// Reads `HOST:PORT`; of a host with several addresses, an IPv4 one goes before the others.
 pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
-    let cannot = |why: &dyn std::fmt::Display| format!("cannot find the address {text:?}: {why}");
+    let cannot =
+        |why: &dyn std::fmt::Display| format!("cannot resolve the address {text:?}: {why}; write HOST:PORT");
     let mut found: Vec<SocketAddr> = text.to_socket_addrs().map_err(|error| cannot(&error))?.collect();
     found.sort_by_key(SocketAddr::is_ipv6);
     found.first().copied().ok_or_else(|| cannot(&"the host has none"))
@@ -138,11 +139,11 @@ pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
 ///
 /// No number, or one outside 0 to 86400.
 pub fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
     if (0.0..=86_400.0).contains(&seconds) {
         Ok(Duration::from_secs_f64(seconds))
     } else {
-        Err("0 to 86400 seconds are possible".into())
+        Err("the number of seconds must be between 0 and 86400".into())
     }
 }
 
@@ -155,7 +156,7 @@ pub(crate) fn argument_bytes(argument: &OsStr, escaped: bool) -> Result<Vec<u8>>
     let mut out = Vec::with_capacity(bytes.len());
     escape::unescape(bytes, &mut out).map_err(|error| {
         UsageError(format!(
-            "{:?}, column {}: {} is no escape (\\t \\n \\r \\\\ \\xHH are)",
+            "{:?}, column {}: {} is not an escape; write \\t, \\n, \\r, \\\\ or \\xHH",
             argument, error.column, error.escape
         ))
     })?;
@@ -171,6 +172,45 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Arguments::command().debug_assert();
+    }
+
+    /// Width to which clap wraps help that does not go to a terminal.
+    const WIDTH: usize = 100;
+
+    /// Checks the help of a command and of its subcommands; returns the number of commands.
+    fn check_help(command: &clap::Command, name: &str) -> usize {
+        let text =
+            |text: Option<&clap::builder::StyledStr>| text.map(ToString::to_string).unwrap_or_default();
+        let after = text(command.get_after_help());
+        let about = text(command.get_long_about().or(command.get_about()));
+        let mut sentences = vec![(name.to_owned(), after.clone()), (name.to_owned(), about)];
+        for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+            let help = text(argument.get_long_help().or(argument.get_help()));
+            sentences.push((format!("{name} {}", argument.get_id()), help));
+        }
+        for (place, sentence) in &sentences {
+            assert!(!sentence.is_empty() || *sentence == after, "{place} has no help");
+            let lower = sentence.to_lowercase();
+            // Measures without a measure, headless subjects, and a default in other words than clap's.
+            for part in ["so long", "so much", "so many", "so often", "who ", "whose ", "unless given"] {
+                assert!(!lower.contains(part), "{place}: {part:?} in {sentence:?}");
+            }
+            for opening in ["what ", "where ", "when ", "how ", "whether ", "who ", "it "] {
+                assert!(!lower.starts_with(opening), "{place}: {sentence:?}");
+            }
+        }
+        // A longer line would be wrapped, and its rest would stand alone on the next one.
+        for line in after.lines() {
+            assert!(line.chars().count() <= WIDTH, "azekura {name} --help: {line}");
+        }
+        let inner = |inner: &clap::Command| check_help(inner, &format!("{name} {}", inner.get_name()));
+        1 + command.get_subcommands().filter(|command| !command.is_hide_set()).map(inner).sum::<usize>()
+    }
+
+    #[test]
+    fn every_help_line_is_plain_and_fits() {
+        let commands = check_help(&Arguments::command(), "azekura");
+        assert!(commands > 25, "{commands} commands were checked");
     }
 
     /// The words of a line of a shell, up to a comment, a pipe, a redirection or `&`.

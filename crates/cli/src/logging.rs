@@ -30,8 +30,7 @@ pub(crate) fn start(format: LogFormat) -> Result<()> {
         })?,
         _ => Targets::new().with_default(LevelFilter::INFO),
     };
-    // A reader of stderr that has gone is no reason to stop: by default the failed write is reported there,
-    // which panics.
+    // Without internal errors: a write that fails would be reported on stderr too, and would panic there.
     let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).log_internal_errors(false);
     let lines = lines.with_writer(io::stderr);
     let installed = match format {

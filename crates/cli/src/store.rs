@@ -21,7 +21,7 @@ impl StoreArguments {
         builder
     }
 
-    /// Opens the store at `path`, or makes one there.
+    /// Opens the store at `path`, or creates one there.
     pub(crate) fn open_or_create(&self, path: &Path) -> Result<Database> {
         Ok(self.builder().open(path)?)
     }
@@ -30,7 +30,7 @@ impl StoreArguments {
     pub(crate) fn open_to_read(&self, path: &Path) -> Result<Database> {
         self.builder().read_only(true).open(path).map_err(|error| match error {
             Error::NotFound { .. } => {
-                anyhow!("{error}; `azekura load {} TABLE FILE` makes one", path.display())
+                anyhow!("{error}; `azekura load {} TABLE FILE` creates one", path.display())
             }
             Error::InUse { .. } => anyhow!(
                 "{} is open for writing in another process. Ask that process: a server answers `INFO` and \
@@ -51,7 +51,7 @@ impl StoreArguments {
     pub(crate) fn open_existing(&self, path: &Path) -> Result<Database> {
         self.builder().create(false).open(path).map_err(|error| match error {
             Error::NotFound { .. } => {
-                anyhow!("{error}; `azekura load {} TABLE FILE` makes one", path.display())
+                anyhow!("{error}; `azekura load {} TABLE FILE` creates one", path.display())
             }
             error => error.into(),
         })

@@ -47,7 +47,7 @@ struct Space {
 /// Why there is no far memory for a block.
 #[derive(Debug)]
 pub(crate) enum Lack {
-    /// `--space` is used up.
+    /// `--max-far` is used up.
     Space,
     /// A server promises no room.
     Server(ReserveError),

@@ -153,7 +153,7 @@ static REFUSED: AtomicUsize = AtomicUsize::new(0);
 /// The first reason of a server.
 static REFUSAL: OnceLock<String> = OnceLock::new();
 
-/// A large block becomes ordinary memory, as there is no room for it in `--space` or at the servers; with
+/// A large block becomes ordinary memory, as there is no room for it in `--max-far` or at the servers; with
 /// `--strict` it ends the program.
 #[cold]
 pub(crate) fn overflowed(what: &str, bytes: usize, lack: &Lack) {
@@ -169,7 +169,7 @@ pub(crate) fn overflowed(what: &str, bytes: usize, lack: &Lack) {
     let why = match lack {
         Lack::Space => {
             format!(
-                "does not fit the far memory that is left of --space {}; raise --space",
+                "does not fit the far memory that is left of --max-far {}; raise --max-far",
                 Size(launch.space)
             )
         }
@@ -224,7 +224,7 @@ impl fmt::Display for RefusedByLimit {
         let Self { name, bytes } = self;
         write!(
             f,
-            "the memory of this process is limited to {} KiB ({name}), and the kernel counts all of --space \
+            "the memory of this process is limited to {} KiB ({name}), and the kernel counts all of --max-far \
              for this limit: remove the limit, or run the program without far memory",
             bytes >> 10
         )

@@ -487,8 +487,10 @@ fn a_program_under_a_limit_that_counts_all_of_space_is_refused_before_main() {
 /// Blocks that do not fit `space`, and memory that leaves far memory beyond `local`.
 #[test]
 fn what_takes_more_than_its_budget_is_said_and_with_strict_ends_the_program() {
-    let parts: [(&str, &[&str], usize, &str); 2] =
-        [("threads", &[], 8 << 20, "--space 8 MiB"), ("kernel", &["protection"], 512 << 20, "--local 4 MiB")];
+    let parts: [(&str, &[&str], usize, &str); 2] = [
+        ("threads", &[], 8 << 20, "--max-far 8 MiB"),
+        ("kernel", &["protection"], 512 << 20, "--local 4 MiB"),
+    ];
     for (name, arguments, space, setting) in parts {
         for strict in [false, true] {
             let server = server();

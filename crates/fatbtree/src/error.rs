@@ -26,7 +26,7 @@ pub enum Error {
     },
     /// A write was on its way when the time was up, or when the connection to the other node ended. It may
     /// have happened, or may still happen.
-    #[error("no answer (within {timeout_ms} ms at most); whether the write happened is not known")]
+    #[error("no answer within {timeout_ms} ms; the write may or may not have happened")]
     Unknown {
         /// Time of the wait.
         timeout_ms: u64,
@@ -40,7 +40,9 @@ pub enum Error {
         reason: String,
     },
     /// A transaction takes place at one node, and its keys are at several.
-    #[error("the keys are at several nodes, and a transaction takes place at one")]
+    #[error(
+        "the keys are at several nodes, but a transaction runs at one node; move their leaves to one node"
+    )]
     Elsewhere,
     /// The transaction that was open is over, and was rolled back. Begin it again.
     #[error("{reason}")]
@@ -57,7 +59,7 @@ pub enum Error {
         reason: String,
     },
     /// The request does not fit into a frame between nodes.
-    #[error("a request of {bytes} bytes; between nodes {most} are possible")]
+    #[error("the request has {bytes} bytes; a request between nodes has at most {most}")]
     TooLong {
         /// Bytes needed.
         bytes: usize,
@@ -69,10 +71,10 @@ pub enum Error {
     Stopped,
     /// The node was stopped in the midst of it, or a mistake in the program ended it: what was asked may have
     /// happened.
-    #[error("this node was stopped meanwhile; whether it happened is not known")]
+    #[error("this node was stopped before the answer; the write may or may not have happened")]
     Interrupted,
     /// The answer is not one to the question: the nodes run different programs.
-    #[error("an answer that does not fit the request; upgrade the older node")]
+    #[error("the answer of the other node does not match the request; upgrade the older node")]
     Protocol,
     /// The settings do not fit together.
     #[error("{0}")]
@@ -94,15 +96,18 @@ pub enum StoreError {
         /// Its key.
         key: Vec<u8>,
     },
-    /// The list of members says otherwise than at the node's first start who had which keys when the cluster
-    /// began. Put it back as it was.
+    /// The list of members has other first keys of the nodes than at the first start of this node. Restore
+    /// it.
     #[error(
-        "the list of members has changed where keys began (`from`); that is said once, when the cluster begins: put it back, and move leaves instead"
+        "the list of members has other first keys (`from`) than when the cluster was created; restore them, and move leaves instead"
     )]
     OtherShares,
     /// The database has rows of a time before it became a node's, which belong to another node; load them
     /// through the cluster.
-    #[error("the store already has key {}, which belongs to {owner}; begin with an empty store and load the rows through the cluster", key.escape_ascii())]
+    #[error(
+        "the store already has rows that belong to {owner}; start with an empty store and load the rows \
+         through the cluster"
+    )]
     RowOfAnother {
         /// The first of them.
         key: Vec<u8>,
@@ -110,7 +115,7 @@ pub enum StoreError {
         owner: PeId,
     },
     /// The system gives no random bytes for the name of a new store.
-    #[error("cannot draw a name for a new store")]
+    #[error("cannot create an id for a new store: the system gave no random bytes")]
     Name(#[source] io::Error),
     /// The store belongs to another cluster or PE; use the one that was made for this.
     #[error(
@@ -133,7 +138,7 @@ pub enum StoreError {
 #[non_exhaustive]
 pub enum FrameError {
     /// Longer than any frame may be; the connection has to be closed.
-    #[error("a frame of {bytes} bytes; {most} are allowed")]
+    #[error("a frame has {bytes} bytes; the limit is {most}")]
     TooLong {
         /// Length in the header.
         bytes: u64,
@@ -141,13 +146,13 @@ pub enum FrameError {
         most: usize,
     },
     /// Too short for its own head.
-    #[error("a frame of {bytes} bytes is shorter than a head")]
+    #[error("a frame has {bytes} bytes, fewer than its header")]
     TooShort {
         /// Length in the header.
         bytes: usize,
     },
     /// Its checksum is wrong: damaged on its way.
-    #[error("checksum {found:08x} instead of {expected:08x}")]
+    #[error("a frame has checksum {found:08x} instead of {expected:08x}")]
     Checksum {
         /// Checksum of the bytes.
         expected: u32,
@@ -155,15 +160,15 @@ pub enum FrameError {
         found: u32,
     },
     /// Of another version of the protocol; upgrade the older node.
-    #[error("protocol version {found}; this node speaks {expected}")]
+    #[error("a frame has protocol version {found}, this node has {expected}; upgrade the older node")]
     Version {
         /// Value in the header.
         found: u8,
         /// Version of this node.
         expected: u8,
     },
-    /// It says that it is from another node than the one at the other end of the connection.
-    #[error("from {found}, over the connection of {expected}")]
+    /// The frame names another sender than the node at the other end of the connection.
+    #[error("a frame of {found} came over the connection of {expected}")]
     Sender {
         /// Value in the header.
         found: PeId,
@@ -171,7 +176,7 @@ pub enum FrameError {
         expected: PeId,
     },
     /// From another cluster; correct the list of members.
-    #[error("from cluster {found:016x}; this node belongs to {expected:016x}")]
+    #[error("a frame came from cluster {found:016x}; this node belongs to {expected:016x}")]
     Cluster {
         /// Value in the header.
         found: u64,
@@ -179,7 +184,7 @@ pub enum FrameError {
         expected: u64,
     },
     /// For what this PE was before somebody took it over. It must not be executed.
-    #[error("for epoch {found}; this node is at {expected}")]
+    #[error("a frame is for epoch {found}; this node is at {expected}")]
     Epoch {
         /// Value in the header.
         found: u32,
@@ -187,9 +192,9 @@ pub enum FrameError {
         expected: u32,
     },
     /// The body is no message.
-    #[error("the body is no message")]
+    #[error("the body of a frame is not a message")]
     Body(#[from] postcard::Error),
     /// The connection failed.
-    #[error("read a frame")]
+    #[error("cannot read a frame")]
     Read(#[source] io::Error),
 }

@@ -58,7 +58,7 @@ pub fn encode(address: Address, message: &Message) -> Vec<u8> {
     frame
 }
 
-/// The length of the frame whose first four bytes these are, without them.
+/// Returns the length of a frame from its first four bytes, without these.
 ///
 /// # Errors
 ///

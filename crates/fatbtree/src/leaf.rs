@@ -81,6 +81,6 @@ pub struct Staged {
     pub head: LeafHead,
     /// Its rows.
     pub rows: Vec<Row>,
-    /// What the source knew of the leaves around it: the path comes before the leaf (hazard B6).
+    /// The source's knowledge of the neighboring leaves: the path comes before the leaf (hazard B6).
     pub path: Vec<RouteEntry>,
 }

@@ -1,11 +1,12 @@
 //! The lock service of a PE (section 3.3.2): IS, IX, S, SIX, X on its own copies of pages.
 //!
 //! Waiting is a future in a queue, so the service cannot run out of threads (hazard B5, the paper's section
-//! 3.4.1). The queue is first come, first served; who already holds the page and wants more goes before who
-//! does not.
+//! 3.4.1). The queue is first come, first served; a holder that converts its lock goes before requests of
+//! transactions that hold nothing.
 //!
 //! - **LOCK-1** The modes held on a page are compatible, each with each.
-//! - **LOCK-2** Whoever can be granted is not waiting: each release and each leaving looks at the queue.
+//! - **LOCK-2** A request that can be granted does not wait: each release and each cancellation checks the
+//!   queue.
 //! - **LOCK-3** A future that is dropped leaves the queue, a [`Held`] that is dropped releases.
 
 use std::cell::RefCell;
@@ -208,7 +209,7 @@ impl Held {
                     lock.granted[place].1 = wanted;
                     return Poll::Ready(());
                 }
-                // Before those who hold nothing, behind those who convert as well.
+                // Before requests of transactions that hold nothing, behind other conversions.
                 let holders: Vec<_> = lock.granted.iter().map(|(held, _)| *held).collect();
                 let behind = lock.queue.iter().take_while(|waiter| holders.contains(&waiter.ticket)).count();
                 lock.queue.insert(behind, Waiter { ticket, mode: wanted, waker: cx.waker().clone() });

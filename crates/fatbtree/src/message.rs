@@ -271,7 +271,7 @@ pub enum Message {
     },
     /// A node that was started asks for route entries.
     Hello,
-    /// The paper's protocols: a request whose lock on `find.page` is already held at the receiver.
+    /// The paper's protocols: a request with a lock on `find.page` that is already held at the receiver.
     Couple {
         /// The request.
         find: Find,

@@ -1,5 +1,5 @@
-//! What a node needs of the world around it: a net, a clock, chance, and somebody who runs its tasks. The
-//! same node runs on real ones and in a simulation that a seed determines.
+//! The environment of a node: network, clock, random numbers and a task spawner. The same node runs in a real
+//! environment and in a simulation that a seed determines.
 //!
 //! A node is one task queue on one thread. Whatever waits, for a lock, an answer or the store, is a future,
 //! never a thread (hazard B5).

@@ -2,8 +2,8 @@
 //!
 //! All calls return [`std::io::Error`]. Its kind or number says what to do: `NotFound`, `AlreadyExists`,
 //! `StorageFull` (ENOSPC), EIO, EINVAL for a direct access that is not aligned, EBADF for a write to a file
-//! opened read-only, EFBIG for an offset that no file has. The caller, who knows what the file is for, adds
-//! its name.
+//! opened read-only, EFBIG for an offset beyond the largest file size. The caller knows the purpose of the
+//! file and adds its name.
 
 use std::io;
 

@@ -9,9 +9,9 @@
 //! | a length set by [`File::set_len`] | the next `sync`, or `write_at_sync`, of that file |
 //! | a name made, changed or removed by [`Fs::open`], [`Fs::create_dir_all`], [`Fs::rename`], [`Fs::remove_file`] | [`Fs::sync_dir`] of the directory that holds the name |
 //!
-//! Whatever is not in the right column yet may survive wholly, in part (in units of 512-byte sectors), or not
-//! at all, in any order. A rename is kept whole or lost whole. A file whose bytes were synced but whose name
-//! was not is lost with its name.
+//! Everything that is not in the right column yet may survive wholly, in part (in units of 512-byte sectors),
+//! or not at all, in any order. A rename is kept whole or lost whole. A file with synced bytes and an
+//! unsynced name is lost with its name.
 //!
 //! **After a failed `sync` the file's earlier writes are not retried**: a later `sync` may succeed without
 //! them. Treat the file's unsynced contents as unknown (W10).
@@ -130,8 +130,8 @@ pub trait Fs: Send + Sync + Debug {
     /// Returns `true` if a file or directory has this name. `false` also when that cannot be found out.
     fn exists(&self, path: &Path) -> bool;
 
-    /// Gives the file (or directory) at `from` the name `to`, whose former file is gone. Both names change in
-    /// one step that a crash cannot split. Open handles stay with their file.
+    /// Gives the file (or directory) at `from` the name `to`; the former file of that name is removed. Both
+    /// names change in one step that a crash cannot split. Open handles stay with their file.
     ///
     /// # Errors
     ///
@@ -319,8 +319,8 @@ pub trait File: Send + Sync + Debug {
 
 /// Creates a directory and the missing ones above it, and makes their names durable.
 ///
-/// Costs one [`Fs::sync_dir`] for each directory made, and one when the directory was there before (whoever
-/// made it may not have come so far).
+/// Costs one [`Fs::sync_dir`] for each directory made, and one if the directory existed before (its creator
+/// may have ended before the sync).
 ///
 /// # Errors
 ///

@@ -63,8 +63,8 @@ impl OsFs {
         Self { file_mode: FILE_MODE }
     }
 
-    /// The same, with another mode for files that it creates. A directory may be searched by all who may read
-    /// its files: 0640 for files gives 0750 for directories.
+    /// The same, with another mode for files that it creates. All users that may read its files may search a
+    /// directory: 0640 for files gives 0750 for directories.
     #[must_use]
     pub const fn with_file_mode(mode: u32) -> Self {
         Self { file_mode: mode & 0o666 }
@@ -202,8 +202,8 @@ pub(crate) struct OsFile {
 }
 
 impl OsFile {
-    /// Tells who wants to know, and the tracer, that this thread waits for the device until the guard is
-    /// dropped.
+    /// Reports to the blocking hook and to the tracer that this thread waits for the device, until the guard
+    /// is dropped.
     fn device(&self, site: &'static Site) -> WaitGuard {
         blocking::announce();
         wait(site, self.file.as_raw_fd() as usize, WaitKind::Device)

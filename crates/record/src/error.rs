@@ -20,7 +20,7 @@ pub enum RecordError {
         value: String,
     },
     /// The directory through which the program talks to us could not be made or used.
-    #[error("use the recorder's directory {}", path.display())]
+    #[error("cannot use the recorder's directory {}", path.display())]
     Directory {
         /// The directory or a file in it.
         path: PathBuf,
@@ -28,7 +28,7 @@ pub enum RecordError {
         source: io::Error,
     },
     /// The program could not be started.
-    #[error("start {program}")]
+    #[error("cannot start {program}")]
     Start {
         /// Its name.
         program: String,
@@ -72,7 +72,7 @@ pub enum RecordError {
         paranoid: String,
     },
     /// The kernel cannot give what was asked for.
-    #[error("the kernel does not give {what}")]
+    #[error("the kernel does not support {what}")]
     Kernel {
         /// What was asked for.
         what: &'static str,
@@ -80,7 +80,7 @@ pub enum RecordError {
         source: io::Error,
     },
     /// There is no such process.
-    #[error("no process {process} (or it has just ended)")]
+    #[error("there is no process {process}; it may have just ended")]
     NoProcess {
         /// As asked for.
         process: u32,
@@ -88,7 +88,7 @@ pub enum RecordError {
         source: io::Error,
     },
     /// A program or library whose functions were asked for cannot be read.
-    #[error("read the symbols of {}", path.display())]
+    #[error("cannot read the symbols of {}", path.display())]
     Program {
         /// The file.
         path: PathBuf,
@@ -109,7 +109,7 @@ pub enum RecordError {
         alike: Vec<String>,
     },
     /// What a process wrote cannot be read.
-    #[error("read the recording of process {process}")]
+    #[error("cannot read the recording of process {process}")]
     Read {
         /// The process.
         process: u32,
@@ -117,7 +117,7 @@ pub enum RecordError {
         source: ReadError,
     },
     /// The trace file could not be written.
-    #[error("write {}", path.display())]
+    #[error("cannot write {}", path.display())]
     Write {
         /// The file.
         path: PathBuf,

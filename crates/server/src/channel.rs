@@ -8,7 +8,7 @@ use rustls::ServerConnection;
 
 use crate::resp::RequestReader;
 
-/// How the bytes of a connection go.
+/// Transport of a connection.
 #[derive(Debug)]
 pub(crate) enum Channel {
     Clear,
@@ -26,7 +26,7 @@ impl Read for Bare<'_> {
     }
 }
 
-/// What reading came to.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     /// So many bytes for the reader, and perhaps more.
@@ -67,7 +67,7 @@ impl Channel {
         }
     }
 
-    /// Whether bytes that `send` took have not gone yet.
+    /// Returns `true` if bytes that `send` accepted are still to be sent.
     pub(crate) fn has_unsent(&self) -> bool {
         match self {
             Self::Clear => false,

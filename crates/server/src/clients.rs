@@ -1,4 +1,4 @@
-//! Who is connected.
+//! The list of connected clients.
 
 use std::collections::BTreeMap;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -23,7 +23,7 @@ pub(crate) struct Client {
     requests: AtomicU64,
 }
 
-/// What a client said about itself.
+/// Properties that a client has set: name, library, protocol.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct About {
     pub(crate) name: Vec<u8>,
@@ -64,7 +64,7 @@ impl Client {
         )
     }
 
-    /// How long it has been connected.
+    /// Returns the time since the client connected.
     pub(crate) fn age(&self) -> Duration {
         self.began.elapsed()
     }
@@ -158,7 +158,7 @@ impl Clients {
         rest.len()
     }
 
-    /// Whether all have gone within `patience`.
+    /// Returns `true` if all connections end within `patience`.
     pub(crate) fn wait_for_none(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut by_id = self.by_id.lock();

@@ -14,7 +14,7 @@
 //! - **REPLY-1** No byte of a reply is sent before everything that was committed for it, or that it has seen,
 //!   is durable.
 //! - **REPLY-2** Memory is bounded: a request by [`WireLimits`], the replies that wait by a quarter of a MiB
-//!   and one reply, whose own bound is [`max_reply_bytes`](crate::ServerOptions::max_reply_bytes); in a
+//!   and one reply, bounded by [`max_reply_bytes`](crate::ServerOptions::max_reply_bytes); in a
 //!   cluster that of each of a flight (`cluster::flight`). Unfinished requests of all connections together
 //!   are bounded too (`budget`): the connection that would exceed that is refused and closed. While replies
 //!   wait for the client nothing more is read or run.
@@ -81,7 +81,7 @@ impl Batch {
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// What its events are told by, once a reactor has it.
+    /// Token of its events, once a reactor has registered it.
     pub(crate) token: Option<usize>,
     shared: Arc<Shared>,
     client: Arc<Client>,
@@ -159,12 +159,12 @@ impl Connection {
         self.client.id
     }
 
-    /// How many requests were run since this was last asked.
+    /// Returns the number of requests run since the last call.
     pub(crate) const fn take_ran(&mut self) -> u64 {
         std::mem::replace(&mut self.ran, 0)
     }
 
-    /// The socket, for whoever waits for its events.
+    /// The socket, for the poll of a reactor.
     pub(crate) fn socket(&self) -> &std::net::TcpStream {
         &self.client.stream
     }
@@ -178,33 +178,33 @@ impl Connection {
         }
     }
 
-    /// Whether replies wait for the client to take them.
+    /// Returns `true` if replies wait until the client reads.
     pub(crate) fn has_unsent(&self) -> bool {
         self.sent < self.out.len() || self.channel.has_unsent()
     }
 
-    /// Whether nothing is left to be done with it but dropping it.
+    /// Returns `true` if the connection has ended and can be dropped.
     pub(crate) const fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Whether there is something to do at once.
+    /// Returns `true` if there is work that waits for no event.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_over || (!self.has_unsent() && (self.ends || self.has_requests || self.input != Input::None))
     }
 
-    /// Whether what it did is perhaps not durable yet: [`wait`](Self::wait) comes before
+    /// Returns `true` if its commits may not be durable yet: [`wait`](Self::wait) comes before
     /// [`send`](Self::send).
     pub(crate) const fn must_wait(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// Whether requests of it are in the open group of the thread that serves it.
+    /// Returns `true` if requests of this connection are in the open group of the serving thread.
     pub(crate) const fn is_member(&self) -> bool {
         self.is_member
     }
 
-    /// Whether that group has to be closed before it can be served on.
+    /// Returns `true` if that group must be closed before the connection is served on.
     pub(crate) const fn needs_the_end(&self) -> bool {
         self.needs_the_end
     }
@@ -220,7 +220,7 @@ impl Connection {
         }
     }
 
-    /// What the replies say is not so, or perhaps not: one error instead of all of them, and the end.
+    /// Replaces all replies by one error and ends the connection: their content may be wrong.
     fn fail(&mut self, error: CommandError) {
         self.out.clear();
         Reply::Error(error).encode(Protocol::Resp2, &mut self.out);
@@ -228,12 +228,12 @@ impl Connection {
         self.session.close();
     }
 
-    /// When it is to be looked at though nothing happens.
+    /// Time of the next timeout: reply, login, transaction or idle time.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let options = &self.shared.options;
         let stuck = self.stuck_since.map(|since| since + options.write_timeout);
-        // An open transaction ends first; then the silence counts, unless it is we who still have to say
-        // something.
+        // An open transaction times out first; then the idle time counts, unless replies are still to be
+        // sent.
         let silent = options.idle_timeout.filter(|_| !self.has_unsent()).map(|time| self.heard_at + time);
         [stuck, self.login_deadline(), self.session.deadline().or(silent)].into_iter().flatten().min()
     }

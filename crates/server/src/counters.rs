@@ -13,7 +13,7 @@ use crate::command::TABLE;
 #[derive(Debug, Default)]
 pub(crate) struct Count {
     total: AtomicU64,
-    /// What the total was when `CONFIG RESETSTAT` was last said.
+    /// The total at the last `CONFIG RESETSTAT`.
     forgotten: AtomicU64,
 }
 
@@ -67,8 +67,7 @@ impl SpreadCount {
     }
 }
 
-/// How often each command was called, by its place in the table of commands; a row for each stripe of
-/// threads.
+/// Number of calls of each command, by its place in the table of commands; one row per stripe of threads.
 #[derive(Debug)]
 pub(crate) struct Calls {
     rows: Box<[Box<[AtomicU64]>]>,

@@ -28,7 +28,7 @@ pub enum Clock {
     /// The machine's.
     #[default]
     System,
-    /// What somebody sets, for tests.
+    /// A settable clock, for tests.
     Manual(Arc<AtomicU64>),
 }
 
@@ -90,12 +90,12 @@ impl Pending {
         }
     }
 
-    /// Whether there is something to wait for.
+    /// Returns `true` if there is a commit to wait for.
     pub(crate) const fn is_some(&self) -> bool {
         self.newest.is_some()
     }
 
-    /// What to wait for, for who waits elsewhere.
+    /// Returns the ticket, for a caller that waits elsewhere.
     pub(crate) fn into_ticket(self) -> Option<CommitTicket> {
         self.newest
     }
@@ -140,7 +140,7 @@ impl Engine {
         })
     }
 
-    /// What a client is told of a failure; one after which nothing is committed is remembered.
+    /// Returns the client's error for a failure; remembers one after which nothing is committed.
     pub(crate) fn told(&self, failure: Failure) -> CommandError {
         match failure {
             Failure::Store(error) => Failure::from(self.note(error)).into(),

@@ -56,13 +56,13 @@ pub(crate) enum CommandError {
     BitNot,
     #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]
     ValueTooLong,
-    #[error("ERR a key has {max} bytes at most, this one has {len}")]
+    #[error("ERR the key has {len} bytes; the limit is {max}")]
     KeyTooLong { len: usize, max: usize },
     #[error("ERR the reply would exceed {0} bytes; ask for less at once (LIMIT, COUNT)")]
     ReplyTooLong(usize),
     #[error("ERR invalid cursor")]
     Cursor,
-    #[error("ERR a bound is - or + or begins with [ (with it) or ( (without it)")]
+    #[error("ERR a bound must be - or +, or begin with [ (inclusive) or ( (exclusive)")]
     Bound,
     #[error("ERR DB index is out of range")]
     DatabaseIndex,
@@ -102,7 +102,7 @@ pub(crate) enum CommandError {
     ProtocolVersion,
     #[error("NOPROTO unsupported protocol version")]
     NoProto,
-    #[error("ERR settings are given when the server starts: azekura serve --help")]
+    #[error("ERR settings cannot be changed while the server runs: see azekura serve --help")]
     Setting,
     #[error("ERR Client names cannot contain spaces, newlines or special characters.")]
     ClientName,
@@ -116,7 +116,7 @@ pub(crate) enum CommandError {
     NotOffered(&'static str, &'static str),
     #[error("ERR {0} is not offered in a cluster: {1}")]
     NotInCluster(String, &'static str),
-    #[error("ERR this server is no node of a cluster: azekura cluster --help")]
+    #[error("ERR this server is not a node of a cluster: see azekura cluster --help")]
     Alone,
     #[error("UNAVAIL {0}")]
     Unavailable(String),
@@ -132,15 +132,15 @@ pub(crate) enum CommandError {
     #[error("UNKNOWN {0}")]
     Unknown(String),
     #[error(
-        "CROSSNODE the keys are at several nodes, and a transaction takes place at one; AZ.CLUSTER MOVE brings leaves together"
+        "CROSSNODE the keys are at several nodes, but a transaction runs at one node; move their leaves to one node (AZ.CLUSTER MOVE)"
     )]
     CrossNode,
     #[error(
-        "CROSSNODE the range reaches to another node, and a transaction takes place at one; ask for less of it, or AZ.CLUSTER MOVE brings leaves together"
+        "CROSSNODE the range spans several nodes, but a transaction runs at one node; use a shorter range, or move the leaves to one node (AZ.CLUSTER MOVE)"
     )]
     WalkCrossesNodes,
     #[error(
-        "ERR This instance has cluster support disabled: any node takes any key, and AZ.CLUSTER tells of the nodes"
+        "ERR This instance has cluster support disabled: any node accepts any key; AZ.CLUSTER STATUS describes the nodes"
     )]
     NoSlots,
     #[error("ERR storage: {0}")]
@@ -233,20 +233,20 @@ pub enum ServerError {
         source: std::io::Error,
     },
     /// A request did not end within the drain time though its connection was cut. Its thread holds the store.
-    #[error("a request is still at work in the store, which stays open until it ends")]
+    #[error("a request still runs in the store; the store stays open until it ends")]
     StillInUse,
     /// A thread could not be started.
-    #[error("cannot start a thread")]
+    #[error("cannot start a thread of the server")]
     Thread(#[source] std::io::Error),
     /// A password that cannot be one.
-    #[error("the password is {0}")]
+    #[error("the password is {0}; it must have 1 to 512 bytes")]
     Password(&'static str),
     /// A file of certificates or keys.
     #[error("{path}: {reason}")]
     Tls {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in the file.
         reason: String,
     },
     /// The node of a cluster.
@@ -260,7 +260,7 @@ pub enum ServerError {
         /// Which node.
         pe: azekura_fatbtree::PeId,
     },
-    /// What a store says of its node.
+    /// The node tables of the store cannot be read.
     #[error(transparent)]
     NodeTables(#[from] azekura_fatbtree::StoreError),
     /// The list of members of a cluster.

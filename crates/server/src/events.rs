@@ -94,7 +94,7 @@ impl Events {
     pub(crate) fn transaction_expired(&self, client: &Client, limit: Duration) {
         if let Some(suppressed) = self.expired.admit() {
             let (address, client, limit_ms) = (client.address, client.id, millis(limit));
-            warn!(%address, client, limit_ms, suppressed, "interactive transaction rolled back: timeout");
+            warn!(%address, client, limit_ms, suppressed, "interactive transaction rolled back at its limit");
         }
     }
 

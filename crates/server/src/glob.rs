@@ -3,7 +3,7 @@
 //!
 //! Time is the product of the two lengths at worst, whatever the pattern.
 
-/// Whether all of `text` fits `pattern`.
+/// Returns `true` if all of `text` matches `pattern`.
 pub(crate) fn matches(mut pattern: &[u8], mut text: &[u8]) -> bool {
     // Where to go on when the part after the last `*` does not fit: one byte further.
     let mut again: Option<(&[u8], &[u8])> = None;
@@ -42,8 +42,8 @@ fn one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     fits.then_some(rest)
 }
 
-/// Whether `byte` is in the class that begins here, and what follows it. A class that is not closed reaches
-/// to the end.
+/// Returns if `byte` is in the class that begins here, and the pattern after it. An unclosed class extends to
+/// the end.
 fn class(mut rest: &[u8], byte: u8) -> (bool, &[u8]) {
     let is_negated = rest.first() == Some(&b'^');
     if is_negated {

@@ -7,7 +7,7 @@
 //! | a group is | means | left by |
 //! |---|---|---|
 //! | closed | it has no transaction | the next request that may join |
-//! | open | its transaction holds the locks of all its members, of whom nobody was answered | [`Group::close`], by its thread: before that runs anything else, and at the end of the turn |
+//! | open | its transaction holds the locks of all its members; no member has a reply | [`Group::close`], by its thread: before that runs anything else, and at the end of the turn |
 //! | lost | its transaction is rolled back, and no member is done | [`Group::close`], which says so |
 //!
 //! - **GROUP-1** A member waits for no lock. One that would have to *falls out*: it is undone, the group is
@@ -22,13 +22,14 @@
 //!   before anything is done with them, so no reply is sent before its commit is durable (REPLY-1), and none
 //!   at all if the group is lost: whatever becomes of a group becomes of all of it, and nobody was told
 //!   otherwise.
-//! - **GROUP-5** Who waits for a lock of a group waits for the member that is being run, and the commit: the
-//!   group takes no more when somebody waits, and so many members and bytes at most.
+//! - **GROUP-5** A transaction that waits for a lock of a group waits for the running member and the commit:
+//!   the group takes no more members when a transaction waits, and a bounded number of members and bytes.
 //!
 //! Why this is serializable: all locks of the members are held until the commit, as if they had been run at
 //! that moment, one after the other. Each came before that and is answered after it. Each takes the time for
-//! itself (KEY-2), as it would alone. Who watches a key is told while its lock is held (WATCH-1), and `EXEC`
-//! waits for that lock, if it is not the group's own thread's, which has closed the group before (GROUP-2).
+//! itself (KEY-2), as it would alone. The watchers of a key are told while its lock is held (WATCH-1), and
+//! `EXEC` waits for that lock, if it is not the group's own thread's, which has closed the group before
+//! (GROUP-2).
 
 use std::sync::Arc;
 #[cfg(test)]
@@ -55,7 +56,7 @@ type Apply = fn(&Keyspace<'_>, Request<'_>) -> CommandResult;
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     open: Option<Open>,
-    /// Requests whose replies count once it has ended.
+    /// Requests with replies that count once the group has ended.
     members: usize,
     bytes: usize,
     /// Why it is lost.
@@ -68,30 +69,30 @@ struct Open {
     shared: Arc<Shared>,
 }
 
-/// What became of a request that might have joined.
+/// Result of an attempt to join a group.
 #[derive(Debug)]
 pub(crate) enum Joined {
-    /// It did, and this is its reply.
+    /// Joined, with the reply.
     Done(Result<Reply, CommandError>),
-    /// It fell out: it runs alone, once the group is closed.
+    /// Fell out: runs alone after the group is closed.
     FellOut,
 }
 
-/// How a group ended: with what tells when it is durable, for those who wait for that; or none of it is done.
+/// End of a group: the ticket of its commit for all members, or an error if no member was committed.
 pub(crate) type Ended = Result<Option<CommitTicket>, CommandError>;
 
 impl Group {
-    /// Whether a request may be a member, for all that can be said before it runs.
+    /// Returns `true` if a request may be a member, judged before it runs.
     pub(crate) fn takes(spec: &Spec, request: Request<'_>) -> bool {
         spec.stores_one && request.bytes() <= BYTES
     }
 
-    /// Whether it is to be closed before its thread runs anything else (GROUP-2).
+    /// Returns `true` if the group must be closed before its thread runs anything else (GROUP-2).
     pub(crate) const fn is_open(&self) -> bool {
         self.open.is_some() || self.lost.is_some()
     }
 
-    /// Whether it takes no more (GROUP-5).
+    /// Returns `true` if the group takes no more members (GROUP-5).
     pub(crate) fn is_full(&self) -> bool {
         self.lost.is_some()
             || self.members >= MEMBERS
@@ -99,7 +100,7 @@ impl Group {
             || self.open.as_ref().is_some_and(|open| open.tx.has_waiters())
     }
 
-    /// How many it has.
+    /// Returns the number of members.
     pub(crate) const fn members(&self) -> usize {
         self.members
     }

@@ -19,7 +19,7 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`server`](Server), `clients` | listening, stopping, who is connected |
+//! | [`server`](Server), `clients` | listening, stopping, the list of connections |
 //! | `reactor` | waits for events, serves the connections, hands them over before it blocks |
 //! | `connection`, `channel` | one client: read, run, wait until durable, answer; in the clear or by TLS |
 //! | `session` | one client's state: protocol, password, `MULTI`, `WATCH`, interactive transaction |

@@ -12,7 +12,7 @@ use crate::engine::Clock;
 use crate::error::ServerError;
 use crate::resp::WireLimits;
 
-/// What clients have to know.
+/// The password of clients.
 #[derive(Clone)]
 pub struct Password(Vec<u8>);
 
@@ -38,25 +38,25 @@ impl Password {
         }
     }
 
-    /// Whether `given` is it, in a time that tells its length at most.
+    /// Compares a password in a time that reveals at most its length.
     pub(crate) fn is(&self, given: &[u8]) -> bool {
         self.0.ct_eq(given).into()
     }
 }
 
-/// How to serve.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerOptions {
-    /// Where clients connect; 127.0.0.1:6379 unless set, port 0 for any free one.
+    /// Address for clients; 127.0.0.1:6379 by default. Port 0 takes a free port.
     pub listen: SocketAddr,
-    /// Where `/metrics` and `/healthz` are; nowhere unless set.
+    /// Address for `/metrics` and `/healthz`; none by default.
     pub metrics: Option<SocketAddr>,
-    /// What clients have to know; nothing unless set, which only a loopback address allows.
+    /// Password for clients; none by default, which only a loopback address allows.
     pub password: Option<Password>,
     /// Certificates and key; connections are in the clear unless set.
     pub tls: Option<crate::tls::TlsFiles>,
-    /// When a write is answered: once it is durable, unless set.
+    /// Durability before the reply to a write; by default the reply waits until the write is durable.
     pub durability: Durability,
     /// Most connections at once. Fewer if the process may not open as many files and 256 besides, which are
     /// left to the store: [`Server::max_clients`](crate::Server::max_clients) tells how many there may be.
@@ -64,13 +64,11 @@ pub struct ServerOptions {
     /// Reactors, at most: each is a thread that serves its share of the connections; as many as there are
     /// processors, unless set.
     pub reactors: usize,
-    /// Whether the connections are spread over as many of them as serve the most, which is found out by
-    /// trial, as unless set; or over all.
+    /// Adapts the number of reactors to the load by trial (default); or else uses all of them.
     pub adapts_reactors: bool,
-    /// Whether writes of one key that arrive together share a transaction, as unless set. Nobody but who
-    /// measures it needs to know.
+    /// Writes of one key that arrive together share a transaction (default). Only measurements change this.
     pub groups_writes: bool,
-    /// What a connection may send.
+    /// Bounds of a request.
     pub wire: WireLimits,
     /// Most bytes of unfinished requests that all connections together hold: of those that have arrived in
     /// part, and of those that `MULTI` has queued. Up to 64 KiB of each connection do not count.
@@ -89,11 +87,12 @@ pub struct ServerOptions {
     /// Requests that take at least this long, from reading them to the durable commit, are reported as an
     /// event. Zero reports each.
     pub slow_request: Duration,
-    /// How long stopping waits for requests that were accepted.
+    /// Longest wait for accepted requests when the server stops.
     pub drain_timeout: Duration,
     /// Tells when keys end.
     pub clock: Clock,
-    /// How often what has ended is looked for and removed while keys end; a tenth as often while none does.
+    /// Interval at which expired keys are looked for and removed, while keys with an expiration exist. Without
+    /// such keys it is ten times as long.
     pub expiry_interval: Duration,
     /// As a node of which cluster it serves; of none unless set.
     pub cluster: Option<ClusterOptions>,
@@ -128,7 +127,7 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// Whether a server may run like this; [`Server::start`](crate::Server::start) asks too.
+    /// Checks the settings; [`Server::start`](crate::Server::start) does too.
     ///
     /// # Errors
     ///

@@ -35,7 +35,7 @@ use crate::tls::Tls;
 use crate::watch::Watches;
 use crate::{descriptors, http, metrics};
 
-/// What all threads of a server share.
+/// State that all threads of a server share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
@@ -189,7 +189,7 @@ impl Server {
         Arc::clone(self.shared.as_ref().expect("it runs"))
     }
 
-    /// Where clients connect.
+    /// The address for clients.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -201,13 +201,13 @@ impl Server {
         self.shared.as_ref().map_or(0, |shared| shared.options.max_clients)
     }
 
-    /// Where `/metrics` and `/healthz` are.
+    /// The address of `/metrics` and `/healthz`.
     #[must_use]
     pub const fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics_address
     }
 
-    /// Where the other nodes of the cluster come in.
+    /// The address for other nodes of the cluster.
     #[must_use]
     pub fn node_address(&self) -> Option<SocketAddr> {
         self.node.as_ref().map(NodeThread::address)
@@ -249,7 +249,7 @@ impl Server {
     }
 }
 
-/// How long connections that were cut off have to notice.
+/// Time for connections that were cut off to notice it.
 const CUT_OFF: Duration = Duration::from_secs(5);
 
 impl Drop for Server {
@@ -440,8 +440,8 @@ mod tests {
         for client in &mut silent {
             assert_eq!(&set(client).expect("a reply"), b"+OK\r\n");
         }
-        // Who is asked twice with one number in use is at home in between. Of the 16 numbers in a row 14 at
-        // least have two homes or more in each row of four.
+        // A connection that is asked twice with one number in use is at home in between. Of the 16 numbers in
+        // a row 14 at least have two homes or more in each row of four.
         let moved = server.fleet.moved.load(Relaxed);
         assert!(moved >= 14 * 2 * 14, "{moved} moves");
         server.stop().expect("nothing is left");

@@ -11,7 +11,7 @@ use rustls::{ServerConfig, ServerConnection};
 use crate::channel::Channel;
 use crate::error::ServerError;
 
-/// Where certificates and key are, as PEM.
+/// PEM files of the certificates and of the key.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
     /// The server's certificate first, then those that lead to the one that clients trust.
@@ -20,7 +20,7 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// What accepting needs.
+/// Configuration for accepting TLS connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Tls(Arc<ServerConfig>);
 

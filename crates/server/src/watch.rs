@@ -3,8 +3,8 @@
 //! - **WATCH-1** A writer tells ([`Watches::touch`]) while it holds the key's exclusive lock.
 //! - **WATCH-2** `WATCH` registers, and then takes the key's lock once before it answers: a writer that had
 //!   told before is over by then, and a writer that comes after sees the registration.
-//! - **WATCH-3** `EXEC` holds the locks of its watched keys before it asks: whoever changed one of them
-//!   before has told.
+//! - **WATCH-3** `EXEC` holds the locks of its watched keys before it asks: a client that changed one of them
+//!   before has reported the change.
 //! - **WATCH-4** `FLUSHALL` tells nothing. A key that was present at `WATCH` is absent at `EXEC`, which
 //!   compares that too, or was stored again, and that writer has told. A key that was absent has not changed.
 //!
@@ -23,14 +23,14 @@ use azekura_base::sync::{Arc, Mutex};
 pub(crate) struct Changed(Arc<AtomicBool>);
 
 impl Changed {
-    /// Whether it has.
+    /// Returns `true` if a watched key has changed.
     pub(crate) fn is_set(&self) -> bool {
         // Relaxed: WATCH-3, the key's lock orders it.
         self.0.load(Relaxed)
     }
 }
 
-/// Who watches which key.
+/// The watched keys and their watchers.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     by_key: Mutex<HashMap<Vec<u8>, Vec<Changed>>>,

@@ -18,7 +18,7 @@ Examples:
 Reads every page: checksums, order of keys, bounds of subtrees, reachability,
 pages lost or used twice. --repair frees pages that are marked as used and
 that nothing refers to, unless anything else is wrong; it changes no row.
-Exit code 1 when anything is wrong.";
+Exit code 1 if anything is wrong.";
 
 /// Walk the whole store and verify it
 #[derive(Args, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Check {
     #[arg(long)]
     json: bool,
 
-    /// Free leaked pages
+    /// Free leaked pages; changes no row
     #[arg(long)]
     repair: bool,
 }

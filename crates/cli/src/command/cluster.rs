@@ -25,25 +25,30 @@ use map::{Leaf, each_leaf};
 
 const EXAMPLES: &str = "\
 Examples:
-  azekura cluster start --dir try --nodes 3       three nodes; says where clients connect
-  redis-cli -p PORT set zebra striped             any node takes any key
-  azekura cluster map --dir try                   which keys are at which node
-  azekura cluster move --dir try zebra 0          the leaf of this key goes to node 0, while clients go on
+  azekura cluster start --dir try --nodes 3      three nodes; prints their addresses for clients
+  redis-cli -p PORT set zebra striped            any node accepts any key
+  azekura cluster map --dir try                  the leaves, their keys and their nodes
+  azekura cluster move --dir try zebra 0         move the leaf of a key to node 0
   azekura cluster status --dir try
-  azekura cluster join --dir try                  one more node; it gets keys when leaves are moved to it
-  azekura cluster balance --dir try               moves leaves until all nodes have as many; --without 1 moves all of node 1's away
-  azekura cluster leave --dir try 1               node 1 gives its leaves to the others and is taken off the list
-  azekura cluster stop --dir try                  start again by: azekura cluster start --dir try
+  azekura cluster join --dir try                 add a node; it has no keys until leaves move there
+  azekura cluster balance --dir try              move leaves until all nodes have equally many
+  azekura cluster balance --dir try --without 1  move all leaves of node 1 away
+  azekura cluster leave --dir try 1              move all leaves away and remove node 1
+  azekura cluster stop --dir try                 `azekura cluster start` starts the nodes again
 
-For nodes on several machines write the list of members yourself and give it, with the key file, to each:
+Clients are served while leaves move. For nodes on several machines write the list of members
+yourself and copy it, with the key file, to each machine:
   azekura serve node-0.db --cluster cluster.toml --node 0
-docs/cluster.md says how, and what is not there yet: a row is at one node only, so keep copies of what you cannot lose.";
+docs/cluster.md describes that. Each row is at one node only: make backups of each node.";
 
 const LEAVE_EXAMPLE: &str = "\
 Example:
-  azekura cluster leave --dir try 1               all nodes have to run; if it stays a member, the message says why: give the command again";
+  azekura cluster leave --dir try 1
 
-/// Start, look at and stop a cluster of nodes on this machine
+All nodes have to run. If the node stays a member, the message names the reason: remove the cause
+and run the command again.";
+
+/// Start, inspect, change and stop a cluster of nodes on this machine
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Cluster {
@@ -53,85 +58,83 @@ pub(crate) struct Cluster {
 
 #[derive(Args, Debug)]
 struct Directory {
-    /// Where the cluster's files are
+    /// Directory of the cluster
     #[arg(long = "dir", value_name = "DIR")]
     path: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Make a cluster if there is none, and start those of its nodes that do not run
+    /// Start the nodes of a cluster; create the cluster first if there is none
     Start {
         #[command(flatten)]
         dir: Directory,
-        /// Nodes of a new cluster [unless given: 3]
+        /// Number of nodes of a new cluster [default: 3]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
         nodes: Option<u16>,
-        /// Keys at which the shares of the second node, the third and so on begin, when the cluster is new
-        /// [unless given: letters and digits evenly]
+        /// For a new cluster: first key of the second node, of the third node, and so on [default: splits
+        /// letters and digits evenly]
         #[arg(long, value_name = "KEY", value_delimiter = ',')]
         split_at: Option<Vec<String>>,
-        /// The store of this node is lost for good: go on with an empty one. Those of its keys that no other
-        /// node has are empty from then on
+        /// Node with a lost store: start it with an empty one. Rows that only the lost store had are gone
         #[arg(long, value_name = "N")]
         accept_loss: Option<u16>,
     },
-    /// How the nodes are
+    /// Print the state of each node
     Status {
         #[command(flatten)]
         dir: Directory,
     },
-    /// Which keys are at which node
+    /// Print the leaves with their keys and nodes
     Map {
         #[command(flatten)]
         dir: Directory,
     },
-    /// Cut the leaf of a key in two, which makes it the first key of the right half
+    /// Split a leaf: the key becomes the first key of the right half
     Split {
         #[command(flatten)]
         dir: Directory,
         /// The key
         key: String,
     },
-    /// Give the leaf of a key to another node, while clients go on
+    /// Move the leaf of a key to another node
     Move {
         #[command(flatten)]
         dir: Directory,
-        /// A key of the leaf
+        /// A key in the leaf
         key: String,
-        /// The node that gets it
+        /// The new node of the leaf
         node: u16,
     },
-    /// Move leaves, while clients go on, until all nodes have as many as each other
+    /// Move leaves until all nodes have equally many
     Balance {
         #[command(flatten)]
         dir: Directory,
-        /// This node gets none and loses all that it has; it stays on the list, and can be stopped then
+        /// Move all leaves away from this node; it stays a member and can be stopped
         #[arg(long, value_name = "N")]
         without: Option<u16>,
     },
-    /// Take a node out: its leaves go to the others while clients go on, and then it is stopped. Its store
-    /// can be deleted afterwards
+    /// Move all leaves of a node away, remove it from the members and stop it; its store can be deleted then
     #[command(after_help = LEAVE_EXAMPLE)]
     Leave {
         #[command(flatten)]
         dir: Directory,
-        /// The node; its number is not given again
+        /// The node; its number is never reused
         node: u16,
     },
-    /// Add a node, which has no keys until leaves are moved to it
+    /// Add a node, which has no keys until leaves are moved there
     Join {
         #[command(flatten)]
         dir: Directory,
     },
-    /// Stop the nodes that `start` and `join` have started
+    /// Stop the nodes
     Stop {
         #[command(flatten)]
         dir: Directory,
-        /// Only this node
+        /// Stop this node only
         #[arg(long, value_name = "N")]
         node: Option<u16>,
-        /// End them at once (SIGKILL), as a crash would; what was answered is safe
+        /// Kill the nodes (SIGKILL); acknowledged writes survive
         #[arg(long)]
         kill: bool,
     },
@@ -172,7 +175,8 @@ fn start(
         let found = home.members.nodes().len();
         if split_at.is_some() || nodes.is_some_and(|nodes| usize::from(nodes) != found) {
             bail!(
-                "{} has a cluster of {found} nodes already; leave out --nodes and --split-at to start it, `azekura cluster join --dir {0}` adds a node",
+                "{} already has a cluster of {found} nodes; omit --nodes and --split-at to start it, or add \
+                 nodes with `azekura cluster join --dir {0}`",
                 dir.display()
             );
         }
@@ -186,7 +190,7 @@ fn start(
         Some(keys) => {
             if nodes.is_some_and(|nodes| usize::from(nodes) != keys.len() + 1) {
                 bail!(
-                    "--split-at with {} keys makes {} shares: one for each node",
+                    "--split-at with {} keys is for {} nodes; omit --nodes or give as many",
                     keys.len(),
                     keys.len() + 1
                 );
@@ -315,7 +319,7 @@ fn join(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
             other.pe.0
         )?;
     } else if let Some(trouble) = home.wait_until_it_has_its_keys(&member)? {
-        bail!("node {next} takes no requests: {trouble}");
+        bail!("node {next} has joined but serves no requests: {trouble}");
     }
     home.wait_until_all_are_connected()?;
     told(&member, out)?;

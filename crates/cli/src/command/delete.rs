@@ -16,7 +16,7 @@ Examples:
   azekura delete my.db words hello
   azekura delete my.db words -e 'two\\nlines'   a key written with the escapes of `dump`
 
-Durable when it returns. Exit code 1 when there is no such key.";
+Durable when it returns. Exit code 1 if there is no such key.";
 
 /// Remove a key and its value
 #[derive(Args, Debug)]

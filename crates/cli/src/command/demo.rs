@@ -1,4 +1,4 @@
-//! `demo`: the store shown at its work, and killed at it.
+//! `demo`: kills a working store again and again and audits it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,20 +19,20 @@ Examples:
   azekura demo --dir bank.db      keep the store, to look at it:
     azekura tables bank.db --count
     azekura scan bank.db transfers --reverse --limit 5
-  azekura demo --seed 7           the moments of the kills and the transfers wished for of seed 7
+  azekura demo --seed 7           repeat the kills and transfers of seed 7
 
-Exit code 1 when anything was lost or wrong; the store is then kept.";
+Exit code 1 if anything was lost or is wrong; the store is then kept.";
 
-/// Run a bank on every core, kill it again and again, and audit it
+/// Run transfers of a bank on all cores, kill the process again and again, and audit the store
 ///
-/// A child process transfers money between accounts from many threads, and tells its parent each transfer
-/// that it was told is durable. The parent kills it at random moments, recovers the store, and verifies that
-/// every transfer told durable is there, every other one wholly or not at all, and the total unchanged. Under
-/// a minute.
+/// A child process transfers money between accounts in many threads. For each transfer that the store
+/// acknowledged as durable it sends the number to its parent. The parent kills the child at random moments,
+/// recovers the store, and verifies: every acknowledged transfer exists, every other transfer exists
+/// completely or not at all, and the sum of all accounts is unchanged. Takes less than a minute.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Demo {
-    /// Directory for the store, which is kept; a temporary one that goes away unless given
+    /// Directory of the store, which is kept [default: a temporary directory, which is removed]
     #[arg(long)]
     dir: Option<PathBuf>,
 
@@ -40,28 +40,28 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(2..=10_000_000))]
     accounts: u32,
 
-    /// How often the child is killed
+    /// Number of kills
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     rounds: u16,
 
-    /// Longest time a child works before its kill
+    /// Longest time from the start of a child to its kill, in seconds
     #[arg(long, value_name = "S", default_value = "4", value_parser = seconds)]
     seconds_per_round: Duration,
 
-    /// Threads of the child; four for each core unless given
+    /// Threads of the child [default: four per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     threads: Option<u16>,
 
-    /// Transfers that every second thread keeps on their way to the disk
+    /// Asynchronous commits in flight in every second thread
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     in_flight: u16,
 
-    /// Seed of everything random; a new one unless given
+    /// Seed of the random numbers [default: a new one]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Record operations and waits of the child into this file; each round's child begins it anew. A
-    /// recording cut short by the kill can be reported on all the same
+    /// Record operations and waits of the child into this file. Each round overwrites it; a recording that
+    /// the kill cut short can be analyzed too
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 }

@@ -27,7 +27,7 @@ pub(crate) struct Dump {
     #[command(flatten)]
     table: TableArguments,
 
-    /// Print bytes as they are, without escapes (then not every table can be loaded again)
+    /// Print bytes unchanged, without escapes (`load` cannot read every table back then)
     #[arg(long)]
     raw: bool,
 }

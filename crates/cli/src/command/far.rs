@@ -1,4 +1,4 @@
-//! `far`: a program that needs more memory than there is here.
+//! `far`: runs a program with more memory than this machine has.
 
 mod elf;
 mod library;
@@ -18,77 +18,85 @@ use crate::{Outcome, UsageError};
 
 const EXAMPLES: &str = "\
 Examples:
-  azekura memd --capacity 8G &                                   # on another machine, with --listen and --auth-key
+  azekura memory-server --capacity 8G &     # usually on another machine, see memory-server --help
   azekura far --local 1G --server 127.0.0.1:7470 -- sort --buffer-size=4G big.txt
   azekura far --local 1G --server a:7470,b:7470 --copies 2 --auth-key far.key -- ./solver
-  azekura far --local 256M --spill /var/tmp/pages --server a:7470 --stats-json far.json -- python3 model.py
+  azekura far --local 256M --spill /var/tmp/pages --stats-json far.json -- python3 model.py
 
-The program is started unmodified, with one library put before its own: blocks of memory from --block on (malloc, calloc,
-realloc, aligned allocations, private anonymous mmap) and static arrays (by userfaultfd only) are far memory, of which --local is here. Smaller
-blocks, stacks, files and shared memory stay ordinary memory. A child made by fork has a copy of its parent's far memory (not with the sigsegv mechanism: there it is ended, with
-code 71, when it touches it). Refused before they begin are programs that are statically linked, set-user-id, with file capabilities, of 32 bits, for
-another processor, of another C library than the GNU one (or one too old for the library), or made by Go;
-so are all programs under a limit of addresses or private memory (ulimit -v, ulimit -d), which counts all of --space. With userfaultfd for the kernel (root, CAP_SYS_PTRACE, or vm.unprivileged_userfaultfd = 1) system calls work on far memory; without,
-those that the program makes through the C library's own functions do, and streams; but not others that the C library makes
-inside of its functions: mutexes in far memory that threads wait for, or scandir in a program with an allocator of its own.
-The exit code is the program's; 71 if far memory could not be set up, or pages were lost with a server.";
+The program runs unmodified, with one library preloaded. Far memory are blocks of at least --block
+bytes (malloc, calloc, realloc, aligned allocations, private anonymous mmap) and, with userfaultfd,
+static arrays; --local bytes of it are in this machine's memory at a time. Smaller blocks, stacks,
+files and shared memory stay ordinary memory. After fork the child has a copy of the far memory;
+with the sigsegv mechanism the child ends with exit code 71 when it touches it.
+
+Refused before they start: statically linked programs, set-user-id programs, programs with file
+capabilities, 32-bit programs, programs for another processor, programs with another C library than
+glibc (or one older than the library needs), Go programs, and every program under a limit of
+addresses or private memory (ulimit -v, ulimit -d), which counts all of --max-far.
+
+With userfaultfd for the kernel (root, CAP_SYS_PTRACE, or vm.unprivileged_userfaultfd = 1) system
+calls work on far memory. Without it, streams and system calls that the program makes through
+functions of the C library work; system calls inside the C library do not, such as waits for a
+mutex in far memory.
+
+The exit code is that of the program, or 71 if far memory could not be set up or pages were lost
+with a server.";
 
 /// Run a program, unchanged, with its large blocks of memory on memory servers
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Far {
-    /// Large blocks use at most so much memory here
+    /// Largest part of far memory that is in memory of this machine
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = bytes)]
     local: usize,
 
-    /// Memory servers
+    /// Addresses of the memory servers
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     server: Vec<String>,
 
-    /// So many servers have each page
+    /// Number of servers that hold each page
     #[arg(long, value_name = "N", default_value = "1")]
     copies: usize,
 
-    /// Keep each page in a file here, too (a directory will do); each process has its own, which loses its
-    /// name at once and goes with it
+    /// File or directory on this machine that also holds each page; each process has its own file, which is
+    /// removed when the process ends
     #[arg(long, value_name = "FILE")]
     spill: Option<PathBuf>,
 
-    /// The key that the servers know
+    /// File with the key of the servers
     #[arg(long, value_name = "FILE")]
     auth_key: Option<PathBuf>,
 
-    /// The unit of demand, 4K to 2M; what is used in sequence comes many pages at a time
+    /// Page size, 4K to 2M; sequential access fetches many pages at a time
     #[arg(long, value_name = "SIZE", default_value = "16K", value_parser = bytes)]
     page: usize,
 
-    /// Blocks from so many bytes on are far memory
+    /// Smallest block that becomes far memory
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = bytes)]
     block: usize,
 
-    /// Large blocks may take so much in all
+    /// Largest size of all far memory together
     #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = bytes)]
-    space: usize,
+    max_far: usize,
 
-    /// Who leaves when a page comes; `adaptive` measures what swaps and looking at use cost here, and needs
-    /// no tuning
+    /// Replacement policy; `adaptive` measures the cost of transfers and of access tracking on this machine
     #[arg(long, value_name = "NAME", default_value_t)]
     policy: Policy,
 
-    /// auto, userfault-move, userfault-copy, user-mode-move, user-mode-copy or sigsegv
+    /// Page-fault mechanism: auto, userfault-move, userfault-copy, user-mode-move, user-mode-copy or sigsegv
     #[arg(long, value_name = "NAME", default_value = "auto")]
     mechanism: Mechanism,
 
-    /// Append the statistics to a file, a line of JSON for each process
+    /// File to which each process appends its statistics as a line of JSON
     #[arg(long, value_name = "FILE")]
     stats_json: Option<PathBuf>,
 
-    /// Say nothing at the start and the end
+    /// Print no message at the start and at the end
     #[arg(long)]
     quiet: bool,
 
-    /// End the program, with the reason, when its large blocks need more memory here than --local, or more in
-    /// all than --space or the servers have room for; without it that is a warning at the end
+    /// End the program when its far memory exceeds --local on this machine, or --max-far or the room of
+    /// the servers in all; without this option that is a warning at the end
     #[arg(long)]
     strict: bool,
 
@@ -110,7 +118,7 @@ impl Far {
         let launch = Launch {
             servers: self.server.clone(),
             local: self.local,
-            space: self.space,
+            space: self.max_far,
             page: self.page,
             block: self.block,
             copies: self.copies,
@@ -122,7 +130,8 @@ impl Far {
             quiet: self.quiet,
             strict: self.strict,
         };
-        let (program, arguments) = self.command.split_first().context("a program to run")?;
+        let (program, arguments) =
+            self.command.split_first().context("no program is given: azekura far [OPTIONS] -- PROGRAM")?;
         let runs = elf::check(program)?;
         let library = library::put()?;
         runs.map_or(Ok(()), |runs| runs.takes(&library))?;
@@ -130,6 +139,6 @@ impl Far {
         command.args(arguments);
         launch.prepare_with(&mut command, &library);
         // In our place: signals, exit code and terminal are the program's.
-        Err(anyhow::Error::new(command.exec()).context(format!("start {}", program.display())))
+        Err(anyhow::Error::new(command.exec()).context(format!("cannot start {}", program.display())))
     }
 }

@@ -17,9 +17,9 @@ Examples:
   azekura get my.db words -e 'two\\nlines'    a key written with the escapes of `dump`
   azekura get my.db images logo -n > logo.png
 
-Exit code 1 when there is no such key.";
+Exit code 1 if there is no such key.";
 
-/// Print the value of a key, as its bytes are, and a newline
+/// Print the value of a key unchanged, and a newline
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Get {
@@ -33,7 +33,7 @@ pub(crate) struct Get {
     #[arg(short, long)]
     escaped: bool,
 
-    /// No newline after the value
+    /// Omit the newline after the value
     #[arg(short, long)]
     no_newline: bool,
 }

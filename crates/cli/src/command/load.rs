@@ -40,20 +40,20 @@ Formats:
   tsv    The first column is the key, the rest of the line the value.
          \\t \\n \\r \\\\ stand for tab, newline, carriage return, backslash
          and \\xHH for any byte, as `dump` writes them. Any other backslash
-         is refused, unless --raw takes backslashes as they are.
-  csv    With a header line. --key names the key field or counts it from 1;
-         the first unless given. The value is the record as a JSON object.
-         --delimiter ';' or --delimiter tab: what stands between fields.
-  jsonl  One JSON object a line. --key names the key field, text or number;
-         the value is the line as it stands.
+         is refused, unless --raw takes backslashes literally.
+  csv    With a header line. --key names the key field or gives its number,
+         from 1; default: 1. The value is the record as a JSON object.
+         --delimiter ';' or --delimiter tab sets the field separator.
+  jsonl  One JSON object per line. --key names the key field, text or number;
+         the value is the unchanged line.
 
-Rows in key order fill an empty table in one piece. Rows in any other order
+Rows in key order are bulk loaded into an empty table. Rows in another order
 are sorted first, with --sort-memory and files in the store's directory.
 
-A row replaces the one with the same key, so an interrupted load is resumed
-by running it again; how many were replaced is told. --no-replace refuses
-the first such row instead. The first malformed row stops the load (exit code 1,
-with file and line); the rows before it stay.";
+A row replaces a row with the same key, so an interrupted load is resumed by
+running it again; the number of replaced rows is printed. --no-replace stops
+at the first such row. The first malformed row stops the load (exit code 1,
+with file and line); the rows before it stay loaded.";
 
 /// Rows of one transaction, and bytes after which it ends earlier.
 const ROWS_PER_COMMIT: usize = 10_000;
@@ -66,18 +66,18 @@ pub(crate) struct Load {
     #[command(flatten)]
     table: TableArguments,
 
-    /// What to load; stdin when left out or `-`
+    /// File to load; stdin if omitted or `-`
     file: Option<PathBuf>,
 
-    /// How rows are written [unless given: what the file's name says, else tsv]
+    /// Format of the rows [default: by the file name's extension, else tsv]
     #[arg(long)]
     format: Option<Format>,
 
-    /// The key field (csv: name or number from 1; jsonl: name)
+    /// Key field (csv: name, or number from 1; jsonl: name)
     #[arg(long, value_name = "FIELD")]
     key: Option<String>,
 
-    /// tsv only: take backslashes as they are
+    /// tsv only: backslashes are literal
     #[arg(long)]
     raw: bool,
 
@@ -85,11 +85,11 @@ pub(crate) struct Load {
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "64M")]
     sort_memory: usize,
 
-    /// csv only: what stands between fields, one ASCII character or `tab` [unless given: a comma]
+    /// csv only: field separator, one ASCII character or `tab` [default: a comma]
     #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
     delimiter: Option<u8>,
 
-    /// Stop at a row with a key that the table has already
+    /// Stop at the first row with a key that is already in the table
     #[arg(long)]
     no_replace: bool,
 }
@@ -140,7 +140,7 @@ impl Load {
         let refuse = |what: &str| Err(UsageError(format!("{what}; see `azekura load --help`")));
         match format {
             Format::Jsonl if self.key.is_none() => {
-                refuse("jsonl needs --key FIELD, the field that is the key")
+                refuse("jsonl needs --key FIELD, the name of the key field")
             }
             Format::Tsv if self.key.is_some() => {
                 refuse("--key is for csv and jsonl; the key of tsv is the first column")

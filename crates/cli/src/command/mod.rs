@@ -9,7 +9,7 @@ mod dump;
 mod far;
 mod get;
 mod load;
-mod memd;
+mod memory_server;
 mod put;
 mod scan;
 mod serve;
@@ -31,7 +31,7 @@ pub(crate) use dump::Dump;
 pub(crate) use far::Far;
 pub(crate) use get::Get;
 pub(crate) use load::Load;
-pub(crate) use memd::Memd;
+pub(crate) use memory_server::MemoryServer;
 pub(crate) use put::Put;
 pub(crate) use scan::Scan;
 pub(crate) use serve::Serve;
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome>
         Some(Command::Serve(command)) => command.run(store, out),
         Some(Command::Cluster(command)) => command.run(out),
         Some(Command::Trace(command)) => command.run(out),
-        Some(Command::Memd(command)) => command.run(out),
+        Some(Command::MemoryServer(command)) => command.run(out),
         Some(Command::Far(command)) => command.run(),
     }
 }

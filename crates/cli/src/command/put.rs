@@ -16,9 +16,9 @@ Examples:
   azekura put my.db images logo < logo.png      the value is all of stdin
   azekura put my.db words -e 'tab\\there' v      with the escapes of `dump`
 
-Makes the store and the table if they are not there. Durable when it returns.";
+Creates the store and the table if they do not exist. Durable when it returns.";
 
-/// Store a value at a key, whether or not there was one
+/// Store a value at a key; replaces an existing value
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Put {
@@ -28,7 +28,7 @@ pub(crate) struct Put {
     /// The key
     key: OsString,
 
-    /// The value; stdin to its end when left out or `-`
+    /// The value; read from stdin if omitted or `-`
     value: Option<OsString>,
 
     /// Key and value are written with the escapes of `dump`: \t \n \r \\ \xHH (a value from stdin is not)

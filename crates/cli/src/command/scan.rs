@@ -32,7 +32,7 @@ pub(crate) struct Scan {
     #[command(flatten)]
     table: TableArguments,
 
-    /// Only keys from this one on
+    /// Only keys at or after this one
     #[arg(long, value_name = "KEY")]
     from: Option<OsString>,
 
@@ -40,7 +40,7 @@ pub(crate) struct Scan {
     #[arg(long, value_name = "KEY")]
     to: Option<OsString>,
 
-    /// Only keys that begin so
+    /// Only keys that begin with this text
     #[arg(long, value_name = "TEXT")]
     prefix: Option<OsString>,
 
@@ -48,15 +48,15 @@ pub(crate) struct Scan {
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
 
-    /// From the greatest key down
+    /// In descending key order
     #[arg(long)]
     reverse: bool,
 
-    /// Leave out the values
+    /// Print keys without values
     #[arg(long)]
     keys_only: bool,
 
-    /// Print bytes as they are, without escapes
+    /// Print bytes unchanged, without escapes
     #[arg(long)]
     raw: bool,
 

@@ -1,4 +1,4 @@
-//! `serve`: a door for Redis clients.
+//! `serve`: a server for Redis clients.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -18,18 +18,19 @@ use crate::{Outcome, signals};
 
 const EXAMPLES: &str = "\
 Examples:
-  azekura serve my.db                                   on 127.0.0.1:6379, makes the store if there is none
+  azekura serve my.db                                    on 127.0.0.1:6379; creates the store
   redis-cli set greeting hello
-  redis-cli az.range - + limit 10                       keys in order
+  redis-cli az.range - + limit 10                        keys in order
   azekura serve my.db --listen 0.0.0.0:6379 --auth password.txt --tls cert.pem key.pem
-  azekura serve node-0.db --cluster cluster.toml --node 0   one node of several; see azekura cluster --help
-  azekura serve my.db --metrics 127.0.0.1:9121          Prometheus: /metrics, and /healthz
+  azekura serve my.db --metrics 127.0.0.1:9121           /metrics for Prometheus, and /healthz
+  azekura serve my.db --log-format json                  events on stderr, one JSON object a line
+  azekura serve node-0.db --cluster cluster.toml --node 0   a node: see azekura cluster --help
 
-A write is answered once it survives power loss (but see --durability). Ctrl-C or SIGTERM: answers what was
-accepted, closes the store, exit code 0. A second one ends at once; nothing that was answered is lost either
-way.
-Without --auth the password is that of the environment variable AZEKURA_PASSWORD, if it is set.
-docs/server.md has the commands and what differs from Redis.";
+A write is acknowledged when it survives power loss (see --durability). Ctrl-C or SIGTERM answers
+the requests that have arrived, closes the store, and ends with exit code 0; a second signal ends
+the process at once. Neither loses an acknowledged write.
+Without --auth the environment variable AZEKURA_PASSWORD has the password, if it is set.
+docs/server.md lists the commands and the differences from Redis.";
 
 /// The environment variable of the password.
 pub(crate) const PASSWORD: &str = "AZEKURA_PASSWORD";
@@ -40,10 +41,10 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// Loss that an answered write survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Durability {
-    /// Power loss.
+    /// Power loss, and the end of the process.
     #[default]
     Full,
-    /// The death of the server.
+    /// The end of the process only.
     Relaxed,
 }
 
@@ -55,85 +56,84 @@ pub(crate) struct Serve {
     #[arg(value_name = "DB")]
     path: PathBuf,
 
-    /// Where clients connect; port 0 is any free one [unless given: 127.0.0.1:6379, or what the list of
-    /// members says]
+    /// Address for clients; port 0 takes a free port [default: 127.0.0.1:6379, or the address in the list of
+    /// members]
     #[arg(long, value_name = "HOST:PORT", value_parser = socket_address)]
     listen: Option<SocketAddr>,
 
-    /// File whose content is the password that clients need; any other address than a loopback one needs it
+    /// File with the password for clients; required unless the address is a loopback address
     #[arg(long, value_name = "FILE")]
     auth: Option<PathBuf>,
 
-    /// Certificates and private key (PEM): connections are encrypted
+    /// Certificate chain and private key (PEM) for TLS
     #[arg(long, num_args = 2, value_names = ["CERT", "KEY"])]
     tls: Option<Vec<PathBuf>>,
 
-    /// Where /metrics and /healthz are; in the clear and without a password
+    /// Address for /metrics, /healthz and /livez; without TLS and without a password
     #[arg(long, value_name = "HOST:PORT", value_parser = socket_address)]
     metrics: Option<SocketAddr>,
 
-    /// Loss that an answered write survives: power loss; or, with relaxed, the death of the server, while
-    /// a power loss may take the last second, whole transactions from the end (Redis: everysec)
+    /// Failures that an acknowledged write survives; with relaxed, a power loss can lose the last second,
+    /// always whole transactions (as Redis with appendfsync everysec)
     #[arg(long, value_enum, default_value_t)]
     durability: Durability,
 
-    /// Most connections at once; fewer if the limit of open files (ulimit -n) cannot be raised so far
+    /// Largest number of connections; fewer if the limit of open files (ulimit -Hn) is too low
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_clients: usize,
 
-    /// Threads that read, run and answer requests; those that wait are others [unless given: up to one for
-    /// each core, as many as serve the most]
+    /// Number of threads that run requests, without those that wait [default: adapts, at most one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     reactors: Option<u16>,
 
-    /// Longest value and argument
+    /// Largest value or argument
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "16M")]
     max_value: usize,
 
-    /// Largest request, and largest queue of MULTI
+    /// Largest request, and largest queue of a MULTI
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "64M")]
     max_request: usize,
 
-    /// Most memory that the unfinished requests of all connections hold together
+    /// Largest memory of the unfinished requests of all connections together
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "256M")]
     max_unfinished: usize,
 
-    /// Most that the reply to one transaction holds
+    /// Largest reply to one transaction
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes, default_value = "64M")]
     max_reply: usize,
 
-    /// Close connections that are silent for so long [unless given: never]
+    /// Close connections without a request for this long [default: never]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     idle_timeout: Option<Duration>,
 
-    /// Close connections that have not shown the password after so long
+    /// Close connections that have not sent the password after this time
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     login_timeout: Duration,
 
-    /// Serve as a node of the cluster whose list of members this is
+    /// List of members (cluster.toml): serve as a node of this cluster
     #[arg(long, value_name = "FILE", requires = "node")]
     cluster: Option<PathBuf>,
 
-    /// Which node of the list it is
+    /// Number of this node in the list
     #[arg(long, value_name = "N", requires = "cluster", value_parser = clap::value_parser!(u16))]
     node: Option<u16>,
 
-    /// The node's store is new, and what its old one had is lost for good: serve without it, those of its
-    /// keys that no other node has being empty from now on
+    /// Serve with a new store although the cluster knows an older one of this node, which is lost. Rows that
+    /// only the lost store had are gone
     #[arg(long, requires = "cluster")]
     accept_loss: bool,
 
-    /// Refuse a request for a key of another node that is not answered after so long; one for a key of a node
-    /// that is known to be down is refused at once [unless given: 1.5]
+    /// Longest wait for the answer of another node; a request for a key of a node that is known to be down is
+    /// refused at once [default: 1.5]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "cluster")]
     request_timeout: Option<Duration>,
 
-    /// Refuse nodes with a clock that is further off than this: keys that move there could expire so much too
-    /// early [unless given: 2]
+    /// Largest clock difference between nodes; nodes with a larger one are refused, because keys could expire
+    /// too early there [default: 2]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "cluster")]
     max_clock_offset: Option<Duration>,
 
-    /// Roll back interactive transactions that are open for so long
+    /// Roll back interactive transactions that are open for longer
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     transaction_timeout: Duration,
 
@@ -236,7 +236,9 @@ impl Serve {
     fn password(&self) -> Result<Option<Password>> {
         if let Some(path) = &self.auth {
             let bytes = read_short(path).with_context(|| format!("cannot read {}", path.display()))?;
-            return Ok(Some(Password::new(&bytes).with_context(|| format!("{}", path.display()))?));
+            return Ok(Some(
+                Password::new(&bytes).with_context(|| format!("password file {}", path.display()))?,
+            ));
         }
         match std::env::var_os(PASSWORD) {
             None => Ok(None),
@@ -247,11 +249,12 @@ impl Serve {
 
 /// What a node of a cluster needs, and where its clients connect.
 fn membership(file: &Path, node: PeId) -> Result<(ClusterOptions, Option<SocketAddr>)> {
-    let members = Membership::read(file).with_context(|| format!("cluster {}", file.display()))?;
+    let members = Membership::read(file)
+        .with_context(|| format!("cannot read the list of members {}", file.display()))?;
     let member = members.node(node);
     let member = member.with_context(|| format!("{} has no node {}", file.display(), node.0))?;
     let path = members.key_file();
-    let key = AuthKey::read(path).with_context(|| format!("key file {}", path.display()))?;
+    let key = AuthKey::read(path).with_context(|| format!("cannot read the key file {}", path.display()))?;
     Ok((ClusterOptions::new(Arc::new(FileMeta::new(file)), node, key), member.clients))
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Tables {
     #[arg(value_name = "DB")]
     path: PathBuf,
 
-    /// Print the number of rows too
+    /// Print the number of rows too; reads the whole store
     #[arg(long)]
     count: bool,
 }

@@ -7,10 +7,10 @@ use anyhow::Result;
 use crate::Outcome;
 
 const WELCOME: &str = "\
-Azekura: an ordered, transactional key-value store that loses nothing it said it has.
+Azekura: an ordered, transactional key-value store that keeps every acknowledged write.
 
 Try, in this order:
-  azekura demo                         a bank on every core, killed again and again, and audited
+  azekura demo                         bank transfers on all cores; kills and audits the store
   azekura load my.db words FILE.tsv    key<TAB>value lines into table `words` (CSV and JSON lines too)
   azekura scan my.db words --limit 10  the first ten rows, in key order
 

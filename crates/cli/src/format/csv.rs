@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_header_that_names_a_field_twice_is_refused() {
-        assert_eq!(all("a,b,a\n", None).unwrap_err().to_string(), "line 1: field \"a\" stands there twice");
+        assert_eq!(all("a,b,a\n", None).unwrap_err().to_string(), "line 1: field \"a\" appears twice");
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub enum Fault {
         present: Vec<String>,
     },
     /// The key field twice in one record, or a header that names a field twice.
-    #[error("field {field:?} stands there twice")]
+    #[error("field {field:?} appears twice")]
     TwiceTheField {
         /// The field.
         field: String,
@@ -120,7 +120,7 @@ pub enum ReadError {
         fault: Fault,
     },
     /// The operating system failed the read.
-    #[error("line {line}: cannot read on")]
+    #[error("line {line}: cannot read the input")]
     Io {
         /// The line that was being read, from 1.
         line: u64,

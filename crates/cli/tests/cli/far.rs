@@ -37,8 +37,8 @@ fn the_help_names_the_default_policy() {
 /// The server is stopped, so it cannot look for anything by itself; its parent is a shell.
 #[test]
 fn a_memory_server_ends_with_the_process_that_started_it_even_when_it_is_stopped_and_that_is_killed() {
-    let script =
-        r#""$0" memd --listen 127.0.0.1:0 --with-parent $$ & read go; kill -STOP $! && echo $!; read end"#;
+    let script = r#""$0" memory-server --listen 127.0.0.1:0 --with-parent $$ &
+        read go; kill -STOP $! && echo $!; read end"#;
     let mut shell = Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_azekura")])
         .stdin(Stdio::piped())
@@ -68,7 +68,7 @@ fn a_memory_server_ends_with_the_process_that_started_it_even_when_it_is_stopped
 
 #[test]
 fn a_memory_server_that_is_given_a_wrong_parent_is_refused() {
-    let refused = Run::of(&["memd", "--listen", "127.0.0.1:0", "--with-parent", "4194305"]);
+    let refused = Run::of(&["memory-server", "--listen", "127.0.0.1:0", "--with-parent", "4194305"]);
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains("process 4194305 did not start this one"), "{}", refused.stderr);
 }

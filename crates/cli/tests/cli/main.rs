@@ -4,6 +4,7 @@ mod backup;
 mod cluster;
 mod demo;
 mod far;
+mod guide;
 mod load;
 mod log;
 mod rows;

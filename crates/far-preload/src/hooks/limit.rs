@@ -1,5 +1,5 @@
 //! Limits of the address space (`RLIMIT_AS`) and of private memory (`RLIMIT_DATA`). The kernel counts all of
-//! `--space` and the layer's own memory for them, so a program with far memory would be refused memory that
+//! `--max-far` and the layer's own memory for them, so a program with far memory would be refused memory that
 //! it is given without. A program that begins under such a limit is refused before `main`; one that sets it
 //! later has its far memory made ordinary memory first.
 
@@ -43,7 +43,7 @@ unsafe fn set(process: pid_t, which: c_uint, new: *const rlimit, old: *mut rlimi
         && is_own
         && new.is_some_and(|limit| limit.rlim_cur != libc::RLIM_INFINITY)
     {
-        end_far(&format!("setrlimit ({name})"), "the kernel counts --space for this limit");
+        end_far(&format!("setrlimit ({name})"), "the kernel counts --max-far for this limit");
     }
     let mut before = rlimit { rlim_cur: 0, rlim_max: 0 };
     let done = limits_of(process, which, new.as_ref(), Some(&mut before));

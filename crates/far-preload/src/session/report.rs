@@ -181,8 +181,8 @@ impl Report<'_> {
         }
         if *overflow > 0 {
             say(format_args!(
-                "azekura far: warning: large blocks of {} KiB in all did not fit --space {} and were \
-                 ordinary memory; raise --space\n",
+                "azekura far: warning: large blocks of {} KiB in all did not fit --max-far {} and were \
+                 ordinary memory; raise --max-far\n",
                 overflow >> 10,
                 Size(launch.space)
             ));

@@ -8,7 +8,7 @@
 //! 4. In the same order, each PE drops the pages that no leaf of its own is below, and all tell each other
 //!    the numbers of what they kept, for the pointer pages: the Fat-Btree.
 //!
-//! The steps are the same for the three placements; they differ in who keeps what.
+//! The steps are the same for the three placements, which differ in the pages that each PE keeps.
 
 use std::collections::BTreeMap;
 
@@ -164,8 +164,8 @@ fn numbers(
     numbers
 }
 
-/// The PEs whose leaves are below a page. Leaves are spread in order, so those between the first and the last
-/// one's.
+/// The PEs with leaves below a page. Leaves are spread in order, so they lie between those of the first and
+/// of the last leaf.
 fn owners(
     depth: usize,
     place: usize,
@@ -201,7 +201,7 @@ impl Below<'_> {
         entries.expect("a page has something below it")
     }
 
-    /// The exchange of pointers: who keeps a page, under which number.
+    /// The exchange of pointers: the PE and the number of each kept page.
     fn pointer(&self, me: PeId, place: usize, index: &mut Index) -> LogicalPageId {
         let number = |pe: PeId| self.numbers[usize::from(pe.0)].get(&(self.depth, place)).copied();
         let copies: Vec<_> = (0..self.numbers.len() as u16)

@@ -1,7 +1,7 @@
 //! Learning route entries; splitting pages that are full.
 //!
-//! A change is made at once, before anybody else looks: a local descent from the root never meets one half
-//! done, and right links serve those who were sent to a page from another PE.
+//! A change is made at once, without a pause in which another task could run: a local descent from the root
+//! never meets a half-done change, and right links serve requests that another PE sent to a page.
 
 use crate::id::{LogicalPageId, PageNo, Pointer};
 use crate::index::{Index, IndexPage, PageCopy, PointerEntry};

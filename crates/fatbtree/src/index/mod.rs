@@ -208,8 +208,8 @@ impl Index {
         self.pages[&page].entries.iter().filter_map(route_entry).collect()
     }
 
-    /// The PEs that keep a copy of the index page above the leaf of `target`, as far as is known: those whose
-    /// leaves are below it.
+    /// The PEs that keep a copy of the index page above the leaf of `target`, as far as is known: those with
+    /// leaves below it.
     pub(crate) fn sharers(&self, target: &Target) -> BTreeSet<PeId> {
         self.around(target)
             .into_iter()

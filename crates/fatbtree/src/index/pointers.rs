@@ -20,7 +20,7 @@ pub struct PageCopy {
 pub(crate) struct PointerEntry {
     /// This PE's own copy.
     pub(crate) local: Option<PageNo>,
-    /// Which copy is on the way to the leaf, key by key: the owner's, who certainly has one.
+    /// The copy on the way to the leaf, key by key: that of the owner, which certainly has one.
     pub(crate) holders: Ranges<PageCopy>,
     /// All copies, in the order of their PEs. Kept up to date by the paper's protocols only.
     pub(crate) copies: Vec<PageCopy>,

@@ -7,8 +7,8 @@ use crate::key::{KeyRange, Target};
 use crate::ranges::Ranges;
 
 impl Index {
-    /// Replaces the last page of a path by a pointer to who keeps it, and those above it that have no local
-    /// page any more.
+    /// Replaces the last page of a path by a pointer to the PE that keeps it, and the pages above it that
+    /// have no local page any more.
     pub(super) fn prune(&mut self, mut path: Vec<PageNo>) {
         while path.len() > 1 {
             self.prune_one(&path);

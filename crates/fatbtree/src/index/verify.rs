@@ -8,7 +8,7 @@ use crate::key::KeyRange;
 use crate::leaf::LeafHead;
 
 impl Index {
-    /// What is wrong with it, given the leaves of its PE; nothing unless there is a mistake in the program.
+    /// Returns the faults of the index, given the leaves of its PE; none unless the program has a bug.
     pub(crate) fn verify(&self, leaves: &[LeafHead]) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut seen = BTreeSet::new();

@@ -10,8 +10,8 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> MembershipError {
     |source| MembershipError::File { path: path.to_owned(), source }
 }
 
-/// Where a node learns who else there is. A file, or a service such as etcd: it may change while nodes run,
-/// and be away for a time.
+/// Source of the list of members: a file, or a service such as etcd. It may change while nodes run, and be
+/// unavailable for a time.
 pub trait Meta {
     /// Returns the present members.
     ///
@@ -47,7 +47,7 @@ impl Meta for FileMeta {
         Membership::read(&self.0)
     }
 
-    /// Under a lock on a file beside it, so that of two who change it at once the second is told.
+    /// Under a lock on a file beside it, so that of two concurrent changes the second is refused.
     fn change(&self, newer: &Membership) -> Result<(), MembershipError> {
         let lock = self.0.with_extension("toml.lock");
         let held = fs::File::create(&lock).map_err(failed(&lock))?;

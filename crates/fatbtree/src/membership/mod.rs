@@ -1,7 +1,7 @@
 //! Members of a cluster and their addresses: a file at every node, or a service.
 //!
-//! Nothing depends on it for where *keys* are: that is what leaves say. It says whom to ask, and how the keys
-//! were shared when the cluster began.
+//! The location of *keys* does not depend on it: leaves define that. The list names the nodes to ask, and the
+//! shares of the keys when the cluster was created.
 //!
 //! ```
 //! use azekura_fatbtree::Membership;
@@ -76,8 +76,8 @@ pub struct Member {
     /// First key of its share in a new cluster; `None` for a node that joined later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// It has left the cluster. It stays on the list for its number, and for what was its when the cluster
-    /// began.
+    /// The node has left the cluster. It stays on the list for its number, and for its share when the cluster
+    /// was created.
     #[serde(default, skip_serializing_if = "is_false")]
     pub left: bool,
 }
@@ -143,7 +143,7 @@ pub enum MembershipError {
     Content(String),
     /// Somebody else has changed it meanwhile: look at it again.
     #[error(
-        "wrong version: the list of members is version {found} by now, the change was made to version {expected}"
+        "wrong version: the list of members now has version {found}, but the change is to version {expected}; read the list again"
     )]
     Stale {
         /// The present value.
@@ -210,7 +210,7 @@ impl Membership {
         Self::of_version(version, name, key_file, node)
     }
 
-    /// As the text of a file, whose key file has this name.
+    /// Returns the text of the file, with this name of the key file.
     ///
     /// # Panics
     ///

@@ -1,15 +1,15 @@
 //! Members of the cluster, as far as this node knows them.
 //!
-//! - **MEMBERS-1** Who has left has left for good, whatever a list of members says: its number is not given
-//!   again. It comes back, if at all, as a new node. So *left* is a set that only grows, and may be told in
-//!   any order, twice, and by anybody.
+//! - **MEMBERS-1** A node that has left has left for good, whatever a list of members says: its number is not
+//!   reused. Its machine can come back only as a new node. So *left* is a set that only grows; messages about
+//!   it may come in any order, twice, and from any node.
 //! - **MEMBERS-2** The list of members has a version. A node goes by the newest that it has been given,
 //!   remembers its version for good, and refuses an older one. Nodes tell each other their versions, so that
 //!   each learns that there is a newer one; it has to be given the list itself. A list that says it is a
 //!   version which this node, or another that it has heard, knows with other contents is refused
 //!   ([`ListMark`]): also by nodes that meet, and by a node that has to keep a decommission message.
-//! - **MEMBERS-3** Who may have to be sent on by what this node knows: the list's nodes, and all whose stores
-//!   it remembers (`met`), also such as are on a newer list only.
+//! - **MEMBERS-3** Nodes that may need forwarding by this node's knowledge: the list's nodes, and all with
+//!   stores that it remembers (`met`), also those on a newer list only.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -184,7 +184,7 @@ impl Node {
         self.members().into_iter().filter(|pe| *pe != self.me).collect()
     }
 
-    /// Who may be led by what this node has told, and by what others were told of it (MEMBERS-3).
+    /// Nodes that may follow this node's messages, and messages about it (MEMBERS-3).
     pub(super) fn witnesses(&self) -> BTreeSet<PeId> {
         let met = self.state.borrow().met.keys().copied().collect::<Vec<_>>();
         let all = self.members().into_iter().chain(met);
@@ -230,8 +230,8 @@ impl Node {
                 self.settle(id).await;
             }
             self.hear_anew();
-            // Who left is told of by whoever knows it: it may be stopped before it has heard of all who wait
-            // for it.
+            // Each node that knows of the departure tells the others: the node that left may be stopped
+            // before it has heard of all that wait for it.
             let others = self.others().into_iter().filter(|other| *other != from);
             others.for_each(|other| self.send(other, &Message::Left { pe }));
         }

@@ -32,7 +32,7 @@ impl Node {
         }
     }
 
-    /// What a leaf holds after a change. An estimate: what is decided on it is counted again under the leaf's
+    /// Size of a leaf after a change. An estimate: a decision that rests on it counts again under the leaf's
     /// lock.
     pub(super) async fn recount(&self, page: PageNo, rows: isize, bytes: usize) -> Option<Load> {
         let known = self.state.borrow().loads.get(&page).copied();

@@ -38,27 +38,27 @@ pub enum MoveError {
     #[error("{0} is not at this node")]
     NotHere(PageNo),
     /// There is no such node, or it is this one.
-    #[error("{0} is no other member of the cluster")]
+    #[error("{0} is this node or not a member of the cluster")]
     NoSuchMember(PeId),
     /// The leaf begins with the key: nothing would be left of it.
-    #[error("{0} begins with this key; cut it at a later one")]
+    #[error("{0} begins with this key; split it at a later one")]
     CannotSplit(PageNo),
     /// The paper's protocols do not move leaves.
     #[error("leaves are moved, and split on demand, by the lazy protocol only")]
     Protocol,
-    /// It does not fit into a frame between nodes. Split it first.
-    #[error("{page} has {bytes} bytes; {MOST_BYTES} can be moved at once, split it first")]
+    /// The leaf does not fit into a frame between nodes. Split it first.
+    #[error("{page} has {bytes} bytes, more than the {MOST_BYTES} of one move; split it first")]
     TooLarge {
         /// The leaf.
         page: PageNo,
-        /// What it holds.
+        /// Its size.
         bytes: usize,
     },
     /// A transaction that has touched it is at work, and was not over in time.
-    #[error("a transaction is at work in {0}; try again")]
+    #[error("a transaction uses {0}; try again")]
     InUse(PageNo),
     /// The receiver is leaving the cluster.
-    #[error("{0} takes no leaf: it is leaving")]
+    #[error("{0} accepts no leaf: it leaves the cluster")]
     Declined(PeId),
     /// The receiver's clock is too far off to judge the rows of the leaf.
     #[error("{0}: {1}")]
@@ -67,7 +67,7 @@ pub enum MoveError {
     #[error("{0} did not take the leaf in time")]
     NoAnswer(PeId),
     /// A store failed.
-    #[error("a store failed: {0}")]
+    #[error("the store of a node failed: {0}")]
     Store(String),
 }
 

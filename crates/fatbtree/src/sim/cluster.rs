@@ -253,7 +253,7 @@ impl Cluster {
         self.start_with(pe, self.0.options.node.clone(), members).await
     }
 
-    /// Starts a node whose disk was [lost](Disk::lose), and says that what was there may be.
+    /// Starts a node with a [lost](Disk::lose) disk and accepts the loss.
     ///
     /// # Errors
     ///

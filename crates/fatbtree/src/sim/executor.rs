@@ -123,14 +123,14 @@ impl Executor {
         Group(self.draw())
     }
 
-    /// A spawner whose tasks belong to `group`.
+    /// A spawner for tasks of `group`.
     #[must_use]
     pub fn spawner(&self, group: Group) -> Rc<dyn Spawn> {
         Rc::new(Spawner { executor: self.clone(), group })
     }
 
-    /// Begins a task; not in a group that has ended: who still holds something of it cannot bring it back to
-    /// life.
+    /// Begins a task, unless its group has ended: a task that still holds parts of an ended group cannot
+    /// revive it.
     pub fn spawn_in(&self, group: Group, task: Task<'static, ()>) {
         if self.0.ended.borrow().contains(&group) {
             return;

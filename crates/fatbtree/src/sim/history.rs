@@ -16,14 +16,14 @@ use crate::key::Key;
 pub enum Seen {
     /// A read of this value.
     Read(Option<Vec<u8>>),
-    /// It wrote this, or removed the value, and was told whether there had been one.
+    /// Wrote this or removed the value; the answer was whether there had been one.
     Wrote {
         /// Value written.
         value: Option<Vec<u8>>,
         /// `true` if there was a value; `None` if the answer is unknown.
         existed: Option<bool>,
     },
-    /// It wrote this if there was no value, and was told whether there was one.
+    /// Wrote this if there was no value; the answer was whether there was one.
     Inserted {
         /// Value to write.
         value: Vec<u8>,
@@ -49,7 +49,7 @@ pub struct History {
     keys: BTreeMap<Key, Vec<Option<Event>>>,
 }
 
-/// A key whose operations no order explains.
+/// A key with operations that no order explains.
 #[derive(Clone, Debug)]
 pub struct Violation {
     /// The key.
@@ -101,7 +101,7 @@ impl History {
         self.len() == 0
     }
 
-    /// Keys whose operations no order explains; all keys began without a value.
+    /// Keys with operations that no order explains; all keys began without a value.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
         let of = |(key, events): (&Key, &Vec<Option<Event>>)| {

@@ -37,8 +37,7 @@ struct Content {
 }
 
 impl Disk {
-    /// What it holds of leaves and moves, for checkers: live leaves, leaves that came, moves that were
-    /// decided.
+    /// Leaves and moves in the store, for checkers: live leaves, received leaves, decided moves.
     #[must_use]
     pub fn structure(&self) -> (Vec<LeafHead>, Vec<Staged>, Vec<(MoveId, PeId)>) {
         let content = self.0.borrow();
@@ -86,7 +85,7 @@ impl Disk {
 /// A store on a [`Disk`].
 pub struct MemoryStore {
     disk: Disk,
-    /// Where time passes before and after each operation, and how much at most.
+    /// Delay before and after each operation, with its maximum.
     slow: Option<(World, Duration)>,
 }
 
@@ -103,7 +102,7 @@ impl MemoryStore {
         Self { disk, slow: None }
     }
 
-    /// One whose operations take up to `most` before and after they happen: a crash comes in between.
+    /// A store with operations that take up to `most` before and after they happen: a crash comes in between.
     #[must_use]
     pub const fn slow(disk: Disk, world: World, most: Duration) -> Self {
         Self { disk, slow: Some((world, most)) }

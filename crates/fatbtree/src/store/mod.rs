@@ -66,7 +66,8 @@ pub struct Founding {
     pub cluster: u64,
     /// The node of this store.
     pub pe: PeId,
-    /// From which key on the keys are whose: the first is the empty key, then in key order.
+    /// The shares of the keys: the first key of each, beginning with the empty key, in key order, with its
+    /// node.
     pub shares: Vec<(Key, PeId)>,
 }
 
@@ -99,7 +100,7 @@ pub struct Recovered {
     pub heads: Vec<LeafHead>,
     /// Leaves that came and are not owned yet.
     pub staged: Vec<Staged>,
-    /// Moves that were decided here, whose receiver has not said that it owns the leaf.
+    /// Moves that were decided here and that the receiver has not acknowledged.
     pub decided: Vec<(MoveId, PeId)>,
     /// Route entries of leaves that this PE moved to other nodes.
     pub forwarding: Vec<RouteEntry>,

@@ -21,8 +21,8 @@ struct Guest {
 }
 
 impl Guests {
-    /// Shows a member in, in place of who came before (LISTEN-2). The number is its name, the receiver ends
-    /// when it must go.
+    /// Registers the connection of a member and ends an earlier one (LISTEN-2). Returns its number, and a
+    /// receiver that ends when the connection must end.
     pub(super) fn admit(&self, pe: PeId) -> (u64, oneshot::Receiver<()>) {
         let (stay, gone) = oneshot::channel();
         let number = self.next.get();

@@ -1,7 +1,7 @@
-//! The handshake between nodes: who each is, of which cluster and version, and that both know one key, which
-//! neither says.
+//! The handshake between nodes: each proves that it knows the shared key, without revealing it, and names its
+//! cluster, number and version.
 //!
-//! | | who | bytes |
+//! | | sender | bytes |
 //! |---|---|---|
 //! | 1 | caller | hello: magic 8, version 1, version of frames 1, zero 1, [store](Credentials) 1 (bit 0 settled, bit 1 loss accepted), the epoch it takes the other to be at 4, cluster 8, its PE 2, the other's PE 2, digest of its [list](ListMark) 4, nonce 32, its store's name 8, version of its list 8, its clock 8 (ms since 1970; 0: none) |
 //! | 2 | called | the same of its own, the zero being its [`Verdict`], without its list; after any but `Welcome` it closes |
@@ -56,14 +56,14 @@ pub enum HandshakeError {
     #[error("the connection ended in the handshake")]
     Io(#[from] io::Error),
     /// The connection was the oldest of too many from its address that had not shown the key.
-    #[error("the connection had not shown the key when newer ones came from its address")]
+    #[error("too many connections from this address have not sent the key; the oldest is closed")]
     TooMany,
     /// The other side is no node.
-    #[error("the other side is no azekura node")]
+    #[error("the peer is not an azekura node")]
     Stranger,
     /// The other side is of another version; upgrade the older one.
     #[error(
-        "the other node speaks version {found}, this one {VERSION}.{}; upgrade the older one",
+        "the other node has protocol version {found}, this one {VERSION}.{}; upgrade the older node",
         frame::VERSION
     )]
     Version {
@@ -81,7 +81,7 @@ pub enum HandshakeError {
         expected: u64,
     },
     /// Another PE is there; correct the list of members.
-    #[error("{found} is there, {expected} was meant; correct the list of members")]
+    #[error("{found} answered at the address of {expected}; correct the list of members")]
     Pe {
         /// The node that answered.
         found: PeId,
@@ -89,7 +89,7 @@ pub enum HandshakeError {
         expected: PeId,
     },
     /// The PE is at another epoch.
-    #[error("it is at epoch {found}, {expected} was meant")]
+    #[error("the node is at epoch {found}, expected {expected}")]
     Epoch {
         /// Its epoch.
         found: u32,
@@ -101,7 +101,7 @@ pub enum HandshakeError {
     NoMember(PeId),
     /// Both go by this version of the list of members, and their lists differ.
     #[error(
-        "both go by version {0} of the list of members, and the lists differ; raise the version with each change, and give all nodes the same list"
+        "both nodes have version {0} of the list of members, with different contents; raise the version with each change, and give all nodes the same list"
     )]
     List(u64),
     /// The clocks of the two nodes differ too much to judge the same rows.
@@ -124,8 +124,8 @@ pub enum HandshakeError {
 const YES: u8 = 1;
 const OTHER_STORE: u8 = 2;
 
-/// The caller's side: shows the node at the other end, which should be `to`, who this one is. What the other
-/// one shows of its store, and its clock, has to be judged before anything is said.
+/// The caller's side: identifies this node to the node at the other end, which should be `to`. The caller
+/// judges the returned store identity and clock before it sends anything.
 ///
 /// # Errors
 ///
@@ -168,8 +168,8 @@ pub async fn call(
     }
 }
 
-/// The called side: who calls, if it is a member that knows the key, and comes with a store that `admits` it
-/// with.
+/// The called side: returns the caller, if it is a member that knows the key and has a store that `admits`
+/// accepts.
 ///
 /// # Errors
 ///

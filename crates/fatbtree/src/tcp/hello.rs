@@ -117,7 +117,7 @@ pub(super) async fn read_hello(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> Result<([u8; HELLO_BYTES], Hello), HandshakeError> {
     let mut bytes = [0; HELLO_BYTES];
-    // The magic first: a stranger who says less and waits is not waited for.
+    // The magic first: a peer that sends less and waits is closed at once.
     stream.read_exact(&mut bytes[..8]).await?;
     if bytes[..8] != MAGIC {
         return Err(HandshakeError::Stranger);

@@ -3,8 +3,8 @@
 //! - **LISTEN-1** Of strangers, connections that have not shown the key, there is a bounded number, each for
 //!   a bounded time, and nothing of theirs is kept. A new one takes the place of an old one, so a flood of
 //!   silent connections keeps no node out ([`strangers`](super::strangers)).
-//! - **LISTEN-2** A member has one connection: a newer one ends the older, whose other end may be gone
-//!   without having said so.
+//! - **LISTEN-2** A member has one connection: a newer one ends the older, which may have lost its other end
+//!   without a sign.
 //! - **LISTEN-3** Memory for a frame grows with what has arrived of it, never with what its head says.
 //! - **LISTEN-4** A frame that is refused ends its connection and changes nothing.
 

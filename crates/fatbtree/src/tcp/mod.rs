@@ -2,7 +2,7 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`handshake`] | who is at the other end |
+//! | [`handshake`] | identifies the node at the other end |
 //! | `links` | one connection to each other node, for what this one says |
 //! | `guests` | the connections of the others, one of each |
 //! | `listen` | connections of other nodes, for what they say |

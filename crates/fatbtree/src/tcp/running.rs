@@ -61,7 +61,7 @@ pub enum StartError {
     #[error("node {} is not on the list of members", .0.0)]
     NoMember(PeId),
     /// The system gives no thread, or the socket is of no use.
-    #[error("cannot start a node")]
+    #[error("cannot start the node: no thread or no socket")]
     Io(#[from] io::Error),
     /// Its store, or its settings.
     #[error(transparent)]
@@ -86,9 +86,9 @@ impl Tools {
         tokio::task::spawn_blocking(job).await.ok()
     }
 
-    /// As [`run`](Self::run), for the steps and ends of transactions that stay open. There is a thread for
-    /// each of these, whatever the others wait for: so who waits for such a transaction never has the thread
-    /// that would end it (hazard B5).
+    /// As [`run`](Self::run), for the steps and ends of transactions that stay open. Each has a thread,
+    /// whatever the others wait for: a step that waits for such a transaction never holds the thread that
+    /// would end it (hazard B5).
     pub async fn run_apart<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         self.apart.spawn_blocking(job).await.ok()
     }

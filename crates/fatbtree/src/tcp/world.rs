@@ -65,7 +65,7 @@ impl Offload for Threads {
     fn run(&self, job: Box<dyn FnOnce() + Send>) -> Task<'static, ()> {
         let done = tokio::task::spawn_blocking(job);
         Box::pin(async move {
-            // A job that panicked has said so; who waits for its result says that there is none.
+            // A job that panicked has reported it; the task that waits for its result gets none.
             let _ = done.await;
         })
     }

@@ -20,8 +20,8 @@
 //! | names ([`Fs::sync_dir`]) | a flush |
 //!
 //! Waits are exact to some microseconds: a thread sleeps, with its timer slack at one nanosecond (which stays
-//! so), and spins through the last stretch. Whoever has fewer processors than threads waits longer than the
-//! model says.
+//! so), and spins through the last stretch. With fewer processors than threads, waits are longer than in the
+//! model.
 
 pub mod model;
 pub mod state;
@@ -63,7 +63,7 @@ impl Device {
     }
 
     /// The same. Waits on a simulated machine end with a spin, as on a real one, instead of taking no
-    /// processor at all: for whoever compares the two.
+    /// processor time at all: for comparisons of the two.
     #[must_use]
     pub fn spinning(model: DeviceModel) -> Arc<Self> {
         Arc::new(Self::switched_on(model, true))

@@ -100,7 +100,7 @@ pub(crate) struct Inode {
 }
 
 impl Inode {
-    /// A file all of whose bytes are durable.
+    /// Creates a file with durable bytes.
     pub(crate) fn durable(image: Image) -> Self {
         Self { volatile: image.clone(), durable: image, unsynced: Vec::new() }
     }

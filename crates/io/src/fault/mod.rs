@@ -275,8 +275,7 @@ impl FaultFs {
         self.disk.state.lock().meter.last().cloned().collect()
     }
 
-    /// What I/O number `number` was, in words, for a message; "unknown" for one that is to come or was
-    /// forgotten.
+    /// Describes I/O number `number` for a message; "unknown" for one that is to come or was forgotten.
     #[must_use]
     pub fn describe_io(&self, number: u64) -> String {
         let state = self.disk.state.lock();

@@ -1,8 +1,8 @@
 //! `Names`: the directories of a disk that forgets: which names are durable, and which changes are not yet.
 //!
 //! - **NAMES-1** A rename is one change of two names: a crash keeps both or neither.
-//! - **NAMES-2** Changes that share a name keep their order: whoever makes a change durable makes the earlier
-//!   ones to its names durable with it. Changes that share none survive independently.
+//! - **NAMES-2** Changes that share a name keep their order: making a change durable makes the earlier
+//!   changes to its names durable too. Changes that share none survive independently.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl Names {
         chosen
     }
 
-    /// Numbers of the I/Os whose changes are not durable, of names and of the bytes of every file.
+    /// Numbers of the I/Os with changes that are not durable, of names and of the bytes of every file.
     pub(crate) fn unsynced_ios(&self) -> Vec<u64> {
         let mut ios: Vec<u64> = self.unsynced.iter().map(|u| u.io).collect();
         for (_, node) in self.volatile.files() {

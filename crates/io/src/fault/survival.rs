@@ -63,7 +63,8 @@ impl Survival {
         Self { choice: Choice::new(0), bytes: temper, names: temper, interrupted: 0 }
     }
 
-    /// What survives of the write of `bytes` (of the change of length, if they are none) by I/O `io`.
+    /// Returns the surviving part of the write of `bytes` (of the change of length, if they are none) by I/O
+    /// `io`.
     pub(crate) fn of_write(&mut self, io: u64, bytes: &Range<u64>) -> Fate {
         let whole = |kept| Fate { sectors: Sectors::uniform(bytes, kept), length: kept };
         match self.bytes {

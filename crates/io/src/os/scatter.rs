@@ -57,9 +57,9 @@ fn without(words: &[PageWord], skipped: usize) -> libc::iovec {
 fn read_once(file: &File, offset: u64, runs: &[libc::iovec]) -> io::Result<usize> {
     let offset = offset.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: each run lies within words that `read` borrows; they are atomics, so they may be written
-    // through a shared borrow, and whoever reads them at the same time loads whole words in an order that is
-    // told to no one, as of any other thread's relaxed stores. Any bytes are a value of theirs. There are no
-    // more runs than an `i32` holds.
+    // through a shared borrow. A thread that reads them at the same time loads whole words in an unspecified
+    // order, as of any other thread's relaxed stores. Any bytes are a valid value. There are no more runs
+    // than an `i32` holds.
     let read = unsafe { libc::preadv(file.as_raw_fd(), runs.as_ptr(), runs.len() as i32, offset) };
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }

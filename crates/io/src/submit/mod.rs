@@ -1,5 +1,5 @@
-//! `SubmitFs`: the operating system's files, whose synchronous writes are handed to the kernel in a chosen
-//! way.
+//! `SubmitFs`: the operating system's files, with a choice of how synchronous writes are submitted to the
+//! kernel.
 //!
 //! The P-WAL paper compares `write` with the batch interface of its device (OpenNVM, the variants P-WAL++ and
 //! Aether++). That is gone; what has come since:
@@ -57,7 +57,7 @@ pub enum Fallback {
         /// The kernel's error number.
         errno: i32,
     },
-    /// A file was opened whose file system or device tells no atomic units.
+    /// A file was opened on a file system or device without atomic write units.
     NoAtomicUnits,
     /// The kernel refused an atomic write within the units that it tells.
     AtomicRefused {
@@ -80,7 +80,7 @@ impl std::fmt::Display for Fallback {
     }
 }
 
-/// How synchronous writes went so far. A write that the kernel did in parts counts for each.
+/// Statistics of synchronous writes. A write that the kernel did in parts counts for each part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubmitReport {
     /// By `pwritev2`.

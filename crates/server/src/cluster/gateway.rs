@@ -60,7 +60,7 @@ impl Cluster {
         for (spec, request) in queue {
             let own = command::keys_of(spec, request.as_request());
             if own.is_empty() {
-                let why = "it walks over all nodes, and a transaction takes place at one";
+                let why = "it walks over all nodes, but a transaction runs at one node";
                 return Err(CommandError::NotInCluster(
                     format!("{} in MULTI", spec.name.to_ascii_uppercase()),
                     why,
@@ -267,7 +267,7 @@ async fn reach_all(here: &Rc<NodeContext>, keys: &[&[u8]]) -> Result<(), Command
     Ok(())
 }
 
-/// What a client is told when a node could not do it (DOOR-3).
+/// Returns the client's error for a failure of a node (DOOR-3).
 pub(super) fn refusal(error: Error) -> CommandError {
     match error {
         Error::Elsewhere => CommandError::CrossNode,

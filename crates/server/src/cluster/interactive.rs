@@ -27,16 +27,16 @@ use crate::keyspace::Keyspace;
 use crate::resp::{Protocol, Reply, Request};
 use crate::server::Shared;
 
-/// What came of a step, from the coordinator to the door.
+/// Result of a step, sent by the coordinator to the gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Said {
     /// The reply, which may be a refusal; the transaction goes on.
     Replied(Bytes),
-    /// It was rolled back and can be begun again, as after a deadlock; and why.
+    /// Rolled back after a conflict such as a deadlock, with the reason; the client can begin again.
     Retry(String),
-    /// It was rolled back, since the store takes nothing now; and why.
+    /// Rolled back because the store accepts no changes now, with the reason.
     Unavailable(String),
-    /// It was rolled back after an error of the store.
+    /// Rolled back after an error of the store.
     Storage(String),
     /// A step of a walk was done; the transaction goes on.
     Walked(WalkStep),
@@ -47,7 +47,7 @@ pub(super) enum Said {
 pub(crate) enum StepError {
     /// The transaction goes on, as it was before.
     Refused(CommandError),
-    /// It was rolled back.
+    /// Rolled back.
     Over(CommandError),
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Interactive {
     is_read_only: bool,
     /// Its name, once it has one.
     id: Option<TransactionId>,
-    /// Where it takes place, and the key that it began with.
+    /// The coordinating node, and the first key of the transaction.
     coordinator: Option<(PeId, Key)>,
 }
 
@@ -308,12 +308,12 @@ impl OpenTransaction for AtHome {
     }
 }
 
-/// What a step left.
+/// State after a step.
 struct Left {
     /// Nothing if it is over.
     tx: Option<Transaction>,
     said: Said,
-    /// What its leaf has more now, about.
+    /// Estimated growth of the leaf.
     rows: isize,
     more_bytes: usize,
 }
@@ -346,7 +346,7 @@ fn step(shared: &Shared, tx: Option<Transaction>, now_ms: u64, asked: &Asked) ->
     }
 }
 
-/// What a step does.
+/// Work of a step.
 enum Todo {
     Command(Protocol, Parsed),
     Walk(Walk),

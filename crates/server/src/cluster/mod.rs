@@ -57,13 +57,13 @@ const MAX_VALUE_BYTES: usize = 4 << 20;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ClusterOptions {
-    /// Who there is.
+    /// The list of members.
     pub meta: Arc<dyn Meta + Send + Sync>,
     /// Which of them it is.
     pub pe: PeId,
-    /// What nodes show that they know.
+    /// The shared key of the nodes.
     pub key: AuthKey,
-    /// Where other nodes come in; unless given, at the address that `meta` says.
+    /// Listener for other nodes; by default one at the address in `meta`.
     pub listener: Option<Arc<TcpListener>>,
     /// Settings of the node.
     pub node: Options,
@@ -90,7 +90,7 @@ pub(crate) struct Cluster {
     meta: Arc<dyn Meta + Send + Sync>,
     /// Most bytes that the replies to one request hold.
     max_reply_bytes: usize,
-    /// How often a connection has waited for requests for keys: once for all that were under way together.
+    /// Number of waits of connections for requests to nodes: one per batch of requests in flight.
     waits: Count,
 }
 

@@ -132,7 +132,7 @@ pub(super) fn more_rows(spec: &Spec) -> isize {
 
 pub(super) type Parsed = (&'static Spec, OwnedRequest);
 
-/// What is to be done in one transaction.
+/// Work of one transaction.
 struct Todo<'a> {
     commands: &'a [Parsed],
     watched: &'a [(Bytes, Fingerprint)],
@@ -140,7 +140,7 @@ struct Todo<'a> {
     is_queue: bool,
 }
 
-/// Whether the leaf of a key is locked for a request.
+/// Returns `true` if the leaf of a key is locked for a request.
 fn is_locked(asked: &Asked, key: &[u8]) -> bool {
     asked.range.contains(key) || asked.others.iter().any(|other| other == key)
 }
@@ -166,7 +166,7 @@ pub(super) fn parse(commands: &[Vec<Bytes>], asked: &Asked) -> Result<Vec<Parsed
     commands.iter().map(parse_one).collect()
 }
 
-/// What became of the commands of a transaction.
+/// Result of the commands of a transaction.
 enum Attempted {
     /// One reply for each.
     Answered(Replies),
@@ -264,7 +264,7 @@ fn remove_found(keys: &Keyspace<'_>, walk: &Walk, step: &mut Step) -> Result<(),
     Ok(())
 }
 
-/// What the keyspace keeps beside each record moves with it: the row that says when it ends.
+/// Attachments of a record, which move with it: its row in the expiry table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExpiryRows;
 

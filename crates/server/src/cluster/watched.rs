@@ -13,7 +13,7 @@ use super::wire::{self, Bytes, Call};
 use crate::error::{CommandError, Failure};
 use crate::keyspace::{Keyspace, RecordRef};
 
-/// What a key is, short: of its value and its end; `None`: not there.
+/// Digest of a key's value and expiry; `None`: the key does not exist.
 pub(crate) type Fingerprint = Option<Bytes>;
 
 /// Keys that a client watches, and what they were.
@@ -28,13 +28,13 @@ fn fingerprint_of(record: RecordRef<'_>) -> Bytes {
     Bytes(digest.finalize().to_vec())
 }
 
-/// What a key is now.
+/// Returns the digest of a key now.
 pub(super) fn look(keys: &Keyspace<'_>, key: &[u8]) -> Result<Fingerprint, Failure> {
     keys.look(key, fingerprint_of)
 }
 
-/// Whether all are as they were. Takes the locks of writes first if any will follow: two that both read and
-/// then write get into a deadlock.
+/// Returns `true` if all watched keys are unchanged. Takes write locks first if writes follow: two
+/// transactions that both read and then write would deadlock.
 pub(super) fn are_unchanged(
     keys: &Keyspace<'_>,
     watched: &[(Bytes, Fingerprint)],
@@ -52,7 +52,7 @@ pub(super) fn are_unchanged(
 }
 
 impl Cluster {
-    /// What a key is now, wherever it is.
+    /// Returns the digest of a key at any node.
     pub(crate) fn fingerprint(&self, key: &[u8]) -> Result<Fingerprint, CommandError> {
         let work = Work::Run { is_write: false, others: Vec::new(), bytes: wire::encode(&Call::Look) };
         let (answer, _) = self.ask(Target::At(Key::from(key)), work)?;

@@ -40,7 +40,7 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-/// What the owner has to do.
+/// Work for the owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Call {
     /// Commands, each with its arguments, in one transaction; the answer is [`Replies`], or none if a watched
@@ -54,13 +54,13 @@ pub(crate) enum Call {
         /// Keys that must be as they were, or nothing is done.
         watched: Watched,
     },
-    /// What the target's key is; the answer is a [`Fingerprint`](super::watched::Fingerprint).
+    /// Digest of the target's key; the answer is a [`Fingerprint`](super::watched::Fingerprint).
     Look,
     /// A step of a walk inside one leaf; the answer is a [`Step`].
     Walk(Walk),
 }
 
-/// What is done with the keys of a walk.
+/// Operation on the keys of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum With {
     /// Counted.
@@ -129,7 +129,7 @@ pub(crate) const fn protocol(is_resp3: bool) -> Protocol {
     if is_resp3 { Protocol::Resp3 } else { Protocol::Resp2 }
 }
 
-/// What lies in both: the range of a walk, and a leaf. `None`: nothing.
+/// Returns the intersection of the range of a walk and a leaf; `None` if it is empty.
 pub(crate) fn clip(range: KeyRange, leaf: &azekura_fatbtree::KeyRange) -> Option<KeyRange> {
     let is_above = |key: &Key, bound: &Bound<Key>| match bound {
         Bound::Unbounded => true,

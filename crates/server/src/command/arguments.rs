@@ -35,7 +35,7 @@ pub(crate) fn beginning(argument: &[u8], max: usize) -> &[u8] {
     &argument[..len.unwrap_or(argument.len().min(max))]
 }
 
-/// Whether `argument` is `word`, in any case.
+/// Returns `true` if `argument` is `word`, in any case.
 pub(crate) fn is_word(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
 }
@@ -58,13 +58,13 @@ impl<'a> Options<'a> {
         next
     }
 
-    /// What has to follow an option.
+    /// Returns the argument after an option; a missing one is a syntax error.
     pub(super) fn value(&mut self) -> Result<&'a [u8], CommandError> {
         self.next().ok_or(CommandError::Syntax)
     }
 }
 
-/// What a time given as an argument means.
+/// Unit of a time argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimeUnit {
     Seconds,

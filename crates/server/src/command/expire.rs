@@ -6,7 +6,7 @@ use crate::error::CommandError;
 use crate::keyspace::{Ends, Keyspace};
 use crate::resp::{Reply, Request};
 
-/// When `EXPIRE` sets an end.
+/// Condition under which `EXPIRE` sets an expiry.
 #[derive(Debug, Default)]
 struct Conditions {
     is_without: bool,
@@ -38,7 +38,8 @@ impl Conditions {
         Ok(wanted)
     }
 
-    /// Whether they hold of a key with this end; one without an end counts as ending after every other.
+    /// Returns `true` if the conditions hold for a key with this expiry; a key without one counts as expiring
+    /// last.
     fn hold(&self, old: Ends, new_ms: i64) -> bool {
         let old_ms = match old {
             Ends::Never => None,

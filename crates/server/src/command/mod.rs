@@ -51,7 +51,7 @@ pub(crate) struct Spec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyPositions(pub(crate) i64, pub(crate) i64, pub(crate) i64);
 
-/// What runs a command.
+/// The function that runs a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Run {
     /// A function over a transaction.
@@ -103,7 +103,7 @@ pub(crate) enum SessionCommand {
 }
 
 impl SessionCommand {
-    /// Whether it can be queued by `MULTI`, and run inside an interactive transaction.
+    /// Returns `true` if `MULTI` can queue the command and an interactive transaction can run it.
     pub(crate) const fn is_plain(self) -> bool {
         use SessionCommand::*;
         let is_about_server = matches!(self, Time | Wait | Role | Info | Config | Command | Cluster);
@@ -117,13 +117,13 @@ impl Spec {
     }
 }
 
-/// Whether so many arguments fit an arity.
+/// Returns `true` if this number of arguments fits an arity.
 fn fits(arity: i16, arguments: usize) -> bool {
     let wanted = usize::from(arity.unsigned_abs());
     if arity < 0 { arguments >= wanted } else { arguments == wanted }
 }
 
-/// Where the keys are among so many arguments, the command's name included.
+/// Returns the positions of the keys among this number of arguments, the command's name included.
 pub(crate) fn key_places(spec: &Spec, arguments: usize) -> impl Iterator<Item = usize> {
     let KeyPositions(first, last, step) = spec.keys;
     let place = |at: i64| usize::try_from(at).unwrap_or(0);

@@ -40,7 +40,7 @@ impl<'a> EndOption<'a> {
     }
 }
 
-/// What `SET` was asked for.
+/// Options of `SET`.
 #[derive(Debug, Default)]
 struct SetOptions {
     condition: Option<Condition>,

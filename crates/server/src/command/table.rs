@@ -34,7 +34,7 @@ const fn writes(
     Spec { is_write: true, ..reads(group, name, arity, keys, run, summary) }
 }
 
-/// What stores one key, and removes none.
+/// Commands that store one key and remove none.
 const fn stores(
     group: &'static str,
     name: &'static str,

@@ -7,7 +7,7 @@ use super::{EXPIRY, KEYS, RecordRef};
 /// Keys that one step removes at most; it holds their locks together.
 const BATCH_KEYS: usize = 128;
 
-/// Rows of `redis.expiry` whose time has come, the earliest first.
+/// Expired rows of `redis.expiry`, the earliest first.
 fn due(tx: &Transaction, now_ms: u64) -> Result<Vec<(u64, Vec<u8>)>, Error> {
     let end = (now_ms.saturating_add(1), Vec::new());
     let rows = tx.table(&EXPIRY)?.range(..end).take(BATCH_KEYS);

@@ -38,7 +38,7 @@ const EXPIRY_TABLE: &str = "redis.expiry";
 const KEYS: TableDefinition<[u8], [u8]> = TableDefinition::new(KEYS_TABLE);
 const EXPIRY: TableDefinition<(u64, Vec<u8>), ()> = TableDefinition::new(EXPIRY_TABLE);
 
-/// What commands use beside their transaction; one for the whole server.
+/// State of the server that commands use beside their transaction.
 #[derive(Debug)]
 pub(crate) struct Around {
     pub(crate) watches: Watches,
@@ -47,11 +47,11 @@ pub(crate) struct Around {
     pub(crate) max_value_bytes: usize,
     /// Longest key: what the store's pages take.
     pub(crate) max_key_bytes: usize,
-    /// What the replies of one transaction may hold.
+    /// Largest size of the replies of one transaction.
     pub(crate) max_reply_bytes: usize,
 }
 
-/// When a value that is put ends.
+/// Expiry of a stored value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {
     Never,
@@ -85,14 +85,14 @@ pub(crate) struct Keyspace<'tx> {
     is_read_only: bool,
 }
 
-/// Where a walk ended.
+/// Position at which a walk stopped.
 #[derive(Debug)]
 pub(crate) struct Walked {
     /// The last key looked at, if the walk stopped before the end of its range.
     pub(crate) stopped_at: Option<Vec<u8>>,
 }
 
-/// How a walk goes.
+/// Direction and content of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Walk {
     Forward,
@@ -140,7 +140,7 @@ impl KeyRange {
         self
     }
 
-    /// What of it lies above `key`.
+    /// Returns the part of the range above `key`.
     pub(crate) fn after(mut self, key: Vec<u8>) -> Self {
         let is_below = match &self.lower {
             Bound::Unbounded => true,
@@ -362,7 +362,7 @@ impl<'tx> Keyspace<'tx> {
         Ok(Walked { stopped_at })
     }
 
-    /// Whether writes are allowed, and the key fits.
+    /// Refuses writes of a read-only transaction, and keys that are too long.
     fn may_write(&self, key: &[u8]) -> Result<(), CommandError> {
         if self.is_read_only {
             return Err(CommandError::ReadOnly);
@@ -414,7 +414,7 @@ pub(crate) fn make_tables(tx: &Transaction) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is at a key that is going to be changed.
+/// The record of a key that is going to be changed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slot {
     /// The end of the record, live or not.

@@ -16,8 +16,7 @@ const EXPIRES_HEAD: usize = 9;
 /// Bytes of a record that say when it ends.
 pub(crate) const MAX_HEAD_BYTES: usize = EXPIRES_HEAD;
 
-/// How the value came about. Redis keeps values in different encodings for that reason, and `OBJECT ENCODING`
-/// shows it.
+/// Origin of the value. Redis encodes values differently for that reason, and `OBJECT ENCODING` shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Form {

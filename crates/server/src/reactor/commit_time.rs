@@ -12,8 +12,8 @@
 //! | longer than expected | what it took, but three times what was expected at most: one slow flush among quick ones is forgiven, two or three in a row are not |
 //! | less | an eighth less of the difference |
 //!
-//! Every device has a slow flush now and then, and every machine a moment in which others run. Who gave the
-//! reactor away for long after each of them would hardly ever keep it.
+//! Every device has a slow flush now and then, and every machine a moment in which other programs run. A
+//! thread that gave its reactor away for long after each of them would rarely keep it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -23,9 +23,9 @@ const SHORT: Duration = Duration::from_micros(120);
 /// So many times what a flush takes may be spent on gathering for it: then no more than a ninth of the time
 /// is the device's.
 const GATHERED: u64 = 8;
-/// And no longer: who came first waits for it.
+/// Upper bound: the first connection of the batch waits for it.
 const LONGEST_GATHERING: Duration = Duration::from_millis(1);
-/// What is expected grows by so many times at once, at most; but to so much in any case.
+/// Largest factor by which the expectation grows at once, and the value that it may reach in any case.
 const GROWTH: u64 = 3;
 const GROWN_NS: u64 = 60_000;
 /// Nothing was waited for yet.
@@ -44,13 +44,13 @@ impl Default for CommitTime {
 }
 
 impl CommitTime {
-    /// Whether the next wait is expected to be over before another thread would have taken up the reactor.
+    /// Returns `true` if the next wait is expected to end before another thread would have taken the reactor.
     pub(super) fn is_short(&self) -> bool {
         // Relaxed, here and below: a guess that orders nothing.
         u128::from(self.expected_ns.load(Relaxed)) < SHORT.as_nanos()
     }
 
-    /// How long it pays to gather for one flush.
+    /// Returns the time for which gathering more requests pays for one flush.
     pub(super) fn worth_gathering(&self) -> Duration {
         Duration::from_nanos(self.expected_ns.load(Relaxed).saturating_mul(GATHERED)).min(LONGEST_GATHERING)
     }

@@ -25,7 +25,7 @@ pub(super) struct Company {
     pub(super) group: Group,
     #[expect(clippy::vec_box, reason = "connections move between slots, threads and here as boxes")]
     kept: Vec<Box<Connection>>,
-    /// How the group ended, for those who were not told yet.
+    /// End of the group, for members that do not know it yet.
     ended: Option<Ended>,
 }
 
@@ -63,7 +63,7 @@ impl Company {
 
     /// A member panicked in its midst: none of them is done.
     pub(super) fn lose(&mut self) {
-        // Who panicked has said so.
+        // The panic has been reported.
         let _ = catch_unwind(AssertUnwindSafe(|| self.group.lose(broken())));
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! | a bunk's word | means | left by |
 //! |---|---|---|
-//! | `EMPTY` | its thread rests, or works | who gives it a job, or ends the crew |
+//! | `EMPTY` | its thread rests, or works | a thread that gives it a job, or ends the pool |
 //! | `FULL` | a job lies in it | its thread |
 //! | `END` | its thread is to end | – |
 //!
-//! - **CREW-1** A bunk is among the idle ones exactly while its thread rests and was given nothing: who takes
-//!   it from there gives it a job, or ends it, at once.
+//! - **CREW-1** A worker slot is among the idle ones exactly while its thread rests without a job: the thread
+//!   that takes it from there gives it a job, or ends it, at once.
 //! - **CREW-2** So a thread that is tired of resting looks, under the crew's mutex, whether its bunk is still
 //!   there: if not, a job is on its way.
 //!
@@ -22,7 +22,7 @@ const EMPTY: u32 = 0;
 const FULL: u32 = 1;
 const END: u32 = 2;
 
-/// Where a thread of the crew rests, and finds its next job.
+/// Slot of a worker thread: the thread rests here and finds its next job.
 #[derive(Debug)]
 pub(crate) struct Bunk<J> {
     word: WaitWord,

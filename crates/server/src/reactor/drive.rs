@@ -150,7 +150,7 @@ pub(super) fn guarded(connection: &mut Connection, step: impl FnOnce(&mut Connec
 
 /// Drops a connection that is over, with what it has open; a panic ends there too.
 pub(super) fn discard(connection: Box<Connection>) {
-    // Who panicked has said so.
+    // The panic has been reported.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(connection)));
 }
 
@@ -262,7 +262,7 @@ fn answer_from_afar(
 ) -> Option<Box<Reactor>> {
     guarded(&mut connection, Connection::send);
     let token = connection.token;
-    // One with a deadline has to be known to who looks at the clock.
+    // The reactor checks deadlines, so a connection with a deadline goes back to it.
     let is_ready = connection.is_ready() || connection.deadline().is_some();
     let item = if connection.is_over() {
         discard(connection);

@@ -35,7 +35,7 @@ pub(crate) struct Fleet {
     pub(crate) moved: AtomicU64,
 }
 
-/// What others see of a reactor.
+/// The part of a reactor that other threads see.
 #[derive(Debug)]
 pub(super) struct Seat {
     pub(super) place: Place<Box<Reactor>, Parcel, Box<Connection>>,
@@ -56,7 +56,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// So many reactors, and nobody who drives them.
+    /// Creates reactors without threads.
     #[expect(clippy::vec_box, reason = "reactors move between places and threads as boxes")]
     pub(super) fn idle(reactors: usize, adapts: bool) -> io::Result<(Arc<Self>, Vec<Box<Reactor>>)> {
         let reactors = reactors.max(1);
@@ -80,12 +80,12 @@ impl Fleet {
         Ok((fleet, reactors))
     }
 
-    /// How many reactors the connections are spread over now.
+    /// Returns the number of reactors over which the connections are spread.
     pub(super) fn in_use(&self) -> usize {
         self.in_use.load(Relaxed) // who sees the old number looks again soon
     }
 
-    /// Where a connection belongs.
+    /// Returns the reactor of a connection.
     pub(super) fn home(&self, connection: &Connection) -> usize {
         (connection.id() % self.in_use() as u64) as usize
     }
@@ -107,7 +107,7 @@ impl Fleet {
         self.in_use.store(count, Relaxed);
     }
 
-    /// Takes a connection in, whose socket does not block and which no reactor has registered.
+    /// Takes a new connection with a nonblocking socket that no reactor has registered.
     pub(crate) fn admit(self: &Arc<Self>, connection: Box<Connection>) {
         let number = self.home(&connection);
         let arrival = Arrival { token: None, item: Some(connection), is_ready: true };

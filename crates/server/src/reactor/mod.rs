@@ -17,7 +17,7 @@
 //! while one thread waits for a flush another runs the next batch. Threads that do not block are one for each
 //! reactor.
 //!
-//! | a connection is | in its slot | who may use it |
+//! | a connection is | in its slot | used by |
 //! |---|---|---|
 //! | resting or queued | `Slot::Here` | the reactor's thread |
 //! | being served, or waiting for its commit | `Slot::Away` | the thread that took it out |
@@ -29,9 +29,9 @@
 //!   thread: the hook gives it away, or leaves it in its place if it has no other connection, and afterwards
 //!   the thread looks what is left of it. But for waits for commits that are expected to be short: those wait
 //!   for the log alone, which no connection of this reactor can hold up.
-//! - **REACT-3** Who gives a reactor away gives all of it but the connections it works on: those queued, and
-//!   those that wait for their commits, go along. Connections with requests in the open group of the thread
-//!   (`group`) are among those it works on: they wait with it for the group's end.
+//! - **REACT-3** A thread that gives a reactor away gives all of it but the connections that it works on:
+//!   queued connections, and those that wait for their commits, go along. Connections with requests in the
+//!   open group of the thread (`group`) are among those it works on: they wait with it for the group's end.
 //! - **REACT-4** An event for a connection that is away is noted (PLACE-4); the connection is looked at when
 //!   it is back.
 //! - **REACT-5** A connection belongs to one of the reactors in use, by its number (`spread` says how many
@@ -93,7 +93,7 @@ pub(crate) struct Reactor {
     /// Served, but their commits are not known to be durable.
     #[expect(clippy::vec_box, reason = "connections move between slots, threads and here as boxes")]
     waiting: Vec<Box<Connection>>,
-    /// When deadlines have to be looked at.
+    /// Time of the next check of deadlines.
     next_scan: Option<Instant>,
     /// Since when events were looked for that may share the flush of `waiting`.
     gathers_since: Option<Instant>,
@@ -127,7 +127,7 @@ impl Reactor {
         &self.fleet.seats[self.number]
     }
 
-    /// Whether there is anyone who would be kept waiting.
+    /// Returns `true` if other connections of this reactor would wait.
     fn has_company(&self) -> bool {
         self.slots.here() > 0 || !self.waiting.is_empty()
     }
@@ -250,8 +250,7 @@ impl Reactor {
         is_queued
     }
 
-    /// What became of a connection that this thread took out and served: it waits for its commit, or is
-    /// answered.
+    /// Continues with a connection that this thread has served: it waits for its commit, or is answered.
     fn served(&mut self, token: Option<usize>, mut served: Parcel) {
         self.uncounted += served.as_mut().map_or(0, |connection| connection.take_ran());
         match served {
@@ -312,7 +311,7 @@ impl Reactor {
         self.slots.put(token, connection, is_wanted);
     }
 
-    /// Queues the connections whose deadline has come.
+    /// Queues the connections with a deadline that has passed.
     fn scan(&mut self) {
         let now = Instant::now();
         let next = self.slots.queue_due(now);

@@ -1,17 +1,17 @@
-//! The place of a reactor: where it lies while its thread blocks, where what other threads have for it is
-//! put, and who waits for its commits.
+//! The slot of a reactor: holds it while its thread blocks, collects work from other threads, and names the
+//! committer.
 //!
-//! | the reactor is | in `left` | who may change that |
+//! | the reactor is | in `left` | may be changed by |
 //! |---|---|---|
 //! | driven | no | the thread that has it, by [`Place::leave`] |
-//! | left | yes | any thread: it is driven by who takes it out, by [`Place::take_back`] or [`Place::post`] |
+//! | left | yes | any thread, which then drives it: by [`Place::take_back`] or [`Place::post`] |
 //! | closed | no, for ever | – |
 //!
 //! - **PLACE-1** A reactor is a value: one thread has it, or `left` does. Nobody copies it.
-//! - **PLACE-2** It is left only while nothing is posted, and who posts to one that is left gets it, with
-//!   what was posted: its first step is to collect.
-//! - **PLACE-3** Who posts something that needs the driver gets [`Posted::Wake`], unless a wake-up is on its
-//!   way that the driver has not taken up yet.
+//! - **PLACE-2** The reactor is left only while nothing is posted. A thread that posts to a reactor that is
+//!   left receives it, with the posted work: its first step is to collect.
+//! - **PLACE-3** A thread that posts work for the driver receives [`Posted::Wake`], unless an earlier wake-up
+//!   has not reached the driver yet.
 //! - **PLACE-4** An event that comes for something another thread has is *missed*: the driver looks into the
 //!   post and, if it is not there, notes its token, under one lock. So either the driver finds it, or its
 //!   return finds the note and wakes the driver.
@@ -24,18 +24,18 @@
 
 use azekura_base::sync::Mutex;
 
-/// What comes back to a reactor, or is new to it.
+/// A connection that comes back to a reactor, or is new to it.
 #[derive(Debug)]
 pub(crate) struct Arrival<C> {
-    /// What its events are told by; `None` if it has none yet.
+    /// Token of its events; `None` if it has none yet.
     pub(crate) token: Option<usize>,
-    /// It.
+    /// The connection.
     pub(crate) item: C,
-    /// It needs the driver: there is something to do for it, or an event was missed.
+    /// The driver has to look at it: there is work, or an event was missed.
     pub(crate) is_ready: bool,
 }
 
-/// What remains to be done by who posted.
+/// Remaining work of the posting thread.
 #[derive(Debug)]
 #[must_use = "the reactor, or its wake-up, is lost"]
 pub(crate) enum Posted<R, C> {
@@ -59,7 +59,7 @@ pub(crate) struct Place<R, C, W> {
 struct Desk<R, C, W> {
     left: Option<R>,
     posted: Vec<Arrival<C>>,
-    /// Tokens whose events were missed (PLACE-4).
+    /// Tokens with missed events (PLACE-4).
     missed: Vec<usize>,
     /// A wake-up is on its way (PLACE-3).
     is_called: bool,
@@ -87,7 +87,7 @@ impl<R, C, W> Default for Place<R, C, W> {
 }
 
 impl<R, C, W> Place<R, C, W> {
-    /// Leaves the reactor for whoever needs it.
+    /// Leaves the reactor for the next thread that needs it.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl<R, C, W> Place<R, C, W> {
         self.desk.lock().left.take()
     }
 
-    /// Hands something to whoever drives the reactor.
+    /// Hands a connection to the driver of the reactor.
     pub(crate) fn post(&self, mut arrival: Arrival<C>) -> Posted<R, C> {
         let mut desk = self.desk.lock();
         if desk.is_closed {

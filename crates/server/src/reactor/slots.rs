@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::connection::Connection;
 
-/// Where a connection is; see the table at the head of `reactor`.
+/// State of a connection; see the table at the head of `reactor`.
 #[derive(Debug)]
 enum Slot {
     Free,
@@ -125,7 +125,7 @@ impl Slots {
         }
     }
 
-    /// What events came for a connection that is away.
+    /// Returns the events that came for a connection that is away.
     pub(super) fn missed(&self, token: usize) -> Missed {
         match self.slots.get(token) {
             Some(Slot::Away { missed }) => *missed,
@@ -133,7 +133,7 @@ impl Slots {
         }
     }
 
-    /// Queues the connections whose deadline has come; tells the next one.
+    /// Queues the connections with a deadline that has passed; returns the next deadline.
     pub(super) fn queue_due(&mut self, now: Instant) -> Option<Instant> {
         let mut next: Option<Instant> = None;
         for (token, slot) in self.slots.iter_mut().enumerate() {
@@ -148,12 +148,12 @@ impl Slots {
         next
     }
 
-    /// How many have something to do.
+    /// Returns the number of connections with work.
     pub(super) fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// How many are here.
+    /// Returns the number of connections in their slots.
     pub(super) const fn here(&self) -> usize {
         self.here
     }

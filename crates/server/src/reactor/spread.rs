@@ -1,10 +1,10 @@
 //! Over how many reactors the connections are spread: over as few as serve the most.
 //!
-//! One reactor for all makes the largest turns: one look for events, one flush of the log for all who write,
-//! caches that stay warm. A second one brings a second processor, and costs smaller turns, flushes that wait
-//! for each other, and that processor's time, which the clients may need if they run on the same machine.
-//! Which is more depends on the load, on the device, and on who else is there. So it is tried, and what
-//! counts is requests per second over a *stretch*.
+//! One reactor for all connections makes the largest turns: one poll, one flush of the log for all writers,
+//! warm caches. A second one brings a second processor, and costs smaller turns, flushes that wait for each
+//! other, and that processor's time, which clients on the same machine may need. The better number depends on
+//! the load, on the device and on other programs, so it is found by trial: the measure is requests per second
+//! over a *stretch*.
 //!
 //! | state | leaves it when |
 //! |---|---|
@@ -15,8 +15,8 @@
 //!   fewer may cost a tenth: so a load that one can serve is gathered there.
 //! - **SPREAD-2** A trial is kept only if it was won [`WINS`] times in a row, each time beside a new stretch
 //!   of what there was: noise does not spread a load.
-//! - **SPREAD-3** A trial that was lost, or whose clients paused, leaves what there was before it, and the
-//!   next one is of the other direction.
+//! - **SPREAD-3** A trial that was lost, or during which clients paused, restores the state before it, and
+//!   the next one goes in the other direction.
 //! - **SPREAD-4** Each loss doubles the pause, up to a bound: trials that bring nothing become rare. A win,
 //!   and rates that have changed for good, make it short again.
 //! - **SPREAD-5** A stretch in which the clients paused says nothing, and is begun anew; after a change none
@@ -33,8 +33,8 @@ const REQUESTS: u64 = 1000;
 const GAP: Duration = Duration::from_millis(200);
 /// After a change connections have to move, and turns to find their size, before a stretch begins.
 const SETTLING: Duration = Duration::from_millis(5);
-/// How many times the rate of the others more reactors must have, and fewer: a processor more must bring at
-/// least a quarter.
+/// Factors of the request rate that more and fewer reactors must reach: another processor must bring at least
+/// a quarter.
 const MORE: f64 = 1.25;
 const FEWER: f64 = 0.9;
 /// Trials in a row that must have been won.
@@ -44,7 +44,7 @@ const PAUSES: (u32, u32) = (1, 256);
 /// So many stretches in a row with rates far from the known are of another load.
 const DRIFT_STRETCHES: u32 = 5;
 
-/// What is tried.
+/// Kind of trial.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     from: usize,
@@ -114,7 +114,7 @@ impl Spread {
         changed.then_some(self.in_use)
     }
 
-    /// What was seen so far is of no use.
+    /// Forgets the measurements so far.
     fn interrupt(&mut self, now: Instant, requests: u64) {
         if let Some(trial) = self.trial.take() {
             self.in_use = trial.from;

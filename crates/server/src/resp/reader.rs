@@ -17,7 +17,7 @@ use std::ops::Range;
 use super::inline;
 use super::request::Request;
 
-/// What a connection may send.
+/// Bounds of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireLimits {
     /// Longest argument, in bytes.
@@ -55,7 +55,7 @@ pub enum ProtocolError {
     /// More arguments than the limit.
     #[error("Protocol error: invalid multibulk length: {count} arguments, {max} are allowed")]
     TooManyArguments {
-        /// What was announced.
+        /// The announced number.
         count: usize,
         /// The limit.
         max: usize,
@@ -63,7 +63,7 @@ pub enum ProtocolError {
     /// An argument beyond the limit.
     #[error("Protocol error: invalid bulk length: {len} bytes, {max} are allowed")]
     ArgumentTooLong {
-        /// What was announced.
+        /// The announced length.
         len: usize,
         /// The limit.
         max: usize,
@@ -77,7 +77,7 @@ pub enum ProtocolError {
     /// Something else stands where an argument has to begin.
     #[error("Protocol error: expected '$', got {}", shown(*.got))]
     ExpectedBulk {
-        /// What stands there.
+        /// The byte that was found.
         got: u8,
     },
     /// An argument does not end where it said.
@@ -121,13 +121,13 @@ const KEPT_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct RequestReader {
     limits: WireLimits,
-    /// Where the request that was handed out last begins.
+    /// Start of the request that was returned last.
     began: usize,
     /// `bytes[start..end]` is what arrived and was not handed out.
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// Where reading goes on.
+    /// Position at which parsing continues.
     at: usize,
     missing: Option<usize>,
     bulk: Option<usize>,
@@ -165,7 +165,7 @@ impl RequestReader {
         self.bytes.capacity()
     }
 
-    /// Whether a part of a request has arrived.
+    /// Returns `true` if a part of a request has arrived.
     #[must_use]
     pub const fn is_midway(&self) -> bool {
         self.end > self.start
@@ -183,7 +183,7 @@ impl RequestReader {
         Ok(count)
     }
 
-    /// Whether the last [`fill`](Self::fill) took all it had room for: there may be more.
+    /// Returns `true` if the last [`fill`](Self::fill) filled the buffer: there may be more to read.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.end == self.bytes.len()

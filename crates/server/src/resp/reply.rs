@@ -21,7 +21,7 @@ impl Protocol {
     }
 }
 
-/// What is answered.
+/// A reply.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reply {
     /// `+OK` and the like.

@@ -16,13 +16,13 @@ impl std::fmt::Debug for Request<'_> {
 }
 
 impl<'a> Request<'a> {
-    /// How many arguments there are, with the command's name.
+    /// Returns the number of arguments, the command's name included.
     #[must_use]
     pub const fn len(self) -> usize {
         self.arguments.len()
     }
 
-    /// Whether there is not even a name; such requests are skipped.
+    /// Returns `true` if there is no command name; such requests are skipped.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.arguments.is_empty()

@@ -1,4 +1,4 @@
-//! `CLIENT`: who is connected, and what a client says about itself.
+//! `CLIENT`: the list of clients, and the properties that a client sets for itself.
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use crate::options::ServerOptions;
 use crate::resp::{Reply, Request};
 use crate::server::Shared;
 
-/// The version of Redis whose documentation the commands follow; clients ask what they may use.
+/// The version of Redis that the commands follow; clients ask for it to choose commands.
 const REDIS_VERSION: &str = "7.2.0";
 
 /// `TIME`

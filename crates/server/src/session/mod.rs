@@ -1,5 +1,5 @@
-//! A client's session: who it is, what it queued, watches or has open, and which way each of its requests
-//! takes.
+//! A client's session: login, queued commands, watched keys, the open transaction, and the path of each
+//! request.
 //!
 //! | state | means | left by |
 //! |---|---|---|
@@ -34,7 +34,7 @@ use crate::watch::WatchSet;
 pub(crate) use snapshot::{Exported, Snapshots};
 pub(crate) use transaction::{Open, Queue};
 
-/// What becomes of the connection after a request.
+/// The connection's state after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Goes,
@@ -56,9 +56,9 @@ pub(crate) struct Session {
     open: Open,
     /// Snapshots that `AZ.SNAPSHOT` of this connection has opened.
     snapshots: Exported,
-    /// What is watched, in a cluster.
+    /// Watched keys, in a cluster.
     seen: Watched,
-    /// Requests whose replies are not in yet; in a cluster only.
+    /// Requests without replies yet; in a cluster only.
     flight: Flight,
     /// The next request fell out of a group.
     fell_out: bool,
@@ -92,7 +92,7 @@ impl Session {
         self.is_authenticated
     }
 
-    /// When the open transaction is rolled back.
+    /// Time at which the open transaction is rolled back.
     pub(crate) const fn deadline(&self) -> Option<Instant> {
         match &self.open {
             Open::Live { deadline, .. } | Open::Reads { deadline, .. } | Open::Away { deadline, .. } => {
@@ -196,7 +196,8 @@ impl Session {
         }
     }
 
-    /// Whether a request goes together with others; if not, all before it are answered.
+    /// Returns `true` if a request goes to the nodes together with others; if not, all before it are
+    /// answered.
     fn takes_off(&mut self, at: usize, spec: &'static Spec, request: Request<'_>, out: &mut Vec<u8>) -> bool {
         if self.shared.cluster.get().is_none() {
             return false;

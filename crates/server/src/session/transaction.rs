@@ -17,7 +17,7 @@ use crate::keyspace::Keyspace;
 use crate::resp::{OwnedRequest, Reply, Request};
 use crate::watch::WatchSet;
 
-/// What `MULTI` keeps.
+/// The queue of `MULTI`.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     commands: Vec<(&'static Spec, OwnedRequest)>,
@@ -47,7 +47,7 @@ pub(crate) enum Open {
         transaction: Box<Interactive>,
         deadline: Instant,
     },
-    /// It was rolled back because of this.
+    /// Rolled back for this reason.
     Failed(CommandError),
 }
 
@@ -342,7 +342,7 @@ impl Session {
 fn still_as_watched(keys: &Keyspace<'_>, watched: &WatchSet, writes: bool) -> Result<bool, Failure> {
     for (key, was_there) in watched.keys() {
         let is_there = if writes { keys.lock(key)? } else { keys.exists(key)? };
-        // A key whose end came has changed too, though nobody wrote.
+        // An expired key has changed too, although no client wrote it.
         if was_there && !is_there {
             return Ok(false);
         }

@@ -90,12 +90,12 @@ fn strangers_are_refused_by_name_and_members_are_served_meanwhile() {
     let changed = ListMark { digest: mark.digest ^ 1, ..mark };
     let other_list = introduce_by_list(&nodes, changed, CLUSTER, 1, KEY);
     assert!(matches!(other_list, Err(HandshakeError::List(1))), "{other_list:?}");
-    comes_to_say(&nodes, "last_refusals", "the lists differ");
+    comes_to_say(&nodes, "last_refusals", "with different contents");
 
     let mut http = connect(&nodes);
     http.write_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
     assert!(is_closed(http));
-    comes_to_say(&nodes, "last_refusals", "no azekura node");
+    comes_to_say(&nodes, "last_refusals", "not an azekura node");
     drop(connect(&nodes)); // says nothing at all
     comes_to_say(&nodes, "last_refusals", "ended in the handshake");
     assert_eq!(client.ask("GET z"), "1");
@@ -107,7 +107,7 @@ fn a_flood_of_silent_connections_keeps_no_member_out() {
     nodes.stop(1);
     let silent: Vec<_> = (0..200).map(|_| connect(&nodes)).collect();
     introduce(&nodes, CLUSTER, 1, KEY).expect("it knows the key");
-    comes_to_say(&nodes, "last_refusals", "had not shown the key when newer ones came");
+    comes_to_say(&nodes, "last_refusals", "too many connections from this address");
     assert!(is_closed(silent.into_iter().next().unwrap()));
 }
 
@@ -126,8 +126,8 @@ fn a_member_that_sends_rubbish_loses_its_connection_and_nothing_else() {
     let other_epoch = frame::encode(Address { epoch: 9, ..address }, &Message::Hello);
     let cases: [(&[u8], &str); 6] = [
         (&damaged, "checksum"),
-        (&u32::MAX.to_le_bytes(), "are allowed"),
-        (&[3, 0, 0, 0, 1, 2, 3], "shorter than a head"),
+        (&u32::MAX.to_le_bytes(), "the limit is"),
+        (&[3, 0, 0, 0, 1, 2, 3], "fewer than its header"),
         (&of_another, "over the connection of PE 3"),
         (&other_epoch, "for epoch 9"),
         (&good[..good.len() - 1], "read a frame"),

@@ -61,7 +61,7 @@ fn every_key_that_can_be_stored_can_expire() {
             assert_eq!(client.ask(&format!("SET {key} y EX 50 KEEPTTL")), "-ERR syntax error");
             assert_eq!(client.ask(&format!("SET {key} y EX 50")), "OK", "{len} bytes");
         } else {
-            assert!(stored.starts_with("-ERR a key has") && len > 1016, "{len} bytes: {stored}");
+            assert!(stored.starts_with("-ERR the key has") && len > 1016, "{len} bytes: {stored}");
         }
     }
 }

@@ -212,7 +212,7 @@ fn keys_lie_in_order_and_ranges_are_read_both_ways() {
          AZ.RANGE - + REV LIMIT 2 => [d 4 c 3]
          AZ.RANGE - + LIMIT 0 => []
          AZ.RANGE [d [a => []
-         AZ.RANGE b d => -ERR a bound is…
+         AZ.RANGE b d => -ERR a bound must be…
          AZ.RANGE - + LIMIT -1 => -ERR value is not an integer…
          AZ.RANGE - + AT 5 => -ERR AT is not offered…
          AZ.COUNT [b + => :3
@@ -247,7 +247,7 @@ fn connections_and_the_server_tell_about_themselves() {
          CLIENT TRACKING ON => -ERR unknown subcommand…
          CONFIG GET save => [save ]
          CONFIG GET append* => [appendfsync always appendonly yes]
-         CONFIG SET save 1 => -ERR settings are given when the server starts…
+         CONFIG SET save 1 => -ERR settings cannot be changed while the server runs…
          COMMAND COUNT => :81
          COMMAND INFO get nope => [[get :2 [readonly] :1 :1 :1 [@string @read] [] [] []] nil-array]
          COMMAND GETKEYS MSET a 1 b 2 => [a b]
@@ -300,7 +300,7 @@ fn keys_and_values_may_be_any_bytes_within_their_bounds() {
     assert_eq!(client.ask_raw(&[b"STRLEN".as_slice(), b"large"]), ":100000");
     assert!(client.ask_raw(&[b"APPEND".as_slice(), b"large", b"x"]).starts_with("-ERR string exceeds"));
     let long = vec![b'k'; door.db.max_key_bytes() - 8 + 1];
-    assert!(client.ask_raw(&[b"SET".as_slice(), &long, b"x"]).starts_with("-ERR a key has"));
+    assert!(client.ask_raw(&[b"SET".as_slice(), &long, b"x"]).starts_with("-ERR the key has"));
     assert_eq!(client.ask_raw(&[b"SET".as_slice(), &long[1..], b"x"]), "OK");
     assert_eq!(client.ask_raw(&[b"GET".as_slice(), &long]), "nil");
     assert_eq!(client.ask_raw(&[b"DEL".as_slice(), &long]), ":0");
@@ -313,7 +313,9 @@ fn keys_and_values_may_be_any_bytes_within_their_bounds() {
     );
     assert_eq!(client.ask_raw(&[b"KEYS".as_slice(), &long]), "[]");
     // One key too long: nothing of the command happens.
-    assert!(client.ask_raw(&[b"MSET".as_slice(), b"first", b"1", &long, b"2"]).starts_with("-ERR a key has"));
+    assert!(
+        client.ask_raw(&[b"MSET".as_slice(), b"first", b"1", &long, b"2"]).starts_with("-ERR the key has")
+    );
     assert_eq!(client.ask("EXISTS first"), ":0");
 }
 

@@ -183,7 +183,7 @@ fn a_refused_command_leaves_the_interactive_transaction_as_it_was() {
     for (request, wanted) in [
         ("AZ.BEGIN".to_owned(), "OK"),
         ("SET a 1".into(), "OK"),
-        (format!("MSET b 1 {long} 2"), "-ERR a key"),
+        (format!("MSET b 1 {long} 2"), "-ERR the key"),
         ("EXISTS a b".into(), ":1"),
         ("AZ.COMMIT".into(), "OK"),
         ("EXISTS a b".into(), ":1"),

@@ -62,7 +62,7 @@ impl Memd {
     /// It ends when the calling thread does, so that is one that lives as long as the server is wanted.
     pub(crate) fn start(program: &Path, capacity: &str) -> Result<Self> {
         let mut process = Command::new(program)
-            .args(["azekura", "memd", "--listen", "127.0.0.1:0", "--capacity", capacity])
+            .args(["azekura", "memory-server", "--listen", "127.0.0.1:0", "--capacity", capacity])
             .args(["--with-parent", &std::process::id().to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An address of a new cluster was taken.
 #[derive(Debug, thiserror::Error)]
-#[error("an address that seemed free was taken by somebody else")]
+#[error("another process has taken an address that was free before; run the command again")]
 pub(super) struct PortTaken;
 
 /// A process that runs.

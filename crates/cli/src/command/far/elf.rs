@@ -72,14 +72,23 @@ impl Runs {
             .env("LD_PRELOAD", library)
             .stdin(Stdio::null())
             .output()
-            .with_context(|| format!("ask the loader of {}", self.program.display()))?;
+            .with_context(|| {
+                format!(
+                    "cannot ask the dynamic loader of {} whether it takes the library",
+                    self.program.display()
+                )
+            })?;
         let (lists, says) = (String::from_utf8_lossy(&asked.stdout), String::from_utf8_lossy(&asked.stderr));
         // One that lists nothing is not told apart from one that cannot read the program, which the kernel
         // can.
         if !asked.status.success() || lists.contains(&*library.to_string_lossy()) {
             return Ok(());
         }
-        bail!("the loader of {} does not take our library: {}", self.program.display(), says.trim());
+        bail!(
+            "the dynamic loader of {} does not take the library of azekura: {}",
+            self.program.display(),
+            says.trim()
+        );
     }
 }
 
@@ -103,10 +112,10 @@ fn check_file(path: &Path) -> Result<Seen> {
     }
     let name = path.display();
     if found.mode() & SET_ID != 0 {
-        bail!("{name} is set-user-id or set-group-id: its loader takes no library from us");
+        bail!("{name} is set-user-id or set-group-id: the loader preloads no library into it");
     }
     if has_capabilities(path) {
-        bail!("{name} has file capabilities: its loader takes no library from us");
+        bail!("{name} has file capabilities: the loader preloads no library into it");
     }
     let bytes = fs::read(path)?;
     let loader = judge(&bytes).with_context(|| name.to_string())?;
@@ -139,28 +148,26 @@ fn interpreter(line: &[u8]) -> Option<PathBuf> {
 /// The loader of a program that can be run; otherwise why it cannot.
 fn judge(bytes: &[u8]) -> Result<String> {
     if bytes.get(CLASS).is_some_and(|&class| class != ELFCLASS64.0) {
-        bail!("it is a program of 32 bits, and the library is of 64");
+        bail!("it is a 32-bit program; only 64-bit programs are supported");
     }
     let ours = head(Path::new("/proc/self/exe"), MACHINE + 2).unwrap_or_default();
     if let (Some(machine), Some(ours)) = (bytes.get(MACHINE..MACHINE + 2), ours.get(MACHINE..MACHINE + 2))
         && machine != ours
     {
-        bail!("it is for another processor than this one");
+        bail!("it is built for another processor architecture");
     }
     let Some(loader) = loader(bytes) else {
-        bail!("it is statically linked: no library can be loaded into it");
+        bail!("it is statically linked: no library can be preloaded into it");
     };
     let name = loader.rsplit('/').next().unwrap_or_default();
     if name.contains("musl") {
-        bail!("it uses the C library musl, and far memory needs the GNU one");
+        bail!("it uses the C library musl; far memory needs glibc");
     }
     if !name.starts_with("ld-linux") && !name.starts_with("ld64.so") && !name.starts_with("ld.so") {
-        bail!("its loader is {loader}, and far memory needs that of the GNU C library");
+        bail!("its dynamic loader is {loader}; far memory needs that of glibc");
     }
     if is_of_go(bytes) {
-        bail!(
-            "it was made by Go, whose programs ask the kernel for memory and not the C library: nothing would be far"
-        );
+        bail!("it is a Go program: Go allocates memory by system calls, so nothing would be far memory");
     }
     Ok(loader)
 }
@@ -287,7 +294,7 @@ mod tests {
         let bench = Bench::new();
         let mut narrow = ours();
         narrow[CLASS] = 1;
-        assert!(refused(&bench.make("narrow", &narrow, 0o755)).contains("32 bits"));
+        assert!(refused(&bench.make("narrow", &narrow, 0o755)).contains("32-bit"));
         let mut other = ours();
         other[MACHINE] ^= 0xff;
         assert!(refused(&bench.make("other", &other, 0o755)).contains("another processor"));
@@ -299,13 +306,13 @@ mod tests {
         let musl = bench.make("musl", &with_loader(b"/lib/ld-musl-x86_64.so"), 0o755);
         assert!(refused(&musl).contains("musl"));
         let other = bench.make("other", &with_loader(b"/system/bin/linker64"), 0o755);
-        assert!(refused(&other).contains("its loader is /system/bin/linker64"));
+        assert!(refused(&other).contains("its dynamic loader is /system/bin/linker64"));
     }
 
     #[test]
     fn programs_made_by_go_are_refused() {
         let source = "__attribute__((section(\".go.buildinfo\"))) char made[32] = {1}; int main(void) { return made[0] - 1; }";
-        assert!(refused(&Bench::new().cc("go", source, &[])).contains("made by Go"));
+        assert!(refused(&Bench::new().cc("go", source, &[])).contains("Go program"));
     }
 
     #[test]
@@ -318,6 +325,6 @@ mod tests {
         // cannot be loaded.
         let bad = bench.make("bad.so", b"\x7fELF and nothing more", 0o755);
         let said = runs.takes(Path::new(&bad)).unwrap_err().to_string();
-        assert!(said.contains("does not take our library") && said.contains("bad.so"), "{said}");
+        assert!(said.contains("does not take the library") && said.contains("bad.so"), "{said}");
     }
 }

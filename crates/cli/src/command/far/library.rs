@@ -21,16 +21,18 @@ pub(super) fn put() -> Result<PathBuf> {
         return Ok(other);
     }
     if BYTES.is_empty() {
-        bail!("programs can be run in far memory on Linux with the GNU C library only");
+        bail!("azekura far needs Linux with the GNU C library (glibc)");
     }
     let mut last = None;
     for directory in directories() {
-        match put_in(&directory).with_context(|| format!("put the library into {}", directory.display())) {
+        match put_in(&directory)
+            .with_context(|| format!("cannot write the library to preload into {}", directory.display()))
+        {
             Ok(path) => return Ok(path),
             Err(error) => last = Some(error),
         }
     }
-    Err(last.context("a directory for the library")?)
+    Err(last.context("no directory for the library to preload: set TMPDIR")?)
 }
 
 /// The user's cache; where there is none, the directory for temporary files.
@@ -48,12 +50,14 @@ fn user() -> u32 {
 
 fn put_in(directory: &Path) -> Result<PathBuf> {
     if directory.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte)) {
-        bail!("the loader takes spaces and colons in LD_PRELOAD for ends of names");
+        bail!(
+            "the path has a space or a colon, which LD_PRELOAD cannot hold; set TMPDIR to another directory"
+        );
     }
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let found = fs::symlink_metadata(directory)?;
     if !found.is_dir() || found.uid() != user() || found.mode() & 0o022 != 0 {
-        bail!("others could write there");
+        bail!("other users can write there");
     }
     let path =
         directory.join(concat!("libazekura_far_preload-", env!("AZEKURA_FAR_PRELOAD_BUILT_HASH"), ".so"));
@@ -100,6 +104,6 @@ mod tests {
     fn a_directory_that_others_can_write_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(put_in(directory.path()).unwrap_err().to_string(), "others could write there");
+        assert_eq!(put_in(directory.path()).unwrap_err().to_string(), "other users can write there");
     }
 }

@@ -1,5 +1,4 @@
-//! `trace`: recordings of any program, and what they say. Thin over `azekura-record`, which records, and
-//! `azekura-trace`, which analyses and writes.
+//! `trace`: records programs and reports on recordings, by means of `azekura-record` and `azekura-trace`.
 
 mod record;
 
@@ -22,7 +21,7 @@ Examples:
   azekura trace report before.trace --format html -o before.html
   azekura trace diff before.trace after.trace";
 
-/// Record what a program waits for, and tell which waits cost how much
+/// Record the waits of a program and compute the cost of each
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Trace {
@@ -33,7 +32,7 @@ pub(crate) struct Trace {
 #[derive(Debug, Subcommand)]
 enum What {
     Record(Record),
-    /// Report on one recording: operations, where they wait, for whom, and what would be without
+    /// Report on a recording: operations, their waits, the lock holders, and the gain without each wait
     #[command(after_help = EXAMPLES)]
     Report {
         /// The recording
@@ -41,7 +40,7 @@ enum What {
         #[command(flatten)]
         options: Options,
     },
-    /// Compare two recordings, telling differences from noise
+    /// Compare two recordings and tell differences from noise
     #[command(after_help = EXAMPLES)]
     Diff {
         /// The recording to compare with
@@ -55,19 +54,19 @@ enum What {
 
 #[derive(Args, Debug)]
 struct Options {
-    /// How the report is written (of a difference: text or json)
+    /// Format of the report; `diff` writes text or json only
     #[arg(long, value_enum, default_value_t = Style::Text)]
     format: Style,
 
-    /// The operation to tell more about [unless given: the one that takes most time]
+    /// Operation to report in detail [default: the one with the largest total time]
     #[arg(long, value_name = "NAME")]
     operation: Option<String>,
 
-    /// Executions of it per second without recording: tells what recording costs
+    /// Executions of that operation per second without recording, to compute the cost of recording
     #[arg(long, value_name = "RATE")]
     baseline: Option<f64>,
 
-    /// Rows of each table
+    /// Number of rows of each table
     #[arg(long, value_name = "N", default_value_t = 15)]
     top: usize,
 

@@ -1,4 +1,4 @@
-//! `trace record`: what an unmodified program waits for.
+//! `trace record`: records the waits of an unmodified program.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -21,43 +21,45 @@ Examples:
   azekura trace record --functions run_query,write_page -- ./server
   azekura trace report load.trace
 
-The program is started with one library put before its own. Recorded are contended waits for mutexes, reader-writer
-and spin locks, waits on condition variables and semaphores, futex calls through the C library, syncs of files, and
-reads, writes and sleeps that left the processor. Each thread is an operation, named by its first function; a lock is
-named by its variable, or where it was made, and where it is waited for. Statically linked programs and Go programs
-are refused. Other processes of the program are written beside FILE, with their number at the end.";
+The program runs unmodified, with one library preloaded. It records contended waits for mutexes,
+reader-writer locks and spin locks, waits on condition variables and semaphores, futex calls through
+the C library, syncs of files, and reads, writes and sleeps that gave up the processor. Each thread
+is an operation, named by its first function. A lock is named by its variable, or by the place that
+created it, and by the place that waits for it. Statically linked programs and Go programs are
+refused. Other processes of the program write recordings of their own: FILE with the process number
+at the end.";
 
-/// Run a program, unchanged, and record what its threads wait for
+/// Run an unmodified program and record the waits of its threads
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Record {
-    /// Where the recording goes
+    /// File for the recording
     #[arg(short, long, value_name = "FILE", default_value = "azekura.trace")]
     output: PathBuf,
 
-    /// Begin to record so long after the start
+    /// Seconds from the start of the program to the start of the recording
     #[arg(long, value_name = "S", default_value = "0", value_parser = seconds)]
     delay: Duration,
 
-    /// Record only for so long; the program goes on
+    /// Seconds to record; the program continues afterwards
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<Duration>,
 
-    /// Events that each thread can have waiting to be written [unless given: 8192]; more lose less
+    /// Capacity of the event buffer of each thread; a larger one loses fewer events [default: 8192]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1 << 24))]
     ring: Option<u32>,
 
-    /// Ask the kernel for context switches as well: time off the processor is then preempted or blocked
+    /// Record context switches too, which tell preempted time from blocked time
     #[arg(long)]
     switches: bool,
 
-    /// Functions that are to be operations, each a symbol or a demangled name, or NAME@FILE for one of a
-    /// library (needs root or CAP_PERFMON; else threads are the operations)
+    /// Functions that count as operations: symbols or demangled names, NAME@FILE for a function of a library
+    /// (needs root or CAP_PERFMON) [default: each thread is an operation]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     functions: Vec<String>,
 
-    /// Record this running process instead, from outside: what its threads wait for in the kernel (needs root
-    /// or CAP_PERFMON). Until it ends, or --seconds, or Ctrl-C
+    /// Record the waits in the kernel of this running process (needs root or CAP_PERFMON), until it ends, or
+    /// for --seconds, or until Ctrl-C
     #[arg(long, value_name = "PID", conflicts_with_all = ["command", "functions", "ring", "delay"])]
     pid: Option<u32>,
 

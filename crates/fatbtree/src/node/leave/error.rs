@@ -20,7 +20,7 @@ pub enum LeaveError {
     /// requests.
     #[error("{0}")]
     NotReady(String),
-    /// It is leaving already.
+    /// The node is leaving already.
     #[error("{0} is leaving already")]
     Busy(PeId),
     /// Not all nodes go by the same list of members.
@@ -58,13 +58,15 @@ pub enum LeaveError {
         reason: String,
     },
     /// A move was not decided in time, because its other node cannot be reached.
-    #[error("{0} is not decided; its other node has to be reachable")]
+    #[error("the outcome of {0} is not decided; run the command again when its other node is reachable")]
     OpenMove(MoveId),
     /// All other nodes have to acknowledge the decommission.
-    #[error("{0} did not acknowledge the decommission in time; all nodes have to be reachable")]
+    #[error(
+        "{0} did not acknowledge the decommission in time; run the command again when all nodes are reachable"
+    )]
     NoAnswer(PeId),
     /// A store failed.
-    #[error("a store failed: {0}")]
+    #[error("the store of a node failed: {0}")]
     Store(String),
 }
 

@@ -52,10 +52,10 @@ pub trait OpenTransaction {
     fn abort(self: Box<Self>) -> Task<'static, ()>;
 }
 
-/// What came of a step.
+/// Result of a step.
 #[derive(Debug)]
 pub struct Stepped {
-    /// What it did. What was refused has changed nothing.
+    /// The answer. A refused step has changed nothing.
     pub ran: Result<Ran, RunError>,
     /// The whole transaction was rolled back, to end a deadlock for instance.
     pub is_over: bool,
@@ -148,7 +148,7 @@ impl OpenTransactions {
         known.unwrap_or_else(|| "its node knows nothing of it: it was started anew".to_owned())
     }
 
-    /// It is over, and its client will ask why.
+    /// The transaction is over, and its client will ask for the reason.
     fn remember(&self, id: TransactionId, why: String) {
         let mut ended = self.ended.borrow_mut();
         ended.push_back((id, why));
@@ -174,7 +174,7 @@ impl OpenTransactions {
         is_any
     }
 
-    /// When the next one's time is over.
+    /// Time of the next timeout.
     fn next_deadline(&self) -> Option<Duration> {
         let open = self.open.borrow();
         let waits = |open: &&Open| open.doom.is_none() && !matches!(open.phase, Phase::Ending);

@@ -3,7 +3,7 @@
 //! | table | key | value |
 //! |---|---|---|
 //! | the rows' (named by the caller) | key | value |
-//! | `fat.self` | `identity`, `shares`, `next_page` | whose store it is, how often opened; who had which keys at first; the next leaf's number |
+//! | `fat.self` | `identity`, `shares`, `next_page` | the owner of the store, the number of openings; the first shares of the keys; the next leaf's number |
 //! | | `birth`, `settled` | the store's own name; there once it has its keys |
 //! | | `list` | the newest version of the list of members that it has gone by |
 //! | `fat.met` | PE, big-endian | the name of that PE's store |
@@ -61,8 +61,8 @@ impl Offload for Inline {
     }
 }
 
-/// What an application keeps beside each row, an index for instance: made where a row arrives, removed where
-/// it leaves.
+/// Rows that an application keeps beside each row, an index for instance: created where a row arrives,
+/// removed where it leaves.
 pub trait Attachments: Send + Sync {
     /// A row came with a leaf.
     ///
@@ -93,7 +93,7 @@ impl Attachments for NoAttachments {
     }
 }
 
-/// Whose node's store a database is: of which cluster, and which PE. `None`: of none.
+/// Returns the cluster and the PE of the node that owns a store; `None` if no node owns it.
 ///
 /// # Errors
 ///

@@ -48,7 +48,7 @@ impl Written {
         })
     }
 
-    /// How often the store was opened before, if it is this node's. `None`: it has belonged to nobody.
+    /// Number of earlier openings, if the store belongs to this node. `None`: it belongs to no node.
     fn incarnation(&self, founding: &Founding) -> Result<Option<u64>, StoreError> {
         if self.shares.as_ref().is_some_and(|found| *found != encode(&founding.shares)) {
             return Err(StoreError::OtherShares);

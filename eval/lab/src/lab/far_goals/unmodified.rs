@@ -264,7 +264,7 @@ impl Place<'_> {
             &PAGE.to_string(),
             "--block",
             &BLOCK.to_string(),
-            "--space",
+            "--max-far",
             &SPACE.to_string(),
         ]);
         command

@@ -1,4 +1,4 @@
-//! `memd`: memory for programs on other machines.
+//! `memory-server`: memory for programs on other machines.
 
 use std::io::{ErrorKind, Read, Write};
 use std::path::PathBuf;
@@ -13,22 +13,20 @@ use crate::{Outcome, parent, show, signals};
 
 const EXAMPLES: &str = "\
 Examples:
-  azekura memd --capacity 8G
+  azekura memory-server --capacity 8G
   head -c 32 /dev/urandom | base64 > far.key
-  azekura memd --listen 0.0.0.0:7470 --capacity 64G --auth-key far.key
+  azekura memory-server --listen 0.0.0.0:7470 --capacity 64G --auth-key far.key
 
-A program has room promised for its static arrays when it begins, and for each large block when it asks for
-it; what is promised is held for it alone. A program for whose static arrays there is no room is refused
-before it begins; a block for which there is none is ordinary memory (with --strict the program ends).
-Connections that have not logged in are ended after 5 seconds, and the oldest of them when one address has 32,
-or all have 256.
-
-Each connection is one program, whose pages nobody else can reach; they are forgotten when it ends. If
-its connection breaks, they are kept for --linger seconds, so that it goes on with them over another (and if it ended without a word, for
-nothing: so they give way as soon as somebody else needs the room). An address that other
-machines can reach needs a key, which clients give by the same option. Pages are neither encrypted on their way nor
-signed one by one: on a network where others could write into a TCP stream, use a tunnel. Ctrl-C ends the server; programs that have
-pages only here are then stopped.";
+Each connection is one program. No other program can read its pages, and the server frees them
+when the program ends. If the connection breaks, the server keeps the pages for --linger seconds,
+so that the program can reconnect; it frees them earlier if other programs need the memory.
+Room for a program's static arrays is reserved when it starts, and for each large block when the
+program asks for it. Without room for the arrays the program is refused; a block without room is
+ordinary memory, or ends the program if it runs with --strict. A connection without a login is
+closed after 5 seconds, and the oldest of them when one address has 32 or all have 256.
+An address that other machines can reach needs --auth-key; clients pass the same key. Pages are
+not encrypted and not signed: on an untrusted network use a tunnel. Ctrl-C ends the server;
+a program with pages on this server only is then stopped.";
 
 /// Between two lines of `--stats`, at least.
 const SHORTEST: Duration = Duration::from_millis(50);
@@ -36,41 +34,41 @@ const SHORTEST: Duration = Duration::from_millis(50);
 /// Lend this machine's memory to programs on other machines
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Memd {
-    /// Where to listen; port 0 takes any that is free
+pub(crate) struct MemoryServer {
+    /// Address to listen on; port 0 takes a free port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7470")]
     listen: String,
 
-    /// All programs together hold at most so much
+    /// Largest memory of all programs together
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size)]
     capacity: u64,
 
-    /// One program holds at most so much [unless given: the capacity]
+    /// Largest memory of one program [default: the capacity]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     quota: Option<u64>,
 
-    /// At most so many programs at once
+    /// Largest number of programs at the same time
     #[arg(long, value_name = "N", default_value = "1024")]
     sessions: usize,
 
-    /// Keep the pages of a program whose connection broke so long
+    /// Seconds for which the pages of a program are kept after its connection broke
     #[arg(long, value_name = "S", default_value = "10", value_parser = crate::arguments::seconds)]
     linger: Duration,
 
-    /// Serve only clients that know this file's content, at least 16 bytes
+    /// File with a key of at least 16 bytes; clients with another key are refused
     #[arg(long, value_name = "FILE")]
     auth_key: Option<PathBuf>,
 
-    /// End with the process of this number, which starts this one, however it ends
+    /// Parent process: the server ends when this process ends, even if it is killed
     #[arg(long, value_name = "PID")]
     with_parent: Option<u32>,
 
-    /// Say what is held so often
+    /// Print the statistics at this interval
     #[arg(long, value_name = "S", value_parser = crate::arguments::seconds)]
     stats: Option<Duration>,
 }
 
-impl Memd {
+impl MemoryServer {
     pub(crate) fn run(&self, out: &mut dyn Write) -> Result<Outcome> {
         if let Some(pid) = self.with_parent {
             parent::end_with(pid)?;
@@ -82,8 +80,10 @@ impl Memd {
             setting = setting.quota(quota);
         }
         if let Some(path) = &self.auth_key {
-            setting =
-                setting.auth_key(AuthKey::read(path).with_context(|| format!("key {}", path.display()))?);
+            setting = setting.auth_key(
+                AuthKey::read(path)
+                    .with_context(|| format!("cannot read the key file {}", path.display()))?,
+            );
         }
         let mut server = setting.listen(&self.listen)?;
         writeln!(out, "listening on {}", server.address())?;
