@@ -7,7 +7,7 @@ use crate::local::local;
 use crate::session::Session;
 use crate::sites;
 use azekura_trace::area::{self, Area, Called, MAIN, Mapped, ThreadSlot, state};
-use azekura_trace::event::{Event, EventKind, SHARED, WAITED};
+use azekura_trace::event::{Event, EventKind, SHARED, UNWOKEN, WAITED};
 use azekura_trace::file::{CpuSource, TimeSource};
 use azekura_trace::parts::{Drawn, Lot, Track, When, thread_id, time_source};
 use azekura_trace::ring::Producer;
@@ -135,9 +135,10 @@ impl Thread {
     }
 
     /// The wait ends. The waiter now holds the resource, and others may be waiting for it: no anchor now.
-    pub(crate) fn end_wait(&mut self, site: u32, object: usize) {
+    pub(crate) fn end_wait(&mut self, site: u32, object: usize, is_woken: bool) {
         let event = self.event(EventKind::WaitEnd, site, object as u64);
-        self.track.record(When::Later, event);
+        let flags = if is_woken { 0 } else { UNWOKEN };
+        self.track.record(When::Later, Event { flags, ..event });
         self.waited = object as u64;
         let local = local();
         if local.holds_kept.get() == 0 && local.holds_left.get() > 1 {

@@ -80,6 +80,9 @@ pub const UNTIMED: u8 = 4;
 /// A `Hold` that followed a wait of its thread for the same object; all those are recorded.
 pub const WAITED: u8 = 8;
 
+/// A `WaitEnd` without a wake-up: the time limit passed, or the wait did not begin.
+pub const UNWOKEN: u8 = 16;
+
 /// One event of one thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
@@ -87,7 +90,7 @@ pub struct Event {
     pub ticks: u64,
     /// What happened.
     pub kind: EventKind,
-    /// [`SWITCHED`], [`SAMPLED`], [`SHARED`], [`WAITED`]; see also [`Event::stands_for`].
+    /// [`SWITCHED`], [`SAMPLED`], [`SHARED`], [`WAITED`], [`UNWOKEN`]; see also [`Event::stands_for`].
     pub flags: u8,
     /// The innermost operation the thread was in (for `Enter` and `Exit`: the operation itself); 0 for none.
     pub operation: u16,

@@ -7,6 +7,7 @@ use azekura_trace::WaitKind::{Device, Idle, Latch, Lock, Log};
 use azekura_trace::analyze::{
     Analysis, AnalyzeError, AnalyzeOptions, OperationRow, Preemption, Verdict, WaitRow,
 };
+use azekura_trace::event::{EventKind, UNWOKEN};
 use azekura_trace::file::{Ending, OffCpu, Switches, Trace};
 use common::simulator::Duration::Exponential;
 use common::simulator::Machine;
@@ -487,7 +488,11 @@ fn waits_after_which_the_thread_waits_again_without_the_lock_are_in_vain() {
     // The second wait comes after other work.
     let script = Script::default().enter(0, 1).begin(0, 1, 7, Latch).end(1000, 1, 7);
     let later = script.begin(200_000, 1, 7, Latch).end(300_000, 1, 7).exit(400_000);
-    for (script, vain) in [(herd, 1), (each, 0), (later, 0)] {
+    // The time limit of the first wait passed.
+    let mut expired = waits(Script::default().enter(0, 1), 0).hold(2100, 1, 7, 50).exit(3000);
+    expired.events[2].flags |= UNWOKEN;
+    assert_eq!(expired.events[2].kind, EventKind::WaitEnd);
+    for (script, vain) in [(herd, 1), (each, 0), (later, 0), (expired, 0)] {
         let analysis = analyze(&trace(500_000, &["get"], &["gate"], vec![script]));
         assert_eq!((analysis.sites[0].count, analysis.sites[0].vain), (2, vain));
     }

@@ -5,7 +5,7 @@
 //! tells locks from queues. The mutex of a condition variable is taken again inside the C library; a wait for
 //! it there counts as part of this one.
 
-use super::{address, begun, ended, hook, let_go, taken};
+use super::{address, begun, ended, ended_by, hook, let_go, taken};
 use crate::next::next;
 use crate::session::is_on;
 use azekura_trace::area::Called;
@@ -51,7 +51,7 @@ pub(super) fn waits(cond: Cond, mutex: Mutex, from: usize, call: impl FnOnce() -
     let_go(address(mutex));
     let waiting = begun(Called::Condition, from, address(cond), WaitKind::Idle);
     let result = call();
-    ended(waiting);
+    ended_by(waiting, result == 0);
     if result == 0 {
         taken(Called::Condition, from, address(cond), HoldMode::Exclusive);
     }

@@ -7,7 +7,7 @@
 //! for work. This is a first guess: holds of the word, between a wait and a wake of one thread, and the
 //! functions that wait decide (crates/record). Reports call such a lock `futex`.
 
-use super::{address, begun, ended, let_go, taken};
+use super::{address, begun, ended_by, let_go, taken};
 use crate::next::next;
 use crate::session::is_on;
 use azekura_trace::area::Called;
@@ -94,7 +94,7 @@ unsafe extern "C" fn futex(
     let waiting = begun(Called::Futex, from, address(word), kind);
     // The kernel's answer is in errno, which `ended` leaves alone.
     let result = call();
-    ended(waiting);
+    ended_by(waiting, result == 0);
     if result == 0 {
         taken(Called::Futex, from, address(word), HoldMode::Exclusive);
     }

@@ -65,10 +65,15 @@ fn begun(called: Called, from: usize, object: usize, kind: WaitKind) -> Option<W
 
 /// It is over.
 fn ended(waiting: Option<Waiting>) {
+    ended_by(waiting, true);
+}
+
+/// The same, of a wait that may have ended without a wake-up.
+fn ended_by(waiting: Option<Waiting>, is_woken: bool) {
     if let Some(Waiting { site, object, command }) = waiting
         && command == local().command.get()
     {
-        recording(|thread| thread.end_wait(site, object));
+        recording(|thread| thread.end_wait(site, object, is_woken));
     }
 }
 

@@ -334,6 +334,7 @@ fn is_vain(thread: &ThreadSpans, index: usize, end: u64) -> bool {
     let Some(next) = thread.waits.get(index + 1) else { return false };
     if (next.site, next.object) != (wait.site, wait.object)
         || wait.kind.class() != WaitClass::Lock
+        || !wait.is_woken
         || next.begin.saturating_sub(end) > AT_ONCE_NS
     {
         return false;

@@ -10,7 +10,7 @@
 use super::cpu_curve::{CpuCarried, CpuCurve};
 use super::off_curve::OffCurve;
 use crate::WaitKind;
-use crate::event::{Event, EventKind, SHARED};
+use crate::event::{Event, EventKind, SHARED, UNWOKEN};
 use crate::file::{Calibration, ThreadTrace};
 
 /// One execution of an operation.
@@ -45,6 +45,8 @@ pub(crate) struct WaitSpan {
     /// `None`: never seen to end.
     pub(crate) end: Option<u64>,
     pub(crate) cpu: u64,
+    /// Ended by a wake-up, as far as the event tells.
+    pub(crate) is_woken: bool,
     /// Time and CPU time of the waits inside of it that ended in windows before.
     pub(crate) inside: (u64, u64),
 }
@@ -260,6 +262,7 @@ impl Pairing {
             begin: ns,
             end: None,
             cpu: 0,
+            is_woken: true,
             inside: (0, 0),
         };
         self.waits.push((self.spans.waits.len() as u32, cpu));
@@ -279,6 +282,7 @@ impl Pairing {
         let (index, cpu_before) = self.waits.remove(depth);
         let span = &mut self.spans.waits[index as usize];
         (span.end, span.cpu) = (Some(ns), cpu - cpu_before);
+        span.is_woken = event.flags & UNWOKEN == 0;
     }
 
     fn hold(&mut self, event: &Event, ns: u64, length: u64) {

@@ -425,6 +425,7 @@ mod tests {
             begin,
             end: Some(end),
             cpu: 0,
+            is_woken: true,
             inside: (0, 0),
         };
         // Two threads take turns: a millisecond under the log's lock, handed over in 60 µs, and 300 times the
