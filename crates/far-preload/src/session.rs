@@ -224,7 +224,7 @@ impl fmt::Display for RefusedByLimit {
         let Self { name, bytes } = self;
         write!(
             f,
-            "the memory of this process is limited to {} KiB ({name}), and the kernel counts all of --max-far \
+            "the memory of this process is limited to {} KiB ({name}), and the kernel counts --max-far \
              for this limit: remove the limit, or run the program without far memory",
             bytes >> 10
         )

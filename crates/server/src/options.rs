@@ -91,8 +91,8 @@ pub struct ServerOptions {
     pub drain_timeout: Duration,
     /// Tells when keys end.
     pub clock: Clock,
-    /// Interval at which expired keys are looked for and removed, while keys with an expiration exist. Without
-    /// such keys it is ten times as long.
+    /// Interval at which expired keys are removed, while keys with an expiration exist; ten times as long
+    /// without such keys.
     pub expiry_interval: Duration,
     /// As a node of which cluster it serves; of none unless set.
     pub cluster: Option<ClusterOptions>,

@@ -7,7 +7,7 @@
 //! | kind | jobs | waits for | threads |
 //! |---|---|---|---|
 //! | [`Kind::Log`] | flushes of log buffers, files for the log | the device | one for each job that runs |
-//! | [`Kind::Pages`] | page writes, checkpoints | the device, jobs of the log, running page jobs | processors, 8 |
+//! | [`Kind::Pages`] | page writes, checkpoints | the device, log jobs, running jobs | processors + 4 |
 //!
 //! The jobs of one store form a [`Group`] for each kind. Threads of the process are there while any group is
 //! open; [`KEPT_IDLE`] of a kind at most are kept without work. They sleep without a time limit, except one
