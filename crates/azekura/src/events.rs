@@ -29,15 +29,25 @@ use crate::stats::SnapshotStats;
 
 /// A writing transaction that is open for longer is reported. Applications rarely keep one open for more than
 /// seconds; a forgotten one holds its locks and its undo log until it ends.
-const LONG_OPEN: Duration = Duration::from_secs(60);
+pub(crate) const LONG_OPEN: Duration = Duration::from_secs(60);
 
 /// States that were reported and have not ended.
 #[derive(Debug, Default)]
 pub(crate) struct Reported {
+    /// A report of open transactions and snapshots is scheduled.
+    pub(crate) is_watched: AtomicBool,
     is_disk_full: AtomicBool,
     degraded: Mutex<Option<Discriminant<Error>>>,
     long_open: Mutex<Option<TxnId>>,
     long_snapshot: Mutex<Option<u64>>,
+}
+
+#[cfg(test)]
+impl Reported {
+    /// Returns `true` if a long-open transaction was reported.
+    pub(crate) fn has_long_open(&self) -> bool {
+        self.long_open.lock().is_some()
+    }
 }
 
 /// Milliseconds, for a field of an event.
@@ -103,10 +113,16 @@ impl Shared {
         }
     }
 
-    /// The checkpointer's look at what nothing else reports.
+    /// Reports the states that no other call reports. The checkpointer calls it.
     pub(crate) fn report_now(&self) {
         self.report_state();
-        self.report_long_open(LONG_OPEN);
+        self.report_open(LONG_OPEN);
+    }
+
+    /// Reports a writing transaction that has been open for at least `limit`, and a snapshot that has been
+    /// open for more than a minute, each once.
+    pub(crate) fn report_open(&self, limit: Duration) {
+        self.report_long_open(limit);
         self.report_long_snapshot();
     }
 }

@@ -164,7 +164,7 @@ impl BufferPool {
         for &id in ids {
             let mut page = spare.pop().unwrap_or_else(|| PageBuf::zeroed(self.page_size()));
             match self.take_image(id, latched, &mut page) {
-                // Pinned: whose frame it is now is whose it stays.
+                // The guard pins the page, so the frame keeps this page id.
                 Some(image) if pages.include(image.writing.guard.page_id()) => {
                     bytes.push((image.writing.guard.page_id(), page));
                     images.push(image);

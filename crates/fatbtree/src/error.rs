@@ -99,7 +99,8 @@ pub enum StoreError {
     /// The list of members has other first keys of the nodes than at the first start of this node. Restore
     /// it.
     #[error(
-        "the list of members has other first keys (`from`) than when the cluster was created; restore them, and move leaves instead"
+        "the list of members has other first keys (`from`) than when the cluster was created; restore them, and \
+         move leaves instead"
     )]
     OtherShares,
     /// The database has rows of a time before it became a node's, which belong to another node; load them

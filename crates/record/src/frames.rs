@@ -1,4 +1,4 @@
-//! Which frame of a stack a reader looks for: the first one of the program's own code.
+//! Finds the frame of a stack that a reader looks for: the first one of the program's own code.
 //!
 //! A wait of a C++ or Rust program is in a function of its language's library, or of a library of locks; the
 //! line that the reader can change is further up.
@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 /// Addresses of the frames of a wait, the nearest first.
 pub(crate) type Stack = Vec<u64>;
 
-/// The beginnings of the names of functions that are not the program's own: libraries of languages and of
-/// locks.
+/// Prefixes of the names of functions that are not the program's own: language and lock libraries.
 const LIBRARIES: [&str; 16] = [
     "std::",
     "core::",
@@ -30,7 +29,7 @@ const LIBRARIES: [&str; 16] = [
     "__clone",
 ];
 
-/// Parts of the paths of sources that are a library's: the headers of C++, the library of Rust.
+/// Parts of the source paths of libraries: the headers of C++, the standard library of Rust.
 const HEADERS: [&str; 3] = ["/include/c++/", "/rustc/", "/rustlib/src/"];
 
 /// The place of some waits.

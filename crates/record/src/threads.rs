@@ -1,4 +1,4 @@
-//! Which operation a thread is: its own name, else the function that it begins with.
+//! Names the operation of a thread: the thread's own name, or else its first function.
 //!
 //! All threads of a runtime (Rust's std, libstdc++, the Java VM) begin with one function of the runtime. Such
 //! a thread is told by the first function of the program on its stack, unless it has a name.
@@ -25,8 +25,8 @@ fn is_runtime(function: &str) -> bool {
     RUNTIMES.iter().any(|parts| parts.iter().all(|part| function.contains(part)))
 }
 
-/// By thread's tag: the first function of the program on its stack, where a wait tells the whole stack of a
-/// thread that begins in a runtime.
+/// By the thread's tag: the program's first function on its stack. Known for threads that begin in a runtime
+/// and have a wait with a whole stack.
 pub(crate) fn beginnings(
     trace: &Trace,
     calls: &HashMap<u32, Called>,

@@ -132,15 +132,18 @@ pub(crate) enum CommandError {
     #[error("UNKNOWN {0}")]
     Unknown(String),
     #[error(
-        "CROSSNODE the keys are at several nodes, but a transaction runs at one node; move their leaves to one node (AZ.CLUSTER MOVE)"
+        "CROSSNODE the keys are at several nodes, but a transaction runs at one node; move their leaves to one \
+         node (AZ.CLUSTER MOVE)"
     )]
     CrossNode,
     #[error(
-        "CROSSNODE the range spans several nodes, but a transaction runs at one node; use a shorter range, or move the leaves to one node (AZ.CLUSTER MOVE)"
+        "CROSSNODE the range spans several nodes, but a transaction runs at one node; use a shorter range, or \
+         move the leaves to one node (AZ.CLUSTER MOVE)"
     )]
     WalkCrossesNodes,
     #[error(
-        "ERR This instance has cluster support disabled: any node accepts any key; AZ.CLUSTER STATUS describes the nodes"
+        "ERR This instance has cluster support disabled: any node accepts any key; AZ.CLUSTER STATUS describes \
+         the nodes"
     )]
     NoSlots,
     #[error("ERR storage: {0}")]

@@ -7,7 +7,7 @@
 //! | a group is | means | left by |
 //! |---|---|---|
 //! | closed | it has no transaction | the next request that may join |
-//! | open | its transaction holds the locks of all its members; no member has a reply | [`Group::close`], by its thread: before that runs anything else, and at the end of the turn |
+//! | open | its transaction holds the locks of all its members; no member has a reply | [`Group::close`] |
 //! | lost | its transaction is rolled back, and no member is done | [`Group::close`], which says so |
 //!
 //! - **GROUP-1** A member waits for no lock. One that would have to *falls out*: it is undone, the group is

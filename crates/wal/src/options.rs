@@ -152,7 +152,7 @@ pub struct WalOptions {
     pub segment_bytes: u64,
     /// Size of one worker's buffer. A record's body may take up to half of it.
     pub buffer_bytes: usize,
-    /// Whether the log has background jobs: one per stream that flushes it, and one that prepares segments.
+    /// Background jobs on or off: one for each stream, which flushes it, and one that prepares segments.
     /// They run in [threads of the process](azekura_base::background). Without them everything happens inside
     /// the callers' calls, in an order that a test can repeat.
     pub background: bool,

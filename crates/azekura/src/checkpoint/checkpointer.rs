@@ -1,19 +1,22 @@
-//! The checkpointer: the job that looks whether a restart would take too long.
+//! The checkpointer: the background job that bounds the time of a restart. A *check* compares the work that a
+//! restart would have with the bound, and writes pages and CONTROL if it is too much.
 //!
-//! | state | next look | left by |
+//! | state | next check | left by |
 //! |---|---|---|
 //! | asleep | none: idle, or the log failed | new log records, the end of the last snapshot, an error |
-//! | active | after a [`TICK`] | a look that finds nothing new and nothing to try again |
+//! | active | after a [`TICK`] | a check that finds no new log records and nothing to try again |
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::background::{Group, Kind};
+use azekura_base::sync::atomic::Ordering::Relaxed;
 use azekura_base::{DurableLog, Lsn};
 
 use crate::database::Shared;
+use crate::events::LONG_OPEN;
 
-/// Between two looks of an active checkpointer.
+/// Time between two checks of an active checkpointer.
 const TICK: Duration = Duration::from_millis(50);
 
 /// The checkpointer of a store; dropping it ends its job.
@@ -23,7 +26,7 @@ pub(crate) struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// Begins to look, now if the opening has written something.
+    /// Starts the checkpointer. The first check follows at once if the opening has written something.
     ///
     /// # Errors
     ///
@@ -34,7 +37,7 @@ impl Checkpointer {
         shared.checkpoint_calls.starts(move || {
             if let Some(shared) = weak.upgrade() {
                 let next = Arc::clone(&group);
-                group.start(move || look(&shared, &next, Lsn(0)));
+                group.start(move || check(&shared, &next, Lsn(0)));
             }
         });
         let has_begun = || shared.wal.has_begun();
@@ -47,14 +50,14 @@ impl Checkpointer {
 
 impl Drop for Checkpointer {
     fn drop(&mut self) {
-        // A look is short: it is waited for.
+        // Waits for a running check, which is short.
         self.jobs.close(|| {});
     }
 }
 
-/// One look, and the next one after a tick if the store is active; `seen`: the log's counter at the look
-/// before.
-fn look(shared: &Arc<Shared>, jobs: &Arc<Group>, seen: Lsn) {
+/// Runs one check, and schedules the next one after a [`TICK`] if the store is active. `seen` is the next LSN
+/// of the log at the previous check.
+fn check(shared: &Arc<Shared>, jobs: &Arc<Group>, seen: Lsn) {
     let calls = &shared.checkpoint_calls;
     let now = shared.wal.next_lsn();
     let done = shared.keep_restart_short();
@@ -64,10 +67,31 @@ fn look(shared: &Arc<Shared>, jobs: &Arc<Group>, seen: Lsn) {
     let may_write = shared.wal.failure().is_none();
     if may_write && (now != seen || is_moving || shared.has_undone()) {
         let (shared, group) = (Arc::clone(shared), Arc::clone(jobs));
-        jobs.start_after(TICK, move || look(&shared, &group, now));
-    } else if !calls.sleep(|| may_write && (shared.wal.next_lsn() != now || shared.has_undone())) {
-        calls.restart();
+        jobs.start_after(TICK, move || check(&shared, &group, now));
+    } else {
+        watch_open(shared, jobs, LONG_OPEN);
+        if !calls.sleep(|| may_write && (shared.wal.next_lsn() != now || shared.has_undone())) {
+            calls.restart();
+        }
     }
+}
+
+/// Schedules a report of transactions and snapshots that are open for long. A store with an open transaction
+/// may be idle otherwise, and then no check would report it.
+fn watch_open(shared: &Arc<Shared>, jobs: &Arc<Group>, limit: Duration) {
+    let is_open = shared.active.len() > 0 || shared.env.versions().stats().open > 0;
+    // Relaxed, also below: decides which call schedules the report, and orders nothing.
+    if !is_open || shared.reported.is_watched.swap(true, Relaxed) {
+        return;
+    }
+    let (weak, group) = (Arc::downgrade(shared), Arc::clone(jobs));
+    jobs.start_after(limit, move || {
+        if let Some(shared) = weak.upgrade() {
+            shared.reported.is_watched.store(false, Relaxed); // as above
+            shared.report_open(limit);
+            watch_open(&shared, &group, limit);
+        }
+    });
 }
 
 impl Shared {
@@ -80,5 +104,30 @@ impl Shared {
         };
         let are_kept = || self.durable_snapshots.lock().are_kept();
         self.parked.len() > 0 || versions.can_turn_off() || are_kept() || can_free()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Database, TableDefinition};
+
+    const ROWS: TableDefinition<u64, u64> = TableDefinition::new("rows");
+
+    #[test]
+    fn an_open_transaction_of_an_idle_store_is_reported() {
+        let db = Database::in_memory().expect("opens");
+        let (shared, jobs) = (db.shared(), Group::new(Kind::Pages).expect("a thread"));
+        watch_open(shared, &jobs, Duration::ZERO);
+        let is_watched = shared.reported.is_watched.load(Relaxed); // set by this thread
+        assert!(!is_watched, "nothing is open, so no job is scheduled");
+        let tx = db.begin().expect("begins");
+        tx.table(&ROWS).and_then(|rows| rows.insert(&1, &1)).expect("writes");
+        watch_open(shared, &jobs, Duration::from_millis(1));
+        while !shared.reported.has_long_open() {
+            std::thread::yield_now();
+        }
+        tx.commit().expect("commits");
+        jobs.close(|| {});
     }
 }

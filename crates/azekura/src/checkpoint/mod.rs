@@ -9,8 +9,8 @@
 //!
 //! The checkpointer keeps what a restart would have to do below a bound (`bound`) by writing the pages with
 //! the oldest recovery LSNs and then moving CONTROL, a little at a time. The undo of a transaction that stays
-//! open is carried forward (`carry`). The checkpointer is a background job (`checkpointer`): it looks at the
-//! bound while the log grows, and not at all in a store that is idle.
+//! open is carried forward (`carry`). The checkpointer is a background job (`checkpointer`): it checks the
+//! bound while the log grows, and does not run in an idle store.
 
 mod bound;
 mod carry;
@@ -182,7 +182,7 @@ impl Shared {
     }
 }
 
-/// Pages written by one look of the checkpointer at the most; choosing them costs a look at every frame.
+/// Most pages that one check of the checkpointer writes; choosing them reads the state of every frame.
 const STEP_PAGES: usize = 8192;
 
 impl Shared {

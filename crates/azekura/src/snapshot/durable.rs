@@ -2,26 +2,25 @@
 //!
 //! A snapshot sees commits that are not durable yet. It waits only for those of rows that it has read:
 //!
-//! - **SEEN-1** A leaf with a page LSN at or below the *settled* LSN has changes of durable commits only, and
-//!   adds nothing. An opener finds an all-visible LSN, and then the last LSN drawn. The transactions that
-//!   ended before have commit records up to there; once the log is durable up to there, the all-visible LSN
-//!   is settled.
+//! - **SEEN-1** A leaf with a page LSN at or below the *settled* LSN has changes of durable commits only, so
+//!   a read of it waits for nothing. Opening a snapshot reads an all-visible LSN and then the last LSN drawn.
+//!   The commit records of all transactions that ended before are at or below that last LSN. Once the log is
+//!   durable up to it, the all-visible LSN is settled.
 //! - **SEEN-2** For another leaf the lock table gives the commit LSN of the last change of a key, or of a
 //!   table. Where a reader can learn the end of a transaction from its status, that LSN is noted before the
 //!   status changes. A transaction without a status was visited by the first opener after its commit record;
 //!   it may not have noted its commit LSN yet, so readers of later leaves wait for all that was logged before
 //!   the visit.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use azekura_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::sync::time::Instant;
 use azekura_base::{DurableLog, Lsn};
 use azekura_btree::{SnapshotId, Versions};
 use azekura_wal::Wal;
 
-use super::{Inner, Snapshot};
+use super::Snapshot;
 use crate::database::Shared;
 use crate::{Database, Error};
 
@@ -37,12 +36,12 @@ pub(crate) struct SnapshotDurability {
     settled: Lsn,
     /// An all-visible LSN, and the LSN up to which the log has to be durable for it to be settled.
     candidate: Option<(Lsn, Lsn)>,
-    /// SEEN-2: all that was logged before a visit that met a transaction without locks noted.
+    /// SEEN-2: the last LSN when an opener last met a transaction that had not noted its commit LSN.
     unreleased: Lsn,
 }
 
 impl SnapshotDurability {
-    /// A visit has met a transaction with a commit record that may not have noted its commit LSN yet.
+    /// An opener has met a transaction with a commit record that may not have noted its commit LSN yet.
     pub(super) fn note_unreleased(&mut self, wal: &Wal) {
         self.unreleased = last_lsn(wal);
     }
@@ -155,8 +154,8 @@ impl Database {
     /// otherwise the state of an earlier call, not older than two flushes if calls come more often than
     /// flushes.
     ///
-    /// It does not wait, except in the first call after a second without one, if commits are under way: no
-    /// durable state is kept then, and the call waits for one flush of the log.
+    /// The call waits only if none was made during the last second and commits are under way: the store keeps
+    /// no durable state then, and the call waits for one flush of the log.
     ///
     /// # Errors
     ///
@@ -172,8 +171,7 @@ impl Database {
         let id = db.durable_snapshots.lock().open(versions, &newest.inner.id, needed, durable);
         if let Some(id) = id {
             let (using, durability) = (self.owners().enter()?, Durability::durable());
-            let is_reported = AtomicBool::new(false);
-            return Ok(Snapshot { inner: Arc::new(Inner { using, id, durability, is_reported }) });
+            return Ok(Snapshot::new(using, id, durability));
         }
         db.wal.make_durable(needed)?;
         Ok(newest)

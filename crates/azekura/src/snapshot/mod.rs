@@ -66,7 +66,7 @@ struct Inner {
     using: Use,
     id: SnapshotId,
     durability: Durability,
-    /// The operator knows that it is too old.
+    /// An event has told that the snapshot is too old.
     is_reported: AtomicBool,
 }
 
@@ -116,8 +116,7 @@ impl Database {
         let id =
             env.versions().open(visit, || using.all_visible_lsn(), || TreeId(using.catalog.next_id()))?;
         let durability = using.snapshot_durability.lock().of_opener(&using.wal, id.all_visible_lsn());
-        let is_reported = AtomicBool::new(false);
-        Ok(Snapshot { inner: Arc::new(Inner { using, id, durability, is_reported }) })
+        Ok(Snapshot::new(using, id, durability))
     }
 
     /// Opens a snapshot, runs `body` on it, and waits until the commits that it has seen are durable; see
@@ -145,6 +144,10 @@ impl Shared {
 }
 
 impl Snapshot {
+    fn new(using: Use, id: SnapshotId, durability: Durability) -> Self {
+        Self { inner: Arc::new(Inner { using, id, durability, is_reported: AtomicBool::new(false) }) }
+    }
+
     fn db(&self) -> &Shared {
         &self.inner.using
     }
@@ -267,9 +270,7 @@ impl Snapshot {
         }
         Ok(names)
     }
-}
 
-impl Snapshot {
     /// All tables with their types, in byte order of their names.
     ///
     /// # Errors

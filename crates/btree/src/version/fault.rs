@@ -1,4 +1,4 @@
-//! Parts of the protocol that tests leave out, to see that the checker of histories finds it.
+//! Parts of the protocol that a test can leave out, to show that the history checker finds the fault.
 
 /// A part of the protocol that a test can have left out; see `Builder::leave_out_of_snapshots`. The numbers
 /// are those of the hazards.

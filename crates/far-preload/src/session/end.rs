@@ -1,5 +1,5 @@
-//! Ends of the process that the layer brings about. Each says why, and with what address or setting; the exit
-//! code is 71.
+//! Ends the process when far memory cannot go on. The message names the reason and the address or setting;
+//! the exit code is 71.
 
 use std::error::Error;
 use std::fmt::{self, Write};
@@ -25,7 +25,7 @@ pub(super) fn refuse(error: &dyn Error) -> ! {
     lost(&format!("{text}\n"))
 }
 
-/// From now on the two ends that the language's library brings about have a message of ours, too.
+/// Replaces the messages of Rust's standard library for a panic and for a failed allocation from now on.
 pub(super) fn prepare() {
     crate::alloc::on_exhaustion(exhausted);
     std::panic::set_hook(Box::new(|panic| {
@@ -46,7 +46,7 @@ pub(crate) fn exhausted(bytes: usize) {
     lost(text.as_str())
 }
 
-/// A message that needs no memory of the heap; what does not fit is left out.
+/// A message that needs no heap memory; text beyond its fixed size is cut off.
 struct Text {
     bytes: [u8; 512],
     length: usize,

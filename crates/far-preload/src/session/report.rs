@@ -4,7 +4,7 @@
 //! | memory | counted | not far because |
 //! |---|---|---|
 //! | far pages | at its peak | – |
-//! | what left far memory | at the end, its peak | a call that only the kernel can do (`hooks::kernel`) |
+//! | ranges that left far memory | at the end, and the peak | a call for the kernel (`hooks::kernel`) |
 //! | small blocks | at the end | below `--block`: the C library's heap |
 //! | other mappings | at the end | below `--block`, without access at first, executable; arenas |
 //! | stacks, files, shared memory | at the end | the kernel's |
@@ -20,11 +20,11 @@ use std::sync::atomic::{
 
 /// The report is given once: at the end, or before calls that it needs are forbidden.
 static REPORTED: AtomicBool = AtomicBool::new(false);
-/// Bytes of large private mappings that were made otherwise than far memory can be.
+/// Bytes of large private mappings with flags or protection that far memory does not support.
 static EXCLUDED: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts a large private mapping that cannot be far, as it is not both readable and writable, or has flags
-/// that only the kernel can honor.
+/// Counts a large private mapping that cannot be far: it is not both readable and writable, or it has flags
+/// that only the kernel implements.
 #[cold]
 pub(crate) fn excluded(bytes: usize) {
     EXCLUDED.fetch_add(bytes, Relaxed); // a count

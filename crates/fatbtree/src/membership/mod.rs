@@ -143,7 +143,8 @@ pub enum MembershipError {
     Content(String),
     /// Somebody else has changed it meanwhile: look at it again.
     #[error(
-        "wrong version: the list of members now has version {found}, but the change is to version {expected}; read the list again"
+        "wrong version: the list of members now has version {found}, but the change is to version {expected}; \
+         read the list again"
     )]
     Stale {
         /// The present value.

@@ -101,7 +101,8 @@ pub enum HandshakeError {
     NoMember(PeId),
     /// Both go by this version of the list of members, and their lists differ.
     #[error(
-        "both nodes have version {0} of the list of members, with different contents; raise the version with each change, and give all nodes the same list"
+        "both nodes have version {0} of the list of members, with different contents; raise the version with each \
+         change, and give all nodes the same list"
     )]
     List(u64),
     /// The clocks of the two nodes differ too much to judge the same rows.

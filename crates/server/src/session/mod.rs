@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | plain | each data command is a transaction | – |
 //! | queueing | `MULTI`: data commands are kept | `EXEC`, `DISCARD`, `RESET` |
-//! | open | `AZ.BEGIN`: data commands run in the open transaction, or read its snapshot | `AZ.COMMIT`, `AZ.ABORT`, `RESET`, its time |
+//! | open | `AZ.BEGIN`: data commands use the transaction or its snapshot | commit, abort, `RESET`, time-out |
 //! | failed | the open transaction was rolled back; nothing runs | `AZ.COMMIT` (says so), `AZ.ABORT`, `RESET` |
 //!
 //! A session knows no socket: requests in, encoded replies and pending commits out.

@@ -1,7 +1,8 @@
 //! `AZ.SNAPSHOT`: snapshots that several connections read.
 //!
 //! A connection opens a snapshot and gets its number; any connection reads it with `AZ.BEGIN RO AT number`.
-//! It stays until the connection that opened it closes it, resets or ends; transactions that read it keep it.
+//! The snapshot stays open until the connection that opened it closes it, resets or ends, and until the last
+//! transaction that reads it ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;

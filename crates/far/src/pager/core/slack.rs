@@ -15,11 +15,10 @@ use super::Core;
 const PER_EVICTION: usize = 8;
 /// The average is that of about so many evictions.
 const WEIGHT: usize = 16;
-/// The least slack is such a part of the budget.
+/// The smallest slack is the budget divided by this number.
 const LEAST_PART: usize = 64;
 
-/// The pages that may leave at once while they leave one by one, of so many pages of budget, where at most so
-/// many may.
+/// Returns the smallest slack for a budget of so many pages; `most` is the largest one.
 pub(crate) fn least(budget: usize, most: usize) -> usize {
     (budget / LEAST_PART).max(1).min(most)
 }
@@ -34,7 +33,7 @@ pub(super) struct Slack {
 }
 
 impl Slack {
-    /// Of a budget, in which at most so many pages may leave at once.
+    /// The state for a budget of so many pages; `most` is the largest slack.
     pub(super) fn new(budget: usize, most: usize) -> Self {
         Self { least: least(budget, most), most, average: WEIGHT }
     }
@@ -43,7 +42,7 @@ impl Slack {
         self.least
     }
 
-    /// A victim's run has so many pages. Returns the slack that is wanted now.
+    /// Notes the pages of a victim's run. Returns the slack that is wanted now.
     fn observe(&mut self, pages: usize) -> usize {
         self.average = self.average - self.average / WEIGHT + pages;
         (PER_EVICTION * self.average / WEIGHT).clamp(self.least, self.most)
@@ -57,7 +56,7 @@ impl Core {
         (2 * self.run).min(self.slack / 2)
     }
 
-    /// An eviction has made room for so many pages of a victim's run.
+    /// Notes that an eviction has made room for so many pages of a victim's run.
     pub(super) fn split_anew(&mut self, run: usize, evicted: usize) {
         let wanted = self.split.observe(run);
         let before = self.slack;

@@ -3,7 +3,7 @@
 //! | table | key | value |
 //! |---|---|---|
 //! | the rows' (named by the caller) | key | value |
-//! | `fat.self` | `identity`, `shares`, `next_page` | the owner of the store, the number of openings; the first shares of the keys; the next leaf's number |
+//! | `fat.self` | `identity`, `shares`, `next_page` | owner and openings; first shares of keys; next leaf |
 //! | | `birth`, `settled` | the store's own name; there once it has its keys |
 //! | | `list` | the newest version of the list of members that it has gone by |
 //! | `fat.met` | PE, big-endian | the name of that PE's store |
