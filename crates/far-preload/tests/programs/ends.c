@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,13 +97,32 @@ static void *works(void *argument)
     return argument;
 }
 
-/* Cancelled at any instruction, also while it waits for a page. */
+/* Cancelled at any instruction, mostly while it waits for a page. */
 static void *computes(void *argument)
 {
     begin();
     sem_post(&begun);
     pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-    for (volatile long all = 0;;) all += sweep();
+    uint64_t number = (uintptr_t)argument;
+    for (volatile uint64_t all = 0;;) {
+        number = number * 6364136223846793005u + 1442695040888963407u;
+        all += words[(number >> 33) % (SIZE / 8)];
+    }
+    return argument;
+}
+
+static void handle(int signal)
+{
+    (void)signal;
+    count(&cleaned, sweep());
+    pthread_exit(PTHREAD_CANCELED);
+}
+
+/* Ends in the program's own handler of SIGSEGV. */
+static void *faults(void *argument)
+{
+    begin();
+    *(volatile int *)8 = 1;
     return argument;
 }
 
@@ -139,7 +159,9 @@ int main(void)
     sem_init(&begun, 0, 0), sem_init(&ended, 0, 0);
     struct { const char *name; void *(*work)(void *); int cancel; } kinds[] = {
         {"return", returns, 0}, {"pthread_exit", exits, 0}, {"cancel a wait", waits, 1},
-        {"cancel work", works, 1}, {"cancel anywhere", computes, 1}};
+        {"cancel work", works, 1}, {"cancel anywhere", computes, 1}, {"exit in a handler", faults, 0}};
+    struct sigaction action = {.sa_handler = handle};
+    sigaction(SIGSEGV, &action, NULL);
     for (int own = 0; own < 2; own++) {
         for (unsigned kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
             long results = 0;

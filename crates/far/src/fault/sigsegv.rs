@@ -344,13 +344,24 @@ fn install() -> io::Result<()> {
         signals::set_program_action(before);
         libc::pthread_atfork(None, None, Some(in_child));
         let mut ours: libc::sigaction = std::mem::zeroed();
-        ours.sa_sigaction = on_fault as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
+        ours.sa_sigaction =
+            on_fault as extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void) as usize;
+        block_cancellation(&mut ours.sa_mask);
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER | libc::SA_RESTART;
         if signals::kernel_action(libc::SIGSEGV, &raw const ours, ptr::null_mut()) < 0 {
             return Err(io::Error::last_os_error());
         }
     }
     Ok(())
+}
+
+/// Adds the signal of `pthread_cancel`. A thread that waits for a page is cancelled when the handler has
+/// returned; else the unwinding of its stack would take the handler's frames, and its place in the table of
+/// faults would stay taken. (The C library reserves the number, and `sigaddset` refuses it.)
+fn block_cancellation(mask: &mut libc::sigset_t) {
+    const SIGCANCEL: usize = 32;
+    // SAFETY: signal n is bit n - 1 of the set, which has 1024 bits.
+    unsafe { *ptr::from_mut(mask).cast::<u64>() |= 1 << (SIGCANCEL - 1) };
 }
 
 pub(super) extern "C" fn in_child() {
@@ -392,8 +403,9 @@ fn is_repeated(address: usize) -> bool {
     is_repeated
 }
 
-/// The signal handler: see the head of this file.
-extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+/// The signal handler: see the head of this file. The program's own handler, which it may call, can end the
+/// thread, and so unwind its stack.
+extern "C-unwind" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes both for a fault; errno is this thread's.
     unsafe {
         let errno = libc::__errno_location();
@@ -452,12 +464,15 @@ unsafe fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_voi
         let (mut mask, mut before) = (action.sa_mask, std::mem::zeroed());
         libc::sigdelset(&raw mut mask, signal);
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const mask, &raw mut before);
+        // The C library takes the signal of `pthread_cancel` out of a whole mask, so it is open again.
+        libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &raw mut mask);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask, ptr::null_mut());
         if action.sa_flags & libc::SA_SIGINFO != 0 {
-            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+            let handler: extern "C-unwind" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
                 std::mem::transmute(action.sa_sigaction);
             handler(signal, info, context);
         } else {
-            let handler: extern "C" fn(c_int) = std::mem::transmute(action.sa_sigaction);
+            let handler: extern "C-unwind" fn(c_int) = std::mem::transmute(action.sa_sigaction);
             handler(signal);
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
