@@ -211,6 +211,30 @@ fn snapshots_equal_a_model_whatever_comes_after_them() {
 
 /// V1: commit LSNs do not order transactions that depend on each other by a read and a later write. Here T2
 /// follows T1 and has the smaller LSN, so "all commits up to an LSN" could hold T2 without T1.
+/// A transaction that changed a row and undid the change has a version with the same value as the next one.
+#[test]
+fn a_large_value_stays_when_its_change_was_undone_by_a_savepoint() {
+    let db = in_memory();
+    let large = vec![7; 20_000];
+    db.transact(|tx| tx.table(&ROWS)?.insert(&1, &large)).unwrap();
+    let snapshot = db.snapshot().unwrap();
+    let undone = |tx: &Transaction| {
+        let savepoint = tx.savepoint()?;
+        tx.table(&ROWS)?.insert(&1, &[1; 24])?;
+        tx.rollback_to(savepoint)?;
+        tx.table(&ROWS)?.insert(&2, &[2; 24])
+    };
+    db.transact(undone).unwrap();
+    let later = db.snapshot().unwrap();
+    db.transact(|tx| tx.table(&ROWS)?.insert(&1, &[3; 24])).unwrap();
+    drop(later);
+    db.checkpoint_step(16).unwrap();
+    for i in 10..20 {
+        db.transact(|tx| tx.table(&ROWS)?.insert(&i, &[9; 20_000])).unwrap();
+    }
+    assert_eq!(snapshot.table(&ROWS).unwrap().get(&1).unwrap(), Some(large));
+}
+
 #[test]
 fn v1_commit_lsns_are_no_snapshot_and_timestamps_are() {
     let fs = FaultFs::new();

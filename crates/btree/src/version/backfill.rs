@@ -72,6 +72,7 @@ impl Versions {
                 _ => {}
             }
         }
+        writer.kept_in = self.mode();
         if self.leaves_out(VersionPart::VisitedStatus) {
             writer.status = None;
         }
@@ -80,7 +81,8 @@ impl Versions {
             return Ok(false);
         }
         for ((tree, key), image) in images {
-            self.store.install((tree, &key), &status, || image, || self.registry.lock().timestamps());
+            // The caller of `open` holds `switching`: the mode stays.
+            self.store.install((tree, &key), &status, || true, || image, || self.open_now());
         }
         Ok(true)
     }

@@ -33,12 +33,23 @@
 //!   snapshot does not see has only larger LSNs. A leaf with a page LSN at or below the all-visible LSN is
 //!   read as it is, without a look for images.
 //!
+//! - **VERSION-6** A version is dropped only if no snapshot needs it, neither one of the list of open ones
+//!   nor one that was opened since the list was read. The clock was read with the list, and a version of a
+//!   transaction with a larger timestamp stays.
+//!
+//! - **VERSION-7** The image of a row that a transaction keeps is the one before its first change of the row.
+//!   A transaction that has changed rows with versions off, or before versions were turned off and on again,
+//!   keeps no images before the opener has visited it. Turning versions off drops all images. A writer that
+//!   has read the mode before that stores none afterwards: it reads the mode again under the mutex of the
+//!   stripe, and the count of the mode's changes tells it of every change.
+//!
 //! Versions are lost with the process, and a restart needs none.
 
 mod backfill;
 mod fault;
 #[doc(hidden)]
 pub mod model;
+mod registry;
 mod status;
 mod store;
 mod view;
@@ -48,17 +59,19 @@ use std::time::Duration;
 
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use azekura_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use azekura_base::sync::atomic::{AtomicU64, AtomicUsize};
 use azekura_base::sync::time::Instant;
 use azekura_base::{CachePadded, Lsn, StripedCounter, TreeId, striped::stripe_count};
 
 use crate::node::{Node, Position};
 use crate::undo::{UndoLog, UndoOp};
 
+use self::registry::{Registry, Slot};
 use self::status::{Status, Visibility};
-use self::store::{Image, VersionStore, image_of};
+use self::store::{Image, OpenSnapshots, VersionStore, image_of};
 
 pub use self::fault::VersionPart;
+pub use self::registry::SnapshotId;
 pub use self::view::{SeenRow, View};
 
 /// The part of a transaction's undo log that versions need.
@@ -68,6 +81,8 @@ pub(crate) struct WriterVersions {
     status: Option<Arc<Status>>,
     /// Trees that the transaction created or loaded: their rows need no versions.
     hidden_trees: Vec<TreeId>,
+    /// The count of the mode's changes for which images of all changes so far are kept (VERSION-7).
+    kept_in: u64,
 }
 
 impl WriterVersions {
@@ -87,6 +102,7 @@ impl WriterVersions {
 
     fn end(&mut self) -> Option<Arc<Status>> {
         self.hidden_trees.clear();
+        self.kept_in = 0;
         self.status.take()
     }
 
@@ -113,35 +129,6 @@ pub const GRACE: Duration = Duration::from_millis(100);
 /// locks each stripe of the list of active transactions. Opening costs less than a microsecond, so this is
 /// spread over some hundred openings.
 const ALL_VISIBLE_FOR: Duration = Duration::from_micros(100);
-
-/// A snapshot that is open.
-#[derive(Debug)]
-struct Slot {
-    timestamp: u64,
-    /// VERSION-5.
-    all_visible: Lsn,
-    /// No tree that the snapshot sees has this id or a larger one.
-    next_tree: TreeId,
-    opened: Instant,
-    /// Memory of all versions when those of this snapshot had to be dropped; 0 before.
-    too_old_at_bytes: AtomicU64,
-}
-
-/// The snapshots that are open, by timestamp.
-#[derive(Debug, Default)]
-struct Registry {
-    open: Vec<Arc<Slot>>,
-    /// The time at which the last one was closed.
-    idle_since: Option<Instant>,
-    /// Versions that were left by the last sweep over all stripes.
-    swept_to: u64,
-}
-
-impl Registry {
-    fn timestamps(&self) -> Vec<u64> {
-        self.open.iter().map(|slot| slot.timestamp).collect()
-    }
-}
 
 /// The oldest snapshot that is open, and what all of them hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -183,8 +170,8 @@ struct AllVisible {
 pub struct Versions {
     /// Written by openers only.
     clock: CachePadded<AtomicU64>,
-    /// Written when the mode changes; read at each change of a row.
-    is_on: CachePadded<AtomicBool>,
+    /// Counts changes of the mode: odd while versions are on. Read at each change of a row.
+    mode: CachePadded<AtomicU64>,
     store: VersionStore,
     /// Trees that a bulk load has filled while the mode was on, with the loading transaction.
     loads: Mutex<Vec<(TreeId, Arc<Status>)>>,
@@ -207,7 +194,7 @@ impl Versions {
     pub fn new(limit_bytes: u64) -> Self {
         Self {
             clock: CachePadded::new(AtomicU64::new(1)),
-            is_on: CachePadded::new(AtomicBool::new(false)),
+            mode: CachePadded::new(AtomicU64::new(0)),
             store: VersionStore::new(stripe_count()),
             loads: Mutex::default(),
             loads_len: AtomicUsize::new(0),
@@ -236,9 +223,19 @@ impl Versions {
         self.left_out == Some(part)
     }
 
+    fn mode(&self) -> u64 {
+        // Acquire: pairs with the Release in `change_mode`. The mutex of the undo log orders the rest
+        // (VERSION-1).
+        self.mode.load(Acquire)
+    }
+
     fn is_on(&self) -> bool {
-        // Acquire: pairs with the Release in `open`. The mutex of the undo log orders the rest (VERSION-1).
-        self.is_on.load(Acquire)
+        !self.mode().is_multiple_of(2)
+    }
+
+    /// Turns versions on or off. The caller holds `switching`.
+    fn change_mode(&self) {
+        self.mode.fetch_add(1, Release); // pairs with the Acquire in `mode`
     }
 
     /// Opens a snapshot that sees every transaction which has committed. If versions are off, `visit` is
@@ -258,7 +255,7 @@ impl Versions {
         let slot = {
             let mut switching = self.switching.lock();
             if !self.is_on() {
-                self.is_on.store(true, Release); // pairs with the Acquire in `is_on`
+                self.change_mode();
                 if let Err(error) = visit(self) {
                     self.switch_off();
                     return Err(error);
@@ -275,8 +272,8 @@ impl Versions {
                 }
             };
             let mut registry = self.registry.lock();
-            // Under the registry's mutex: a thread that prunes sees the snapshot, or the snapshot is younger
-            // than all commits that the pruning looked at. SeqCst: VERSION-3.
+            // Under the registry's mutex: a thread that prunes sees the snapshot, or has read a clock that is
+            // not above the snapshot's timestamp (VERSION-6). SeqCst: VERSION-3.
             let timestamp = match self.leaves_out(VersionPart::Clock) {
                 true => self.clock.load(SeqCst), // SeqCst: VERSION-3, which it breaks
                 false => self.clock.fetch_add(1, SeqCst),
@@ -320,14 +317,24 @@ impl Versions {
         // A sweep looks at all versions; after twice as many came it has been paid for.
         let (versions, _) = self.store.size();
         let sweeps = was_oldest && versions > 2 * registry.swept_to.max(512);
-        let open = registry.timestamps();
+        let open = self.open_in(&registry);
         drop(registry);
         if sweeps {
             self.sweep(&open);
         }
     }
 
-    fn sweep(&self, open: &[u64]) {
+    /// The snapshots that are open now. Openers draw their timestamps under the registry's mutex.
+    fn open_in(&self, registry: &Registry) -> OpenSnapshots {
+        let timestamps = registry.open.iter().map(|slot| slot.timestamp).collect();
+        OpenSnapshots { timestamps, clock: self.clock.load(SeqCst) } // SeqCst: as in `open`
+    }
+
+    fn open_now(&self) -> OpenSnapshots {
+        self.open_in(&self.registry.lock())
+    }
+
+    fn sweep(&self, open: &OpenSnapshots) {
         self.store.prune(open);
         self.prune_loads();
         self.registry.lock().swept_to = self.store.size().0;
@@ -336,10 +343,13 @@ impl Versions {
     /// Forgets loads that no open snapshot has to know: it sees the loading transaction, or is older than the
     /// table.
     fn prune_loads(&self) {
-        // First: a snapshot that is opened later sees the transactions that have committed.
-        let open = self.registry.lock().open.clone();
+        // As in `OpenSnapshots::need`, a load that ended above the clock is kept for snapshots opened since.
+        let (open, clock) = {
+            let registry = self.registry.lock();
+            (registry.open.clone(), self.clock.load(SeqCst)) // SeqCst: as in `open`
+        };
         let is_needed = |tree: TreeId, ended: u64| {
-            open.iter().any(|slot| slot.timestamp < ended && tree < slot.next_tree)
+            ended > clock || open.iter().any(|slot| slot.timestamp < ended && tree < slot.next_tree)
         };
         let mut loads = self.loads.lock();
         loads.retain(|(tree, writer)| writer.ended().is_none_or(|ended| is_needed(*tree, ended)));
@@ -369,9 +379,8 @@ impl Versions {
 
     /// The caller holds `switching`, and no snapshot is open.
     fn switch_off(&self) {
-        self.is_on.store(false, Release); // pairs with the Acquire in `is_on`
-        // A writer that read the mode before may still store an image; it does no harm and goes with the
-        // next sweep. Images of active transactions go too: the next opener visits them again.
+        self.change_mode();
+        // Images of active transactions go too: the next opener visits them again (VERSION-7).
         self.store.clear();
         let mut loads = self.loads.lock();
         loads.clear();
@@ -384,10 +393,12 @@ impl Versions {
     /// cannot if it sees that transaction, or does not see the one that wrote the value. `value` is the cell.
     #[must_use]
     pub fn needs_value(&self, committed: &Committed, tree: TreeId, key: &[u8], value: &[u8]) -> bool {
-        let Some(writer) = &committed.status else { return false };
+        if committed.status.is_none() {
+            return false;
+        }
         // First: a snapshot that is opened later sees the transaction.
-        let open = self.registry.lock().timestamps();
-        !open.is_empty() && self.store.is_value_needed((tree, key), writer, value, &open)
+        let open = self.open_now();
+        !open.timestamps.is_empty() && self.store.is_value_needed((tree, key), value, &open)
     }
 
     /// Returns whether an open snapshot can read a tree that a committed transaction dropped.
@@ -420,20 +431,27 @@ impl Versions {
     /// Keeps what a change is about to replace, if versions are on. `node` is the latched leaf before the
     /// change (VERSION-2); the caller holds the mutex of `undo` (VERSION-1).
     pub(crate) fn before_change(&self, undo: &mut UndoLog, op: &UndoOp<'_>, node: Option<Node<'_>>) {
-        if !self.is_on() {
+        let mode = self.mode();
+        if mode.is_multiple_of(2) {
             return;
+        }
+        if undo.is_empty() {
+            undo.writer.kept_in = mode;
+        }
+        if undo.writer.kept_in != mode {
+            return; // the opener that turned versions on will visit the transaction (VERSION-7)
         }
         let writer = &mut undo.writer;
         let status = Arc::clone(writer.status(self));
         match *op {
             UndoOp::RemoveKey { tree, key } if !writer.hides(tree.id) => {
-                self.install(tree.id, key, &status, || None);
+                self.install(tree.id, key, (&status, mode), || None);
             }
             UndoOp::PutBack { tree, key, cell } if !writer.hides(tree.id) => {
-                self.install(tree.id, key, &status, || image_of(cell));
+                self.install(tree.id, key, (&status, mode), || image_of(cell));
             }
             UndoOp::Flip { tree, key, .. } if !writer.hides(tree.id) => {
-                self.install(tree.id, key, &status, || node.and_then(|node| image_in(node, key)));
+                self.install(tree.id, key, (&status, mode), || node.and_then(|node| image_in(node, key)));
             }
             _ => self.note_hidden_tree(writer, &status, op),
         }
@@ -456,8 +474,16 @@ impl Versions {
         }
     }
 
-    fn install(&self, tree: TreeId, key: &[u8], status: &Arc<Status>, before: impl FnOnce() -> Image) {
-        self.store.install((tree, key), status, before, || self.registry.lock().timestamps());
+    /// Stores an image, unless the mode has changed since the caller read it (VERSION-7).
+    fn install(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        (status, mode): (&Arc<Status>, u64),
+        before: impl FnOnce() -> Image,
+    ) {
+        let is_current = || self.mode() == mode;
+        self.store.install((tree, key), status, is_current, before, || self.open_now());
         if self.store.size().1 > self.limit_bytes {
             self.shrink();
         }
@@ -477,9 +503,9 @@ impl Versions {
                 oldest.too_old_at_bytes.store(bytes.max(1), Release);
                 self.too_old.fetch_add(1, Relaxed); // Relaxed: a statistic
             }
-            registry.timestamps()
+            self.open_in(&registry)
         };
-        if !open.is_empty() {
+        if !open.timestamps.is_empty() {
             return self.sweep(&open);
         }
         // Only tried: an opener that holds it may wait for the undo log of this thread's transaction.
@@ -533,40 +559,5 @@ impl Versions {
         }
         let loads = self.loads.lock();
         loads.iter().any(|(id, writer)| *id == tree && writer.visibility(timestamp) == Visibility::Hidden)
-    }
-}
-
-/// An open snapshot, to be given back to [`Versions::close`].
-#[derive(Clone, Debug)]
-pub struct SnapshotId {
-    slot: Arc<Slot>,
-}
-
-impl SnapshotId {
-    /// Its place in the order of transactions.
-    #[must_use]
-    pub fn timestamp(&self) -> u64 {
-        self.slot.timestamp
-    }
-
-    /// Every record up to here belongs to a transaction that the snapshot sees, or to one that was undone
-    /// (VERSION-5).
-    #[must_use]
-    pub fn all_visible_lsn(&self) -> Lsn {
-        self.slot.all_visible
-    }
-
-    /// Time since it was opened.
-    #[must_use]
-    pub fn age(&self) -> Duration {
-        self.slot.opened.elapsed()
-    }
-
-    /// Memory of all versions at the moment when those that it needs were dropped, if they were. Ask after
-    /// each read, before the result is used.
-    #[must_use]
-    pub fn too_old_at_bytes(&self) -> Option<u64> {
-        let bytes = self.slot.too_old_at_bytes.load(Acquire); // pairs with the Release in `shrink`
-        (bytes > 0).then_some(bytes)
     }
 }

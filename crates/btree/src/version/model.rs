@@ -6,6 +6,7 @@ use azekura_base::{PageId, TreeId};
 
 use super::store::Resolved;
 use super::{SnapshotId, Versions};
+use crate::node::Cell;
 use crate::tree::Tree;
 use crate::undo::{UndoLog, UndoOp};
 
@@ -22,8 +23,9 @@ pub fn before_insert(versions: &Versions, undo: &mut UndoLog, key: &[u8]) {
 pub fn backfill_inserts(versions: &Versions, undo: &mut UndoLog) {
     let status = Arc::clone(undo.writer.status(versions));
     let keys: Vec<Vec<u8>> = undo.iter().filter_map(inserted).collect();
+    undo.writer.kept_in = versions.mode();
     for key in keys {
-        versions.install(TREE.id, &key, &status, || None);
+        versions.install(TREE.id, &key, (&status, versions.mode()), || None);
     }
 }
 
@@ -34,8 +36,58 @@ fn inserted(op: UndoOp<'_>) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns whether a snapshot sees a row that the leaf has.
+/// The step before a row that the leaf has changes, under the mutex of the undo log; notes the change.
+pub fn before_update(versions: &Versions, undo: &mut UndoLog, key: &[u8]) {
+    let op = UndoOp::PutBack { tree: TREE, key, cell: Cell { flags: 0, value: b"" } };
+    versions.before_change(undo, &op, None);
+    undo.push(&op);
+}
+
+/// Turns versions off as when no snapshot has been open for some time.
+pub fn turn_off(versions: &Versions) {
+    let _switching = versions.switching.lock();
+    if versions.is_on() && versions.registry.lock().open.is_empty() {
+        versions.switch_off();
+    }
+}
+
+/// Returns whether a snapshot sees a row that the leaf has, in this state or in an earlier one.
 #[must_use]
 pub fn sees_inserted(versions: &Versions, snapshot: &SnapshotId, key: &[u8]) -> bool {
-    versions.store.resolve(TREE.id, key, snapshot.timestamp()) == Resolved::AsInLeaf
+    match versions.store.resolve(TREE.id, key, snapshot.timestamp()) {
+        Resolved::AsInLeaf => true,
+        Resolved::Image(image) => image.is_some(),
+    }
+}
+
+/// Drops the versions that no snapshot needs.
+pub fn prune(versions: &Versions) {
+    versions.sweep(&versions.open_now());
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use azekura_base::Lsn;
+
+    use super::*;
+
+    fn open(versions: &Versions) -> SnapshotId {
+        let visit = |_: &Versions| Ok::<(), std::convert::Infallible>(());
+        versions.open(visit, || Lsn(0), || TreeId(2)).expect("infallible")
+    }
+
+    #[test]
+    fn version_6_a_snapshot_opened_during_a_sweep_keeps_its_versions() {
+        let (versions, mut undo) = (Versions::new(u64::MAX), UndoLog::new());
+        versions.close(&open(&versions)); // versions are on
+        let list_of_the_sweep = versions.open_now();
+        let snapshot = open(&versions);
+        before_insert(&versions, &mut undo, b"a");
+        versions.commit(&mut undo, Lsn(1));
+        versions.store.prune(&list_of_the_sweep);
+        assert!(!sees_inserted(&versions, &snapshot, b"a"));
+        versions.close(&snapshot);
+        prune(&versions);
+        assert_eq!(versions.stats().versions, 0);
+    }
 }

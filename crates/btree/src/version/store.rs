@@ -78,11 +78,23 @@ fn resolve(chain: &[Version], timestamp: u64, pushes: bool) -> Resolved {
     resolved.map_or(Resolved::AsInLeaf, |image| Resolved::Image(image.clone()))
 }
 
-/// Returns whether a snapshot that is open, one of these timestamps in ascending order, needs the image that
-/// was replaced at `until` and had been written at `from`.
-fn is_needed(open: &[u64], from: u64, until: u64) -> bool {
-    let first = open.partition_point(|&timestamp| timestamp < from);
-    open.get(first).is_some_and(|&timestamp| timestamp < until)
+/// The snapshots that were open at one moment.
+#[derive(Debug)]
+pub(crate) struct OpenSnapshots {
+    /// In ascending order.
+    pub(crate) timestamps: Vec<u64>,
+    /// The clock at that moment: snapshots that were opened since have this timestamp or a larger one.
+    pub(crate) clock: u64,
+}
+
+impl OpenSnapshots {
+    /// Returns whether a snapshot may need the image that was replaced at `until` and had been written at
+    /// `from`: one of those that were open, or one that was opened since. A transaction with a timestamp
+    /// above `clock` committed after such an opening.
+    pub(crate) fn need(&self, from: u64, until: u64) -> bool {
+        let first = self.timestamps.partition_point(|&timestamp| timestamp < from);
+        until > self.clock || self.timestamps.get(first).is_some_and(|&timestamp| timestamp < until)
+    }
 }
 
 impl VersionStore {
@@ -101,16 +113,21 @@ impl VersionStore {
     }
 
     /// Adds the image that `writer` is about to replace, unless its newest version is of the same writer.
-    /// Drops the versions of this key that no snapshot of `open` needs.
+    /// Drops the versions of this key that no snapshot of `open` needs. Adds nothing if `is_current` returns
+    /// `false`; it is called under the mutex of the stripe.
     pub(crate) fn install(
         &self,
         (tree, key): (TreeId, &[u8]),
         writer: &Arc<Status>,
+        is_current: impl FnOnce() -> bool,
         before: impl FnOnce() -> Image,
-        open: impl FnOnce() -> Vec<u64>,
+        open: impl FnOnce() -> OpenSnapshots,
     ) {
         let stripe = self.stripe(tree, key);
         let mut chains = stripe.chains.lock();
+        if !is_current() {
+            return;
+        }
         let chain = chains.entry((tree, key.into())).or_insert_with(|| Vec::with_capacity(1));
         if chain.last().is_some_and(|newest| Arc::ptr_eq(&newest.writer, writer)) {
             return;
@@ -148,35 +165,33 @@ impl VersionStore {
         self.bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// Returns whether a snapshot of `open` needs the value that `writer`, which has committed, replaced.
-    /// A version that was dropped was not needed.
+    /// Returns whether a snapshot of `open` needs a value that has been replaced. More than one version can
+    /// have it: a transaction that changed the row and undid the change, by a savepoint, has one too. A
+    /// version that was dropped was not needed.
     pub(crate) fn is_value_needed(
         &self,
         (tree, key): (TreeId, &[u8]),
-        writer: &Arc<Status>,
         value: &[u8],
-        open: &[u64],
+        open: &OpenSnapshots,
     ) -> bool {
         let chains = self.stripe(tree, key).chains.lock();
         let mut from = 0;
-        for version in chains.get(&(tree, Box::from(key))).into_iter().flatten() {
+        chains.get(&(tree, Box::from(key))).into_iter().flatten().any(|version| {
             let until = version.writer.ended();
-            if Arc::ptr_eq(&version.writer, writer) {
-                let is_of_version = version.before.as_ref().is_some_and(|(_, before)| **before == *value);
-                return is_of_version && until.is_none_or(|until| is_needed(open, from, until));
-            }
+            let has_value = version.before.as_ref().is_some_and(|(_, before)| **before == *value);
+            let is_needed = has_value && until.is_none_or(|until| open.need(from, until));
             from = until.unwrap_or(0).max(from);
-        }
-        false
+            is_needed
+        })
     }
 
     /// Drops versions that no open snapshot needs. An image is needed by snapshots from the timestamp of the
     /// change before it up to the one of the change that replaced it.
-    fn prune_chain(&self, key: &[u8], chain: &mut Vec<Version>, open: &[u64]) {
+    fn prune_chain(&self, key: &[u8], chain: &mut Vec<Version>, open: &OpenSnapshots) {
         let mut from = 0;
         chain.retain(|version| {
             let Some(until) = version.writer.ended() else { return true };
-            let keep = is_needed(open, from, until);
+            let keep = open.need(from, until);
             from = until.max(from);
             if !keep {
                 self.uncount(1, size_of(key, &version.before));
@@ -186,7 +201,7 @@ impl VersionStore {
     }
 
     /// Drops all versions that no open snapshot needs.
-    pub(crate) fn prune(&self, open: &[u64]) {
+    pub(crate) fn prune(&self, open: &OpenSnapshots) {
         for stripe in &self.stripes {
             // SeqCst: see VERSION-3; a stripe that is filled meanwhile is pruned next time.
             if stripe.keys.load(SeqCst) == 0 {
@@ -205,10 +220,8 @@ impl VersionStore {
 
     /// Drops everything.
     pub(crate) fn clear(&self) {
+        // Every stripe, also an empty one: a writer that comes later sees the mode that the caller set.
         self.stripes.iter().for_each(|stripe| {
-            if stripe.keys.load(SeqCst) == 0 {
-                return; // SeqCst: as in `prune`
-            }
             let mut chains = stripe.chains.lock();
             for ((_, key), chain) in std::mem::take(&mut *chains) {
                 chain.iter().for_each(|version| self.uncount(1, size_of(&key, &version.before)));
