@@ -5,8 +5,8 @@
 //!   stays valid.
 //! - **CONTROL-2** What a slot says is already true on disk when it is written: pages below `redo_lsn` are
 //!   synced, the log up to the checkpoint is durable.
-//! - **CONTROL-3** `ranges` lists, oldest first, the incarnations that a restart still reads. All but the last
-//!   have a fixed end (their cut); whatever they hold above it is void for ever (W5).
+//! - **CONTROL-3** `ranges` lists, oldest first, the incarnations that a restart still reads. All but the
+//!   last have a fixed end (their cut); whatever they hold above it is void for ever (W5).
 //! - **CONTROL-4** `durable_lsn`, `covered` and `redo_lsn` are of one moment: when the slot is written the
 //!   log is durable up to the first, and a sync of the page file has covered every batch of page writes up to
 //!   the second. The sync began after the third was chosen, so a later batch has every change below
@@ -16,10 +16,15 @@
 //!   found: if pages were written after that, by files of a later time, their LSNs lie in it.
 //! - **CONTROL-6** A store without ranges is *closed*: all changes are in its pages, a restart reads no log,
 //!   and LSNs go on above `durable_lsn`. It stays closed until the first record of the next run.
+//! - **CONTROL-7** Behind the slots lies the *log end*: an LSN up to which the log was durable, later than
+//!   `durable_lsn`. It is written after each flush and not synced. So the death of the process leaves the
+//!   newest one, and a power loss an older one or none: each is a lower bound. It shows the loss of the
+//!   newest chunks of the log, which no later chunk tells of.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::varint::{put_u64, take_u64};
 use azekura_base::{Lsn, PageBuf, TxnId, checksum, page};
 use azekura_io::{File, Fs, OpenOptions};
@@ -28,13 +33,19 @@ use azekura_wal::recovery::LogRange;
 use crate::Error;
 
 /// Version of the whole on-disk format; a store with another one is refused.
-pub(crate) const FORMAT_VERSION: u32 = 8;
+pub(crate) const FORMAT_VERSION: u32 = 9;
 pub(crate) const CONTROL_NAME: &str = "CONTROL";
 /// Of a file that becomes CONTROL when it is complete.
 pub(crate) const NEW_CONTROL_NAME: &str = "CONTROL.new";
 
 const MAGIC: [u8; 8] = *b"AZEKURA\x01";
 const SLOT_BYTES: usize = 16 * 1024;
+/// Place of the log end in the file.
+const LOG_END_AT: usize = 2 * SLOT_BYTES;
+/// CRC-32C 4 (over the rest), incarnation 4, database id 8, LSN 8.
+const LOG_END_BYTES: usize = 24;
+/// Bytes of the file.
+const FILE_BYTES: usize = LOG_END_AT + 4096;
 /// magic 8, format version 4, body length 4, CRC-32C 4 (over everything but itself), reserved 4.
 const HEAD_BYTES: usize = 24;
 /// No store gets to numbers of this size: what says so was never written.
@@ -145,7 +156,7 @@ impl Control {
         (input.is_empty() && control.has_sound_numbers()).then_some(control)
     }
 
-    /// Whether one more can be added to every number without an end, and taken from every LSN.
+    /// Returns `true` if one more can be added to every number, and taken from every LSN, without overflow.
     fn has_sound_numbers(&self) -> bool {
         let is_lsn = |lsn: Lsn| (1..=MOST).contains(&lsn.0);
         let is_range = |r: &LogRange| {
@@ -233,12 +244,51 @@ fn read_slot(bytes: &[u8]) -> Slot {
     }
 }
 
+/// The place in CONTROL for the log end (CONTROL-7).
+#[derive(Debug)]
+pub(crate) struct LogEnd {
+    file: Arc<dyn File>,
+    database_id: u64,
+    incarnation: u32,
+    noted: AtomicU64,
+}
+
+impl LogEnd {
+    /// Notes that the log is durable up to `lsn`. An error is ignored: then an older LSN stays.
+    pub(crate) fn note(&self, lsn: Lsn) {
+        // Relaxed: spares writes of what is there already.
+        if self.noted.fetch_max(lsn.0, Relaxed) < lsn.0 {
+            let bytes = encode_log_end(self.database_id, self.incarnation, lsn);
+            let _ = self.file.write_at(LOG_END_AT as u64, &bytes);
+        }
+    }
+}
+
+fn encode_log_end(database_id: u64, incarnation: u32, lsn: Lsn) -> [u8; LOG_END_BYTES] {
+    let mut bytes = [0; LOG_END_BYTES];
+    bytes[4..8].copy_from_slice(&incarnation.to_le_bytes());
+    bytes[8..16].copy_from_slice(&database_id.to_le_bytes());
+    bytes[16..].copy_from_slice(&lsn.0.to_le_bytes());
+    let crc = checksum::crc32c(&bytes[4..]);
+    bytes[..4].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// The LSN in a log end of the newest incarnation of `control`, if that one's log counts.
+fn read_log_end(bytes: &[u8], control: &Control) -> Option<Lsn> {
+    let range = control.ranges.last().filter(|range| range.last_lsn.is_none())?;
+    let lsn = Lsn(u64::from_le_bytes(bytes.get(16..LOG_END_BYTES)?.try_into().ok()?));
+    let expected = encode_log_end(control.database_id, range.incarnation, lsn);
+    (bytes[..LOG_END_BYTES] == expected && lsn.0 <= MOST).then_some(lsn)
+}
+
 /// The CONTROL file of an open database.
 #[derive(Debug)]
 pub(crate) struct ControlFile {
     file: Arc<dyn File>,
     path: PathBuf,
     current: Control,
+    log_end: Option<Lsn>,
 }
 
 impl ControlFile {
@@ -249,7 +299,7 @@ impl ControlFile {
         let io = |source| Error::io("create", &path, source);
         let file = fs.open(&path, OpenOptions { create: true, ..OpenOptions::default() }).map_err(io)?;
         // The whole length is written, so that no later write needs room.
-        file.write_zeroes(0, 2 * SLOT_BYTES as u64).map_err(io)?;
+        file.write_zeroes(0, FILE_BYTES as u64).map_err(io)?;
         let slot = Control { sequence: 1, ..first }.to_slot(&path)?;
         file.write_at(SLOT_BYTES as u64, &slot).map_err(io)?;
         file.sync().map_err(io)?;
@@ -261,7 +311,7 @@ impl ControlFile {
         let path = dir.join(CONTROL_NAME);
         let io = |source| Error::io("read", &path, source);
         let file = fs.open(&path, OpenOptions::new().read_only(read_only)).map_err(io)?;
-        let mut bytes = PageBuf::zeroed(2 * SLOT_BYTES);
+        let mut bytes = PageBuf::zeroed(FILE_BYTES);
         file.read_at(0, &mut bytes).map_err(io)?;
         let mut best: Option<Control> = None;
         for at in [0, SLOT_BYTES] {
@@ -276,7 +326,10 @@ impl ControlFile {
             }
         }
         match best {
-            Some(current) => Ok(Self { file, path, current }),
+            Some(current) => {
+                let log_end = read_log_end(&bytes[LOG_END_AT..], &current);
+                Ok(Self { file, path, current, log_end })
+            }
             None => Err(Error::Corrupt {
                 path,
                 offset: 0,
@@ -287,6 +340,17 @@ impl ControlFile {
 
     pub(crate) const fn current(&self) -> &Control {
         &self.current
+    }
+
+    /// Up to where the log that a restart reads was durable at the least (CONTROL-7).
+    pub(crate) fn log_was_durable_to(&self) -> Lsn {
+        self.log_end.unwrap_or(Lsn(0)).max(self.current.durable_lsn)
+    }
+
+    /// The log end of a new incarnation.
+    pub(crate) fn new_log_end(&self, incarnation: u32) -> LogEnd {
+        let (file, database_id) = (Arc::clone(&self.file), self.current.database_id);
+        LogEnd { file, database_id, incarnation, noted: AtomicU64::new(0) }
     }
 
     /// Writes `next` into the older slot (CONTROL-1); on failure the current one still holds.

@@ -18,7 +18,7 @@ mod live_copy;
 mod mutate;
 
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura::{Database, Error, ErrorKind};
@@ -144,13 +144,8 @@ fn damage_and_ask(runs: u64, is_closed: bool) {
         let (at, done) = damage(random, &mut changed);
         let path = changed[at].0.display().to_string();
         let what = format!("seed {seed}: {path}: {done}");
-        // A closed store has all. One that was not has what was acknowledged; but the end of its log may be
-        // torn, and what a torn end held was not durable, as far as anyone can tell.
-        let oldest_allowed = match (is_closed, path.contains("/wal/")) {
-            (true, _) => outcome.states.len() - 1,
-            (false, false) => outcome.acknowledged,
-            (false, true) => 0,
-        };
+        // A closed store has all; one that was not has what was acknowledged.
+        let oldest_allowed = if is_closed { outcome.states.len() - 1 } else { outcome.acknowledged };
         let fs = MemFs::with_files(&changed).expect("fits");
         let answer = std::panic::catch_unwind(AssertUnwindSafe(|| ask(&fs, &what, &outcome, oldest_allowed)));
         match answer.unwrap_or_else(|_| panic!("{what}: panic")) {
@@ -177,6 +172,54 @@ fn a_damaged_unclosed_store_never_answers_wrongly() {
 #[test]
 fn a_changed_control_file_opens_the_store_or_says_what_is_wrong() {
     mutate::run_mutated(100, &control_file::seeds(), control_file::control_file);
+}
+
+/// The newest file of a killed store's log is missing, empty, cut off, of zeroes, or another one. No chunk
+/// tells of what it held, but the log end in CONTROL does. Without the log end the log would end earlier.
+#[test]
+fn a_killed_store_that_lost_the_newest_log_file_is_refused() {
+    const ROWS: azekura::TableDefinition<u64, [u8]> = azekura::TableDefinition::new("rows");
+    let fs = MemFs::new();
+    let db = open(&fs).expect("creates");
+    let put = |n: u64| db.transact(|tx| tx.table(&ROWS)?.insert(&n, &[n as u8; 300])).expect("commits");
+    (0..400).for_each(put);
+    let files = fs.files(Path::new(DIR)).expect("is there");
+    drop(db);
+    let is_used =
+        |file: &&(PathBuf, Vec<u8>)| file.0.starts_with("/db/wal") && file.1.iter().any(|&byte| byte != 0);
+    let newest = files.iter().filter(is_used).map(|(path, _)| path).max().expect("a log");
+    let other = &files.iter().find(is_used).expect("a log").1;
+    let last_page = |bytes: &[u8]| bytes.chunks(PAGE).rposition(|page| page.iter().any(|&byte| byte != 0));
+    let cut = |bytes: &[u8], more: usize| {
+        Some(bytes[..last_page(bytes).map_or(0, |page| page * PAGE) + more].to_vec())
+    };
+    let harms: [(&str, &dyn Fn(&[u8]) -> Option<Vec<u8>>); 6] = [
+        ("missing", &|_| None),
+        ("empty", &|_| Some(Vec::new())),
+        ("cut off before its last chunk", &|bytes| cut(bytes, 0)),
+        ("cut off in its last chunk", &|bytes| cut(bytes, 200)),
+        ("zeroes", &|bytes| Some(vec![0; bytes.len()])),
+        ("the first one", &|_| Some(other.clone())),
+    ];
+    for (done, harm) in harms {
+        let opened = |has_log_end: bool| {
+            let mut changed = files.clone();
+            let at = changed.iter().position(|(path, _)| path == newest).expect("is there");
+            match harm(&changed[at].1) {
+                Some(bytes) => changed[at].1 = bytes,
+                None => drop(changed.remove(at)),
+            }
+            let control = changed.iter_mut().find(|(path, _)| path.ends_with("CONTROL")).expect("is there");
+            if !has_log_end {
+                control.1[32 * 1024..].fill(0);
+            }
+            open(&MemFs::with_files(&changed).expect("fits"))
+        };
+        let refused = opened(true).map(drop).expect_err(done);
+        assert!(matches!(&refused, Error::Corrupt { path, .. } if path.starts_with("/db/wal")), "{refused}");
+        let rows = opened(false).and_then(|db| db.transact(|tx| tx.table(&ROWS)?.len())).expect(done);
+        assert!(rows < 400, "{done}: the log end is not what finds the loss");
+    }
 }
 
 /// A store that lost CONTROL is a damaged store, whatever else is there; it is neither foreign nor made anew.

@@ -78,8 +78,8 @@ mod wal;
 pub use error::{AppendError, ReplayError, WalError};
 pub use lsn_range::Order;
 pub use options::{
-    Begin, Grown, LogBufferId, LogIdentity, LogProtocol, MAX_LOG_BUFFERS, UnknownProtocol, WalOptions,
-    default_log_buffer_count, default_stream_count,
+    Begin, Grown, LogBufferId, LogIdentity, LogProtocol, MAX_LOG_BUFFERS, NoteDurable, UnknownProtocol,
+    WalOptions, default_log_buffer_count, default_stream_count,
 };
 pub use recovery::{LogRange, Replayed};
 pub use segment::{newest_incarnation, remove_segments};

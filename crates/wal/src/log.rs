@@ -220,7 +220,15 @@ impl Log {
         }
         self.failure.check()?;
         self.horizon.note_synced(written);
+        self.note_durable();
         Ok(())
+    }
+
+    /// Tells the owner of the log what survives a power loss by now.
+    fn note_durable(&self) {
+        if let Some(note) = &self.options.durable {
+            note.call(self.horizon.survives_power_loss());
+        }
     }
 
     /// Blocks until everything up to `lsn`, or everything drawn so far if that is less, survives a power
@@ -379,6 +387,7 @@ impl Log {
             }
         };
         stream.workers().for_each(|worker| self.buffers[worker].settle(&self.horizon));
+        self.note_durable();
         let acknowledged = self.acknowledge();
         let woken = lead.finish();
         self.wakers.wake_through(acknowledged);

@@ -184,6 +184,31 @@ pub struct WalOptions {
     pub begin: Option<Begin>,
     /// Called by the flushers soon after the log has grown, while it grows often. Only with `background`.
     pub grown: Option<Grown>,
+    /// Called after each flush, before its commits are acknowledged.
+    pub durable: Option<NoteDurable>,
+}
+
+/// The call that tells the log's owner up to which LSN everything survives a power loss. The owner can keep
+/// it outside of the log, where it shows that the newest chunks of a stream were lost.
+#[derive(Clone)]
+pub struct NoteDurable(Arc<dyn Fn(Lsn) + Send + Sync>);
+
+impl NoteDurable {
+    /// Has `note` called, by several threads at once, not always in the order of the LSNs. It must not wait
+    /// for the log.
+    pub fn new(note: impl Fn(Lsn) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(note))
+    }
+
+    pub(crate) fn call(&self, lsn: Lsn) {
+        (self.0)(lsn);
+    }
+}
+
+impl std::fmt::Debug for NoteDurable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NoteDurable")
+    }
 }
 
 /// The call that tells the log's owner of new records.
@@ -248,6 +273,7 @@ impl Default for WalOptions {
             nothing_counts: false,
             begin: None,
             grown: None,
+            durable: None,
         }
     }
 }

@@ -40,7 +40,7 @@ use azekura_io::FileLock;
 use azekura_wal::notifier::Notifier;
 use azekura_wal::recovery::{self, LogRange, Replayed};
 use azekura_wal::{
-    AppendError, Begin, Grown, LogBufferId, LogIdentity, Order, Wal, WalOptions, remove_segments,
+    AppendError, Begin, Grown, LogBufferId, LogIdentity, NoteDurable, Order, Wal, WalOptions, remove_segments,
 };
 
 use crate::Error;
@@ -299,7 +299,7 @@ impl<'a> Restart<'a> {
     fn replay_into(&self, analysis: &mut Analysis, redo: &mut Redo<'_, '_>) -> Result<Replayed, Error> {
         let (dir, settled) = (self.path.join(WAL_DIR), self.settled);
         let control = self.control();
-        let Control { database_id, ref ranges, scan_lsn, redo_lsn, durable_lsn, .. } = control;
+        let Control { database_id, ref ranges, scan_lsn, redo_lsn, .. } = control;
         let mut each = |lsn, body: &[u8]| -> Result<(), Error> {
             let record = Record::decode(body).map_err(|e| bad_record(&dir, lsn, &e))?;
             if record.settled() > settled {
@@ -313,7 +313,7 @@ impl<'a> Restart<'a> {
             analysis.see(lsn, &record).map_err(|e| bad_record(&dir, lsn, &e))?;
             if lsn >= redo_lsn { redo.record(lsn, &record) } else { Ok(()) }
         };
-        let (fs, durable) = (&*self.options.fs, Some(durable_lsn));
+        let (fs, durable) = (&*self.options.fs, Some(self.control.lock().log_was_durable_to()));
         Ok(recovery::replay_durable(fs, &dir, database_id, ranges, scan_lsn, durable, &mut each)?)
     }
 
@@ -363,6 +363,7 @@ impl<'a> Restart<'a> {
             }
         };
         let calls = Arc::clone(&self.checkpoint_calls);
+        let log_end = self.control.lock().new_log_end(incarnation);
         let wal = Wal::create(
             Arc::clone(&self.options.fs),
             &self.path.join(WAL_DIR),
@@ -379,6 +380,7 @@ impl<'a> Restart<'a> {
                 nothing_counts: control.is_closed(),
                 begin: Some(Begin::new(begin)),
                 grown: Some(Grown::new(move || calls.wake_from_sleep())),
+                durable: Some(NoteDurable::new(move |lsn| log_end.note(lsn))),
                 sync_interval: self.options.log_sync_interval,
                 ..WalOptions::default()
             },

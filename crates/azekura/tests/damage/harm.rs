@@ -31,22 +31,16 @@ pub(crate) fn harm(random: &mut Random, life: &Life) -> Harmed {
     }
 }
 
-fn is_log(path: &Path) -> bool {
-    path.starts_with(Path::new(DIR).join("wal"))
-}
-
 fn pages_path() -> PathBuf {
     Path::new(DIR).join("pages")
 }
 
-/// A moment's files, to be damaged. What a killed store's log loses at its end was not durable, as far as
-/// anyone can tell.
-fn begin(life: &Life, at: usize, touches_log: bool) -> Harmed {
+/// A moment's files, to be damaged.
+fn begin(life: &Life, at: usize) -> Harmed {
     let moment = &life.moments[at];
-    let oldest = if touches_log && !moment.is_closed { 0 } else { moment.oldest };
     let state = if moment.is_closed { "closed" } else { "killed" };
     let done = format!("{state} at moment {at}: ");
-    Harmed { files: moment.files.copied(), done, oldest, newest: moment.newest }
+    Harmed { files: moment.files.copied(), done, oldest: moment.oldest, newest: moment.newest }
 }
 
 /// Bits, bytes, a sector or a page of one file; or the file is cut off, or missing.
@@ -57,7 +51,7 @@ fn harm_one_file(random: &mut Random, life: &Life) -> Harmed {
         0 => pages_path(),
         _ => names[random.below(names.len())].clone(),
     };
-    let mut harmed = begin(life, at, is_log(&path));
+    let mut harmed = begin(life, at);
     let mut bytes = read(&harmed.files, &path);
     let kind = random.below(7);
     if kind == 6 || bytes.is_empty() {
@@ -111,7 +105,7 @@ fn change(random: &mut Random, kind: usize, bytes: &mut Vec<u8>, at: usize) -> &
 /// those in use above all.
 fn harm_pages(random: &mut Random, life: &Life) -> Harmed {
     let at = random.below(life.moments.len());
-    let mut harmed = begin(life, at, false);
+    let mut harmed = begin(life, at);
     if random.below(4) == 0 {
         write(&harmed.files, &Path::new(DIR).join("dw"), &[]);
         harmed.done += "without copies, ";
@@ -157,10 +151,10 @@ fn replace_one_file(random: &mut Random, life: &Life) -> Harmed {
     if random.below(2) == 0 {
         path = Path::new(DIR).join(["CONTROL", "pages", "dw", "lsnmap"][random.below(4)]);
     }
-    let mut harmed = begin(life, at, is_log(&path));
+    let mut harmed = begin(life, at);
     write(&harmed.files, &path, &read(&source.files, &path));
     harmed.done += &format!("{} is that of moment {other}", path.display());
-    (harmed.oldest, harmed.newest) = (harmed.oldest.min(source.oldest), harmed.newest.max(source.newest));
+    harmed.newest = harmed.newest.max(source.newest);
     harmed
 }
 

@@ -6,8 +6,8 @@
 //! lost since: the log is damaged, and going on would silently drop commits.
 //!
 //! The loss of chunks that no later chunk testifies to, that is, of each stream's last ones, shows only where
-//! the caller knows how far the log was durable: CONTROL and the page file keep that. A closed log ends with
-//! a chunk that testifies to everything.
+//! the caller knows how far the log was durable: the log end in CONTROL keeps that. A closed log ends with a
+//! chunk that testifies to everything.
 
 use azekura_base::Lsn;
 
