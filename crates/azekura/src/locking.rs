@@ -18,6 +18,10 @@
 //! in its range, and it leaves out rows that others hold. For removal it also leaves out a row if the gap
 //! above is taken, because the removal would have to wait for that gap.
 //!
+//! A reading scan locks the rows of a step in a leaf as one *range* ([`LockTable::try_lock_range`]): the same
+//! modes on the same keys, and on keys between them that do not exist. A change of such a key is either an
+//! insert, which the gap forbids anyway, or changes nothing.
+//!
 //! All are held to the end of the transaction (strict two-phase locking). Gap I goes with I only, S with S
 //! only, X with nothing. A transaction that itself holds the next key's gap in S or X and inserts below it
 //! takes the same mode on the new key's gap, because its hold now covers only the upper part of what it
@@ -48,11 +52,15 @@
 //! larger LSNs (RANGE-3).
 
 use azekura_base::{Lsn, TreeId};
-use azekura_btree::{Blocked, BlockedRecords, GapWant, KeyLocks, NextKey};
+use azekura_btree::{Blocked, BlockedRecords, GapWant, KeyLocks, LeafBatch, NextKey};
 use azekura_lock::{
     GapMode, KeyMode, KeyRef, LockError, LockTable, RecordMode, TableMode, TxnLocks, WouldBlock,
 };
 use azekura_wal::{LogBufferId, Wal};
+
+/// Rows of a scan step from which on a range lock takes the place of locks on the keys. One range costs about
+/// as much as two keys, and it also holds keys of the range that do not exist.
+const RANGE_ROWS: usize = 2;
 
 /// A cell of the table above, which a test can have left out to see whether it would notice; see
 /// `Builder::leave_out`.
@@ -312,6 +320,29 @@ impl KeyLocks for OperationLocks<'_> {
 
     fn try_scan(&mut self, tree: TreeId, key: &[u8]) -> Result<(), Blocked> {
         self.lock(tree, KeyRef::Key(key), self.scan.row())
+    }
+
+    fn try_scan_run(
+        &mut self,
+        tree: TreeId,
+        range: (&[u8], Option<&[u8]>),
+        run: &LeafBatch,
+    ) -> Result<(), Blocked> {
+        if self.scan.purpose != Purpose::Read || run.len() < RANGE_ROWS {
+            return (0..run.len()).try_for_each(|i| self.try_scan(tree, run.key(i)));
+        }
+        let Some(mode) = LockPart::rest_of(self.scan.row(), self.left_out) else { return Ok(()) };
+        if self.table_mode.is_some_and(|m| m.covers_key(mode)) {
+            return Ok(());
+        }
+        let keys = (0..run.len()).map(|i| run.key(i));
+        match self.table.try_lock_range(self.held, tree, range, keys, mode) {
+            Ok(depends_on) => {
+                self.depend_on(depends_on);
+                Ok(())
+            }
+            Err(i) => self.blocked(tree, KeyRef::Key(run.key(i)), mode, false),
+        }
     }
 
     fn blocked_records(&self) -> BlockedRecords {

@@ -9,6 +9,8 @@
 mod clients;
 #[path = "isolation/durable_answers.rs"]
 mod durable_answers;
+#[path = "isolation/model.rs"]
+mod model;
 #[path = "isolation/scenarios.rs"]
 mod scenarios;
 #[path = "isolation/snapshots.rs"]

@@ -315,3 +315,91 @@ fn a_walk_over_the_starts_of_values_reads_one_page_of_a_large_one() {
     // Each has some fifty pages, and all of them together are four times the cache.
     assert!(misses <= 40, "{misses} pages were read");
 }
+
+/// A short scan locks runs of rows, not each row: its requests to the lock table are counted.
+#[test]
+fn a_scan_of_fifty_rows_asks_for_few_locks() -> Result<(), Error> {
+    let (db, _) = filled(700);
+    for backward in [false, true] {
+        let tx = db.begin()?;
+        let before = db.stats().locks.acquisitions;
+        let mut rows = tx.table(&ROWS)?.range(200..);
+        for _ in 0..50 {
+            let row = if backward { rows.next_back() } else { rows.next() };
+            row.expect("there are more")?;
+        }
+        let locks = db.stats().locks.acquisitions - before;
+        // The table, the first row, a range for each further step of 2, 4, 8, … rows, cut where a leaf ends,
+        // and the gaps there. With a request for each row there were more than 63.
+        assert!((6..=20).contains(&locks), "{locks} requests");
+        tx.commit()?;
+    }
+    Ok(())
+}
+
+/// A transaction that never waits: a call that would is an error.
+fn without_waits(db: &Database) -> Result<Transaction, Error> {
+    let tx = db.begin()?;
+    tx.set_nowait(true)?;
+    Ok(tx)
+}
+
+fn is_refused<T: std::fmt::Debug>(result: &Result<T, Error>) -> bool {
+    matches!(result, Err(Error::WouldBlock { .. }))
+}
+
+#[test]
+fn what_a_scan_saw_stays_so_until_its_transaction_ends() -> Result<(), Error> {
+    let (db, _) = filled(700);
+    let scanner = without_waits(&db)?;
+    let seen = visited(&scanner, (Bound::Included(100), Bound::Excluded(301)), usize::MAX)?;
+    assert_eq!(seen.len(), 101);
+    let other = without_waits(&db)?;
+    let rows = other.table(&ROWS)?;
+    for key in [100, 102, 200, 300] {
+        assert!(is_refused(&rows.insert(&key, b"changed")), "the row {key}");
+        assert!(is_refused(&rows.remove(&key)), "the row {key}");
+        assert!(is_refused(&rows.insert(&(key - 1), b"new")), "into the gap below {key}");
+        assert_eq!(rows.get(&key)?, Some(value(key / 2, 0)), "readers share the row {key}");
+    }
+    assert!(is_refused(&rows.insert(&301, b"new")), "into the gap above the last row");
+    for key in [96, 97, 303, 304] {
+        rows.insert(&key, b"outside")?;
+    }
+    // The scanner's own changes, and the gap of a new row below which it has read.
+    let own = scanner.table(&ROWS)?;
+    other.abort()?;
+    own.insert(&151, b"own")?;
+    own.remove(&200)?;
+    own.insert(&250, b"own")?;
+    let other = without_waits(&db)?;
+    let rows = other.table(&ROWS)?;
+    for key in [149, 151, 199, 200, 250, 298] {
+        assert!(is_refused(&rows.insert(&key, b"new")), "{key}");
+    }
+    assert!(is_refused(&rows.get(&250)), "written by the scanner");
+    scanner.commit()?;
+    for key in [149, 151, 199, 200, 250, 298] {
+        rows.insert(&key, b"new")?;
+    }
+    other.commit()?;
+    Ok(())
+}
+
+/// A scan that meets a row of another transaction holds nothing behind that row.
+#[test]
+fn a_refused_scan_holds_no_rows_behind_the_one_that_refused_it() -> Result<(), Error> {
+    let (db, _) = filled(700);
+    let (writer, scanner, other) = (without_waits(&db)?, without_waits(&db)?, without_waits(&db)?);
+    writer.table(&ROWS)?.insert(&140, b"changed")?;
+    let seen = visited(&scanner, (Bound::Included(100), Bound::Excluded(301)), usize::MAX);
+    assert!(is_refused(&seen), "{seen:?}");
+    for key in [160, 161, 240] {
+        other.table(&ROWS)?.insert(&key, b"new")?;
+    }
+    writer.table(&ROWS)?.insert(&150, b"its own way is free")?;
+    writer.commit()?;
+    other.commit()?;
+    assert_eq!(visited(&scanner, (Bound::Included(100), Bound::Excluded(301)), usize::MAX)?.len(), 102);
+    scanner.commit()
+}

@@ -10,6 +10,8 @@
 
 use azekura_base::TreeId;
 
+use crate::scan::LeafBatch;
+
 /// The first key above a place in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextKey<'a> {
@@ -74,6 +76,21 @@ pub trait KeyLocks {
     ///
     /// As [`Self::try_gap`].
     fn try_scan(&mut self, tree: TreeId, key: &[u8]) -> Result<(), Blocked>;
+
+    /// Tries to lock all keys of `run`, each with the gap below it, for a scan: the keys that exist from
+    /// `from` to below `to`, in the order of the scan.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::try_gap`].
+    fn try_scan_run(
+        &mut self,
+        tree: TreeId,
+        (_from, _to): (&[u8], Option<&[u8]>),
+        run: &LeafBatch,
+    ) -> Result<(), Blocked> {
+        (0..run.len()).try_for_each(|i| self.try_scan(tree, run.key(i)))
+    }
 }
 
 /// No locks at all: the caller has the whole table locked, or the tree to itself.

@@ -46,7 +46,8 @@ fn mode(family: Family, claims: Claims) -> AnyMode {
 }
 
 impl LockTable {
-    /// Returns the holders of a key and their modes, oldest first.
+    /// Returns the holders of a key and their modes, oldest first, without range locks that no request has
+    /// met.
     #[must_use]
     pub fn holders(&self, tree: TreeId, key: KeyRef<'_>) -> Vec<(TxnId, KeyMode)> {
         let id = self.key_id(tree, key);
@@ -90,8 +91,8 @@ impl LockTable {
         all
     }
 
-    /// Returns all locks, ordered by name. Latches are taken one after the other, so different locks are
-    /// shown at different moments.
+    /// Returns all locks, ordered by name; of range locks, the keys that requests have met. Latches are
+    /// taken one after the other, so different locks are shown at different moments.
     #[must_use]
     pub fn dump(&self) -> Vec<LockDump> {
         // Notes first: one that is turned into a request meanwhile is seen twice, not missed.

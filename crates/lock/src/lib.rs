@@ -29,6 +29,8 @@
 //! | [`mode`] | table modes, key modes (gap and record), compatibility and supremum |
 //! | `claims` | the same as bit sets |
 //! | `id` | names of lockable things in 64 bits |
+//! | `cell` | a stripe with its latch and the count that scans read |
+//! | `range` | range locks: a scan's run of keys by one entry |
 //! | `stripe` | one part of the table: pools of heads and requests |
 //! | `queue` | rules of one lock's queue: grants, waiters, blockers |
 //! | `owner` | state of a locking transaction that other threads read |
@@ -42,6 +44,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cell;
 mod claims;
 mod deadlock;
 mod depend;
@@ -52,6 +55,7 @@ mod intent;
 pub mod mode;
 mod owner;
 mod queue;
+mod range;
 #[cfg(all(test, not(loom)))]
 mod reference;
 mod stats;

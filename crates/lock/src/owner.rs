@@ -30,6 +30,7 @@ use azekura_base::{CachePadded, TxnId};
 use azekura_trace::ThreadTag;
 
 use crate::intent::Intents;
+use crate::range::Ranges;
 
 pub(crate) const RUNNING: u32 = 0;
 pub(crate) const WAITING: u32 = 1;
@@ -47,6 +48,9 @@ pub(crate) struct Owner {
     home: AtomicU32,
     word: WaitWord,
     pub(crate) intents: Mutex<Intents>,
+    /// `ranges` may have entries. Written by the owner's own thread.
+    has_ranges: AtomicBool,
+    pub(crate) ranges: Mutex<Ranges>,
 }
 
 // Owners at home in this thread, in all tables; more if other threads have released some of them.
@@ -69,6 +73,8 @@ impl Owner {
             home: AtomicU32::new(0),
             word: WaitWord::new(RUNNING),
             intents: Mutex::new(Intents::new()),
+            has_ranges: AtomicBool::new(false),
+            ranges: Mutex::new(Ranges::new()),
         }
     }
 
@@ -130,6 +136,16 @@ impl Owner {
 
     pub(crate) fn has_waiters(&self) -> bool {
         self.has_waiters.load(Relaxed) // see `note_waiter`
+    }
+
+    pub(crate) fn set_has_ranges(&self, has: bool) {
+        // Release: pairs with the Acquire in `has_ranges`. A requester that reads `false` comes after the
+        // scans that have ended. That `true` is read is the doing of the fences of `range` (KEYRANGE-1).
+        self.has_ranges.store(has, Release);
+    }
+
+    pub(crate) fn has_ranges(&self) -> bool {
+        self.has_ranges.load(Acquire) // see `set_has_ranges`
     }
 
     /// Announces a wait; by the owner's own thread, before its request can be seen among the waiters.

@@ -19,7 +19,7 @@
 use crate::claims::{self, Claims};
 use crate::id::LockId;
 use crate::owner::{GRANTED, Owners};
-use crate::stripe::{NONE, Stripe};
+use crate::stripe::{NONE, Request, Stripe};
 
 /// A request of an owner.
 #[derive(Clone, Copy, Debug)]
@@ -56,13 +56,14 @@ impl Stripe {
 
     fn attempt_conversion(&mut self, demand: &Demand, owners: &Owners) -> Option<u32> {
         let own = *self.request(demand.own);
+        let want = claims::normal(demand.id.family(), demand.want | own.held);
         let others = self.held_by_others(own.head, own.held);
-        if claims::conflicts(demand.id.family(), demand.want) & others != 0 {
+        if claims::conflicts(demand.id.family(), want) & others != 0 {
             return None;
         }
         self.acquisitions += 1;
         if !demand.instant {
-            self.set_held(demand.own, demand.want);
+            self.set_held(demand.own, want);
             if self.head(own.head).first_waiter != NONE {
                 owners.get(demand.owner).note_waiter(); // a waiter may have this owner as its blocker only now
             }
@@ -79,6 +80,43 @@ impl Stripe {
         request
     }
 
+    /// Makes a range lock of `owner` a held request of the key: the new request, if `owner` had none. Does
+    /// nothing if other holders or waiters conflict (KEYRANGE-2): such a waiter would have shared the range
+    /// when it came, had the range locked the key then.
+    pub(crate) fn share(&mut self, id: LockId, owner: u32, claims: Claims) -> Option<u32> {
+        let head = self.find(id);
+        if head == NONE {
+            return Some(self.insert_holder(id, owner, claims));
+        }
+        let own = self.request_of(head, owner);
+        let held = if own == NONE { 0 } else { self.request(own).held };
+        let want = claims::normal(id.family(), held | claims);
+        let conflicts = claims::conflicts(id.family(), claims);
+        if want == held || conflicts & self.held_by_others(head, held) != 0 {
+            return None;
+        }
+        // An owner without a request may wait for this key, or for another one with this hash.
+        let is_in_the_way =
+            |w: &Request| if w.owner == owner { own == NONE } else { w.want & conflicts != 0 };
+        if self.waiters(head).any(is_in_the_way) {
+            return None;
+        }
+        if own == NONE {
+            return Some(self.insert_holder(id, owner, claims));
+        }
+        self.set_held(own, want);
+        None
+    }
+
+    /// The request of a holder, or [`NONE`].
+    fn request_of(&self, head: u32, owner: u32) -> u32 {
+        let mut request = self.head(head).first_holder;
+        while request != NONE && self.request(request).owner != owner {
+            request = self.request(request).next_holder;
+        }
+        request
+    }
+
     /// Puts a demand that [`Stripe::attempt`] refused among the waiters: its request.
     pub(crate) fn enqueue(&mut self, demand: &Demand, owners: &Owners) -> u32 {
         let request = if demand.own == NONE {
@@ -92,7 +130,9 @@ impl Stripe {
             owner.note_waiter(); // it stands before waiters now
         }
         owner.set_waiting();
-        self.link_waiter(request, demand.want);
+        // A range may have added to what the owner knows that it holds.
+        let held = self.request(request).held;
+        self.link_waiter(request, claims::normal(demand.id.family(), demand.want | held));
         self.request_mut(request).instant = demand.instant;
         for blocker in self.blockers(request) {
             owners.get(blocker).note_waiter();
@@ -175,7 +215,8 @@ impl Stripe {
         self.acquisitions += 1;
         self.unlink_waiter(waiter);
         if !r.instant {
-            self.set_held(waiter, r.want);
+            let family = self.head(r.head).id.family();
+            self.set_held(waiter, claims::normal(family, r.want | r.held));
         } else if r.held == 0 {
             self.free_request(waiter);
         }

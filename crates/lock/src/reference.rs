@@ -97,6 +97,19 @@ impl PlainLock {
         false
     }
 
+    /// The range of `owner` locks the key as soon as nothing is in its way (KEYRANGE-2).
+    fn lock_by_range(&mut self, owner: usize, mode: AnyMode) {
+        let held = self.holders.get(&owner).copied();
+        let want = held.map_or(mode, |held| supremum(held, mode));
+        let is_compatible = |other: usize, others: AnyMode| other == owner || compatible(others, mode);
+        let is_free = self.holders.iter().all(|(&other, &others)| is_compatible(other, others))
+            && self.waiters.iter().all(|w| is_compatible(w.owner, w.want));
+        let is_newcomer = held.is_none() && self.waiters.iter().any(|w| w.owner == owner);
+        if is_free && !is_newcomer {
+            self.holders.insert(owner, want);
+        }
+    }
+
     /// Rule 3: grants.
     fn serve(&mut self) -> Vec<usize> {
         let mut granted = Vec::new();
@@ -119,10 +132,32 @@ impl PlainLock {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Table { owner: usize, mode: TableMode, wait: bool },
-    Key { owner: usize, key: u8, mode: KeyMode, instant: bool, wait: bool },
-    Release { owner: usize },
-    GiveUp { owner: usize },
+    Table {
+        owner: usize,
+        mode: TableMode,
+        wait: bool,
+    },
+    Key {
+        owner: usize,
+        key: u8,
+        mode: KeyMode,
+        instant: bool,
+        wait: bool,
+    },
+    /// `there` has a bit for each key that exists.
+    Range {
+        owner: usize,
+        first: u8,
+        keys: u8,
+        there: u8,
+        mode: KeyMode,
+    },
+    Release {
+        owner: usize,
+    },
+    GiveUp {
+        owner: usize,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -130,11 +165,14 @@ fn step() -> impl Strategy<Value = Step> {
     let wait = prop::bool::weighted(0.8);
     let table_mode = prop::sample::select(TableMode::ALL.to_vec());
     let key_mode = prop::sample::select(KeyMode::all().filter(|&m| m != KeyMode::NONE).collect::<Vec<_>>());
+    let scan_modes = vec![KeyMode::SCAN, KeyMode::READ_GAP];
     prop_oneof![
         4 => (owner.clone(), table_mode, wait)
             .prop_map(|(owner, mode, wait)| Step::Table { owner, mode, wait }),
         8 => (owner.clone(), 0u8..3, key_mode, prop::bool::weighted(0.2), wait)
             .prop_map(|(owner, key, mode, instant, wait)| Step::Key { owner, key, mode, instant, wait }),
+        3 => (owner.clone(), (0u8..3, 1u8..4, 0u8..8), prop::sample::select(scan_modes))
+            .prop_map(|(owner, (first, keys, there), mode)| Step::Range { owner, first, keys, there, mode }),
         3 => owner.clone().prop_map(|owner| Step::Release { owner }),
         1 => owner.prop_map(|owner| Step::GiveUp { owner }),
     ]
@@ -149,6 +187,8 @@ struct Pair {
     /// Of waiting owners: what they wait for.
     pending: Vec<Option<(Demand, u32, Thing, AnyMode)>>,
     plain: Vec<PlainLock>,
+    /// The modes of ranges on keys that did not exist, by owner and thing.
+    absent: BTreeMap<(usize, Thing), KeyMode>,
     next_txn: u64,
 }
 
@@ -157,7 +197,8 @@ impl Pair {
         let real = LockTable::new(LockOptions { stripes: 2, dependency_slots: 4, timeout: None, seed: 1 });
         let locks = (0..OWNERS).map(|o| real.begin(TxnId(o as u64 + 1))).collect();
         let plain = vec![PlainLock::default(); 4];
-        Self { real, locks, pending: vec![None; OWNERS], plain, next_txn: OWNERS as u64 + 1 }
+        let (pending, absent, next_txn) = (vec![None; OWNERS], BTreeMap::new(), OWNERS as u64 + 1);
+        Self { real, locks, pending, plain, absent, next_txn }
     }
 
     fn owner_of(&self, txn: TxnId) -> usize {
@@ -166,6 +207,12 @@ impl Pair {
 
     fn edges(&self, owner: u32) -> Vec<u32> {
         self.plain.iter().find_map(|lock| lock.edges(owner as usize)).unwrap_or_default()
+    }
+
+    fn lock_absent(&mut self) {
+        for (&(owner, thing), &mode) in &self.absent {
+            self.plain[thing].lock_by_range(owner, AnyMode::Key(mode));
+        }
     }
 
     fn request(&mut self, owner: usize, thing: Thing, mode: AnyMode, instant: bool, wait: bool) {
@@ -197,6 +244,44 @@ impl Pair {
         }
     }
 
+    /// A range is locked when the plain table could grant each of its keys that exist.
+    fn range(&mut self, owner: usize, (first, keys, there): (u8, u8, u8), mode: KeyMode) {
+        if self.pending[owner].is_some() {
+            return;
+        }
+        let things = || usize::from(first) + 1..(usize::from(first + keys) + 1).min(4);
+        let existing = || things().filter(|thing| there >> (thing - 1) & 1 == 1);
+        let bytes: Vec<[u8; 1]> = existing().map(|thing| [thing as u8]).collect();
+        let (from, to) = ([first + 1], [things().end as u8]);
+        let range = (&from[..], (things().end < 4).then_some(&to[..]));
+        let keys = bytes.iter().map(|key| &key[..]);
+        let ranges = self.real.stats().ranges;
+        let locked = self.real.try_lock_range(&mut self.locks[owner], TREE, range, keys, mode);
+        let is_covered = match self.plain[0].holders.get(&owner) {
+            Some(AnyMode::Table(table)) => table.covers_key(mode),
+            _ => false,
+        };
+        if is_covered {
+            assert!(locked.is_ok(), "the table is locked");
+            return;
+        }
+        for (i, thing) in existing().enumerate() {
+            let is_refused = locked == Err(i);
+            // Of a refused range, keys before the blocked one may be locked by requests of their own.
+            let is_held = self.locks[owner].claims(self.real.key_id(TREE, KeyRef::Key(&bytes[i])));
+            let is_held = crate::claims::key_mode(is_held).supremum(mode) == crate::claims::key_mode(is_held);
+            if locked.is_ok() || is_held || is_refused {
+                let plain = self.plain[thing].request(owner, AnyMode::Key(mode), false, false);
+                assert_eq!(plain, !is_refused, "key {thing} of {locked:?}");
+            }
+        }
+        if locked.is_ok() && self.real.stats().ranges > ranges {
+            for thing in things().filter(|&thing| existing().all(|there| there != thing)) {
+                self.absent.insert((owner, thing), mode);
+            }
+        }
+    }
+
     fn abandon(&self, owner: usize, mode: AnyMode) {
         if let AnyMode::Table(mode) = mode {
             self.real.abandon_strong(&self.locks[owner], TREE, mode);
@@ -207,7 +292,9 @@ impl Pair {
     /// over.
     fn begin_wait(&mut self, owner: usize, demand: Demand, thing: Thing, mode: AnyMode) {
         let deadlocks = self.real.stats().deadlocks;
-        let Begun::Waiting(request, _) = self.real.begin_wait(&demand, false) else {
+        let key = [thing as u8];
+        let key = if thing == 0 { KeyRef::End } else { KeyRef::Key(&key) };
+        let Begun::Waiting(request, _) = self.real.begin_wait(&demand, (TREE, key), false) else {
             panic!("nothing changed since the refusal");
         };
         self.pending[owner] = Some((demand, request, thing, mode));
@@ -257,6 +344,7 @@ impl Pair {
         self.next_txn += 1;
         let old = std::mem::replace(&mut self.locks[owner], new);
         self.real.release_all(old, None);
+        self.absent.retain(|&(of, _), _| of != owner);
         for thing in 0..self.plain.len() {
             if self.plain[thing].holders.remove(&owner).is_some() {
                 let granted = self.plain[thing].serve();
@@ -294,9 +382,19 @@ impl Pair {
                 _ => self.real.key_id(TREE, KeyRef::Key(&key)).name(),
             };
             let real = dump.iter().find(|d| d.name == name);
-            let mut holders: Vec<_> =
+            let mut held: BTreeMap<usize, AnyMode> =
                 real.iter().flat_map(|d| &d.holders).map(|&(t, m)| (self.owner_of(t), m)).collect();
-            holders.sort_by_key(|h| h.0);
+            for owner in (0..OWNERS).filter(|_| thing > 0) {
+                let place = self.real.owners.get(self.locks[owner].owner);
+                let claims = place.ranges.lock().find(TREE, &key);
+                let mode = AnyMode::Key(crate::claims::key_mode(claims));
+                let is_absent = self.absent.contains_key(&(owner, thing));
+                let is_locked = plain.holders.get(&owner).is_some_and(|&held| supremum(held, mode) == held);
+                if claims != 0 && (!is_absent || is_locked) {
+                    held.entry(owner).and_modify(|held| *held = supremum(*held, mode)).or_insert(mode);
+                }
+            }
+            let holders: Vec<_> = held.into_iter().collect();
             let waiters: Vec<_> =
                 real.iter().flat_map(|d| &d.waiters).map(|&(t, m)| (self.owner_of(t), m)).collect();
             assert_eq!(holders, plain.holders.iter().map(|(&o, &m)| (o, m)).collect::<Vec<_>>());
@@ -366,9 +464,13 @@ proptest! {
                 Step::Key { owner, key, mode, instant, wait } => {
                     pair.request(owner, usize::from(key) + 1, AnyMode::Key(mode), instant, wait);
                 }
+                Step::Range { owner, first, keys, there, mode } => {
+                    pair.range(owner, (first, keys, there), mode);
+                }
                 Step::Release { owner } => pair.release(owner),
                 Step::GiveUp { owner } => pair.give_up(owner),
             }
+            pair.lock_absent();
             pair.compare();
         }
         for round in 0..OWNERS * 2 {

@@ -12,6 +12,8 @@ pub struct LockStats {
     pub acquisitions: u64,
     /// Of these, intents that did not touch the shared table.
     pub noted_intents: u64,
+    /// Of these, runs of keys that scans locked as a range.
+    pub ranges: u64,
     /// Requests that had to wait.
     pub waits: u64,
     /// Total time of the waits that ended.
@@ -36,7 +38,8 @@ impl LockTable {
         }
         stats.noted_intents =
             (0..self.owners.len()).map(|o| self.owners.get(o).intents.lock().acquisitions).sum();
-        stats.acquisitions += stats.noted_intents;
+        stats.ranges = (0..self.owners.len()).map(|o| self.owners.get(o).ranges.lock().acquisitions).sum();
+        stats.acquisitions += stats.noted_intents + stats.ranges;
         let waits = self.waits.lock();
         (stats.waits, stats.deadlocks, stats.timeouts) = (waits.begun, waits.deadlocks, waits.timeouts);
         stats.wait_time = Duration::from_micros(self.wait_micros.sum());

@@ -16,9 +16,11 @@
 //! - **STRIPE-3** `counts[c]` is the number of holders with claim `c`; `mask` has the claims with a
 //!   count above 0.
 //! - **STRIPE-4** Waiting conversions stand before all other waiters; else the order is that of arrival.
+//! - **STRIPE-5** `exclusive` is the number of key requests, held or waiting, that conflict with a scan.
 
-use crate::claims::{CLAIMS, Claims};
+use crate::claims::{CLAIMS, Claims, Family};
 use crate::id::LockId;
+use crate::range::EXCLUSIVE;
 
 /// No index.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -84,13 +86,15 @@ pub(crate) struct Stripe {
     buckets: Vec<u32>,
     heads: Pool<Head>,
     requests: Pool<Request>,
+    /// STRIPE-5
+    pub(crate) exclusive: u32,
     /// Requests granted here, ever.
     pub(crate) acquisitions: u64,
 }
 
 impl Stripe {
     pub(crate) const fn new() -> Self {
-        Self { buckets: Vec::new(), heads: Pool::new(), requests: Pool::new(), acquisitions: 0 }
+        Self { buckets: Vec::new(), heads: Pool::new(), requests: Pool::new(), exclusive: 0, acquisitions: 0 }
     }
 
     pub(crate) fn head(&self, head: u32) -> &Head {
@@ -248,6 +252,7 @@ impl Stripe {
             self.unlink_holder(request);
         }
         self.request_mut(request).held = claims;
+        self.count_exclusive(r.head, r.held | r.want, claims | r.want);
         let head = &mut self.heads.items[r.head as usize];
         let mut changed = r.held ^ claims;
         while changed != 0 {
@@ -261,6 +266,15 @@ impl Stripe {
                 head.counts[claim] -= 1;
                 head.mask &= !(u8::from(head.counts[claim] == 0) << claim);
             }
+        }
+    }
+
+    /// STRIPE-5: counts a request with new claims, held and wanted together.
+    #[inline]
+    fn count_exclusive(&mut self, head: u32, before: Claims, after: Claims) {
+        if (before ^ after) & EXCLUSIVE != 0 && self.head(head).id.family() == Family::Key {
+            let is = |claims: Claims| u32::from(claims & EXCLUSIVE != 0);
+            self.exclusive = self.exclusive + is(after) - is(before);
         }
     }
 
@@ -303,6 +317,7 @@ impl Stripe {
     /// Puts `request` among the waiters, wanting `claims` (STRIPE-4).
     pub(crate) fn link_waiter(&mut self, request: u32, claims: Claims) {
         let (head, converts) = (self.request(request).head, self.request(request).held != 0);
+        self.count_exclusive(head, self.request(request).held, self.request(request).held | claims);
         self.request_mut(request).want = claims;
         let mut after = self.head(head).last_waiter;
         while converts && after != NONE && self.request(after).held == 0 {
@@ -333,6 +348,7 @@ impl Stripe {
             NONE => self.heads.items[r.head as usize].last_waiter = r.prev_waiter,
             after => self.request_mut(after).prev_waiter = r.prev_waiter,
         }
+        self.count_exclusive(r.head, r.held | r.want, r.held);
         let r = self.request_mut(request);
         (r.want, r.instant) = (0, false);
         (r.next_waiter, r.prev_waiter) = (NONE, NONE);

@@ -25,7 +25,8 @@ use azekura_base::{CachePadded, Lsn, TreeId, TxnId};
 use azekura_latch::TracedMutex;
 use azekura_trace::Site;
 
-use crate::claims::{self, Claims};
+use crate::cell::StripeCell;
+use crate::claims::{self, Claims, Family};
 use crate::deadlock::Waits;
 use crate::depend::Dependencies;
 use crate::error::{LockError, WouldBlock};
@@ -34,14 +35,14 @@ use crate::intent::{self, StrongCounts};
 use crate::mode::{GapMode, KeyMode, TableMode};
 use crate::owner::Owners;
 use crate::queue::{Demand, Wakes};
-use crate::stripe::{NONE, Stripe};
+use crate::range::RangeCounts;
+use crate::stripe::NONE;
 use crate::txn::{Held, TxnLocks};
 
 /// Locks that a transaction releases before it wakes waiters: a wake-up is a system call, which would delay
 /// the release of the others.
 const RELEASED_AT_ONCE: usize = 64;
 
-static STRIPE: Site = Site::new("lock table stripe");
 static WAITS: Site = Site::new("lock table waits");
 
 /// Sizes of a [`LockTable`], and the bound of waits.
@@ -68,12 +69,13 @@ impl Default for LockOptions {
 /// All locks of one database.
 #[derive(Debug)]
 pub struct LockTable {
-    pub(crate) stripes: Box<[CachePadded<TracedMutex<Stripe>>]>,
+    pub(crate) stripes: Box<[CachePadded<StripeCell>]>,
     pub(crate) owners: Owners,
     pub(crate) waits: TracedMutex<Waits>,
     pub(crate) wait_micros: StripedCounter,
     strong: StrongCounts,
-    depend: Dependencies,
+    pub(crate) depend: Dependencies,
+    pub(crate) range_counts: RangeCounts,
     pools: Box<[CachePadded<Mutex<Vec<TxnLocks>>>]>,
     timeout: Option<Duration>,
     seed: u64,
@@ -87,14 +89,13 @@ impl LockTable {
         let pools = if cfg!(loom) { 1 } else { stripe_count() };
         let slots = options.dependency_slots.max(1).next_power_of_two();
         Self {
-            stripes: (0..stripes)
-                .map(|_| CachePadded::new(TracedMutex::new(&STRIPE, Stripe::new())))
-                .collect(),
+            stripes: (0..stripes).map(|_| CachePadded::new(StripeCell::new())).collect(),
             owners: Owners::new(),
             waits: TracedMutex::new(&WAITS, Waits::default()),
             wait_micros: StripedCounter::new(),
             strong: StrongCounts::new(),
             depend: Dependencies::new(slots),
+            range_counts: RangeCounts::new(),
             pools: (0..pools).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect(),
             timeout: options.timeout,
             seed: options.seed,
@@ -123,7 +124,7 @@ impl LockTable {
 
     /// Notes the thread that uses the transaction (HOME-1).
     #[inline]
-    fn settle(&self, t: &mut TxnLocks) {
+    pub(crate) fn settle(&self, t: &mut TxnLocks) {
         if !t.is_detached {
             t.home = self.owners.get(t.owner).settle(t.home);
         }
@@ -149,7 +150,7 @@ impl LockTable {
         match self.attempt_table(t, tree, mode) {
             Attempt::Granted(lsn) => Ok(lsn),
             Attempt::Refused(demand) => {
-                let waited = self.wait(t, &demand);
+                let waited = self.wait(t, &demand, (tree, KeyRef::End));
                 if waited.is_err() {
                     self.abandon_strong(t, tree, mode);
                 }
@@ -192,7 +193,7 @@ impl LockTable {
     ) -> Result<Lsn, LockError> {
         match self.attempt_key(t, tree, key, mode, false) {
             Attempt::Granted(lsn) => Ok(lsn),
-            Attempt::Refused(demand) => self.wait(t, &demand),
+            Attempt::Refused(demand) => self.wait(t, &demand, (tree, key)),
         }
     }
 
@@ -243,7 +244,7 @@ impl LockTable {
     ) -> Result<Lsn, LockError> {
         match self.attempt_key(t, tree, key, mode, true) {
             Attempt::Granted(lsn) => Ok(lsn),
-            Attempt::Refused(demand) => self.wait(t, &demand),
+            Attempt::Refused(demand) => self.wait(t, &demand, (tree, key)),
         }
     }
 
@@ -251,7 +252,8 @@ impl LockTable {
     /// equal hashes share a lock, so the mode may be stronger than requested for this key.
     #[must_use]
     pub fn held_key_mode(&self, t: &TxnLocks, tree: TreeId, key: KeyRef<'_>) -> KeyMode {
-        claims::key_mode(t.claims(self.key_id(tree, key)))
+        let claims = t.claims(self.key_id(tree, key)) | self.claims_in_range(t, tree, key);
+        claims::key_mode(claims::normal(Family::Key, claims))
     }
 
     /// Returns the mode, S or X, in which the transaction holds the gap below a key, if it does. Cheaper than
@@ -319,6 +321,9 @@ impl LockTable {
             some.iter().rev().for_each(|held| self.release_one(t, held, &mut wakes));
             self.wake(&mut wakes);
         }
+        if t.has_ranges() {
+            self.release_ranges(t, &mut wakes);
+        }
         self.owners.get(t.owner).leave_home(std::mem::take(&mut t.home));
         t.reset();
     }
@@ -351,7 +356,7 @@ impl LockTable {
         (id.spread() >> 40) as usize & (self.stripes.len() - 1)
     }
 
-    pub(crate) fn stripe(&self, id: LockId) -> &TracedMutex<Stripe> {
+    pub(crate) fn stripe(&self, id: LockId) -> &StripeCell {
         &self.stripes[self.stripe_number(id)]
     }
 
@@ -364,23 +369,47 @@ impl LockTable {
         mode: KeyMode,
         instant: bool,
     ) -> Attempt {
-        let id = self.key_id(tree, key);
+        let in_range = self.claims_in_range(t, tree, key);
+        self.attempt_id(t, tree, key, (self.key_id(tree, key), in_range), (mode, instant))
+    }
+
+    /// As [`attempt_key`](Self::attempt_key), with the key's name, and the claims that the transaction's
+    /// ranges have on it.
+    #[inline]
+    pub(crate) fn attempt_id(
+        &self,
+        t: &mut TxnLocks,
+        tree: TreeId,
+        key: KeyRef<'_>,
+        (id, in_range): (LockId, Claims),
+        (mode, instant): (KeyMode, bool),
+    ) -> Attempt {
         let own = t.get(id).copied();
         let held = own.map_or(0, |h| h.claims);
         let want = claims::normal(id.family(), held | claims::of_key(mode));
         if want == held || self.table_covers(t, tree, mode) {
             return Attempt::Granted(Lsn(0));
         }
+        let with_range = claims::normal(id.family(), held | in_range);
+        // KEYRANGE-2: beside a request that conflicts, only an own request shows that the key is locked.
+        if claims::normal(id.family(), with_range | want) == with_range && !self.stripe(id).has_exclusive() {
+            return Attempt::Granted(self.depend.find(id, want)); // DEPEND-1
+        }
         self.settle(t);
-        let demand = Demand { id, owner: t.owner, own: own.map_or(NONE, |h| h.request), want, instant };
-        let granted = self.stripe(id).lock().attempt(&demand, &self.owners);
+        let mut stripe = self.stripe(id).lock();
+        let shared = if t.has_ranges() { self.own_shared(&mut stripe, t.owner, id, in_range) } else { NONE };
+        let own = own.map_or(shared, |held| held.request);
+        self.share_ranges(&mut stripe, (id, t.owner), (tree, key), want);
+        let demand = Demand { id, owner: t.owner, own, want, instant };
+        let granted = stripe.attempt(&demand, &self.owners);
+        drop(stripe);
         granted
             .map_or(Attempt::Refused(demand), |request| Attempt::Granted(self.granted(t, &demand, request)))
     }
 
     /// Returns `true` if the lock on the whole table covers this mode on one of its keys.
     #[inline]
-    fn table_covers(&self, t: &TxnLocks, tree: TreeId, mode: KeyMode) -> bool {
+    pub(crate) fn table_covers(&self, t: &TxnLocks, tree: TreeId, mode: KeyMode) -> bool {
         t.has_strong() && self.held_table_mode(t, tree).is_some_and(|table| table.covers_key(mode))
     }
 
@@ -446,6 +475,9 @@ impl LockTable {
     #[inline]
     pub(crate) fn granted(&self, t: &mut TxnLocks, demand: &Demand, request: u32) -> Lsn {
         if !demand.instant {
+            if t.has_ranges() {
+                self.take_over_shared(t, demand.id);
+            }
             let is_strong = demand.id.family() == claims::Family::Table
                 && !claims::table_mode(demand.want).is_some_and(TableMode::is_intent);
             t.put(Held { id: demand.id, request, claims: demand.want, is_note: false, is_strong });

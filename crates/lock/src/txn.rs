@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use azekura_base::TxnId;
+use azekura_base::{TreeId, TxnId};
 
 use crate::claims::{self, Claims, Family};
 use crate::id::LockId;
@@ -42,6 +42,8 @@ pub struct TxnLocks {
     /// neither, and need not look for it.
     has_strong: bool,
     closes_gaps: bool,
+    /// Trees in which it has range locks.
+    pub(crate) range_trees: Vec<TreeId>,
     held: Vec<Held>,
     /// Open addressing over `held`, by name; unused (and empty) while a look at all of `held` is cheaper.
     index: Vec<u32>,
@@ -63,6 +65,7 @@ impl TxnLocks {
             is_detached: false,
             has_strong: false,
             closes_gaps: false,
+            range_trees: Vec::new(),
             held: Vec::new(),
             index: Vec::new(),
         }
@@ -74,8 +77,8 @@ impl TxnLocks {
         self.txn
     }
 
-    /// Number of locks held. Each costs about 100 bytes; a caller may prefer one lock on the table to a
-    /// million on its keys.
+    /// Number of locks held, without ranges. Each costs about 100 bytes; a caller may prefer one lock on
+    /// the table to a million on its keys.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.held.len()
@@ -84,7 +87,7 @@ impl TxnLocks {
     /// Returns `true` if no lock is held.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.held.is_empty() && self.range_trees.is_empty()
     }
 
     /// Bounds each later wait of this transaction; `None` waits as long as it takes (deadlocks are found
@@ -140,6 +143,17 @@ impl TxnLocks {
         self.closes_gaps
     }
 
+    /// Returns `true` if it has range locks.
+    #[inline]
+    pub(crate) const fn has_ranges(&self) -> bool {
+        !self.range_trees.is_empty()
+    }
+
+    /// Notes that key locks with these claims are held.
+    pub(crate) const fn note_gap(&mut self, claims: Claims) {
+        self.closes_gaps |= claims::closes_gap(claims);
+    }
+
     pub(crate) fn claims(&self, id: LockId) -> Claims {
         self.get(id).map_or(0, |h| h.claims)
     }
@@ -148,7 +162,9 @@ impl TxnLocks {
     #[inline]
     pub(crate) fn put(&mut self, held: Held) {
         self.has_strong |= held.is_strong;
-        self.closes_gaps |= held.id.family() == Family::Key && claims::closes_gap(held.claims);
+        if held.id.family() == Family::Key {
+            self.note_gap(held.claims);
+        }
         if let Some(at) = self.find(held.id) {
             self.held[at] = held;
             return;
@@ -196,7 +212,6 @@ impl TxnLocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use azekura_base::TreeId;
 
     #[test]
     fn finds_what_was_put_at_every_size() {

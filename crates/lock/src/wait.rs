@@ -17,13 +17,16 @@
 use azekura_base::sync::time::Instant;
 use std::time::Duration;
 
-use azekura_base::{Lsn, TxnId};
+use azekura_base::{Lsn, TreeId, TxnId};
 use azekura_trace::{Site, ThreadTag, WaitKind};
 
+use crate::claims::Family;
 use crate::deadlock::{WaitPlace, Waits, find_cycle, youngest};
 use crate::error::LockError;
+use crate::id::KeyRef;
 use crate::owner::{GRANTED, RUNNING, VICTIM, WAITING};
 use crate::queue::{Demand, Wakes};
+use crate::stripe::NONE;
 use crate::table::LockTable;
 use crate::txn::TxnLocks;
 
@@ -49,18 +52,22 @@ pub(crate) enum Begun {
 impl LockTable {
     /// Waits for a refused demand.
     #[cold]
-    pub(crate) fn wait(&self, t: &mut TxnLocks, demand: &Demand) -> Result<Lsn, LockError> {
+    pub(crate) fn wait(
+        &self,
+        t: &mut TxnLocks,
+        demand: &Demand,
+        key: (TreeId, KeyRef<'_>),
+    ) -> Result<Lsn, LockError> {
         if t.is_nowait {
             return Err(LockError::WouldBlock);
         }
         let began = Instant::now();
         let has_mates = self.owners.has_mates(demand.owner);
-        match self.begin_wait(demand, has_mates) {
+        match self.begin_wait(demand, key, has_mates) {
             Begun::Granted(request) => Ok(self.granted(t, demand, request)),
             Begun::Refused => Err(LockError::Closed),
             Begun::Waiting(request, holder) => {
-                let site =
-                    if demand.id.family() == crate::claims::Family::Table { &TABLE_LOCK } else { &KEY_LOCK };
+                let site = if demand.id.family() == Family::Table { &TABLE_LOCK } else { &KEY_LOCK };
                 let waiting = azekura_trace::wait_for(site, demand.id.0 as usize, WaitKind::Lock, holder);
                 let ended = self.sleep(demand, request, began, t.timeout);
                 drop(waiting);
@@ -75,10 +82,19 @@ impl LockTable {
 
     /// Enqueues, and breaks every cycle that this wait closes. `has_mates`: the thread has other transactions
     /// open.
-    pub(crate) fn begin_wait(&self, demand: &Demand, has_mates: bool) -> Begun {
+    pub(crate) fn begin_wait(&self, demand: &Demand, key: (TreeId, KeyRef<'_>), has_mates: bool) -> Begun {
         let mut waits = self.waits.lock();
         let number = self.stripe_number(demand.id);
         let mut stripe = self.stripes[number].lock();
+        let mut demand = *demand;
+        if demand.id.family() == Family::Key {
+            // Ranges may have come since the attempt, and the request of an own one.
+            if demand.own == NONE && self.owners.get(demand.owner).has_ranges() {
+                demand.own = self.own_shared(&mut stripe, demand.owner, demand.id, 0);
+            }
+            self.share_ranges(&mut stripe, (demand.id, demand.owner), key, demand.want);
+        }
+        let demand = &demand;
         if let Some(request) = stripe.attempt(demand, &self.owners) {
             return Begun::Granted(request);
         }

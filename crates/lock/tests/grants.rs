@@ -465,3 +465,88 @@ fn the_dump_shows_every_lock_for_people() {
     table.release_all(b, None);
     assert!(table.dump().is_empty());
 }
+
+#[test]
+fn a_range_holds_its_keys_until_its_transaction_ends() {
+    let table = table();
+    let (mut scan, mut other, mut writer) =
+        (table.begin(TxnId(1)), table.begin(TxnId(2)), table.begin(TxnId(3)));
+    let range = |t: &mut _, (from, to): (&str, Option<&str>), keys: &[&'static str]| {
+        let range = (from.as_bytes(), to.map(str::as_bytes));
+        table.try_lock_range(t, TREE, range, keys.iter().map(|key| key.as_bytes()), KeyMode::SCAN)
+    };
+    // "m" does not exist, and another transaction has locked it.
+    table.lock_key(&mut other, TREE, key("m"), KeyMode::UPDATE).unwrap();
+    assert_eq!(range(&mut scan, ("b", Some("n")), &["b", "c"]), Ok(Lsn(0)));
+    assert_eq!(range(&mut scan, ("n", Some("t")), &["s"]), Ok(Lsn(0)), "the range is extended");
+    assert_eq!(table.stats().ranges, 2);
+    // The range contains "m", but does not lock it before the other transaction releases it (KEYRANGE-2).
+    assert!(table.try_lock_key(&mut scan, TREE, key("m"), KeyMode::READ).is_err());
+    assert_eq!(range(&mut scan, ("b", Some("t")), &["b", "c", "m", "s"]), Err(2));
+    table.release(&mut other, Some(Lsn(3)));
+    assert_eq!(table.try_lock_key(&mut scan, TREE, key("m"), KeyMode::READ), Ok(Lsn(3)), "W8");
+    assert_eq!(range(&mut scan, ("b", Some("t")), &["b", "c", "m", "s"]), Ok(Lsn(3)), "W8");
+    table.begin_again(&mut other, TxnId(2));
+    for name in ["b", "c", "d", "m", "s"] {
+        assert_eq!(table.held_key_mode(&scan, TREE, key(name)), KeyMode::SCAN);
+        assert_eq!(table.closed_gap(&scan, TREE, key(name)), Some(GapMode::S));
+        assert!(table.try_test_key(&mut writer, TREE, key(name), KeyMode::INSERT_TEST).is_err());
+        assert!(table.try_lock_key(&mut writer, TREE, key(name), KeyMode::UPDATE).is_err());
+        assert!(
+            table.try_lock_key(&mut writer, TREE, key(name), KeyMode::READ).is_ok(),
+            "readers share {name}"
+        );
+    }
+    for (tree, name) in [(TREE, "a"), (TREE, "t"), (OTHER, "c")] {
+        assert_eq!(table.held_key_mode(&scan, tree, key(name)), KeyMode::NONE);
+        assert!(table.try_lock_key(&mut writer, tree, key(name), KeyMode::DELETE).is_ok(), "outside: {name}");
+    }
+    // A range with a key that is blocked: nothing is held for it.
+    assert_eq!(range(&mut other, ("o", None), &["p", "t", "u"]), Err(1));
+    assert_eq!(table.held_key_mode(&other, TREE, key("u")), KeyMode::NONE);
+    assert!(table.try_lock_key(&mut writer, TREE, key("u"), KeyMode::UPDATE).is_ok());
+    table.release_all(other, None);
+    // What the scanner has read it can change, once the other reader is gone.
+    assert!(table.try_lock_key(&mut scan, TREE, key("c"), KeyMode::UPDATE).is_err());
+    table.release_all(writer, Some(Lsn(7)));
+    assert!(table.try_lock_key(&mut scan, TREE, key("c"), KeyMode::UPDATE).is_ok());
+    assert_eq!(table.held_key_mode(&scan, TREE, key("c")), KeyMode::new(GapMode::S, RecordMode::X));
+    let mut reader = table.begin(TxnId(4));
+    assert!(table.try_lock_key(&mut reader, TREE, key("c"), KeyMode::READ).is_err());
+    assert_eq!(range(&mut reader, ("t", None), &["t"]), Ok(Lsn(7)), "the dependency of a range (W8)");
+    table.release_all(scan, None);
+    assert!(table.try_lock_key(&mut reader, TREE, key("c"), KeyMode::DELETE).is_ok());
+    table.release_all(reader, None);
+    assert_eq!(table.stats().locks, 0);
+}
+
+/// More ranges than a transaction may have are locked key by key.
+#[test]
+fn a_scan_that_has_too_many_ranges_locks_keys() {
+    let table = table();
+    let (mut scan, mut writer) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
+    let keys: Vec<[u8; 2]> = (0..100).map(|n| [n, 0]).collect();
+    for key in &keys {
+        let to = [key[0], 1];
+        let run = std::iter::once(&key[..]);
+        assert!(table.try_lock_range(&mut scan, TREE, (key, Some(&to)), run, KeyMode::SCAN).is_ok());
+    }
+    assert_eq!((scan.len(), table.stats().ranges), (36, 64));
+    // The same run again is no further range.
+    for key in &keys[..64] {
+        let (to, run) = ([key[0], 1], std::iter::once(&key[..]));
+        assert!(table.try_lock_range(&mut scan, TREE, (key, Some(&to)), run, KeyMode::SCAN).is_ok());
+    }
+    assert_eq!((scan.len(), table.stats().ranges), (36, 64));
+    let blocked = keys
+        .iter()
+        .filter(|key| table.try_lock_key(&mut writer, TREE, KeyRef::Key(*key), KeyMode::UPDATE).is_err());
+    assert_eq!(blocked.count(), 100);
+    table.release_all(scan, None);
+    assert!(
+        keys.iter()
+            .all(|key| { table.try_lock_key(&mut writer, TREE, KeyRef::Key(key), KeyMode::UPDATE).is_ok() })
+    );
+    table.release_all(writer, None);
+    assert_eq!(table.stats().locks, 0);
+}

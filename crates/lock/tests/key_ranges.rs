@@ -122,7 +122,21 @@ impl Store {
     }
 
     fn scan(&self, t: &mut Txn<'_>, range: std::ops::Range<u64>) -> Result<(), LockError> {
-        let rows = self.latched(t, |rows, _, _| {
+        let has_range = matches!(self.omit, Omit::Nothing | Omit::GapAfterScan | Omit::GapTestOfInsert);
+        let rows = if has_range { self.range_latched(t, &range)? } else { self.keys_latched(t, &range)? };
+        let shown: Vec<_> =
+            rows.range(range.clone()).filter(|(_, r)| r.1).map(|(&k, r)| (k, r.0.clone())).collect();
+        t.seen.scan(range.start, range.end, shown);
+        Ok(())
+    }
+
+    /// The rows under their latch, each key of a scan locked by itself.
+    fn keys_latched(
+        &self,
+        t: &mut Txn<'_>,
+        range: &std::ops::Range<u64>,
+    ) -> Result<MutexGuard<'_, Rows>, LockError> {
+        self.latched(t, |rows, _, _| {
             let mut needs = Vec::new();
             for (&key, _) in rows.range(range.clone()).filter(|(_, row)| row.1) {
                 needs.push((Omit::GapOfScan, ROWS, Some(key), KeyMode::READ_GAP));
@@ -130,11 +144,33 @@ impl Store {
             }
             needs.push((Omit::GapAfterScan, ROWS, from(rows, range.end), KeyMode::READ_GAP));
             needs
-        })?;
-        let shown: Vec<_> =
-            rows.range(range.clone()).filter(|(_, r)| r.1).map(|(&k, r)| (k, r.0.clone())).collect();
-        t.seen.scan(range.start, range.end, shown);
-        Ok(())
+        })
+    }
+
+    /// The rows under their latch, the keys of a scan locked as one range.
+    fn range_latched(
+        &self,
+        t: &mut Txn<'_>,
+        range: &std::ops::Range<u64>,
+    ) -> Result<MutexGuard<'_, Rows>, LockError> {
+        loop {
+            let rows = self.latched(t, |rows, _, _| {
+                vec![(Omit::GapAfterScan, ROWS, from(rows, range.end), KeyMode::READ_GAP)]
+            })?;
+            let found = rows.range(range.clone()).filter(|(_, row)| row.1);
+            let keys: Vec<_> = found.map(|(key, _)| key.to_be_bytes()).collect();
+            let bounds = [range.start, range.end].map(u64::to_be_bytes);
+            let bounds = (&bounds[0][..], Some(&bounds[1][..]));
+            let run = keys.iter().map(|key| &key[..]);
+            match self.locks.try_lock_range(&mut t.locks, ROWS, bounds, run, KeyMode::SCAN) {
+                Ok(_) => return Ok(rows),
+                Err(blocked) => {
+                    drop(rows);
+                    let key = KeyRef::Key(&keys[blocked]);
+                    self.locks.lock_key(&mut t.locks, ROWS, key, KeyMode::SCAN)?;
+                }
+            }
+        }
     }
 
     fn append(&self, t: &mut Txn<'_>, key: u64) -> Result<(), LockError> {

@@ -3,6 +3,7 @@
 //! - Grant and wake: who waits for a lock is granted it and woken, in every schedule (SLEEP-1, SLEEP-2).
 //! - Intents against a strong lock: never both held, nobody is left asleep, the fast path opens again
 //!   (INTENT-1).
+//! - Ranges against a writer: never both held, nobody is left asleep (KEYRANGE-1).
 //! - Deadlock: two that wait for each other never both sleep (WAIT-1), and only one gives way.
 //!
 //! The first and third model are exhaustive, the others bound the preemptions; an_intent… (3 million
@@ -160,6 +161,62 @@ fn two_that_wait_for_each_other_never_both_sleep() {
         let young = thread::spawn(move || run(&table2, 2, [OTHER, KEY]));
         assert_eq!(run(&table, 1, [KEY, OTHER]), Ok(()), "the old one never gives way");
         if let Err(refused) = young.join().unwrap() {
+            assert!(matches!(refused, LockError::Deadlock { victim: TxnId(2), .. }), "{refused}");
+        }
+        assert_eq!(table.stats().locks, 0);
+    });
+}
+
+#[test]
+fn a_range_and_a_writer_exclude_each_other() {
+    model(Some(3), || {
+        let table = table();
+        // loom's cell reports two accesses that nothing orders: the lock alone orders these.
+        let guarded = Arc::new(UnsafeCell::new(0u64));
+        let (table2, guarded2) = (Arc::clone(&table), Arc::clone(&guarded));
+        let scan = thread::spawn(move || {
+            let mut t = table2.begin(TxnId(2));
+            // The range holds the key "j", too, which does not exist.
+            let range = (&b"a"[..], Some(&b"z"[..]));
+            let depends_on = loop {
+                match table2.try_lock_range(&mut t, TREE, range, std::iter::once(&b"k"[..]), KeyMode::SCAN) {
+                    Ok(depends_on) => break depends_on,
+                    Err(_) => drop(table2.lock_key(&mut t, TREE, KEY, KeyMode::SCAN).unwrap()),
+                }
+            };
+            guarded2.with(|value| assert_ne!(value.addr(), 0));
+            table2.release_all(t, None);
+            depends_on
+        });
+        let mut t = table.begin(TxnId(1));
+        table.lock_key(&mut t, TREE, KEY, KeyMode::UPDATE).unwrap();
+        guarded.with_mut(|value| assert_ne!(value.addr(), 0));
+        table.release_all(t, Some(Lsn(5)));
+        let depends_on = scan.join().unwrap();
+        assert!(depends_on == Lsn(0) || depends_on == Lsn(5));
+        assert_eq!(table.stats().locks, 0);
+    });
+}
+
+#[test]
+fn two_ranges_that_are_written_to_never_both_sleep() {
+    model(Some(2), || {
+        let table = table();
+        let run = |table: &LockTable, txn: u64, mine: &'static [u8], other: KeyRef<'static>| {
+            let mut t = table.begin(TxnId(txn));
+            let range = (mine, Some(&b"z"[..]));
+            let run = std::iter::once(mine);
+            let range = table.try_lock_range(&mut t, TREE, range, run, KeyMode::SCAN);
+            let locked =
+                range.is_ok().then(|| table.lock_key(&mut t, TREE, other, KeyMode::UPDATE).map(drop));
+            table.release_all(t, None);
+            locked
+        };
+        let table2 = Arc::clone(&table);
+        let young = thread::spawn(move || run(&table2, 2, b"k", OTHER));
+        let old = run(&table, 1, b"j", KEY);
+        assert!(matches!(old, None | Some(Ok(()))), "the old one never gives way: {old:?}");
+        if let Some(Err(refused)) = young.join().unwrap() {
             assert!(matches!(refused, LockError::Deadlock { victim: TxnId(2), .. }), "{refused}");
         }
         assert_eq!(table.stats().locks, 0);

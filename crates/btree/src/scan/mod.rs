@@ -286,8 +286,10 @@ impl Scan {
         };
         if locks.is_needed() {
             let gap = |locks: &mut dyn KeyLocks| lock_gap(env, self.tree, node, end, GapWant::Read, locks);
+            let to = if is_cut || !is_last { Some(&fence) } else { self.to.as_ref() };
+            let range = (&*self.from, to.map(Vec::as_slice));
             let locked = self
-                .lock_records(env, node, start..start + copied, batch, locks)
+                .lock_records(env, node, (start..start + copied, range), batch, locks)
                 .and_then(|()| if is_cut { Ok(()) } else { as_result(gap(locks)) });
             if let Some(stop) = after_locks(leaf, locked) {
                 return stop;
@@ -394,8 +396,11 @@ impl Scan {
         };
         if locks.is_needed() {
             let gap = |locks: &mut dyn KeyLocks| lock_gap(env, self.tree, node, end, GapWant::Read, locks);
-            let locked = if self.is_gap_locked { Ok(()) } else { as_result(gap(locks)) }
-                .and_then(|()| self.lock_records(env, node, (end - copied..end).rev(), batch, locks));
+            let from = if is_cut || !is_last { &fence } else { &self.from };
+            let range = (from.as_slice(), self.to.as_deref());
+            let locked = if self.is_gap_locked { Ok(()) } else { as_result(gap(locks)) }.and_then(|()| {
+                self.lock_records(env, node, ((end - copied..end).rev(), range), batch, locks)
+            });
             if let Some(stop) = after_locks(leaf, locked) {
                 return stop;
             }
@@ -413,16 +418,22 @@ impl Scan {
         self.is_done = !part.is_cut && part.is_last || self.to.as_ref().is_some_and(|to| *to <= self.from);
     }
 
-    /// Offers the records of `batch`, which are those of `slots`, and leaves out those that are passed over.
+    /// Offers the records of `batch`, which are those of `slots` and all of `range`, and leaves out those
+    /// that are passed over.
     fn lock_records<'e>(
         &self,
         env: &'e Env,
         node: Node<'_>,
-        slots: impl Iterator<Item = usize>,
+        (slots, range): (impl Iterator<Item = usize>, (&[u8], Option<&[u8]>)),
         batch: &mut LeafBatch,
         locks: &mut dyn KeyLocks,
     ) -> Result<(), NotLocked<'e>> {
         let blocked_records = locks.blocked_records();
+        if blocked_records == BlockedRecords::Stop {
+            let locked =
+                if batch.is_empty() { Ok(()) } else { locks.try_scan_run(self.tree.id, range, batch) };
+            return locked.map_err(|Blocked| NotLocked::Blocked);
+        }
         let mut i = 0;
         for slot in slots {
             if blocked_records == BlockedRecords::PassOverUnlessRemovable {
@@ -437,7 +448,6 @@ impl Scan {
             }
             match locks.try_scan(self.tree.id, batch.key(i)) {
                 Ok(()) => i += 1,
-                Err(Blocked) if blocked_records == BlockedRecords::Stop => return Err(NotLocked::Blocked),
                 Err(Blocked) => batch.leave_out(i),
             }
         }

@@ -1,0 +1,321 @@
+//! Range locks: a scan locks a run of keys by one entry with its owner, not by a request for each key.
+//!
+//! 1. The scan raises the tree's *range count* (once per transaction and tree), and enters the tree, the
+//!    bounds and the mode with its owner, under the owner's mutex. A full fence follows.
+//! 2. It reads the *exclusive count* of each key's stripe: the requests there, held or waiting, that conflict
+//!    with a scan. If it is 0, the key is locked. Else an ordinary request locks the key; if that is refused,
+//!    the scan takes the entry back.
+//! 3. A request that conflicts with a scan raises the exclusive count of its stripe, under the stripe's
+//!    latch, and a full fence follows. If the tree's range count is not 0, it goes through all owners: for
+//!    each entry that contains the key, an ordinary held request of that owner is made (the key is
+//!    *shared*). Then the request queues as usual.
+//! 4. At its end a transaction removes its entries; keys that were shared are released as requests.
+//!
+//! - **KEYRANGE-1** While a request that conflicts with a scan holds a key, or waits for it, each transaction
+//!   that has the key in a range has an ordinary request on it, except by KEYRANGE-2. So the queue's rules
+//!   and the deadlock search see all holders.
+//! - **KEYRANGE-2** Each key that existed when its range was entered is locked. The range also contains keys
+//!   that did not exist; one of them may be locked by a transaction that removed it, or looked for it to
+//!   change it. Such a key is not shared, and not locked by the range: the scan relies on the gap above it.
+//!   If that gap was not had, the key may appear later. So beside a request that conflicts, the owner of the
+//!   range has the key locked only if it has a request there.
+//! - **KEYRANGE-3** A shared key is in the owner's list from the moment when its request is made, until the
+//!   transaction takes the request over (a grant) or releases it.
+//!
+//! Why KEYRANGE-1 holds: of scan S and request R, one fence is first. If it is S's, R reads the raised
+//! range count and the flag of S's owner, and visits the owner. If that visit's turn at the owner's mutex
+//! comes before S's, or S's owner is newer than R's count of owners, then R's exclusive count is ordered
+//! before S's reading by that mutex, and S reads it. If R's fence is first, S reads the exclusive count as
+//! well. So S sees R, or R sees the entry. If both see each other, S asks for the key by an ordinary
+//! request too, and one of them waits for the other.
+//!
+//! A key is shared only while its owner runs, or before the request that shares it begins to wait. No request
+//! that waits there already gets a blocker by it, because none of them conflicts. So the proof in `deadlock`
+//! holds: the wait that begins last finds the cycle.
+
+use azekura_base::sync::atomic::{
+    AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence,
+};
+use azekura_base::{CachePadded, Lsn, TreeId};
+
+use crate::cell::StripeGuard;
+use crate::claims::{self, Claims, Family};
+use crate::id::{KeyRef, LockId};
+use crate::mode::KeyMode;
+use crate::queue::Wakes;
+use crate::stripe::NONE;
+use crate::table::{Attempt, LockTable};
+use crate::txn::TxnLocks;
+
+/// Claims that conflict with a scan: record X, gap I and gap X.
+pub(crate) const EXCLUSIVE: Claims = claims::conflicts(Family::Key, claims::of_key(KeyMode::SCAN));
+
+/// Ranges of one transaction. A further scan locks its keys one by one: a request that meets ranges looks at
+/// all of them.
+const MOST: usize = 64;
+
+/// The keys from `from` to below `to`; `None` is the end of the tree.
+#[derive(Debug)]
+struct Range {
+    tree: TreeId,
+    from: Vec<u8>,
+    to: Option<Vec<u8>>,
+    claims: Claims,
+}
+
+impl Range {
+    fn contains(&self, tree: TreeId, key: &[u8]) -> bool {
+        self.tree == tree && *self.from <= *key && self.to.as_deref().is_none_or(|to| key < to)
+    }
+
+    fn contains_range(&self, tree: TreeId, from: &[u8], to: Option<&[u8]>) -> bool {
+        let reaches = |end: &Vec<u8>| to.is_some_and(|to| *to <= **end);
+        self.tree == tree && *self.from <= *from && self.to.as_ref().is_none_or(reaches)
+    }
+}
+
+/// The ranges of one owner, under the owner's mutex. Only the owner's thread changes the entries; other
+/// threads add shared keys.
+#[derive(Debug)]
+pub(crate) struct Ranges {
+    all: Vec<Range>,
+    /// Requests that were made for keys of the ranges (KEYRANGE-3).
+    shared: Vec<(LockId, u32)>,
+    /// Ranges locked here, ever.
+    pub(crate) acquisitions: u64,
+}
+
+/// The change that locked a range, to be taken back.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// None: a range contains it already.
+    Nothing,
+    Added,
+    /// The last range was extended at its upper end.
+    Above,
+    /// The last range was extended at its lower end.
+    Below,
+}
+
+impl Ranges {
+    pub(crate) const fn new() -> Self {
+        Self { all: Vec::new(), shared: Vec::new(), acquisitions: 0 }
+    }
+
+    /// Enters a range, or extends the last one if the two touch, unless one contains it; `None` if there are
+    /// too many, or ranges with other claims: only part of the two might be locked.
+    fn enter(&mut self, tree: TreeId, from: &[u8], to: Option<&[u8]>, claims: Claims) -> Option<Change> {
+        if self.all.first().is_some_and(|range| range.claims != claims) {
+            return None;
+        }
+        if self.all.iter().any(|range| range.contains_range(tree, from, to)) {
+            return Some(Change::Nothing);
+        }
+        if let Some(last) = self.all.last_mut().filter(|last| last.tree == tree) {
+            if last.to.as_deref() == Some(from) {
+                last.to = to.map(<[u8]>::to_vec);
+                self.acquisitions += 1;
+                return Some(Change::Above);
+            }
+            if to == Some(&*last.from) {
+                last.from = from.to_vec();
+                self.acquisitions += 1;
+                return Some(Change::Below);
+            }
+        }
+        if self.all.len() == MOST {
+            return None;
+        }
+        self.all.push(Range { tree, from: from.to_vec(), to: to.map(<[u8]>::to_vec), claims });
+        self.acquisitions += 1;
+        Some(Change::Added)
+    }
+
+    /// Takes the last change back.
+    fn take_back(&mut self, change: Change, from: &[u8], to: Option<&[u8]>) {
+        match (change, self.all.last_mut()) {
+            (Change::Above, Some(last)) => last.to = Some(from.to_vec()),
+            (Change::Below, Some(last)) => last.from = to.map(<[u8]>::to_vec).unwrap_or_default(),
+            (Change::Added, _) => drop(self.all.pop()),
+            (Change::Nothing, _) | (_, None) => {}
+        }
+    }
+
+    /// The claims of all ranges that contain `key`.
+    pub(crate) fn find(&self, tree: TreeId, key: &[u8]) -> Claims {
+        self.find_in(self.all.len(), tree, key)
+    }
+
+    /// As [`find`](Self::find), in the first `count` ranges only.
+    fn find_in(&self, count: usize, tree: TreeId, key: &[u8]) -> Claims {
+        let found = self.all[..count].iter().filter(|range| range.contains(tree, key));
+        claims::normal(Family::Key, found.fold(0, |all, range| all | range.claims))
+    }
+
+    fn shared(&self, id: LockId) -> u32 {
+        self.shared.iter().find(|shared| shared.0 == id).map_or(NONE, |shared| shared.1)
+    }
+}
+
+const COUNTS: usize = if cfg!(loom) { 1 } else { 256 };
+
+/// Number of transactions with range locks, by hash of the tree.
+#[derive(Debug)]
+pub(crate) struct RangeCounts(Box<[CachePadded<AtomicU32>]>);
+
+impl RangeCounts {
+    pub(crate) fn new() -> Self {
+        Self((0..COUNTS).map(|_| CachePadded::new(AtomicU32::new(0))).collect())
+    }
+
+    fn count(&self, tree: TreeId) -> &AtomicU32 {
+        &self.0[tree.0 as usize % COUNTS]
+    }
+}
+
+impl LockTable {
+    /// Locks the keys of `from..to` for a scan, if that is possible at once: `keys`, all that exist in the
+    /// range, in any order. One entry locks them all, except keys in stripes with requests that conflict with
+    /// scans. `mode` has neither an exclusive part nor an insert intention.
+    ///
+    /// Returns the commit LSN that the transaction now depends on (W8). May be called under a page latch.
+    ///
+    /// # Errors
+    ///
+    /// The index of a key that another transaction blocks: the range is not locked.
+    pub fn try_lock_range<'k>(
+        &self,
+        t: &mut TxnLocks,
+        tree: TreeId,
+        (from, to): (&[u8], Option<&[u8]>),
+        keys: impl Iterator<Item = &'k [u8]>,
+        mode: KeyMode,
+    ) -> Result<Lsn, usize> {
+        let claims = claims::of_key(mode);
+        debug_assert_eq!(claims & EXCLUSIVE, 0, "a scan's mode");
+        if self.table_covers(t, tree, mode) {
+            return Ok(Lsn(0));
+        }
+        self.settle(t);
+        let owner = self.owners.get(t.owner);
+        if !t.range_trees.contains(&tree) {
+            self.range_counts.count(tree).fetch_add(1, Relaxed); // ordered by the fence below
+            t.range_trees.push(tree);
+            owner.set_has_ranges(true);
+        }
+        let mut ranges = owner.ranges.lock();
+        let entered = ranges.enter(tree, from, to, claims);
+        // The ranges that were locked before: an extended one has none of the new keys in its former part.
+        let is_changed = !matches!(entered, None | Some(Change::Nothing));
+        let known = ranges.all.len() - usize::from(is_changed);
+        drop(ranges);
+        t.note_gap(claims);
+        // Pairs with the fence in `share_ranges`: KEYRANGE-1.
+        fence(SeqCst);
+        let mut newest = Lsn(0);
+        for (i, key) in keys.enumerate() {
+            let id = self.key_id(tree, KeyRef::Key(key));
+            if entered.is_some() && !self.stripe(id).has_exclusive() {
+                newest = newest.max(self.depend.find(id, claims)); // DEPEND-1
+                continue;
+            }
+            let in_range = owner.ranges.lock().find_in(known, tree, key);
+            match self.attempt_id(t, tree, KeyRef::Key(key), (id, in_range), (mode, false)) {
+                Attempt::Granted(lsn) => newest = newest.max(lsn),
+                Attempt::Refused(_) => {
+                    if let Some(change) = entered {
+                        owner.ranges.lock().take_back(change, from, to);
+                    }
+                    return Err(i);
+                }
+            }
+        }
+        Ok(newest)
+    }
+
+    /// The claims of the transaction's ranges on a key.
+    #[inline]
+    pub(crate) fn claims_in_range(&self, t: &TxnLocks, tree: TreeId, key: KeyRef<'_>) -> Claims {
+        match key {
+            KeyRef::Key(key) if t.has_ranges() => self.owners.get(t.owner).ranges.lock().find(tree, key),
+            KeyRef::Key(_) | KeyRef::End => 0,
+        }
+    }
+
+    /// Makes requests of all ranges of others that contain the key, if `want` conflicts with a scan. The
+    /// caller holds the stripe's latch until the request stands in its queue or is given up.
+    pub(crate) fn share_ranges(
+        &self,
+        stripe: &mut StripeGuard<'_>,
+        (id, requester): (LockId, u32),
+        (tree, key): (TreeId, KeyRef<'_>),
+        want: Claims,
+    ) {
+        let KeyRef::Key(key) = key else { return }; // ranges contain keys, not the end
+        if want & EXCLUSIVE == 0 {
+            return;
+        }
+        stripe.announce_exclusive();
+        // Pairs with the fence in `try_lock_range`: KEYRANGE-1.
+        fence(SeqCst);
+        // Acquire: pairs with the Release in `release_ranges`. A requester that reads 0 comes after the scans
+        // that have ended, as if they had handed the lock over. The fences make it read a raised count.
+        if self.range_counts.count(tree).load(Acquire) == 0 {
+            return;
+        }
+        for number in (0..self.owners.len()).filter(|&number| number != requester) {
+            let owner = self.owners.get(number);
+            if owner.has_ranges() {
+                let mut ranges = owner.ranges.lock();
+                let claims = ranges.find(tree, key);
+                if claims != 0 {
+                    let request = stripe.share(id, number, claims);
+                    ranges.shared.extend(request.map(|request| (id, request)));
+                }
+            }
+        }
+    }
+
+    /// The request of the transaction's own range on a key, made if there is none; [`NONE`] if the range does
+    /// not contain the key, or does not lock it (KEYRANGE-2), or has added to a request that the transaction
+    /// held before. The caller holds the stripe's latch.
+    pub(crate) fn own_shared(
+        &self,
+        stripe: &mut StripeGuard<'_>,
+        owner: u32,
+        id: LockId,
+        claims: Claims,
+    ) -> u32 {
+        let mut ranges = self.owners.get(owner).ranges.lock();
+        let found = ranges.shared(id);
+        if found != NONE || claims == 0 {
+            return found;
+        }
+        let made = stripe.share(id, owner, claims);
+        ranges.shared.extend(made.map(|request| (id, request)));
+        made.unwrap_or(NONE)
+    }
+
+    /// A shared key's request has become an ordinary held lock (KEYRANGE-3).
+    pub(crate) fn take_over_shared(&self, t: &TxnLocks, id: LockId) {
+        self.owners.get(t.owner).ranges.lock().shared.retain(|shared| shared.0 != id);
+    }
+
+    pub(crate) fn release_ranges(&self, t: &mut TxnLocks, wakes: &mut Wakes) {
+        let owner = self.owners.get(t.owner);
+        let mut ranges = owner.ranges.lock();
+        ranges.all.clear();
+        let shared = std::mem::take(&mut ranges.shared);
+        owner.set_has_ranges(false);
+        drop(ranges);
+        for tree in t.range_trees.drain(..) {
+            // Release: pairs with the Acquire in `share_ranges`. A request that still reads the old count
+            // finds no entry.
+            self.range_counts.count(tree).fetch_sub(1, Release);
+        }
+        for (id, request) in shared {
+            self.stripe(id).lock().release(request, &self.owners, wakes);
+        }
+        self.wake(wakes);
+    }
+}
