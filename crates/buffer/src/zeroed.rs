@@ -99,8 +99,8 @@ mod array {
         fn mapped(bytes: usize) -> io::Result<(*mut u8, Self)> {
             use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
             let protection = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: a new mapping, at no given address, so nothing else is in it. It is zero, and aligned to
-            // a page of the system.
+            // SAFETY: a new mapping, at no given address, so nothing else is in it. It is zero, and aligned
+            // to a page of the system.
             let first =
                 unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) }?;
             let first = first.cast::<u8>();
@@ -117,7 +117,7 @@ mod array {
                 Self::Allocated(words) => drop(unsafe { Box::from_raw(words.as_ptr()) }),
                 #[cfg(all(target_os = "linux", not(miri)))]
                 Self::Mapped(first, bytes) => {
-                    // SAFETY: ARRAY-2: it was mapped by `mapped`, with this size. Failure would leave it mapped.
+                    // SAFETY: ARRAY-2: it was mapped by `mapped`, with this size. A failure leaves it mapped.
                     let _ = unsafe { rustix::mm::munmap(first.as_ptr().cast(), bytes) };
                     crate::count::unmapped(bytes);
                 }
@@ -125,7 +125,7 @@ mod array {
         }
     }
 
-    /// Whether all bytes are zero.
+    /// Returns `true` if all bytes are zero.
     fn is_zero<T: ZeroIsValid>(value: &T) -> bool {
         // SAFETY: a `ZeroIsValid` type has no padding, so each of its bytes is initialized.
         let bytes =
