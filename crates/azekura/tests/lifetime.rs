@@ -400,6 +400,12 @@ fn resident_kib() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+/// Calls of this process that read a file.
+fn read_calls() -> u64 {
+    let io = std::fs::read_to_string("/proc/self/io").unwrap();
+    io.lines().find_map(|line| line.strip_prefix("syscr: ")).unwrap().parse().unwrap()
+}
+
 #[test]
 fn small_stores_take_little_memory() {
     in_own_process("memory_of_small_stores");
@@ -409,6 +415,7 @@ fn small_stores_take_little_memory() {
 #[ignore = "counts the memory of its process: run by another test"]
 fn memory_of_small_stores() {
     const STORES: u64 = 100;
+    const STORES_OF_A_SUITE: u64 = 500;
     let dir = TempDir::new().unwrap();
     let of_each = |before: u64| resident_kib().saturating_sub(before) / STORES;
     let before = resident_kib();
@@ -421,17 +428,20 @@ fn memory_of_small_stores() {
     stores.iter().for_each(|store| put(store, 1).unwrap());
     let with_a_row = of_each(before);
     println!("KiB of each: {in_memory} in memory, {opened} opened, {with_a_row} with a row");
-    // Before arrays took memory as they are used: 2,500 KiB with a row. The most is the lock table, 430 KiB.
-    assert!(in_memory < 1000 && with_a_row < 1000, "{in_memory} and {with_a_row} KiB");
+    // Before arrays took memory as they are used: 2,500 KiB with a row; 430 KiB of it were the lock table.
+    assert!(in_memory < 250 && opened < 120 && with_a_row < 240, "{in_memory}, {opened}, {with_a_row} KiB");
     drop((empty, stores));
     // A test suite makes a store for each test.
-    let (threads, before) = (Costs::at_rest().threads, resident_kib());
-    for n in 0..500 {
+    let (threads, before, reads) = (Costs::at_rest().threads, resident_kib(), read_calls());
+    for n in 0..STORES_OF_A_SUITE {
         let store = Database::in_memory().unwrap();
         put(&store, n).unwrap();
     }
     let grown = resident_kib().saturating_sub(before);
-    assert!(grown < 8 << 10, "500 stores leave {grown} KiB");
+    assert!(grown < 8 << 10, "{STORES_OF_A_SUITE} stores leave {grown} KiB");
+    // The processors were counted fifty times for each store, by six reads.
+    let reads = read_calls() - reads;
+    assert!(reads < 100, "{reads} calls that read files, of {STORES_OF_A_SUITE} stores in memory");
     assert_eq!(Costs::at_rest().threads, threads);
 }
 

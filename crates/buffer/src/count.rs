@@ -10,7 +10,6 @@
 
 use std::cell::Cell;
 use std::ops::Sub;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Counts of one thread since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,26 +53,6 @@ pub fn own_rmw() {
 #[inline]
 pub fn shared_store() {
     SHARED_STORES.with(|count| count.set(count.get() + 1));
-}
-
-/// Bytes that pools have from the system itself, beside the allocator, for arrays that take memory as they
-/// are used. std's own atomic, Relaxed: a statistic of the process.
-static MAPPED: AtomicUsize = AtomicUsize::new(0);
-
-/// Notes that so many bytes came from the system.
-pub(crate) fn mapped(bytes: usize) {
-    MAPPED.fetch_add(bytes, Relaxed); // a statistic
-}
-
-/// Notes that so many bytes went back.
-pub(crate) fn unmapped(bytes: usize) {
-    MAPPED.fetch_sub(bytes, Relaxed); // a statistic
-}
-
-/// Bytes of address space that pools and caches of this process have beside what the allocator counts.
-#[must_use]
-pub fn mapped_bytes() -> usize {
-    MAPPED.load(Relaxed) // a statistic
 }
 
 /// The calling thread's costs so far.

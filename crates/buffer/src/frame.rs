@@ -74,7 +74,7 @@ use azekura_latch::{HybridLatch, Version};
 use azekura_trace::ThreadTag;
 
 use crate::count::{shared_rmw, shared_store};
-use crate::zeroed::ZeroIsValid;
+use azekura_base::zeroed::ZeroIsValid;
 
 pub(crate) use self::dirty::look_fence;
 pub(crate) use self::order::{nth_frame, turn_of};

@@ -66,7 +66,6 @@ pub mod store;
 mod supply;
 mod write_back;
 mod write_queue;
-mod zeroed;
 
 pub use cleaner::Cleaner;
 pub use error::{FixError, PoolError, WriteError};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::PageWords;
 
 use crate::index_stack::Below;
-use crate::zeroed::ZeroedArray;
+use azekura_base::zeroed::ZeroedArray;
 
 /// Bytes between places where a page may begin: enough for direct reads.
 const ALIGNMENT: usize = 4096;

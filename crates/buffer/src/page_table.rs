@@ -51,7 +51,7 @@ use azekura_base::{Backoff, PageId};
 use crate::count::shared_rmw;
 use crate::frame::{Frame, FrameId};
 use crate::stall::sync_point;
-use crate::zeroed::{ZeroIsValid, ZeroedArray};
+use azekura_base::zeroed::{ZeroIsValid, ZeroedArray};
 
 const SLOTS: usize = if cfg!(loom) { 1 } else { 15 };
 /// Full slots of a bucket when every frame holds a page.

@@ -57,7 +57,7 @@ use crate::stats::Counters;
 use crate::store::PageStore;
 use crate::supply::FrameSupply;
 use crate::write_queue::WriteQueue;
-use crate::zeroed::ZeroedArray;
+use azekura_base::zeroed::ZeroedArray;
 
 pub(crate) use self::page_in::{Filling, Fixed};
 use self::patience::Patience;

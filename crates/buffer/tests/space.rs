@@ -46,7 +46,7 @@ const SPARE: usize = 16;
 
 /// Bytes that are held now.
 fn held() -> usize {
-    ALLOCATED.load(Relaxed) + azekura_buffer::count::mapped_bytes() // Relaxed: one thread
+    ALLOCATED.load(Relaxed) + azekura_base::zeroed::mapped_bytes() // Relaxed: one thread
 }
 
 fn pool(frames: usize, policy: Policy) -> BufferPool {

@@ -17,8 +17,16 @@
 //!   count above 0.
 //! - **STRIPE-4** Waiting conversions stand before all other waiters; else the order is that of arrival.
 
+use std::sync::OnceLock;
+
+use azekura_base::CachePadded;
+use azekura_latch::TracedMutex;
+use azekura_trace::Site;
+
 use crate::claims::{CLAIMS, Claims};
 use crate::id::LockId;
+
+static STRIPE: Site = Site::new("lock table stripe");
 
 /// No index.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -336,6 +344,52 @@ impl Stripe {
         let r = self.request_mut(request);
         (r.want, r.instant) = (0, false);
         (r.next_waiter, r.prev_waiter) = (NONE, NONE);
+    }
+}
+
+/// The stripes of a lock table, made in groups as they are used: a store that is idle has few.
+#[derive(Debug)]
+pub(crate) struct Stripes {
+    groups: Box<[OnceLock<Group>]>,
+    /// Binary logarithm of the number of stripes in a group.
+    group_bits: u32,
+}
+
+type Group = Box<[CachePadded<TracedMutex<Stripe>>]>;
+
+/// Stripes that are made together, 2 KiB.
+const GROUP: usize = 8;
+
+impl Stripes {
+    /// `count`: a power of two.
+    pub(crate) fn new(count: usize) -> Self {
+        let group_bits = GROUP.min(count).ilog2();
+        let stripes =
+            Self { groups: (0..count >> group_bits).map(|_| OnceLock::new()).collect(), group_bits };
+        if cfg!(loom) {
+            // A model's mutexes are made before its threads.
+            (0..count).for_each(|number| _ = stripes.get(number));
+        }
+        stripes
+    }
+
+    /// Number of stripes, made or not.
+    #[inline]
+    pub(crate) const fn count(&self) -> usize {
+        self.groups.len() << self.group_bits
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, number: usize) -> &TracedMutex<Stripe> {
+        let stripe = || CachePadded::new(TracedMutex::new(&STRIPE, Stripe::new()));
+        let group = self.groups[number >> self.group_bits]
+            .get_or_init(|| (0..1_usize << self.group_bits).map(|_| stripe()).collect());
+        &group[number & (group.len() - 1)]
+    }
+
+    /// The stripes that are made; the others are empty.
+    pub(crate) fn used(&self) -> impl Iterator<Item = &TracedMutex<Stripe>> {
+        self.groups.iter().filter_map(OnceLock::get).flatten().map(|stripe| &**stripe)
     }
 }
 

@@ -34,21 +34,20 @@ use crate::intent::{self, StrongCounts};
 use crate::mode::{GapMode, KeyMode, TableMode};
 use crate::owner::Owners;
 use crate::queue::{Demand, Wakes};
-use crate::stripe::{NONE, Stripe};
+use crate::stripe::{NONE, Stripe, Stripes};
 use crate::txn::{Held, TxnLocks};
 
 /// Locks that a transaction releases before it wakes waiters: a wake-up is a system call, which would delay
 /// the release of the others.
 const RELEASED_AT_ONCE: usize = 64;
 
-static STRIPE: Site = Site::new("lock table stripe");
 static WAITS: Site = Site::new("lock table waits");
 
 /// Sizes of a [`LockTable`], and the bound of waits.
 #[derive(Clone, Debug)]
 pub struct LockOptions {
     /// Parts of the table with a latch of their own; rounded up to a power of two. More parts, less
-    /// contention; 128 bytes each.
+    /// contention; 256 bytes each, taken when a lock of the part or of its neighbors is first asked for.
     pub stripes: usize,
     /// Slots that remember commit LSNs of released keys; rounded up to a power of two; 8 bytes each. More
     /// slots, fewer readers that wait for a commit they did not read from.
@@ -68,7 +67,7 @@ impl Default for LockOptions {
 /// All locks of one database.
 #[derive(Debug)]
 pub struct LockTable {
-    pub(crate) stripes: Box<[CachePadded<TracedMutex<Stripe>>]>,
+    pub(crate) stripes: Stripes,
     pub(crate) owners: Owners,
     pub(crate) waits: TracedMutex<Waits>,
     pub(crate) wait_micros: StripedCounter,
@@ -87,9 +86,7 @@ impl LockTable {
         let pools = if cfg!(loom) { 1 } else { stripe_count() };
         let slots = options.dependency_slots.max(1).next_power_of_two();
         Self {
-            stripes: (0..stripes)
-                .map(|_| CachePadded::new(TracedMutex::new(&STRIPE, Stripe::new())))
-                .collect(),
+            stripes: Stripes::new(stripes),
             owners: Owners::new(),
             waits: TracedMutex::new(&WAITS, Waits::default()),
             wait_micros: StripedCounter::new(),
@@ -348,11 +345,11 @@ impl LockTable {
     }
 
     pub(crate) fn stripe_number(&self, id: LockId) -> usize {
-        (id.spread() >> 40) as usize & (self.stripes.len() - 1)
+        (id.spread() >> 40) as usize & (self.stripes.count() - 1)
     }
 
     pub(crate) fn stripe(&self, id: LockId) -> &TracedMutex<Stripe> {
-        &self.stripes[self.stripe_number(id)]
+        self.stripes.get(self.stripe_number(id))
     }
 
     #[inline]

@@ -20,7 +20,7 @@
 // std's own atomics: no protocol rests on the counts, so no model needs to see them.
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use crate::zeroed::{ZeroIsValid, ZeroedArray};
+use azekura_base::zeroed::{ZeroIsValid, ZeroedArray};
 
 use azekura_base::PageId;
 

@@ -56,7 +56,7 @@ use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::count::{shared_rmw, shared_store};
 use crate::frame::{Evicted, Frame, FrameId, nth_frame};
-use crate::zeroed::ZeroedArray;
+use azekura_base::zeroed::ZeroedArray;
 
 use super::probation::Probation;
 use super::sketch::Sketch;

@@ -1,8 +1,20 @@
 //! Arrays that take memory as they are used: zero until then, as the system gives it.
 //!
-//! A pool for many pages that holds few of them touches few pages of its arrays.
+//! A page cache for many pages that holds few of them touches few pages of its arrays, and so does the lock
+//! table of a store with few locks.
 
 use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Bytes that arrays have from the system itself, beside the allocator. std's own atomic, Relaxed: a
+/// statistic of the process.
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of address space that the arrays of this process have beside what the allocator counts.
+#[must_use]
+pub fn mapped_bytes() -> usize {
+    MAPPED.load(Relaxed) // a statistic
+}
 
 /// Values of which zero bytes are one.
 ///
@@ -10,10 +22,14 @@ use std::ops::Deref;
 ///
 /// Bytes that are all zero are a valid value, equal to the one that `make` of [`ZeroedArray::new`] gives; the
 /// type has no padding and needs no drop.
-pub(crate) unsafe trait ZeroIsValid {}
+pub unsafe trait ZeroIsValid {}
 
 // SAFETY: an atomic integer has the layout of the integer.
-unsafe impl ZeroIsValid for azekura_base::sync::atomic::AtomicU32 {}
+unsafe impl ZeroIsValid for crate::sync::atomic::AtomicU32 {}
+
+// SAFETY: as above.
+#[cfg(any(loom, feature = "sim"))]
+unsafe impl ZeroIsValid for crate::sync::atomic::AtomicU64 {}
 
 // SAFETY: as above; the words of pages are std's atomics in models too.
 unsafe impl ZeroIsValid for std::sync::atomic::AtomicU64 {}
@@ -34,7 +50,7 @@ mod array {
 
     /// A fixed number of items, in memory that is zero until it is written.
     #[derive(Debug)]
-    pub(crate) struct ZeroedArray<T> {
+    pub struct ZeroedArray<T> {
         /// ARRAY-1: the items lie in `memory`, aligned, and live as long.
         items: NonNull<T>,
         len: usize,
@@ -56,7 +72,8 @@ mod array {
 
     impl<T: ZeroIsValid> ZeroedArray<T> {
         /// So many items, each as `make` gives it. Ends the process if there is no memory, as a box does.
-        pub(crate) fn new(len: usize, make: impl Fn() -> T) -> Self {
+        #[must_use]
+        pub fn new(len: usize, make: impl Fn() -> T) -> Self {
             let layout = Layout::array::<T>(len);
             Self::try_new(len, make)
                 .unwrap_or_else(|_| handle_alloc_error(layout.unwrap_or(Layout::new::<T>())))
@@ -67,7 +84,7 @@ mod array {
         /// # Errors
         ///
         /// The system's, if it has no memory for a large array.
-        pub(crate) fn try_new(len: usize, make: impl Fn() -> T) -> io::Result<Self> {
+        pub fn try_new(len: usize, make: impl Fn() -> T) -> io::Result<Self> {
             const { assert!(align_of::<T>() <= ALIGNMENT && !std::mem::needs_drop::<T>()) };
             debug_assert!(is_zero(&make()), "zero bytes are not what is made");
             let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -105,7 +122,7 @@ mod array {
                 unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) }?;
             let first = first.cast::<u8>();
             let memory = NonNull::new(first).ok_or(io::ErrorKind::OutOfMemory)?;
-            crate::count::mapped(bytes);
+            super::MAPPED.fetch_add(bytes, super::Relaxed); // a statistic
             Ok((first, Self::Mapped(memory, bytes)))
         }
     }
@@ -119,7 +136,7 @@ mod array {
                 Self::Mapped(first, bytes) => {
                     // SAFETY: ARRAY-2: it was mapped by `mapped`, with this size. A failure leaves it mapped.
                     let _ = unsafe { rustix::mm::munmap(first.as_ptr().cast(), bytes) };
-                    crate::count::unmapped(bytes);
+                    super::MAPPED.fetch_sub(bytes, super::Relaxed); // a statistic
                 }
             }
         }
@@ -148,14 +165,21 @@ mod array {
 
     /// A model's atomics have to be made.
     #[derive(Debug)]
-    pub(crate) struct ZeroedArray<T>(Box<[T]>);
+    pub struct ZeroedArray<T>(Box<[T]>);
 
     impl<T: ZeroIsValid> ZeroedArray<T> {
-        pub(crate) fn new(len: usize, make: impl Fn() -> T) -> Self {
+        /// So many items, each as `make` gives it.
+        #[must_use]
+        pub fn new(len: usize, make: impl Fn() -> T) -> Self {
             Self((0..len).map(|_| make()).collect())
         }
 
-        pub(crate) fn try_new(len: usize, make: impl Fn() -> T) -> std::io::Result<Self> {
+        /// The same.
+        ///
+        /// # Errors
+        ///
+        /// None in models.
+        pub fn try_new(len: usize, make: impl Fn() -> T) -> std::io::Result<Self> {
             Ok(Self::new(len, make))
         }
     }
@@ -167,7 +191,7 @@ mod array {
     }
 }
 
-pub(crate) use array::ZeroedArray;
+pub use array::ZeroedArray;
 
 impl<T> Deref for ZeroedArray<T> {
     type Target = [T];
@@ -180,7 +204,7 @@ impl<T> Deref for ZeroedArray<T> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    use std::sync::atomic::AtomicU64;
 
     use super::*;
 
@@ -193,7 +217,7 @@ mod tests {
     #[test]
     fn items_are_zero_aligned_and_apart() {
         for len in [0, 1, 7, 1000, 100_000] {
-            let numbers = ZeroedArray::new(len, || AtomicU32::new(0));
+            let numbers = ZeroedArray::new(len, || AtomicU64::new(0));
             assert!(numbers.len() == len && numbers.iter().all(|number| number.load(Relaxed) == 0));
             // Relaxed: one thread.
             numbers.iter().zip(0..).for_each(|(number, n)| number.store(n, Relaxed));
