@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::page;
-use azekura_base::sync::thread;
 use azekura_btree::VersionPart;
 use azekura_buffer::page_file::PageAccess;
 #[cfg(feature = "far")]
@@ -542,8 +541,13 @@ impl Builder {
 
     /// Threads that a restart redoes with.
     pub(crate) fn threads_to_redo(&self) -> usize {
-        let cores = || thread::available_parallelism().map_or(1, usize::from);
-        let unset = || if self.background { cores().clamp(READS_AT_ONCE, MAX_REDO_THREADS) } else { 1 };
+        let unset = || {
+            if self.background {
+                azekura_base::processors().clamp(READS_AT_ONCE, MAX_REDO_THREADS)
+            } else {
+                1
+            }
+        };
         self.redo_threads.unwrap_or_else(unset)
     }
 

@@ -392,3 +392,73 @@ fn few_threads() {
     assert!(stores.iter().all(|store| store.stats().cache.evictions > 0), "all pages fit");
     stores.iter().for_each(|store| store.close().unwrap());
 }
+
+/// Anonymous memory of this process that is resident, in KiB.
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Calls of this process that read a file.
+fn read_calls() -> u64 {
+    let io = std::fs::read_to_string("/proc/self/io").unwrap();
+    io.lines().find_map(|line| line.strip_prefix("syscr: ")).unwrap().parse().unwrap()
+}
+
+#[test]
+fn small_stores_take_little_memory() {
+    in_own_process("memory_of_small_stores");
+}
+
+#[test]
+#[ignore = "counts the memory of its process: run by another test"]
+fn memory_of_small_stores() {
+    const STORES: u64 = 100;
+    const STORES_OF_A_SUITE: u64 = 500;
+    let dir = TempDir::new().unwrap();
+    let of_each = |before: u64| resident_kib().saturating_sub(before) / STORES;
+    let before = resident_kib();
+    let empty: Vec<_> = (0..STORES).map(|_| Database::in_memory().unwrap()).collect();
+    let in_memory = of_each(before);
+    let before = resident_kib();
+    let stores: Vec<_> =
+        (0..STORES).map(|n| Database::builder().open(dir.path().join(n.to_string())).unwrap()).collect();
+    let opened = of_each(before);
+    stores.iter().for_each(|store| put(store, 1).unwrap());
+    let with_a_row = of_each(before);
+    println!("KiB of each: {in_memory} in memory, {opened} opened, {with_a_row} with a row");
+    // Before arrays took memory as they are used: 2,500 KiB with a row; 430 KiB of it were the lock table.
+    assert!(in_memory < 250 && opened < 120 && with_a_row < 240, "{in_memory}, {opened}, {with_a_row} KiB");
+    drop((empty, stores));
+    // A test suite makes a store for each test.
+    let (threads, before, reads) = (Costs::at_rest().threads, resident_kib(), read_calls());
+    for n in 0..STORES_OF_A_SUITE {
+        let store = Database::in_memory().unwrap();
+        put(&store, n).unwrap();
+    }
+    let grown = resident_kib().saturating_sub(before);
+    assert!(grown < 8 << 10, "{STORES_OF_A_SUITE} stores leave {grown} KiB");
+    // The processors were counted fifty times for each store, by six reads.
+    let reads = read_calls() - reads;
+    assert!(reads < 100, "{reads} calls that read files, of {STORES_OF_A_SUITE} stores in memory");
+    assert_eq!(Costs::at_rest().threads, threads);
+}
+
+#[test]
+fn a_cache_without_memory_is_an_error_that_names_its_size() {
+    in_own_process("cache_without_memory");
+}
+
+#[test]
+#[ignore = "limits the memory of its process: run by another test"]
+#[allow(unsafe_code, reason = "setrlimit has no safe form here")]
+fn cache_without_memory() {
+    const CACHE: usize = 4 << 30;
+    let limit = libc::rlimit { rlim_cur: 2 << 30, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the call reads the limit, and this process runs no other test.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    let error = Database::builder().cache_bytes(CACHE).open_in_memory().unwrap_err();
+    assert!(matches!(&error, Error::Invalid(says) if says.contains(&CACHE.to_string())), "{error}");
+    put(&Database::builder().cache_bytes(64 << 20).open_in_memory().unwrap(), 1).unwrap();
+}

@@ -23,6 +23,7 @@
 //! | [`fork`] | which process something was made in |
 //! | [`rate_limit`] | a bound on log lines of one kind |
 //! | [`striped`] | counters spread over cache lines |
+//! | [`zeroed`] | arrays that take memory as they are used |
 //! | [`varint`] | variable-length integers of the log and the control file |
 
 pub mod background;
@@ -39,10 +40,11 @@ pub mod rate_limit;
 pub mod striped;
 pub mod sync;
 pub mod varint;
+pub mod zeroed;
 
 pub use backoff::Backoff;
 pub use crossbeam_utils::CachePadded;
 pub use durable::{DurableLog, LogFailed};
 pub use id::{Lsn, PageId, TreeId, TxnId};
 pub use page::{PageBuf, PageWords};
-pub use striped::StripedCounter;
+pub use striped::{StripedCounter, processors};

@@ -2,21 +2,39 @@
 
 use crate::CachePadded;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-#[cfg(not(loom))]
-use crate::sync::thread;
 
 /// Fewest and most stripes.
 const STRIPES: (usize, usize) = (16, 512);
+/// Fewest lines of a counter. A thread that loses its processor holds up no other one here, so there need not
+/// be many more than processors; and each store has a dozen counters.
+const FEWEST_LINES: usize = 4;
+
+/// The processors that this process may use, as the system says at the first call: it reads several files of
+/// control groups to tell them.
+#[must_use]
+pub fn processors() -> usize {
+    #[cfg(loom)]
+    return 1;
+    #[cfg(all(not(loom), feature = "sim"))]
+    if let Some(machine) = crate::sync::machine::current() {
+        return machine.processors().max(1);
+    }
+    #[cfg(not(loom))]
+    {
+        static COUNT: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+        *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+    }
+}
 
 /// How many stripes to deal threads out to: two for each processor, so that threads that run at once seldom
 /// meet; a power of two, 16 at least.
 #[must_use]
 pub fn stripe_count() -> usize {
-    #[cfg(loom)]
-    let processors = 1_usize;
-    #[cfg(not(loom))]
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    (2 * processors).next_power_of_two().clamp(STRIPES.0, STRIPES.1)
+    stripes(STRIPES.0)
+}
+
+fn stripes(fewest: usize) -> usize {
+    (2 * processors()).next_power_of_two().clamp(fewest, STRIPES.1)
 }
 
 /// The stripe of the calling thread: a small number, dealt out round robin, the same for the thread's life.
@@ -52,7 +70,7 @@ impl StripedCounter {
     /// A counter at zero.
     #[must_use]
     pub fn new() -> Self {
-        Self { stripes: (0..stripe_count()).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
+        Self { stripes: (0..stripes(FEWEST_LINES)).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
     }
 
     /// Adds `n` on the calling thread's line.

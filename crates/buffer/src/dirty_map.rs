@@ -10,6 +10,7 @@
 //!   comes after the write that cleared it.
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use azekura_base::zeroed::ZeroedArray;
 
 use crate::count::shared_rmw;
 use crate::frame::{FrameId, nth_frame, turn_of};
@@ -19,13 +20,13 @@ const BITS: usize = 64;
 /// A bit per frame.
 #[derive(Debug)]
 pub(crate) struct DirtyMap {
-    words: Box<[AtomicU64]>,
+    words: ZeroedArray<AtomicU64>,
     frames: usize,
 }
 
 impl DirtyMap {
     pub(crate) fn new(frames: usize) -> Self {
-        Self { words: (0..frames.div_ceil(BITS)).map(|_| AtomicU64::new(0)).collect(), frames }
+        Self { words: ZeroedArray::new(frames.div_ceil(BITS), || AtomicU64::new(0)), frames }
     }
 
     /// Bytes that it takes.

@@ -86,4 +86,10 @@ pub enum PoolError {
         /// Most.
         max: usize,
     },
+    /// The system has no memory for so many pages; make the cache smaller.
+    #[error("the system has no memory for a page cache of {capacity_bytes} bytes; make it smaller")]
+    Memory {
+        /// The capacity asked for.
+        capacity_bytes: usize,
+    },
 }

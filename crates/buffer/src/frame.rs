@@ -8,9 +8,12 @@
 //! | 31 | dirty: the page differs from its image on disk |
 //! | 30 | writing: somebody writes the page's image |
 //! | 29 | leaving: the page is on its way out |
-//! | 28 | evicted: no page |
+//! | 28 | open: it holds a page |
 //! | 20..28 | how many see the page out |
-//! | 0..20 | pin count; means nothing if leaving or evicted |
+//! | 0..20 | pin count; means nothing unless open |
+//!
+//! A frame that is neither open nor leaving is *evicted*: it has no page. A frame of zero bytes is evicted
+//! and has no buffer, so a pool touches no frame before it gives it out (`zeroed`).
 //!
 //! | state | count | who may leave it |
 //! |---|---|---|
@@ -32,9 +35,9 @@
 //! was looked at does no more than what it says, to the page that is there now. Who cares which page that is
 //! looks after it (FRAME-3); the latch's version is the generation of those who write nothing.
 //!
-//! The page word packs which page the frame holds (bits 25..64) and which buffer has its words (0..25; all
-//! ones: none), so that both are seen at once. Of a frame in the free list it has the next one of the list in
-//! the page's place; the frame keeps its buffer there.
+//! The page word packs which page the frame holds (bits 25..64) and which buffer has its words (0..25,
+//! inverted; 0: none), so that both are seen at once. Of a frame in the free list it has the next one of
+//! the list in the page's place; the frame keeps its buffer there.
 //!
 //! A header takes half a cache line. Which frames share one is chosen so that pages that come after each
 //! other, as a tree's upper pages do, do not ([`nth_frame`]): a fix of one would take the line from who peeks
@@ -71,6 +74,7 @@ use azekura_latch::{HybridLatch, Version};
 use azekura_trace::ThreadTag;
 
 use crate::count::{shared_rmw, shared_store};
+use azekura_base::zeroed::ZeroIsValid;
 
 pub(crate) use self::dirty::look_fence;
 pub(crate) use self::order::{nth_frame, turn_of};
@@ -83,10 +87,9 @@ pub(crate) struct FrameId(pub(crate) u32);
 const DIRTY: u32 = 1 << 31;
 const WRITING: u32 = 1 << 30;
 const LEAVING: u32 = 1 << 29;
-const EVICTED: u32 = 1 << 28;
-const CLOSED: u32 = LEAVING | EVICTED;
+const OPEN: u32 = 1 << 28;
 const IN_ONE: u32 = 1 << 20;
-const IN: u32 = EVICTED - IN_ONE;
+const IN: u32 = OPEN - IN_ONE;
 const PINS: u32 = IN_ONE - 1;
 const BUFFER_BITS: u32 = 25;
 /// No buffer: the frame's page has not been read yet.
@@ -117,6 +120,9 @@ pub(crate) struct Frame {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Frame>() == 32, "two to a cache line");
 
+// SAFETY: atomic integers only, 32 bytes of 32. Zero is the value of `Frame::new`.
+unsafe impl ZeroIsValid for Frame {}
+
 /// What a frame holds: the page, and the buffer with its words or [`NO_BUFFER`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
@@ -127,11 +133,11 @@ pub(crate) struct Held {
 impl Held {
     #[inline]
     const fn of(word: u64) -> Self {
-        Self { page_id: PageId(word >> BUFFER_BITS), buffer: word as u32 & NO_BUFFER }
+        Self { page_id: PageId(word >> BUFFER_BITS), buffer: !word as u32 & NO_BUFFER }
     }
 
     const fn word(self) -> u64 {
-        self.page_id.0 << BUFFER_BITS | self.buffer as u64
+        self.page_id.0 << BUFFER_BITS | (self.buffer ^ NO_BUFFER) as u64
     }
 }
 
@@ -157,7 +163,7 @@ impl Frame {
     /// A frame that has never held a page; owned by the pool's free list.
     pub(crate) fn new() -> Self {
         Self {
-            pin: AtomicU32::new(EVICTED),
+            pin: AtomicU32::new(0),
             worker: AtomicU16::new(0),
             ref_count: AtomicU8::new(0),
             reading: AtomicU8::new(0),
@@ -188,7 +194,7 @@ impl Frame {
         shared_rmw();
         // Acquire: pairs with the Release in `publish` (identity) and in `unpin` (the last holder's work).
         let before = self.pin.fetch_add(1, Acquire);
-        let is_open = before & CLOSED == 0;
+        let is_open = before & OPEN != 0;
         assert!(!is_open || before & PINS < PINS / 2, "a frame is pinned five hundred thousand times");
         is_open
     }
@@ -199,18 +205,18 @@ impl Frame {
         shared_rmw();
         // Release: what the holder did comes before the next owner's eviction.
         let before = self.pin.fetch_sub(1, Release);
-        debug_assert!(before & CLOSED == 0 && before & PINS != 0, "unpinned without a pin");
+        debug_assert!(before & OPEN != 0 && before & PINS != 0, "unpinned without a pin");
     }
 
     /// Begins to evict the frame if it is unpinned and clean (FRAME-4): it is leaving, and the caller is in.
     pub(crate) fn try_evict(&self) -> bool {
         // A guess; the CAS decides.
-        if self.pin.load(Relaxed) != 0 {
+        if self.pin.load(Relaxed) != OPEN {
             return false;
         }
         shared_rmw();
         // Acquire: pairs with the Release of the last unpin.
-        self.pin.compare_exchange(0, LEAVING | IN_ONE, Acquire, Relaxed).is_ok()
+        self.pin.compare_exchange(OPEN, LEAVING | IN_ONE, Acquire, Relaxed).is_ok()
     }
 
     /// Joins those who see `page_id` out of this frame, if it is leaving, and if they are fewer than 255.
@@ -247,7 +253,7 @@ impl Frame {
             // with the Acquire.
             match self.pin.compare_exchange_weak(
                 seen,
-                if is_last { EVICTED } else { seen - IN_ONE },
+                if is_last { 0 } else { seen - IN_ONE },
                 AcqRel,
                 Relaxed,
             ) {
@@ -281,9 +287,9 @@ impl Frame {
         // between stores of threads that do not know of each other, and shows either later: hence the swap
         // there.
         if cfg!(loom) {
-            self.pin.swap(1, Release);
+            self.pin.swap(OPEN | 1, Release);
         } else {
-            self.pin.store(1, Release);
+            self.pin.store(OPEN | 1, Release);
         }
     }
 
@@ -381,12 +387,12 @@ impl Frame {
     pub(crate) fn is_open(&self) -> bool {
         // Acquire: FRAME-3, the id and the buffer are looked at after this.
         let pin = self.pin.load(Acquire);
-        pin & CLOSED == 0
+        pin & OPEN != 0
     }
 
     pub(crate) fn is_pinned(&self) -> bool {
         let pin = self.pin.load(Relaxed);
-        pin & CLOSED == 0 && pin & PINS != 0
+        pin & OPEN != 0 && pin & PINS != 0
     }
 
     pub(crate) fn is_dirty(&self) -> bool {

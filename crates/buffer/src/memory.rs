@@ -1,18 +1,20 @@
 //! The pool's memory: one run of words, zero until pages come, never given back before the pool goes.
 
+use std::io;
 // The words of pages are std's atomics in models too; see `azekura_base::page`.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use azekura_base::PageWords;
 
 use crate::index_stack::Below;
+use azekura_base::zeroed::ZeroedArray;
 
 /// Bytes between places where a page may begin: enough for direct reads.
 const ALIGNMENT: usize = 4096;
 
 /// The words of all buffers, from a multiple of [`ALIGNMENT`] on.
 pub(crate) struct PageMemory {
-    words: Box<[AtomicU64]>,
+    words: ZeroedArray<AtomicU64>,
     first: usize,
     page_words: usize,
 }
@@ -26,11 +28,19 @@ impl std::fmt::Debug for PageMemory {
 impl PageMemory {
     /// So many buffers, of zero words.
     pub(crate) fn zeroed(buffers: usize, page_size: usize) -> Self {
-        // An aligned allocation would be zeroed by hand, and so touched; one that is too long is not.
-        let words = zeroed_words(buffers * page_size / 8 + ALIGNMENT / 8);
+        Self::try_zeroed(buffers, page_size).expect("memory for a few pages")
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    ///
+    /// The system's, if it has no memory.
+    pub(crate) fn try_zeroed(buffers: usize, page_size: usize) -> io::Result<Self> {
+        let words = zeroed_words(buffers * page_size / 8 + ALIGNMENT / 8)?;
         let start = words.as_ptr().addr();
         let first = (start.next_multiple_of(ALIGNMENT) - start) / 8;
-        Self { words, first, page_words: page_size / 8 }
+        Ok(Self { words, first, page_words: page_size / 8 })
     }
 
     /// Number of buffers.
@@ -73,13 +83,10 @@ impl Below for PageMemory {
 
 /// `count` zero words. Large runs are asked for in huge pages, where the system has them: fewer address
 /// translations are missed.
-fn zeroed_words(count: usize) -> Box<[AtomicU64]> {
-    let words = Box::<[AtomicU64]>::new_zeroed_slice(count);
-    // SAFETY: an `AtomicU64` of zero bytes is a valid value. Asking for zeroed memory keeps a large pool
-    // untouched until its pages come.
-    let words = unsafe { words.assume_init() };
+fn zeroed_words(count: usize) -> io::Result<ZeroedArray<AtomicU64>> {
+    let words = ZeroedArray::try_new(count, || AtomicU64::new(0))?;
     advise_huge_pages(&words);
-    words
+    Ok(words)
 }
 
 /// Stores a page's bytes into its words, each word at once: optimistic readers may look at any time, and do
@@ -119,8 +126,10 @@ pub(crate) fn store_words(words: &[AtomicU64], bytes: &[u8]) {
 fn advise_huge_pages(words: &[AtomicU64]) {
     use rustix::mm::{Advice, madvise};
     const HUGE: usize = 2 << 20;
+    /// The first pages stay in small ones: a store of a few pages takes the memory of a few pages.
+    const SMALL_PAGES: usize = 1 << 20;
 
-    let start = words.as_ptr().addr().next_multiple_of(HUGE);
+    let start = (words.as_ptr().addr() + SMALL_PAGES).next_multiple_of(HUGE);
     let end = (words.as_ptr().addr() + size_of_val(words)) / HUGE * HUGE;
     if start < end {
         let first = words.as_ptr().with_addr(start).cast_mut().cast();
@@ -139,7 +148,7 @@ mod tests {
 
     #[test]
     fn bytes_come_into_their_words_in_order_and_nowhere_else() {
-        let words = zeroed_words(1026);
+        let words = zeroed_words(1026).expect("memory");
         let bytes: Vec<u8> = (0..8192u32).map(|n| (n * 7 + n / 256) as u8).collect();
         store_words(&words[1..1025], &bytes);
         for (word, eight) in words[1..1025].iter().zip(bytes.as_chunks::<8>().0) {
@@ -152,7 +161,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "a page fills its buffer")]
     fn bytes_that_do_not_fill_the_words_are_refused() {
-        store_words(&zeroed_words(2), &[0; 8]);
+        store_words(&zeroed_words(2).expect("memory"), &[0; 8]);
     }
 
     #[test]
@@ -170,7 +179,7 @@ mod tests {
     #[test]
     fn memory_of_any_size_is_zero() {
         for bytes in [4096, (2 << 20) - 8, 2 << 20, 9 << 20] {
-            let words = zeroed_words(bytes / 8);
+            let words = zeroed_words(bytes / 8).expect("memory");
             assert!(words.len() == bytes / 8 && words.iter().all(|word| word.load(Relaxed) == 0));
         }
     }

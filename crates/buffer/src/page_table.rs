@@ -51,6 +51,7 @@ use azekura_base::{Backoff, PageId};
 use crate::count::shared_rmw;
 use crate::frame::{Frame, FrameId};
 use crate::stall::sync_point;
+use azekura_base::zeroed::{ZeroIsValid, ZeroedArray};
 
 const SLOTS: usize = if cfg!(loom) { 1 } else { 15 };
 /// Full slots of a bucket when every frame holds a page.
@@ -77,10 +78,13 @@ struct Bucket {
     passed: AtomicU32,
 }
 
+// SAFETY: 16 atomic integers in 64 bytes.
+unsafe impl ZeroIsValid for Bucket {}
+
 /// Which frame holds which page.
 #[derive(Debug)]
 pub(crate) struct PageTable {
-    buckets: Box<[Bucket]>,
+    buckets: ZeroedArray<Bucket>,
     /// Bits of a frame number + 1.
     frame_bits: u32,
 }
@@ -116,7 +120,7 @@ impl PageTable {
         let empty =
             || Bucket { slots: std::array::from_fn(|_| AtomicU32::new(0)), passed: AtomicU32::new(0) };
         Self {
-            buckets: (0..buckets.max(2)).map(|_| empty()).collect(),
+            buckets: ZeroedArray::new(buckets.max(2), empty),
             frame_bits: u32::BITS - (frames as u32).leading_zeros(),
         }
     }
@@ -186,7 +190,7 @@ impl PageTable {
     }
 
     #[inline]
-    const fn after(&self, bucket: usize) -> usize {
+    fn after(&self, bucket: usize) -> usize {
         if bucket + 1 < self.buckets.len() { bucket + 1 } else { 0 }
     }
 

@@ -35,7 +35,7 @@ fn assert_nothing_is_held(pool: &BufferPool) {
     let held = pool.frames.iter().filter(has_buffer).count();
     assert_eq!(spare.len() + held, pool.buffers(), "no buffer is lost");
     spare.into_iter().for_each(|buffer| pool.put_spare_buffer(buffer));
-    for frame in &pool.frames {
+    for frame in pool.frames.iter() {
         assert!(!frame.is_pinned() && !frame.is_being_written());
         assert!(frame.latch.try_lock_exclusive(), "nobody holds the latch");
         frame.latch.unlock_exclusive_unchanged();

@@ -57,6 +57,7 @@ use crate::stats::Counters;
 use crate::store::PageStore;
 use crate::supply::FrameSupply;
 use crate::write_queue::WriteQueue;
+use azekura_base::zeroed::ZeroedArray;
 
 pub(crate) use self::page_in::{Filling, Fixed};
 use self::patience::Patience;
@@ -89,7 +90,7 @@ impl Default for PoolOptions {
 /// The page cache.
 pub struct BufferPool {
     page_size: usize,
-    pub(crate) frames: Box<[Frame]>,
+    pub(crate) frames: ZeroedArray<Frame>,
     words: PageMemory,
     pub(crate) table: PageTable,
     pub(crate) policy: Replacement,
@@ -118,12 +119,13 @@ impl std::fmt::Debug for BufferPool {
 }
 
 impl BufferPool {
-    /// A pool over `store`. Memory is reserved at once and touched as pages come; it is never given back
-    /// before the pool goes, so that optimistic readers may look at a frame at any time.
+    /// A pool over `store`. Memory is reserved at once and touched as pages come, also that of the frames'
+    /// headers, the page table and the policy; it is never given back before the pool goes, so that
+    /// optimistic readers may look at a frame at any time.
     ///
     /// # Errors
     ///
-    /// [`PoolError`] for a page size or capacity out of bounds.
+    /// [`PoolError`] for a page size or capacity out of bounds, or without memory for it.
     pub fn new(
         options: PoolOptions,
         store: Arc<dyn PageStore>,
@@ -140,8 +142,9 @@ impl BufferPool {
         let buffers = frames + SPARE_BUFFERS;
         Ok(Self {
             page_size,
-            frames: (0..frames).map(|_| Frame::new()).collect(),
-            words: PageMemory::zeroed(buffers, page_size),
+            frames: ZeroedArray::new(frames, Frame::new),
+            words: PageMemory::try_zeroed(buffers, page_size)
+                .map_err(|_| PoolError::Memory { capacity_bytes })?,
             table: PageTable::new(frames),
             policy: Replacement::new(policy, frames),
             free_frames: CachePadded::new(FreeFrames::all(frames)),
@@ -167,7 +170,7 @@ impl BufferPool {
 
     /// Number of frames.
     #[must_use]
-    pub const fn capacity_frames(&self) -> usize {
+    pub fn capacity_frames(&self) -> usize {
         self.frames.len()
     }
 

@@ -1,7 +1,9 @@
 //! A stripe, its latch, and the count that scans read without the latch.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::OnceLock;
 
+use azekura_base::CachePadded;
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use azekura_latch::{TracedGuard, TracedMutex};
 use azekura_trace::Site;
@@ -77,5 +79,51 @@ impl Drop for StripeGuard<'_> {
             // Release: pairs with the Acquire in `has_exclusive`.
             self.exclusive.store(self.stripe.exclusive, Release);
         }
+    }
+}
+
+/// The stripes of a lock table, made in groups as they are used: a store that is idle has few.
+#[derive(Debug)]
+pub(crate) struct Stripes {
+    groups: Box<[OnceLock<Group>]>,
+    /// Binary logarithm of the number of stripes in a group.
+    group_bits: u32,
+}
+
+type Group = Box<[CachePadded<StripeCell>]>;
+
+/// Stripes that are made together, 2 KiB.
+const GROUP: usize = 8;
+
+impl Stripes {
+    /// `count`: a power of two.
+    pub(crate) fn new(count: usize) -> Self {
+        let group_bits = GROUP.min(count).ilog2();
+        let stripes =
+            Self { groups: (0..count >> group_bits).map(|_| OnceLock::new()).collect(), group_bits };
+        if cfg!(loom) {
+            // A model's mutexes are made before its threads.
+            (0..count).for_each(|number| _ = stripes.get(number));
+        }
+        stripes
+    }
+
+    /// Number of stripes, made or not.
+    #[inline]
+    pub(crate) const fn count(&self) -> usize {
+        self.groups.len() << self.group_bits
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, number: usize) -> &StripeCell {
+        let stripe = || CachePadded::new(StripeCell::new());
+        let group = self.groups[number >> self.group_bits]
+            .get_or_init(|| (0..1_usize << self.group_bits).map(|_| stripe()).collect());
+        &group[number & (group.len() - 1)]
+    }
+
+    /// The stripes that are made; the others are empty.
+    pub(crate) fn used(&self) -> impl Iterator<Item = &StripeCell> {
+        self.groups.iter().filter_map(OnceLock::get).flatten().map(|stripe| &**stripe)
     }
 }

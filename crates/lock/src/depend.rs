@@ -18,7 +18,8 @@
 
 use azekura_base::striped::thread_stripe;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use azekura_base::{CachePadded, Lsn, TreeId};
+use azekura_base::zeroed::ZeroedArray;
+use azekura_base::{Lsn, TreeId};
 
 use crate::claims::{self, Claims, Family};
 use crate::id::{LockId, LockName};
@@ -29,14 +30,13 @@ const TABLES: usize = if cfg!(loom) { 1 } else { 64 };
 
 #[derive(Debug)]
 pub(crate) struct Dependencies {
-    keys: Box<[AtomicU64]>,
-    intents: Box<[CachePadded<[AtomicU64; TABLES]>]>,
-    whole: Box<[AtomicU64]>,
+    /// `LINES` rows of `TABLES` slots for intents, one row for whole tables, then the slots of keys.
+    slots: ZeroedArray<AtomicU64>,
 }
 
-fn zeros(n: usize) -> Box<[AtomicU64]> {
-    (0..n).map(|_| AtomicU64::new(0)).collect()
-}
+/// The first slot for whole tables, and the first for keys.
+const WHOLE: usize = LINES * TABLES;
+const KEYS: usize = WHOLE + TABLES;
 
 fn raise(slot: &AtomicU64, lsn: Lsn) {
     // Look first: a slot that is high enough is not written to. DEPEND-2.
@@ -54,12 +54,20 @@ fn writes_key(claims: Claims) -> bool {
 impl Dependencies {
     /// `slots` for keys, a power of two.
     pub(crate) fn new(slots: usize) -> Self {
-        let line = || CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)));
-        Self { keys: zeros(slots), intents: (0..LINES).map(|_| line()).collect(), whole: zeros(TABLES) }
+        Self { slots: ZeroedArray::new(KEYS + slots, || AtomicU64::new(0)) }
     }
 
     fn key(&self, id: LockId) -> &AtomicU64 {
-        &self.keys[(id.spread() >> 16) as usize & (self.keys.len() - 1)]
+        let keys = &self.slots[KEYS..];
+        &keys[(id.spread() >> 16) as usize & (keys.len() - 1)]
+    }
+
+    fn intent(&self, line: usize, tree: TreeId) -> &AtomicU64 {
+        &self.slots[line * TABLES + tree.0 as usize % TABLES]
+    }
+
+    fn whole(&self, tree: TreeId) -> &AtomicU64 {
+        &self.slots[WHOLE + tree.0 as usize % TABLES]
     }
 
     /// Records the commit LSN of a transaction that is about to release a lock.
@@ -75,10 +83,9 @@ impl Dependencies {
     }
 
     fn leave_table(&self, tree: TreeId, claims: Claims, lsn: Lsn) {
-        let place = tree.0 as usize % TABLES;
         match claims::table_mode(claims) {
-            Some(TableMode::IX | TableMode::SIX) => raise(&self.intents[thread_stripe() % LINES][place], lsn),
-            Some(TableMode::X) => raise(&self.whole[place], lsn),
+            Some(TableMode::IX | TableMode::SIX) => raise(self.intent(thread_stripe() % LINES, tree), lsn),
+            Some(TableMode::X) => raise(self.whole(tree), lsn),
             Some(TableMode::IS | TableMode::S) | None => {}
         }
     }
@@ -89,11 +96,10 @@ impl Dependencies {
         Lsn(match id.name() {
             LockName::Key { .. } | LockName::End(_) => self.key(id).load(Relaxed),
             LockName::Table(tree) => {
-                let place = tree.0 as usize % TABLES;
-                let whole = self.whole[place].load(Relaxed);
+                let whole = self.whole(tree).load(Relaxed);
                 match claims::table_mode(claims) {
                     Some(TableMode::S | TableMode::SIX | TableMode::X) => {
-                        self.intents.iter().map(|line| line[place].load(Relaxed)).fold(whole, u64::max)
+                        (0..LINES).map(|line| self.intent(line, tree).load(Relaxed)).fold(whole, u64::max)
                     }
                     _ => whole,
                 }

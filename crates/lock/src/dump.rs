@@ -101,7 +101,7 @@ impl LockTable {
             let dump = all.entry(name).or_insert_with(|| LockDump::empty(name));
             dump.holders.push((txn, mode(Family::Table, claims)));
         }
-        for stripe in &self.stripes {
+        for stripe in self.stripes.used() {
             let stripe = stripe.lock();
             for shared in stripe.heads().map(|head| self.dump_head(&stripe, head)) {
                 let dump = all.entry(shared.name).or_insert_with(|| LockDump::empty(shared.name));

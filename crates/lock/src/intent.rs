@@ -27,6 +27,7 @@
 //! long way, nothing else.
 
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use azekura_base::zeroed::ZeroedArray;
 use azekura_base::{CachePadded, TreeId};
 
 use crate::claims::Claims;
@@ -148,17 +149,21 @@ pub(crate) fn share_all(owners: &Owners, tree: TreeId, stripe: &mut Stripe) {
 
 const COUNTS: usize = if cfg!(loom) { 1 } else { 256 };
 
+/// Counts from one to the next that is used: no two share a cache line.
+const STRIDE: usize = if cfg!(loom) { 1 } else { STRIDE_BYTES / size_of::<u32>() };
+const STRIDE_BYTES: usize = size_of::<CachePadded<u32>>();
+
 /// Number of strong requests that wait or hold, by hash of the tree.
 #[derive(Debug)]
-pub(crate) struct StrongCounts(Box<[CachePadded<AtomicU32>]>);
+pub(crate) struct StrongCounts(ZeroedArray<AtomicU32>);
 
 impl StrongCounts {
     pub(crate) fn new() -> Self {
-        Self((0..COUNTS).map(|_| CachePadded::new(AtomicU32::new(0))).collect())
+        Self(ZeroedArray::new(COUNTS * STRIDE, || AtomicU32::new(0)))
     }
 
     fn count(&self, tree: TreeId) -> &AtomicU32 {
-        &self.0[tree.0 as usize % COUNTS]
+        &self.0[tree.0 as usize % COUNTS * STRIDE]
     }
 
     fn is_raised(&self, tree: TreeId) -> bool {

@@ -175,8 +175,9 @@ impl Owner {
     }
 }
 
-const FIRST_CHUNK: u32 = if cfg!(loom) { 2 } else { 64 };
-const CHUNKS: usize = 26;
+/// Few: a store that is idle most of its life has few transactions at once.
+const FIRST_CHUNK: u32 = if cfg!(loom) { 2 } else { 4 };
+const CHUNKS: usize = 30;
 
 /// Every owner there is; see the module's head.
 #[derive(Debug)]

@@ -31,7 +31,7 @@ impl LockTable {
     #[must_use]
     pub fn stats(&self) -> LockStats {
         let mut stats = LockStats::default();
-        for stripe in &self.stripes {
+        for stripe in self.stripes.used() {
             let stripe = stripe.lock();
             stats.acquisitions += stripe.acquisitions;
             stats.locks += stripe.len();

@@ -25,7 +25,8 @@ use azekura_base::{CachePadded, Lsn, TreeId, TxnId};
 use azekura_latch::TracedMutex;
 use azekura_trace::Site;
 
-use crate::cell::StripeCell;
+use crate::cell::{StripeCell, Stripes};
+use crate::cell::Stripes;
 use crate::claims::{self, Claims, Family};
 use crate::deadlock::Waits;
 use crate::depend::Dependencies;
@@ -34,7 +35,6 @@ use crate::id::{KeyRef, LockId};
 use crate::intent::{self, StrongCounts};
 use crate::mode::{GapMode, KeyMode, TableMode};
 use crate::owner::Owners;
-use crate::queue::{Demand, Wakes};
 use crate::range::RangeCounts;
 use crate::stripe::NONE;
 use crate::txn::{Held, TxnLocks};
@@ -49,7 +49,7 @@ static WAITS: Site = Site::new("lock table waits");
 #[derive(Clone, Debug)]
 pub struct LockOptions {
     /// Parts of the table with a latch of their own; rounded up to a power of two. More parts, less
-    /// contention; 128 bytes each.
+    /// contention; 256 bytes each, taken when a lock of the part or of its neighbors is first asked for.
     pub stripes: usize,
     /// Slots that remember commit LSNs of released keys; rounded up to a power of two; 8 bytes each. More
     /// slots, fewer readers that wait for a commit they did not read from.
@@ -69,7 +69,7 @@ impl Default for LockOptions {
 /// All locks of one database.
 #[derive(Debug)]
 pub struct LockTable {
-    pub(crate) stripes: Box<[CachePadded<StripeCell>]>,
+    pub(crate) stripes: Stripes,
     pub(crate) owners: Owners,
     pub(crate) waits: TracedMutex<Waits>,
     pub(crate) wait_micros: StripedCounter,
@@ -89,7 +89,7 @@ impl LockTable {
         let pools = if cfg!(loom) { 1 } else { stripe_count() };
         let slots = options.dependency_slots.max(1).next_power_of_two();
         Self {
-            stripes: (0..stripes).map(|_| CachePadded::new(StripeCell::new())).collect(),
+            stripes: Stripes::new(stripes),
             owners: Owners::new(),
             waits: TracedMutex::new(&WAITS, Waits::default()),
             wait_micros: StripedCounter::new(),
@@ -353,11 +353,11 @@ impl LockTable {
     }
 
     pub(crate) fn stripe_number(&self, id: LockId) -> usize {
-        (id.spread() >> 40) as usize & (self.stripes.len() - 1)
+        (id.spread() >> 40) as usize & (self.stripes.count() - 1)
     }
 
     pub(crate) fn stripe(&self, id: LockId) -> &StripeCell {
-        &self.stripes[self.stripe_number(id)]
+        self.stripes.get(self.stripe_number(id))
     }
 
     #[inline]

@@ -85,7 +85,7 @@ impl LockTable {
     pub(crate) fn begin_wait(&self, demand: &Demand, key: (TreeId, KeyRef<'_>), has_mates: bool) -> Begun {
         let mut waits = self.waits.lock();
         let number = self.stripe_number(demand.id);
-        let mut stripe = self.stripes[number].lock();
+        let mut stripe = self.stripes.get(number).lock();
         let mut demand = *demand;
         if demand.id.family() == Family::Key {
             // Ranges may have come since the attempt, and the request of an own one.
@@ -132,7 +132,7 @@ impl LockTable {
                 None => waits.sentence(victim, &cycle, &self.owners),
             }
             let place = waits.place(victim).expect("a member of a circle waits");
-            let mut stripe = self.stripes[place.stripe as usize].lock();
+            let mut stripe = self.stripes.get(place.stripe as usize).lock();
             debug_assert!(stripe.is_waiting(place.request, victim), "a circle that is found exists");
             stripe.cancel(place.request, &self.owners, wakes);
             self.owners.get(victim).end_wait(VICTIM); // SLEEP-1
@@ -153,7 +153,7 @@ impl LockTable {
         }
         let mut wakes = Wakes::new();
         for (owner, place) in waits.places() {
-            let mut stripe = self.stripes[place.stripe as usize].lock();
+            let mut stripe = self.stripes.get(place.stripe as usize).lock();
             if stripe.is_waiting(place.request, owner) {
                 waits.sentences.push((owner, LockError::Closed));
                 stripe.cancel(place.request, &self.owners, &mut wakes);
@@ -173,7 +173,7 @@ impl LockTable {
     /// The edges of `owner` in the waits-for graph, now.
     fn blockers_of(&self, waits: &Waits, owner: u32) -> Vec<u32> {
         if let Some(place) = waits.place(owner) {
-            let stripe = self.stripes[place.stripe as usize].lock();
+            let stripe = self.stripes.get(place.stripe as usize).lock();
             if stripe.is_waiting(place.request, owner) {
                 return stripe.blockers(place.request);
             }
@@ -184,8 +184,9 @@ impl LockTable {
     }
 
     fn is_waiting(&self, waits: &Waits, owner: u32) -> bool {
-        let is_at =
-            |place: WaitPlace| self.stripes[place.stripe as usize].lock().is_waiting(place.request, owner);
+        let is_at = |place: WaitPlace| {
+            self.stripes.get(place.stripe as usize).lock().is_waiting(place.request, owner)
+        };
         waits.place(owner).is_some_and(is_at)
     }
 

@@ -4,9 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura_base::Lsn;
 use azekura_base::striped::stripe_count;
-use azekura_base::sync::thread;
+use azekura_base::{Lsn, processors};
 
 use crate::chunk::{self, UNIT_BYTES};
 use crate::error::WalError;
@@ -295,8 +294,7 @@ const PROCESSORS_PER_STREAM: usize = 16;
 /// (`docs/decisions/030-fixed-log-rules.md`).
 #[must_use]
 pub fn default_stream_count() -> usize {
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    (processors / PROCESSORS_PER_STREAM).clamp(1, MAX_STREAMS)
+    (processors() / PROCESSORS_PER_STREAM).clamp(1, MAX_STREAMS)
 }
 
 impl WalOptions {

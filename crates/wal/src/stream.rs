@@ -132,7 +132,7 @@ impl Stream {
             segment: None,
             segment_max: 0,
             batches: members.open.iter().map(|_| Batch::default()).collect(),
-            memory: PageBuf::zeroed(16 << 10),
+            memory: PageBuf::zeroed(0),
             block_head: Vec::new(),
             next_chunk: 0,
             complete_below: identity.first_lsn.0,

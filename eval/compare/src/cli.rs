@@ -80,6 +80,8 @@ pub(crate) enum Command {
     Cache(crate::cache::Cache),
     /// Compare engines at their defaults with data larger than the memory, which a control group limits
     BeyondCache(crate::beyond::BeyondCache),
+    /// Compare many small stores in one process: time, memory, disk, descriptors, threads, idle costs
+    Many(crate::many::Many),
     /// Compare TPC-C: its tables in one ordered keyspace of each engine, its conditions checked afterwards
     Tpcc(crate::tpcc::Tpcc),
 }

@@ -12,6 +12,7 @@
 //! | [`beyond`] | data larger than the memory |
 //! | [`cache`] | caches by themselves: ours with moka, quick_cache and foyer |
 //! | [`cli`] | the command line |
+//! | [`many`] | many small stores in one process |
 //! | [`peers`] | the engines |
 //! | [`tpcc`] | TPC-C over all of them |
 
@@ -19,6 +20,7 @@ mod beyond;
 #[cfg(feature = "caches")]
 mod cache;
 mod cli;
+mod many;
 mod peers;
 mod tpcc;
 
@@ -47,6 +49,7 @@ fn run(arguments: &cli::Arguments) -> Result<bool> {
         #[cfg(feature = "caches")]
         Some(cli::Command::Cache(cache)) => return cache.run(),
         Some(cli::Command::BeyondCache(beyond)) => return beyond.run(),
+        Some(cli::Command::Many(many)) => return many.run(),
         Some(cli::Command::Tpcc(tpcc)) => return tpcc.run(),
         None => {}
     }

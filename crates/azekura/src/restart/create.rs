@@ -30,8 +30,14 @@ const LOCK_NAME: &str = "LOCK";
 /// LSN of the change that makes an empty store's pages; it is in no log.
 const FIRST_LSN: Lsn = Lsn(1);
 
+/// The lock of a creation, and whether this call made the store, so that nothing of it can be missing.
+pub(super) struct Taken {
+    pub(super) _lock: Box<dyn FileLock>,
+    pub(super) is_made: bool,
+}
+
 /// Makes an empty store in `path` unless another process just did; the lock keeps others from that.
-pub(super) fn take(path: &Path, options: &Builder) -> Result<Box<dyn FileLock>, Error> {
+pub(super) fn take(path: &Path, options: &Builder) -> Result<Taken, Error> {
     let fs = &*options.fs;
     if !options.create || options.read_only {
         return Err(Error::NotFound { path: path.to_path_buf() });
@@ -46,10 +52,11 @@ pub(super) fn take(path: &Path, options: &Builder) -> Result<Box<dyn FileLock>, 
     let file = path.join(LOCK_NAME);
     let held = fs.lock_exclusive(&file).map_err(|e| Error::io("lock", &file, e))?;
     let held = held.ok_or_else(|| Error::InUse { path: path.to_path_buf() })?;
-    if !fs.exists(&path.join(CONTROL_NAME)) {
+    let is_made = !fs.exists(&path.join(CONTROL_NAME));
+    if is_made {
         create(path, options)?;
     }
-    Ok(held)
+    Ok(Taken { _lock: held, is_made })
 }
 
 fn refuse_foreign(fs: &dyn Fs, path: &Path) -> Result<(), Error> {

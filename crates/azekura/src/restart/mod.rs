@@ -118,13 +118,13 @@ pub(crate) fn open(path: &Path, options: &Builder) -> Result<Parts, Error> {
     let creating =
         if fs.exists(&path.join(CONTROL_NAME)) { None } else { Some(create::take(path, options)?) };
     let control_lock = lock(options, path)?;
-    drop(creating); // CONTROL keeps others out from now on
+    let is_made = creating.is_some_and(|taken| taken.is_made); // CONTROL keeps others out from now on
     if !options.read_only {
         row_sort::remove_leftovers(fs, path)?;
     }
     let control = ControlFile::open(fs, path, options.read_only)?;
     options.check_cache(control.current().page_size)?;
-    if control.current().is_new() {
+    if control.current().is_new() && !is_made {
         create::complete(&options.fs, path, control.current())?;
     }
     let mut parts = Restart::begin(path, options, control)?.run(control_lock)?;

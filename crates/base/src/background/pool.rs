@@ -38,7 +38,7 @@ impl Kind {
     fn most_threads(self) -> usize {
         let most = match self {
             Self::Log => usize::MAX,
-            Self::Pages => thread::available_parallelism().map_or(1, usize::from) + PAGE_THREADS,
+            Self::Pages => crate::processors() + PAGE_THREADS,
         };
         most.min(MOST_OF_SYSTEM.load(Relaxed)) // set before the first thread, if at all
     }

@@ -11,7 +11,6 @@ use std::time::Duration;
 /// loom's threads.
 pub mod thread {
     pub use loom::thread::*;
-    pub use std::thread::available_parallelism;
 
     /// Lets others go on: a model has no time.
     pub fn sleep(_time: std::time::Duration) {

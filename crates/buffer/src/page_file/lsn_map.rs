@@ -40,7 +40,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -66,6 +66,9 @@ const SHARD_BLOCKS: usize = 64;
 
 /// The bounds of the pages from `BLOCK_LSNS` × its number on.
 type Block = [u64; BLOCK_LSNS];
+
+/// The block of pages that have no bound: most blocks of a small store.
+static NO_BOUNDS: LazyLock<Arc<Block>> = LazyLock::new(|| Arc::new([0; BLOCK_LSNS]));
 
 #[derive(Debug, Default)]
 struct Shard {
@@ -208,7 +211,7 @@ impl LsnMap {
         }
         shard.make_room(GROUP_BLOCKS);
         for (number, bytes) in (first..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
-            shard.blocks.entry(number).or_insert_with(|| Arc::new(self.decode(number, bytes)));
+            shard.blocks.entry(number).or_insert_with(|| self.decode(number, bytes));
         }
         Ok(Arc::clone(&shard.blocks[&number]))
     }
@@ -259,7 +262,7 @@ impl LsnMap {
         bytes
     }
 
-    fn decode(&self, number: u64, bytes: &[u8]) -> Block {
+    fn decode(&self, number: u64, bytes: &[u8]) -> Arc<Block> {
         let mut block = [0; BLOCK_LSNS];
         let sectors = bytes.chunks_exact(SECTOR_BYTES).zip(block.chunks_exact_mut(SECTOR_LSNS));
         for (nth, (sector, lsns)) in sectors.enumerate() {
@@ -267,7 +270,7 @@ impl LsnMap {
                 lsns.iter_mut().enumerate().for_each(|(i, lsn)| *lsn = u64_at(sector, LSNS_AT + 8 * i));
             }
         }
-        block
+        if block == [0; BLOCK_LSNS] { Arc::clone(&NO_BOUNDS) } else { Arc::new(block) }
     }
 
     fn checksum(&self, number: u64, nth: usize, sector: &[u8]) -> u32 {

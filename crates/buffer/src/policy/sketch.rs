@@ -20,6 +20,8 @@
 // std's own atomics: no protocol rests on the counts, so no model needs to see them.
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use azekura_base::zeroed::{ZeroIsValid, ZeroedArray};
+
 use azekura_base::PageId;
 
 use crate::count::shared_store;
@@ -35,17 +37,20 @@ pub(crate) const PER_COUNT: u64 = 5;
 #[repr(align(64))]
 struct Line([AtomicU8; COUNTS_PER_LINE / 2]);
 
+// SAFETY: atomic integers only, 64 bytes of 64.
+unsafe impl ZeroIsValid for Line {}
+
 /// The sketch.
 #[derive(Debug)]
 pub(crate) struct Sketch {
-    lines: Box<[Line]>,
+    lines: ZeroedArray<Line>,
 }
 
 impl Sketch {
     pub(crate) fn new(frames: usize) -> Self {
         let lines = (frames * COUNTS_PER_FRAME).div_ceil(COUNTS_PER_LINE);
         let line = || Line(std::array::from_fn(|_| AtomicU8::new(0)));
-        Self { lines: (0..lines).map(|_| line()).collect() }
+        Self { lines: ZeroedArray::new(lines, line) }
     }
 
     /// Bytes of the sketch.
@@ -54,7 +59,7 @@ impl Sketch {
     }
 
     /// One of all lines, and two of its counts.
-    const fn places(&self, page: PageId) -> [usize; 2] {
+    fn places(&self, page: PageId) -> [usize; 2] {
         let hash = page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let scaled = (hash >> 32) * self.lines.len() as u64;
         let first = (scaled as u32 as u64 * COUNTS_PER_LINE as u64) >> 32;
@@ -63,7 +68,7 @@ impl Sketch {
         [line + first as usize, line + second as usize % COUNTS_PER_LINE]
     }
 
-    const fn byte(&self, place: usize) -> &AtomicU8 {
+    fn byte(&self, place: usize) -> &AtomicU8 {
         &self.lines[place / COUNTS_PER_LINE].0[place % COUNTS_PER_LINE / 2]
     }
 

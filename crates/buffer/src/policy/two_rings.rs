@@ -56,6 +56,7 @@ use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::count::{shared_rmw, shared_store};
 use crate::frame::{Evicted, Frame, FrameId, nth_frame};
+use azekura_base::zeroed::ZeroedArray;
 
 use super::probation::Probation;
 use super::sketch::Sketch;
@@ -84,7 +85,7 @@ pub(crate) struct Swap {
 /// The rings, their hands and the sketch.
 #[derive(Debug)]
 pub(crate) struct TwoRings {
-    slots: Box<[AtomicU32]>,
+    slots: ZeroedArray<AtomicU32>,
     /// The first ring.
     probation: Probation,
     surge: Surge,
@@ -120,7 +121,7 @@ impl TwoRings {
         let probation = Probation::new(frames);
         let main = (frames - probation.slots()) as u64;
         Self {
-            slots: (0..frames).map(|turn| AtomicU32::new(nth_frame(turn, frames).0)).collect(),
+            slots: ZeroedArray::new(frames, || AtomicU32::new(0)),
             probation,
             surge: Surge::new(frames),
             main_hand: Turns::new((main / MAIN_BATCH_SHARE).clamp(1, MAX_MAIN_BATCH)),
@@ -134,10 +135,15 @@ impl TwoRings {
     }
 
     fn frame_at(&self, slot: usize) -> FrameId {
-        FrameId(self.slots[slot].load(Relaxed)) // a hint, see above
+        FrameId(self.slots[slot].load(Relaxed) ^ self.first_at(slot)) // a hint, see above
     }
 
-    const fn main(&self) -> usize {
+    /// The frame that a slot has at first. Slots hold the difference from it, so they begin as zeroes.
+    fn first_at(&self, slot: usize) -> u32 {
+        nth_frame(slot, self.slots.len()).0
+    }
+
+    fn main(&self) -> usize {
         self.slots.len() - self.probation.slots()
     }
 
@@ -271,11 +277,12 @@ impl TwoRings {
             return; // it moved between our look and our eviction of it
         }
         shared_rmw();
-        let probation = &self.slots[probation_slot];
-        if probation.compare_exchange(candidate.0, owner.frame.0, Relaxed, Relaxed).is_ok() {
+        let (probation, first) = (&self.slots[probation_slot], self.first_at(probation_slot));
+        let [before, after] = [candidate.0 ^ first, owner.frame.0 ^ first];
+        if probation.compare_exchange(before, after, Relaxed, Relaxed).is_ok() {
             crate::stall::sync_point!("half a swap");
             shared_store();
-            self.slots[main_slot].store(candidate.0, Relaxed); // RING-1
+            self.slots[main_slot].store(candidate.0 ^ self.first_at(main_slot), Relaxed); // RING-1
         }
     }
 

@@ -8,18 +8,6 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Processors of the machine, or of the system.
-///
-/// # Errors
-///
-/// The system's, if it does not say.
-pub fn available_parallelism() -> io::Result<NonZero<usize>> {
-    match machine::current() {
-        Some(machine) => Ok(NonZero::new(machine.processors()).unwrap_or(NonZero::<usize>::MIN)),
-        None => std::thread::available_parallelism(),
-    }
-}
-
 /// Gives the processor to another thread.
 pub fn yield_now() {
     match machine::current() {
