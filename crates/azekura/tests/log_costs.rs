@@ -7,7 +7,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use azekura::{CommitTicket, Database, LogProtocol, TableDefinition};
+use azekura_io::{CountingFs, MemFs};
 
 const ROWS: TableDefinition<u32, u32> = TableDefinition::new("rows");
 
@@ -114,4 +118,56 @@ fn commits_that_are_waited_for_together_are_one_flush() {
     assert_eq!(db.stats().log.flushes, flushes);
     tickets.into_iter().reduce(CommitTicket::max).unwrap().wait().unwrap();
     assert_eq!(db.stats().log.flushes, flushes + 1);
+}
+
+const BLOBS: TableDefinition<u64, [u8]> = TableDefinition::new("blobs");
+const VALUE: [u8; 400] = [7; 400];
+/// Bytes of keys and values of a row.
+const ROW_BYTES: u64 = 8 + VALUE.len() as u64;
+/// Rows of a transaction.
+const GROUP: u64 = 100;
+
+/// Bytes written to each kind of file for each byte of `rows` rows.
+#[derive(Debug)]
+#[allow(dead_code, reason = "shown when an assertion fails")]
+struct Written {
+    all: f64,
+    log: f64,
+    pages: f64,
+    double_write: f64,
+}
+
+impl Written {
+    fn by(fs: &CountingFs, rows: u64) -> Self {
+        let per_byte = |bytes: u64| bytes as f64 / (rows * ROW_BYTES) as f64;
+        let to = |name: &str| {
+            per_byte(fs.bytes_written_to(|path| path.iter().any(|part| part.to_str() == Some(name))))
+        };
+        let all = per_byte(fs.counts().bytes_written);
+        Self { all, log: to("wal"), pages: to("pages"), double_write: to("dw") }
+    }
+}
+
+/// Inserts rows in the order of their keys.
+fn grow(db: &Database, rows: std::ops::Range<u64>) {
+    for first in rows.step_by(GROUP as usize) {
+        db.transact(|tx| {
+            let table = tx.table(&BLOBS)?;
+            (first..first + GROUP).try_for_each(|key| table.insert(&key, &VALUE[..]))
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn ordered_growth_writes_each_page_once() {
+    const ROWS: u64 = 100_000;
+    let fs = CountingFs::new(Arc::new(MemFs::new()));
+    let builder = Database::builder().background(false).cache_bytes(64 << 20).wal_streams(1);
+    let builder = builder.recovery_time(Duration::from_millis(200));
+    let db = builder.file_system(Arc::new(fs.clone())).open("/db").unwrap();
+    grow(&db, 0..ROWS);
+    db.close().unwrap();
+    let written = Written::by(&fs, ROWS);
+    assert!(written.pages + written.double_write < 1.1, "{written:?}");
 }

@@ -55,6 +55,9 @@
 //! copies in the area, so repair also writes once more what it finds intact in the places of these pages; its
 //! sync then means something.
 //!
+//! A *new* page, which the file did not have at the last checkpoint, is written in place only: a crash may
+//! tear it until the next sync, and redo makes it anew from the record that took it (`new_pages`).
+//!
 //! *Fresh* pages (of a bulk load, say) are those whose place holds nothing that anybody will ask for: until
 //! the next sync a crash may tear them, and their writer does not refer to them before. They are written in
 //! place only. Should repair find an old copy of such a page, from its former life, it puts that over the
@@ -72,8 +75,10 @@
 //! | `area` | bytes of the double-write area |
 //! | `handle` | the descriptor of a slot |
 //! | `head` | bytes of the page file's head |
+//! | `in_place` | writes without copies in the double-write area |
 //! | `ledger` | the owners of the slots, what a sync has covered, the first failure |
 //! | `lsn_map` | a bound below each page's LSN, by which older images of pages are found |
+//! | `new_pages` | pages that the file did not have at the last checkpoint |
 //! | `open` | making and opening both files |
 //! | `read` | reading the places of pages |
 //! | `repair` | what happens after opening |
@@ -82,8 +87,10 @@
 mod area;
 mod handle;
 mod head;
+mod in_place;
 mod ledger;
 mod lsn_map;
+mod new_pages;
 mod open;
 mod read;
 mod repair;
@@ -105,6 +112,7 @@ use self::area::{Area, HEAD_BYTES, SlotHead};
 use self::head::Head;
 use self::ledger::{Ledger, OwnedSlot, Taken};
 use self::lsn_map::LsnMap;
+use self::new_pages::NewPages;
 pub use self::open::Identity;
 use self::room::is_full;
 use crate::memory::PageMemory;
@@ -157,6 +165,7 @@ pub struct PageFile {
     area_len: AtomicU64,
     ledger: Ledger,
     lsn_map: LsnMap,
+    new_pages: NewPages,
     /// The ledger holds a failure. Set once; read before pages are changed.
     has_failed: AtomicBool,
     /// Bytes of the page file that may be read and written in place, a multiple of the page size; changed
@@ -327,8 +336,14 @@ impl PageStore for PageFile {
     /// As the trait says; waits while every slot is owned by other threads, and syncs if no slot can be
     /// written otherwise. The first call repairs, if nobody has yet.
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
-        let order = seal_batch(batch, self.area.page_size);
+        let mut order = seal_batch(batch, self.area.page_size);
         self.prepare_for(batch)?;
+        if let Some(&last) = order.last() {
+            self.grow_to_hold(batch[last].0)?;
+        }
+        if let Some(new) = self.new_pages.begin(&mut order, |index| batch[index].0, &self.ledger)? {
+            self.write_without_slot(new.sequence, batch, &new.pages)?;
+        }
         order
             .chunks(self.area.shape.pages_per_slot as usize)
             .try_for_each(|part| self.write_part(batch, part))
@@ -338,12 +353,8 @@ impl PageStore for PageFile {
     fn write_fresh(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError> {
         let order = seal_batch(batch, self.area.page_size);
         self.prepare_for(batch)?;
-        let sequence = self.ledger.begin_without_slot()?;
-        let written = self.write_fresh_runs(batch, &order);
-        self.ledger.finish_without_slot(sequence);
-        written?;
-        self.lsn_map.written(batch.iter().map(page_lsn));
-        Ok(())
+        self.new_pages.never(batch.iter().map(|&(id, _)| id));
+        self.write_without_slot(self.ledger.begin_without_slot()?, batch, &order)
     }
 
     fn sync(&self) -> Result<(), StoreError> {
@@ -352,7 +363,7 @@ impl PageStore for PageFile {
 
     fn sync_for_checkpoint(&self) -> Result<u64, StoreError> {
         self.repair()?;
-        let last = self.ledger.last_begun();
+        let last = self.new_pages.checkpoint(&self.ledger);
         self.ledger.settle(last)?;
         self.write_settled(last)?;
         // The batches are counted after the map has been looked at: a page that it knows is in one of them.
@@ -381,18 +392,6 @@ impl PageFile {
     fn prepare_for(&self, batch: &[(PageId, PageBuf)]) -> Result<(), StoreError> {
         self.repair()?;
         self.lsn_map.lower(batch.iter().map(page_lsn)).map_err(|error| self.unless_full(error))
-    }
-
-    /// The pages of a batch in the order of their ids, neighbours in one write.
-    fn write_fresh_runs(&self, batch: &[(PageId, PageBuf)], order: &[usize]) -> Result<(), StoreError> {
-        for run in order.chunk_by(|&a, &b| batch[a].0.0 + 1 == batch[b].0.0) {
-            let mut bytes = PageBuf::zeroed(run.len() * self.area.page_size);
-            for (place, &index) in bytes.chunks_exact_mut(self.area.page_size).zip(run) {
-                place.copy_from_slice(&batch[index].1);
-            }
-            self.write_fresh_run(batch[run[0]].0, &bytes)?;
-        }
-        Ok(())
     }
 
     /// Says in the head that all batches up to `last` are in their places, which they are. A copy of the file
@@ -426,9 +425,6 @@ impl PageFile {
     /// Writes pages that fit a slot; `part` are their indices in the batch, in the order of their ids. If the
     /// disk has no room for the slot, they are written a few at a time, by what is there of the first one.
     fn write_part(&self, batch: &[(PageId, PageBuf)], part: &[usize]) -> Result<(), StoreError> {
-        if let Some(&last) = part.last() {
-            self.grow_to_hold(batch[last].0)?;
-        }
         let (slot, room) = self.take_slot(part.len())?;
         let mut slot = Some(slot);
         for part in part.chunks(room) {
@@ -509,32 +505,6 @@ impl PageFile {
         let offset = self.offset(first).unwrap_or(u64::MAX);
         let written = self.pages.file.write_at(offset, bytes);
         written.map_err(|e| self.fail(self.pages.error("write", Some(first), offset)(e)))
-    }
-
-    /// Writes fresh pages that follow each other. What of them lies beyond the end makes the file longer: no
-    /// zeroes are written there first. Without space for it nothing is in doubt, as when the file grows.
-    fn write_fresh_run(&self, first: PageId, bytes: &[u8]) -> Result<(), StoreError> {
-        let offset = self.offset(first).unwrap_or(u64::MAX);
-        let end = offset.saturating_add(bytes.len() as u64);
-        // Acquire: as in `grow_to_hold`.
-        if end <= self.len.load(Acquire) {
-            return self.write_place(first, bytes);
-        }
-        // A thread that grows the file may write zeroes from its end on: not over these pages.
-        let _growing = self.growing.lock();
-        let len = self.len.load(Relaxed); // changed under the lock only
-        let from = len.max(offset.saturating_sub(MOST_ZEROES));
-        let written = self
-            .pages
-            .file
-            .allocate(from, offset.saturating_sub(from))
-            .and_then(|()| self.pages.file.write_at(offset, bytes));
-        if let Err(error) = written {
-            return Err(self.unless_full(self.pages.error("write", Some(first), offset)(error)));
-        }
-        // Release: as in `grow`.
-        self.len.store(end.max(len), Release);
-        Ok(())
     }
 
     /// Makes the page file long enough for this page.

@@ -87,7 +87,9 @@ pub trait PageStore: Send + Sync + fmt::Debug {
 
     /// Seals the pages of a batch (sets their checksums) and writes them; each image is whole and its header
     /// says its id already. Not durable before [`PageStore::sync`]; after a crash in between, each page is
-    /// one of the images written since the last sync, or the one before them, and never a mixture.
+    /// one of the images written since the last sync, or the one before them, and never a mixture. A page
+    /// that was written first after the last [`PageStore::sync_for_checkpoint`] may be a mixture: the caller
+    /// has the means to make it anew without reading it.
     ///
     /// # Errors
     ///

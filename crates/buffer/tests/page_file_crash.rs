@@ -1,11 +1,12 @@
 //! W12, W10: the power is cut at every I/O of a random workload on a page file, again during the repair, and
 //! every call is made to fail once. Afterwards each page is one of the images written since the last sync
-//! that succeeded, or the one before them; never a mixture, and never older than promised. No page is refused
-//! as an outdated one (MAP-1).
+//! that succeeded, or the one before them; never a mixture, and never older than promised. A page that the
+//! file did not have at the last checkpoint may be a mixture until a sync (NEW-1). No page is refused as an
+//! outdated one (MAP-1).
 #![cfg(not(loom))]
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,18 +30,39 @@ const FRESH: u64 = 1000;
 struct Expected {
     pages: BTreeMap<u64, (u64, u64)>,
     next: u64,
+    /// The file had the places of the pages below when it was opened.
+    base: u64,
+    /// Pages from there on that were written, and those first written since the last checkpoint.
+    written: BTreeSet<u64>,
+    new: BTreeSet<u64>,
+    /// Pages with an image in place only that no sync has covered: a crash may tear them.
+    unprotected: BTreeSet<u64>,
 }
 
 impl Expected {
+    /// The file is open and repaired.
+    fn opened(&mut self, file: &PageFile) {
+        self.base = file.page_count();
+        self.written.clear();
+        self.new.clear();
+    }
+
     /// The next image of a page.
     fn write(&mut self, id: u64) -> (PageId, PageBuf) {
         self.next += 1;
+        if (self.base..FRESH).contains(&id) && self.written.insert(id) {
+            self.new.insert(id);
+        }
+        if id >= FRESH || self.new.contains(&id) {
+            self.unprotected.insert(id);
+        }
         self.pages.entry(id).or_default().1 = self.next;
         (PageId(id), image_of(id, self.next))
     }
 
     /// A sync succeeded, and nothing is being written.
     fn promise_all(&mut self) {
+        self.unprotected.clear();
         self.pages.values_mut().for_each(|(promised, newest)| *promised = *newest);
     }
 
@@ -52,8 +74,7 @@ impl Expected {
             match file.read_page(PageId(id), &mut out) {
                 Ok(()) => {}
                 Err(StoreError::Unwritten { .. }) => out.fill(0),
-                // A fresh page may be torn until a sync has covered it.
-                Err(StoreError::Corrupt { .. }) if id >= FRESH && promised < newest => {
+                Err(StoreError::Corrupt { .. }) if self.unprotected.contains(&id) && promised < newest => {
                     torn.push(id);
                     continue;
                 }
@@ -66,8 +87,8 @@ impl Expected {
                 "{what}: page {id} is image {number}, promised {promised}, newest {newest}"
             );
             *newest = number;
-            // A fresh page has no copy: a repair does not make it durable.
-            if id < FRESH {
+            // Without a copy, a repair does not make the page durable.
+            if !self.unprotected.contains(&id) {
                 *promised = number;
             }
         }
@@ -120,6 +141,8 @@ fn work(fs: &FaultFs, seed: u64, steps: u64, expected: &mut Expected) -> Result<
     // Neighbours, strangers, and two beyond the first growths.
     let mut ids: Vec<u64> = (0..10).chain([17, 40, 255, 256, 600]).collect();
     let mut file = open(fs)?;
+    file.repair()?;
+    expected.opened(&file);
     for _ in 0..steps {
         match random.random_range(0..20) {
             0..=1 => {
@@ -130,8 +153,10 @@ fn work(fs: &FaultFs, seed: u64, steps: u64, expected: &mut Expected) -> Result<
                 file = open(fs)?;
                 file.repair()?;
                 expected.promise_all(); // it syncs
+                expected.opened(&file);
             }
             3..=5 => {
+                expected.new.clear();
                 file.sync_for_checkpoint()?;
                 expected.promise_all();
             }
@@ -292,7 +317,9 @@ fn threads_that_write_at_once_keep_their_promises_when_the_power_goes() {
             let threads: Vec<_> =
                 (0..THREADS).map(|t| scope.spawn(move || write_own_pages(file, t, seed))).collect();
             for thread in threads {
-                all.pages.extend(thread.join().unwrap().pages);
+                let own = thread.join().unwrap();
+                all.pages.extend(own.pages);
+                all.unprotected.extend(own.unprotected);
             }
         });
         let what = format!("seed {seed}, cut at {}", fs.describe_io(fs.io_count()));

@@ -1,9 +1,10 @@
 //! `CountingFs`: a layer that counts the calls and bytes which reach the file system below it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use azekura_base::page::PageWord;
 
@@ -21,6 +22,7 @@ use crate::fs::{File, FileLock, Fs, OpenOptions};
 /// let counts = fs.counts();
 /// assert_eq!((counts.created, counts.writes, counts.bytes_written, counts.syncs), (1, 1, 10, 1));
 /// assert_eq!(counts.open_files, 1);
+/// assert_eq!(fs.bytes_written_to(|path| path.ends_with("log")), 10);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -75,6 +77,7 @@ struct Counters {
     syncs: AtomicU64,
     renames: AtomicU64,
     removed: AtomicU64,
+    bytes_by_file: Mutex<BTreeMap<PathBuf, Arc<AtomicU64>>>,
 }
 
 impl CountingFs {
@@ -102,15 +105,29 @@ impl CountingFs {
         }
     }
 
+    /// Bytes written to the files with such a path, zeroes too, under the names that they were opened with.
+    #[must_use]
+    pub fn bytes_written_to(&self, is_counted: impl Fn(&Path) -> bool) -> u64 {
+        let files = self.counters.bytes_by_file.lock().unwrap_or_else(PoisonError::into_inner);
+        files.iter().filter(|(path, _)| is_counted(path)).map(|(_, bytes)| bytes.load(Relaxed)).sum()
+    }
+
     /// Sets every number but that of open files to 0.
     pub fn reset(&self) {
         let c = &self.counters;
         let all = [&c.opened, &c.created, &c.reads, &c.bytes_read, &c.writes, &c.bytes_written];
         all.into_iter().chain([&c.syncs, &c.renames, &c.removed]).for_each(|n| n.store(0, Relaxed));
+        let files = c.bytes_by_file.lock().unwrap_or_else(PoisonError::into_inner);
+        files.values().for_each(|bytes| bytes.store(0, Relaxed));
     }
 }
 
 impl CountingFs {
+    fn bytes_of(&self, path: &Path) -> Arc<AtomicU64> {
+        let mut files = self.counters.bytes_by_file.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(files.entry(path.to_path_buf()).or_default())
+    }
+
     fn locked(&self, inner: Box<dyn FileLock>) -> Box<dyn FileLock> {
         let counters = Arc::clone(&self.counters);
         count(&counters.open_files, 1);
@@ -130,7 +147,7 @@ impl Fs for CountingFs {
         count(&counters.opened, 1);
         count(&counters.created, u64::from(!was_there));
         count(&counters.open_files, 1);
-        Ok(Arc::new(CountingFile { inner, counters }))
+        Ok(Arc::new(CountingFile { inner, counters, bytes_written: self.bytes_of(path) }))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -191,6 +208,8 @@ impl Drop for CountingLock {
 struct CountingFile {
     inner: Arc<dyn File>,
     counters: Arc<Counters>,
+    /// Of this file.
+    bytes_written: Arc<AtomicU64>,
 }
 
 impl CountingFile {
@@ -202,6 +221,7 @@ impl CountingFile {
     fn write(&self, bytes: u64) {
         count(&self.counters.writes, 1);
         count(&self.counters.bytes_written, bytes);
+        count(&self.bytes_written, bytes);
     }
 }
 

@@ -14,6 +14,7 @@ use super::handle::SlotHandle;
 use super::head::Head;
 use super::ledger::Ledger;
 use super::lsn_map::LsnMap;
+use super::new_pages::NewPages;
 use super::{PageAccess, PageFile, Place, error};
 use crate::memory::PageMemory;
 use crate::store::StoreError;
@@ -166,6 +167,7 @@ impl PageFile {
             area_len,
             ledger: Ledger::new(area.shape.slots as usize),
             lsn_map: LsnMap::new(fs, &dir.join(Self::LSN_MAP_NAME), identity.database_id),
+            new_pages: NewPages::none(),
             has_failed: AtomicBool::new(false),
             len: AtomicU64::new(len),
             growing: Mutex::new(()),

@@ -9,6 +9,8 @@
 //!    failed sync of an earlier process may have lost them behind the page cache.
 //! 3. Sync the page file. Only now may slots be written (DW-6).
 //! 4. Make the area anew if it is lost: the copies are not needed any more.
+//!
+//! New pages (`new_pages`) have no copies: redo makes them anew.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -85,6 +87,7 @@ impl PageFile {
             self.area_len.fetch_max(HEAD_BYTES as u64, Release);
         }
         self.lsn_map.count_reads();
+        self.new_pages.begin_at(self.page_count());
         self.ledger.set_repaired(self.max_sequence(&copies));
         Ok(repaired)
     }

@@ -19,6 +19,7 @@ fn create(fs: &FaultFs, slots: u32, pages_per_slot: u32) -> PageFile {
     PageFile::create_with(Arc::clone(&fs), DIR.as_ref(), SIZE, 0, shape).unwrap();
     let file = PageFile::open(fs, DIR.as_ref(), SIZE).unwrap();
     assert_eq!(file.repair().unwrap(), []);
+    file.new_pages.begin_at(u64::MAX); // as if the file had had the places of all pages
     file
 }
 
@@ -480,6 +481,8 @@ fn dw9_an_area_that_is_damaged_cut_off_missing_or_of_another_store_is_made_anew(
                 PageAccess::default(),
             )
             .unwrap();
+            file.repair().unwrap();
+            file.new_pages.begin_at(u64::MAX);
             file.write_pages(&mut [page(5, 99)]).unwrap();
             let bytes = other.contents("db/dw".as_ref()).unwrap();
             fs.open("db/dw".as_ref(), OpenOptions::new()).unwrap().write_at(0, &bytes).unwrap();

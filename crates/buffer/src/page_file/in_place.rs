@@ -1,0 +1,62 @@
+//! Writing pages in place only: new ones and fresh ones, which have no copy in the double-write area.
+
+use azekura_base::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use azekura_base::{PageBuf, PageId};
+
+use super::{MOST_ZEROES, PageFile, page_lsn};
+use crate::store::StoreError;
+
+impl PageFile {
+    /// Writes pages of a batch that has begun in place only; `part` are their indices, in the order of their
+    /// ids.
+    pub(super) fn write_without_slot(
+        &self,
+        sequence: u64,
+        batch: &[(PageId, PageBuf)],
+        part: &[usize],
+    ) -> Result<(), StoreError> {
+        let written = self.write_fresh_runs(batch, part);
+        self.ledger.finish_without_slot(sequence);
+        written?;
+        self.lsn_map.written(part.iter().map(|&i| page_lsn(&batch[i])));
+        Ok(())
+    }
+
+    /// The pages of a batch in the order of their ids, neighbours in one write.
+    fn write_fresh_runs(&self, batch: &[(PageId, PageBuf)], order: &[usize]) -> Result<(), StoreError> {
+        for run in order.chunk_by(|&a, &b| batch[a].0.0 + 1 == batch[b].0.0) {
+            let mut bytes = PageBuf::zeroed(run.len() * self.area.page_size);
+            for (place, &index) in bytes.chunks_exact_mut(self.area.page_size).zip(run) {
+                place.copy_from_slice(&batch[index].1);
+            }
+            self.write_fresh_run(batch[run[0]].0, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Writes fresh pages that follow each other. What of them lies beyond the end makes the file longer: no
+    /// zeroes are written there first. Without space for it nothing is in doubt, as when the file grows.
+    fn write_fresh_run(&self, first: PageId, bytes: &[u8]) -> Result<(), StoreError> {
+        let offset = self.offset(first).unwrap_or(u64::MAX);
+        let end = offset.saturating_add(bytes.len() as u64);
+        // Acquire: as in `grow_to_hold`.
+        if end <= self.len.load(Acquire) {
+            return self.write_place(first, bytes);
+        }
+        // A thread that grows the file may write zeroes from its end on: not over these pages.
+        let _growing = self.growing.lock();
+        let len = self.len.load(Relaxed); // changed under the lock only
+        let from = len.max(offset.saturating_sub(MOST_ZEROES));
+        let written = self
+            .pages
+            .file
+            .allocate(from, offset.saturating_sub(from))
+            .and_then(|()| self.pages.file.write_at(offset, bytes));
+        if let Err(error) = written {
+            return Err(self.unless_full(self.pages.error("write", Some(first), offset)(error)));
+        }
+        // Release: as in `grow`.
+        self.len.store(end.max(len), Release);
+        Ok(())
+    }
+}
