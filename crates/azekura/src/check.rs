@@ -1,11 +1,13 @@
 //! Walking everything: what must hold in a sound store, looked up page by page.
 
 use std::fmt;
+use std::time::Duration;
 
+use azekura_btree::{Held, Report};
 use serde::Serialize;
 
 use crate::catalog::CATALOG;
-use crate::database::Database;
+use crate::database::{Database, Shared};
 use crate::{Error, catalog};
 
 /// Something that is not as it must be.
@@ -23,7 +25,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What is in one table.
+/// Counts of one table.
 #[derive(Clone, Debug, Serialize)]
 pub struct TableReport {
     /// Its name.
@@ -42,7 +44,7 @@ pub struct TableReport {
     pub leaf_bytes_used: u64,
 }
 
-/// What a check found; made by [`Database::check`].
+/// Result of a check; made by [`Database::check`].
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckReport {
     /// Pages visited.
@@ -52,12 +54,12 @@ pub struct CheckReport {
     /// Pages that were leaked (marked as used, but nothing referred to them) and that
     /// [`Database::repair`] has freed.
     pub freed_pages: u64,
-    /// What is wrong; empty for a sound store.
+    /// All damage; empty for a sound store.
     pub findings: Vec<Finding>,
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong.
+    /// Returns `true` if nothing is wrong.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
@@ -72,57 +74,132 @@ pub(crate) enum Leaks {
     Free,
 }
 
+/// Attempts to find no transaction between its commit and the freeing of its pages, 1 ms apart.
+const GATE_ATTEMPTS: usize = 100;
+
+/// Passes beside writers, before one without them decides.
+const SHARED_PASSES: usize = 2;
+
+/// Checks the store, by two kinds of passes.
+///
+/// A pass beside writers takes no locks. It finds all damage, but a transaction that takes a large value or a
+/// table out of use meanwhile, or puts it back, may pass for damage (CHECK-3 of `azekura_btree::verify`).
+/// So its findings count only if nothing was changed meanwhile. Otherwise a pass with shared locks on all
+/// tables decides, and frees leaked pages. A sound store hardly ever needs it.
 pub(crate) fn check(
     db: &Database,
     leaks: Leaks,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<CheckReport, Error> {
+    for _ in 0..SHARED_PASSES {
+        let using = db.owners().enter()?;
+        let pass = Pass::run(&using, || held_pages(&using), progress)?;
+        if pass.is_clean() || leaks == Leaks::Report && !pass.report.is_changed {
+            return Ok(pass.into_report(0));
+        }
+    }
     // Shared locks on all tables keep writers out, to the end of this transaction; the gate keeps out those
     // that have committed and still free pages.
     let tx = db.lock_all_tables()?;
     let shared = db.shared();
     let _no_leftovers = shared.leftovers_gate.write();
-    let mut names = Vec::new();
-    let mut trees = vec![CATALOG];
-    let mut findings = Vec::new();
-    crate::scan::unlocked(&shared.env, CATALOG, &mut |name, value| {
-        match catalog::decode(value) {
-            Some(entry) => {
-                names.push(String::from_utf8_lossy(name).into_owned());
-                trees.push(entry.tree);
-            }
-            None => findings.push(Finding {
-                page: CATALOG.root.0,
-                what: format!("the row of table {:?} is not that of a table", String::from_utf8_lossy(name)),
-            }),
-        }
-        Ok(())
-    })?;
-    let report = azekura_btree::verify(&shared.env, &trees, &shared.unfreed_pages(), progress)?;
-    findings.extend(report.findings.into_iter().map(|f| Finding { page: f.page_id.0, what: f.what }));
-    let frees = leaks == Leaks::Free && findings.is_empty();
+    let pass = Pass::run(shared, Vec::new, progress)?;
+    let frees = leaks == Leaks::Free && pass.findings.is_empty();
+    let freed_pages = if frees { pass.report.leaked.len() as u64 } else { 0 };
     if frees {
-        azekura_btree::free_leaked(&shared.env, shared.wal.worker(), &report.leaked)?;
-    } else {
-        let what = "leaked: marked as used, but nothing refers to it";
-        findings.extend(report.leaked.iter().map(|page| Finding { page: page.0, what: what.into() }));
+        azekura_btree::free_leaked(&shared.env, shared.wal.worker(), &pass.report.leaked)?;
     }
-    let freed_pages = if frees { report.leaked.len() as u64 } else { 0 };
-    let tables = names
-        .into_iter()
-        .zip(report.trees.into_iter().skip(1))
-        .map(|(name, tree)| TableReport {
-            name,
-            rows: tree.records,
-            height: tree.height,
-            inner_pages: tree.inner_pages,
-            leaf_pages: tree.leaf_pages,
-            overflow_pages: tree.overflow_pages,
-            leaf_bytes_used: tree.leaf_bytes_used,
-        })
-        .collect();
     tx.commit()?;
-    Ok(CheckReport { pages: report.pages, tables, freed_pages, findings })
+    Ok(pass.into_report(freed_pages))
+}
+
+/// Result of one pass over the store.
+struct Pass {
+    names: Vec<String>,
+    findings: Vec<Finding>,
+    report: Report,
+}
+
+impl Pass {
+    fn run(
+        shared: &Shared,
+        held: impl FnOnce() -> Vec<Held>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self, Error> {
+        let (mut names, mut findings) = (Vec::new(), Vec::new());
+        let start = || -> Result<_, Error> {
+            // Before the catalog is read: a table that is dropped meanwhile is in one of them at most.
+            let pending = shared.unfreed_pages();
+            let mut trees = vec![CATALOG];
+            crate::scan::unlocked(&shared.env, CATALOG, &mut |name, value| {
+                match catalog::decode(value) {
+                    Some(entry) => {
+                        names.push(String::from_utf8_lossy(name).into_owned());
+                        trees.push(entry.tree);
+                    }
+                    None => findings.push(Finding {
+                        page: CATALOG.root.0,
+                        what: format!(
+                            "the row of table {:?} is not that of a table",
+                            String::from_utf8_lossy(name)
+                        ),
+                    }),
+                }
+                Ok(())
+            })?;
+            Ok((trees, pending))
+        };
+        let report = azekura_btree::verify_beside_writers(&shared.env, start, held, progress)?;
+        let found = report.findings.iter().map(|f| Finding { page: f.page_id.0, what: f.what.clone() });
+        findings.extend(found);
+        Ok(Self { names, findings, report })
+    }
+
+    fn is_clean(&self) -> bool {
+        self.findings.is_empty() && self.report.leaked.is_empty()
+    }
+
+    fn into_report(self, freed_pages: u64) -> CheckReport {
+        let Self { names, mut findings, report } = self;
+        if freed_pages == 0 {
+            let what = "leaked: marked as used, but nothing refers to it";
+            findings.extend(report.leaked.iter().map(|page| Finding { page: page.0, what: what.into() }));
+        }
+        let tables = names
+            .into_iter()
+            .zip(report.trees.into_iter().skip(1))
+            .filter(|(_, tree)| !tree.is_freed)
+            .map(|(name, tree)| TableReport {
+                name,
+                rows: tree.records,
+                height: tree.height,
+                inner_pages: tree.inner_pages,
+                leaf_pages: tree.leaf_pages,
+                overflow_pages: tree.overflow_pages,
+                leaf_bytes_used: tree.leaf_bytes_used,
+            })
+            .collect();
+        CheckReport { pages: report.pages, tables, freed_pages, findings }
+    }
+}
+
+/// Pages that transactions hold, beside those of trees.
+fn held_pages(shared: &Shared) -> Vec<Held> {
+    // Keeps out transactions that have committed and have not yet freed, or listed, their pages. One that
+    // frees much may take long; commits do not wait for this look, and another pass decides.
+    let mut gate = None;
+    for _ in 0..GATE_ATTEMPTS {
+        gate = shared.leftovers_gate.try_write();
+        if gate.is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut held = Vec::new();
+    shared.active.undo_logs().iter().for_each(|undo| held.extend(undo.lock().log.held()));
+    held.extend(shared.unfreed_pages().into_iter().map(Held::Deferred));
+    drop(gate);
+    held
 }
 
 #[cfg(test)]

@@ -413,7 +413,11 @@ impl Database {
     }
 
     /// Walks everything: order and bounds of keys, checksums, reachability of pages, pages lost or used
-    /// twice. Reports `(pages done, pages in all)` on the way. Writers wait meanwhile.
+    /// twice. Reports `(pages done, pages in all)` on the way.
+    ///
+    /// Takes no locks: transactions read and write meanwhile, and each leaf is counted as it was at the time
+    /// of its visit. Only if two passes seem to find damage, and pages were changed meanwhile, a last pass
+    /// takes shared locks on all tables and decides; writers wait for that one.
     ///
     /// # Errors
     ///
@@ -423,7 +427,7 @@ impl Database {
     }
 
     /// As [`check`](Self::check), and frees pages that are marked as used and that nothing refers to, unless
-    /// anything else is wrong. [`CheckReport::freed_pages`] counts them.
+    /// anything else is wrong; writers wait if there are any. [`CheckReport::freed_pages`] counts them.
     ///
     /// # Errors
     ///

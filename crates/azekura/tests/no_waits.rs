@@ -85,7 +85,7 @@ fn a_call_inside_a_transaction_of_the_same_thread_never_waits_for_it() -> Result
         assert!(is_self_deadlock(db.transact(|tx| tx.table(&ROWS)?.insert(&45, &7))), "the gap");
         assert!(is_self_deadlock(db.transact(|tx| tx.drop_table("rows"))), "the table");
         assert!(is_self_deadlock(db.transact_async(|tx| tx.table(&ROWS)?.remove(&20))));
-        assert!(is_self_deadlock(db.check(&mut |_, _| {})));
+        assert!(db.check(&mut |_, _| {})?.is_clean(), "a check takes no locks");
         assert_eq!(db.table_names()?, ["other", "rows"], "no table is made or dropped");
         outer.table(&TableDefinition::<u32, u64>::new("new"))?.insert(&1, &1)?;
         assert!(is_self_deadlock(db.table_names()));

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
+#[path = "snapshot/check.rs"]
+mod check;
 #[path = "snapshot/costs.rs"]
 mod costs;
 #[path = "snapshot/durable.rs"]

@@ -206,6 +206,9 @@ impl Env {
         if ops.iter().any(|(_, op)| matches!(op, PageOp::SpaceClear { .. })) {
             self.space.freed_by(lsn);
         }
+        if self.space.is_recorded() {
+            self.space.note_change(ops.iter().map(|(i, op)| (guards[*i].page_id(), op)));
+        }
         Ok(lsn)
     }
 

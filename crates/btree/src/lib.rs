@@ -87,7 +87,7 @@ pub use rollback::{roll_back_to, undo_one};
 pub use scan::{LeafBatch, Scan, ValueRef};
 pub use tree::{Tree, WriteCtx};
 pub use undo::{Deferred, UndoLog, UndoOp};
-pub use verify::{Finding, Report, TreeReport, verify};
+pub use verify::{Finding, Held, Report, TreeReport, verify, verify_beside_writers};
 #[doc(hidden)]
 pub use version::VersionPart;
 #[doc(hidden)]

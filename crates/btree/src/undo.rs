@@ -13,6 +13,7 @@ use crate::error::RecordError;
 use crate::node::{Cell, FLAG_OVERFLOW};
 use crate::overflow::OverflowRef;
 use crate::tree::Tree;
+use crate::verify::Held;
 use crate::version::WriterVersions;
 
 /// The inverse of one change of a transaction.
@@ -374,6 +375,21 @@ impl UndoLog {
         let may_defer = |start: usize| matches!(self.bytes.get(start), Some(&(PUT_BACK | KEEP_TREE)));
         let entries = (0..self.len()).filter(move |&i| may_defer(self.starts[i]));
         entries.filter_map(|i| self.get(i).filter(|op| op.deferred_free().is_some()))
+    }
+
+    /// Pages that the transaction keeps in use, although no tree may refer to them.
+    pub fn held(&self) -> impl Iterator<Item = Held> {
+        // The kind of most entries says already that there is nothing.
+        const KINDS: [u8; 5] = [PUT_BACK, KEEP_TREE, FREE_PAGES, DROP_TREE, EMPTY_TREE];
+        let may_hold = |start: usize| self.bytes.get(start).is_some_and(|kind| KINDS.contains(kind));
+        let entries = (0..self.len()).filter(move |&i| may_hold(self.starts[i]));
+        entries.filter_map(|i| match self.get(i)? {
+            UndoOp::FreePages { first, count } => Some(Held::Run { first, count }),
+            UndoOp::DropTree { tree } | UndoOp::EmptyTree { tree, .. } => {
+                Some(Held::Deferred(Deferred::Tree(tree)))
+            }
+            op => op.deferred_free().map(Held::Deferred),
+        })
     }
 
     /// Bytes that the entries take.

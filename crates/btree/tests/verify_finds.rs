@@ -4,7 +4,10 @@ mod common;
 
 use azekura_base::{PageId, PageWords, TreeId};
 use azekura_btree::node::{Cell, Node};
-use azekura_btree::{LeafBatch, NoLocks, Outcome, PageOp, Scan, Tree, change, space, verify};
+use azekura_btree::{
+    Held, LeafBatch, NoLocks, Outcome, PageOp, Report, Scan, Tree, TreeError, change, space, verify,
+    verify_beside_writers,
+};
 use common::{World, get};
 use std::ops::Bound::Unbounded;
 
@@ -253,4 +256,159 @@ fn the_map_of_the_next_group_is_made_when_all_others_are_full() {
     let refused = world.txn(3).with(&mut NoLocks, |env, ctx| Tree::create(env, ctx, TreeId(20)));
     let told = refused.expect_err("no map").to_string();
     assert_eq!(told, format!("page {group} is corrupt: not a space map"));
+}
+
+const KEYS: u32 = 5_000;
+
+/// A second tree of `KEYS` rows in some hundred leaves.
+fn with_second_tree() -> (Damaged, Tree) {
+    let (world, tree) = World::new(4096, 2000);
+    let mut txn = world.txn(1);
+    txn.put(tree, b"large", &vec![9; 30_000]);
+    (0..KEYS).for_each(|n| drop(txn.put(tree, &n.to_be_bytes(), &[1; 40])));
+    let second = txn.create(5);
+    (0..KEYS).for_each(|n| drop(txn.put(second, &n.to_be_bytes(), &[1; 100])));
+    txn.commit();
+    (Damaged { world, tree }, second)
+}
+
+/// Changes rows of a tree, which keeps its keys: leaves split and merge, large values come and go.
+struct Writer<'w> {
+    world: &'w World,
+    tree: Tree,
+    random: u64,
+    commits: u64,
+}
+
+impl Writer<'_> {
+    fn change(&mut self) {
+        self.commits += 1;
+        let mut txn = self.world.txn(2);
+        for _ in 0..3 {
+            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (from, size) = ((self.random >> 33) as u32 % KEYS, (self.random >> 50) as usize % 400);
+            for n in from..(from + 300).min(KEYS) {
+                if n % 3 == 0 {
+                    txn.remove(self.tree, &n.to_be_bytes()).expect("is there");
+                }
+                txn.put(self.tree, &n.to_be_bytes(), &vec![2; size]);
+            }
+        }
+        txn.put(self.tree, &0u32.to_be_bytes(), &vec![9; 20_000]);
+        txn.commit();
+    }
+}
+
+/// Checks both trees; a transaction commits after each few pages. Gives their number, too.
+fn check_beside_writer(damaged: &Damaged, second: Tree, seed: u64) -> (Report, u64) {
+    let mut writer = Writer { world: &damaged.world, tree: second, random: seed, commits: 0 };
+    let start = || Ok::<_, TreeError>((vec![damaged.tree, second], vec![]));
+    let report = verify_beside_writers(&damaged.world.env, start, Vec::new, &mut |_, _| writer.change());
+    (report.expect("verify"), writer.commits)
+}
+
+#[test]
+fn a_tree_that_changes_during_the_check_is_sound_and_each_key_is_seen_once() {
+    let (damaged, second) = with_second_tree();
+    for seed in 1..10 {
+        let (report, commits) = check_beside_writer(&damaged, second, seed);
+        assert!(report.is_clean(), "seed {seed}: {:#?}, {:?}", report.findings, report.leaked);
+        assert!(report.is_changed && commits > 5, "{commits} commits");
+        let rows: Vec<_> = report.trees.iter().map(|tree| tree.records).collect();
+        assert_eq!(rows, [u64::from(KEYS) + 1, KEYS.into()], "seed {seed}");
+    }
+    damaged.world.assert_sound(&[damaged.tree, second], &[]);
+}
+
+#[test]
+fn damage_is_found_while_another_tree_changes() {
+    type Plant = fn(&Damaged) -> (PageId, &'static str);
+    let plants: [Plant; 5] = [
+        |damaged| {
+            let leaf = damaged.leaf();
+            damaged.set_u64(leaf, 48 + 3 * 16, |head| head ^ 1 << 60);
+            (leaf, "do not ascend")
+        },
+        |damaged| {
+            let leaf = damaged.leaf();
+            damaged.apply(leaf, &PageOp::Release);
+            (leaf, "not a node of a tree")
+        },
+        |damaged| {
+            let middle = damaged.page(|page| page.type_number() == 4 && page.u64(40) == 3);
+            damaged.set_u64(middle, 40, |index| index + 1);
+            (middle, "large value")
+        },
+        |damaged| {
+            let above = damaged.page(|page| Node::new(page).level().is_some_and(|level| level > 0));
+            let guard = damaged.world.env.pool().fix(above).expect("fix").shared();
+            let (first, last) = (Node::new(guard.words()).child(0), Node::new(guard.words()).count() - 1);
+            drop(guard);
+            let cell = first.0.to_le_bytes();
+            damaged.apply(above, &PageOp::Replace { slot: last as u16, cell: Cell::inline(&cell) });
+            (first, "used twice")
+        },
+        |damaged| {
+            damaged.apply(PageId(0), &PageOp::SpaceSet { first: 9_000, count: 1 });
+            (PageId(9_000), "leaked")
+        },
+    ];
+    for plant in plants {
+        let (damaged, second) = with_second_tree();
+        let (page_id, what) = plant(&damaged);
+        let (report, commits) = check_beside_writer(&damaged, second, 7);
+        let found = report.findings.iter().any(|f| f.page_id == page_id && f.what.contains(what));
+        assert!(found || report.leaked.contains(&page_id), "{what} on page {page_id}: {report:#?}");
+        assert!(report.is_changed && commits > 5, "{commits} commits");
+    }
+}
+
+/// A tree that is dropped, freed and overwritten while it is checked is no damage.
+#[test]
+fn a_tree_that_is_freed_during_the_check_is_left_out() {
+    for pages in [0, 64, 100] {
+        let (damaged, second) = with_second_tree();
+        let mut is_dropped = false;
+        let mut drop_it = |seen: u64, _| {
+            if seen < pages || is_dropped {
+                return;
+            }
+            is_dropped = true;
+            let mut txn = damaged.world.txn(3);
+            txn.with(&mut NoLocks, |env, ctx| second.drop_at_commit(env, ctx)).expect("drops");
+            txn.commit();
+            let mut txn = damaged.world.txn(4);
+            let third = txn.create(9);
+            (0..KEYS).for_each(|n| drop(txn.put(third, &n.to_be_bytes(), &[3; 90])));
+            txn.commit();
+        };
+        let start = || Ok::<_, TreeError>((vec![second, damaged.tree], vec![]));
+        let report =
+            verify_beside_writers(&damaged.world.env, start, Vec::new, &mut drop_it).expect("verify");
+        assert!(report.is_clean(), "{:#?} {:?}", report.findings, report.leaked);
+        assert_eq!([report.trees[0].is_freed, report.trees[1].is_freed], [true, false]);
+        assert!(is_dropped);
+    }
+}
+
+#[test]
+fn pages_that_an_open_transaction_holds_are_no_leaks() {
+    let (damaged, second) = with_second_tree();
+    let mut txn = damaged.world.txn(2);
+    txn.put(second, &0u32.to_be_bytes(), &vec![9; 20_000]);
+    txn.commit();
+    let mut txn = damaged.world.txn(3);
+    txn.remove(second, &0u32.to_be_bytes());
+    let third = txn.create(9);
+    txn.put(third, b"large", &vec![9; 20_000]);
+    let check = |held: Vec<Held>| {
+        let start = || Ok::<_, TreeError>((vec![damaged.tree, second], vec![]));
+        verify_beside_writers(&damaged.world.env, start, || held, &mut |_, _| ()).expect("verify")
+    };
+    let held: Vec<Held> = txn.undo.held().collect();
+    assert_eq!(check(Vec::new()).leaked.len(), 1 + 2 * 5, "the tree, and two values");
+    let report = check(held);
+    assert!(report.is_clean() && !report.is_changed, "{:?}", report.leaked);
+    txn.roll_back();
+    damaged.world.assert_sound(&[damaged.tree, second], &[]);
 }

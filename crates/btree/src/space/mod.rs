@@ -8,6 +8,7 @@
 //! In memory there is only a hint: no free page lies below it, unless in a hole too small for a run that was
 //! wanted.
 
+mod changes;
 mod map;
 
 use azekura_base::page::PageType;
@@ -16,6 +17,7 @@ use azekura_base::{Lsn, PageId};
 use azekura_buffer::{BufferPool, ExclusiveGuard, FixError, StoreError};
 use azekura_wal::LogBufferId;
 
+pub(crate) use changes::Recording;
 pub(crate) use map::{check_clear, check_make, check_next, check_set, clear, make, set, set_next};
 pub use map::{group_pages, has_next, is_used, map_of};
 
@@ -32,6 +34,7 @@ pub(crate) struct Space {
     hint: AtomicU64,
     /// LSN of the newest record that freed a page since the store was opened; 0 for none.
     last_freed: AtomicU64,
+    recordings: changes::Recordings,
 }
 
 /// Free pages found, and the latched map that says so: nobody else can take them until it is dropped.
@@ -109,7 +112,13 @@ pub(crate) fn fix_unwritten(pool: &BufferPool, page_id: PageId) -> Result<Exclus
 
 impl Space {
     pub(crate) fn new(page_size: usize, max_pages: u64) -> Self {
-        Self { page_size, max_pages, hint: AtomicU64::new(0), last_freed: AtomicU64::new(0) }
+        Self {
+            page_size,
+            max_pages,
+            hint: AtomicU64::new(0),
+            last_freed: AtomicU64::new(0),
+            recordings: changes::Recordings::default(),
+        }
     }
 
     /// Moves the hint from `from` to `to`, unless a page was freed meanwhile.

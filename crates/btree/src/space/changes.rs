@@ -1,0 +1,137 @@
+//! Pages that are taken or freed while a check of the whole store runs.
+
+use std::collections::HashMap;
+
+use azekura_base::PageId;
+use azekura_base::sync::Mutex;
+use azekura_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use super::{Space, map_of};
+use crate::change::PageOp;
+
+/// The recordings that are on.
+#[derive(Debug, Default)]
+pub(super) struct Recordings {
+    count: AtomicUsize,
+    all: Mutex<Vec<(u64, Changes)>>,
+}
+
+#[derive(Debug, Default)]
+struct Changes {
+    /// Any page was changed.
+    is_any: bool,
+    /// By map: one bit for each page of the group.
+    pages: HashMap<PageId, Vec<u64>>,
+}
+
+impl Changes {
+    fn add(&mut self, map: PageId, first: u32, count: u32) {
+        let bits = self.pages.entry(map).or_default();
+        for bit in first..first + count {
+            let at = (bit / 64) as usize;
+            if bits.len() <= at {
+                bits.resize(at + 1, 0);
+            }
+            bits[at] |= 1 << (bit % 64);
+        }
+    }
+}
+
+/// Records the pages that are taken and freed, until it is dropped.
+///
+/// A change of a page that the recorder has latched before is recorded: the latch orders the start of the
+/// recording before the change.
+#[derive(Debug)]
+pub(crate) struct Recording<'s> {
+    space: &'s Space,
+    number: u64,
+}
+
+impl Drop for Recording<'_> {
+    fn drop(&mut self) {
+        let mut all = self.space.recordings.all.lock();
+        all.retain(|&(number, _)| number != self.number);
+        // Relaxed: see `is_recorded`.
+        self.space.recordings.count.store(all.len(), Relaxed);
+    }
+}
+
+impl Recording<'_> {
+    fn of<T>(&self, look: impl FnOnce(&Changes) -> T) -> Option<T> {
+        let all = self.space.recordings.all.lock();
+        all.iter().find(|&&(number, _)| number == self.number).map(|(_, changes)| look(changes))
+    }
+
+    /// Whether the page was taken or freed.
+    pub(crate) fn is_changed(&self, page_id: PageId) -> bool {
+        let (map, bit) = map_of(page_id, self.space.page_size);
+        let is_set =
+            |bits: &Vec<u64>| bits.get((bit / 64) as usize).is_some_and(|w| w >> (bit % 64) & 1 == 1);
+        self.of(|changes| changes.pages.get(&map).is_some_and(is_set)).unwrap_or(false)
+    }
+
+    /// Whether any page was changed.
+    pub(crate) fn is_any_changed(&self) -> bool {
+        self.of(|changes| changes.is_any).unwrap_or(true)
+    }
+}
+
+impl Space {
+    /// Starts a recording.
+    pub(crate) fn record(&self) -> Recording<'_> {
+        let mut all = self.recordings.all.lock();
+        let number = all.last().map_or(0, |&(last, _)| last + 1);
+        all.push((number, Changes::default()));
+        // Relaxed: see `is_recorded`.
+        self.recordings.count.store(all.len(), Relaxed);
+        Recording { space: self, number }
+    }
+
+    /// Whether a recording is on.
+    pub(crate) fn is_recorded(&self) -> bool {
+        // Relaxed: the caller has latched the pages that it changes. If the recorder latched one of them
+        // before, that latch makes its store visible here.
+        self.recordings.count.load(Relaxed) != 0
+    }
+
+    /// Notes a change in all recordings. `ops` has the operations with their pages, which are still latched.
+    #[cold]
+    pub(crate) fn note_change<'a>(&self, ops: impl Iterator<Item = (PageId, &'a PageOp<'a>)> + Clone) {
+        for (_, changes) in self.recordings.all.lock().iter_mut() {
+            changes.is_any = true;
+            for (map, op) in ops.clone() {
+                match *op {
+                    PageOp::SpaceSet { first, count } | PageOp::SpaceClear { first, count } => {
+                        changes.add(map, first, count);
+                    }
+                    PageOp::SpaceMake { used } => changes.add(map, 0, used + 1),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_recording_has_the_changes_of_its_time() {
+        let space = Space::new(4096, 1 << 20);
+        let take = [(PageId(0), PageOp::SpaceSet { first: 63, count: 2 })];
+        let note = |ops: &[(PageId, PageOp<'_>)]| space.note_change(ops.iter().map(|(map, op)| (*map, op)));
+        let first = space.record();
+        assert!(!first.is_any_changed() && space.is_recorded());
+        note(&take);
+        let second = space.record();
+        assert!([63, 64].iter().all(|&page| first.is_changed(PageId(page))) && !first.is_changed(PageId(65)));
+        assert!(!second.is_any_changed() && !second.is_changed(PageId(63)));
+        drop(first);
+        note(&[(PageId(32512), PageOp::SpaceMake { used: 1 })]);
+        assert!([32512, 32513].iter().all(|&page| second.is_changed(PageId(page))));
+        assert!(!second.is_changed(PageId(32514)) && !second.is_changed(PageId(63)));
+        drop(second);
+        assert!(!space.is_recorded());
+    }
+}

@@ -1,0 +1,346 @@
+//! The whole-store check: every page of every tree, and the space maps against them.
+//!
+//! It reads every page in use through the pool, so checksums are verified on the way. It finds as much as it
+//! can: a damaged page costs the pages below it, not the rest.
+//!
+//! Writers may go on. The check holds a latch for one node, or for a node and its parent, and no locks:
+//!
+//! - **CHECK-1** A node is compared with its parent while both are latched, and only if the parent has not
+//!   changed since the check copied its children. Otherwise the walk goes on from the root, at the first key
+//!   that it has not seen (`walk`). So each key is seen once, and no finding inside a tree comes from a
+//!   change at the same time.
+//! - **CHECK-2** Pages that are taken or freed after the start are recorded under the latch of their map
+//!   (`space::Recording`). The comparison of the trees with the maps leaves them out. For all other pages the
+//!   map is constant.
+//! - **CHECK-3** A page that is used all the time may still change hands: a transaction takes a large value
+//!   out of a leaf before the walk reads it, and puts it back afterwards. [`Held`] pages of open transactions
+//!   are no leaks. What remains is a transaction that begins or ends such a change during the check. Then a
+//!   page may seem leaked, or used twice. [`Report::is_changed`] says that such a finding is possible; a
+//!   second check, or one without writers, decides.
+//!
+//! A damaged page that is used all the time is always found: either the walk reaches it, or nothing refers to
+//! it.
+
+mod walk;
+
+use std::collections::{HashMap, HashSet};
+
+use azekura_base::page::PageType;
+use azekura_base::{PageId, TreeId};
+
+use crate::env::Env;
+use crate::error::TreeError;
+use crate::overflow::chain_of;
+use crate::space::{Recording, group_pages, has_next, is_used, map_of};
+use crate::tree::Tree;
+use crate::undo::Deferred;
+
+/// Pages between two calls of `progress`.
+const PROGRESS_STEP: u64 = 64;
+
+/// Something wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The page concerned.
+    pub page_id: PageId,
+    /// Description of the damage.
+    pub what: String,
+}
+
+/// Counts of one tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TreeReport {
+    /// The tree's number.
+    pub id: TreeId,
+    /// Levels; 1 for a lone leaf.
+    pub height: u32,
+    /// Records.
+    pub records: u64,
+    /// Pages above the leaves.
+    pub inner_pages: u64,
+    /// Leaves.
+    pub leaf_pages: u64,
+    /// Bytes of the leaves that records use.
+    pub leaf_bytes_used: u64,
+    /// Pages of large values.
+    pub overflow_pages: u64,
+    /// The tree was freed during the check.
+    pub is_freed: bool,
+}
+
+/// Pages that an open transaction keeps in use, although no tree may refer to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// So many pages from the first one on.
+    Run {
+        /// The first one.
+        first: PageId,
+        /// Their number.
+        count: u32,
+    },
+    /// The chain of a large value, or a tree with all that is in it.
+    Deferred(Deferred),
+}
+
+/// Result of a check.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Pages visited, maps included.
+    pub pages: u64,
+    /// One per tree, in the order in which they were given.
+    pub trees: Vec<TreeReport>,
+    /// Pages that are marked as used and that nothing refers to, in ascending order. If there are findings,
+    /// some may belong to what hangs below a damaged page.
+    pub leaked: Vec<PageId>,
+    /// All other damage.
+    pub findings: Vec<Finding>,
+    /// Pages were changed during the check: a page that is in use and seems leaked, or used twice, may be
+    /// sound (CHECK-3).
+    pub is_changed: bool,
+}
+
+impl Report {
+    /// Returns `true` if nothing is wrong.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty() && self.leaked.is_empty()
+    }
+}
+
+/// Checks `trees`, and that they, `pending` (what committed transactions still have to free), and the space
+/// maps account for exactly the same pages, while nothing writes. Calls `progress` with pages visited and
+/// pages in use.
+///
+/// # Errors
+///
+/// Never for what is wrong with the store: that is in the report. [`TreeError::Fix`] if the pool itself gives
+/// up.
+pub fn verify(
+    env: &Env,
+    trees: &[Tree],
+    pending: &[Deferred],
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Report, TreeError> {
+    let start = || Ok::<_, TreeError>((trees.to_vec(), pending.to_vec()));
+    verify_beside_writers(env, start, Vec::new, progress)
+}
+
+/// As [`verify`], while transactions read and write. `start` gives the trees and what is pending, and is
+/// called once changes are recorded; `held` is called after all trees were walked, and gives the pages that
+/// open transactions hold. The calls are made without latches.
+///
+/// # Errors
+///
+/// As for [`verify`], and those of `start`.
+pub fn verify_beside_writers<E: From<TreeError>>(
+    env: &Env,
+    start: impl FnOnce() -> Result<(Vec<Tree>, Vec<Deferred>), E>,
+    held: impl FnOnce() -> Vec<Held>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Report, E> {
+    let mut check = Check::new(env, progress);
+    // Before the maps are read (CHECK-2).
+    let maps = check.read_maps()?;
+    let (trees, pending) = start()?;
+    for &tree in &trees {
+        check.tree(tree)?;
+    }
+    for &item in &pending {
+        check.deferred(item)?;
+    }
+    check.report.trees.truncate(trees.len());
+    for (report, tree) in check.report.trees.iter_mut().zip(&trees) {
+        report.is_freed = check.changes.is_changed(tree.root);
+    }
+    let held = check.pages_of(&held())?;
+    check.compare(&maps, &held);
+    check.report.is_changed = check.changes.is_any_changed();
+    Ok(check.report)
+}
+
+/// Used bits of one group, as its map says.
+struct Map {
+    page_id: PageId,
+    used: Vec<bool>,
+}
+
+struct Check<'a> {
+    env: &'a Env,
+    report: Report,
+    changes: Recording<'a>,
+    /// Which page refers to each page visited.
+    owners: HashMap<PageId, PageId>,
+    /// Pages with a second owner, or in the place of a map.
+    suspects: Vec<Finding>,
+    in_use: u64,
+    /// The next call of `progress` is made at so many pages.
+    progress_at: u64,
+    progress: &'a mut dyn FnMut(u64, u64),
+}
+
+impl<'a> Check<'a> {
+    fn new(env: &'a Env, progress: &'a mut dyn FnMut(u64, u64)) -> Self {
+        Self {
+            env,
+            report: Report::default(),
+            changes: env.space().record(),
+            owners: HashMap::new(),
+            suspects: Vec::new(),
+            in_use: 0,
+            progress_at: PROGRESS_STEP,
+            progress,
+        }
+    }
+
+    fn find(&mut self, page_id: PageId, what: impl Into<String>) {
+        self.report.findings.push(Finding { page_id, what: what.into() });
+    }
+
+    /// Sorts an error: damage is a finding, anything else ends the check.
+    fn sort(&mut self, page_id: PageId, error: TreeError) -> Result<(), TreeError> {
+        match error {
+            TreeError::Corrupt { page_id, reason } => self.find(page_id, reason),
+            TreeError::Fix(azekura_buffer::FixError::PoolExhausted { .. }) => return Err(error),
+            other => self.find(page_id, describe(&other)),
+        }
+        Ok(())
+    }
+
+    /// As [`sort`](Self::sort), for an error at a chain that begins at `head`: the chain may have been freed.
+    fn sort_of_chain(&mut self, head: PageId, error: TreeError) -> Result<(), TreeError> {
+        let at = if let TreeError::Corrupt { page_id, .. } = error { page_id } else { head };
+        // A page is taken again only after the record that frees it was noted.
+        if self.changes.is_changed(head) || self.changes.is_changed(at) {
+            return Ok(());
+        }
+        self.sort(head, error)
+    }
+
+    fn read_maps(&mut self) -> Result<Vec<Map>, TreeError> {
+        let group = group_pages(self.env.page_size());
+        let mut maps = Vec::new();
+        loop {
+            let page_id = PageId(maps.len() as u64 * group);
+            let guard = match self.env.pool().fix(page_id) {
+                Ok(guard) => guard.shared(),
+                Err(error) => {
+                    self.sort(page_id, error.into())?;
+                    return Ok(maps);
+                }
+            };
+            if guard.words().page_type() != Some(PageType::SpaceMap) {
+                self.find(page_id, "not a space map");
+                return Ok(maps);
+            }
+            let used: Vec<bool> = (0..group as u32).map(|bit| is_used(guard.words(), bit)).collect();
+            self.in_use += used.iter().filter(|&&used| used).count() as u64;
+            self.report.pages += 1;
+            maps.push(Map { page_id, used });
+            if !has_next(guard.words()) {
+                return Ok(maps);
+            }
+        }
+    }
+
+    /// Notes that `owner` refers to `page_id`; `false` if something else does, too. A page that was freed and
+    /// taken again has an owner each time.
+    fn claim(&mut self, page_id: PageId, owner: PageId) -> bool {
+        self.report.pages += 1;
+        let other = self.owners.insert(page_id, owner);
+        if let Some(other) = other.filter(|_| !self.changes.is_changed(page_id)) {
+            let what = format!("used twice: by page {other} and by page {owner}");
+            self.suspects.push(Finding { page_id, what });
+            return false;
+        }
+        if map_of(page_id, self.env.page_size()).1 == 0 {
+            self.find(page_id, format!("a space map, but page {owner} uses it"));
+            return false;
+        }
+        true
+    }
+
+    /// Tells how far the check is. No page is latched.
+    fn tell_progress(&mut self) {
+        if self.report.pages >= self.progress_at {
+            self.progress_at = self.report.pages + PROGRESS_STEP;
+            (self.progress)(self.report.pages, self.in_use);
+        }
+    }
+
+    fn deferred(&mut self, item: Deferred) -> Result<(), TreeError> {
+        match item {
+            Deferred::Tree(tree) => self.dropped_tree(tree),
+            Deferred::Chain(head) => {
+                let chain = chain_of(self.env, head);
+                self.chain_pages(head, chain)
+            }
+        }
+    }
+
+    fn chain_pages(&mut self, head: PageId, chain: Result<Vec<PageId>, TreeError>) -> Result<(), TreeError> {
+        match chain {
+            Ok(pages) => pages.into_iter().for_each(|page_id| {
+                self.claim(page_id, head);
+            }),
+            Err(error) => self.sort_of_chain(head, error)?,
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, add: impl FnOnce(&mut TreeReport)) {
+        if let Some(tree) = self.report.trees.last_mut() {
+            add(tree);
+        }
+    }
+
+    /// All pages of `held`. Damage in them is not reported: they may be freed at any time.
+    fn pages_of(&self, held: &[Held]) -> Result<HashSet<PageId>, TreeError> {
+        let mut progress = |_, _| ();
+        let mut pages = Check::new(self.env, &mut progress);
+        for &item in held {
+            match item {
+                Held::Run { first, count } => {
+                    let run = (0..u64::from(count)).map(|i| (PageId(first.0 + i), first));
+                    pages.owners.extend(run);
+                }
+                Held::Deferred(item) => pages.deferred(item)?,
+            }
+        }
+        Ok(pages.owners.into_keys().collect())
+    }
+
+    /// The maps against what was visited.
+    fn compare(&mut self, maps: &[Map], held: &HashSet<PageId>) {
+        let mut suspects = std::mem::take(&mut self.suspects);
+        let mut find = |page_id, what: &str| suspects.push(Finding { page_id, what: what.into() });
+        let mut leaked = Vec::new();
+        for map in maps {
+            for (bit, &is_used) in map.used.iter().enumerate().skip(1) {
+                let page_id = PageId(map.page_id.0 + bit as u64);
+                match (is_used, self.owners.contains_key(&page_id)) {
+                    (true, false) if !held.contains(&page_id) => leaked.push(page_id),
+                    (false, true) => find(page_id, "in use, but marked as free"),
+                    _ => {}
+                }
+            }
+        }
+        let end = maps.len() as u64 * group_pages(self.env.page_size());
+        let beyond = self.owners.keys().copied().filter(|page_id| page_id.0 >= end);
+        beyond.for_each(|page_id| find(page_id, "in use, but in no group with a map"));
+        leaked.retain(|&page_id| !self.changes.is_changed(page_id));
+        suspects.retain(|suspect| !self.changes.is_changed(suspect.page_id));
+        self.report.leaked = leaked;
+        self.report.findings.append(&mut suspects);
+    }
+}
+
+/// An error with its causes, in one line.
+fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
