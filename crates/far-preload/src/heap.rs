@@ -5,9 +5,14 @@
 //! is free when none of it is mapped. What lies in mapped memory may be blocks, too: those of an allocator
 //! that the program brought, which alone knows their lengths and can take them back.
 //!
+//! Memory that is mapped without access is *reserved*: its pages are empty, an access is refused, and servers
+//! promise no room for it until a part of it is *committed* (`reserved`).
+//!
 //! Pages leave the heap for good when the program has a call done on them that only the kernel can do
 //! ([`Heap::unmanage`]): then the kernel has mapped there what the program has, and nothing else, and the
 //! heap knows no more than that they left.
+
+mod reserved;
 
 use crate::ranges::Ranges;
 use azekura_far::{FarMemory, ForkError, Frozen, ReserveError, sys};
@@ -40,7 +45,9 @@ struct Space {
     mapped: Ranges,
     /// Addresses of pages that left.
     unmanaged: Ranges,
-    /// Number of pages that are not free.
+    /// Addresses of reserved pages; what the program has of them is mapped.
+    reserved: Ranges,
+    /// Number of pages that are neither free nor reserved.
     taken: usize,
 }
 
@@ -158,6 +165,11 @@ impl Heap {
         }
     }
 
+    /// Returns whether a range of managed memory meets reserved memory.
+    pub(crate) fn meets_reserved(&self, range: &Range<usize>) -> bool {
+        self.lock().reserved.meets(range)
+    }
+
     /// Returns whether the program has mapped all of a range of managed memory.
     pub(crate) fn has_mapped(&self, range: &Range<usize>) -> bool {
         self.lock().mapped.covers(range)
@@ -188,6 +200,7 @@ impl Heap {
         for part in self.parts(range.start, range.len()).far {
             let pages = of_page(part.start)..of_page(part.end - 1) + self.page;
             self.lock().take_free_within(self, &pages);
+            self.unmanage_reserved(&pages);
             // SAFETY: this thread has no lock of ours (FAR-1), and the memory is never dropped.
             unsafe { self.memory.unmanage(pages.clone()) };
             self.settle(pages);
@@ -230,6 +243,7 @@ impl Heap {
             for free in space.mapped.without(&part).iter().flat_map(|free| blocks.without(free)) {
                 unmap(&free);
             }
+            space.close_reserved(&part);
             space.mapped.remove(part.clone());
             space.take_free_within(self, &part);
             space.unmanaged.insert(part);
@@ -239,7 +253,7 @@ impl Heap {
     /// Bytes that the program has of managed memory.
     pub(crate) fn given_bytes(&self) -> usize {
         let space = self.lock();
-        space.mapped.total() + space.blocks_within(self, &self.range).total()
+        space.mapped.total() + space.blocks_within(self, &self.range).total() - space.reserved.total()
     }
 
     fn lock(&self) -> MutexGuard<'_, Space> {
@@ -264,12 +278,14 @@ impl Heap {
     /// Has the servers promise room for all that is taken; gives these pages, just taken, back if they do
     /// not. This thread has no lock of ours, as it waits for the servers.
     fn reserve(&self, first: usize, pages: usize) -> Result<(), Lack> {
+        self.promise().inspect_err(|_| self.lock().give(first, pages))
+    }
+
+    /// Has the servers promise room for all that is taken.
+    fn promise(&self) -> Result<(), Lack> {
         let adopted: usize = self.memory.adopted().iter().map(Range::len).sum();
         let taken = self.lock().taken * self.page;
-        self.memory.reserve(taken + adopted).map_err(|error| {
-            self.lock().give(first, pages);
-            Lack::Server(error)
-        })
+        self.memory.reserve(taken + adopted).map_err(Lack::Server)
     }
 
     /// Whose block lies at this address.
@@ -341,11 +357,18 @@ impl Heap {
             .within(&pages)
             .for_each(|part| before.remove(of_page(part.start)..of_page(part.end - 1) + self.page));
         drop(space);
+        before.iter().for_each(|free| self.commit_free(&free));
         before.iter().for_each(|free| self.give_back(free));
     }
 
     /// A range is zeros from now on: what lies between whole pages is written, by the caller's own stores.
+    /// What is reserved of it is so already.
     pub(crate) fn zero(&self, range: &Range<usize>) {
+        let committed = self.lock().reserved.without(range);
+        committed.iter().for_each(|part| self.zero_committed(part));
+    }
+
+    fn zero_committed(&self, range: &Range<usize>) {
         let (start, end) = (range.start - self.base, range.end - self.base);
         let (first, last) = (start.next_multiple_of(self.page), end / self.page * self.page);
         let clear = |from: usize, to: usize| {

@@ -99,7 +99,11 @@ pub(crate) fn is_unserved(address: usize, bytes: usize) -> bool {
     ranges != 0
         && bytes != 0
         && PLACES[..ranges].iter().any(|range| meets(range, address, bytes))
-        && heap().is_none_or(|heap| heap.memory().is_managed(address..address.saturating_add(bytes)))
+        && heap().is_none_or(|heap| {
+            let range = address..address.saturating_add(bytes);
+            // An access to reserved memory is the kernel's to refuse.
+            heap.memory().is_managed(range.clone()) && !heap.memory().is_reserved(range)
+        })
 }
 
 fn meets([base, length]: &[AtomicUsize; 2], address: usize, bytes: usize) -> bool {
