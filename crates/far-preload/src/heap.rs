@@ -1,7 +1,7 @@
 //! The far memory of this process, and which of its pages are given out.
 //!
-//! Blocks are whole pages, found first-fit; a block's length is kept beside it, not in it, so that giving
-//! memory out touches none. Memory that was mapped (not allocated) can be unmapped in pieces of 4 KiB: a page
+//! Blocks are whole pages, found first-fit, and smaller ones lie in slabs (`small`); a block's length is kept
+//! beside it, not in it, so that giving memory out touches none. Memory that was mapped (not allocated) can be unmapped in pieces of 4 KiB: a page
 //! is free when none of it is mapped. What lies in mapped memory may be blocks, too: those of an allocator
 //! that the program brought, which alone knows their lengths and can take them back.
 //!
@@ -13,10 +13,12 @@
 //! heap knows no more than that they left.
 
 mod reserved;
+mod small;
 
 use crate::ranges::Ranges;
 use azekura_far::{FarMemory, ForkError, Frozen, ReserveError, sys};
-use std::collections::BTreeMap;
+use small::Slab;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -39,14 +41,20 @@ pub(crate) struct Heap {
 struct Space {
     /// First page and number of pages of what is free, by address.
     free: BTreeMap<usize, usize>,
-    /// First page of each allocated block → bytes that it may use.
+    /// First page of each allocated block or slab → bytes that it may use.
     blocks: BTreeMap<usize, usize>,
+    /// First page → slab.
+    slabs: BTreeMap<usize, Slab>,
+    /// Size of blocks → first pages of slabs that may have more of them.
+    partial: BTreeMap<usize, BTreeSet<usize>>,
     /// Addresses that are mapped.
     mapped: Ranges,
     /// Addresses of pages that left.
     unmanaged: Ranges,
     /// Addresses of reserved pages; what the program has of them is mapped.
     reserved: Ranges,
+    /// Addresses of mapped pages that child processes are not to have.
+    unforked: Ranges,
     /// Number of pages that are neither free nor reserved.
     taken: usize,
 }
@@ -115,7 +123,9 @@ impl FrozenHeap<'_> {
         }
         // SAFETY: the caller's.
         let memory = unsafe { self.frozen.in_child()? };
-        Ok(Some(Heap { memory, base, bytes, range: base..base + bytes, page, space: Mutex::new(space) }))
+        let heap = Heap { memory, base, bytes, range: base..base + bytes, page, space: Mutex::new(space) };
+        heap.drop_unforked();
+        Ok(Some(heap))
     }
 }
 
@@ -244,6 +254,7 @@ impl Heap {
                 unmap(&free);
             }
             space.close_reserved(&part);
+            space.keep_unforked(&part);
             space.mapped.remove(part.clone());
             space.take_free_within(self, &part);
             space.unmanaged.insert(part);
@@ -266,13 +277,16 @@ impl Heap {
         Ok(FrozenHeap { heap: self, space, frozen: self.memory.freeze()? })
     }
 
-    /// A block of zeros.
-    pub(crate) fn allocate(&self, bytes: usize, align: usize) -> Result<*mut u8, Lack> {
+    /// A block, and whether it is zeros.
+    pub(crate) fn allocate(&self, bytes: usize, align: usize) -> Result<(*mut u8, bool), Lack> {
+        if let Some(size) = self.small(bytes, align) {
+            return self.allocate_small(size);
+        }
         let pages = bytes.div_ceil(self.page).max(1);
         let first = self.lock().take(pages, align.div_ceil(self.page).max(1)).ok_or(Lack::Space)?;
         self.reserve(first, pages)?;
         self.lock().blocks.insert(first, pages * self.page);
-        Ok((self.base + first * self.page) as *mut u8)
+        Ok(((self.base + first * self.page) as *mut u8, true))
     }
 
     /// Has the servers promise room for all that is taken; gives these pages, just taken, back if they do
@@ -290,17 +304,21 @@ impl Heap {
 
     /// Whose block lies at this address.
     pub(crate) fn owner(&self, address: usize) -> Owner {
-        self.lock().owner(self, (address - self.base) / self.page)
+        self.lock().owner(self, address)
     }
 
     /// Gives a block back, if it is ours; says whose it was.
     pub(crate) fn release(&self, address: usize) -> Owner {
-        let first = (address - self.base) / self.page;
         let mut space = self.lock();
-        let owner = space.owner(self, first);
-        if let Owner::Heap { usable } = owner {
-            space.blocks.remove(&first);
-            let block = address..address + usable;
+        let owner = space.owner(self, address);
+        let first = match owner {
+            Owner::Heap { usable } if usable < self.page => space.release_small(self, address),
+            Owner::Heap { .. } => Some((address - self.base) / self.page),
+            Owner::Allocator | Owner::Nobody => None,
+        };
+        if let Some((first, usable)) = first.and_then(|first| space.blocks.remove_entry(&first)) {
+            let start = self.base + first * self.page;
+            let block = start..start + usable;
             space.unmanaged.within(&block).for_each(|part| unmap(&part));
             let managed = space.unmanaged.without(&block);
             drop(space);
@@ -314,7 +332,10 @@ impl Heap {
     pub(crate) fn lengthen(&self, address: usize, bytes: usize) -> bool {
         let first = (address - self.base) / self.page;
         let mut space = self.lock();
-        let Owner::Heap { usable } = space.owner(self, first) else { return false };
+        let Owner::Heap { usable } = space.owner(self, address) else { return false };
+        if usable < self.page {
+            return false; // in a slab
+        }
         let (pages, wanted) = (usable / self.page, bytes.div_ceil(self.page));
         if wanted <= pages || !space.take_at(first + pages, wanted - pages) {
             return false;
@@ -411,7 +432,11 @@ impl Space {
 
     /// A page is either of a block or mapped, as both take it from what is free. Memory that left the heap
     /// may be the next allocator's.
-    fn owner(&self, heap: &Heap, page: usize) -> Owner {
+    fn owner(&mut self, heap: &Heap, address: usize) -> Owner {
+        if let Some(usable) = self.small_at(heap, address) {
+            return if usable == 0 { Owner::Nobody } else { Owner::Heap { usable } };
+        }
+        let page = (address - heap.base) / heap.page;
         let addresses = heap.base + page * heap.page..heap.base + (page + 1) * heap.page;
         match self.blocks.get(&page) {
             Some(&usable) => Owner::Heap { usable },

@@ -27,6 +27,8 @@ use std::{fmt, ptr};
 static HEAP: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
 /// Blocks from so many bytes on are far; nothing is before far memory is there.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// The same of mappings, which have pages of their own.
+static MAP_THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// Ranges of far memory beside the heap: static arrays.
 const MOST_STATICS: usize = 8;
@@ -71,6 +73,12 @@ pub(crate) fn is_managed(range: Range<usize>) -> bool {
 pub(crate) fn heap_for(bytes: usize) -> Option<&'static Heap> {
     // Relaxed: a number for itself; `heap` orders the rest.
     if bytes < THRESHOLD.load(Relaxed) { None } else { heap().or_else(children::heap) }
+}
+
+/// The far heap for a new mapping of this size.
+pub(crate) fn heap_to_map(bytes: usize) -> Option<&'static Heap> {
+    // Relaxed: as in `heap_for`.
+    if bytes < MAP_THRESHOLD.load(Relaxed) { None } else { heap_for(bytes) }
 }
 
 /// The far heap that an address belongs to.
@@ -305,7 +313,9 @@ fn install(heap: Heap, launch: &'static Launch) -> &'static Session {
     let session = Box::leak(Box::new(Session { heap, launch }));
     // Release: pairs with Acquire in `heap`.
     HEAP.store(session, Release);
-    THRESHOLD.store(launch.block.max(launch.page), Relaxed);
+    // Relaxed: as in `heap_for`.
+    MAP_THRESHOLD.store(launch.block.max(launch.page), Relaxed);
+    THRESHOLD.store(launch.block, Relaxed);
     session
 }
 

@@ -15,7 +15,7 @@ use ranges::Ranges;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
-use support::{compiled, launch, mechanisms, run, same, same_of, server, with_allocator};
+use support::{compiled, launch, mechanisms, run, same, same_of, same_with, server, with_allocator};
 
 #[test]
 fn ranges_are_what_a_set_of_numbers_is() {
@@ -94,6 +94,23 @@ fn heaps_that_are_reserved_and_committed_are_far_and_refuse_the_same_accesses() 
         // By SIGSEGV a child has no far memory.
         let arguments: &[&str] = if mechanism == Mechanism::Sigsegv { &[] } else { &["fork"] };
         same("reserved", arguments, mechanism);
+    }
+}
+
+/// With `--block` below a page small blocks are far, too.
+#[test]
+fn small_blocks_are_far_where_the_smallest_block_is_below_a_page() {
+    let small = |server: &Server, mechanism| Launch {
+        mechanism,
+        block: 32,
+        page: 16 << 10,
+        local: 3 << 20,
+        ..launch(server)
+    };
+    for mechanism in mechanisms() {
+        // By SIGSEGV a child has no far memory.
+        let arguments: &[&str] = if mechanism == Mechanism::Sigsegv { &[] } else { &["fork"] };
+        same_with("small", arguments, small, mechanism);
     }
 }
 

@@ -124,8 +124,33 @@ impl Heap {
         }
     }
 
+    /// Child processes are not to have a range of mapped memory. Returns the parts that the kernel has to keep
+    /// from them.
+    pub(crate) fn keep_from_children(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        let (whole, rest) = self.whole_pages(range);
+        if let Some(whole) = whole {
+            self.lock().unforked.insert(whole);
+        }
+        rest
+    }
+
+    /// Child processes are to have a range again.
+    pub(crate) fn give_to_children(&self, range: Range<usize>) {
+        self.lock().unforked.remove(range);
+    }
+
+    /// In a child process: memory that it is not to have is refused and no longer mapped.
+    pub(super) fn drop_unforked(&self) {
+        let unforked: Vec<Range<usize>> = std::mem::take(&mut self.lock().unforked).iter().collect();
+        for range in unforked {
+            self.decommit(&range);
+            self.lock().mapped.remove(range);
+        }
+    }
+
     /// Before whole pages become free: those of them that are reserved are committed.
     pub(super) fn commit_free(&self, pages: &Range<usize>) {
+        self.lock().unforked.remove(pages.clone());
         let reserved: Vec<Range<usize>> = self.lock().reserved.within(pages).collect();
         for part in reserved {
             // SAFETY: reserved, and no longer mapped.
@@ -138,6 +163,19 @@ impl Heap {
 }
 
 impl Space {
+    /// Pages left far memory: the kernel keeps from child processes what they are not to have of them.
+    pub(super) fn keep_unforked(&mut self, pages: &Range<usize>) {
+        let unforked: Vec<Range<usize>> = self.unforked.within(pages).collect();
+        for part in unforked {
+            for mapped in self.mapped.within(&part) {
+                let arguments = [mapped.start, mapped.len(), libc::MADV_DONTFORK as usize, 0, 0, 0];
+                // SAFETY: ordinary memory of the program, which asked for this.
+                unsafe { sys::call(libc::SYS_madvise, arguments) };
+            }
+            self.unforked.remove(part);
+        }
+    }
+
     /// Pages left far memory: the kernel refuses access to what the program has reserved of them.
     pub(super) fn close_reserved(&mut self, pages: &Range<usize>) {
         let reserved: Vec<Range<usize>> = self.reserved.within(pages).collect();

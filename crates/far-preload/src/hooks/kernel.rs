@@ -20,7 +20,8 @@
 //! | `mprotect`, other; `pkey_mprotect` | K | |
 //! | `madvise`: `DONTNEED`, `DONTNEED_LOCKED`, `FREE` | L | zeros |
 //! | `madvise`: hints (`map::HINTS`), `posix_madvise` | L | nothing to do |
-//! | `madvise`, other (`DONTFORK`, `WIPEONFORK`, `REMOVE`, `GUARD_INSTALL`, …) | K | |
+//! | `madvise`: `DONTFORK`, `DOFORK` | L | blocks of `malloc`: K |
+//! | `madvise`, other (`WIPEONFORK`, `REMOVE`, `GUARD_INSTALL`, …) | K | |
 //! | `process_madvise` | K | |
 //! | `mlock`, `mlock2` | K | |
 //! | `mlockall` | K | all far memory; nothing is far afterwards |

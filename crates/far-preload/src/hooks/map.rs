@@ -5,7 +5,7 @@ use super::fail;
 use super::kernel::{PIECE, is_of_pieces};
 use crate::heap::{Heap, Parts};
 use crate::next::Next;
-use crate::session::{excluded, heap, heap_for, is_static, overflowed, unmanage};
+use crate::session::{excluded, heap, heap_to_map, is_static, overflowed, unmanage};
 use std::ffi::{c_int, c_void};
 use std::ops::Range as Addresses;
 use std::ptr;
@@ -74,16 +74,16 @@ pub(super) unsafe extern "C" fn mmap(
                 return done;
             }
         } else if is_reservation(flags, protection)
-            && let Some(heap) = heap_for(bytes)
+            && let Some(heap) = heap_to_map(bytes)
             && let Some(reserved) = heap.map_reserved(bytes)
         {
             return reserved.cast();
-        } else if plain && let Some(heap) = heap_for(bytes) {
+        } else if plain && let Some(heap) = heap_to_map(bytes) {
             match heap.map(bytes, flags & libc::MAP_NORESERVE != 0) {
                 Ok(far) => return far.cast(),
                 Err(lack) => overflowed("a mapping", bytes, &lack),
             }
-        } else if is_private && !plain && heap_for(bytes).is_some() {
+        } else if is_private && !plain && heap_to_map(bytes).is_some() {
             excluded(bytes);
         }
     }
@@ -301,6 +301,12 @@ fn advised(
     }
     let populates = matches!(advice, libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE);
     let layer = |heap: &Heap, part: Addresses<usize>, is_reserved: bool| {
+        if advice == libc::MADV_DONTFORK && heap.has_mapped(&part) {
+            return heap.keep_from_children(&part);
+        }
+        if advice == libc::MADV_DOFORK {
+            heap.give_to_children(part.clone());
+        }
         let is_refused = is_reserved && populates;
         let is_done = (gives_back || HINTS.contains(&advice)) && heap.has_given(&part) && !is_refused;
         if is_done && gives_back {

@@ -120,14 +120,18 @@ static void by_place(void)
     unsigned char *a = reserve(SIZE);
     printf("commit: %d\n", mmap(a, 9 * MB, RW, ANON | MAP_FIXED, -1, 0) == a);
     fill(a, 9 * MB);
-    printf("decommit: %d\n", mmap(a + 2 * MB, 3 * MB, PROT_NONE, ANON | MAP_FIXED | MAP_NORESERVE, -1, 0) == a + 2 * MB);
-    printf("%d %d %d %d\n", refused(a + 2 * MB - 1), refused(a + 2 * MB), refused(a + 5 * MB - 1), refused(a + 5 * MB));
+    int fixed = ANON | MAP_FIXED;
+    printf("decommit: %d\n", mmap(a + 2 * MB, 3 * MB, PROT_NONE, fixed | MAP_NORESERVE, -1, 0) == a + 2 * MB);
+    printf("%d %d", refused(a + 2 * MB - 1), refused(a + 2 * MB));
+    printf(" %d %d\n", refused(a + 5 * MB - 1), refused(a + 5 * MB));
     printf("again: %d\n", mmap(a + 3 * MB, 16 * MB, RW, ANON | MAP_FIXED, -1, 0) == a + 3 * MB);
-    printf("%ld wrong, %ld left, %d\n", wrong(a, 2 * MB), nonzero(a + 3 * MB, 16 * MB), refused(a + 3 * MB - 1));
+    printf("%ld wrong, %ld left", wrong(a, 2 * MB), nonzero(a + 3 * MB, 16 * MB));
+    printf(", %d\n", refused(a + 3 * MB - 1));
     fill(a + 3 * MB, 16 * MB);
     size_t odd = 4 * MB + PIECE;
     printf("odd: %d\n", mmap(a + odd, MB, PROT_NONE, ANON | MAP_FIXED, -1, 0) == a + odd);
-    printf("%d %d %d %d\n", refused(a + odd - 1), refused(a + odd), refused(a + odd + MB - 1), refused(a + odd + MB));
+    printf("%d %d", refused(a + odd - 1), refused(a + odd));
+    printf(" %d %d\n", refused(a + odd + MB - 1), refused(a + odd + MB));
     printf("odd: %d\n", mmap(a + odd, 2 * MB, RW, ANON | MAP_FIXED, -1, 0) == a + odd);
     printf("%ld left, %ld wrong\n", nonzero(a + odd, 2 * MB), wrong(a + 3 * MB, odd - 3 * MB));
     say("taken", (long)mmap(a + 20 * MB, MB, RW, ANON | MAP_FIXED_NOREPLACE, -1, 0));
@@ -137,7 +141,8 @@ static void by_place(void)
 static void by_fault(void)
 {
     struct sigaction action = {.sa_sigaction = commits, .sa_flags = SA_SIGINFO}, before;
-    unsigned char *a = reserve(SIZE + MB), *aligned = (unsigned char *)(((uintptr_t)a + MB) & ~(uintptr_t)(MB - 1));
+    unsigned char *a = reserve(SIZE + MB);
+    unsigned char *aligned = (unsigned char *)(((uintptr_t)a + MB) & ~(uintptr_t)(MB - 1));
     munmap(a, aligned - a);
     sigaction(SIGSEGV, &action, &before);
     fill(aligned, SIZE - MB);
@@ -175,10 +180,17 @@ static void in_children(void)
         mprotect(a + at, 2 * MB, RW);
         fill(a + at, 2 * MB);
     }
+    unsigned char *unforked = reserve(4 * MB);
+    madvise(unforked, 4 * MB, MADV_DONTFORK);
+    mprotect(unforked, 2 * MB + PIECE, RW);
+    madvise(unforked + MB, MB, MADV_DOFORK);
+    fill(unforked, 2 * MB + PIECE);
     fflush(stdout);
     for (int child = 0; child < 2; child++) {
         if (fork() == 0) {
             printf("child: %d %d\n", refused(a + 2 * MB), refused(a + 4 * MB));
+            printf("unforked: %d %d", refused(unforked), refused(unforked + MB));
+            printf(" %d\n", refused(unforked + 2 * MB));
             mprotect(a, SIZE, RW);
             fill(a, SIZE);
             printf("child: %ld wrong\n", wrong(a, SIZE));
@@ -189,8 +201,9 @@ static void in_children(void)
         wait(&status);
         printf("ended: %d\n", status);
         long all = 0;
-        for (size_t at = 0; at < SIZE; at += 4 * MB) all += wrong(a + at, 2 * MB) + (refused(a + at + 2 * MB) != 2);
-        printf("parent: %ld wrong\n", all);
+        for (size_t at = 0; at < SIZE; at += 4 * MB)
+            all += wrong(a + at, 2 * MB) + (refused(a + at + 2 * MB) != 2);
+        printf("parent: %ld %ld wrong\n", all, wrong(unforked, 2 * MB + PIECE));
         fflush(stdout);
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn mechanisms() -> Vec<Mechanism> {
     Mechanism::LADDER.into_iter().filter(can).collect()
 }
 
-/// Where they are made: several tests may run the same at the same time.
+/// Compiles a program or library once: several tests may run the same at the same time.
 fn made(name: &str, make: impl FnOnce(&Path) -> Command) -> PathBuf {
     static DIRECTORY: OnceLock<TempDir> = OnceLock::new();
     static MADE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -102,6 +102,25 @@ pub(crate) fn same(name: &str, arguments: &[&str], mechanism: Mechanism) {
 }
 
 pub(crate) fn same_of(program: &Path, arguments: &[&str], mechanism: Mechanism) {
+    same_by(program, arguments, |server, mechanism| Launch { mechanism, ..launch(server) }, mechanism);
+}
+
+/// The same with another setting.
+pub(crate) fn same_with(
+    name: &str,
+    arguments: &[&str],
+    setting: impl Fn(&Server, Mechanism) -> Launch,
+    mechanism: Mechanism,
+) {
+    same_by(&compiled(name), arguments, setting, mechanism);
+}
+
+fn same_by(
+    program: &Path,
+    arguments: &[&str],
+    setting: impl Fn(&Server, Mechanism) -> Launch,
+    mechanism: Mechanism,
+) {
     let name = program.display();
     let command = || {
         let mut command = Command::new(program);
@@ -114,7 +133,7 @@ pub(crate) fn same_of(program: &Path, arguments: &[&str], mechanism: Mechanism) 
         run(command(), None).stdout
     };
     let server = server();
-    let far = run(command(), Some(&Launch { mechanism, ..launch(&server) }));
+    let far = run(command(), Some(&setting(&server, mechanism)));
     let said = String::from_utf8_lossy(&far.stderr);
     assert!(
         far.status.success(),
