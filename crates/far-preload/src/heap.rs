@@ -1,17 +1,24 @@
 //! The far memory of this process, and which of its pages are given out.
 //!
-//! Blocks are whole pages, found first-fit; a block's length is kept beside it, not in it, so that giving
-//! memory out touches none. Memory that was mapped (not allocated) can be unmapped in pieces of 4 KiB: a page
+//! Blocks are whole pages, found first-fit, and smaller ones lie in slabs (`small`); a block's length is kept
+//! beside it, not in it, so that giving memory out touches none. Memory that was mapped (not allocated) can be unmapped in pieces of 4 KiB: a page
 //! is free when none of it is mapped. What lies in mapped memory may be blocks, too: those of an allocator
 //! that the program brought, which alone knows their lengths and can take them back.
+//!
+//! Memory that is mapped without access is *reserved*: its pages are empty, an access is refused, and servers
+//! promise no room for it until a part of it is *committed* (`reserved`).
 //!
 //! Pages leave the heap for good when the program has a call done on them that only the kernel can do
 //! ([`Heap::unmanage`]): then the kernel has mapped there what the program has, and nothing else, and the
 //! heap knows no more than that they left.
 
+mod reserved;
+mod small;
+
 use crate::ranges::Ranges;
 use azekura_far::{FarMemory, ForkError, Frozen, ReserveError, sys};
-use std::collections::BTreeMap;
+use small::Slab;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -34,13 +41,21 @@ pub(crate) struct Heap {
 struct Space {
     /// First page and number of pages of what is free, by address.
     free: BTreeMap<usize, usize>,
-    /// First page of each allocated block → bytes that it may use.
+    /// First page of each allocated block or slab → bytes that it may use.
     blocks: BTreeMap<usize, usize>,
+    /// First page → slab.
+    slabs: BTreeMap<usize, Slab>,
+    /// Size of blocks → first pages of slabs that may have more of them.
+    partial: BTreeMap<usize, BTreeSet<usize>>,
     /// Addresses that are mapped.
     mapped: Ranges,
     /// Addresses of pages that left.
     unmanaged: Ranges,
-    /// Number of pages that are not free.
+    /// Addresses of reserved pages; what the program has of them is mapped.
+    reserved: Ranges,
+    /// Addresses of mapped pages that child processes are not to have.
+    unforked: Ranges,
+    /// Number of pages that are neither free nor reserved.
     taken: usize,
 }
 
@@ -108,7 +123,9 @@ impl FrozenHeap<'_> {
         }
         // SAFETY: the caller's.
         let memory = unsafe { self.frozen.in_child()? };
-        Ok(Some(Heap { memory, base, bytes, range: base..base + bytes, page, space: Mutex::new(space) }))
+        let heap = Heap { memory, base, bytes, range: base..base + bytes, page, space: Mutex::new(space) };
+        heap.drop_unforked();
+        Ok(Some(heap))
     }
 }
 
@@ -158,6 +175,11 @@ impl Heap {
         }
     }
 
+    /// Returns whether a range of managed memory meets reserved memory.
+    pub(crate) fn meets_reserved(&self, range: &Range<usize>) -> bool {
+        self.lock().reserved.meets(range)
+    }
+
     /// Returns whether the program has mapped all of a range of managed memory.
     pub(crate) fn has_mapped(&self, range: &Range<usize>) -> bool {
         self.lock().mapped.covers(range)
@@ -188,6 +210,7 @@ impl Heap {
         for part in self.parts(range.start, range.len()).far {
             let pages = of_page(part.start)..of_page(part.end - 1) + self.page;
             self.lock().take_free_within(self, &pages);
+            self.unmanage_reserved(&pages);
             // SAFETY: this thread has no lock of ours (FAR-1), and the memory is never dropped.
             unsafe { self.memory.unmanage(pages.clone()) };
             self.settle(pages);
@@ -230,6 +253,8 @@ impl Heap {
             for free in space.mapped.without(&part).iter().flat_map(|free| blocks.without(free)) {
                 unmap(&free);
             }
+            space.close_reserved(&part);
+            space.keep_unforked(&part);
             space.mapped.remove(part.clone());
             space.take_free_within(self, &part);
             space.unmanaged.insert(part);
@@ -239,7 +264,7 @@ impl Heap {
     /// Bytes that the program has of managed memory.
     pub(crate) fn given_bytes(&self) -> usize {
         let space = self.lock();
-        space.mapped.total() + space.blocks_within(self, &self.range).total()
+        space.mapped.total() + space.blocks_within(self, &self.range).total() - space.reserved.total()
     }
 
     fn lock(&self) -> MutexGuard<'_, Space> {
@@ -252,39 +277,48 @@ impl Heap {
         Ok(FrozenHeap { heap: self, space, frozen: self.memory.freeze()? })
     }
 
-    /// A block of zeros.
-    pub(crate) fn allocate(&self, bytes: usize, align: usize) -> Result<*mut u8, Lack> {
+    /// A block, and whether it is zeros.
+    pub(crate) fn allocate(&self, bytes: usize, align: usize) -> Result<(*mut u8, bool), Lack> {
+        if let Some(size) = self.small(bytes, align) {
+            return self.allocate_small(size);
+        }
         let pages = bytes.div_ceil(self.page).max(1);
         let first = self.lock().take(pages, align.div_ceil(self.page).max(1)).ok_or(Lack::Space)?;
         self.reserve(first, pages)?;
         self.lock().blocks.insert(first, pages * self.page);
-        Ok((self.base + first * self.page) as *mut u8)
+        Ok(((self.base + first * self.page) as *mut u8, true))
     }
 
     /// Has the servers promise room for all that is taken; gives these pages, just taken, back if they do
     /// not. This thread has no lock of ours, as it waits for the servers.
     fn reserve(&self, first: usize, pages: usize) -> Result<(), Lack> {
+        self.promise().inspect_err(|_| self.lock().give(first, pages))
+    }
+
+    /// Has the servers promise room for all that is taken.
+    fn promise(&self) -> Result<(), Lack> {
         let adopted: usize = self.memory.adopted().iter().map(Range::len).sum();
         let taken = self.lock().taken * self.page;
-        self.memory.reserve(taken + adopted).map_err(|error| {
-            self.lock().give(first, pages);
-            Lack::Server(error)
-        })
+        self.memory.reserve(taken + adopted).map_err(Lack::Server)
     }
 
     /// Whose block lies at this address.
     pub(crate) fn owner(&self, address: usize) -> Owner {
-        self.lock().owner(self, (address - self.base) / self.page)
+        self.lock().owner(self, address)
     }
 
     /// Gives a block back, if it is ours; says whose it was.
     pub(crate) fn release(&self, address: usize) -> Owner {
-        let first = (address - self.base) / self.page;
         let mut space = self.lock();
-        let owner = space.owner(self, first);
-        if let Owner::Heap { usable } = owner {
-            space.blocks.remove(&first);
-            let block = address..address + usable;
+        let owner = space.owner(self, address);
+        let first = match owner {
+            Owner::Heap { usable } if usable < self.page => space.release_small(self, address),
+            Owner::Heap { .. } => Some((address - self.base) / self.page),
+            Owner::Allocator | Owner::Nobody => None,
+        };
+        if let Some((first, usable)) = first.and_then(|first| space.blocks.remove_entry(&first)) {
+            let start = self.base + first * self.page;
+            let block = start..start + usable;
             space.unmanaged.within(&block).for_each(|part| unmap(&part));
             let managed = space.unmanaged.without(&block);
             drop(space);
@@ -298,7 +332,10 @@ impl Heap {
     pub(crate) fn lengthen(&self, address: usize, bytes: usize) -> bool {
         let first = (address - self.base) / self.page;
         let mut space = self.lock();
-        let Owner::Heap { usable } = space.owner(self, first) else { return false };
+        let Owner::Heap { usable } = space.owner(self, address) else { return false };
+        if usable < self.page {
+            return false; // in a slab
+        }
         let (pages, wanted) = (usable / self.page, bytes.div_ceil(self.page));
         if wanted <= pages || !space.take_at(first + pages, wanted - pages) {
             return false;
@@ -341,11 +378,18 @@ impl Heap {
             .within(&pages)
             .for_each(|part| before.remove(of_page(part.start)..of_page(part.end - 1) + self.page));
         drop(space);
+        before.iter().for_each(|free| self.commit_free(&free));
         before.iter().for_each(|free| self.give_back(free));
     }
 
     /// A range is zeros from now on: what lies between whole pages is written, by the caller's own stores.
+    /// What is reserved of it is so already.
     pub(crate) fn zero(&self, range: &Range<usize>) {
+        let committed = self.lock().reserved.without(range);
+        committed.iter().for_each(|part| self.zero_committed(part));
+    }
+
+    fn zero_committed(&self, range: &Range<usize>) {
         let (start, end) = (range.start - self.base, range.end - self.base);
         let (first, last) = (start.next_multiple_of(self.page), end / self.page * self.page);
         let clear = |from: usize, to: usize| {
@@ -388,7 +432,11 @@ impl Space {
 
     /// A page is either of a block or mapped, as both take it from what is free. Memory that left the heap
     /// may be the next allocator's.
-    fn owner(&self, heap: &Heap, page: usize) -> Owner {
+    fn owner(&mut self, heap: &Heap, address: usize) -> Owner {
+        if let Some(usable) = self.small_at(heap, address) {
+            return if usable == 0 { Owner::Nobody } else { Owner::Heap { usable } };
+        }
+        let page = (address - heap.base) / heap.page;
         let addresses = heap.base + page * heap.page..heap.base + (page + 1) * heap.page;
         match self.blocks.get(&page) {
             Some(&usable) => Owner::Heap { usable },

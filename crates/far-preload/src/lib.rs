@@ -6,6 +6,7 @@
 //! | module | noun |
 //! |---|---|
 //! | `heap` | the far memory of this process, and which of its pages are given out |
+//! | `heap::small`, `heap::reserved` | blocks below a page; memory that is committed later |
 //! | `ranges` | sets of addresses |
 //! | `session` | before `main`: settings, servers; at the end: statistics |
 //! | `session::statics` | static arrays |
@@ -13,6 +14,7 @@
 //! | `session::end` | ends of the process, each with a message |
 //! | `session::children` | child processes made by `fork` |
 //! | `hooks::block` | `malloc`, `calloc`, `realloc`, `free` and their like |
+//! | `hooks::caller` | blocks that the C library and the loader ask for |
 //! | `hooks::map` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect` of private anonymous memory |
 //! | `hooks::kernel` | the other memory calls, which only the kernel can do; the table of all of them |
 //! | `hooks::transfer` | `read`, `write` and their like, where the kernel does not wait for far memory |
@@ -40,9 +42,9 @@
 //!
 //! # What it cannot do
 //!
-//! Stacks, files and shared memory stay ordinary memory, and so do small blocks; an access to memory that the
-//! program has unmapped is not refused; with the `sigsegv` mechanism
-//! static arrays, too. A child made by `fork` has a copy of its parent's far memory, for which the servers
+//! Stacks, files and shared memory stay ordinary memory, and so do blocks below `--block`; an access to
+//! memory that the program has unmapped is not refused; with the `sigsegv` mechanism static arrays stay
+//! ordinary memory, too. A child made by `fork` has a copy of its parent's far memory, for which the servers
 //! need room; where it cannot have one (by SIGSEGV, or without room) it is ended when it touches it. Without
 //! the right to use userfaultfd for the kernel, the calls in `hooks` work on far memory; others, and those
 //! that the C library makes on its own (of `pthread_mutex_lock`, of `scandir` with an allocator that the

@@ -27,6 +27,8 @@ use std::{fmt, ptr};
 static HEAP: AtomicPtr<Session> = AtomicPtr::new(ptr::null_mut());
 /// Blocks from so many bytes on are far; nothing is before far memory is there.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// The same of mappings, which have pages of their own.
+static MAP_THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// Ranges of far memory beside the heap: static arrays.
 const MOST_STATICS: usize = 8;
@@ -73,6 +75,12 @@ pub(crate) fn heap_for(bytes: usize) -> Option<&'static Heap> {
     if bytes < THRESHOLD.load(Relaxed) { None } else { heap().or_else(children::heap) }
 }
 
+/// The far heap for a new mapping of this size.
+pub(crate) fn heap_to_map(bytes: usize) -> Option<&'static Heap> {
+    // Relaxed: as in `heap_for`.
+    if bytes < MAP_THRESHOLD.load(Relaxed) { None } else { heap_for(bytes) }
+}
+
 /// The far heap that an address belongs to.
 #[inline]
 pub(crate) fn heap_of(address: usize) -> Option<&'static Heap> {
@@ -99,7 +107,11 @@ pub(crate) fn is_unserved(address: usize, bytes: usize) -> bool {
     ranges != 0
         && bytes != 0
         && PLACES[..ranges].iter().any(|range| meets(range, address, bytes))
-        && heap().is_none_or(|heap| heap.memory().is_managed(address..address.saturating_add(bytes)))
+        && heap().is_none_or(|heap| {
+            let range = address..address.saturating_add(bytes);
+            // An access to reserved memory is the kernel's to refuse.
+            heap.memory().is_managed(range.clone()) && !heap.memory().is_reserved(range)
+        })
 }
 
 fn meets([base, length]: &[AtomicUsize; 2], address: usize, bytes: usize) -> bool {
@@ -301,7 +313,9 @@ fn install(heap: Heap, launch: &'static Launch) -> &'static Session {
     let session = Box::leak(Box::new(Session { heap, launch }));
     // Release: pairs with Acquire in `heap`.
     HEAP.store(session, Release);
-    THRESHOLD.store(launch.block.max(launch.page), Relaxed);
+    // Relaxed: as in `heap_for`.
+    MAP_THRESHOLD.store(launch.block.max(launch.page), Relaxed);
+    THRESHOLD.store(launch.block, Relaxed);
     session
 }
 

@@ -26,7 +26,7 @@ use azekura_latch::TracedMutex;
 use azekura_trace::Site;
 
 use crate::cell::{StripeCell, Stripes};
-use crate::cell::Stripes;
+use crate::queue::{Demand, Wakes};
 use crate::claims::{self, Claims, Family};
 use crate::deadlock::Waits;
 use crate::depend::Dependencies;

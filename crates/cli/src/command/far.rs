@@ -71,7 +71,7 @@ pub(crate) struct Far {
     #[arg(long, value_name = "SIZE", default_value = "16K", value_parser = bytes)]
     page: usize,
 
-    /// Smallest block that becomes far memory
+    /// Smallest block that becomes far memory; smaller than a page: blocks share pages
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = bytes)]
     block: usize,
 

@@ -5,6 +5,7 @@
 //! its small blocks there. So the heap is asked ([`Owner`]), and what is not its own goes to the next
 //! allocator with all that it was called for.
 
+use super::caller::{self, with_caller};
 use super::{fail, thread};
 use crate::heap::Owner;
 use crate::next::Next;
@@ -77,10 +78,20 @@ unsafe fn next_free(old: *mut c_void) {
     unsafe { if has_next() { FREE.get()(old) } else { __libc_free(old) } }
 }
 
-/// Far memory for a block, if it is large and there is room; its bytes are zeros.
-fn far(size: usize, align: usize) -> Option<*mut c_void> {
+/// Far memory for a block, if it is large enough and there is room; and whether its bytes are zeros.
+fn far_block(size: usize, align: usize) -> Option<(*mut c_void, bool)> {
     let block = heap_for(size)?.allocate(size, align);
-    block.map(|block| block.cast()).map_err(|lack| overflowed("a block", size, &lack)).ok()
+    let block = block.map_err(|lack| overflowed("a block", size, &lack)).ok()?;
+    Some((block.0.cast(), block.1))
+}
+
+fn far(size: usize, align: usize) -> Option<*mut c_void> {
+    Some(far_block(size, align)?.0)
+}
+
+/// The same for a call from this address.
+fn far_for(size: usize, caller: usize) -> Option<(*mut c_void, bool)> {
+    if heap_for(size).is_none() || caller::keeps(size, caller) { None } else { far_block(size, 1) }
 }
 
 /// The same, aligned; what is no alignment, or more than that of a region, is the next allocator's to judge.
@@ -88,29 +99,37 @@ fn far_aligned(size: usize, alignment: usize) -> Option<*mut c_void> {
     if alignment.is_power_of_two() && alignment <= 2 << 20 { far(size, alignment) } else { None }
 }
 
-/// # Safety
-///
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+with_caller! {
+    malloc(size: usize) = malloc_for, "rsi", "x1";
+    calloc(count: usize, size: usize) = calloc_for, "rdx", "x2";
+    realloc(old: *mut c_void, size: usize) = realloc_for, "rdx", "x2";
+}
+
+unsafe extern "C" fn malloc_for(size: usize, caller: usize) -> *mut c_void {
     if thread::is_ours() {
         return thread::allocate(size);
     }
     // SAFETY: passed on.
-    far(size, 1).unwrap_or_else(|| unsafe { next_malloc(size) })
+    far_for(size, caller).map_or_else(|| unsafe { next_malloc(size) }, |(block, _)| block)
 }
 
-/// # Safety
-///
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+unsafe extern "C" fn calloc_for(count: usize, size: usize, caller: usize) -> *mut c_void {
     if thread::is_ours() {
         return count.checked_mul(size).map_or(ptr::null_mut(), thread::allocate);
     }
-    let block = count.checked_mul(size).and_then(|bytes| far(bytes, 1));
-    // SAFETY: passed on.
-    block.unwrap_or_else(|| unsafe { next_calloc(count, size) })
+    let block = count.checked_mul(size).and_then(|bytes| far_for(bytes, caller));
+    // SAFETY: passed on; the block is at least so long, and new.
+    unsafe {
+        match block {
+            None => next_calloc(count, size),
+            Some((block, is_zeros)) => {
+                if !is_zeros {
+                    block.cast::<u8>().write_bytes(0, count * size);
+                }
+                block
+            }
+        }
+    }
 }
 
 /// # Safety
@@ -134,11 +153,7 @@ pub(super) unsafe extern "C" fn free(old: *mut c_void) {
     }
 }
 
-/// # Safety
-///
-/// As the C library's.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c_void {
+unsafe extern "C" fn realloc_for(old: *mut c_void, size: usize, caller: usize) -> *mut c_void {
     if thread::is_ours()
         && let Some(new) = thread::lengthen(old, size)
     {
@@ -146,16 +161,16 @@ pub(super) unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c
     }
     if old.is_null() {
         // SAFETY: passed on.
-        return unsafe { malloc(size) };
+        return unsafe { malloc_for(size, caller) };
     }
     let room = far_room(old);
     // SAFETY: passed on; both blocks are at least as long as what is copied, and are not the same.
     unsafe {
         let Some(room) = room else {
-            if heap_for(size).is_none() {
+            if heap_for(size).is_none() || caller::keeps(size, caller) {
                 return next_realloc(old, size);
             }
-            return moved(old, USABLE.get()(old), size);
+            return moved(old, USABLE.get()(old), size, caller);
         };
         if size == 0 {
             free(old);
@@ -166,7 +181,7 @@ pub(super) unsafe extern "C" fn realloc(old: *mut c_void, size: usize) -> *mut c
         {
             return old;
         }
-        moved(old, room, size)
+        moved(old, room, size, caller)
     }
 }
 
@@ -180,10 +195,10 @@ fn far_room(block: *mut c_void) -> Option<usize> {
 }
 
 /// A new block with the old one's bytes; the old one is freed.
-unsafe fn moved(old: *mut c_void, room: usize, size: usize) -> *mut c_void {
+unsafe fn moved(old: *mut c_void, room: usize, size: usize, caller: usize) -> *mut c_void {
     // SAFETY: the caller's.
     unsafe {
-        let new = malloc(size);
+        let new = malloc_for(size, caller);
         if !new.is_null() {
             ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast::<u8>(), room.min(size));
             free(old);

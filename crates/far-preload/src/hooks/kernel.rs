@@ -7,18 +7,21 @@
 //! | call | | what is done |
 //! |---|---|---|
 //! | `mmap` of private anonymous memory, readable and writable | L | far, from `--block` on |
+//! | `mmap` of private anonymous memory without access | L | reserved (`heap::reserved`) |
 //! | `mmap`, other | – | the kernel's memory |
-//! | `mmap` with `MAP_FIXED` over mapped far memory, of the same kind | L | zeros |
+//! | `mmap` of either kind with `MAP_FIXED` over mapped far memory | L | zeros, committed or reserved |
 //! | `mmap` with `MAP_FIXED`, other | K | |
 //! | `mmap` with `MAP_FIXED_NOREPLACE` | L, K | `EEXIST` if the program has memory there; else K |
 //! | `munmap` | L | blocks of `malloc`: K |
 //! | `mremap` that shortens in place, or lengthens with `MREMAP_MAYMOVE` alone | L | |
 //! | `mremap`, other (`MREMAP_FIXED`, `MREMAP_DONTUNMAP`) | K | both ranges |
-//! | `mprotect` to read and write | L | nothing to do |
+//! | `mprotect` to read and write | L | what is reserved is committed |
+//! | `mprotect` of reserved memory to no access | L | nothing to do |
 //! | `mprotect`, other; `pkey_mprotect` | K | |
 //! | `madvise`: `DONTNEED`, `DONTNEED_LOCKED`, `FREE` | L | zeros |
 //! | `madvise`: hints (`map::HINTS`), `posix_madvise` | L | nothing to do |
-//! | `madvise`, other (`DONTFORK`, `WIPEONFORK`, `REMOVE`, `GUARD_INSTALL`, …) | K | |
+//! | `madvise`: `DONTFORK`, `DOFORK` | L | blocks of `malloc`: K |
+//! | `madvise`, other (`WIPEONFORK`, `REMOVE`, `GUARD_INSTALL`, …) | K | |
 //! | `process_madvise` | K | |
 //! | `mlock`, `mlock2` | K | |
 //! | `mlockall` | K | all far memory; nothing is far afterwards |

@@ -5,7 +5,7 @@ use super::fail;
 use super::kernel::{PIECE, is_of_pieces};
 use crate::heap::{Heap, Parts};
 use crate::next::Next;
-use crate::session::{excluded, heap, heap_for, is_static, overflowed, unmanage};
+use crate::session::{excluded, heap, heap_to_map, is_static, overflowed, unmanage};
 use std::ffi::{c_int, c_void};
 use std::ops::Range as Addresses;
 use std::ptr;
@@ -63,15 +63,27 @@ pub(super) unsafe extern "C" fn mmap(
     let plain = flags & libc::MAP_ANONYMOUS != 0 && flags & KERNELS == 0 && protection == USABLE;
     if !super::thread::is_ours() {
         if flags & FIXED != 0 {
-            if let Some(done) = map_over(at, bytes, flags, plain) {
+            // SAFETY: passed on.
+            let kernel =
+                |at: *mut c_void, bytes| unsafe { MMAP.get()(at, bytes, protection, flags, fd, offset) };
+            let becomes = match is_reservation(flags, protection) {
+                true => Some(Kind::Reserved),
+                false => plain.then_some(Kind::Plain),
+            };
+            if let Some(done) = map_over(at, bytes, flags, becomes, kernel) {
                 return done;
             }
-        } else if plain && let Some(heap) = heap_for(bytes) {
+        } else if is_reservation(flags, protection)
+            && let Some(heap) = heap_to_map(bytes)
+            && let Some(reserved) = heap.map_reserved(bytes)
+        {
+            return reserved.cast();
+        } else if plain && let Some(heap) = heap_to_map(bytes) {
             match heap.map(bytes, flags & libc::MAP_NORESERVE != 0) {
                 Ok(far) => return far.cast(),
                 Err(lack) => overflowed("a mapping", bytes, &lack),
             }
-        } else if is_private && !plain && heap_for(bytes).is_some() {
+        } else if is_private && !plain && heap_to_map(bytes).is_some() {
             excluded(bytes);
         }
     }
@@ -79,9 +91,29 @@ pub(super) unsafe extern "C" fn mmap(
     unsafe { MMAP.get()(at, bytes, protection, flags, fd, offset) }
 }
 
-/// New memory at a fixed place: zeros where memory of the same kind is; else what is far there leaves first,
-/// and the kernel is asked.
-fn map_over(at: *mut c_void, bytes: usize, flags: c_int, plain: bool) -> Option<*mut c_void> {
+/// Memory that the layer can make at a fixed place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Readable and writable.
+    Plain,
+    /// Without access.
+    Reserved,
+}
+
+/// Returns whether a mapping is private anonymous memory without access, to be committed later.
+fn is_reservation(flags: c_int, protection: c_int) -> bool {
+    flags & libc::MAP_ANONYMOUS != 0 && flags & KERNELS == 0 && protection == libc::PROT_NONE
+}
+
+/// New memory at a fixed place: where memory of the layer is, it becomes zeros or is reserved; else what is
+/// far there leaves first, and the kernel is asked.
+fn map_over(
+    at: *mut c_void,
+    bytes: usize,
+    flags: c_int,
+    becomes: Option<Kind>,
+    kernel: impl Fn(*mut c_void, usize) -> *mut c_void,
+) -> Option<*mut c_void> {
     let (start, heap) = (at as usize, heap()?);
     if bytes == 0 || !is_of_pieces(start) {
         return None; // the kernel refuses it
@@ -92,9 +124,25 @@ fn map_over(at: *mut c_void, bytes: usize, flags: c_int, plain: bool) -> Option<
         fail(libc::EEXIST);
         return Some(libc::MAP_FAILED);
     }
-    if plain && !keeps && others.is_empty() && far.iter().all(|part| heap.has_mapped(part)) {
-        far.iter().for_each(|part| heap.zero(part));
-        return Some(at);
+    if let Some(kind) = becomes.filter(|_| !keeps && others.is_empty())
+        && far.iter().all(|part| heap.has_mapped(part))
+    {
+        let parts = far.into_iter().flat_map(|part| heap.by_reservation(part));
+        let rest: Vec<Addresses<usize>> = parts
+            .flat_map(|(part, is_reserved)| match kind {
+                Kind::Reserved => heap.decommit(&part),
+                Kind::Plain if is_reserved => commit(heap, &part),
+                Kind::Plain => {
+                    heap.zero(&part);
+                    Vec::new()
+                }
+            })
+            .collect();
+        let failed = rest.into_iter().any(|part| {
+            unmanage(part.start, part.len());
+            kernel(ptr::with_exposed_provenance_mut(part.start), part.len()) == libc::MAP_FAILED
+        });
+        return Some(if failed { libc::MAP_FAILED } else { at });
     }
     unmanage(start, bytes);
     None
@@ -123,22 +171,38 @@ pub(super) unsafe extern "C" fn mmap64(
 pub(super) unsafe extern "C" fn munmap(at: *mut c_void, bytes: usize) -> c_int {
     // SAFETY: passed on; it is the caller's to unmap.
     let kernel = |at: *mut c_void, bytes: usize| unsafe { MUNMAP.get()(at, bytes) };
-    let layer = |heap: &Heap, part: Addresses<usize>| {
+    let layer = |heap: &Heap, part: Addresses<usize>, _is_reserved| {
         let is_maps = !heap.meets_block(&part);
         if is_maps {
-            heap.unmap(part);
+            heap.unmap(part.clone());
         }
-        is_maps
+        all_if(is_maps, part)
     };
     by_parts(at, bytes, layer, kernel)
 }
 
-/// Has the far parts of a range done by the layer, and the rest by the kernel; a part that the layer does not
-/// do leaves far memory. `layer` returns whether it did.
+/// Commits a reserved range. Returns the parts that the kernel has to commit.
+fn commit(heap: &Heap, range: &Addresses<usize>) -> Vec<Addresses<usize>> {
+    let (rest, lack) = heap.commit(range);
+    if let Some(lack) = lack {
+        overflowed("a commit", range.len(), &lack);
+    }
+    rest
+}
+
+/// The parts of a range that the layer did not do.
+type Rest = Vec<Addresses<usize>>;
+
+fn all_if(is_done: bool, part: Addresses<usize>) -> Rest {
+    if is_done { Vec::new() } else { vec![part] }
+}
+
+/// Has the far parts of a range done by the layer, and the rest by the kernel; what the layer does not do
+/// leaves far memory. `layer` is told whether a part is reserved.
 fn by_parts(
     at: *mut c_void,
     bytes: usize,
-    layer: impl Fn(&Heap, Addresses<usize>) -> bool,
+    layer: impl Fn(&Heap, Addresses<usize>, bool) -> Rest,
     kernel: impl Fn(*mut c_void, usize) -> c_int,
 ) -> c_int {
     let start = at as usize;
@@ -154,10 +218,10 @@ fn by_parts(
     if far.is_empty() {
         return kernel(at, bytes);
     }
-    for part in far {
-        if !layer(heap, part.clone()) {
-            unmanage(part.start, part.len());
-            others.push(part);
+    for (part, is_reserved) in far.into_iter().flat_map(|part| heap.by_reservation(part)) {
+        for rest in layer(heap, part, is_reserved) {
+            unmanage(rest.start, rest.len());
+            others.push(rest);
         }
     }
     let done = others.iter().map(|other| kernel(ptr::with_exposed_provenance_mut(other.start), other.len()));
@@ -193,7 +257,8 @@ fn remap(old: *mut c_void, before: usize, after: usize, flags: c_int) -> Option<
     let before = before.checked_next_multiple_of(PIECE).filter(|&before| before > 0)?;
     let after = after.checked_next_multiple_of(PIECE).filter(|&after| after > 0)?;
     let Parts { far, others } = heap.parts(start, before);
-    if !others.is_empty() || !far.iter().all(|part| heap.has_mapped(part)) {
+    let is_plain = |part: &Addresses<usize>| heap.has_mapped(part) && !heap.meets_reserved(part);
+    if !others.is_empty() || !far.iter().all(is_plain) {
         return None;
     }
     if after < before {
@@ -234,12 +299,20 @@ fn advised(
         }
         return 0;
     }
-    let layer = |heap: &Heap, part: Addresses<usize>| {
-        let is_done = (gives_back || HINTS.contains(&advice)) && heap.has_given(&part);
+    let populates = matches!(advice, libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE);
+    let layer = |heap: &Heap, part: Addresses<usize>, is_reserved: bool| {
+        if advice == libc::MADV_DONTFORK && heap.has_mapped(&part) {
+            return heap.keep_from_children(&part);
+        }
+        if advice == libc::MADV_DOFORK {
+            heap.give_to_children(part.clone());
+        }
+        let is_refused = is_reserved && populates;
+        let is_done = (gives_back || HINTS.contains(&advice)) && heap.has_given(&part) && !is_refused;
         if is_done && gives_back {
             heap.zero(&part);
         }
-        is_done
+        all_if(is_done, part)
     };
     by_parts(at, bytes, layer, kernel)
 }
@@ -264,8 +337,13 @@ pub(super) unsafe extern "C" fn mprotect(at: *mut c_void, bytes: usize, protecti
     if protection == USABLE && is_static(at as usize, bytes) {
         return 0;
     }
-    // Far memory is readable and writable; any other protection is the kernel's to give.
-    let layer = |heap: &Heap, part: Addresses<usize>| protection == USABLE && heap.has_given(&part);
+    // Far memory is readable and writable, or reserved; any other protection is the kernel's to give.
+    let layer = |heap: &Heap, part: Addresses<usize>, is_reserved: bool| match protection {
+        _ if !heap.has_given(&part) => vec![part],
+        USABLE if is_reserved => commit(heap, &part),
+        USABLE => Vec::new(),
+        _ => all_if(is_reserved && protection == libc::PROT_NONE, part),
+    };
     by_parts(at, bytes, layer, kernel)
 }
 

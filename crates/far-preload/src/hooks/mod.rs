@@ -4,6 +4,7 @@ mod again;
 mod birth;
 mod block;
 mod bounce;
+mod caller;
 mod descriptor;
 mod directory;
 mod kernel;
@@ -31,6 +32,7 @@ pub(crate) fn settle() {
     again::settle();
     birth::settle();
     block::settle();
+    caller::settle();
     descriptor::settle();
     directory::settle();
     map::settle();

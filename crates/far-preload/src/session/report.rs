@@ -6,7 +6,7 @@
 //! | far pages | at its peak | – |
 //! | ranges that left far memory | at the end, and the peak | a call for the kernel (`hooks::kernel`) |
 //! | small blocks | at the end | below `--block`: the C library's heap |
-//! | other mappings | at the end | below `--block`, without access at first, executable; arenas |
+//! | other mappings | at the end | below `--block`, executable, with flags for the kernel; arenas |
 //! | stacks, files, shared memory | at the end | the kernel's |
 
 use super::{HEAP, OVERFLOW, REFUSAL, REFUSED, Session, Size, say};
@@ -23,8 +23,8 @@ static REPORTED: AtomicBool = AtomicBool::new(false);
 /// Bytes of large private mappings with flags or protection that far memory does not support.
 static EXCLUDED: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts a large private mapping that cannot be far: it is not both readable and writable, or it has flags
-/// that only the kernel implements.
+/// Counts a large private mapping that cannot be far: it is executable or read only, it has flags that only
+/// the kernel implements, or it is reserved and too large for `--max-far`.
 #[cold]
 pub(crate) fn excluded(bytes: usize) {
     EXCLUDED.fetch_add(bytes, Relaxed); // a count
@@ -174,8 +174,9 @@ impl Report<'_> {
         ));
         if self.excluded() > 0 {
             say(format_args!(
-                "azekura far: mappings of {} MiB were reserved without access, executable, or made with \
-                 flags that only the kernel can honor, and are not far memory\n",
+                "azekura far: mappings of {} MiB were executable, read only, made with flags that only the \
+                 kernel can honor, or reserved without access in more than half of --max-far; they are not \
+                 far memory\n",
                 self.excluded() >> 20
             ));
         }

@@ -1,5 +1,5 @@
-/* Memory of every kind that is not far: small blocks, small mappings, a heap that is reserved without access
-   and committed, shared memory; beside large blocks. */
+/* Memory of every kind that is not far: small blocks, small mappings, executable memory, shared memory;
+   beside large blocks and a heap that is reserved without access and committed. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +18,7 @@ int main(void)
     char *heap = mmap(NULL, 96 * MB, PROT_NONE, private | MAP_NORESERVE, -1, 0);
     mprotect(heap, 16 * MB, PROT_READ | PROT_WRITE);
     memset(heap, 4, 16 * MB);
+    mmap(NULL, 24 * MB, PROT_READ | PROT_EXEC, private, -1, 0);
     memset(mmap(NULL, 3 * MB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), 5, 3 * MB);
     puts("well");
     return 0;

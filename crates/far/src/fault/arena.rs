@@ -127,6 +127,13 @@ pub(super) fn close(at: *mut u8, bytes: usize) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Gives access to memory of ours that was closed.
+pub(super) fn reopen(at: *mut u8, bytes: usize) -> io::Result<()> {
+    // SAFETY: callers pass ranges of their own mappings.
+    let done = unsafe { sys_mprotect(at.cast(), bytes, libc::PROT_READ | libc::PROT_WRITE) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// The first addresses of those of the system's pages in a range that no memory stands behind, or memory that
 /// was swapped out; and their length.
 pub(super) fn missing(at: *mut u8, bytes: usize) -> io::Result<(Vec<usize>, usize)> {

@@ -8,7 +8,8 @@
 //!
 //! `places` is where pages lie: a region of our own, and memory of the program that was there before. Both
 //! have the pages' bytes come and go through *frames*: page-sized pieces of an arena that the program never
-//! sees. `unmanaged` is which pages left far memory for good.
+//! sees. `page_set` has the pages that left far memory for good, and those that are
+//! reserved.
 //!
 //! - **FAULT-1** Between `map_out` and `map_in` no access of the program to the page succeeds; `map_out`
 //!   takes it away at one instant, after which the frame has its last bytes (F3). Pages of a run may come and
@@ -19,21 +20,21 @@
 
 pub(crate) mod abi;
 pub(crate) mod arena;
+pub(crate) mod page_set;
 mod places;
 pub(crate) mod requests;
 pub mod signals;
 pub(crate) mod sigsegv;
-pub(crate) mod unmanaged;
 pub(crate) mod userfault;
 
 use crate::replace::Access;
+use page_set::PageSet;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
-use unmanaged::Unmanaged;
 
 /// What makes pages come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -190,10 +191,15 @@ pub(crate) trait Backend: Send + Sync {
     /// The kernel alone manages these pages from now on: an access is what it is in any private anonymous
     /// memory, also in child processes. Their bytes are in the region and may be written, or they are empty.
     fn unmanage(&self, pages: Range<u32>) -> io::Result<()>;
+    /// Commits pages, or reserves them: an access to a reserved page is refused, as it is in memory without
+    /// access. The pages are empty, and this is not called for one page by two threads at once.
+    fn set_reserved(&self, pages: Range<u32>, is_reserved: bool) -> io::Result<()>;
+    /// The pages that are reserved.
+    fn reserved(&self) -> &PageSet;
     /// All pages left so: gives up what else it has of memory.
     fn retire(&self) {}
     /// The pages that left so.
-    fn unmanaged(&self) -> &Unmanaged;
+    fn unmanaged(&self) -> &PageSet;
     /// The address of a page.
     fn address(&self, page: u32) -> *mut u8;
     /// The page at an address, if one is.

@@ -2,7 +2,7 @@
 //! arrays), place by place.
 
 use super::arena::{Mapping, advise, close};
-use super::unmanaged::Unmanaged;
+use super::page_set::PageSet;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
@@ -22,7 +22,8 @@ pub(crate) struct Places {
     region: Mapping,
     adopted: Vec<Adopted>,
     page_bytes: usize,
-    unmanaged: Arc<Unmanaged>,
+    unmanaged: Arc<PageSet>,
+    reserved: Arc<PageSet>,
 }
 
 impl Places {
@@ -36,8 +37,9 @@ impl Places {
             places.push(Adopted { mapping, first });
             first += pages(range.len(), page_bytes);
         }
-        let unmanaged = Arc::new(Unmanaged::none(first)?);
-        Ok(Self { region, adopted: places, page_bytes, unmanaged })
+        let unmanaged = Arc::new(PageSet::none(first)?);
+        let reserved = Arc::new(PageSet::none(first)?);
+        Ok(Self { region, adopted: places, page_bytes, unmanaged, reserved })
     }
 
     /// The same in a child process.
@@ -51,12 +53,18 @@ impl Places {
             adopted: self.adopted.iter().map(place).collect(),
             page_bytes: self.page_bytes,
             unmanaged: Arc::clone(&self.unmanaged),
+            reserved: Arc::clone(&self.reserved),
         }
     }
 
     /// The pages that left.
-    pub(super) fn unmanaged(&self) -> &Unmanaged {
+    pub(super) fn unmanaged(&self) -> &PageSet {
         &self.unmanaged
+    }
+
+    /// The pages that are reserved.
+    pub(super) fn reserved(&self) -> &PageSet {
+        &self.reserved
     }
 
     /// Of the region.

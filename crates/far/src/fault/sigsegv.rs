@@ -18,9 +18,9 @@
 //! was.
 
 use super::arena::{Bell, Mapping, ring};
+use super::page_set::PageSet;
 use super::requests::Requests;
 use super::signals;
-use super::unmanaged::Unmanaged;
 use super::userfault::wait;
 use super::{Allow, Backend, Event, Fault, Frame, Mechanism, Run};
 use crate::descriptors::Hidden;
@@ -49,7 +49,8 @@ struct Place {
     bytes: AtomicUsize,
     bell: AtomicI32,
     /// Of the region; never dropped, as a handler may still look at it.
-    unmanaged: AtomicPtr<Unmanaged>,
+    unmanaged: AtomicPtr<PageSet>,
+    reserved: AtomicPtr<PageSet>,
     page_bytes: AtomicUsize,
 }
 
@@ -63,6 +64,7 @@ static PLACES: [Place; REGIONS] = [const {
         bytes: AtomicUsize::new(0),
         bell: AtomicI32::new(-1),
         unmanaged: AtomicPtr::new(ptr::null_mut()),
+        reserved: AtomicPtr::new(ptr::null_mut()),
         page_bytes: AtomicUsize::new(1),
     }
 }; REGIONS];
@@ -89,7 +91,8 @@ pub(crate) struct SigsegvBackend {
     page_bytes: usize,
     bell: Bell,
     stopped: AtomicBool,
-    unmanaged: &'static Unmanaged,
+    unmanaged: &'static PageSet,
+    reserved: &'static PageSet,
 }
 
 impl SigsegvBackend {
@@ -115,10 +118,23 @@ impl SigsegvBackend {
         unsafe { private.at().write_volatile(0) };
         let bell = Bell::new()?;
         let pages = u32::try_from(bytes.div_ceil(page_bytes)).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let unmanaged: &'static Unmanaged = Box::leak(Box::new(Unmanaged::none(pages)?));
-        let region = enter(&seen, &bell, unmanaged, page_bytes)?;
+        let unmanaged: &'static PageSet = Box::leak(Box::new(PageSet::none(pages)?));
+        let reserved: &'static PageSet = Box::leak(Box::new(PageSet::none(pages)?));
+        let region = enter(&seen, &bell, [unmanaged, reserved], page_bytes)?;
         let stopped = AtomicBool::new(false);
-        Ok(Self { region, file, seen, alias, frames, private, page_bytes, bell, stopped, unmanaged })
+        Ok(Self {
+            region,
+            file,
+            seen,
+            alias,
+            frames,
+            private,
+            page_bytes,
+            bell,
+            stopped,
+            unmanaged,
+            reserved,
+        })
     }
 
     /// Bytes of so many pages.
@@ -257,8 +273,22 @@ impl Backend for SigsegvBackend {
         }
     }
 
-    fn unmanaged(&self) -> &Unmanaged {
+    fn unmanaged(&self) -> &PageSet {
         self.unmanaged
+    }
+
+    /// The pages are closed as long as they are empty; the handler of the signal tells the two apart.
+    fn set_reserved(&self, pages: Range<u32>, is_reserved: bool) -> io::Result<()> {
+        if is_reserved {
+            self.reserved.add(pages)
+        } else {
+            self.reserved.remove(pages)
+        }
+        Ok(())
+    }
+
+    fn reserved(&self) -> &PageSet {
+        self.reserved
     }
 
     fn address(&self, page: u32) -> *mut u8 {
@@ -314,7 +344,12 @@ impl Drop for SigsegvBackend {
 }
 
 /// Takes a place for a region, and the signal when it is the first.
-fn enter(seen: &Mapping, bell: &Bell, unmanaged: &'static Unmanaged, page_bytes: usize) -> io::Result<usize> {
+fn enter(
+    seen: &Mapping,
+    bell: &Bell,
+    [unmanaged, reserved]: [&'static PageSet; 2],
+    page_bytes: usize,
+) -> io::Result<usize> {
     let _one = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     let free = PLACES.iter().position(|place| place.base.load(Relaxed) == 0);
     let Some(free) = free else {
@@ -324,10 +359,11 @@ fn enter(seen: &Mapping, bell: &Bell, unmanaged: &'static Unmanaged, page_bytes:
         install()?;
     }
     let place = &PLACES[free];
+    // Relaxed, all: published by the store of the base below.
     place.bytes.store(seen.bytes(), Relaxed);
     place.bell.store(bell.fd(), Relaxed);
-    // Relaxed, both: published by the store of the base below.
     place.unmanaged.store(ptr::from_ref(unmanaged).cast_mut(), Relaxed);
+    place.reserved.store(ptr::from_ref(reserved).cast_mut(), Relaxed);
     place.page_bytes.store(page_bytes, Relaxed);
     // Release: pairs with Acquire in `place_of`, which then finds the rest.
     place.base.store(seen.at() as usize, Release);
@@ -377,14 +413,14 @@ fn place_of(address: usize) -> Option<usize> {
     })
 }
 
-/// Returns whether an address of a region is on a page that left far memory.
-fn is_unmanaged(region: usize, address: usize) -> bool {
+/// Returns whether an address of a region is on a page of a set.
+fn is_in(set: impl Fn(&Place) -> &AtomicPtr<PageSet>, region: usize, address: usize) -> bool {
     let place = &PLACES[region];
     // Relaxed: `place_of` saw the base, and with it what was stored before.
     let page = address.wrapping_sub(place.base.load(Relaxed)) / place.page_bytes.load(Relaxed);
     // SAFETY: null, or a table that is never dropped; `place_of` saw what was stored with the base.
-    let table = unsafe { place.unmanaged.load(Relaxed).as_ref() };
-    table.is_some_and(|table| u32::try_from(page).is_ok_and(|page| table.has(page)))
+    let set = unsafe { set(place).load(Relaxed).as_ref() };
+    set.is_some_and(|set| u32::try_from(page).is_ok_and(|page| set.has(page)))
 }
 
 /// Returns whether this thread faults twice in a row at an address of an unmanaged page. The first fault may
@@ -413,7 +449,10 @@ extern "C-unwind" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
         let address = (*info).si_addr() as usize;
         match place_of(address) {
             // A signal that somebody sent carries no address of ours.
-            Some(region) if (*info).si_code > 0 && is_unmanaged(region, address) => {
+            Some(region) if (*info).si_code > 0 && is_in(|place| &place.reserved, region, address) => {
+                pass_on(signal, info, context);
+            }
+            Some(region) if (*info).si_code > 0 && is_in(|place| &place.unmanaged, region, address) => {
                 if is_repeated(address) {
                     pass_on(signal, info, context);
                 }

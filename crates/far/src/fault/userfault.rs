@@ -33,9 +33,9 @@
 //! `MADV_NOHUGEPAGE`, and what is there of page tables is dropped before a page of 2 MiB comes.
 
 use super::abi::{self, Userfault};
-use super::arena::{Bell, Mapping, advise, close, missing};
+use super::arena::{Bell, Mapping, advise, close, missing, reopen};
+use super::page_set::PageSet;
 use super::places::Places;
-use super::unmanaged::Unmanaged;
 use super::{Allow, Backend, Event, Fault, Frame, Mechanism, Run};
 use crate::adopt;
 use crate::replace::Access;
@@ -73,7 +73,12 @@ impl UserfaultBackend {
         adopted: &[Range<usize>],
     ) -> io::Result<Self> {
         let uffd = open(mechanism)?;
-        let region = Places::new(Mapping::anonymous(bytes)?, adopted, page_bytes)?;
+        let region = Mapping::anonymous(bytes)?;
+        // SAFETY: just made. The kernel joins mappings that were cut (`set_reserved`) only if the whole had
+        // memory before.
+        unsafe { region.at().write_volatile(0) };
+        advise(region.at(), page_bytes, libc::MADV_DONTNEED)?;
+        let region = Places::new(region, adopted, page_bytes)?;
         let frames = Mapping::anonymous(frames * page_bytes)?;
         region.advise(libc::MADV_NOHUGEPAGE)?;
         frames.advise(if page_bytes == HUGE { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE })?;
@@ -164,9 +169,12 @@ impl UserfaultBackend {
         let mode = abi::COPY_DONTWAKE | if allow == Allow::Read { abi::COPY_WP } else { 0 };
         let mut done = done;
         let mut tries = 0;
+        let mut most = self.bytes(run.len);
         while done < self.bytes(run.len) {
             let (to, from) = (self.page(run.page) as usize + done, self.frame(run.frame) as usize + done);
-            let (copied, error) = self.uffd.copy(to, from, self.bytes(run.len) - done, mode);
+            // To the end of a page: a page lies in one mapping of the kernel's.
+            let left = (self.bytes(run.len) - done).min(most - done % most);
+            let (copied, error) = self.uffd.copy(to, from, left, mode);
             done += copied;
             match error {
                 None => {}
@@ -174,6 +182,10 @@ impl UserfaultBackend {
                     if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) && tries < TRIES =>
                 {
                     tries += 1
+                }
+                // In a child process pages that were committed later may lie in a mapping of their own.
+                Some(error) if most > self.page_bytes && error.raw_os_error() == Some(libc::ENOENT) => {
+                    most = self.page_bytes;
                 }
                 Some(error) => return Err(error),
             }
@@ -365,8 +377,26 @@ impl Backend for UserfaultBackend {
         let _ = close(self.frames.at(), self.frames.bytes());
     }
 
-    fn unmanaged(&self) -> &Unmanaged {
+    fn unmanaged(&self) -> &PageSet {
         self.region.unmanaged()
+    }
+
+    fn set_reserved(&self, pages: Range<u32>, is_reserved: bool) -> io::Result<()> {
+        for pages in self.region.pieces(pages) {
+            let (at, bytes) = (self.page(pages.start), self.bytes(pages.end - pages.start));
+            if is_reserved {
+                close(at, bytes)?;
+                self.region.reserved().add(pages);
+            } else {
+                reopen(at, bytes)?;
+                self.region.reserved().remove(pages);
+            }
+        }
+        Ok(())
+    }
+
+    fn reserved(&self) -> &PageSet {
+        self.region.reserved()
     }
 
     fn address(&self, page: u32) -> *mut u8 {

@@ -209,6 +209,18 @@ impl Pager {
         }
     }
 
+    /// Commits pages, or empties and reserves them.
+    pub(crate) fn set_reserved(&self, pages: std::ops::Range<u32>, is_reserved: bool) {
+        let first = pages.start;
+        if is_reserved {
+            self.discard(first, pages.end - first);
+        }
+        if let Err(source) = self.backend.set_reserved(pages, is_reserved) {
+            let how = if is_reserved { "reserved" } else { "committed" };
+            self.lock().stop_program(&Loss::Map { page: first, how, source });
+        }
+    }
+
     /// Ends all threads. The region must not be touched any more.
     pub(crate) fn close(&self) {
         self.backend.stop();

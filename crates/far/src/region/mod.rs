@@ -123,6 +123,33 @@ impl FarMemory {
         self.pages_at(addresses).for_each(|pages| self.pager.unmanage(pages, true));
     }
 
+    /// Empties the whole pages within a range of addresses and reserves them: they cost nothing anywhere, and
+    /// an access is refused, as in memory without access, until they are committed.
+    ///
+    /// # Safety
+    ///
+    /// The pages are managed and committed. No thread uses the range, and none changes the same pages
+    /// meanwhile.
+    pub unsafe fn decommit(&self, addresses: Range<usize>) {
+        self.pages_at(addresses).for_each(|pages| self.pager.set_reserved(pages, true));
+    }
+
+    /// Commits the pages of a range of addresses: they can be used, and are zeros.
+    ///
+    /// # Safety
+    ///
+    /// The pages are managed and reserved, and no other thread changes the same pages meanwhile.
+    pub unsafe fn commit(&self, addresses: Range<usize>) {
+        self.pages_at(addresses).for_each(|pages| self.pager.set_reserved(pages, false));
+    }
+
+    /// Returns whether a range of addresses meets a page that is reserved.
+    #[must_use]
+    pub fn is_reserved(&self, addresses: Range<usize>) -> bool {
+        let reserved = self.backend.reserved();
+        reserved.len() > 0 && self.pages_at(addresses).any(|mut pages| pages.any(|page| reserved.has(page)))
+    }
+
     /// Ends the threads, the connections and the frames of memory that was handed to the kernel as a whole.
     ///
     /// # Safety

@@ -1,7 +1,7 @@
 //! The operating system's part: which pages are mapped, and who is stopped at one that is not.
 
 use super::PAGE;
-use crate::fault::unmanaged::Unmanaged;
+use crate::fault::page_set::PageSet;
 use crate::fault::{Allow, Backend, Event, Frame, Mechanism, Run};
 use crate::replace::Access;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -41,7 +41,8 @@ pub(in crate::pager::core) struct Machine {
     moves: bool,
     inner: Mutex<Inner>,
     frames: Vec<UnsafeCell<Bytes>>,
-    unmanaged: Unmanaged,
+    unmanaged: PageSet,
+    reserved: PageSet,
 }
 
 // SAFETY: a world has one thread.
@@ -64,7 +65,8 @@ impl Machine {
             moves,
             inner: Mutex::new(inner),
             frames: (0..frames).map(|_| UnsafeCell::new([0; PAGE])).collect(),
-            unmanaged: Unmanaged::none(pages as u32).expect("room for a table"),
+            unmanaged: PageSet::none(pages as u32).expect("room for a table"),
+            reserved: PageSet::none(pages as u32).expect("room for a table"),
         }
     }
 
@@ -304,8 +306,21 @@ impl Backend for Machine {
         Ok(())
     }
 
-    fn unmanaged(&self) -> &Unmanaged {
+    fn unmanaged(&self) -> &PageSet {
         &self.unmanaged
+    }
+
+    fn set_reserved(&self, pages: Range<u32>, is_reserved: bool) -> io::Result<()> {
+        if is_reserved {
+            self.reserved.add(pages)
+        } else {
+            self.reserved.remove(pages)
+        }
+        Ok(())
+    }
+
+    fn reserved(&self) -> &PageSet {
+        &self.reserved
     }
 
     fn address(&self, page: u32) -> *mut u8 {

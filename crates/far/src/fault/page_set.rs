@@ -1,10 +1,12 @@
-//! The pages that left far memory for good: the kernel alone manages them.
+//! Sets of pages: *unmanaged* pages left far memory for good, and the kernel alone manages them; *reserved*
+//! pages are empty, and an access to them is refused until they are committed.
 //!
 //! One bit per page, in memory of the kernel's own, so that a table for a region of which most is never used
 //! costs nothing. Signal handlers and interposed calls read it without a lock.
 //!
-//! - **UNMANAGED-1** A bit is set once, under the pager's lock, after the page's bytes are ordinary memory at
-//!   the page's address; it is never cleared. So a reader that sees it set may leave the page to the kernel.
+//! - **UNMANAGED-1** A bit of an unmanaged page is set once, under the pager's lock, after the page's bytes
+//!   are ordinary memory at the page's address; it is never cleared. So a reader that sees it set may leave
+//!   the page to the kernel.
 
 use super::arena::Mapping;
 use std::io;
@@ -16,13 +18,13 @@ use std::sync::atomic::{
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct Unmanaged {
+pub(crate) struct PageSet {
     words: Mapping,
     pages: u32,
     set: AtomicUsize,
 }
 
-impl Unmanaged {
+impl PageSet {
     /// No page of so many.
     pub(crate) fn none(pages: u32) -> io::Result<Self> {
         let words = Mapping::anonymous((pages as usize).div_ceil(64).next_multiple_of(512) * 8)?;
@@ -45,7 +47,16 @@ impl Unmanaged {
         self.set.load(Relaxed) // a count; the bits carry the order
     }
 
-    /// Adds pages; called under the pager's lock.
+    /// Takes pages out that are in the set.
+    pub(crate) fn remove(&self, pages: Range<u32>) {
+        self.set.fetch_sub(pages.len(), Relaxed); // a count, as in `add`
+        for page in pages {
+            // Release: pairs with Acquire in `has`.
+            self.word(page).fetch_and(!(1 << (page % 64)), Release);
+        }
+    }
+
+    /// Adds pages that are not in the set; one thread at a time adds or removes a page.
     pub(crate) fn add(&self, pages: Range<u32>) {
         // Relaxed: a reader that misses the count treats the page as managed, as it was a moment ago.
         self.set.fetch_add(pages.len(), Relaxed);
@@ -55,7 +66,7 @@ impl Unmanaged {
         }
     }
 
-    /// The parts of a range that far memory still manages.
+    /// The parts of a range that are not in the set.
     pub(crate) fn others(&self, pages: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
         let Range { start: mut at, end } = pages;
         std::iter::from_fn(move || {
@@ -77,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_range_is_what_was_not_added() {
-        let unmanaged = Unmanaged::none(200).unwrap();
+        let unmanaged = PageSet::none(200).unwrap();
         assert!(unmanaged.others(0..200).eq(std::iter::once(0..200)));
         unmanaged.add(60..70);
         unmanaged.add(199..200);
@@ -85,5 +96,8 @@ mod tests {
         assert!(unmanaged.others(62..200).eq(std::iter::once(70..199)));
         assert_eq!(unmanaged.others(60..70).count(), 0);
         assert_eq!(((0..200).filter(|&page| unmanaged.has(page)).count(), unmanaged.len()), (11, 11));
+        unmanaged.remove(62..70);
+        assert!(unmanaged.others(0..200).eq([0..60, 62..199]));
+        assert_eq!(unmanaged.len(), 3);
     }
 }

@@ -1,0 +1,87 @@
+//! Blocks that the C library or the loader asks for, for itself.
+//!
+//! The C library gives buffers of its own to the kernel (directories, names), which may not wait for far memory
+//! (F1), and the loader's tables are read by every thread, ours too (FAR-1). Such blocks are ordinary memory as
+//! long as they are small. The return address of `malloc` tells the caller.
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::sync::OnceLock;
+
+/// No buffer that the C library has for the kernel, and no table of the loader, is as long.
+const OWN: usize = 1 << 20;
+
+/// The code of the loader and of the C library.
+static LIBRARIES: OnceLock<Vec<Range<usize>>> = OnceLock::new();
+
+/// Returns whether a block of this size stays ordinary memory because of its caller.
+#[inline]
+pub(super) fn keeps(size: usize, caller: usize) -> bool {
+    let is_theirs = |libraries: &Vec<Range<usize>>| libraries.iter().any(|library| library.contains(&caller));
+    size < OWN && LIBRARIES.get().is_some_and(is_theirs)
+}
+
+/// Looks for both, before `main`.
+pub(super) fn settle() {
+    let mut found: Vec<Range<usize>> = Vec::new();
+    // SAFETY: the callback gets our vector, which lives through the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
+    let _ = LIBRARIES.set(found);
+}
+
+unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
+    // SAFETY: the loader passes an object with so many headers, and our own data; the auxiliary vector is the
+    // process's.
+    let (base, headers, found, loader) = unsafe {
+        let info = &*info;
+        let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
+        let found = &mut *data.cast::<Vec<Range<usize>>>();
+        (info.dlpi_addr as usize, headers, found, libc::getauxval(libc::AT_BASE) as usize)
+    };
+    let parts = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+    let end = parts.map(|header| (header.p_vaddr + header.p_memsz) as usize).max().unwrap_or(0);
+    let library = base..base + end;
+    let of_c = libc::gnu_get_libc_version as *const () as usize;
+    if base == loader || library.contains(&of_c) {
+        found.push(library);
+    }
+    0
+}
+
+/// Defines functions of the C library that pass their caller's address on, as one argument more.
+macro_rules! with_caller {
+    ($($name:ident($($argument:ident: $kind:ty),+) = $to:ident, $x86:literal, $arm:literal;)+) => {
+        $(
+            /// # Safety
+            ///
+            /// As the C library's.
+            #[cfg(target_arch = "x86_64")]
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            pub(super) unsafe extern "C" fn $name($($argument: $kind),+) -> *mut c_void {
+                std::arch::naked_asm!(concat!("mov ", $x86, ", [rsp]"), "jmp {to}", to = sym $to)
+            }
+
+            /// # Safety
+            ///
+            /// As the C library's.
+            #[cfg(target_arch = "aarch64")]
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            pub(super) unsafe extern "C" fn $name($($argument: $kind),+) -> *mut c_void {
+                std::arch::naked_asm!(concat!("mov ", $arm, ", x30"), "b {to}", to = sym $to)
+            }
+
+            /// # Safety
+            ///
+            /// As the C library's.
+            #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+            #[unsafe(no_mangle)]
+            pub(super) unsafe extern "C" fn $name($($argument: $kind),+) -> *mut c_void {
+                // SAFETY: passed on.
+                unsafe { $to($($argument,)+ 0) }
+            }
+        )+
+    };
+}
+pub(super) use with_caller;

@@ -1,0 +1,151 @@
+//! Programs of this directory, compiled, and run plainly and in far memory.
+
+use azekura_far::launch::Launch;
+use azekura_far::{FarError, FarMemory, Mechanism, Server};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, OnceLock};
+use tempfile::TempDir;
+
+/// Much less than the programs use.
+pub(crate) fn launch(server: &Server) -> Launch {
+    Launch {
+        servers: vec![server.address().to_string()],
+        local: 4 << 20,
+        space: 512 << 20,
+        page: 256 << 10,
+        block: 256 << 10,
+        ..Launch::default()
+    }
+}
+
+pub(crate) fn server() -> Server {
+    Server::builder().capacity(128 << 20).listen("127.0.0.1:0").unwrap()
+}
+
+/// Those that this machine and user can have.
+pub(crate) fn mechanisms() -> Vec<Mechanism> {
+    let can = |mechanism: &Mechanism| {
+        let server = server();
+        let made = FarMemory::builder()
+            .bytes(1 << 20)
+            .local(1 << 20)
+            .page(4096)
+            .mechanism(*mechanism)
+            .servers([server.address().to_string()])
+            .build();
+        match made {
+            Ok(_) => true,
+            Err(FarError::Mechanism { source, .. }) => {
+                println!("skipped: {mechanism} is not to be had here: {source}");
+                false
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
+    Mechanism::LADDER.into_iter().filter(can).collect()
+}
+
+/// Compiles a program or library once: several tests may run the same at the same time.
+fn made(name: &str, make: impl FnOnce(&Path) -> Command) -> PathBuf {
+    static DIRECTORY: OnceLock<TempDir> = OnceLock::new();
+    static MADE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let program = DIRECTORY.get_or_init(|| tempfile::tempdir().unwrap()).path().join(name);
+    let mut made = MADE.lock().unwrap();
+    if made.insert(name.to_owned()) {
+        let out = make(&program).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    }
+    program
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c")
+}
+
+fn cc(source: &Path, to: &Path) -> Command {
+    let mut command = Command::new("cc");
+    command.args(["-O1", "-pthread", "-Wall"]).arg(source).arg("-o").arg(to);
+    command
+}
+
+/// The program made of `name.c`.
+pub(crate) fn compiled(name: &str) -> PathBuf {
+    made(name, |program| cc(&source(name), program))
+}
+
+/// The same with an allocator of its own, a library.
+pub(crate) fn with_allocator(name: &str) -> PathBuf {
+    let library = made("liballocator.so", |library| {
+        let mut command = cc(&source("allocator"), library);
+        command.args(["-shared", "-fPIC", "-fno-builtin"]);
+        command
+    });
+    made(&format!("{name}-with-allocator"), |program| {
+        let mut command = cc(&source(name), program);
+        command.arg(&library).arg(format!("-Wl,-rpath,{}", library.parent().unwrap().display()));
+        command
+    })
+}
+
+pub(crate) fn run(mut command: Command, launch: Option<&Launch>) -> Output {
+    if let Some(launch) = launch {
+        launch.prepare(&mut command).unwrap();
+    }
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+/// The program's output is the same with far memory as without, and pages were really away.
+pub(crate) fn same(name: &str, arguments: &[&str], mechanism: Mechanism) {
+    same_of(&compiled(name), arguments, mechanism);
+}
+
+pub(crate) fn same_of(program: &Path, arguments: &[&str], mechanism: Mechanism) {
+    same_by(program, arguments, |server, mechanism| Launch { mechanism, ..launch(server) }, mechanism);
+}
+
+/// The same with another setting.
+pub(crate) fn same_with(
+    name: &str,
+    arguments: &[&str],
+    setting: impl Fn(&Server, Mechanism) -> Launch,
+    mechanism: Mechanism,
+) {
+    same_by(&compiled(name), arguments, setting, mechanism);
+}
+
+fn same_by(
+    program: &Path,
+    arguments: &[&str],
+    setting: impl Fn(&Server, Mechanism) -> Launch,
+    mechanism: Mechanism,
+) {
+    let name = program.display();
+    let command = || {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        command
+    };
+    let plain = if arguments == ["touch"] {
+        b"the child was stopped\n".to_vec()
+    } else {
+        run(command(), None).stdout
+    };
+    let server = server();
+    let far = run(command(), Some(&setting(&server, mechanism)));
+    let said = String::from_utf8_lossy(&far.stderr);
+    assert!(
+        far.status.success(),
+        "{name} by {mechanism}: {}, {}{said}",
+        far.status,
+        String::from_utf8_lossy(&far.stdout)
+    );
+    assert_eq!(
+        String::from_utf8_lossy(&far.stdout),
+        String::from_utf8_lossy(&plain),
+        "{name} by {mechanism}: {said}"
+    );
+    assert!(said.contains(mechanism.name()), "{said}");
+    assert!(server.stats().puts > 10, "{name} by {mechanism}: {:?} {said}", server.stats());
+}
