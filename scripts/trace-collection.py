@@ -40,7 +40,9 @@ COMPILERS = {
 def commands(directory):
     """Returns the command of each source that can run here."""
     found = {}
-    for source in sorted(SOURCES.glob("*rimitives.*")):
+    for source in sorted(SOURCES.glob("*.*")):
+        if source.suffix not in (".py", *COMPILERS):
+            continue
         if source.suffix == ".py":
             # The interpreter itself: a wrapper script would be recorded too.
             found[source.name] = [os.path.realpath(sys.executable), str(source)]
@@ -48,7 +50,7 @@ def commands(directory):
         compiler = COMPILERS[source.suffix]
         if shutil.which(compiler[0]) is None:
             continue
-        program = directory / source.suffix[1:]
+        program = directory / source.name.replace(".", "-")
         if source.suffix == ".java":
             subprocess.run([*compiler, "-d", str(program), str(source)], check=True)
             # A compiled class, a small heap: the start of the machine is not part of the question.
@@ -113,8 +115,8 @@ def main():
         directory = pathlib.Path(scratch)
         available = commands(directory)
         for line in (SOURCES / "truth.txt").read_text().splitlines():
-            source, primitive, load, truth, operation = line.split() if line[0] != "#" else [None] * 5
-            name = f"{source} {primitive} {load}"
+            source, *arguments, truth, operation = line.split() if line[0] != "#" else [None] * 3
+            name = " ".join([source or "", *arguments])
             if source is None or given.only not in name:
                 continue
             for _ in range(given.repeat):
@@ -122,7 +124,7 @@ def main():
                 if source not in available:
                     result = "skipped"
                 else:
-                    analysis = recorded(azekura, directory, [*available[source], primitive, load])
+                    analysis = recorded(azekura, directory, [*available[source], *arguments])
                     if isinstance(analysis, str):
                         result, said = "wrong", analysis
                     else:

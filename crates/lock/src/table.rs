@@ -26,7 +26,6 @@ use azekura_latch::TracedMutex;
 use azekura_trace::Site;
 
 use crate::cell::{StripeCell, Stripes};
-use crate::queue::{Demand, Wakes};
 use crate::claims::{self, Claims, Family};
 use crate::deadlock::Waits;
 use crate::depend::Dependencies;
@@ -35,6 +34,7 @@ use crate::id::{KeyRef, LockId};
 use crate::intent::{self, StrongCounts};
 use crate::mode::{GapMode, KeyMode, TableMode};
 use crate::owner::Owners;
+use crate::queue::{Demand, Wakes};
 use crate::range::RangeCounts;
 use crate::stripe::NONE;
 use crate::txn::{Held, TxnLocks};

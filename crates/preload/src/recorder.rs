@@ -7,7 +7,7 @@ use crate::local::local;
 use crate::session::Session;
 use crate::sites;
 use azekura_trace::area::{self, Area, Called, MAIN, Mapped, ThreadSlot, state};
-use azekura_trace::event::{Event, EventKind, SHARED, UNWOKEN, WAITED};
+use azekura_trace::event::{Event, EventKind, SHARED, UNWOKEN, WAITED, WOKE};
 use azekura_trace::file::{CpuSource, TimeSource};
 use azekura_trace::parts::{Drawn, Lot, Track, When, thread_id, time_source};
 use azekura_trace::ring::Producer;
@@ -162,6 +162,13 @@ impl Thread {
         let first = self.event(EventKind::WaitBegin, site, object as u64);
         let last = self.event(EventKind::WaitEnd, site, object as u64);
         self.track.record_past(Event { ticks: begin, argument: kind as u64, ..first }, last);
+    }
+
+    /// The thread is about to wake a waiter.
+    pub(crate) fn wakes(&mut self, called: Called, from: usize, object: usize) {
+        let site = sites::site(&self.area, called, from);
+        let event = self.event(EventKind::Release, site, object as u64);
+        self.track.record(When::After, Event { flags: WOKE, ..event });
     }
 
     /// Marks an object.

@@ -31,6 +31,7 @@
 //! | [`kernel`] | what only the kernel sees: switches, calls of functions, a process that runs already |
 //! | [`symbols`] | addresses to functions, variables and lines |
 //! | `locks` | which name a lock gets: its variable, where it was made, or where it is waited for |
+//! | `handoff` | locks with waiters that sleep on objects of their own |
 //! | [`mod@name`] | a trace with addresses made into one with names |
 //! | [`error`] | what can go wrong |
 
@@ -39,6 +40,7 @@
 mod drain;
 pub mod error;
 mod frames;
+mod handoff;
 pub mod kernel;
 pub mod launch;
 mod locks;

@@ -10,7 +10,7 @@ use crate::symbols::{Place, Symbols};
 use azekura_trace::WaitKind;
 use azekura_trace::event::{EventKind, WAITED};
 use azekura_trace::file::{Name, Trace};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Counts of waits by their stack.
 type Stacks = BTreeMap<Stack, u64>;
@@ -49,17 +49,19 @@ struct Group {
 }
 
 /// The name of each object, and the kind of its waits where the evidence decides it: `Other` (a lock) or
-/// `Idle`.
+/// `Idle`. The objects of `handed` are locks.
 pub(crate) fn names(
     trace: &Trace,
     calls: &HashMap<u32, Called>,
     symbols: &Symbols,
+    handed: &HashSet<u64>,
 ) -> (HashMap<u64, Name>, HashMap<u64, WaitKind>) {
     let mut groups: BTreeMap<Identity, Group> = BTreeMap::new();
     let mut identities = HashMap::new();
     let mut kinds = HashMap::new();
     for (object, known) in known(trace, calls).into_iter().filter(|(_, known)| !known.what.is_empty()) {
-        if let Some(kind) = known.kind(symbols) {
+        let proven = handed.contains(&object).then_some(WaitKind::Other);
+        if let Some(kind) = proven.or_else(|| known.kind(symbols)) {
             kinds.insert(object, kind);
         }
         let identity = known.identity(object, symbols);

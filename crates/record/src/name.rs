@@ -4,9 +4,9 @@
 //! `@` with the address of a thread's first function. What a thread was doing when the recording ended is
 //! ended there: a thread is one operation, and most threads of a server outlive the recording.
 
-use crate::locks;
 use crate::symbols::Symbols;
 use crate::{frames, threads};
+use crate::{handoff, locks};
 use azekura_trace::WaitKind;
 use azekura_trace::event::{Event, EventKind};
 use azekura_trace::file::{Name, ThreadTrace, Trace};
@@ -24,7 +24,7 @@ pub(crate) struct Called {
 /// What is called on an object of which there may be many, each with call sites of its own.
 const OBJECTS: [&str; 7] = ["mutex", "spin lock", "rwlock", "futex", "condition", "semaphore", "barrier"];
 /// Objects that any thread may signal.
-const SIGNALS: [&str; 3] = ["futex", "condition", "semaphore"];
+pub(crate) const SIGNALS: [&str; 3] = ["futex", "condition", "semaphore"];
 /// A frame above the function that waits: marks right before the wait, the nearest first.
 pub(crate) const CALLER: &str = "caller";
 /// What is told by its call site alone.
@@ -70,7 +70,8 @@ pub fn name(mut trace: Trace) -> Trace {
     let symbols = Symbols::new(&trace.modules);
     let calls: HashMap<u32, Called> =
         trace.sites.iter().filter_map(|(id, name)| Some((*id, Called::of(name)?))).collect();
-    let (objects, kinds) = locks::names(&trace, &calls, &symbols);
+    let handed = handoff::unite(&mut trace, &calls);
+    let (objects, kinds) = locks::names(&trace, &calls, &symbols, &handed);
     let beginnings = threads::beginnings(&trace, &calls, &symbols);
     let mut sites = Sites::default();
     let plain: HashMap<u32, u32> = trace

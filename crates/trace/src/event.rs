@@ -83,6 +83,10 @@ pub const WAITED: u8 = 8;
 /// A `WaitEnd` without a wake-up: the time limit passed, or the wait did not begin.
 pub const UNWOKEN: u8 = 16;
 
+/// A `Release` before a wake-up of a waiter, of an object that need not be a lock; holds of the object are
+/// recorded by themselves.
+pub const WOKE: u8 = 32;
+
 /// One event of one thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
@@ -90,7 +94,8 @@ pub struct Event {
     pub ticks: u64,
     /// What happened.
     pub kind: EventKind,
-    /// [`SWITCHED`], [`SAMPLED`], [`SHARED`], [`WAITED`], [`UNWOKEN`]; see also [`Event::stands_for`].
+    /// [`SWITCHED`], [`SAMPLED`], [`SHARED`], [`WAITED`], [`UNWOKEN`], [`WOKE`]; see also
+    /// [`Event::stands_for`].
     pub flags: u8,
     /// The innermost operation the thread was in (for `Enter` and `Exit`: the operation itself); 0 for none.
     pub operation: u16,

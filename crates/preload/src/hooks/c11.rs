@@ -2,7 +2,7 @@
 //! POSIX, with other results.
 
 use super::condvar::waits;
-use super::{address, begun, ended, hook, let_go, taken};
+use super::{address, begun, ended, hook, let_go, signals, taken};
 use crate::next::next;
 use crate::session::is_on;
 use azekura_trace::area::Called;
@@ -103,14 +103,16 @@ unsafe extern "C-unwind" fn timed_wait(
     if is_on() { waits(cond, mutex, from, call) } else { call() }
 }
 
-unsafe extern "C-unwind" fn signal(cond: Cond, _from: usize) -> c_int {
+unsafe extern "C-unwind" fn signal(cond: Cond, from: usize) -> c_int {
+    signals(Called::Condition, from, address(cond));
     // SAFETY: as above.
     let result = unsafe { SIGNAL.get()(cond) };
     let_go(address(cond));
     result
 }
 
-unsafe extern "C-unwind" fn broadcast(cond: Cond, _from: usize) -> c_int {
+unsafe extern "C-unwind" fn broadcast(cond: Cond, from: usize) -> c_int {
+    signals(Called::Condition, from, address(cond));
     // SAFETY: as above.
     let result = unsafe { BROADCAST.get()(cond) };
     let_go(address(cond));

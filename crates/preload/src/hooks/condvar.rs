@@ -5,7 +5,7 @@
 //! tells locks from queues. The mutex of a condition variable is taken again inside the C library; a wait for
 //! it there counts as part of this one.
 
-use super::{address, begun, ended, ended_by, hook, let_go, taken};
+use super::{address, begun, ended, ended_by, hook, let_go, signals, taken};
 use crate::next::next;
 use crate::session::is_on;
 use azekura_trace::area::Called;
@@ -88,14 +88,16 @@ unsafe extern "C-unwind" fn clock_wait(
     if is_on() { waits(cond, mutex, from, call) } else { call() }
 }
 
-unsafe extern "C-unwind" fn signal(cond: Cond, _from: usize) -> c_int {
+unsafe extern "C-unwind" fn signal(cond: Cond, from: usize) -> c_int {
+    signals(Called::Condition, from, address(cond));
     // SAFETY: as in `wait`.
     let result = unsafe { SIGNAL.get()(cond) };
     let_go(address(cond));
     result
 }
 
-unsafe extern "C-unwind" fn broadcast(cond: Cond, _from: usize) -> c_int {
+unsafe extern "C-unwind" fn broadcast(cond: Cond, from: usize) -> c_int {
+    signals(Called::Condition, from, address(cond));
     // SAFETY: as in `wait`.
     let result = unsafe { BROADCAST.get()(cond) };
     let_go(address(cond));
@@ -150,8 +152,9 @@ unsafe extern "C-unwind" fn clock_semaphore(
     unsafe { semaphore_or(semaphore, from, || CLOCK_SEMAPHORE.get()(semaphore, clock, until)) }
 }
 
-unsafe extern "C-unwind" fn post(semaphore: *mut sem_t, _from: usize) -> c_int {
+unsafe extern "C-unwind" fn post(semaphore: *mut sem_t, from: usize) -> c_int {
     let object = address(semaphore);
+    signals(Called::Semaphore, from, object);
     // SAFETY: as above. Afterwards it may be gone.
     let result = unsafe { POST.get()(semaphore) };
     let_go(object);

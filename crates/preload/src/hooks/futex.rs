@@ -7,7 +7,7 @@
 //! for work. This is a first guess: holds of the word, between a wait and a wake of one thread, and the
 //! functions that wait decide (crates/record). Reports call such a lock `futex`.
 
-use super::{address, begun, ended_by, let_go, taken};
+use super::{address, begun, ended_by, let_go, signals, taken};
 use crate::next::next;
 use crate::session::is_on;
 use azekura_trace::area::Called;
@@ -85,8 +85,12 @@ unsafe extern "C" fn futex(
         return call();
     }
     let Some(kind) = kind_of(operation as c_int, value as u32) else {
+        let is_wake = is_wake(operation as c_int);
+        if is_wake {
+            signals(Called::Futex, from, address(word));
+        }
         let result = call();
-        if is_wake(operation as c_int) {
+        if is_wake {
             let_go(address(word));
         }
         return result;

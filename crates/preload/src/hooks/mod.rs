@@ -12,6 +12,7 @@ mod mutex;
 mod process;
 mod rwlock;
 mod thread;
+mod waiters;
 
 use crate::callers;
 use crate::local::local;
@@ -58,6 +59,7 @@ struct Waiting {
 fn begun(called: Called, from: usize, object: usize, kind: WaitKind) -> Option<Waiting> {
     recording(|thread| {
         callers::tell(thread, from, object);
+        waiters::enter(object);
         let site = thread.begin_wait(called, from, object, kind);
         Waiting { site, object, command: local().command.get() }
     })
@@ -70,10 +72,18 @@ fn ended(waiting: Option<Waiting>) {
 
 /// The same, of a wait that may have ended without a wake-up.
 fn ended_by(waiting: Option<Waiting>, is_woken: bool) {
-    if let Some(Waiting { site, object, command }) = waiting
-        && command == local().command.get()
-    {
+    let Some(Waiting { site, object, command }) = waiting else { return };
+    waiters::leave(object);
+    if command == local().command.get() {
         recording(|thread| thread.end_wait(site, object, is_woken));
+    }
+}
+
+/// The calling thread is about to signal `object`: tells it, if a thread waits there.
+#[inline]
+fn signals(called: Called, from: usize, object: usize) {
+    if waiters::are_at(object) && is_recording() {
+        recording(|thread| thread.wakes(called, from, object));
     }
 }
 

@@ -53,28 +53,28 @@ fn is_right(truth: &str, operation: &str, analysis: &Analysis) -> bool {
 }
 
 /// Judges the programs of one source, in the order of the table.
-fn judge(source: &str, wanted: &[(&str, &str)]) {
+fn judge(source: &str, wanted: &[&str]) {
     let _turn = turn();
     let program = compiled(source);
     let table = std::fs::read_to_string(sources().join("truth.txt")).expect("the table");
     let mut judged = 0;
     for line in table.lines() {
-        let &[of, primitive, load, truth, operation] = &line.split(' ').collect::<Vec<_>>()[..] else {
-            continue;
-        };
-        if of == source && wanted.contains(&(primitive, load)) {
-            judge_one(&program, (primitive, load), truth, operation);
+        let words: Vec<&str> = line.split(' ').collect();
+        let [of, arguments @ .., truth, operation] = &words[..] else { continue };
+        if *of == source && wanted.contains(&arguments.join(" ").as_str()) {
+            judge_one(&program, arguments, truth, operation);
             judged += 1;
         }
     }
     assert_eq!(judged, wanted.len(), "each is in the table once");
 }
 
-fn judge_one(program: &Path, (primitive, load): (&str, &str), truth: &str, operation: &str) {
+fn judge_one(program: &Path, arguments: &[&str], truth: &str, operation: &str) {
+    let name = arguments.join(" ");
     let output = scratch().join("collection.trace");
     let (mut said, mut is_disturbed) = (String::new(), true);
     for _ in 0..3 {
-        assert_eq!(record(program, &[primitive, load], &output), Ok(0), "{primitive} {load}");
+        assert_eq!(record(program, arguments, &output), Ok(0), "{name}");
         let trace = Trace::read(&output).expect("a recording");
         let analysis = Analysis::new(&trace, &AnalyzeOptions::default()).expect("no operation is asked for");
         if is_right(truth, operation, &analysis) {
@@ -83,33 +83,33 @@ fn judge_one(program: &Path, (primitive, load): (&str, &str), truth: &str, opera
         is_disturbed &= others(&analysis).is_none_or(|part| part > 0.2);
         said = format!("{}: {}", analysis.operation, analysis.verdict.sentence());
     }
-    assert!(is_disturbed, "{primitive} {load} is {truth} of {operation}, and three times not: {said}");
-    println!("{primitive} {load}: not judged, others used the machine: {said}");
+    assert!(is_disturbed, "{name} is {truth} of {operation}, and three times not: {said}");
+    println!("{name}: not judged, others used the machine: {said}");
 }
 
 #[test]
 fn locks_of_c_are_named_by_variable_and_thread_and_idle_threads_are_told() {
     let wanted = [
-        ("mutex", "contended"),
-        ("semaphore", "contended"),
-        ("futex", "contended"),
-        ("condition", "contended"),
-        ("herd", "contended"),
-        ("condition", "pool"),
-        ("rwlock", "uncontended"),
-        ("network", "alone"),
+        "mutex contended",
+        "semaphore contended",
+        "futex contended",
+        "condition contended",
+        "herd contended",
+        "condition pool",
+        "rwlock uncontended",
+        "network alone",
     ];
     judge("primitives.c", &wanted);
 }
 
 #[test]
 fn locks_of_rust_are_named_by_the_programs_own_line_and_thread() {
-    let wanted = [
-        ("mutex", "contended"),
-        ("mutex", "uncontended"),
-        ("rwlock", "contended"),
-        ("condvar", "contended"),
-        ("condvar", "pool"),
-    ];
+    let wanted =
+        ["mutex contended", "mutex uncontended", "rwlock contended", "condvar contended", "condvar pool"];
     judge("primitives.rs", &wanted);
+}
+
+#[test]
+fn locks_with_waiters_on_objects_of_their_own_are_told_from_pools() {
+    judge("queues.c", &["lock semaphore 5", "lock condition 3", "lock futex 8", "results semaphore 4"]);
 }
