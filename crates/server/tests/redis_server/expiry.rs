@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
-use crate::support::{BEGAN_MS, Door};
+use crate::support::{BEGAN_MS, TestServer};
 
 /// What has ended stays until the test removes it.
-fn door_without_removal() -> Door {
-    Door::with(|options| options.expiry_interval = Duration::from_secs(3600))
+fn server_without_removal() -> TestServer {
+    TestServer::with(|options| options.expiry_interval = Duration::from_secs(3600))
 }
 
 #[test]
 fn a_key_whose_end_has_come_is_absent_for_every_command() {
-    let door = door_without_removal();
-    let mut client = door.client();
+    let redis = server_without_removal();
+    let mut client = redis.client();
     for i in 0..30 {
         assert_eq!(client.ask(&format!("SET k{i:02} 5 PX 100")), "OK");
     }
-    door.pass_ms(99);
+    redis.pass_ms(99);
     assert_eq!(client.ask("PTTL k00"), ":1");
-    door.pass_ms(1);
+    redis.pass_ms(1);
     for (request, wanted) in [
         ("GET k00", "nil"),
         ("EXISTS k00 k01", ":0"),
@@ -53,8 +53,8 @@ fn a_key_whose_end_has_come_is_absent_for_every_command() {
 
 #[test]
 fn ends_are_set_kept_moved_and_taken_off() {
-    let door = door_without_removal();
-    let mut client = door.client();
+    let redis = server_without_removal();
+    let mut client = redis.client();
     let at = |ms: u64| ((BEGAN_MS + ms) / 1000).to_string();
     for (request, wanted) in [
         ("SET a 1 EX 10".to_owned(), ":".to_owned()),
@@ -106,8 +106,8 @@ fn ends_are_set_kept_moved_and_taken_off() {
 
 #[test]
 fn what_has_ended_is_removed_by_itself_with_its_rows_and_nothing_else() {
-    let door = Door::with(|options| options.expiry_interval = Duration::from_millis(1));
-    let mut client = door.client();
+    let redis = TestServer::with(|options| options.expiry_interval = Duration::from_millis(1));
+    let mut client = redis.client();
     for i in 0..700 {
         assert_eq!(client.ask(&format!("SET gone:{i} x PX {}", 100 + i % 7)), "OK");
         assert_eq!(client.ask(&format!("SET later:{i} x PX 100000")), "OK");
@@ -122,7 +122,7 @@ fn what_has_ended_is_removed_by_itself_with_its_rows_and_nothing_else() {
     assert_eq!(client.ask("SET later:0 x"), "OK");
     assert_eq!(client.ask("DEL later:1"), ":1");
     assert_eq!(client.ask("RENAME later:2 later:3"), "OK");
-    door.pass_ms(1000);
+    redis.pass_ms(1000);
     let removed = |client: &mut crate::support::Client| {
         let info = client.ask("INFO stats");
         let line = info.lines().find_map(|line| line.strip_prefix("expired_keys:")).unwrap();
@@ -134,7 +134,7 @@ fn what_has_ended_is_removed_by_itself_with_its_rows_and_nothing_else() {
     assert_eq!(client.ask("DBSIZE"), ":702");
     assert_eq!(removed(&mut client), 696);
     // KEY-1: as many rows as keys that end.
-    let rows = door
+    let rows = redis
         .db
         .transact(|tx| {
             let rows = azekura::TableDefinition::raw("redis.expiry");

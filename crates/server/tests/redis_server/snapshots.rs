@@ -1,7 +1,7 @@
 //! Commands that read ranges, and read-only transactions, use snapshots: no writer makes them wait, and they
 //! make no writer wait.
 
-use crate::support::{Client, Door};
+use crate::support::{Client, TestServer};
 
 fn ask_all(client: &mut Client, requests: &[(&str, &str)]) {
     for (request, wanted) in requests {
@@ -11,10 +11,10 @@ fn ask_all(client: &mut Client, requests: &[(&str, &str)]) {
 
 #[test]
 fn the_locks_of_a_writer_make_no_reader_of_ranges_wait() {
-    let door = Door::open();
-    let (mut writer, mut reader) = (door.client(), door.client());
+    let redis = TestServer::open();
+    let (mut writer, mut reader) = (redis.client(), redis.client());
     assert_eq!(writer.ask("MSET a 1 b 2 c 3"), "OK");
-    let waits = door.db.stats().locks.waits;
+    let waits = redis.db.stats().locks.waits;
     ask_all(&mut writer, &[("AZ.BEGIN", "OK"), ("SET a 9", "OK"), ("DEL b", ":1"), ("SET d 4", "OK")]);
     // Each would wait for the end of the writer if it locked what it reads.
     let as_before = [
@@ -37,27 +37,27 @@ fn the_locks_of_a_writer_make_no_reader_of_ranges_wait() {
     assert_eq!(writer.ask("AZ.COMMIT"), "OK");
     ask_all(&mut reader, &[("GET a", "1"), ("KEYS *", "[a b c]"), ("AZ.COMMIT", "OK")]);
     ask_all(&mut reader, &[("GET a", "9"), ("KEYS *", "[a c d]"), ("DBSIZE", ":3")]);
-    assert_eq!(door.db.stats().locks.waits, waits);
+    assert_eq!(redis.db.stats().locks.waits, waits);
 }
 
 #[test]
 fn a_read_only_transaction_makes_no_writer_wait() {
-    let door = Door::open();
-    let (mut writer, mut reader) = (door.client(), door.client());
+    let redis = TestServer::open();
+    let (mut writer, mut reader) = (redis.client(), redis.client());
     assert_eq!(writer.ask("MSET a 1 b 2"), "OK");
-    let waits = door.db.stats().locks.waits;
+    let waits = redis.db.stats().locks.waits;
     ask_all(&mut reader, &[("AZ.BEGIN RO", "OK"), ("GET a", "1"), ("SCAN 0", "[0 [a b]]")]);
     ask_all(&mut writer, &[("SET a 2", "OK"), ("DEL b", ":1"), ("SET c 3", "OK"), ("FLUSHALL", "OK")]);
     ask_all(&mut writer, &[("DBSIZE", ":0"), ("SET z 1", "OK")]);
     ask_all(&mut reader, &[("GET a", "1"), ("GET b", "2"), ("EXISTS c z", ":0"), ("DBSIZE", ":2")]);
     ask_all(&mut reader, &[("AZ.ABORT", "OK"), ("KEYS *", "[z]")]);
-    assert_eq!(door.db.stats().locks.waits, waits);
+    assert_eq!(redis.db.stats().locks.waits, waits);
 }
 
 #[test]
 fn several_connections_read_one_snapshot() {
-    let door = Door::open();
-    let (mut owner, mut a, mut b) = (door.client(), door.client(), door.client());
+    let redis = TestServer::open();
+    let (mut owner, mut a, mut b) = (redis.client(), redis.client(), redis.client());
     assert_eq!(owner.ask("SET x 1"), "OK");
     let reply = owner.ask("AZ.SNAPSHOT");
     let number = reply.strip_prefix(':').unwrap().to_owned();
@@ -98,13 +98,13 @@ fn several_connections_read_one_snapshot() {
         owner.ask("AZ.SNAPSHOT"),
         "-ERR a connection has 16 snapshots open at most; AZ.SNAPSHOT CLOSE one"
     );
-    assert_eq!(door.db.stats().snapshots.open, 16);
+    assert_eq!(redis.db.stats().snapshots.open, 16);
     assert_eq!(owner.ask("RESET"), "RESET");
-    assert_eq!(door.db.stats().snapshots.open, 0);
+    assert_eq!(redis.db.stats().snapshots.open, 0);
     assert!(owner.ask("AZ.SNAPSHOT").starts_with(':'));
     assert_eq!(owner.ask("QUIT"), "OK");
     drop((owner, a, b));
-    let Door { server, db, .. } = door;
+    let TestServer { server, db, .. } = redis;
     server.stop().unwrap();
     db.close().unwrap();
 }

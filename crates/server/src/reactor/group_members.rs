@@ -1,16 +1,16 @@
-//! A thread's open group, and the connections that stay with the thread until it has ended (`group`,
-//! GROUP-4).
+//! A thread's open write group, and the connections that stay with the thread until the group has ended
+//! (`group`, GROUP-4).
 //!
-//! | | the group | its connections |
+//! | state | the group | its connections |
 //! |---|---|---|
-//! | alone | is closed | none is kept |
-//! | in company | is open, or lost | those that were served are kept |
-//! | ended | is closed, and how it ended is known | are to be told, before another group is opened |
+//! | empty | is closed | none is kept |
+//! | collecting | is open, or has failed | the served members are kept |
+//! | ended | is closed, with a known result | must learn the result before another group opens |
 //!
-//! - **COMPANY-1** A connection is kept only while the group is open, or its end not told: it is told, and
-//!   goes on its way.
-//! - **COMPANY-2** The reactor is lent when the group is closed: to commit may block for the log, or for
-//!   pages that are freed.
+//! - **MEMBERS-1** A connection is kept only while the group is open or its result is not delivered.
+//!   Delivery of the result releases the connection.
+//! - **MEMBERS-2** The thread offers its reactor before it closes the group: the commit may block for the
+//!   log, or for pages that it frees.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,24 +19,24 @@ use crate::connection::Connection;
 use crate::error::CommandError;
 use crate::group::{Ended, Group};
 
-/// See the module's head.
+/// A write group with its member connections.
 #[derive(Debug, Default)]
-pub(super) struct Company {
+pub(super) struct GroupMembers {
     pub(super) group: Group,
     #[expect(clippy::vec_box, reason = "connections move between slots, threads and here as boxes")]
     kept: Vec<Box<Connection>>,
-    /// End of the group, for members that do not know it yet.
+    /// Result of the group, for members that have not received it yet.
     ended: Option<Ended>,
 }
 
-impl Company {
+impl GroupMembers {
     /// Keeps a member of the group.
     pub(super) fn keep(&mut self, connection: Box<Connection>) {
-        debug_assert!(self.group.is_open() && connection.is_member(), "COMPANY-1");
+        debug_assert!(self.group.is_open() && connection.is_member(), "MEMBERS-1");
         self.kept.push(connection);
     }
 
-    /// Ends the group, if it has not ended. May block (COMPANY-2).
+    /// Closes the group, if it is not closed. May block (MEMBERS-2).
     pub(super) fn close(&mut self) {
         if self.ended.is_none() {
             let ended = catch_unwind(AssertUnwindSafe(|| self.group.close()));
@@ -44,12 +44,12 @@ impl Company {
         }
     }
 
-    /// Ends the group; those that were kept, and `last`, are told of the end, and those that were kept given
+    /// Closes the group, delivers its result to `last` and to the kept members, and passes each kept member
     /// to `each`.
     pub(super) fn part(&mut self, last: Option<&mut Connection>, mut each: impl FnMut(Box<Connection>)) {
         self.close();
         let Some(ended) = self.ended.take() else {
-            debug_assert!(self.kept.is_empty(), "COMPANY-1");
+            debug_assert!(self.kept.is_empty(), "MEMBERS-1");
             return;
         };
         if let Some(last) = last {
@@ -61,10 +61,10 @@ impl Company {
         }
     }
 
-    /// A member panicked in its midst: none of them is done.
-    pub(super) fn lose(&mut self) {
-        // The panic has been reported.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.group.lose(broken())));
+    /// Fails the group after a panic of a member: no write of it is committed.
+    pub(super) fn fail_group(&mut self) {
+        // The panic hook has reported it.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.group.fail(broken())));
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::{BEGAN_MS, Door, seed};
+use crate::support::{BEGAN_MS, TestServer, seed};
 
 /// What Redis documents of the commands below, over a map.
 struct Model {
@@ -169,17 +169,17 @@ fn draw(rng: &mut StdRng) -> String {
 
 #[test]
 fn random_commands_are_answered_as_a_map_would_answer_them() {
-    let mut rng = StdRng::seed_from_u64(seed("AZEKURA_DOOR_SEED"));
+    let mut rng = StdRng::seed_from_u64(seed("AZEKURA_REDIS_SERVER_SEED"));
     // What has ended is removed while commands run.
-    let door = Door::with(|options| options.expiry_interval = Duration::from_millis(1));
-    let mut client = door.client();
+    let redis = TestServer::with(|options| options.expiry_interval = Duration::from_millis(1));
+    let mut client = redis.client();
     let mut model = Model { keys: BTreeMap::new(), now_ms: BEGAN_MS };
     for turn in 0..40 {
         let is_multi = turn % 4 == 3;
         let commands: Vec<String> = (0..50).map(|_| draw(&mut rng)).collect();
         let wanted = commands.iter().map(|command| {
             if !is_multi && command.len() % 5 == 0 {
-                door.pass_ms(7);
+                redis.pass_ms(7);
                 model.now_ms += 7;
             }
             let wanted = model.ask(&command.split(' ').collect::<Vec<_>>());

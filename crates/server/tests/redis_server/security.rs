@@ -3,16 +3,16 @@
 use azekura::Database;
 use azekura_server::{Password, Server, ServerError, ServerOptions};
 
-use crate::support::{Client, Door};
+use crate::support::{Client, TestServer};
 
-fn locked() -> Door {
-    Door::with(|options| options.password = Some(Password::new(b"secret\n").unwrap()))
+fn locked() -> TestServer {
+    TestServer::with(|options| options.password = Some(Password::new(b"secret\n").unwrap()))
 }
 
 #[test]
 fn nothing_runs_before_the_password() {
-    let door = locked();
-    let mut client = door.client();
+    let redis = locked();
+    let mut client = redis.client();
     for request in [
         "GET a",
         "SET a 1",
@@ -35,18 +35,18 @@ fn nothing_runs_before_the_password() {
     assert!(client.ask("GET a").starts_with("-NOAUTH"));
     assert!(client.ask("HELLO 3 AUTH default secret SETNAME me").starts_with("[server azekura"));
     assert_eq!(client.ask("GET a"), "1");
-    assert_eq!(door.client().ask("QUIT"), "OK");
+    assert_eq!(redis.client().ask("QUIT"), "OK");
 }
 
 #[test]
 fn a_connection_that_shows_no_password_in_time_is_closed_and_others_stay() {
-    let door = Door::with(|options| {
+    let redis = TestServer::with(|options| {
         options.password = Some(Password::new(b"secret").unwrap());
         options.login_timeout = std::time::Duration::from_millis(300);
     });
-    let mut member = door.client();
+    let mut member = redis.client();
     assert_eq!(member.ask("AUTH secret"), "OK");
-    let (mut silent, mut talking) = (door.client(), door.client());
+    let (mut silent, mut talking) = (redis.client(), redis.client());
     assert!(talking.ask("PING").starts_with("-NOAUTH"));
     assert!(silent.try_reply().is_err());
     assert!(talking.try_reply().is_err());
@@ -58,8 +58,8 @@ fn a_connection_that_shows_no_password_in_time_is_closed_and_others_stay() {
 
 #[test]
 fn a_connection_may_guess_a_few_times_only() {
-    let door = locked();
-    let mut client = door.client();
+    let redis = locked();
+    let mut client = redis.client();
     for _ in 0..10 {
         assert!(client.ask("AUTH guess").starts_with("-WRONGPASS"));
     }
@@ -68,11 +68,11 @@ fn a_connection_may_guess_a_few_times_only() {
 
 #[test]
 fn before_the_password_only_little_is_read() {
-    let door = locked();
-    let mut client = door.client();
+    let redis = locked();
+    let mut client = redis.client();
     client.send_raw(b"*2\r\n$4\r\nAUTH\r\n$100000\r\n").unwrap();
     assert!(client.reply().contains("invalid bulk length: 100000 bytes"));
-    let mut client: Client = door.client();
+    let mut client: Client = redis.client();
     client.send_raw(b"*1000\r\n").unwrap();
     assert!(client.reply().contains("1000 arguments"));
 }

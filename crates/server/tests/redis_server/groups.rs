@@ -6,15 +6,15 @@ use std::sync::Arc;
 use azekura::{Database, TableDefinition};
 use azekura_io::fault::FaultFs;
 
-use crate::support::{Client, Door, encoded, told};
+use crate::support::{Client, TestServer, encoded, told};
 
 /// One reactor: writes that arrive together are run by one thread.
-fn door() -> Door {
+fn redis() -> TestServer {
     over(Database::in_memory().unwrap())
 }
 
-fn over(db: Database) -> Door {
-    Door::over(db, |options| {
+fn over(db: Database) -> TestServer {
+    TestServer::over(db, |options| {
         options.reactors = 1;
         // No test here is about time.
         options.transaction_timeout = std::time::Duration::from_secs(600);
@@ -35,8 +35,8 @@ fn ask_all(client: &mut Client, requests: &[&str]) -> Vec<String> {
 
 #[test]
 fn writes_that_arrive_together_share_a_transaction() {
-    let door = door();
-    let mut client = door.client();
+    let redis = redis();
+    let mut client = redis.client();
     let sets: Vec<String> = (0..100).map(|i| format!("SET k{i} {i}")).collect();
     send_all(&mut client, &sets);
     (0..100).for_each(|_| assert_eq!(client.reply(), "OK"));
@@ -50,8 +50,8 @@ fn writes_that_arrive_together_share_a_transaction() {
 
 #[test]
 fn what_comes_between_them_sees_those_before_and_not_those_after() {
-    let door = door();
-    let mut client = door.client();
+    let redis = redis();
+    let mut client = redis.client();
     let requests = [
         "SET a 1",
         "GET a",
@@ -131,8 +131,8 @@ fn what_comes_between_them_sees_those_before_and_not_those_after() {
 /// GROUP-3
 #[test]
 fn a_write_that_is_refused_leaves_those_beside_it() {
-    let door = Door::with(|options| options.wire.max_bulk_bytes = 100);
-    let mut client = door.client();
+    let redis = TestServer::with(|options| options.wire.max_bulk_bytes = 100);
+    let mut client = redis.client();
     let long = "x".repeat(100);
     let half_long = format!("APPEND long {long}");
     let requests = [
@@ -161,14 +161,14 @@ fn a_write_that_is_refused_leaves_those_beside_it() {
 /// GROUP-1: the others of its connection and its reactor are answered though it waits.
 #[test]
 fn a_write_that_has_to_wait_for_a_lock_keeps_no_other_waiting() {
-    let door = door();
+    let redis = redis();
     for round in 0..20 {
-        let mut holder = door.client();
+        let mut holder = redis.client();
         assert_eq!(holder.ask("AZ.BEGIN"), "OK");
         assert_eq!(holder.ask("SET k held"), "OK");
-        let mut waiter = door.client();
+        let mut waiter = redis.client();
         send_all(&mut waiter, &["SET a 1", "SET b 1", "SET k mine", "SET c 1"]);
-        let mut others: Vec<Client> = (0..10).map(|_| door.client()).collect();
+        let mut others: Vec<Client> = (0..10).map(|_| redis.client()).collect();
         for (i, other) in others.iter_mut().enumerate() {
             send_all(other, &[format!("SET o{i} {round}"), format!("GET o{i}")]);
         }
@@ -176,7 +176,7 @@ fn a_write_that_has_to_wait_for_a_lock_keeps_no_other_waiting() {
             assert_eq!((other.reply().as_str(), other.reply()), ("OK", round.to_string()));
         }
         // Those before it are done.
-        let mut reader = door.client();
+        let mut reader = redis.client();
         while reader.ask("MGET a b") != "[1 1]" {}
         assert_eq!(reader.ask("GET c"), "nil", "and that after it is not");
         assert_eq!(holder.ask("AZ.COMMIT"), "OK");
@@ -189,11 +189,11 @@ fn a_write_that_has_to_wait_for_a_lock_keeps_no_other_waiting() {
 /// GROUP-3: the row of a key's end is stored after its record, and has to wait for who looks at the ends.
 #[test]
 fn a_write_that_falls_out_half_done_leaves_nothing() {
-    let door = door();
+    let redis = redis();
     let ends = TableDefinition::<(u64, Vec<u8>), ()>::new("redis.expiry");
-    let (mut client, mut reader) = (door.client(), door.client());
+    let (mut client, mut reader) = (redis.client(), redis.client());
     for round in 0..10 {
-        let holder = door.db.begin().unwrap();
+        let holder = redis.db.begin().unwrap();
         assert_eq!(holder.table(&ends).unwrap().range(..).count(), 0);
         send_all(&mut client, &["SET a 1", "SET k v NX PX 100", "SET b 1"]);
         while reader.ask("GET a") != "1" {}
@@ -207,9 +207,9 @@ fn a_write_that_falls_out_half_done_leaves_nothing() {
 /// that does it the other way round.
 #[test]
 fn a_group_is_in_no_deadlock() {
-    let door = door();
+    let redis = redis();
     for round in 0..50 {
-        let (mut holder, mut writer) = (door.client(), door.client());
+        let (mut holder, mut writer) = (redis.client(), redis.client());
         assert_eq!(holder.ask("AZ.BEGIN"), "OK");
         assert_eq!(holder.ask("SET k held"), "OK");
         send_all(&mut writer, &["SET a 1", "SET b 1", "SET k 1"]);
@@ -217,13 +217,13 @@ fn a_group_is_in_no_deadlock() {
         (0..3).for_each(|_| assert_eq!(writer.reply(), "OK", "round {round}"));
         assert_eq!(writer.ask("GET k"), "1");
     }
-    assert_eq!(door.db.stats().locks.deadlocks, 0);
+    assert_eq!(redis.db.stats().locks.deadlocks, 0);
 }
 
 #[test]
 fn a_watched_key_that_changes_in_a_group_is_noticed() {
-    let door = door();
-    let (mut watcher, mut writer) = (door.client(), door.client());
+    let redis = redis();
+    let (mut watcher, mut writer) = (redis.client(), redis.client());
     for round in 0..20 {
         assert_eq!(ask_all(&mut watcher, &["WATCH w", "MULTI", "SET mine 1"]), ["OK", "OK", "QUEUED"]);
         let key = if round % 2 == 0 { "w" } else { "v" };
@@ -236,8 +236,8 @@ fn a_watched_key_that_changes_in_a_group_is_noticed() {
 /// KEY-1, KEY-2
 #[test]
 fn ends_of_keys_that_are_stored_together_are_their_own() {
-    let door = door();
-    let mut client = door.client();
+    let redis = redis();
+    let mut client = redis.client();
     for _ in 0..10 {
         let requests = [
             "SET a 1 PX 50",
@@ -254,12 +254,12 @@ fn ends_of_keys_that_are_stored_together_are_their_own() {
             ask_all(&mut client, &["PTTL a", "PTTL b", "PTTL c", "PTTL d"]),
             [":70", ":80", ":-1", ":60"]
         );
-        door.pass_ms(60);
+        redis.pass_ms(60);
         assert_eq!(
             ask_all(&mut client, &["SETNX d 5", "SETNX a 5", "GET d", "PTTL d"]),
             [":1", ":0", "5", ":-1"]
         );
-        door.pass_ms(100);
+        redis.pass_ms(100);
         while client.ask("DBSIZE") != ":2" {}
         assert_eq!(ask_all(&mut client, &["MGET a b c d", "FLUSHALL"]), ["[nil nil 2 5]", "OK"]);
     }
@@ -274,8 +274,8 @@ fn what_was_answered_survives_the_loss_of_power() {
             |disk: &FaultFs| Database::builder().file_system(Arc::new(disk.clone())).open("/db").unwrap();
         let mut answered = Vec::new();
         {
-            let door = over(open(&disk));
-            let mut clients: Vec<Client> = (0..4).map(|_| door.client()).collect();
+            let redis = over(open(&disk));
+            let mut clients: Vec<Client> = (0..4).map(|_| redis.client()).collect();
             assert_eq!(clients[0].ask("SET first 1"), "OK");
             disk.cut_power_at(cut_at);
             'until_the_cut: for round in 0..1000 {
@@ -297,8 +297,8 @@ fn what_was_answered_survives_the_loss_of_power() {
         }
         assert!(disk.power_is_off(), "cut at {cut_at}: {answered:?}");
         for seed in 0..4 {
-            let door = over(open(&disk.crash(seed)));
-            let mut client = door.client();
+            let redis = over(open(&disk.crash(seed)));
+            let mut client = redis.client();
             assert_eq!(client.ask("GET first"), "1");
             for &(i, length) in answered.iter().rev().take(12) {
                 let found = client.ask(&format!("STRLEN k{i}"))[1..].parse::<usize>().unwrap();

@@ -1,4 +1,4 @@
-//! The door as clients meet it: a server in this process, clients over loopback.
+//! The server through its protocol: a server in this process, clients over loopback.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 

@@ -7,35 +7,35 @@ use azekura_history::{Level, Recorder, check};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::{Client, Door, encoded, seed, told};
+use crate::support::{Client, TestServer, encoded, seed, told};
 
 const CLIENTS: u64 = 6;
 
 #[test]
 fn increments_of_many_clients_lose_nothing() {
-    let door = Door::open();
+    let redis = TestServer::open();
     thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
-                let mut client = door.client();
+                let mut client = redis.client();
                 for _ in 0..200 {
                     assert!(client.ask("INCR n").starts_with(':'));
                 }
             });
         }
     });
-    assert_eq!(door.client().ask("GET n"), (CLIENTS * 200).to_string());
+    assert_eq!(redis.client().ask("GET n"), (CLIENTS * 200).to_string());
 }
 
 #[test]
 fn watched_read_modify_writes_of_many_clients_lose_nothing() {
-    let door = Door::open();
-    let mut first = door.client();
+    let redis = TestServer::open();
+    let mut first = redis.client();
     assert_eq!(first.ask("SET n 0"), "OK");
     thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
-                let mut client = door.client();
+                let mut client = redis.client();
                 for _ in 0..40 {
                     loop {
                         assert_eq!(client.ask("WATCH n"), "OK");
@@ -128,15 +128,15 @@ fn transaction(client: &mut Client, recorder: &Recorder, rng: &mut StdRng) {
 
 #[test]
 fn one_order_explains_what_all_clients_saw() {
-    let seed = seed("AZEKURA_DOOR_SEED");
-    let door = Door::with(|options| options.transaction_timeout = Duration::from_secs(60));
+    let seed = seed("AZEKURA_REDIS_SERVER_SEED");
+    let redis = TestServer::with(|options| options.transaction_timeout = Duration::from_secs(60));
     let recorder = Recorder::new();
     thread::scope(|scope| {
         for number in 0..CLIENTS {
-            let (door, recorder) = (&door, &recorder);
+            let (redis, recorder) = (&redis, &recorder);
             scope.spawn(move || {
                 let mut rng = StdRng::seed_from_u64(seed.wrapping_add(number));
-                let mut client = door.client();
+                let mut client = redis.client();
                 for _ in 0..100 {
                     let run = if rng.random_bool(0.5) { transaction } else { singles };
                     run(&mut client, recorder, &mut rng);
@@ -144,7 +144,7 @@ fn one_order_explains_what_all_clients_saw() {
             });
         }
     });
-    let mut client = door.client();
+    let mut client = redis.client();
     assert!(
         told(&mut client, "grouped_writes") > told(&mut client, "write_groups"),
         "none shared a transaction"

@@ -9,7 +9,7 @@ use azekura_server::{Server, ServerError, ServerOptions, TlsFiles};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::support::{Client, Door};
+use crate::support::{Client, TestServer};
 
 /// A certificate for `localhost`, signed by itself, with its key, as files.
 fn files(dir: &tempfile::TempDir) -> (TlsFiles, rcgen::CertifiedKey<rcgen::KeyPair>) {
@@ -20,7 +20,7 @@ fn files(dir: &tempfile::TempDir) -> (TlsFiles, rcgen::CertifiedKey<rcgen::KeyPa
     (files, certified)
 }
 
-fn connect(door: &Door, roots: RootCertStore) -> StreamOwned<ClientConnection, TcpStream> {
+fn connect(redis: &TestServer, roots: RootCertStore) -> StreamOwned<ClientConnection, TcpStream> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -29,17 +29,17 @@ fn connect(door: &Door, roots: RootCertStore) -> StreamOwned<ClientConnection, T
         .with_no_client_auth();
     let name = ServerName::try_from("localhost").unwrap();
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-    StreamOwned::new(connection, TcpStream::connect(door.server.address()).unwrap())
+    StreamOwned::new(connection, TcpStream::connect(redis.server.address()).unwrap())
 }
 
 #[test]
 fn requests_and_replies_of_any_size_go_encrypted() {
     let dir = tempfile::tempdir().unwrap();
     let (files, certified) = files(&dir);
-    let door = Door::with(|options| options.tls = Some(files));
+    let redis = TestServer::with(|options| options.tls = Some(files));
     let mut roots = RootCertStore::empty();
     roots.add(certified.cert.der().clone()).unwrap();
-    let mut stream = connect(&door, roots);
+    let mut stream = connect(&redis, roots);
     let value = "x".repeat(300_000);
     for _ in 0..2 {
         stream.write_all(&crate::support::encoded(&["SET", "a", &value])).unwrap();
@@ -49,10 +49,10 @@ fn requests_and_replies_of_any_size_go_encrypted() {
         assert!(reply.starts_with(b"+OK\r\n$300000\r\nxxx"));
     }
     // One that does not know the certificate, and one that speaks in the clear, get nothing.
-    let mut stranger = connect(&door, RootCertStore::empty());
+    let mut stranger = connect(&redis, RootCertStore::empty());
     let asked = stranger.write_all(b"PING\r\n").and_then(|()| stranger.read_exact(&mut [0; 7]));
     assert!(asked.is_err());
-    let mut clear: Client = door.client();
+    let mut clear: Client = redis.client();
     clear.send_raw(b"PING\r\n").unwrap();
     let mut rest = Vec::new();
     let _ = clear.stream.read_to_end(&mut rest);

@@ -13,13 +13,13 @@ use azekura_server::{Clock, Server, ServerOptions};
 pub(crate) const BEGAN_MS: u64 = 1_700_000_000_000;
 
 /// A server over a store in memory, whose clock stands.
-pub(crate) struct Door {
+pub(crate) struct TestServer {
     pub(crate) server: Server,
     pub(crate) db: Database,
     now_ms: Arc<AtomicU64>,
 }
 
-impl Door {
+impl TestServer {
     pub(crate) fn open() -> Self {
         Self::with(|_| ())
     }

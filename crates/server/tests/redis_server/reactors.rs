@@ -9,11 +9,11 @@ use azekura::{Database, TableDefinition, Transaction};
 use azekura_io::MemFs;
 use azekura_io::device::{Device, DeviceFs, DeviceModel};
 
-use crate::support::{Client, Door, encoded};
+use crate::support::{Client, TestServer, encoded};
 
 /// One reactor: all connections are each other's company.
-fn door() -> Door {
-    Door::with(|options| {
+fn redis() -> TestServer {
+    TestServer::with(|options| {
         options.reactors = 1;
         // No test here is about time.
         options.transaction_timeout = Duration::from_secs(600);
@@ -21,8 +21,8 @@ fn door() -> Door {
 }
 
 /// A transaction of the program's own that keeps `key` locked.
-fn holding(door: &Door, key: &str) -> Transaction {
-    let tx = door.db.begin().unwrap();
+fn holding(redis: &TestServer, key: &str) -> Transaction {
+    let tx = redis.db.begin().unwrap();
     tx.table(&TableDefinition::<[u8], [u8]>::new("redis.keys"))
         .unwrap()
         .insert(key.as_bytes(), b"\0held")
@@ -32,14 +32,14 @@ fn holding(door: &Door, key: &str) -> Transaction {
 
 #[test]
 fn requests_that_wait_for_a_lock_do_not_keep_the_one_that_lets_them_go_from_running() {
-    let door = door();
-    let mut holder = door.client();
+    let redis = redis();
+    let mut holder = redis.client();
     assert_eq!(holder.ask("AZ.BEGIN"), "OK");
     assert_eq!(holder.ask("SET k 0"), "OK");
-    let mut waiters: Vec<Client> = (0..30).map(|_| door.client()).collect();
+    let mut waiters: Vec<Client> = (0..30).map(|_| redis.client()).collect();
     waiters.iter_mut().for_each(|waiter| waiter.send(&["INCR", "k"]));
     for turn in 1..=10 {
-        assert_eq!(door.client().ask("PING"), "PONG");
+        assert_eq!(redis.client().ask("PING"), "PONG");
         assert_eq!(holder.ask("INCRBY k 100"), format!(":{}", turn * 100));
     }
     assert_eq!(holder.ask("AZ.COMMIT"), "OK");
@@ -51,18 +51,18 @@ fn requests_that_wait_for_a_lock_do_not_keep_the_one_that_lets_them_go_from_runn
 
 #[test]
 fn the_wait_of_the_only_connection_keeps_no_new_one_from_being_served() {
-    let door = door();
+    let redis = redis();
     for _ in 0..20 {
-        let tx = holding(&door, "k");
-        let waits = door.db.stats().locks.waits;
-        let mut first = door.client();
+        let tx = holding(&redis, "k");
+        let waits = redis.db.stats().locks.waits;
+        let mut first = redis.client();
         first.send(&["GET", "k"]);
         // Sooner or later it waits, and its thread leaves the reactor.
-        while door.db.stats().locks.waits == waits {
+        while redis.db.stats().locks.waits == waits {
             std::thread::yield_now();
         }
         for _ in 0..3 {
-            let mut next = door.client();
+            let mut next = redis.client();
             assert_eq!(next.ask("PING"), "PONG");
             assert_eq!(next.ask("SET other 1"), "OK");
         }
@@ -74,11 +74,11 @@ fn the_wait_of_the_only_connection_keeps_no_new_one_from_being_served() {
 
 #[test]
 fn what_arrives_while_its_connection_is_away_is_answered_in_order() {
-    let door = door();
-    let mut bystander = door.client();
+    let redis = redis();
+    let mut bystander = redis.client();
     for round in 0..50 {
-        let tx = holding(&door, "k");
-        let mut client = door.client();
+        let tx = holding(&redis, "k");
+        let mut client = redis.client();
         client.send(&["GET", "k"]);
         assert_eq!(bystander.ask("PING"), "PONG");
         for i in 0..20 {
@@ -95,9 +95,9 @@ fn what_arrives_while_its_connection_is_away_is_answered_in_order() {
 
 #[test]
 fn a_client_that_sends_no_more_still_gets_its_answers_and_then_the_end() {
-    let door = door();
+    let redis = redis();
     for count in [1, 100, 5000] {
-        let mut client = door.client();
+        let mut client = redis.client();
         client.send_raw(&encoded(&["INCR", "n"]).repeat(count)).unwrap();
         client.stream.get_ref().shutdown(Shutdown::Write).unwrap();
         for _ in 0..count {
@@ -105,22 +105,22 @@ fn a_client_that_sends_no_more_still_gets_its_answers_and_then_the_end() {
         }
         assert_eq!(client.stream.read(&mut [0; 1]).unwrap(), 0, "the end");
     }
-    assert_eq!(door.client().ask("GET n"), "5101");
+    assert_eq!(redis.client().ask("GET n"), "5101");
 }
 
 #[test]
 fn clients_that_vanish_while_they_wait_leave_nothing_behind() {
-    let door = door();
-    let tx = holding(&door, "k");
+    let redis = redis();
+    let tx = holding(&redis, "k");
     let waiting: Vec<Client> = (0..10)
         .map(|_| {
-            let mut client = door.client();
+            let mut client = redis.client();
             client.send(&["SET", "k", "mine"]);
             client
         })
         .collect();
     drop(waiting);
-    let mut other = door.client();
+    let mut other = redis.client();
     assert_eq!(other.ask("PING"), "PONG");
     tx.commit().unwrap();
     while !other.ask("INFO clients").contains("connected_clients:1\r\n") {
@@ -131,8 +131,8 @@ fn clients_that_vanish_while_they_wait_leave_nothing_behind() {
 
 #[test]
 fn many_connections_share_few_threads_and_each_gets_its_own_answers() {
-    let door = Door::with(|options| options.reactors = 2);
-    let mut clients: Vec<Client> = (0..300).map(|_| door.client()).collect();
+    let redis = TestServer::with(|options| options.reactors = 2);
+    let mut clients: Vec<Client> = (0..300).map(|_| redis.client()).collect();
     for round in 0..5 {
         for (i, client) in clients.iter_mut().enumerate() {
             client.send(&["SET", &format!("k{i}"), &format!("{round}.{i}")]);
@@ -152,8 +152,8 @@ fn commits_are_answered_in_order_whether_their_thread_keeps_the_reactor_meanwhil
     let device = Device::new(DeviceModel::free());
     let disk = DeviceFs::on(Arc::new(MemFs::new()), Arc::clone(&device));
     let db = Database::builder().file_system(Arc::new(disk)).cache_bytes(32 << 20).wal_streams(1).open("/db");
-    let door = Door::over(db.unwrap(), |options| options.reactors = 1);
-    let mut clients: Vec<Client> = (0..12).map(|_| door.client()).collect();
+    let redis = TestServer::over(db.unwrap(), |options| options.reactors = 1);
+    let mut clients: Vec<Client> = (0..12).map(|_| redis.client()).collect();
     let slow = DeviceModel { write_ns: 500_000, flush_ns: 1_000_000, ..DeviceModel::plp() };
     for round in 1..=105 {
         device.change(if round % 35 < 30 { DeviceModel::free() } else { slow.without_jitter() });
@@ -172,5 +172,5 @@ fn commits_are_answered_in_order_whether_their_thread_keeps_the_reactor_meanwhil
             }
         }
     }
-    assert_eq!(door.client().ask("GET all"), (105 * 4).to_string());
+    assert_eq!(redis.client().ask("GET all"), (105 * 4).to_string());
 }

@@ -1,12 +1,12 @@
-//! Requests of one connection that are under way together.
+//! Requests of one connection that are in flight together. They run in *waves*: a request joins the first
+//! wave after those of all earlier requests that it must not overtake. The thread of the connection waits
+//! for all waves.
 //!
-//! - **FLIGHT-1** Answers come in the order of the requests.
-//! - **FLIGHT-2** Of two requests that name the same key, one of which may change something, the later begins
-//!   when the earlier is answered. Others may take effect in any order, at several nodes at once.
-//! - **FLIGHT-3** A flight is bounded: [`MOST_REQUESTS`] requests and about [`MOST_BYTES`] of them.
-//!
-//! So a flight goes in *waves*: a request is in the first that comes after those of all earlier ones that it
-//! must not overtake. The thread of the connection waits for all of them at once.
+//! - **PIPELINE-1** Replies have the order of the requests.
+//! - **PIPELINE-2** If two requests name the same key and one of them may change it, the later one begins
+//!   after the reply to the earlier one. Other requests may take effect in any order, at several nodes at
+//!   once.
+//! - **PIPELINE-3** A pipeline is bounded: [`MOST_REQUESTS`] requests and about [`MOST_BYTES`] of them.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -20,22 +20,22 @@ use crate::command::{self, Spec};
 use crate::error::CommandError;
 use crate::resp::{OwnedRequest, Protocol, Reply, Request};
 
-/// Requests that are under way at once, at most.
+/// Largest number of requests in flight.
 const MOST_REQUESTS: usize = 64;
-/// Bytes of these, about.
+/// Approximate limit of their bytes.
 const MOST_BYTES: usize = 1 << 20;
 
-/// A request for keys, on its way to their owner.
+/// A request that names its keys, to be run at their owner.
 #[derive(Debug)]
-pub(crate) struct Errand {
-    /// Its place in the table of commands.
+pub(crate) struct KeyRequest {
+    /// Index in the command table.
     pub(crate) at: usize,
     pub(super) spec: &'static Spec,
     pub(super) request: OwnedRequest,
 }
 
-impl Errand {
-    /// The request as an errand, if it names the keys that it is about.
+impl KeyRequest {
+    /// Creates it, if the command names its keys.
     pub(crate) fn of(at: usize, spec: &'static Spec, request: Request<'_>) -> Option<Self> {
         let has_keys = command::key_places(spec, request.len()).next().is_some();
         (matches!(spec.run, command::Run::Data(_)) && has_keys).then(|| Self {
@@ -50,50 +50,50 @@ impl Errand {
     }
 }
 
-/// Requests that wait to be sent together.
+/// Requests that will run together.
 #[derive(Debug, Default)]
-pub(crate) struct Flight {
-    errands: Vec<Errand>,
+pub(crate) struct Pipeline {
+    requests: Vec<KeyRequest>,
     bytes: usize,
 }
 
-impl Flight {
-    pub(crate) fn add(&mut self, errand: Errand) {
-        self.bytes += errand.request.as_request().kept_bytes();
-        self.errands.push(errand);
+impl Pipeline {
+    pub(crate) fn add(&mut self, request: KeyRequest) {
+        self.bytes += request.request.as_request().kept_bytes();
+        self.requests.push(request);
     }
 
-    /// FLIGHT-3.
+    /// PIPELINE-3.
     pub(crate) const fn is_full(&self) -> bool {
-        self.errands.len() >= MOST_REQUESTS || self.bytes >= MOST_BYTES
+        self.requests.len() >= MOST_REQUESTS || self.bytes >= MOST_BYTES
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
-        self.errands.is_empty()
+        self.requests.is_empty()
     }
 }
 
-/// For each request the wave that it goes in, from 0 on (FLIGHT-2).
-fn waves(errands: &[Errand]) -> Vec<usize> {
-    /// In which waves a key is next free to be read, and to be changed.
+/// Returns the wave of each request, from 0 on (PIPELINE-2).
+fn waves(requests: &[KeyRequest]) -> Vec<usize> {
+    /// First wave in which a key may be read, and in which it may be changed.
     #[derive(Default)]
     struct Free {
         to_read: usize,
         to_change: usize,
     }
     let mut free: HashMap<&[u8], Free> = HashMap::new();
-    let mut waves = Vec::with_capacity(errands.len());
-    for errand in errands {
-        let keys = errand.keys();
+    let mut waves = Vec::with_capacity(requests.len());
+    for request in requests {
+        let keys = request.keys();
         let after = |key: &&[u8]| {
             let free = free.get(key)?;
-            Some(if errand.spec.is_write { free.to_change } else { free.to_read })
+            Some(if request.spec.is_write { free.to_change } else { free.to_read })
         };
         let wave = keys.iter().filter_map(after).max().unwrap_or(0);
         for key in keys {
             let free = free.entry(key).or_default();
             free.to_change = free.to_change.max(wave + 1);
-            if errand.spec.is_write {
+            if request.spec.is_write {
                 free.to_read = wave + 1;
             }
         }
@@ -103,19 +103,19 @@ fn waves(errands: &[Errand]) -> Vec<usize> {
 }
 
 impl Cluster {
-    /// Has all requests of a flight done; each one's place in the table of commands, and its reply, in their
-    /// order. Blocks the thread.
-    pub(crate) fn fly(
+    /// Runs all requests of a pipeline. Returns the index in the command table and the reply of each, in
+    /// their order. Blocks the thread.
+    pub(crate) fn run_pipeline(
         &self,
-        flight: &mut Flight,
+        pipeline: &mut Pipeline,
         protocol: Protocol,
     ) -> Vec<(usize, Result<Reply, CommandError>)> {
-        let Flight { errands, .. } = std::mem::take(flight);
-        let places: Vec<_> = errands.iter().map(|errand| errand.at).collect();
-        let (waves, most_bytes) = (waves(&errands), self.max_reply_bytes);
+        let Pipeline { requests, .. } = std::mem::take(pipeline);
+        let places: Vec<_> = requests.iter().map(|request| request.at).collect();
+        let (waves, most_bytes) = (waves(&requests), self.max_reply_bytes);
         self.waits.add(waves.iter().max().map_or(0, |last| *last as u64 + 1));
         let done = self.at_node(move |here| {
-            Box::pin(async move { go(&here, errands, &waves, protocol, most_bytes).await })
+            Box::pin(async move { go(&here, requests, &waves, protocol, most_bytes).await })
         });
         match done {
             Ok(replies) => places.into_iter().zip(replies).collect(),
@@ -126,19 +126,19 @@ impl Cluster {
 
 async fn go(
     here: &Rc<NodeContext>,
-    errands: Vec<Errand>,
+    requests: Vec<KeyRequest>,
     waves: &[usize],
     protocol: Protocol,
     most_bytes: usize,
 ) -> Vec<Result<Reply, CommandError>> {
-    let mut left: Vec<_> = errands.into_iter().map(Some).collect();
+    let mut left: Vec<_> = requests.into_iter().map(Some).collect();
     let mut replies: Vec<_> = left.iter().map(|_| Err(refusal(Error::Interrupted))).collect();
     for wave in 0..=waves.iter().copied().max().unwrap_or(0) {
         let mut tasks = Vec::new();
-        for (place, errand) in left.iter_mut().enumerate().filter(|(place, _)| waves[*place] == wave) {
-            if let Some(errand) = errand.take() {
+        for (place, request) in left.iter_mut().enumerate().filter(|(place, _)| waves[*place] == wave) {
+            if let Some(request) = request.take() {
                 let task = here.beside(|here| {
-                    Box::pin(async move { perform(&here, &errand, protocol, most_bytes).await })
+                    Box::pin(async move { perform(&here, &request, protocol, most_bytes).await })
                 });
                 tasks.push((place, task));
             }
@@ -156,17 +156,17 @@ async fn go(
 mod tests {
     use super::*;
 
-    fn errands(lines: &[&str]) -> Vec<Errand> {
-        let errand = |line: &&str| {
+    fn requests(lines: &[&str]) -> Vec<KeyRequest> {
+        let request = |line: &&str| {
             let request = OwnedRequest::from_arguments(line.split(' ').map(str::as_bytes));
             let (at, spec) = command::find(request.as_request().arg(0)).expect("a command");
-            Errand::of(at, spec, request.as_request()).expect("it has keys")
+            KeyRequest::of(at, spec, request.as_request()).expect("it has keys")
         };
-        lines.iter().map(errand).collect()
+        lines.iter().map(request).collect()
     }
 
     fn waves_of(lines: &[&str]) -> Vec<usize> {
-        waves(&errands(lines))
+        waves(&requests(lines))
     }
 
     #[test]
@@ -194,13 +194,13 @@ mod tests {
                     }
                 })
                 .collect();
-            let errands = errands(&lines.iter().map(String::as_str).collect::<Vec<_>>());
-            let waves = waves(&errands);
-            for late in 0..errands.len() {
+            let requests = requests(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+            let waves = waves(&requests);
+            for late in 0..requests.len() {
                 for early in 0..late {
                     let is_shared =
-                        errands[early].keys().iter().any(|key| errands[late].keys().contains(key));
-                    let is_write = errands[early].spec.is_write || errands[late].spec.is_write;
+                        requests[early].keys().iter().any(|key| requests[late].keys().contains(key));
+                    let is_write = requests[early].spec.is_write || requests[late].spec.is_write;
                     let is_before = waves[early] < waves[late];
                     assert!(
                         is_before || !is_shared || !is_write,

@@ -1,6 +1,6 @@
 //! Each command by itself, as a conversation.
 
-use crate::support::{Client, Door};
+use crate::support::{Client, TestServer};
 
 /// Lines `request => reply`, said one after another.
 fn talk(client: &mut Client, lines: &str) {
@@ -16,7 +16,7 @@ fn talk(client: &mut Client, lines: &str) {
 #[test]
 fn strings_are_written_and_read() {
     talk(
-        &mut Door::open().client(),
+        &mut TestServer::open().client(),
         "GET a => nil
          SET a 1 => OK
          GET a => 1
@@ -64,7 +64,7 @@ fn strings_are_written_and_read() {
 #[test]
 fn bits_are_set_counted_found_and_combined() {
     talk(
-        &mut Door::open().client(),
+        &mut TestServer::open().client(),
         "SETBIT a 7 1 => :0
          SETBIT a 7 1 => :1
          SETBIT a 17 1 => :0
@@ -109,7 +109,7 @@ fn bits_are_set_counted_found_and_combined() {
 #[test]
 fn a_bit_that_changes_leaves_the_end_of_its_key() {
     talk(
-        &mut Door::open().client(),
+        &mut TestServer::open().client(),
         "SET a x EX 100 => OK
          SETBIT a 0 1 => :0
          TTL a => :100
@@ -121,7 +121,7 @@ fn a_bit_that_changes_leaves_the_end_of_its_key() {
 #[test]
 fn numbers_count_and_refuse_to_overflow() {
     talk(
-        &mut Door::open().client(),
+        &mut TestServer::open().client(),
         "INCR n => :1
          INCRBY n 41 => :42
          DECR n => :41
@@ -143,7 +143,7 @@ fn numbers_count_and_refuse_to_overflow() {
 #[test]
 fn keys_are_found_renamed_copied_and_removed() {
     talk(
-        &mut Door::open().client(),
+        &mut TestServer::open().client(),
         "MSET a 1 b 2 c 3 => OK
          EXISTS a b zz a => :3
          TOUCH a zz => :1
@@ -185,12 +185,12 @@ fn keys_are_found_renamed_copied_and_removed() {
 
 #[test]
 fn every_key_can_be_the_random_one_and_none_that_has_ended() {
-    let door = Door::open();
-    let mut client = door.client();
+    let redis = TestServer::open();
+    let mut client = redis.client();
     let keys = ["a", "ab", "abc", "user:1", "user:2", "user:20", "z"];
     keys.iter().for_each(|key| assert_eq!(client.ask(&format!("SET {key} 1")), "OK"));
     assert_eq!(client.ask("SET aa 1 PX 5"), "OK");
-    door.pass_ms(10);
+    redis.pass_ms(10);
     let mut missing: std::collections::BTreeSet<_> = keys.iter().map(ToString::to_string).collect();
     // The rarest comes once in 104 times: that it does not in so many is less likely than a broken machine.
     for _ in 0..5000 {
@@ -204,7 +204,7 @@ fn every_key_can_be_the_random_one_and_none_that_has_ended() {
 #[test]
 fn keys_lie_in_order_and_ranges_are_read_both_ways() {
     talk(
-        &mut Door::open().client(),
+        &mut TestServer::open().client(),
         "MSET a 1 b 2 c 3 d 4 => OK
          AZ.RANGE - + => [a 1 b 2 c 3 d 4]
          AZ.RANGE [b (d => [b 2 c 3]
@@ -228,9 +228,9 @@ fn keys_lie_in_order_and_ranges_are_read_both_ways() {
 
 #[test]
 fn connections_and_the_server_tell_about_themselves() {
-    let door = Door::open();
+    let redis = TestServer::open();
     talk(
-        &mut door.client(),
+        &mut redis.client(),
         "PING => PONG
          PING hi => hi
          ECHO hi => hi
@@ -278,18 +278,18 @@ fn connections_and_the_server_tell_about_themselves() {
          RESET => RESET
          QUIT => OK",
     );
-    assert!(door.client().ask("INFO").contains("redis_version:"));
-    let info = door.client().ask("INFO commandstats");
+    assert!(redis.client().ask("INFO").contains("redis_version:"));
+    let info = redis.client().ask("INFO commandstats");
     assert!(info.contains("cmdstat_ping:calls=2,failed_calls=0"), "{info}");
-    assert_eq!(door.client().ask("CONFIG RESETSTAT"), "OK");
-    let info = door.client().ask("INFO commandstats stats");
+    assert_eq!(redis.client().ask("CONFIG RESETSTAT"), "OK");
+    let info = redis.client().ask("INFO commandstats stats");
     assert!(!info.contains("cmdstat_ping") && info.contains("total_connections_received:1"), "{info}");
 }
 
 #[test]
 fn keys_and_values_may_be_any_bytes_within_their_bounds() {
-    let door = Door::with(|options| options.wire.max_bulk_bytes = 100_000);
-    let mut client = door.client();
+    let redis = TestServer::with(|options| options.wire.max_bulk_bytes = 100_000);
+    let mut client = redis.client();
     let key: Vec<u8> = (0..=255).collect();
     assert_eq!(client.ask_raw(&[b"SET".as_slice(), &key, b"\r\n\0"]), "OK");
     assert_eq!(client.ask_raw(&[b"GET".as_slice(), &key]), "\r\n\0");
@@ -299,7 +299,7 @@ fn keys_and_values_may_be_any_bytes_within_their_bounds() {
     assert_eq!(client.ask_raw(&[b"SET".as_slice(), b"large", &large]), "OK");
     assert_eq!(client.ask_raw(&[b"STRLEN".as_slice(), b"large"]), ":100000");
     assert!(client.ask_raw(&[b"APPEND".as_slice(), b"large", b"x"]).starts_with("-ERR string exceeds"));
-    let long = vec![b'k'; door.db.max_key_bytes() - 8 + 1];
+    let long = vec![b'k'; redis.db.max_key_bytes() - 8 + 1];
     assert!(client.ask_raw(&[b"SET".as_slice(), &long, b"x"]).starts_with("-ERR the key has"));
     assert_eq!(client.ask_raw(&[b"SET".as_slice(), &long[1..], b"x"]), "OK");
     assert_eq!(client.ask_raw(&[b"GET".as_slice(), &long]), "nil");
@@ -321,8 +321,8 @@ fn keys_and_values_may_be_any_bytes_within_their_bounds() {
 
 #[test]
 fn a_scan_returns_each_key_that_stays_once_and_in_order_while_others_come_and_go() {
-    let door = Door::open();
-    let mut client = door.client();
+    let redis = TestServer::open();
+    let mut client = redis.client();
     let name = |i: usize| format!("stays:{i:04}");
     (0..300).for_each(|i| assert_eq!(client.ask(&format!("SET {} x", name(i))), "OK"));
     let (mut cursor, mut seen, mut turn) = ("0".to_owned(), Vec::new(), 0);
@@ -353,8 +353,8 @@ fn a_scan_returns_each_key_that_stays_once_and_in_order_while_others_come_and_go
 
 #[test]
 fn a_reply_beyond_its_bound_is_refused_and_the_connection_goes_on() {
-    let door = Door::with(|options| options.max_reply_bytes = 10_000);
-    let mut client = door.client();
+    let redis = TestServer::with(|options| options.max_reply_bytes = 10_000);
+    let mut client = redis.client();
     let value = "v".repeat(1000);
     (0..20).for_each(|i| assert_eq!(client.ask(&format!("SET k{i} {value}")), "OK"));
     let all = (0..20).map(|i| format!(" k{i}")).collect::<String>();
@@ -373,8 +373,8 @@ fn a_reply_beyond_its_bound_is_refused_and_the_connection_goes_on() {
 
 #[test]
 fn a_pipeline_is_answered_in_order_whatever_its_size() {
-    let door = Door::open();
-    let mut client = door.client();
+    let redis = TestServer::open();
+    let mut client = redis.client();
     let mut requests = Vec::new();
     for i in 0..5000 {
         requests.extend(crate::support::encoded(&["SET", &format!("k{i}"), &i.to_string()]));

@@ -2,29 +2,29 @@
 
 use std::time::Duration;
 
-use crate::support::{Door, deadlock};
+use crate::support::{TestServer, deadlock};
 
 #[test]
 fn a_queue_runs_as_one_and_a_refused_command_leaves_the_others() {
-    let door = Door::open();
-    let mut client = door.client();
+    let redis = TestServer::open();
+    let mut client = redis.client();
     assert_eq!(client.ask("SET text abc"), "OK");
     for request in ["MULTI", "SET a 1", "INCR text", "INCR a", "MSETNX a 1 b 2", "PING", "DBSIZE", "KEYS *"] {
         let reply = client.ask(request);
         assert!(reply == "OK" || reply == "QUEUED", "{request} => {reply}");
     }
-    assert_eq!(door.client().ask("GET a"), "nil");
+    assert_eq!(redis.client().ask("GET a"), "nil");
     assert_eq!(
         client.ask("EXEC"),
         "[OK -ERR value is not an integer or out of range :2 :0 PONG :2 [a text]]"
     );
-    assert_eq!(door.client().ask("GET a"), "2");
+    assert_eq!(redis.client().ask("GET a"), "2");
 }
 
 #[test]
 fn a_command_that_cannot_be_queued_spoils_the_queue() {
-    let door = Door::open();
-    let mut client = door.client();
+    let redis = TestServer::open();
+    let mut client = redis.client();
     for spoiler in ["NOSUCH", "GET", "AZ.BEGIN"] {
         assert_eq!(client.ask("MULTI"), "OK");
         assert_eq!(client.ask("SET a 1"), "QUEUED");
@@ -50,8 +50,8 @@ fn a_command_that_cannot_be_queued_spoils_the_queue() {
 
 #[test]
 fn a_queue_is_bounded() {
-    let door = Door::with(|options| options.wire.max_request_bytes = 10_000);
-    let mut client = door.client();
+    let redis = TestServer::with(|options| options.wire.max_request_bytes = 10_000);
+    let mut client = redis.client();
     assert_eq!(client.ask("MULTI"), "OK");
     let long = format!("SET a {}", "x".repeat(4000));
     assert_eq!(client.ask(&long), "QUEUED");
@@ -62,8 +62,8 @@ fn a_queue_is_bounded() {
 
 #[test]
 fn exec_does_nothing_when_a_watched_key_changed() {
-    let door = Door::open();
-    let (mut client, mut other) = (door.client(), door.client());
+    let redis = TestServer::open();
+    let (mut client, mut other) = (redis.client(), redis.client());
     assert_eq!(client.ask("MSET a 1 b 1"), "OK");
     for change in [
         "SET a 1",
@@ -90,8 +90,8 @@ fn exec_does_nothing_when_a_watched_key_changed() {
 
 #[test]
 fn exec_runs_when_only_others_keys_changed_or_nothing_is_watched_any_more() {
-    let door = Door::open();
-    let (mut client, mut other) = (door.client(), door.client());
+    let redis = TestServer::open();
+    let (mut client, mut other) = (redis.client(), redis.client());
     assert_eq!(client.ask("SET a 1"), "OK");
     for (before, change, between) in [
         ("WATCH a", "SET b 1", "PING"),
@@ -121,24 +121,24 @@ fn exec_runs_when_only_others_keys_changed_or_nothing_is_watched_any_more() {
 
 #[test]
 fn a_watched_key_whose_end_came_has_changed() {
-    let door = Door::with(|options| options.expiry_interval = Duration::from_secs(3600));
-    let mut client = door.client();
+    let redis = TestServer::with(|options| options.expiry_interval = Duration::from_secs(3600));
+    let mut client = redis.client();
     assert_eq!(client.ask("SET a 1 PX 10"), "OK");
     assert_eq!(client.ask("WATCH a"), "OK");
-    door.pass_ms(10);
+    redis.pass_ms(10);
     assert_eq!(client.ask("MULTI"), "OK");
     assert_eq!(client.ask("EXEC"), "nil-array");
     // It had ended before: then nothing changes.
     assert_eq!(client.ask("WATCH a"), "OK");
-    door.pass_ms(10);
+    redis.pass_ms(10);
     assert_eq!(client.ask("MULTI"), "OK");
     assert_eq!(client.ask("EXEC"), "[]");
 }
 
 #[test]
 fn an_interactive_transaction_is_alone_until_it_commits() {
-    let door = Door::open();
-    let (mut client, mut other) = (door.client(), door.client());
+    let redis = TestServer::open();
+    let (mut client, mut other) = (redis.client(), redis.client());
     for (request, wanted) in [
         ("AZ.BEGIN", "OK"),
         ("SET a 1", "OK"),
@@ -177,9 +177,9 @@ fn an_interactive_transaction_is_alone_until_it_commits() {
 
 #[test]
 fn a_refused_command_leaves_the_interactive_transaction_as_it_was() {
-    let door = Door::open();
-    let mut client = door.client();
-    let long = "k".repeat(door.db.max_key_bytes() + 1);
+    let redis = TestServer::open();
+    let mut client = redis.client();
+    let long = "k".repeat(redis.db.max_key_bytes() + 1);
     for (request, wanted) in [
         ("AZ.BEGIN".to_owned(), "OK"),
         ("SET a 1".into(), "OK"),
@@ -194,14 +194,14 @@ fn a_refused_command_leaves_the_interactive_transaction_as_it_was() {
 
 #[test]
 fn a_deadlock_ends_one_transaction_whose_later_commands_do_not_run_alone() {
-    let door = Door::open();
-    deadlock((door.client(), "x"), (door.client(), "y"), "stray");
+    let redis = TestServer::open();
+    deadlock((redis.client(), "x"), (redis.client(), "y"), "stray");
 }
 
 #[test]
 fn an_interactive_transaction_that_stays_open_too_long_is_rolled_back() {
-    let door = Door::with(|options| options.transaction_timeout = Duration::from_secs(1));
-    let (mut client, mut other) = (door.client(), door.client());
+    let redis = TestServer::with(|options| options.transaction_timeout = Duration::from_secs(1));
+    let (mut client, mut other) = (redis.client(), redis.client());
     assert_eq!(client.ask("AZ.BEGIN"), "OK");
     assert_eq!(client.ask("SET a 1"), "OK");
     // It waits for the lock, and gets it when the time is over.
@@ -213,15 +213,15 @@ fn an_interactive_transaction_that_stays_open_too_long_is_rolled_back() {
 
 #[test]
 fn a_client_that_vanishes_leaves_no_lock_and_no_watch() {
-    let door = Door::open();
-    let mut client = door.client();
+    let redis = TestServer::open();
+    let mut client = redis.client();
     assert_eq!(client.ask("WATCH a"), "OK");
     assert_eq!(client.ask("AZ.BEGIN"), "-ERR AZ.BEGIN is not allowed while keys are watched; UNWATCH first");
     assert_eq!(client.ask("UNWATCH"), "OK");
     assert_eq!(client.ask("AZ.BEGIN"), "OK");
     assert_eq!(client.ask("SET a 1"), "OK");
     drop(client);
-    let mut other = door.client();
+    let mut other = redis.client();
     assert_eq!(other.ask("GET a"), "nil");
     assert!(other.ask("INFO clients").contains("watching_keys:0"));
 }

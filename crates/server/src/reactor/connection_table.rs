@@ -1,5 +1,5 @@
-//! The connections of a reactor, by the tokens that their events are told by, and those of them that have
-//! something to do, in the order in which they are served.
+//! The connections of a reactor, indexed by their poll tokens, and a queue of those with work in service
+//! order.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -10,42 +10,42 @@ use crate::connection::Connection;
 #[derive(Debug)]
 enum Slot {
     Free,
-    Here {
+    Present {
         connection: Box<Connection>,
         is_queued: bool,
     },
-    /// With a thread; what events came meanwhile.
-    Away {
-        missed: Missed,
+    /// A thread serves the connection; `missed`: events that arrived meanwhile.
+    Taken {
+        missed: MissedEvent,
     },
 }
 
-/// Events that came for a connection while it was away.
+/// Most important event that arrived while a thread had the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Missed {
+pub(super) enum MissedEvent {
     #[default]
     None,
-    /// There is room for replies.
+    /// The socket accepts more bytes of replies.
     Room,
-    /// Something has arrived.
+    /// Input has arrived.
     Input,
-    /// Something has arrived, or not, and its end has.
+    /// The client closed the connection, or an error occurred; input may have arrived before.
     End,
 }
 
-/// See the module's head.
+/// Table of connections; the token of a connection is the index of its slot.
 #[derive(Debug, Default)]
-pub(super) struct Slots {
+pub(super) struct ConnectionTable {
     slots: Vec<Slot>,
     free: Vec<usize>,
-    /// Slots that are [`Slot::Here`].
-    here: usize,
-    /// Tokens of those that are here and queued, each once.
+    /// Number of slots in state [`Slot::Present`].
+    present: usize,
+    /// Tokens of the present connections with work, each at most once.
     queue: VecDeque<usize>,
 }
 
-impl Slots {
-    /// A token that no connection has.
+impl ConnectionTable {
+    /// Reserves an unused token.
     pub(super) fn reserve(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::Free);
@@ -53,58 +53,60 @@ impl Slots {
         })
     }
 
-    /// Nobody has this token any more.
+    /// Frees a token.
     pub(super) fn release(&mut self, token: usize) {
         self.slots[token] = Slot::Free;
         self.free.push(token);
     }
 
-    /// Puts a connection into its slot, and into the queue if there is something to do for it.
+    /// Returns a connection to its slot, and queues it if it has work.
     pub(super) fn put(&mut self, token: usize, connection: Box<Connection>, is_queued: bool) {
         if is_queued {
             self.queue.push_back(token);
         }
-        self.slots[token] = Slot::Here { connection, is_queued };
-        self.here += 1;
+        self.slots[token] = Slot::Present { connection, is_queued };
+        self.present += 1;
     }
 
-    /// Takes the next connection that has something to do out of its slot.
+    /// Removes the next queued connection from its slot.
     pub(super) fn take_next(&mut self) -> Option<Box<Connection>> {
         let token = self.queue.pop_front()?;
         Some(self.take(token))
     }
 
-    /// Takes a connection that is here out of its slot.
+    /// Removes a present connection from its slot.
     fn take(&mut self, token: usize) -> Box<Connection> {
-        match std::mem::replace(&mut self.slots[token], Slot::Away { missed: Missed::None }) {
-            Slot::Here { connection, .. } => {
-                self.here -= 1;
+        match std::mem::replace(&mut self.slots[token], Slot::Taken { missed: MissedEvent::None }) {
+            Slot::Present { connection, .. } => {
+                self.present -= 1;
                 connection
             }
             other => unreachable!("only those that are here are taken, not {other:?}"),
         }
     }
 
-    /// Takes out a connection that is here, has nothing to do and is none of those wanted; its slot is as one
-    /// that is away.
+    /// Removes a present connection that has no work and for which `is_wanted` returns `false`. Its slot
+    /// becomes [`Slot::Taken`].
     pub(super) fn take_unwanted(
         &mut self,
         token: usize,
         is_wanted: impl FnOnce(&Connection) -> bool,
     ) -> Option<Box<Connection>> {
         match &self.slots[token] {
-            Slot::Here { connection, is_queued: false } if !is_wanted(connection) => Some(self.take(token)),
+            Slot::Present { connection, is_queued: false } if !is_wanted(connection) => {
+                Some(self.take(token))
+            }
             _ => None,
         }
     }
 
-    /// An event came: something has arrived, or its end has, or there is room for replies. Whether it is the
-    /// first that the connection misses because it is away (REACT-4).
-    pub(super) fn hear(&mut self, token: usize, has_input: bool, is_last: bool) -> bool {
+    /// Records an event: input, end of the connection, or space for replies. Returns `true` if it is the
+    /// first event that a taken connection misses (REACT-4).
+    pub(super) fn on_event(&mut self, token: usize, has_input: bool, is_last: bool) -> bool {
         match self.slots.get_mut(token) {
-            Some(Slot::Here { connection, is_queued }) => {
+            Some(Slot::Present { connection, is_queued }) => {
                 if has_input || is_last {
-                    connection.heard(is_last);
+                    connection.note_input(is_last);
                 }
                 let is_wanted = connection.is_ready() || connection.has_unsent();
                 if is_wanted && !std::mem::replace(is_queued, true) {
@@ -112,32 +114,32 @@ impl Slots {
                 }
                 false
             }
-            Some(Slot::Away { missed }) => {
+            Some(Slot::Taken { missed }) => {
                 let now = match (has_input, is_last) {
-                    (_, true) => Missed::End,
-                    (true, false) => Missed::Input,
-                    (false, false) => Missed::Room,
+                    (_, true) => MissedEvent::End,
+                    (true, false) => MissedEvent::Input,
+                    (false, false) => MissedEvent::Room,
                 };
-                std::mem::replace(missed, now.max(*missed)) == Missed::None
+                std::mem::replace(missed, now.max(*missed)) == MissedEvent::None
             }
-            // Of a socket that was closed since.
+            // An event of a socket that has been closed since.
             Some(Slot::Free) | None => false,
         }
     }
 
-    /// Returns the events that came for a connection that is away.
-    pub(super) fn missed(&self, token: usize) -> Missed {
+    /// Returns the missed event of a taken connection.
+    pub(super) fn missed(&self, token: usize) -> MissedEvent {
         match self.slots.get(token) {
-            Some(Slot::Away { missed }) => *missed,
-            _ => Missed::None,
+            Some(Slot::Taken { missed }) => *missed,
+            _ => MissedEvent::None,
         }
     }
 
-    /// Queues the connections with a deadline that has passed; returns the next deadline.
+    /// Queues the connections with an expired deadline; returns the next deadline.
     pub(super) fn queue_due(&mut self, now: Instant) -> Option<Instant> {
         let mut next: Option<Instant> = None;
         for (token, slot) in self.slots.iter_mut().enumerate() {
-            let Slot::Here { connection, is_queued } = slot else { continue };
+            let Slot::Present { connection, is_queued } = slot else { continue };
             let Some(deadline) = connection.deadline() else { continue };
             if deadline > now {
                 next = Some(next.map_or(deadline, |at| at.min(deadline)));
@@ -154,11 +156,11 @@ impl Slots {
     }
 
     /// Returns the number of connections in their slots.
-    pub(super) const fn here(&self) -> usize {
-        self.here
+    pub(super) const fn present(&self) -> usize {
+        self.present
     }
 
-    /// Tokens are below this.
+    /// Returns the number of slots; every token is smaller.
     pub(super) const fn len(&self) -> usize {
         self.slots.len()
     }

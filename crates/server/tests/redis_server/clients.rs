@@ -2,18 +2,18 @@
 
 use redis::{Commands, Connection};
 
-use crate::support::Door;
+use crate::support::TestServer;
 
-fn connect(door: &Door, query: &str) -> Connection {
-    let url = format!("redis://{}/{query}", door.server.address());
+fn connect(redis: &TestServer, query: &str) -> Connection {
+    let url = format!("redis://{}/{query}", redis.server.address());
     redis::Client::open(url).unwrap().get_connection().unwrap()
 }
 
 #[test]
 fn the_redis_crate_speaks_to_it_in_both_versions() {
-    let door = Door::open();
+    let redis = TestServer::open();
     for query in ["?protocol=resp2", "?protocol=resp3"] {
-        let mut con = connect(&door, query);
+        let mut con = connect(&redis, query);
         let _: () = con.flushdb().unwrap();
         let _: () = con.set("a", 41).unwrap();
         let n: i64 = con.incr("a", 1).unwrap();

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use azekura::Database;
 use azekura_server::{Server, ServerOptions};
 
-use crate::support::{Client, Door, encoded};
+use crate::support::{Client, TestServer, encoded};
 
 #[test]
 fn stopping_answers_what_was_sent_and_closes_the_store() {
@@ -40,8 +40,8 @@ fn stopping_answers_what_was_sent_and_closes_the_store() {
 
 #[test]
 fn a_connection_can_be_killed_by_another() {
-    let door = Door::open();
-    let (mut a, mut b) = (door.client(), door.client());
+    let redis = TestServer::open();
+    let (mut a, mut b) = (redis.client(), redis.client());
     let id = a.ask("CLIENT ID").trim_start_matches(':').to_owned();
     assert_eq!(b.ask("CLIENT KILL ID 999"), ":0");
     assert_eq!(b.ask(&format!("CLIENT KILL ID {id}")), ":1");
@@ -53,11 +53,11 @@ fn a_connection_can_be_killed_by_another() {
 
 #[test]
 fn metrics_and_health_are_on_a_port_of_their_own() {
-    let door = Door::with(|options| options.metrics = Some("127.0.0.1:0".parse().unwrap()));
-    assert_eq!(door.client().ask("SET a 1"), "OK");
-    assert!(door.client().ask("INCRBY a x").starts_with("-ERR"));
+    let redis = TestServer::with(|options| options.metrics = Some("127.0.0.1:0".parse().unwrap()));
+    assert_eq!(redis.client().ask("SET a 1"), "OK");
+    assert!(redis.client().ask("INCRBY a x").starts_with("-ERR"));
     let page = |request: &str| {
-        let mut stream = TcpStream::connect(door.server.metrics_address().unwrap()).unwrap();
+        let mut stream = TcpStream::connect(redis.server.metrics_address().unwrap()).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();

@@ -1,6 +1,6 @@
 //! Answers that must be those of Redis, byte for byte.
 
-use crate::support::{Client, Door};
+use crate::support::{Client, TestServer};
 
 fn say(client: &mut Client, lines: &[(&str, &str)]) {
     for (request, wanted) in lines {
@@ -12,8 +12,8 @@ const NOT_AN_INTEGER: &str = "-ERR value is not an integer or out of range";
 
 #[test]
 fn a_number_has_one_form() {
-    let door = Door::open();
-    let mut client = door.client();
+    let redis = TestServer::open();
+    let mut client = redis.client();
     for text in ["007", "-0", "+1", "-01", "00", "1.0", "9223372036854775808"] {
         say(
             &mut client,
@@ -33,7 +33,7 @@ fn a_number_has_one_form() {
 #[test]
 fn fractions_are_calculated_with_80_bits() {
     say(
-        &mut Door::open().client(),
+        &mut TestServer::open().client(),
         &[
             ("INCRBYFLOAT f 0.1", "0.1"),
             ("INCRBYFLOAT f 0.2", "0.3"),
@@ -51,8 +51,8 @@ fn fractions_are_calculated_with_80_bits() {
 
 #[test]
 fn every_key_that_can_be_stored_can_expire() {
-    let door = Door::open();
-    let mut client = door.client();
+    let redis = TestServer::open();
+    let mut client = redis.client();
     for len in 1000..=1030 {
         let key = "k".repeat(len);
         let stored = client.ask(&format!("SET {key} x"));
@@ -69,7 +69,7 @@ fn every_key_that_can_be_stored_can_expire() {
 #[test]
 fn the_encoding_of_a_value_follows_from_how_it_came_about() {
     say(
-        &mut Door::open().client(),
+        &mut TestServer::open().client(),
         &[
             ("APPEND new 12", ":2"),
             ("OBJECT ENCODING new", "int"),
@@ -99,8 +99,8 @@ fn the_encoding_of_a_value_follows_from_how_it_came_about() {
 
 #[test]
 fn places_of_bits_before_the_beginning_are_moved_to_it() {
-    let door = Door::open();
-    let mut client = door.client();
+    let redis = TestServer::open();
+    let mut client = redis.client();
     assert_eq!(client.ask_raw(&[b"SET".as_slice(), b"k", b"\x7f"]), "OK");
     say(
         &mut client,
@@ -118,8 +118,8 @@ fn places_of_bits_before_the_beginning_are_moved_to_it() {
 
 #[test]
 fn transactions_queue_and_watch_as_in_redis() {
-    let door = Door::open();
-    let (mut client, mut other) = (door.client(), door.client());
+    let redis = TestServer::open();
+    let (mut client, mut other) = (redis.client(), redis.client());
     say(
         &mut client,
         &[
@@ -150,7 +150,7 @@ fn transactions_queue_and_watch_as_in_redis() {
 #[test]
 fn errors_are_those_of_redis() {
     say(
-        &mut Door::open().client(),
+        &mut TestServer::open().client(),
         &[
             ("SET k v", "OK"),
             ("EXPIRE k 5 FOO", "-ERR Unsupported option FOO"),
@@ -184,7 +184,7 @@ fn errors_are_those_of_redis() {
 #[test]
 fn commands_are_listed_by_pattern_and_category() {
     say(
-        &mut Door::open().client(),
+        &mut TestServer::open().client(),
         &[
             ("COMMAND LIST FILTERBY PATTERN *GET", "[get mget]"),
             ("COMMAND LIST FILTERBY MODULE json", "[]"),
@@ -194,6 +194,6 @@ fn commands_are_listed_by_pattern_and_category() {
             ("COMMAND LIST FILTERBY FOO x", "-ERR syntax error"),
         ],
     );
-    let read = Door::open().client().ask("COMMAND LIST FILTERBY ACLCAT read");
+    let read = TestServer::open().client().ask("COMMAND LIST FILTERBY ACLCAT read");
     assert!(read.contains("getrange") && !read.contains("append"), "{read}");
 }

@@ -7,7 +7,7 @@ use azekura::Database;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::{Client, Door, seed};
+use crate::support::{Client, TestServer, seed};
 
 /// A step of a scan: the next cursor, and the keys.
 fn step(client: &mut Client, cursor: &str, count: usize) -> (String, Vec<String>) {
@@ -31,12 +31,12 @@ fn session_keys() -> Vec<String> {
 #[test]
 fn a_cursor_is_good_after_100_000_steps_of_others_and_a_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let open = || Door::over(Database::builder().open(dir.path()).unwrap(), |_| ());
+    let open = || TestServer::over(Database::builder().open(dir.path()).unwrap(), |_| ());
     let keys = session_keys();
     let (mut cursor, mut found) = ("0".to_owned(), Vec::new());
     {
-        let door = open();
-        let mut client = door.client();
+        let redis = open();
+        let mut client = redis.client();
         fill(&mut client, &keys);
         while found.len() < 1500 {
             let (next, some) = step(&mut client, &cursor, 10);
@@ -54,12 +54,12 @@ fn a_cursor_is_good_after_100_000_steps_of_others_and_a_restart() {
         let (next, some) = step(&mut client, &cursor, 10);
         (cursor, _) = (next, found.extend(some));
         drop(client);
-        let Door { server, db, .. } = door;
+        let TestServer { server, db, .. } = redis;
         server.stop().unwrap();
         db.close().unwrap();
     }
-    let door = open();
-    let mut client = door.client();
+    let redis = open();
+    let mut client = redis.client();
     while cursor != "0" {
         let (next, some) = step(&mut client, &cursor, 10);
         found.extend(some);
@@ -74,8 +74,8 @@ fn a_cursor_is_good_after_100_000_steps_of_others_and_a_restart() {
 fn every_cursor_of_the_past_leads_to_all_keys_above_it() {
     let seed = seed("SCAN_SEED");
     let mut chance = SmallRng::seed_from_u64(seed);
-    let door = Door::open();
-    let mut client = door.client();
+    let redis = TestServer::open();
+    let mut client = redis.client();
     let name = |chance: &mut SmallRng| {
         let parts = ["", "a", "ab", "user:", "user:session:", "user:session:with:a:long:name:", "z"];
         let start = parts[chance.random_range(0..parts.len())];
@@ -122,8 +122,8 @@ fn every_cursor_of_the_past_leads_to_all_keys_above_it() {
 
 #[test]
 fn a_cursor_outlives_the_transaction_in_which_it_was_made() {
-    let door = Door::open();
-    let (mut client, mut other) = (door.client(), door.client());
+    let redis = TestServer::open();
+    let (mut client, mut other) = (redis.client(), redis.client());
     let keys = session_keys();
     fill(&mut client, &keys);
     assert_eq!(client.ask("AZ.BEGIN RO"), "OK");
