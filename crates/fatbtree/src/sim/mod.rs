@@ -21,4 +21,4 @@ mod network;
 pub use cluster::{Cluster, ClusterOptions, MakeApplication, MakePages, MakeStore};
 pub use executor::{Executor, Group};
 pub use history::{Event, History, Seen, Violation};
-pub use network::{Faults, Network, Toll};
+pub use network::{Delivery, Faults, Network};

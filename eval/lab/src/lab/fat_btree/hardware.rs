@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use azekura_fatbtree::sim::{Executor, Toll};
+use azekura_fatbtree::sim::{Executor, Delivery};
 use azekura_fatbtree::{Access, Clock, PageNo, PageService, PeId, Task};
 
 /// What things cost.
@@ -198,7 +198,7 @@ impl Cache {
     }
 }
 
-impl Toll for Hardware {
+impl Delivery for Hardware {
     fn leave(&self, from: PeId) -> Duration {
         self.compute(from, self.0.costs.message)
     }

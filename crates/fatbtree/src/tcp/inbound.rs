@@ -1,4 +1,4 @@
-//! Guests: the connections over which other nodes speak to this one, one of each.
+//! Inbound connections: the connection over which each other node sends to this one, at most one per node.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,39 +9,39 @@ use crate::id::PeId;
 
 /// The connection of each member that is here.
 #[derive(Default)]
-pub(super) struct Guests {
-    here: RefCell<BTreeMap<PeId, Guest>>,
+pub(super) struct InboundConnections {
+    connections: RefCell<BTreeMap<PeId, Inbound>>,
     next: Cell<u64>,
 }
 
 /// Dropped, it ends the connection.
-struct Guest {
+struct Inbound {
     number: u64,
     _stay: oneshot::Sender<()>,
 }
 
-impl Guests {
+impl InboundConnections {
     /// Registers the connection of a member and ends an earlier one (LISTEN-2). Returns its number, and a
     /// receiver that ends when the connection must end.
     pub(super) fn admit(&self, pe: PeId) -> (u64, oneshot::Receiver<()>) {
         let (stay, gone) = oneshot::channel();
         let number = self.next.get();
         self.next.set(number + 1);
-        self.here.borrow_mut().insert(pe, Guest { number, _stay: stay });
+        self.connections.borrow_mut().insert(pe, Inbound { number, _stay: stay });
         (number, gone)
     }
 
     /// Removes a connection that ended, unless a newer one replaced it.
     pub(super) fn left(&self, pe: PeId, number: u64) {
-        let mut here = self.here.borrow_mut();
-        if here.get(&pe).is_some_and(|guest| guest.number == number) {
-            here.remove(&pe);
+        let mut connections = self.connections.borrow_mut();
+        if connections.get(&pe).is_some_and(|connection| connection.number == number) {
+            connections.remove(&pe);
         }
     }
 
     /// Ends the connection of a member, if it has one.
     pub(super) fn end(&self, pe: PeId) {
-        self.here.borrow_mut().remove(&pe);
+        self.connections.borrow_mut().remove(&pe);
     }
 }
 
@@ -53,14 +53,14 @@ mod tests {
 
     #[test]
     fn a_newer_connection_ends_the_older_and_is_not_ended_by_its_leaving() {
-        let (guests, pe) = (Guests::default(), PeId(3));
-        let (first, mut first_gone) = guests.admit(pe);
-        let (second, mut second_gone) = guests.admit(pe);
+        let (inbound, pe) = (InboundConnections::default(), PeId(3));
+        let (first, mut first_gone) = inbound.admit(pe);
+        let (second, mut second_gone) = inbound.admit(pe);
         assert_eq!(first_gone.try_recv(), Err(TryRecvError::Closed));
-        guests.left(pe, first);
+        inbound.left(pe, first);
         assert_eq!(second_gone.try_recv(), Err(TryRecvError::Empty));
-        guests.end(pe);
+        inbound.end(pe);
         assert_eq!(second_gone.try_recv(), Err(TryRecvError::Closed));
-        guests.left(pe, second);
+        inbound.left(pe, second);
     }
 }
