@@ -70,7 +70,7 @@ impl EventKind {
 
 /// The thread left its CPU at least once between the event before and this one.
 pub const SWITCHED: u8 = 1;
-/// Drawn by lot: a `Hold`, whether or not it followed a wait, or the `Enter` of an operation.
+/// SampleCounts by lot: a `Hold`, whether or not it followed a wait, or the `Enter` of an operation.
 pub const SAMPLED: u8 = 2;
 /// A `Hold` shared with others.
 pub const SHARED: u8 = 4;

@@ -1,4 +1,4 @@
-//! What a wait waits for, and in which column of the table it counts.
+//! Kinds of waits, and the table column of each.
 
 /// What a thread waits for.
 ///

@@ -1,4 +1,4 @@
-//! The probes when they are compiled out (feature `off`, or a loom model): the same names, no code.
+//! The probes when they are compiled out (feature `off`, or a loom model): the same names without code.
 
 use crate::error::{StartError, StopError};
 use crate::recording::{Options, Recording};

@@ -1,5 +1,5 @@
-//! Sums by lock instance, of so many instances at most: a store has more rows to lock than an analysis has
-//! memory.
+//! Sums by lock instance for a bounded number of instances: a store has more rows to lock than an analysis
+//! has memory.
 
 use super::quick::QuickMap;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The rows of the tables: names instead of numbers, and sorted.
+//! Rows of the report tables, sorted and with names.
 
 use super::Work;
 use super::attribute::{OperationSums, Sums};

@@ -1,5 +1,5 @@
-//! What each thread did when, in cells of equal time: small enough for a page, whatever the recording's
-//! length.
+//! Activity of each thread over time, in cells of equal duration: small enough for a page, independently of
+//! the length of the recording.
 
 use super::pair::ThreadSpans;
 use crate::WaitClass;

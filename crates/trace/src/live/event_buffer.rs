@@ -1,9 +1,8 @@
-//! Events that the collector took out of the rings and has not encoded yet.
+//! Events that the collector has taken from the rings and not encoded yet.
 //!
-//! A recording that stays in memory is encoded when it is over: then the program has the processors for
-//! itself while it is recorded. Only what would be more than [`MOST`] events is encoded meanwhile. What goes
-//! to a file is encoded at each turn, for a third of the bytes costs the processors less to write than all of
-//! them.
+//! A recording in memory is encoded after its end, so that the program has the processors while it is
+//! recorded; only events beyond [`MOST`] are encoded earlier. A recording to a file is encoded in each
+//! round: the encoding reduces the written bytes to a third, which costs less than writing them all.
 
 use crate::event::{Event, EventKind};
 use crate::file::Encoder;
@@ -14,7 +13,7 @@ pub(super) const MOST: usize = 1 << 21;
 
 /// Events of many threads, as they came.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct EventBuffer {
     events: Vec<Event>,
     shares: Vec<Share>,
     /// A share as a file has it.
@@ -30,7 +29,7 @@ struct Share {
     count: usize,
 }
 
-impl Kept {
+impl EventBuffer {
     /// Takes all that is in a thread's ring; answers how many that are, and the ticks of the last.
     pub(super) fn take(&mut self, tag: u32, consumer: &mut Consumer) -> (usize, Option<u64>) {
         let before = self.events.len();
@@ -85,7 +84,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_encoded_as_if_it_had_been_at_once() {
         let (mut producers, mut consumers): (Vec<_>, Vec<_>) = (0..3).map(|_| ring(4)).unzip();
-        let (mut kept, mut at_once) = (Kept::default(), Kept::default());
+        let (mut kept, mut at_once) = (EventBuffer::default(), EventBuffer::default());
         let (mut later, mut now) = (Encoder::new(), Encoder::new());
         for turn in 0..20_u64 {
             for (tag, (producer, consumer)) in producers.iter_mut().zip(&mut consumers).enumerate() {

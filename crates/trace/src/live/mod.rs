@@ -13,20 +13,20 @@
 mod clock;
 mod collector;
 mod cpu;
-mod drawn;
+mod event_buffer;
 mod instance;
-mod kept;
-mod lot;
 mod machine;
 pub mod parts;
 mod plain_mutex;
 mod recorder;
 mod registry;
+mod sample_counts;
+mod sampler;
 mod session;
 mod stack;
 mod stride;
+mod thread_state;
 mod track;
-mod whereabouts;
 
 pub(crate) use registry::Registration;
 pub use session::{Suspension, start, stop, suspend};
@@ -252,7 +252,7 @@ fn begin_wait(
     holder: ThreadTag,
 ) -> WaitGuard {
     let site = SITES.id(&site.0);
-    let operation = whereabouts::operation_of(holder);
+    let operation = thread_state::operation_of(holder);
     let argument = kind as u64 | u64::from(operation) << 8 | u64::from(holder.0) << 32;
     let begun =
         with_recorder(session, |r| r.record(When::Before, EventKind::WaitBegin, site, object, argument));

@@ -1,12 +1,12 @@
-//! What all threads of a recording have drawn so far: with many of them, each need draw fewer of its first
-//! ones.
+//! Counts of samples over all threads of a recording: with many threads each one records fewer of its first
+//! executions and holds.
 //!
-//! A thread cannot tell by itself whether a recording has enough of an operation or of holds. Here each adds
-//! what it drew, as long as there are few, and looks up how many there are. So a recording of thirty threads
-//! costs little more at its start than one of a single thread.
+//! A thread alone cannot know whether a recording has enough samples of an operation or of holds. Each
+//! thread adds its own while the total is small, and reads the total. So a recording of thirty threads costs
+//! little more at its start than one of a single thread.
 //!
-//! Relaxed everywhere: estimates that only steer how many are drawn. Each drawn one says what it stands for,
-//! so sums stay right.
+//! Relaxed everywhere: estimates that only control sampling. Each sample carries its weight, so sums stay
+//! correct.
 
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -39,14 +39,14 @@ impl Count {
 
 /// The counts of one recording.
 #[derive(Debug)]
-pub struct Drawn {
+pub struct SampleCounts {
     /// Holds, those that were not drawn too.
     pub(super) holds: Count,
     /// Executions, those that were not drawn too, by account.
     pub(super) executions: [Count; ACCOUNTS],
 }
 
-impl Drawn {
+impl SampleCounts {
     /// Nothing was drawn yet.
     #[must_use]
     pub const fn new() -> Self {
@@ -54,7 +54,7 @@ impl Drawn {
     }
 }
 
-impl Default for Drawn {
+impl Default for SampleCounts {
     fn default() -> Self {
         Self::new()
     }

@@ -1,18 +1,19 @@
-//! Which holds are recorded: a lottery without memory, and what each drawn one stands for.
+//! Sampling of lock holds: selects the holds that are recorded, and gives each the number of holds that it
+//! represents.
 //!
-//! | holds of one thread | or of all of them | one is drawn of |
+//! | holds of one thread | or of all threads | one recorded of |
 //! |---|---|---|
 //! | the first 256 | the first 2,048 | 4 |
 //! | up to 4,096 | up to 32,768 | 16 |
 //! | up to 16,384 | up to 131,072 | 64 |
-//! | further | further | as many as asked for (256) |
+//! | further | further | the configured interval (256) |
 //!
-//! whichever row is the lower, but never more than asked for. A short recording so has enough of them to tell
-//! how much a lock is used, a long one costs no more. Within a row every hold is drawn with the same
-//! probability, whatever the program's own period. A drawn hold carries the logarithm of what it stands for,
-//! so sums over drawn holds are right on the average.
+//! The lower of the two rows applies, and never more than the configured interval. So a short recording has
+//! enough holds to estimate the use of a lock, and a long one costs no more. Within a row every hold is
+//! selected with the same probability, independently of any period of the program. A recorded hold carries
+//! the logarithm of its weight, so weighted sums are unbiased.
 
-use super::drawn::Drawn;
+use super::sample_counts::SampleCounts;
 use crate::event::SAMPLED;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub(super) const MOST_LOG: u32 = 15;
 
 /// One thread's lottery.
 #[derive(Debug)]
-pub struct Lot<D: Deref<Target = Drawn> = Arc<Drawn>> {
+pub struct Sampler<D: Deref<Target = SampleCounts> = Arc<SampleCounts>> {
     /// Holds up to and with the next one that is drawn.
     until: u32,
     /// What that one stands for.
@@ -40,14 +41,14 @@ pub struct Lot<D: Deref<Target = Drawn> = Arc<Drawn>> {
     of_all: D,
 }
 
-impl<D: Deref<Target = Drawn>> Lot<D> {
+impl<D: Deref<Target = SampleCounts>> Sampler<D> {
     /// In the long run one of `every` (a power of two) is drawn.
     pub fn new(every: u32, seed: u32, of_all: D) -> Self {
         let most_log = every.max(1).ilog2().min(MOST_LOG);
         let random = mixed(seed);
-        let mut lot = Self { until: 0, log: 0, row: 0, left: ROWS[0].0, most_log, random, of_all };
-        lot.draw();
-        lot
+        let mut sampler = Self { until: 0, log: 0, row: 0, left: ROWS[0].0, most_log, random, of_all };
+        sampler.draw();
+        sampler
     }
 
     /// Holds up to and with the next one that is drawn.
@@ -138,9 +139,9 @@ mod tests {
         let looked_at = [0, 1, 100, 254, 255, 256, 257, 300, 4_200];
         let mut drawn = [(0_u32, 0_u32); 9];
         for seed in 0..THREADS {
-            let mut lot = Lot::new(64, seed, Arc::default());
+            let mut sampler = Sampler::new(64, seed, Arc::default());
             for hold in 0..=4_200 {
-                let flags = lot.draw_next();
+                let flags = sampler.draw_next();
                 if let Some(i) = looked_at.iter().position(|l| *l == hold).filter(|_| flags != 0) {
                     drawn[i] = (drawn[i].0 + 1, drawn[i].1 + (1 << (flags >> 4)));
                 }
@@ -163,12 +164,12 @@ mod tests {
 
     #[test]
     fn with_many_threads_each_draws_fewer_and_they_stand_for_all() {
-        let of_all = Arc::<Drawn>::default();
+        let of_all = Arc::<SampleCounts>::default();
         let (mut drawn, mut stand_for) = (0, 0);
         for seed in 0..64 {
-            let mut lot = Lot::new(64, seed, Arc::clone(&of_all));
+            let mut sampler = Sampler::new(64, seed, Arc::clone(&of_all));
             for _ in 0..4_096 {
-                let flags = lot.draw_next();
+                let flags = sampler.draw_next();
                 if flags != 0 {
                     (drawn, stand_for) = (drawn + 1, stand_for + (1_u32 << (flags >> 4)));
                 }
@@ -182,8 +183,8 @@ mod tests {
     #[test]
     fn no_more_are_drawn_than_asked_for_and_all_if_all_are() {
         let count = |every| {
-            let mut lot = Lot::new(every, 7, Arc::default());
-            (0..200).filter(|_| lot.draw_next() != 0).count()
+            let mut sampler = Sampler::new(every, 7, Arc::default());
+            (0..200).filter(|_| sampler.draw_next() != 0).count()
         };
         assert_eq!(count(1), 200);
         assert!((60..140).contains(&count(2)));

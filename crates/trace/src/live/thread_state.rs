@@ -1,16 +1,16 @@
-//! What each thread is doing, for others to see: the operation it is in, and one that it has begun and not
-//! recorded yet.
+//! The current state of each thread, readable by others: its innermost operation, and an operation that it
+//! has begun and not recorded yet. Each thread writes its own line of a fixed table, selected by the
+//! thread's number, with plain stores.
 //!
-//! A thread that waits for another notes the operation that one is in (who made whom wait); the collector, at
-//! the end, tells what threads were still doing. Each thread has a line of its own in a fixed table, by its
-//! number, and writes it with plain stores.
+//! A waiting thread records the current operation of the holder that it waits for (blame). At the end, the
+//! collector reports the operations that threads were still in.
 //!
-//! - **WHERE-1** A line is written by the threads whose numbers share it, and says whose it is. Who finds
-//!   another's number there knows nothing. So with more than [`LINES`] threads some are not seen, and none is
-//!   taken for another.
-//! - **WHERE-2** `now` is written before `since`; a reader that finds `now` unchanged around `since` may
-//!   still pair them wrongly when the thread began the same operation anew meanwhile: then the time is off by
-//!   one execution. Relaxed: hints.
+//! - **WHERE-1** Threads whose numbers share a line write the same line, and the line contains the number of
+//!   its writer. A reader that finds another number has no information. So with more than [`LINES`] threads
+//!   some are not visible, and none is taken for another.
+//! - **WHERE-2** `now` is written before `since`. A reader that finds `now` unchanged around `since` may
+//!   still pair them wrongly if the thread began the same operation again meanwhile; the time is then wrong
+//!   by one execution. Relaxed: hints.
 
 use crate::ThreadTag;
 use azekura_base::CachePadded;
@@ -36,7 +36,7 @@ impl Line {
 
 /// A thread's own line.
 #[derive(Debug)]
-pub(super) struct Whereabouts {
+pub(super) struct ThreadState {
     line: &'static Line,
     /// The thread's number, and the operation that is not recorded yet: as in [`Line::now`].
     outside: u64,
@@ -49,12 +49,12 @@ pub(super) struct Unrecorded {
     pub(super) since: u64,
 }
 
-impl Whereabouts {
+impl ThreadState {
     pub(super) fn of(tag: u32) -> Self {
-        let whereabouts = Self { line: line(tag), outside: u64::from(tag) << 32 };
+        let state = Self { line: line(tag), outside: u64::from(tag) << 32 };
         // Else what a simulated thread of this number left that never ended.
-        whereabouts.is_within(0);
-        whereabouts
+        state.is_within(0);
+        state
     }
 
     /// The thread is in `operation`, and has recorded all that it is in.
@@ -83,7 +83,7 @@ impl Whereabouts {
     }
 }
 
-impl Drop for Whereabouts {
+impl Drop for ThreadState {
     fn drop(&mut self) {
         if self.line.now.load(Relaxed) >> 32 == self.outside >> 32 {
             self.line.now.store(0, Relaxed);
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_seen_where_it_is_and_never_for_another() {
-        let mut one = Whereabouts::of(ONE);
+        let mut one = ThreadState::of(ONE);
         assert_eq!((operation_of(ThreadTag(ONE)), unrecorded(ONE)), (0, None));
         one.is_in_unrecorded(5, 99);
         one.is_within(7);
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(unrecorded(ONE), Some(Unrecorded { operation: 5, since: 99 }));
         one.is_in(7);
         assert_eq!((operation_of(ThreadTag(ONE)), unrecorded(ONE)), (7, None));
-        let mut other = Whereabouts::of(OTHER);
+        let mut other = ThreadState::of(OTHER);
         other.is_in(9);
         assert_eq!((operation_of(ThreadTag(ONE)), operation_of(ThreadTag(OTHER))), (0, 9));
         drop(one);
