@@ -1,4 +1,4 @@
-//! What a caller holds of a page: a pin, a shared or exclusive latch on top of it, or nothing but a version.
+//! Guards of a page: a pin, a pin with a shared or exclusive latch, or a version for an optimistic read.
 
 use azekura_base::page::PageMut;
 use azekura_base::{Lsn, PageId, PageWords};

@@ -1,5 +1,5 @@
-//! How a page comes into a frame that was given to it: a buffer is filled and installed (step 4 of a miss),
-//! by the first to come or by each who waited long enough.
+//! Loading a page into its frame: a buffer is filled and installed (step 4 of a miss), by the first thread
+//! or by each thread that waited long enough.
 
 use azekura_base::sync::atomic::{Ordering::Release, fence};
 use azekura_base::{Backoff, PageId, PageWords};

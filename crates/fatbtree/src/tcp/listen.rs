@@ -4,7 +4,7 @@
 //! - **LISTEN-1** The number of unauthenticated connections is bounded, each has bounded time, and nothing
 //!   that they send is stored. A new one replaces an old one, so a flood of silent connections keeps no node
 //!   out ([`unauthenticated`](super::unauthenticated)).
-//! - **LISTEN-2** A member has one connection: a newer one ends the older, whose other end may have failed
+//! - **LISTEN-2** A member has one connection: a newer one ends the older one, which may have failed
 //!   silently.
 //! - **LISTEN-3** Memory for a frame grows with the bytes that have arrived, never with the length in its
 //!   header.
