@@ -193,7 +193,7 @@ impl Frame {
         is_open
     }
 
-    /// Lets go of one pin.
+    /// Releases one pin.
     #[inline]
     pub(crate) fn unpin(&self) {
         shared_rmw();

@@ -271,8 +271,8 @@ impl BufferPool {
     }
 
     /// Waits until nobody has the page latched exclusively; at once, if it is not in the pool. Pins nothing:
-    /// should the frame be given to another page meanwhile, it is that page's latch that is waited for, which
-    /// is let go too.
+    /// should the frame be given to another page meanwhile, it is that page's latch that is waited for,
+    /// which is released too.
     pub fn wait_while_latched(&self, page_id: PageId) {
         if let Some(id) = self.frame_of(page_id) {
             self.frames[id.0 as usize].latch.wait_until_open();

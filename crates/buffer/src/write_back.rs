@@ -35,7 +35,7 @@ static WRITE_BACK: Site = Site::new("page being written by another");
 /// ([`AreaShape::for_page_size`](crate::page_file::AreaShape::for_page_size)).
 const MAX_BATCH_PAGES: usize = 128;
 
-/// The right to write a page's image (WRITE-2), and the frame's pin. Dropping it lets go of both, even if
+/// The right to write a page's image (WRITE-2), and the frame's pin. Dropping it releases both, even if
 /// store or log panicked (G9): the page stays dirty then.
 struct Writing<'p> {
     guard: PageGuard<'p>,
@@ -56,7 +56,7 @@ impl Drop for SharedHold<'_> {
     }
 }
 
-/// An image on its way to the store.
+/// An image in flight to the store.
 struct Image<'p> {
     writing: Writing<'p>,
     version: Version,

@@ -87,7 +87,7 @@ pub fn hold(_site: &'static Site, _object: usize, _mode: HoldMode) -> HoldGuard 
     HoldGuard(PhantomData)
 }
 
-/// Tells that a resource was let go while others wait; compiled out.
+/// Tells that a resource was released while others wait; compiled out.
 #[inline(always)]
 pub fn released(_site: &'static Site, _object: usize) {}
 

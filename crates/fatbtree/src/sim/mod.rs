@@ -9,7 +9,7 @@
 //! | module | noun |
 //! |---|---|
 //! | `executor` | tasks, timers, virtual time |
-//! | `network` | frames on their way, faults |
+//! | `network` | frames in flight, faults |
 //! | `cluster` | nodes that start, crash and start again on what their disks kept |
 //! | `history` | what clients saw; is it linearizable? |
 

@@ -1,4 +1,4 @@
-//! Frames on their way between simulated nodes: delayed, overtaken, lost, cut off.
+//! Frames in flight between simulated nodes: delayed, overtaken, lost, cut off.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Requests of this node's clients, on their way to the owners of their keys.
+//! Requests of this node's clients, in flight to the owners of their keys.
 //!
 //! | keys of a request | how it is done |
 //! |---|---|

@@ -112,7 +112,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<NodeThread>, ServerEr
     let Some(options) = shared.options.cluster.clone() else {
         return match azekura_fatbtree::store::owner(&shared.engine.db)? {
             None => Ok(None),
-            // Its rows may be on their way to another node, and it has not all of the keys.
+            // Its rows may be in flight to another node, and it has not all of the keys.
             Some((cluster, pe)) => Err(ServerError::NodeStore { cluster, pe }),
         };
     };

@@ -184,7 +184,7 @@ impl Uses {
         }
     }
 
-    /// Times from a holder's letting go until the one who waited has the lock.
+    /// Times from a holder's releasing until the one who waited has the lock.
     fn add_handovers(&mut self, threads: &[ThreadSpans]) {
         let mut ends: QuickMap<Instance, Vec<(u64, usize)>> = QuickMap::default();
         for (index, thread) in threads.iter().enumerate() {

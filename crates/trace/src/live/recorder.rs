@@ -215,7 +215,7 @@ impl Recorder {
         self.record_event(when, event);
     }
 
-    /// Records that something was let go, after it was: a hold or a release.
+    /// Records that something was released, after it was: a hold or a release.
     pub(super) fn record_let_go(&mut self, event: Event) {
         self.tell_held_back();
         self.record_told(When::After, event);
