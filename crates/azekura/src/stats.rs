@@ -81,7 +81,7 @@ pub struct FarTierStats {
     pub broken: u64,
     /// Pages sent.
     pub sent: u64,
-    /// Pages that were not sent because too many were on their way, or the page had been written meanwhile.
+    /// Pages that were not sent because too many were in flight, or the page had been written meanwhile.
     pub dropped: u64,
     /// Servers lost.
     pub losses: u64,

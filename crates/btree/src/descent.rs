@@ -37,7 +37,7 @@
 //! waited for without pin or latch, asleep, which is traced: waiters that pinned and latched took the line
 //! with the latch from its holder, and with 64 processors the holder could not let go. After
 //! [`crate::EnvOptions::optimistic_attempts`] failures the way is taken with latches (shared down to the
-//! parent, each child latched before its parent is let go), so that progress is certain.
+//! parent, each child latched before its parent is released), so that progress is certain.
 
 use azekura_base::{Backoff, PageId, PageWords};
 use azekura_buffer::{BufferPool, ExclusiveGuard, FixError, OptimisticPage, PageGuard, Peek, SharedGuard};
@@ -228,7 +228,7 @@ impl<'e> Descent<'e> {
         }
     }
 
-    /// Whether it was held up by those who changed what it came to.
+    /// Whether threads that changed the pages it visited delayed it.
     pub(crate) const fn has_met_others(&self) -> bool {
         self.has_met_others
     }

@@ -6,7 +6,7 @@
 //! changed in a second. So a leaf whose writers meet often is split though it has room
 //! ([`crate::structure`]), again and again if need be, down to a record each.
 //!
-//! 1. A writer that met others on its way makes its leaf warmer by one.
+//! 1. A writer that met others during its descent makes its leaf warmer by one.
 //! 2. Of the others, one in [`SAMPLED`] cools it by [`COOLING`]: so leaves where fewer than one writer in
 //!    sixteen meets another stay cold, however long it goes on. Who is sampled is said by the change's LSN,
 //!    which is at hand: a writer alone writes nothing shared here.

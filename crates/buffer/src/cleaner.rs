@@ -1,4 +1,5 @@
-//! The job that writes dirty pages before the hand comes to them, so that misses find clean victims.
+//! The background job that writes dirty pages before the clock hand reaches them, so that misses find clean
+//! victims.
 //!
 //! | state of the bell | the cleaner's job | left by |
 //! |---|---|---|

@@ -1,12 +1,12 @@
-//! What a fix, a hit, a miss costs in writes that other processors feel: counted, not timed, so that it says
-//! the same on every machine.
+//! Counters of the writes to shared memory that a fix, a hit or a miss costs. They are counted, not timed,
+//! so the results are the same on every machine.
 //!
-//! Always on: a count is one addition to a word of the thread's own, beside an instruction that is ten times
-//! as slow (3 % of a hit by fix, when all is in the nearest cache; not to be seen otherwise). A peek at a
-//! warm page counts nothing, because it writes nothing.
+//! The counters are always enabled. A count is one addition to a word of the thread, next to an instruction
+//! that is ten times as slow: 3 % of a hit by fix if all data are in the nearest cache, not measurable
+//! otherwise. A peek at a warm page counts nothing, because it writes nothing.
 //!
-//! A count stands beside each atomic instruction of the pool, the general cache and their policies; tests
-//! hold the sums against bounds, and `azekura-lab nb-gclock` prints them.
+//! Each atomic instruction of the pool, the general cache and their policies has a counter. Tests compare
+//! the sums with bounds, and `azekura-lab nb-gclock` prints them.
 
 use std::cell::Cell;
 use std::ops::Sub;

@@ -1,13 +1,12 @@
-//! Which frames are dirty: one bit per frame, so that cleaner and checkpoint look at dirty frames only and
-//! not at all of them.
+//! The set of dirty frames as one bit per frame, so that the cleaner and the checkpoint visit dirty frames
+//! only. The set may contain clean frames: every frame with a change that is in no image on disk has its bit
+//! set.
 //!
-//! A hint that errs on one side: a frame whose page has a change that is in no image on disk has its bit set.
-//!
-//! - **DIRTY-1** The bit is set by the changer, latched exclusively, before the frame's recovery LSN is
-//!   stored and the change's LSN is drawn; it is cleared by the page's writer, latched shared, after the
-//!   image is on disk. So the latch orders the two, and the argument of RECOVERY-1 (see `frame`) holds for
-//!   the bit as it does for the recovery LSN: a look that finds the bit clear, and has seen the LSN drawn,
-//!   comes after the write that cleared it.
+//! - **DIRTY-1** The bit is set by the thread that changes the page, under the exclusive latch, before the
+//!   frame's recovery LSN is stored and the change's LSN is drawn. It is cleared by the page's writer, under
+//!   the shared latch, after the image is on disk. So the latch orders the two, and the argument of
+//!   RECOVERY-1 (see `frame`) holds for the bit as for the recovery LSN: a scan that finds the bit clear,
+//!   and has seen the LSN drawn, comes after the write that cleared it.
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use azekura_base::zeroed::ZeroedArray;

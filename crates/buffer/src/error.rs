@@ -1,4 +1,4 @@
-//! What can go wrong in the pool.
+//! Errors of the pool.
 
 use azekura_base::{LogFailed, Lsn, PageId};
 

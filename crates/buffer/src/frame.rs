@@ -1,65 +1,65 @@
-//! A frame: the header of one place in the pool, and the pin word that says who may do what with it (paper
+//! A frame: the header of one page slot of the pool, and the pin word that controls access to it (paper
 //! §3.1.1, Fig. 2).
 //!
-//! The pin word packs, so that one CAS decides over all of them:
+//! The pin word packs these fields, so that one CAS decides over all of them:
 //!
 //! | bits | meaning |
 //! |---|---|
 //! | 31 | dirty: the page differs from its image on disk |
-//! | 30 | writing: somebody writes the page's image |
-//! | 29 | leaving: the page is on its way out |
-//! | 28 | open: it holds a page |
-//! | 20..28 | how many see the page out |
-//! | 0..20 | pin count; means nothing unless open |
+//! | 30 | writing: a thread writes the page's image |
+//! | 29 | leaving: the page is being evicted |
+//! | 28 | open: the frame holds a page |
+//! | 20..28 | number of threads that evict the page |
+//! | 0..20 | pin count; undefined unless open |
 //!
 //! A frame that is neither open nor leaving is *evicted*: it has no page. A frame of zero bytes is evicted
-//! and has no buffer, so a pool touches no frame before it gives it out (`zeroed`).
+//! and has no buffer, so a pool touches no frame before its first use (`zeroed`).
 //!
-//! | state | count | who may leave it |
+//! | state | count | transitions |
 //! |---|---|---|
-//! | evicted | – | its one owner, to *pinned* by [`Frame::publish`] |
-//! | unpinned | 0 pins | any thread, by addition, to *pinned*; if clean, by CAS, to *leaving* with itself in |
-//! | pinned | n > 0 pins | a pinner, to n + 1; a holder, to n − 1 |
-//! | leaving | n > 0 are in | whoever wants the old page, to n + 1; who is in and has unmapped the frame, to n − 1; the last one to *evicted*, as its owner |
+//! | evicted | – | its single owner, to *pinned* by [`Frame::publish`] |
+//! | unpinned | 0 pins | any thread, by addition, to *pinned*; if clean, by CAS, to *leaving* with one evicting thread |
+//! | pinned | n > 0 pins | a pinning thread, to n + 1; a holder, to n − 1 |
+//! | leaving | n > 0 evicting threads | a thread that wants the old page, to n + 1; an evicting thread that has unmapped the frame, to n − 1; the last one to *evicted*, as its owner |
 //!
-//! A pin is one addition, whatever others do to the word: on a page that all want, those who try a CAS fail
-//! most of the time. If the word turns out to say leaving or evicted, the addition was in vain and stays: the
-//! count means nothing then, and is gone when the frame is published (one store).
+//! A pin is one addition, whatever other threads do to the word: on a contended page most CAS attempts would
+//! fail. If the word turns out to be leaving or evicted, the addition was useless and stays: the count is
+//! undefined then, and publishing the frame resets it (one store).
 //!
-//! The paper's Fig. 2 goes from unpinned to evicted at once. Between the two lies the removal of the mapping,
-//! and a thread that stops there would hold up everybody who wants the old page (G10). So whoever finds a
-//! leaving frame joins in and removes the mapping too; nobody can give the frame to another page meanwhile,
-//! because the last one out does that.
+//! The paper's Fig. 2 goes from unpinned to evicted at once. Between the two is the removal of the mapping,
+//! and a thread that stalls there would block all threads that want the old page (G10). So a thread that
+//! finds a leaving frame joins and removes the mapping too. No thread can give the frame to another page
+//! meanwhile, because the last evicting thread does that.
 //!
-//! There is no generation beside it (G5): a CAS that succeeds on a frame which changed hands since the word
-//! was looked at does no more than what it says, to the page that is there now. Who cares which page that is
-//! looks after it (FRAME-3); the latch's version is the generation of those who write nothing.
+//! The word needs no generation (G5): a CAS that succeeds on a frame that was reused since the word was read
+//! does exactly what it says, to the present page. A thread that depends on the identity of the page checks
+//! it afterwards (FRAME-3). The latch's version is the generation for optimistic readers.
 //!
-//! The page word packs which page the frame holds (bits 25..64) and which buffer has its words (0..25,
-//! inverted; 0: none), so that both are seen at once. Of a frame in the free list it has the next one of
-//! the list in the page's place; the frame keeps its buffer there.
+//! The page word packs the frame's page (bits 25..64) and the buffer with its words (0..25, inverted; 0:
+//! none), so that a reader gets both in one load. For a frame in the free list the page field has the next
+//! frame of the list; the frame keeps its buffer.
 //!
-//! A header takes half a cache line. Which frames share one is chosen so that pages that come after each
-//! other, as a tree's upper pages do, do not ([`nth_frame`]): a fix of one would take the line from who peeks
-//! at the other.
+//! A header takes half a cache line. Frames are paired so that consecutive pages, such as the upper pages of
+//! a tree, do not share a line ([`nth_frame`]): a fix of one would invalidate the line for readers of the
+//! other.
 //!
-//! - **FRAME-1** The page word's page changes, and its buffer goes away, only while the frame is evicted, by
-//!   its owner.
+//! - **FRAME-1** The page in the page word changes, and its buffer is removed, only while the frame is
+//!   evicted, by its owner.
 //! - **FRAME-2** At most one thread owns a frame's evicted state; an [`Evicted`] is the proof.
-//! - **FRAME-3** A thread trusts a frame's identity only after it has pinned the frame, or after the latch
-//!   has validated a version that was taken before the frame was found neither leaving nor evicted.
-//! - **FRAME-4** The dirty bit is set only by a pin's holder with the latch exclusive, and cleared only by
-//!   the page's one writer with the latch shared. So a CAS from *clean and unpinned* to *leaving* never
-//!   throws a change away (G3).
-//! - **FRAME-5** The buffer turns from none to one once per page brought in, by CAS; the loser keeps its own
-//!   (G2). Only who knows that the frame has the page's mapping fills it: its inserter, or who pinned it and
-//!   then found it in the page table (a frame whose insertion lost bears the page's id too, for a moment, and
-//!   a stale look at the table leads there).
-//! - **FRAME-6** Only a pin's holder holds the latch, and lets go of it first. So nobody holds the latch of a
-//!   leaving or evicted frame.
-//! - **FRAME-7** Each who sees a page out moves the latch's version before it unmaps the frame. So an
-//!   optimistic reader of the old page fails to validate as soon as the page can be loaded, and changed,
-//!   elsewhere, and before the buffer is filled anew.
+//! - **FRAME-3** A thread relies on a frame's identity only after it has pinned the frame, or after the
+//!   latch has validated a version that was taken before the frame was found neither leaving nor evicted.
+//! - **FRAME-4** The dirty bit is set only by a holder of a pin with the latch exclusive, and cleared only
+//!   by the page's writer with the latch shared. So a CAS from *clean and unpinned* to *leaving* never loses
+//!   a change (G3).
+//! - **FRAME-5** The buffer changes from none to one once per load of a page, by CAS; a thread that loses
+//!   keeps its own buffer (G2). Only a thread that knows that the frame has the page's mapping fills it: its
+//!   inserter, or a thread that pinned it and then found it in the page table. (A frame whose insertion lost
+//!   also has the page's id for a moment, and a stale lookup may return it.)
+//! - **FRAME-6** Only a holder of a pin holds the latch, and it releases the latch first. So the latch of a
+//!   leaving or evicted frame is free.
+//! - **FRAME-7** Each thread that evicts a page changes the latch's version before it unmaps the frame. So
+//!   an optimistic reader of the old page fails to validate as soon as the page can be loaded, and changed,
+//!   elsewhere, and before the buffer is filled again.
 //!
 mod dirty;
 mod order;
@@ -199,7 +199,7 @@ impl Frame {
         is_open
     }
 
-    /// Lets go of one pin.
+    /// Releases one pin.
     #[inline]
     pub(crate) fn unpin(&self) {
         shared_rmw();

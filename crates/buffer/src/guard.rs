@@ -1,4 +1,4 @@
-//! What a caller holds of a page: a pin, a shared or exclusive latch on top of it, or nothing but a version.
+//! Guards of a page: a pin, a pin with a shared or exclusive latch, or a version for an optimistic read.
 
 use azekura_base::page::PageMut;
 use azekura_base::{Lsn, PageId, PageWords};
@@ -15,7 +15,7 @@ use crate::pool::BufferPool;
 pub enum Peek<'p> {
     /// The page, to be read optimistically.
     Page(OptimisticPage<'p>),
-    /// The page is latched exclusively, or on its way in or out: try again.
+    /// The page is latched exclusively, or is being paged in or out: try again.
     Busy,
     /// The page is not in the pool: fix it.
     Absent,
@@ -150,7 +150,7 @@ impl Drop for PageGuard<'_> {
 #[derive(Debug)]
 #[must_use]
 pub struct SharedGuard<'p> {
-    /// Told after the latch was let go, and while the frame is still pinned.
+    /// Told after the latch was released, and while the frame is still pinned.
     _hold: HoldGuard,
     guard: PageGuard<'p>,
 }

@@ -1,10 +1,9 @@
-//! A lock-free stack of small numbers: free frames, spare buffers (Treiber's stack with a tag against ABA).
+//! A lock-free stack of small numbers, for free frames and spare buffers: a Treiber stack with a tag against
+//! ABA. It allocates no memory per number: the link to the next number is stored in the object that the
+//! number identifies. Numbers that were never pushed are handed out in order when the stack is empty.
 //!
-//! It takes no memory per number: what follows a number is noted in what the number stands for, and numbers
-//! that were never pushed are counted out, one after the other, when the stack is empty.
-//!
-//! - **STACK-1** The head packs (tag, number + 1); each push and pop moves the tag, so a pop that was
-//!   overtaken fails.
+//! - **STACK-1** The head packs (tag, number + 1). Each push and pop changes the tag, so the CAS of a pop
+//!   that was overtaken fails.
 
 use azekura_base::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,

@@ -1,4 +1,4 @@
-//! The pool's memory: one run of words, zero until pages come, never given back before the pool goes.
+//! The pool's memory: one array of words, zero until pages are loaded, freed only with the pool.
 
 use std::io;
 // The words of pages are std's atomics in models too; see `azekura_base::page`.

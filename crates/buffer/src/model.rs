@@ -1,5 +1,5 @@
-//! The parts of the pool by themselves, for the models in `tests/loom_*.rs`. Each call begins with a place to
-//! switch.
+//! The parts of the pool one by one, for the models in `tests/loom_*.rs`. Each call begins with a switch
+//! point.
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use azekura_base::{Lsn, PageId};

@@ -1,47 +1,50 @@
-//! The page table: PageId → frame, with lock-free reads, inserts and removes, and no tombstones.
+//! The page table: a map from PageId to frame with lock-free reads, inserts and removals, and without
+//! tombstones.
 //!
-//! A fixed array of buckets of 15 slots and a count, one cache line each, 9 slots of them full in a full
-//! pool. A slot is one word of 32 bits:
+//! It is a fixed array of buckets. A bucket is one cache line with 15 slots and a count; 9 slots are full in
+//! a full pool. A slot is one word of 32 bits:
 //!
 //! | bits | meaning |
 //! |---|---|
-//! | 31 | tentative: being inserted, not found by readers yet |
+//! | 31 | tentative: being inserted, not visible to readers |
 //! | up to 31 | a tag: some bits of the page's hash |
 //! | as many as the largest takes | frame number + 1; the whole word is 0 for an empty slot |
 //!
-//! The page itself is not in the table but in the frame's header, which whoever looks for the page will look
-//! at anyway. A word whose tag is the page's is the page's if its frame holds the page ([`Owners`]); with
-//! 32,768 frames one in 32,768 words of other pages has the tag too.
+//! The page id is not in the table but in the frame's header, which a lookup reads anyway. A word with the
+//! page's tag belongs to the page if its frame holds the page ([`Owners`]). With 32,768 frames, one in
+//! 32,768 words of other pages has the tag too.
 //!
-//! A page belongs into the bucket of its hash, there into the slot of its hash if that is empty, else into
-//! any after it, around; so that a reader as a rule finds it in the first slot that it looks at, and the
-//! processor can guess that. If the bucket is full, into the next one, and so on. Each bucket counts the
-//! entries that passed it by (`passed`): a reader goes on to the next bucket only while that is not zero, so
-//! nothing has to mark removed entries.
+//! A page belongs in the bucket of its hash: in the slot of its hash if that is empty, otherwise in any
+//! later slot, cyclically. So a reader usually finds it in the first slot that it reads, and the processor
+//! can predict that. If the bucket is full, the page goes to the next bucket, and so on. Each bucket counts
+//! the entries that went to later buckets (`passed`). A reader continues with the next bucket only while
+//! that count is not zero, so removed entries need no mark.
 //!
-//! Insertion, put-if-absent, in two phases (as in open-addressed tables of Purcell and Harris, DISC 2005):
-//! 1. Look for the page; if found, that is the answer.
-//! 2. Count the buckets passed by, then CAS an empty slot to the tentative word.
-//! 3. Look again at every slot that may hold the page: a finished entry wins, ours is withdrawn; a tentative
-//!    one is removed by CAS, and its inserter starts over.
-//! 4. CAS ours from tentative to finished; if somebody removed it, start over.
+//! Insertion, put-if-absent, in two phases (as in the open-addressed tables of Purcell and Harris, DISC
+//! 2005):
+//! 1. Search the page; if it is found, return it.
+//! 2. Increment `passed` of the skipped buckets, then CAS an empty slot to the tentative word.
+//! 3. Read again every slot that may hold the page. If a finished entry is there, it wins, and the own one
+//!    is withdrawn. A tentative one is removed by CAS, and its inserter starts over.
+//! 4. CAS the own word from tentative to finished; if another thread removed it, start over.
 //!
-//! - **TABLE-1** At most one finished entry for a page. Proof: let A and B both come to step 4 with words in
-//!   place. Each has a SeqCst fence between placing its word (and the counts on the way to it) and looking
-//!   again. Of the two fences one is first, say A's; then B's look finds A's word. If it was finished, B
-//!   withdrew; if it was tentative, B removed it, and A cannot finish; or it was gone already, and A had not
-//!   finished either, or its page has left since.
-//! - **TABLE-2** An entry is removed by those who see its page out of the frame, each of them, before the
-//!   frame is given to another page (FRAME-7). So a word in the table never names a frame that was given away
-//!   since, and a late CAS of theirs finds no such word.
-//! - **TABLE-3** A frame is published for its page before its word is placed (Release, with the Acquire of
-//!   who finds the word), and holds it until the word is gone. So who finds a word of the right tag and then
-//!   another page in the frame has seen that the word is not the page's, or that the page has left its frame
-//!   since. And a tentative word that is removed because its frame held the page a moment ago may be another
-//!   page's by now, of the same tag: then its inserter starts over.
+//! - **TABLE-1** A page has at most one finished entry. Proof: let A and B both reach step 4 with words in
+//!   place. Each has a SeqCst fence between placing its word (and the counts on the way to it) and reading
+//!   again. One of the two fences is first, say A's; then B's second read finds A's word. If the word was
+//!   finished, B withdrew. If it was tentative, B removed it, and A cannot finish. If it was removed
+//!   already, A had not finished either, or its page has been evicted since.
+//! - **TABLE-2** Each thread that evicts a page removes its entry, before the frame is given to another page
+//!   (FRAME-7). So a word in the table never names a frame that has been given away since, and a late CAS of
+//!   an evicting thread finds no such word.
+//! - **TABLE-3** A frame is published for its page before its word is placed (Release; pairs with the
+//!   Acquire of the lookup that finds the word), and holds the page until the word is removed. So a lookup
+//!   that finds a word with the right tag and then another page in the frame knows that the word is not the
+//!   page's, or that the page has left its frame since. A tentative word that is removed because its frame
+//!   held the page a moment ago may belong to another page with the same tag by now; then its inserter
+//!   starts over.
 //!
-//! A thread that stops for ever in any step leaves at most a tentative word, which the next inserter removes,
-//! or counts that are too high, which cost a look at one more bucket.
+//! A thread that stalls permanently in any step leaves at most a tentative word, which the next inserter
+//! removes, or counts that are too high, which cost one more bucket read.
 
 use azekura_base::sync::atomic::{
     AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,

@@ -1,31 +1,35 @@
 //! The pool: fix and unfix, miss and page-in (paper §3.1.2, Fig. 4).
 //!
-//! **Fix.** The page table names a frame; pin it; if it is still the page's, that was a hit: one CAS, no
+//! **Fix.** The page table returns a frame. Pin it; if it still holds the page, this is a hit: one CAS, no
 //! lock.
 //!
 //! **Miss.**
-//! 1. Take a free frame, or a victim: clean and unpinned when the CAS took it, so disk has what it had (G3).
-//!    If a bounded search finds none, sleep until the cleaner has freed some (see `supply`).
-//! 2. See the victim's page out: close the frame to optimistic readers, remove its mapping, leave. Whoever
-//!    wants that page meanwhile does the same; the last one out owns the frame, the others look for another.
-//! 3. Publish the frame for the new page, pinned by us, without content; then put its mapping into the table.
-//!    If the page has a frame by now, ours goes to the free list, and we use that one.
+//! 1. Take a free frame, or a victim. The victim is clean and unpinned when the CAS takes it, so the disk
+//!    has its content (G3). If a bounded search finds none, sleep until the cleaner has freed frames (see
+//!    `supply`).
+//! 2. Evict the victim's page: close the frame to optimistic readers, remove its mapping, leave. A thread
+//!    that wants that page meanwhile does the same. The last one to leave owns the frame; the others search
+//!    another.
+//! 3. Publish the frame for the new page, pinned by this thread, without content; then insert its mapping
+//!    into the page table. If the page has a frame by now, this frame goes to the free list, and the miss
+//!    uses the other one.
 //! 4. Read the page into the buffer that the victim left (a spare one, if the frame had none), and install
 //!    the buffer by CAS.
 //!
-//! Others that find the frame before step 4 is done pin it and wait a little; then they read for themselves
-//! into a spare buffer, and whoever installs first wins (the paper's optimistic I/O). So a reader that is
-//! stopped for ever holds nobody up, and one page is as a rule read once. A failed read (G7) goes to each who
-//! tried; the frame stays mapped and empty, and the next fix reads anew.
+//! Threads that find the frame before step 4 is done pin it and wait for a bounded time. Then they read the
+//! page themselves into a spare buffer, and the first to install wins (the paper's optimistic I/O). So a
+//! reader that stalls permanently blocks no other thread, and a page is usually read once. A failed read
+//! (G7) is reported to each thread that tried. The frame stays mapped and empty, and the next fix reads
+//! again.
 //!
-//! | frame | mapping | content | who may use it |
+//! | frame | mapping | content | used by |
 //! |---|---|---|---|
 //! | evicted | none | none | its owner |
-//! | leaving | old page's, or none already | the old page | nobody; who wants the page helps to see it out |
-//! | pinned | new page's, or none yet | none | the inserter, and who found the mapping with a pin: to install one buffer |
-//! | pinned or unpinned | the page's | installed | everybody |
+//! | leaving | old page's, or already none | the old page | no thread; others help to evict the page |
+//! | pinned | new page's, or none yet | none | the inserter, and threads with a pin: to install one buffer |
+//! | pinned or unpinned | the page's | installed | all threads |
 //!
-//! Where we depart from Fig. 4: a mapping to an evicted frame is removed, by whoever meets it, and not
+//! Difference from Fig. 4: a mapping to an evicted frame is removed by any thread that meets it, and not
 //! replaced. The paper's replacement (lines 61–64) takes over the victim's page, which with recycled frames
 //! may be another page by then (G2).
 
@@ -270,8 +274,8 @@ impl BufferPool {
     }
 
     /// Waits until nobody has the page latched exclusively; at once, if it is not in the pool. Pins nothing:
-    /// should the frame be given to another page meanwhile, it is that page's latch that is waited for, which
-    /// is let go too.
+    /// should the frame be given to another page meanwhile, it is that page's latch that is waited for,
+    /// which is released too.
     pub fn wait_while_latched(&self, page_id: PageId) {
         if let Some(id) = self.frame_of(page_id) {
             self.frames[id.0 as usize].latch.wait_until_open();

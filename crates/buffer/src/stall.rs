@@ -1,10 +1,10 @@
-//! Where a test can stop a thread for ever: one `sync_point!()` between any two steps that others can see
-//! (G10).
+//! Points at which a test can stall a thread permanently: one `sync_point!()` between any two steps that
+//! other threads can observe (G10).
 //!
-//! Outside unit tests the points are no code at all. In loom models each adds to one shared counter, relaxed:
-//! that orders nothing, and makes the place one where loom switches threads. (loom 0.7 remembers only the
-//! last access to an atomic when it looks for such places; a load followed by a CAS of the same word hides
-//! the load.)
+//! Outside unit tests the points compile to nothing. In loom models each adds to one shared counter,
+//! relaxed: that orders nothing, and makes the point one at which loom switches threads. (loom 0.7 remembers
+//! only the last access to an atomic when it looks for switch points, so a load followed by a CAS of the
+//! same word would hide the load.)
 
 /// A place between two atomic steps; the name says what has just been done.
 macro_rules! sync_point {

@@ -1,4 +1,4 @@
-//! What the pool did so far.
+//! Statistics of the pool.
 
 use azekura_base::StripedCounter;
 

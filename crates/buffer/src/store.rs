@@ -1,7 +1,6 @@
-//! `PageStore`: where pages live when no frame holds them, and what can go wrong there.
-//!
-//! The pool knows this trait and not a file. [`PageFile`](crate::page_file::PageFile) is the store that
-//! survives a power loss; [`MemStore`] is one in memory, which fails and stalls when a test tells it to.
+//! `PageStore`: the storage of pages that are in no frame, and its errors. The pool uses only this trait.
+//! [`PageFile`](crate::page_file::PageFile) is the store that survives a power loss; [`MemStore`] is in
+//! memory, with injected failures and stalls for tests.
 
 mod memory;
 mod seal;

@@ -1,22 +1,22 @@
 //! Frames for misses that found no victim: the miss sleeps, and the cleaner frees frames and wakes it.
 //!
-//! 1. A miss takes a frame from the free list, or searches for a victim, at [`MISS_LOOKS`] frames at most.
-//! 2. It found none: it *registers*, looks into the free list once more, calls the cleaner, and sleeps until
-//!    the word moves.
+//! 1. A miss takes a frame from the free list, or searches for a victim among at most [`MISS_LOOKS`] frames.
+//! 2. If it found none, it *registers*, checks the free list once more, calls the cleaner, and sleeps until
+//!    the word changes.
 //! 3. The cleaner writes batches of dirty pages. After each batch the thread that wrote it evicts pages by
-//!    the policy's own rule, puts their frames into the free list, and *notifies*.
+//!    the policy's rule, puts their frames into the free list, and *notifies*.
 //! 4. A round of the cleaner that could neither write nor free a page ends the wait as *stuck*: every frame
-//!    is pinned or latched, or the device failed. The miss then searches all frames and writes a page itself,
-//!    which finds a frame that was let go of meanwhile, or returns the error.
+//!    is pinned or latched, or the device failed. The miss then searches all frames and writes a page
+//!    itself. It finds a frame that was released meanwhile, or returns the error.
 //!
-//! - **SUPPLY-1** No wakeup is lost. The miss registers (a read-modify-write of the word) before it looks
-//!   into the free list; the cleaner pushes before it notifies (a read-modify-write too). If the registration
-//!   comes first, the notification sees it, moves the word and wakes; if it comes second, it has acquired the
-//!   push, and the look finds the frame.
-//! - **SUPPLY-2** Each call of the cleaner is followed by a round that begins after it: the cleaner takes the
-//!   call back before the round, and not after it (see `cleaner`). A round with a registered miss ends with a
+//! - **SUPPLY-1** No wake-up is lost. The miss registers (a read-modify-write of the word) before it checks
+//!   the free list; the cleaner pushes before it notifies (a read-modify-write too). If the registration is
+//!   first, the notification sees it, changes the word and wakes the miss. If it is second, it has acquired
+//!   the push, and the check finds the frame.
+//! - **SUPPLY-2** Each call of the cleaner is followed by a round that begins after it: the cleaner clears
+//!   the call before the round, not after it (see `cleaner`). A round with a registered miss ends with a
 //!   notification.
-//! - **SUPPLY-3** No miss sleeps without a cleaner: the end of the cleaner moves the word after
+//! - **SUPPLY-3** No miss sleeps without a cleaner: the end of the cleaner changes the word after
 //!   `has_cleaner` was cleared.
 
 use azekura_base::sync::WaitWord;

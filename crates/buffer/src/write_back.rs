@@ -1,19 +1,19 @@
-//! Writing dirty pages: never ahead of the log (G4), never a page that has lost its mapping (G3).
+//! Writing dirty pages to the store: never before their log records are durable (G4), and never a page that
+//! has lost its mapping (G3).
 //!
-//! 1. Become the page's one writer and pin it, by one CAS; latch it shared, if nobody changes it just now.
-//! 2. Copy the image; remember the log's counter and the version; unlatch.
+//! 1. Become the page's only writer and pin it, by one CAS. Latch it shared, if no thread is changing it.
+//! 2. Copy the image, remember the log's counter and the version, and release the latch.
 //! 3. Make the log durable up to the images' page LSNs.
-//! 4. Write the batch to the store; the recovery LSN moves up to the counter that was remembered
-//!    (RECOVERY-2).
-//! 5. Latch shared again, if nobody changes it just now. If the version is the one that was copied, the page
-//!    is clean; else it stays dirty, from a recovery LSN that is later than the image. A hot page so never
-//!    holds a checkpoint up.
+//! 4. Write the batch to the store. The recovery LSN rises to the remembered counter (RECOVERY-2).
+//! 5. Latch shared again, if no thread is changing the page. If the version is the copied one, the page is
+//!    clean. Otherwise it stays dirty, with a recovery LSN later than the image. So a frequently changed
+//!    page never delays a checkpoint.
 //!
-//! - **WRITE-1** A fix that writes a victim back may hold latches of other pages, in any order: so steps 1
-//!   and 5 only try. (Waiting there, a thread with page A latched and page B to write would wait for one with
-//!   B latched that wants A.) Only [`BufferPool::write_all`] waits; its caller holds none.
-//! - **WRITE-2** The writing bit is set from step 1 to the end of step 5, so images of a page reach the store
-//!   in the order they were taken.
+//! - **WRITE-1** A fix that writes back a victim may hold latches of other pages, in any order, so steps 1
+//!   and 5 only try to latch. (A blocking latch could deadlock: one thread holds A and waits for B, another
+//!   holds B and waits for A.) Only [`BufferPool::write_all`] waits; its caller holds no latch.
+//! - **WRITE-2** The writing bit is set from step 1 to the end of step 5, so images of a page reach the
+//!   store in the order in which they were copied.
 
 use std::collections::HashSet;
 
@@ -35,7 +35,7 @@ static WRITE_BACK: Site = Site::new("page being written by another");
 /// ([`AreaShape::for_page_size`](crate::page_file::AreaShape::for_page_size)).
 const MAX_BATCH_PAGES: usize = 128;
 
-/// The right to write a page's image (WRITE-2), and the frame's pin. Dropping it lets go of both, even if
+/// The right to write a page's image (WRITE-2), and the frame's pin. Dropping it releases both, even if
 /// store or log panicked (G9): the page stays dirty then.
 struct Writing<'p> {
     guard: PageGuard<'p>,
@@ -56,7 +56,7 @@ impl Drop for SharedHold<'_> {
     }
 }
 
-/// An image on its way to the store.
+/// An image in flight to the store.
 struct Image<'p> {
     writing: Writing<'p>,
     version: Version,

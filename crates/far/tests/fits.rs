@@ -100,7 +100,7 @@ fn what_was_given_back_is_zeros_and_takes_no_fault_where_the_system_makes_it() {
 fn pages_of_which_few_are_touched_in_each_span_do_not_leave_before_they_must() {
     with_each_mechanism(|mut memory, mechanism| {
         let mut touched: Vec<usize> = (0..PAGES).step_by(SPAN / 8).collect();
-        // By lot: a program that goes through them in order is expected to go on.
+        // Random: a program that goes through them in order is expected to go on.
         touched.shuffle(&mut StdRng::seed_from_u64(2));
         assert!(touched.len() < LOCAL * 3 / 4 && touched.len() * SPAN / 8 > 3 * LOCAL);
         for &page in &touched {
@@ -154,8 +154,8 @@ fn the_budget_is_used_to_97_percent() {
     });
 }
 
-/// Threads touch pieces of pages by lot while spans are opened and closed: each reads what it wrote last, and
-/// no more is there than may be.
+/// Threads touch pieces of pages at random while spans are opened and closed: each reads what it wrote last,
+/// and no more is there than may be.
 #[test]
 fn the_budget_holds_while_threads_touch_what_is_opened_and_closed() {
     const THREADS: usize = 4;

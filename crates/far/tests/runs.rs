@@ -1,5 +1,5 @@
-//! Small pages that come and go many at a time: no byte is lost by it, sweeps take few faults, and touches by
-//! lot bring little.
+//! Small pages that come and go many at a time: no byte is lost by it, sweeps take few faults, and touches
+//! at random bring little.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
@@ -32,7 +32,7 @@ fn setting(servers: &[&Server]) -> FarMemoryBuilder {
         .stall(Duration::from_secs(60))
 }
 
-/// Pages by lot, sweeps upwards and downwards, in strides, and ranges given back, beside a plain array.
+/// Pages at random, sweeps upwards and downwards, in strides, and ranges given back, beside a plain array.
 fn work(memory: &mut FarMemory, seed: u64, rounds: usize) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut plain = vec![0_u8; memory.len()];

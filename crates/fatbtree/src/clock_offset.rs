@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-/// Most time that a message is on its way; more ends its connection.
+/// Most time that a message is in flight; more ends its connection.
 const MOST_DELAY_MS: u64 = 3000;
 
 /// The offset of another node's clock.

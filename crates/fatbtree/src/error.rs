@@ -24,7 +24,7 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
-    /// A write was on its way when the time was up, or when the connection to the other node ended. It may
+    /// A write was in flight when the time was up, or when the connection to the other node ended. It may
     /// have happened, or may still happen.
     #[error("no answer within {timeout_ms} ms; the write may or may not have happened")]
     Unknown {
@@ -152,7 +152,7 @@ pub enum FrameError {
         /// Length in the header.
         bytes: usize,
     },
-    /// Its checksum is wrong: damaged on its way.
+    /// Its checksum is wrong: damaged in flight.
     #[error("a frame has checksum {found:08x} instead of {expected:08x}")]
     Checksum {
         /// Checksum of the bytes.

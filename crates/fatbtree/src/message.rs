@@ -140,7 +140,7 @@ impl Work {
     }
 }
 
-/// A request on its way to a leaf.
+/// A request in flight to a leaf.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Find {
     /// Name of the request.
@@ -275,7 +275,7 @@ pub enum Message {
     Couple {
         /// The request.
         find: Find,
-        /// The copies of each index page on its way so far, in the order of their PEs.
+        /// The copies of each index page that were visited so far, in the order of their PEs.
         way: Vec<Vec<PageCopy>>,
     },
     /// The paper's protocols: lock a page of the receiver.

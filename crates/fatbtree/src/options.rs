@@ -60,7 +60,7 @@ pub struct Options {
     pub request_timeout: Duration,
     /// A read that has not been answered for so long is sent again: reading twice does no harm.
     pub read_timeout: Duration,
-    /// A leaf that is on its way is kept from writers so long at most; then it stays where it was.
+    /// A leaf that is in flight is kept from writers so long at most; then it stays where it was.
     pub move_timeout: Duration,
     /// Interval of the heartbeats by which nodes tell each other that they are alive; `None`: none at all. A
     /// node is down after [`MISSED_HEARTBEATS`](crate::MISSED_HEARTBEATS) intervals without a message of it,

@@ -20,7 +20,7 @@ pub type Task<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// Brings frames to other nodes, or does not: it promises neither arrival nor order, only that a frame
 /// arrives whole and at most once.
 pub trait Net {
-    /// Sends a frame on its way. Does not wait.
+    /// Sends a frame. Does not wait.
     fn send(&self, to: PeId, frame: Vec<u8>);
 
     /// Returns `true` if a frame would be sent at all. A request that is not sent can be refused at once,

@@ -162,7 +162,7 @@ fn joins_while_one_leaves_that_does_not_know_it(answers_are_late: bool) {
     let joined = cluster.clone();
     cluster.wait(async move { joined.join(new).await.map(drop) }).expect("it starts");
     if answers_are_late {
-        // The questions are on their way; the answers will take longer.
+        // The questions are in flight; the answers will take longer.
         cluster.executor().run_for(Duration::from_micros(50));
         all_frames_take(&cluster, Duration::from_secs(2));
         cluster.executor().run_for(Duration::from_micros(100));
@@ -213,7 +213,7 @@ fn a_leaf_that_waits_for_one_that_has_left_is_given_up() {
     assert!(moved.is_err(), "no word comes back");
     let staged = |cluster: &Cluster| cluster.disk(FIRST).structure().1.len();
     assert_eq!(staged(&cluster), 1, "it came, and waits");
-    // What tells the receiver that it was given up is lost: it was sent, and is on its way.
+    // What tells the receiver that it was given up is lost: it was sent, and is in flight.
     cluster.network().cut(LEAVER, FIRST);
     cluster.executor().run_for(Duration::from_millis(10));
     cluster.network().mend();

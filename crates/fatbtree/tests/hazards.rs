@@ -89,7 +89,7 @@ fn b4_a_crash_at_any_moment_of_a_move_leaves_the_leaf_whole_at_one_of_the_two() 
 }
 
 /// A write that waits for its leaf finds it split when it gets the lock: the key is in the other half by
-/// then, which may already be on its way elsewhere. So fences are compared under the lock (NODE-1).
+/// then, which may already be moving elsewhere. So fences are compared under the lock (NODE-1).
 #[test]
 fn b6_a_write_that_waited_for_a_split_is_not_lost_when_the_other_half_moves() {
     let mut waited = 0;
@@ -314,7 +314,7 @@ fn a_silent_node_is_noticed_within_3_seconds_and_stalls_no_request_for_other_key
     }
     cluster.crash(PeId(2));
     let crashed = executor.now();
-    // It was on its way: told as soon as the silence is noticed, an hour before the time is up.
+    // It was in flight: told as soon as the silence is noticed, an hour before the time is up.
     assert!(matches!(write(KEYS[2]), Err(Error::Unknown { .. })));
     assert!(executor.now() - crashed <= Duration::from_secs(3), "{:?}", executor.now() - crashed);
     let began = executor.now();

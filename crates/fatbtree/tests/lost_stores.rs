@@ -1,6 +1,6 @@
 //! A node whose store was lost comes back with an empty one. It is noticed, and answers for nothing until
 //! somebody says that what was lost may be; then it owns, empty, exactly what nobody else has, whatever was
-//! on its way when the store went.
+//! in flight when the store went.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -12,7 +12,7 @@ use azekura_fatbtree::{Answer, Clock, Error, PeId, RouteEntry, Target, Transacti
 use lists::{Lists, Locks};
 
 const COORDINATOR: PeId = PeId(0);
-const DOOR: PeId = PeId(1);
+const GATEWAY: PeId = PeId(1);
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longer than any test takes, in made-up time.
 const LOCK_WAIT: Duration = Duration::from_secs(3600);
@@ -53,21 +53,21 @@ fn step(
     coordinator: Option<PeId>,
     key: u8,
 ) -> impl Future<Output = Answered> + use<> {
-    let door = cluster.running(DOOR);
+    let gateway = cluster.running(GATEWAY);
     let work = Work::Step { id, coordinator, is_write: true, others: Vec::new(), bytes: vec![key; 8] };
-    async move { door.call(Target::At(vec![key]), work).await }
+    async move { gateway.call(Target::At(vec![key]), work).await }
 }
 
 fn end(cluster: &Cluster, id: TransactionId, is_commit: bool) -> Answered {
-    let door = cluster.running(DOOR);
+    let gateway = cluster.running(GATEWAY);
     cluster.wait(async move {
-        door.call(Target::At(vec![1]), Work::End { id, coordinator: COORDINATOR, is_commit }).await
+        gateway.call(Target::At(vec![1]), Work::End { id, coordinator: COORDINATOR, is_commit }).await
     })
 }
 
 /// A transaction that has appended to the list of key 1, and waits for its client.
 fn opened(cluster: &Cluster) -> TransactionId {
-    let id = cluster.running(DOOR).new_transaction();
+    let id = cluster.running(GATEWAY).new_transaction();
     let stepped = cluster.wait(step(cluster, id, None, 1)).expect("nobody is in the way");
     assert!(matches!(stepped, (Answer::Ran(_), Some(RouteEntry { pe: COORDINATOR, .. }))), "{stepped:?}");
     assert_eq!(cluster.running(COORDINATOR).open_transactions(), 1);
@@ -150,10 +150,10 @@ fn what_came_by_a_node_that_is_lost_ends_at_once_and_nothing_else() {
     let here = Rc::clone(&coordinator);
     cluster.wait(async move { here.call(Target::At(vec![9]), work).await }).expect("another key");
     locks.borrow_mut().insert(vec![2], NOBODY);
-    let other = cluster.running(DOOR).new_transaction();
+    let other = cluster.running(GATEWAY).new_transaction();
     let at_work = begin(&cluster, step(&cluster, other, None, 2));
     assert_eq!(coordinator.open_transactions(), 3);
-    coordinator.lost_touch(DOOR);
+    coordinator.lost_touch(GATEWAY);
     cluster.executor().run_for(Duration::from_millis(10));
     assert_eq!(coordinator.open_transactions(), 2, "its own, and the one whose step is at work");
     locks.borrow_mut().remove(&vec![2]);
@@ -228,11 +228,11 @@ fn a_transaction_ends_before_the_leaf_of_any_of_its_keys_moves() {
         }
         keys.split_leaf(keys.leaves()[0].page, vec![3]).await.expect("it has more keys");
     });
-    let (door, id) = (cluster.running(DOOR), cluster.running(DOOR).new_transaction());
+    let (gateway, id) = (cluster.running(GATEWAY), cluster.running(GATEWAY).new_transaction());
     let work = Work::Step { id, coordinator: None, is_write: true, others: vec![vec![4]], bytes: Vec::new() };
-    cluster.wait(async move { door.call(Target::At(vec![1]), work).await }).expect("nobody is in the way");
+    cluster.wait(async move { gateway.call(Target::At(vec![1]), work).await }).expect("nobody is in the way");
     let (mover, right) = (Rc::clone(&coordinator), coordinator.leaves()[1].page);
-    cluster.wait(async move { mover.move_leaf(right, DOOR).await }).expect("both run");
+    cluster.wait(async move { mover.move_leaf(right, GATEWAY).await }).expect("both run");
     assert_eq!(coordinator.open_transactions(), 0);
     assert!(is_ended(end(&cluster, id, true), "was moved"));
 }

@@ -284,7 +284,7 @@ pub trait File: Send + Sync + Debug {
     /// Makes the file at least `offset + len` bytes long and allocates the range, which lies beyond its end,
     /// so that no later write there runs out of space. The range reads as zero. Unlike
     /// [`File::write_zeroes`] it need not write the range; then the first write of each place makes the file
-    /// system change its metadata. A file that is synced after each small write had better be filled with
+    /// system change its metadata. A file that is synced after each small write should be filled with
     /// zeroes. Durable after [`File::sync`].
     ///
     /// # Errors

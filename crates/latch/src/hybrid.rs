@@ -90,7 +90,7 @@ impl HybridLatch {
     #[must_use]
     #[track_caller]
     pub fn try_upgrade(&self, seen: Version) -> bool {
-        // Acquire: pairs with the Release of the last holder's letting go.
+        // Acquire: pairs with the Release of the last holder's releasing.
         let taken = self.0.compare_exchange(seen.0, seen.0 | EXCLUSIVE, Acquire, Relaxed).is_ok();
         taken && Self::entered()
     }
@@ -134,14 +134,14 @@ impl HybridLatch {
         true
     }
 
-    /// Lets go after a change: optimistic readers start over.
+    /// Releases after a change: optimistic readers start over.
     #[inline]
     #[track_caller]
     pub fn unlock_exclusive(&self) {
         self.leave_exclusive(1);
     }
 
-    /// Lets go with nothing changed: optimistic readers need not notice.
+    /// Releases without a change: optimistic readers need not notice.
     #[inline]
     #[track_caller]
     pub fn unlock_exclusive_unchanged(&self) {
@@ -175,7 +175,7 @@ impl HybridLatch {
             if word & SHARED == SHARED {
                 return false; // 16,383 holders: the next one waits
             }
-            // Acquire: pairs with the Release of the last exclusive holder's letting go.
+            // Acquire: pairs with the Release of the last exclusive holder's releasing.
             match self.0.compare_exchange_weak(word, word + SHARED_ONE, Acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
@@ -193,7 +193,7 @@ impl HybridLatch {
         }
     }
 
-    /// Lets go of a shared hold.
+    /// Releases a shared hold.
     #[inline]
     #[track_caller]
     pub fn unlock_shared(&self) {

@@ -63,7 +63,7 @@ impl<T> TracedMutex<T> {
 #[derive(Debug)]
 #[must_use]
 pub struct TracedGuard<'a, T> {
-    // First: a hold is told after the mutex was let go.
+    // First: a hold is told after the mutex was released.
     guard: MutexGuard<'a, T>,
     _hold: HoldGuard,
 }

@@ -42,7 +42,7 @@ fn events(trace: &Trace, tag: u32) -> impl Iterator<Item = &Event> {
     trace.threads.iter().filter(move |t| t.tag == tag).flat_map(|t| &t.events)
 }
 
-/// That what the holder told is about what the waiter waited for, and comes after the letting go.
+/// That what the holder told is about what the waiter waited for, and comes after the releasing.
 fn is_named(trace: &Trace, waiter: u32, name: &str, told: EventKind) {
     let wait = events(trace, waiter).find(|e| e.kind == EventKind::WaitBegin).unwrap();
     assert_eq!(trace.sites[&wait.site].name, name);
@@ -51,7 +51,7 @@ fn is_named(trace: &Trace, waiter: u32, name: &str, told: EventKind) {
     assert!(told.ticks > wait.ticks);
 }
 
-/// Lets go of an exclusive latch; the hold, if there is one, is told after that.
+/// Releases an exclusive latch; the hold, if there is one, is told after that.
 struct Held<'l>(&'l HybridLatch, #[expect(dead_code, reason = "dropped")] Option<azekura_trace::HoldGuard>);
 
 impl Drop for Held<'_> {

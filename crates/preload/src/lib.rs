@@ -7,7 +7,7 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | `hooks::mutex` | mutexes and spin locks: contended waits, and holds drawn by lot |
+//! | `hooks::mutex` | mutexes and spin locks: contended waits, and holds drawn at random |
 //! | `hooks::rwlock` | reader-writer locks |
 //! | `hooks::condvar` | condition variables, semaphores, joins: waits for work, never contention |
 //! | `hooks::device` | syncs of files, and reads and writes that left the processor |

@@ -220,7 +220,7 @@ impl Thread {
         }
     }
 
-    /// The lock at `object` was let go.
+    /// The lock at `object` was released.
     pub(crate) fn end_hold(&mut self, object: usize) {
         let local = local();
         let count = (local.held.get() as usize).min(HOLDS);

@@ -264,7 +264,7 @@ mod tests {
         let wait = |begin, end| [at(begin, WaitBegin, 0, IDLE), at(end, WaitEnd, 0, 0)];
         let held = |end, ticks| at(end, Hold, WAITED, ticks);
         let [[a, b], [c, d], [e, f]] = [wait(10, 20), wait(40, 50), wait(15, 30)];
-        // Woken and signalled by the same thread, as a join or a queue's consumer does: nobody is held up.
+        // Woken and signalled by the same thread, as a join or a queue's consumer does: nobody is delayed.
         let alone: &[Event] = &[a, b, held(25, 5), c, d, held(55, 5)];
         assert_eq!(kinds("semaphore", [alone, &[]]), [IDLE, IDLE]);
         // The first thread's hold from 20 to 29 keeps the second one waiting.

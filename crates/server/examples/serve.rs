@@ -1,4 +1,4 @@
-//! The door in a program of its own: `cargo run --release -p azekura-server --example serve -- my.db --listen
+//! The server as a program: `cargo run --release -p azekura-server --example serve -- my.db --listen
 //! 127.0.0.1:6379`.
 //!
 //! Takes what `azekura serve` takes for a first look, and nothing more; it ends when its input does. With

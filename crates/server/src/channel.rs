@@ -76,7 +76,7 @@ impl Channel {
     }
 
     /// Tells the client that nothing more comes, as far as it can be told at once.
-    pub(crate) fn say_goodbye(&mut self, socket: &TcpStream) {
+    pub(crate) fn close_notify(&mut self, socket: &TcpStream) {
         if let Self::Tls(tls) = self {
             tls.send_close_notify();
             // It may have gone already.

@@ -1,23 +1,22 @@
-//! One connection: reads requests, runs them, and answers once what they wrote is durable.
+//! One client connection: it reads requests, runs them, and replies when their writes are durable.
 //!
-//! 1. [`Connection::serve`]: reads what has arrived, and runs every whole request in it, in order; their
-//!    commits are under way together.
-//! 2. [`Connection::wait`] until all of them are durable: most often one flush of the log, shared with other
-//!    connections.
-//! 3. [`Connection::send`]: the replies, as far as the client takes them.
+//! 1. [`Connection::serve`] reads the input and runs every complete request in it, in order. Their commits
+//!    are pending together.
+//! 2. [`Connection::wait`] waits until all of them are durable: usually one flush of the log, shared with
+//!    other connections.
+//! 3. [`Connection::send`] sends the replies, as far as the socket accepts them.
 //!
-//! Only running and waiting may block the thread, and then the thread's reactor goes on with another one
-//! (`reactor`).
+//! Only steps 1 and 2 may block the thread; another thread then drives the reactor (`reactor`). Between 1
+//! and 2 the connection leaves the group that some of its requests have joined ([`Connection::leave`];
+//! `group`).
 //!
-//! Between 1 and 2 the group that some of its requests joined ends ([`Connection::leave`]; `group`).
-//!
-//! - **REPLY-1** No byte of a reply is sent before everything that was committed for it, or that it has seen,
-//!   is durable.
-//! - **REPLY-2** Memory is bounded: a request by [`WireLimits`], the replies that wait by a quarter of a MiB
-//!   and one reply, bounded by [`max_reply_bytes`](crate::ServerOptions::max_reply_bytes); in a
-//!   cluster that of each of a flight (`cluster::flight`). Unfinished requests of all connections together
-//!   are bounded too (`budget`): the connection that would exceed that is refused and closed. While replies
-//!   wait for the client nothing more is read or run.
+//! - **REPLY-1** No byte of a reply is sent before everything that was committed for it, or that it has
+//!   seen, is durable.
+//! - **REPLY-2** Memory is bounded. A request is bounded by [`WireLimits`]; unsent replies by a quarter of a
+//!   MiB plus one reply, which [`max_reply_bytes`](crate::ServerOptions::max_reply_bytes) bounds (in a
+//!   cluster: one reply for each request of a pipeline, `cluster::pipeline`). Incomplete requests of all
+//!   connections together are bounded too (`budget`): the connection that would exceed the bound is refused
+//!   and closed. While replies are unsent, the connection reads and runs nothing more.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -35,24 +34,24 @@ use crate::resp::{Protocol, Reply, RequestReader, WireLimits};
 use crate::server::Shared;
 use crate::session::{Flow, Session};
 
-/// Replies are sent at the latest when so many bytes of them wait.
+/// Bytes of unsent replies after which they are sent.
 const SEND_BYTES: usize = 256 << 10;
-/// A buffer of replies that is larger than this is given back.
+/// A reply buffer larger than this is freed after use.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// Why a connection is to be looked at.
+/// Known state of the socket's input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Input {
-    /// Nothing has arrived since the socket was read empty.
+    /// The last read emptied the socket.
     #[default]
     None,
-    /// Something has arrived.
+    /// Input has arrived.
     Some,
-    /// Something has arrived, perhaps the end behind it: the socket tells no more about that.
+    /// Input has arrived, and possibly the end of the stream: no further event will announce it.
     ToTheEnd,
 }
 
-/// Requests that were run together, up to their commit.
+/// Requests that ran together, up to their commit.
 #[derive(Debug)]
 struct Batch {
     began: Instant,
@@ -68,7 +67,7 @@ impl Batch {
         Self { began: now, lap: now, requests: 0, slowest: Slowest::default() }
     }
 
-    /// A request has been run: this command, at this place in the table.
+    /// Records a finished request; `command`: its index in the command table.
     fn note(&mut self, command: usize) {
         let now = Instant::now();
         let time = now.duration_since(std::mem::replace(&mut self.lap, now));
@@ -81,7 +80,7 @@ impl Batch {
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Token of its events, once a reactor has registered it.
+    /// Poll token, after registration at a reactor.
     pub(crate) token: Option<usize>,
     shared: Arc<Shared>,
     client: Arc<Client>,
@@ -89,31 +88,31 @@ pub(crate) struct Connection {
     reader: RequestReader,
     session: Session,
     out: Vec<u8>,
-    /// Bytes of `out` that have gone.
+    /// Bytes of `out` that are sent.
     sent: usize,
     pending: Pending,
-    /// Replies in `out` count once the open group of its thread has ended well.
+    /// The replies in `out` depend on the result of the thread's open group.
     is_member: bool,
-    /// Its next request waits for the end of that group.
-    needs_the_end: bool,
+    /// The next request must wait until that group is closed.
+    needs_group_end: bool,
     input: Input,
-    /// Requests run since somebody asked.
+    /// Requests run since the last [`take_request_count`](Self::take_request_count).
     ran: u64,
-    /// The requests since replies were last ready, for the report of slow ones.
+    /// The requests since replies were last ready, for the log of slow requests.
     batch: Option<Batch>,
-    /// Whole requests may lie in the reader.
+    /// The reader may contain complete requests.
     has_requests: bool,
-    /// Nothing is read any more; over once the replies are sent.
+    /// The connection reads nothing more, and ends after the replies are sent.
     ends: bool,
     is_over: bool,
-    heard_at: Instant,
-    /// Since when the password is missing.
-    locked_since: Option<Instant>,
-    /// Of the memory for unfinished requests.
+    last_input_at: Instant,
+    /// Connection time of a client that has not logged in.
+    unauthenticated_since: Option<Instant>,
+    /// Share of the memory for incomplete requests.
     unfinished: Part,
-    /// Since when the client takes no bytes though some wait.
-    stuck_since: Option<Instant>,
-    /// Dropped last: when nobody is on the list any more, nobody holds the store.
+    /// Start of the period in which the client accepted no bytes.
+    send_blocked_since: Option<Instant>,
+    /// Dropped last: after the list of clients is empty, no connection uses the store.
     _released: Released,
 }
 
@@ -125,7 +124,7 @@ impl Connection {
         channel: Channel,
     ) -> Self {
         let session = Session::new(Arc::clone(shared), Arc::clone(&client));
-        let locked_since = (!session.is_authenticated()).then(Instant::now);
+        let unauthenticated_since = (!session.is_authenticated()).then(Instant::now);
         let limits =
             if session.is_authenticated() { shared.options.wire } else { WireLimits::unauthenticated() };
         Self {
@@ -139,38 +138,38 @@ impl Connection {
             sent: 0,
             pending: Pending::default(),
             is_member: false,
-            needs_the_end: false,
+            needs_group_end: false,
             input: Input::Some,
             ran: 0,
             batch: None,
             has_requests: false,
             ends: false,
             is_over: false,
-            heard_at: Instant::now(),
-            locked_since,
+            last_input_at: Instant::now(),
+            unauthenticated_since,
             unfinished: Part::default(),
-            stuck_since: None,
+            send_blocked_since: None,
             _released: released,
         }
     }
 
-    /// Its number, which no other has.
+    /// Returns the unique number of the connection.
     pub(crate) fn id(&self) -> u64 {
         self.client.id
     }
 
     /// Returns the number of requests run since the last call.
-    pub(crate) const fn take_ran(&mut self) -> u64 {
+    pub(crate) const fn take_request_count(&mut self) -> u64 {
         std::mem::replace(&mut self.ran, 0)
     }
 
-    /// The socket, for the poll of a reactor.
+    /// Returns the socket, for the poll of a reactor.
     pub(crate) fn socket(&self) -> &std::net::TcpStream {
         &self.client.stream
     }
 
-    /// Something has arrived; `is_last`: its end too, or it is not known.
-    pub(crate) fn heard(&mut self, is_last: bool) {
+    /// Records input; `is_last`: the end of the stream may follow it.
+    pub(crate) fn note_input(&mut self, is_last: bool) {
         if is_last {
             self.input = Input::ToTheEnd;
         } else if self.input == Input::None {
@@ -205,8 +204,8 @@ impl Connection {
     }
 
     /// Returns `true` if that group must be closed before the connection is served on.
-    pub(crate) const fn needs_the_end(&self) -> bool {
-        self.needs_the_end
+    pub(crate) const fn needs_group_end(&self) -> bool {
+        self.needs_group_end
     }
 
     /// The group has ended.
@@ -231,21 +230,22 @@ impl Connection {
     /// Time of the next timeout: reply, login, transaction or idle time.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let options = &self.shared.options;
-        let stuck = self.stuck_since.map(|since| since + options.write_timeout);
+        let stuck = self.send_blocked_since.map(|since| since + options.write_timeout);
         // An open transaction times out first; then the idle time counts, unless replies are still to be
         // sent.
-        let silent = options.idle_timeout.filter(|_| !self.has_unsent()).map(|time| self.heard_at + time);
+        let silent =
+            options.idle_timeout.filter(|_| !self.has_unsent()).map(|time| self.last_input_at + time);
         [stuck, self.login_deadline(), self.session.deadline().or(silent)].into_iter().flatten().min()
     }
 
     fn login_deadline(&self) -> Option<Instant> {
-        self.locked_since.map(|since| since + self.shared.options.login_timeout)
+        self.unauthenticated_since.map(|since| since + self.shared.options.login_timeout)
     }
 
-    /// Reads and runs what has arrived, up to a request that [needs the end](Self::needs_the_end) of the
+    /// Reads and runs what has arrived, up to a request that [needs the end](Self::needs_group_end) of the
     /// group. May block where the store does.
     pub(crate) fn serve(&mut self, group: &mut Group) {
-        self.look_at_the_clock();
+        self.check_deadlines();
         self.flush();
         if self.is_over || self.has_unsent() {
             return;
@@ -264,7 +264,7 @@ impl Connection {
         }
     }
 
-    fn look_at_the_clock(&mut self) {
+    fn check_deadlines(&mut self) {
         let Some(deadline) = self.deadline() else { return };
         let now = Instant::now();
         if deadline > now {
@@ -274,11 +274,11 @@ impl Connection {
             self.refuse(Refusal::NoPasswordInTime);
             self.is_over = true;
         } else if self.session.deadline().is_some_and(|deadline| deadline <= now) {
-            self.session.look_at_the_clock();
-            self.heard_at = now;
-        } else if self.stuck_since.is_some() || self.input == Input::None {
+            self.session.check_deadlines();
+            self.last_input_at = now;
+        } else if self.send_blocked_since.is_some() || self.input == Input::None {
             // It takes nothing, or says nothing.
-            if self.stuck_since.is_some() {
+            if self.send_blocked_since.is_some() {
                 self.refuse(Refusal::RepliesNotTaken);
             }
             self.is_over = true;
@@ -295,7 +295,7 @@ impl Connection {
                 self.shared.counters.bytes_in.add(count as u64);
                 self.has_requests = true;
                 if self.shared.options.idle_timeout.is_some() {
-                    self.heard_at = Instant::now();
+                    self.last_input_at = Instant::now();
                 }
                 let is_clear = matches!(self.channel, Channel::Clear);
                 if self.input == Input::Some && is_clear && !self.reader.is_full() {
@@ -324,7 +324,7 @@ impl Connection {
         let bytes = self.reader.held_bytes() + self.session.queued_bytes();
         if !self.unfinished.set(&self.shared.unfinished, bytes, most) {
             self.refuse(Refusal::TooMuchUnfinished);
-            self.session.land(&mut self.out);
+            self.session.flush_pipeline(&mut self.out);
             Reply::Error(CommandError::TooMuchUnfinished(most)).encode(Protocol::Resp2, &mut self.out);
             self.reader = RequestReader::new(self.shared.options.wire);
             self.has_requests = false;
@@ -335,11 +335,11 @@ impl Connection {
 
     /// Runs the requests that have arrived whole.
     fn run_all(&mut self, group: &mut Group) {
-        self.needs_the_end = false;
+        self.needs_group_end = false;
         let batch = self.batch.get_or_insert_with(Batch::begin);
         while self.has_requests && !self.ends && self.out.len() < SEND_BYTES {
             if group.is_full() {
-                self.needs_the_end = true;
+                self.needs_group_end = true;
                 break;
             }
             let members = group.members();
@@ -350,38 +350,38 @@ impl Connection {
                 }
                 Ok(Some(request)) => {
                     let flow = self.session.execute(request, &mut self.out, &mut self.pending, group);
-                    if flow != Flow::Again {
+                    if flow != Flow::Retry {
                         // Relaxed: this thread's own store.
                         batch.note(self.client.last_command.load(Relaxed));
                     }
                     flow
                 }
                 Err(error) => {
-                    self.session.land(&mut self.out);
+                    self.session.flush_pipeline(&mut self.out);
                     self.shared.counters.protocol_errors.inc();
                     self.shared.events.refused(self.client.address, Refusal::Protocol);
                     let reply = Reply::Error(CommandError::Protocol(error.to_string()));
                     reply.encode(Protocol::Resp2, &mut self.out);
-                    Flow::Ends
+                    Flow::Close
                 }
             };
-            if flow == Flow::Again {
+            if flow == Flow::Retry {
                 self.reader.take_back();
-                self.needs_the_end = true;
+                self.needs_group_end = true;
                 break;
             }
             self.ran += 1;
             self.is_member |= group.members() > members;
-            self.ends |= flow == Flow::Ends;
+            self.ends |= flow == Flow::Close;
             if self.shared.options.password.is_some() {
                 let is_in = self.session.is_authenticated();
                 let limits = if is_in { self.shared.options.wire } else { WireLimits::unauthenticated() };
                 self.reader.set_limits(limits);
-                self.locked_since =
-                    if is_in { None } else { self.locked_since.or_else(|| Some(Instant::now())) };
+                self.unauthenticated_since =
+                    if is_in { None } else { self.unauthenticated_since.or_else(|| Some(Instant::now())) };
             }
         }
-        self.session.land(&mut self.out);
+        self.session.flush_pipeline(&mut self.out);
         self.batch.take_if(|batch| batch.requests == 0); // a part of a request has arrived
         if !self.has_requests && !self.ends {
             self.reader.shrink();
@@ -434,7 +434,7 @@ impl Connection {
             match self.channel.send(&self.client.stream, &self.out[self.sent..]) {
                 Ok(0) if self.channel.has_unsent() || self.sent < self.out.len() => {
                     // Since it took the last byte, not since now.
-                    self.stuck_since.get_or_insert_with(Instant::now);
+                    self.send_blocked_since.get_or_insert_with(Instant::now);
                     return;
                 }
                 Ok(count) => self.sent += count,
@@ -443,12 +443,12 @@ impl Connection {
                     return;
                 }
             }
-            if self.sent > before && self.stuck_since.is_some() {
-                self.stuck_since = Some(Instant::now());
+            if self.sent > before && self.send_blocked_since.is_some() {
+                self.send_blocked_since = Some(Instant::now());
             }
         }
-        if self.stuck_since.take().is_some() {
-            self.heard_at = Instant::now();
+        if self.send_blocked_since.take().is_some() {
+            self.last_input_at = Instant::now();
         }
         self.shared.counters.bytes_out.add(self.sent as u64);
         self.out.clear();
@@ -465,7 +465,7 @@ impl Drop for Connection {
         if std::thread::panicking() {
             self.report_panic();
         }
-        self.channel.say_goodbye(&self.client.stream);
+        self.channel.close_notify(&self.client.stream);
         self.unfinished.set(&self.shared.unfinished, 0, 0);
         // The list may hold the socket too, so dropping is not closing.
         self.client.cut();

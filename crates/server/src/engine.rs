@@ -1,4 +1,4 @@
-//! Runs commands in transactions: the one place where the door meets the store.
+//! Runs commands in transactions of the store.
 //!
 //! A node of a cluster would put the way to the owner of a key here; commands and connections would not
 //! notice.
@@ -14,7 +14,7 @@ use azekura_base::blocking;
 use crate::command::{self, CommandResult, Run, Step, Walk};
 use crate::error::{CommandError, Failure};
 use crate::events::Events;
-use crate::keyspace::{Around, Keyspace};
+use crate::keyspace::{Keyspace, KeyspaceContext};
 use crate::options::ServerOptions;
 use crate::resp::{Reply, Request};
 
@@ -53,7 +53,7 @@ impl Clock {
 /// The store, with what commands need beside it.
 pub(crate) struct Engine {
     pub(crate) db: Database,
-    pub(crate) around: Around,
+    pub(crate) context: KeyspaceContext,
     pub(crate) clock: Clock,
     pub(crate) durability: Durability,
     events: Arc<Events>,
@@ -107,10 +107,15 @@ impl Pending {
 }
 
 impl Engine {
-    pub(crate) fn new(db: Database, around: Around, options: &ServerOptions, events: Arc<Events>) -> Self {
+    pub(crate) fn new(
+        db: Database,
+        context: KeyspaceContext,
+        options: &ServerOptions,
+        events: Arc<Events>,
+    ) -> Self {
         Self {
             db,
-            around,
+            context,
             clock: options.clock.clone(),
             durability: options.durability,
             events,
@@ -164,7 +169,7 @@ impl Engine {
         mut body: impl FnMut(&Keyspace<'_>) -> Result<T, Failure>,
     ) -> Result<T, CommandError> {
         let done = self.db.transact_deferred_flush(|tx| {
-            let keys = Keyspace::open(tx, self.clock.now_ms(), &self.around)?;
+            let keys = Keyspace::open(tx, self.clock.now_ms(), &self.context)?;
             Ok(body(&keys)?)
         });
         let (value, ticket) = done.map_err(|error| self.told(error.into()))?;
@@ -184,7 +189,7 @@ impl Engine {
     ) -> Result<Option<T>, CommandError> {
         let done = self.db.begin().map_err(Failure::from).and_then(|tx| {
             tx.set_lock_timeout(Some(lock_wait))?;
-            let value = body(&Keyspace::open(&tx, self.clock.now_ms(), &self.around)?)?;
+            let value = body(&Keyspace::open(&tx, self.clock.now_ms(), &self.context)?)?;
             Ok((value, tx.commit_deferred_flush()?))
         });
         match done {
@@ -216,7 +221,7 @@ impl Engine {
         body: impl FnOnce(&Keyspace<'_>) -> Result<T, Failure>,
     ) -> Result<T, CommandError> {
         let done = self.db.snapshot().map_err(Failure::from).and_then(|snapshot| {
-            let value = body(&Keyspace::of_snapshot(&snapshot, self.clock.now_ms(), &self.around)?)?;
+            let value = body(&Keyspace::of_snapshot(&snapshot, self.clock.now_ms(), &self.context)?)?;
             Ok((value, snapshot))
         });
         let (value, snapshot) = done.map_err(|failure| self.told(failure))?;
@@ -263,7 +268,7 @@ impl Engine {
         now_ms: u64,
         is_read_only: bool,
     ) -> Result<Keyspace<'tx>, Failure> {
-        Ok(Keyspace::open(tx, now_ms, &self.around)?.read_only(is_read_only))
+        Ok(Keyspace::open(tx, now_ms, &self.context)?.read_only(is_read_only))
     }
 }
 

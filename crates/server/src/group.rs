@@ -1,35 +1,36 @@
-//! Groups: one transaction for the small writes of many clients, each of one key.
+//! Write groups: one store transaction for the small writes of many clients, each of one key.
 //!
-//! What a transaction takes beside the row, to begin, to lock the table, to log its end, is a good tenth of a
-//! small write. Requests that a reactor runs in one turn share a flush anyway, so those that only store one
-//! key share the transaction too, each as if it were alone, and are answered when it is durable.
+//! Beginning a transaction, locking the table and logging a commit take about a tenth of a small write.
+//! Requests that a reactor runs in one turn share a flush anyway. So requests that store a single key also
+//! share the transaction. Each takes effect as if it ran alone, and gets its reply when the transaction is
+//! durable.
 //!
-//! | a group is | means | left by |
+//! | a group is | meaning | left by |
 //! |---|---|---|
-//! | closed | it has no transaction | the next request that may join |
-//! | open | its transaction holds the locks of all its members; no member has a reply | [`Group::close`] |
-//! | lost | its transaction is rolled back, and no member is done | [`Group::close`], which says so |
+//! | closed | no transaction | the next request that may join |
+//! | open | its transaction holds all members' locks; no replies yet | [`Group::close`]: before other work, and after the turn |
+//! | failed | the transaction is rolled back; no member is done | [`Group::close`], which returns the error |
 //!
-//! - **GROUP-1** A member waits for no lock. One that would have to *falls out*: it is undone, the group is
-//!   closed, and it runs alone. So a group is in no deadlock, and nobody in it waits for an interactive
-//!   transaction of somebody else.
-//! - **GROUP-2** While a group is open its thread runs nothing else on the store: that could wait for the
-//!   group's locks, which no other thread lets go.
-//! - **GROUP-3** A member that is refused, or falls out, leaves nothing but locks; those before it stay. To
-//!   undo one waits for nothing either: members store keys and remove none, so the group has closed no gap
-//!   among the keys that an undone insertion would have to pass on (`azekura`: `pass_on_gaps`).
-//! - **GROUP-4** Connections with members in an open group stay with its thread. They are told of its end
-//!   before anything is done with them, so no reply is sent before its commit is durable (REPLY-1), and none
-//!   at all if the group is lost: whatever becomes of a group becomes of all of it, and nobody was told
-//!   otherwise.
+//! - **GROUP-1** A member never waits for a lock. A member that would wait is undone and leaves the group;
+//!   the group is closed, and the request runs alone. So a group is in no deadlock, and no member waits for
+//!   a foreign interactive transaction.
+//! - **GROUP-2** While a group is open, its thread runs nothing else on the store: other work could wait for
+//!   the group's locks, which only this thread can release.
+//! - **GROUP-3** A member that is refused or leaves keeps only its locks; earlier members are unaffected.
+//!   Undo does not wait either: members insert and never remove, so the group has locked no gap that the
+//!   undo of an insertion would have to pass on (`azekura`: `pass_on_gaps`).
+//! - **GROUP-4** Connections with members in an open group stay with its thread. They receive the result
+//!   before any other step. So no reply is sent before the commit is durable (REPLY-1), and none at all if
+//!   the group fails.
 //! - **GROUP-5** A transaction that waits for a lock of a group waits for the running member and the commit:
-//!   the group takes no more members when a transaction waits, and a bounded number of members and bytes.
+//!   the group accepts no member while a transaction waits, and a bounded number of members and bytes
+//!   otherwise.
 //!
-//! Why this is serializable: all locks of the members are held until the commit, as if they had been run at
-//! that moment, one after the other. Each came before that and is answered after it. Each takes the time for
-//! itself (KEY-2), as it would alone. The watchers of a key are told while its lock is held (WATCH-1), and
-//! `EXEC` waits for that lock, if it is not the group's own thread's, which has closed the group before
-//! (GROUP-2).
+//! Serializability: the locks of all members are held until the commit, as if the members had run at that
+//! moment one after the other. Each request arrived before that moment and is answered after it. Each has
+//! its own time (KEY-2), as it would alone. The watchers of a key are notified while its lock is held
+//! (WATCH-1). `EXEC` waits for that lock, unless its own thread holds it; that thread has closed the group
+//! first (GROUP-2).
 
 use std::sync::Arc;
 #[cfg(test)]
@@ -44,23 +45,23 @@ use crate::keyspace::Keyspace;
 use crate::resp::{Reply, Request};
 use crate::server::Shared;
 
-/// Members of a group, at most: it holds the locks of all of them.
+/// Largest number of members: the group holds the locks of all of them.
 const MEMBERS: usize = 64;
-/// Bytes of their requests: with so many a group takes no more, and a larger request joins none.
+/// Bytes of requests after which a group accepts no more; a larger request joins no group.
 const BYTES: usize = 16 << 10;
 
-/// A command over the keys inside a transaction.
+/// A command as a function over the keys of a transaction.
 type Apply = fn(&Keyspace<'_>, Request<'_>) -> CommandResult;
 
-/// See the module's head. Its thread's own.
+/// A write group; each worker thread owns one.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     open: Option<Open>,
-    /// Requests with replies that count once the group has ended.
+    /// Requests with replies that depend on the result of the group.
     members: usize,
     bytes: usize,
-    /// Why it is lost.
-    lost: Option<CommandError>,
+    /// Error of a failed group.
+    failure: Option<CommandError>,
 }
 
 #[derive(Debug)]
@@ -74,27 +75,27 @@ struct Open {
 pub(crate) enum Joined {
     /// Joined, with the reply.
     Done(Result<Reply, CommandError>),
-    /// Fell out: runs alone after the group is closed.
-    FellOut,
+    /// The request would wait: it runs alone after the group is closed.
+    WouldBlock,
 }
 
-/// End of a group: the ticket of its commit for all members, or an error if no member was committed.
+/// Result of a group: the commit ticket of all members, or an error if no member was committed.
 pub(crate) type Ended = Result<Option<CommitTicket>, CommandError>;
 
 impl Group {
-    /// Returns `true` if a request may be a member, judged before it runs.
+    /// Returns `true` if a request may become a member, from its command and its size.
     pub(crate) fn takes(spec: &Spec, request: Request<'_>) -> bool {
         spec.stores_one && request.bytes() <= BYTES
     }
 
     /// Returns `true` if the group must be closed before its thread runs anything else (GROUP-2).
     pub(crate) const fn is_open(&self) -> bool {
-        self.open.is_some() || self.lost.is_some()
+        self.open.is_some() || self.failure.is_some()
     }
 
     /// Returns `true` if the group takes no more members (GROUP-5).
     pub(crate) fn is_full(&self) -> bool {
-        self.lost.is_some()
+        self.failure.is_some()
             || self.members >= MEMBERS
             || self.bytes >= BYTES
             || self.open.as_ref().is_some_and(|open| open.tx.has_waiters())
@@ -105,7 +106,7 @@ impl Group {
         self.members
     }
 
-    /// Runs a request as a member. May block for a device, not for a lock.
+    /// Runs a request as a member. May block for a device, never for a lock.
     pub(crate) fn run(&mut self, shared: &Arc<Shared>, apply: Apply, request: Request<'_>) -> Joined {
         let engine = &shared.engine;
         let open = match &mut self.open {
@@ -125,34 +126,34 @@ impl Group {
                 let is_undone = open.tx.rollback_to(before).is_ok(); // GROUP-3
                 if matches!(failure, Failure::Store(Error::WouldBlock { .. })) && is_undone {
                     if self.members == 0 {
-                        self.open = None; // nothing is left of it
+                        self.open = None; // the group is empty
                     }
-                    return Joined::FellOut; // GROUP-1
+                    return Joined::WouldBlock; // GROUP-1
                 }
                 let error = engine.told(failure);
                 if !is_undone {
-                    // The transaction is over, or its rollback waits for better times.
-                    self.lose(error.clone());
+                    // The transaction has ended, or its rollback is parked.
+                    self.fail(error.clone());
                 }
                 Err(error)
             }
         };
-        // A refused one too: it may have seen what others in the group wrote.
+        // A refused request counts too: it may have read writes of other members.
         self.members += 1;
         self.bytes += request.bytes();
         Joined::Done(reply)
     }
 
-    /// None of it is done; its transaction is rolled back.
-    pub(crate) fn lose(&mut self, why: CommandError) {
-        self.lost.get_or_insert(why);
+    /// Fails the group: its transaction is rolled back, and no member is committed.
+    pub(crate) fn fail(&mut self, why: CommandError) {
+        self.failure.get_or_insert(why);
         self.open = None;
     }
 
-    /// Commits it, and tells how it ended; `None` if it was not open.
+    /// Commits the group and returns the result; `None` if it was not open.
     pub(crate) fn close(&mut self) -> Option<Ended> {
-        let Self { open, members, lost, .. } = std::mem::take(self);
-        if let Some(why) = lost {
+        let Self { open, members, failure, .. } = std::mem::take(self);
+        if let Some(why) = failure {
             return Some(Err(why));
         }
         let Open { tx, shared } = open?;
@@ -172,8 +173,8 @@ impl Open {
     }
 
     fn apply(&self, apply: Apply, request: Request<'_>) -> CommandResult {
-        let Engine { clock, around, .. } = &self.shared.engine;
-        let done = apply(&Keyspace::open(&self.tx, clock.now_ms(), around)?, request);
+        let Engine { clock, context, .. } = &self.shared.engine;
+        let done = apply(&Keyspace::open(&self.tx, clock.now_ms(), context)?, request);
         #[cfg(test)]
         assert!(!self.shared.engine.breaks_next_member.swap(false, Relaxed), "as a test wants it");
         done

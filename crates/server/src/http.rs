@@ -204,7 +204,7 @@ mod tests {
             read.clear();
             visitor.read_to_end(&mut read).expect("an answer");
             assert!(read.ends_with(b"\r\n\r\n/healthz"), "{}", String::from_utf8_lossy(&read));
-            // Those that came first were let go for it, without an answer.
+            // Those that came first were released for it, without an answer.
             read.clear();
             assert!((&silent[0]).read_to_end(&mut read).is_err() || read.is_empty());
         }

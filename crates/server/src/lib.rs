@@ -1,9 +1,9 @@
-//! A door for Redis clients to an Azekura store: RESP2 and RESP3, strings in order, transactions that are
-//! serializable, answers that are durable.
+//! A server for Redis clients on an Azekura store. It accepts RESP2 and RESP3, stores strings in key order,
+//! runs serializable transactions, and replies to a write when it is durable.
 //!
-//! It is no cache and no copy of Redis: every key is a row of an ordered, crash-safe store that may be larger
-//! than memory, and a write is answered once it survives power loss. What differs from Redis, command by
-//! command, is in `docs/server.md`.
+//! Every key is a row of an ordered, crash-safe store that may be larger than memory; a reply to a write is
+//! sent only after the write survives power loss. `docs/server.md` lists the differences from Redis by
+//! command.
 //!
 //! ```
 //! use azekura_server::{Server, ServerOptions};
@@ -17,25 +17,25 @@
 //! # }
 //! ```
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
-//! | [`server`](Server), `clients` | listening, stopping, the list of connections |
-//! | `reactor` | waits for events, serves the connections, hands them over before it blocks |
-//! | `connection`, `channel` | one client: read, run, wait until durable, answer; in the clear or by TLS |
-//! | `session` | one client's state: protocol, password, `MULTI`, `WATCH`, interactive transaction |
-//! | `command` | the table of commands, and what each does: functions over a transaction |
-//! | `engine` | runs commands in transactions; here a cluster would route them |
+//! | [`server`](Server), `clients` | listener, shutdown, the list of connections |
+//! | `reactor` | event loops, and the threads that drive them |
+//! | `connection`, `channel` | one client connection, in the clear or by TLS: read, run, wait until durable, reply |
+//! | `session` | state of one client: protocol, login, `MULTI`, `WATCH`, interactive transaction |
+//! | `command` | the command table, and each command as a function over a transaction |
+//! | `engine` | runs commands in transactions of the store |
 //! | `group` | one transaction for the small writes of many clients |
-//! | `cluster` | this server as a node of a cluster: commands go to the owners of their keys |
-//! | `keyspace` | keys, values and their ends over the store's tables |
-//! | `watch`, `cursor`, `glob` | watched keys, cursors of scans, patterns |
-//! | [`resp`](RequestReader) | requests read, replies written |
-//! | `http`, `metrics`, `counters` | `/metrics`, `/healthz`, `/livez` and their numbers |
-//! | `events` | reports to an operator, through `tracing` |
-//! | `budget`, `descriptors` | bounds for all connections together: memory, open files |
-//! | [`options`](ServerOptions), [`tls`](TlsFiles), [`error`](ServerError) | settings, and what can be wrong |
+//! | `cluster` | this server as a node of a cluster: routes commands to the owners of their keys |
+//! | `keyspace` | keys, values and expiry times in the store's tables |
+//! | `watch`, `cursor`, `glob` | watched keys, scan cursors, patterns |
+//! | [`resp`](RequestReader) | request parser, reply encoder |
+//! | `http`, `metrics`, `counters` | `/metrics`, `/healthz`, `/livez` and their counters |
+//! | `events` | log events for the operator, through `tracing` |
+//! | `budget`, `descriptors` | limits over all connections: memory, open files |
+//! | [`options`](ServerOptions), [`tls`](TlsFiles), [`error`](ServerError) | settings, and errors |
 
-// A model has the modules that it is about, and nothing of sockets and stores.
+// A loom model includes the modules that it tests by path; the rest of the crate is not compiled for it.
 #![cfg(not(loom))]
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! The server: listens, gives each connection to a reactor, removes what has ended, and stops in order.
+//! The server: accepts connections and assigns them to reactors, removes expired keys, and stops in order.
 //!
-//! Stopping: 1. no new connections; 2. every connection answers the requests that had arrived and is closed,
-//! open interactive transactions are rolled back; 3. the server drops its handle of the store,
-//! which closes with its last handle. What was answered is durable at every moment, so a kill loses nothing
-//! of it.
+//! Stopping: 1. no new connections are accepted; 2. every connection replies to the requests that had
+//! arrived and is closed, and open interactive transactions are rolled back; 3. the server drops its handle
+//! of the store, which closes with its last handle. At every moment, every acknowledged write is durable, so
+//! a kill loses none of them.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -26,9 +26,9 @@ use crate::cursor::Cursors;
 use crate::engine::Engine;
 use crate::error::{CommandError, ServerError};
 use crate::events::{Events, Refusal};
-use crate::keyspace::{self, Around};
+use crate::keyspace::{self, KeyspaceContext};
 use crate::options::ServerOptions;
-use crate::reactor::Fleet;
+use crate::reactor::ReactorPool;
 use crate::resp::{Protocol, Reply};
 use crate::session::Snapshots;
 use crate::tls::Tls;
@@ -48,12 +48,11 @@ pub(crate) struct Shared {
     /// Snapshots that `AZ.SNAPSHOT` has opened.
     pub(crate) snapshots: Arc<Snapshots>,
     tls: Option<Tls>,
-    /// The node, if it serves as one.
+    /// The cluster node, if the server is one.
     pub(crate) cluster: OnceLock<Cluster>,
 }
 
-/// A running server. Dropped without [`stop`](Self::stop) it stops the same way, without telling what went
-/// wrong.
+/// A running server. Dropping it stops it as [`stop`](Self::stop) does, without reporting errors.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -76,23 +75,23 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub struct Server {
     shared: Option<Arc<Shared>>,
-    fleet: Arc<Fleet>,
+    pool: Arc<ReactorPool>,
     address: SocketAddr,
     metrics_address: Option<SocketAddr>,
-    /// Its end tells the threads below to end.
+    /// Closing this socket tells the threads below to end.
     stopping: Option<UnixStream>,
     threads: Vec<JoinHandle<()>>,
-    /// Stops after the last connection.
+    /// Stopped after the last connection.
     node: Option<NodeThread>,
 }
 
 impl Server {
-    /// Opens the door to `db`. Clients can connect when it returns.
+    /// Starts a server on `db`. Clients can connect when it returns.
     ///
     /// # Errors
     ///
-    /// [`ServerError::PublicWithoutPassword`], [`ServerError::Listen`] and [`ServerError::Tls`] say what to
-    /// change.
+    /// [`ServerError::PublicWithoutPassword`], [`ServerError::Listen`] and [`ServerError::Tls`] name the
+    /// setting to change.
     pub fn start(db: Database, mut options: ServerOptions) -> Result<Self, ServerError> {
         options.validate()?;
         options.max_clients = descriptors::most_clients(options.max_clients);
@@ -103,7 +102,7 @@ impl Server {
         let address = local(&listener)?;
         let metrics_address = metrics_listener.as_ref().map(local).transpose()?;
         db.transact(keyspace::make_tables)?;
-        let around = Around {
+        let context = KeyspaceContext {
             watches: Watches::default(),
             cursors: Cursors::new(db.clone(), options.cluster.as_ref().map_or(0, |cluster| cluster.pe.0)),
             max_value_bytes: cluster::max_value_bytes(&options),
@@ -111,7 +110,7 @@ impl Server {
             max_reply_bytes: options.max_reply_bytes,
         };
         let events = Arc::new(Events::default());
-        let engine = Engine::new(db, around, &options, Arc::clone(&events));
+        let engine = Engine::new(db, context, &options, Arc::clone(&events));
         let shared = Arc::new(Shared {
             engine,
             options,
@@ -125,21 +124,21 @@ impl Server {
             cluster: OnceLock::new(),
         });
         let node = cluster::start(&shared)?;
-        let fleet = Fleet::start(shared.options.reactors, shared.options.adapts_reactors)
+        let pool = ReactorPool::start(shared.options.reactors, shared.options.adapts_reactors)
             .map_err(ServerError::Thread)?;
         let (stopping, stopped) = UnixStream::pair().map_err(ServerError::Thread)?;
         let mut server = Self {
             shared: Some(Arc::clone(&shared)),
             address,
             metrics_address,
-            fleet: Arc::clone(&fleet),
+            pool: Arc::clone(&pool),
             stopping: Some(stopping),
             threads: Vec::new(),
             node,
         };
         server.spawn("expiry", &shared, &stopped, expire)?;
         server.spawn("listener", &shared, &stopped, move |shared, stopped| {
-            accept_all(&listener, stopped, &shared.events, |stream| admit(shared, &fleet, stream));
+            accept_all(&listener, stopped, &shared.events, |stream| admit(shared, &pool, stream));
         })?;
         if let Some(listener) = metrics_listener {
             server.spawn("metrics", &shared, &stopped, move |shared, stopped| {
@@ -183,43 +182,45 @@ impl Server {
         Ok(())
     }
 
-    /// For tests that serve connections themselves.
+    /// Returns the shared state, for tests that serve connections themselves.
     #[cfg(test)]
     pub(crate) fn shared(&self) -> Arc<Shared> {
         Arc::clone(self.shared.as_ref().expect("it runs"))
     }
 
-    /// The address for clients.
+    /// Returns the address for clients.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Most connections at once: as the options have it, or fewer if the process may not open so many files.
+    /// Returns the limit of connections: the configured one, or less if the process may not open enough
+    /// files.
     #[must_use]
     pub fn max_clients(&self) -> usize {
         self.shared.as_ref().map_or(0, |shared| shared.options.max_clients)
     }
 
-    /// The address of `/metrics` and `/healthz`.
+    /// Returns the address of `/metrics` and `/healthz`.
     #[must_use]
     pub const fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics_address
     }
 
-    /// The address for other nodes of the cluster.
+    /// Returns the address for other nodes of the cluster.
     #[must_use]
     pub fn node_address(&self) -> Option<SocketAddr> {
         self.node.as_ref().map(NodeThread::address)
     }
 
-    /// Stops in order. Blocks until requests that were accepted are answered,
-    /// [`drain_timeout`](ServerOptions::drain_timeout) at most. The store stays open for other handles; the
-    /// last one closes it, and [`Database::close`] tells whether that went well.
+    /// Stops in order. Blocks until the accepted requests are answered, at most
+    /// [`drain_timeout`](ServerOptions::drain_timeout). The store stays open for other handles; the last one
+    /// closes it, and [`Database::close`] returns the error if that fails.
     ///
     /// # Errors
     ///
-    /// [`ServerError::StillInUse`]. What was answered is safe all the same.
+    /// [`ServerError::StillInUse`]: a thread still uses the store. Acknowledged writes are durable
+    /// nevertheless.
     pub fn stop(mut self) -> Result<(), ServerError> {
         self.shut()
     }
@@ -229,32 +230,32 @@ impl Server {
         tracing::info!(address = %self.address, clients = shared.clients.len(), "server stopping");
         drop(self.stopping.take());
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
+            // The panic hook has reported a panic of the thread.
             let _ = thread.join();
         }
         let cut_off = shared.clients.drain(shared.options.drain_timeout);
-        // Those that were cut off are about to end.
+        // The closed connections are about to end.
         shared.clients.wait_for_none(CUT_OFF);
-        self.fleet.stop(CUT_OFF);
+        self.pool.stop(CUT_OFF);
         if let Some(node) = self.node.take() {
             node.stop();
         }
         tracing::info!(address = %self.address, cut_off, "server stopped");
         match Arc::try_unwrap(shared) {
-            // Not closed: the program may use the store by other handles.
+            // Not closed here: the program may use the store by other handles.
             Ok(_) => Ok(()),
-            // A thread still waits for a lock or the disk.
+            // A thread still waits for a lock or the device.
             Err(_) => Err(ServerError::StillInUse),
         }
     }
 }
 
-/// Time for connections that were cut off to notice it.
+/// Time for closed connections to end.
 const CUT_OFF: Duration = Duration::from_secs(5);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Nobody is left to tell.
+        // A drop has no caller to return the error to.
         let _ = self.shut();
     }
 }
@@ -267,7 +268,7 @@ pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
     listener.map_err(|source| ServerError::Listen { address, source })
 }
 
-/// Hands each new connection to `serve`, until `stopped` ends.
+/// Passes each new connection to `serve`, until `stopped` is closed.
 fn accept_all(
     listener: &TcpListener,
     stopped: &UnixStream,
@@ -277,7 +278,7 @@ fn accept_all(
     loop {
         let mut ready = [PollFd::new(listener, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
         if poll(&mut ready, None).is_err() {
-            continue; // a signal
+            continue; // interrupted by a signal
         }
         if !ready[1].revents().is_empty() {
             return;
@@ -289,7 +290,7 @@ fn accept_all(
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // No more files, or a client that has gone again: let others end first.
+            // Out of file descriptors, or the client has disconnected: wait until other connections end.
             Err(error) => {
                 events.cannot_accept(&error);
                 thread::sleep(Duration::from_millis(10));
@@ -298,8 +299,8 @@ fn accept_all(
     }
 }
 
-/// Takes a connection in, and gives it to a reactor.
-fn admit(shared: &Arc<Shared>, fleet: &Arc<Fleet>, stream: TcpStream) {
+/// Accepts a connection and assigns it to a reactor.
+fn admit(shared: &Arc<Shared>, pool: &Arc<ReactorPool>, stream: TcpStream) {
     shared.counters.connections.inc();
     let client = match shared.clients.admit(stream, shared.options.max_clients) {
         Ok(client) => client,
@@ -309,21 +310,21 @@ fn admit(shared: &Arc<Shared>, fleet: &Arc<Fleet>, stream: TcpStream) {
             shared.events.refused(stream.peer_addr().unwrap_or(unknown), Refusal::TooManyClients);
             let mut out = Vec::new();
             Reply::Error(CommandError::TooManyClients).encode(Protocol::Resp2, &mut out);
-            // It may have gone already.
+            // The client may have disconnected.
             let _ = stream.write_all(&out);
             return;
         }
     };
     let released = Released::of(Arc::clone(&shared.clients), client.id);
-    // A small reply goes at once.
+    // Sends small replies without delay.
     let _ = client.stream.set_nodelay(true);
     let channel = shared.tls.as_ref().map_or(Ok(Channel::Clear), Tls::accept);
     if let Ok(channel) = channel {
-        fleet.admit(Box::new(Connection::new(shared, client, released, channel)));
+        pool.admit(Box::new(Connection::new(shared, client, released, channel)));
     }
 }
 
-/// Removes what has ended, step by step: at intervals while keys end, and seldom while none does.
+/// Removes expired keys in steps: every `expiry_interval` while keys expire, less often while none does.
 fn expire(shared: &Arc<Shared>, stopped: &UnixStream) {
     let mut pause = shared.options.expiry_interval;
     loop {
@@ -334,9 +335,9 @@ fn expire(shared: &Arc<Shared>, stopped: &UnixStream) {
         }
         let mut next_ms = None;
         for _ in 0..MAX_STEPS {
-            // An error is one of the store, and comes to those who use it.
+            // An error of the store also reaches the commands that use it.
             let now_ms = shared.engine.clock.now_ms();
-            let Ok(dropped) = keyspace::drop_ended(&shared.engine.db, now_ms) else { break };
+            let Ok(dropped) = keyspace::remove_expired(&shared.engine.db, now_ms) else { break };
             shared.counters.expired.add(dropped.records as u64);
             next_ms = dropped.next_ms.map(|at| at.saturating_sub(now_ms));
             if !dropped.is_more {
@@ -347,18 +348,18 @@ fn expire(shared: &Arc<Shared>, stopped: &UnixStream) {
     }
 }
 
-/// The time to the next look if the next key ends in so many milliseconds: a key that comes meanwhile and
-/// ends earlier takes its space for [`LONGEST_PAUSE`] intervals at most.
+/// Returns the pause before the next check if the next key expires in `next_ms`. A key that is added
+/// meanwhile and expires earlier keeps its space for at most [`LONGEST_PAUSE`] intervals.
 fn pause_until(interval: Duration, next_ms: Option<u64>) -> Duration {
     let longest = interval.saturating_mul(LONGEST_PAUSE);
     next_ms.map_or(longest, Duration::from_millis).clamp(interval, longest)
 }
 
-/// Intervals between two looks while no key ends: with the default interval a server without work wakes once
-/// in a second.
+/// Intervals between two checks while no key expires. With the default interval an idle server wakes once
+/// per second.
 const LONGEST_PAUSE: u32 = 10;
 
-/// Steps in a row before it looks whether to stop.
+/// Steps in a row before a check whether the server stops.
 const MAX_STEPS: usize = 64;
 
 #[cfg(test)]
@@ -394,7 +395,7 @@ mod tests {
         Ok(reply)
     }
 
-    /// REACT-5: also of connections that wait for a lock, or say nothing, while the number changes.
+    /// REACT-5, also for connections that wait for a lock or are idle during the change.
     #[test]
     fn connections_move_between_reactors_and_each_gets_all_its_answers_in_order() {
         let listen = "127.0.0.1:0".parse().expect("an address");
@@ -421,7 +422,7 @@ mod tests {
                 expect(&mut holder, "+OK\r\n+OK\r\n");
                 ask(&mut waiter, "GET k\r\nECHO after\r\n");
             }
-            server.fleet.use_reactors(1 + round / 2 % 4);
+            server.pool.use_reactors(1 + round / 2 % 4);
             for (i, client) in clients.iter_mut().enumerate() {
                 ask(client, &format!("INCR n{i}\r\nECHO {i}.{round}\r\nINCR n{i}\r\n"));
             }
@@ -440,15 +441,16 @@ mod tests {
         for client in &mut silent {
             assert_eq!(&set(client).expect("a reply"), b"+OK\r\n");
         }
-        // A connection that is asked twice with one number in use is at home in between. Of the 16 numbers in
-        // a row 14 at least have two homes or more in each row of four.
-        let moved = server.fleet.moved.load(Relaxed);
+        // A connection that is served twice with the same number in use is at its assigned reactor in
+        // between. Of the 16 consecutive numbers at least 14 have two or more assignments in each row of
+        // four.
+        let moved = server.pool.moved.load(Relaxed);
         assert!(moved >= 14 * 2 * 14, "{moved} moves");
         server.stop().expect("nothing is left");
     }
 
-    /// The committer of a reactor that panics leaves nobody waiting: it ends that one connection, without a
-    /// reply that may be wrong.
+    /// A committer that panics ends that one connection, without a possibly wrong reply, and no other
+    /// connection waits for ever.
     #[test]
     fn a_panic_while_commits_are_waited_for_ends_one_connection_and_no_other() {
         let listen = "127.0.0.1:0".parse().expect("an address");
@@ -460,7 +462,7 @@ mod tests {
         for _ in 0..3 {
             shared.engine.breaks_next_wait.store(true, Relaxed);
             let mut broken = connect(&server);
-            // A commit that happens to be durable at once is not waited for.
+            // A commit that is durable at once causes no wait.
             while set(&mut broken).is_ok() {}
             assert!(!shared.engine.breaks_next_wait.load(Relaxed), "its commit was waited for");
             assert_eq!(&set(&mut other).expect("a reply"), b"+OK\r\n");

@@ -1,4 +1,4 @@
-//! What can go wrong: starting, stopping, reading a trace file.
+//! Errors of starting and stopping a recording and of reading a trace file.
 
 use std::io;
 use std::path::PathBuf;

@@ -12,9 +12,9 @@
 //! | `Mark` | value given by the program | – |
 //! | `Lost` | events lost just before this one | – |
 //!
-//! Short operations are timed by lot (see `live/stride.rs`): an `Enter` then stands for as many executions as
-//! its flags tell, and one that is [`UNTIMED`] for none. What is waited for inside is recorded in all of
-//! them.
+//! Short operations are timed at random (see `live/stride.rs`): an `Enter` then stands for as many
+//! executions as its flags tell, and one that is [`UNTIMED`] for none. What is waited for inside is recorded
+//! in all of them.
 //!
 //! In the words of the paper's framework (section 3.2): `WaitBegin` is *Request & Wait*, `WaitEnd` is
 //! *Accept*, `Release` and the end of a `Hold` are *Finish*; `Enter` and `Exit` are *Accept* and *Finish* of
@@ -35,7 +35,7 @@ pub enum EventKind {
     WaitEnd = 4,
     /// A hold ended; its length is the argument.
     Hold = 5,
-    /// A resource that others wait for was let go.
+    /// A resource that others wait for was released.
     Release = 6,
     /// The thread's CPU time at this instant.
     Anchor = 7,
@@ -70,7 +70,7 @@ impl EventKind {
 
 /// The thread left its CPU at least once between the event before and this one.
 pub const SWITCHED: u8 = 1;
-/// Drawn by lot: a `Hold`, whether or not it followed a wait, or the `Enter` of an operation.
+/// Sampled at random: a `Hold`, whether or not it followed a wait, or the `Enter` of an operation.
 pub const SAMPLED: u8 = 2;
 /// A `Hold` shared with others.
 pub const SHARED: u8 = 4;

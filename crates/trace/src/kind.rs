@@ -1,4 +1,4 @@
-//! What a wait waits for, and in which column of the table it counts.
+//! Kinds of waits, and the table column of each.
 
 /// What a thread waits for.
 ///
@@ -40,7 +40,7 @@ pub enum WaitKind {
 pub enum WaitClass {
     /// A passive resource: a right to go on (locks, latches, words that all change, frames, admission).
     Lock,
-    /// An active resource that works for us: device, network, the log on its way to disk.
+    /// An active resource that works for us: device, network, the log in flight to disk.
     Io,
     /// Waiting for work; belongs to no bottleneck.
     Idle,

@@ -1,7 +1,6 @@
-//! Which lock, in which operation, costs how much: probes in the code, a recorder, and the analysis.
-//!
-//! It is not a profiler of code: it knows operations and waits, not functions. It is not a log either: an
-//! event is 32 bytes and about ten nanoseconds.
+//! Lock and wait tracing: probes in a program, a recorder, and an analysis that returns the cost of each
+//! lock in each operation. It traces operations and waits, not functions, so it is no code profiler. An
+//! event takes 32 bytes and about ten nanoseconds.
 //!
 //! ```
 //! use azekura_trace::{Operation, Site, WaitKind, operation, wait};
@@ -18,19 +17,18 @@
 //! });
 //! ```
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
-//! | [`site`] | names: places where threads wait, operations they wait in |
-//! | [`kind`] | what a wait is for and in which column it counts |
-//! | [`recording`] | how to record, and what comes of it |
-//! | [`event`] | the 32 bytes a probe writes |
-//! | [`ring`] | the hand-off from a recording thread to the collector |
+//! | [`site`] | names of sites and operations |
+//! | [`kind`] | kinds of waits and their table columns |
+//! | [`recording`] | starting and stopping a recording, and its result |
+//! | [`event`] | the 32 bytes that a probe writes |
+//! | [`ring`] | the queue from a recording thread to the collector |
 //! | [`mod@file`] | the trace file, and a trace in memory |
-//! | [`area`] | memory that a recorder shares with the programs that it records, and [`parts`] of recorders |
-//! | [`error`] | what can go wrong |
-//! | [`analyze`] | from a trace to an answer (feature `analyze`, on by default) |
-//! | [`report`] | the answer as text, JSON, a page, a Perfetto file; two answers as a difference (likewise) |
-//!
+//! | [`area`] | memory shared by a recorder and recorded programs, and [`parts`] of recorders |
+//! | [`error`] | errors |
+//! | [`analyze`] | analysis of a trace (feature `analyze`, on by default) |
+//! | [`report`] | reports as text, JSON, HTML and Perfetto; comparison of two recordings (likewise) |
 //! With the feature `off` (and in loom models) probes are no code at all and guards have no size.
 
 #[cfg(feature = "analyze")]

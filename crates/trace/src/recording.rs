@@ -1,4 +1,4 @@
-//! How to record, and what comes of it.
+//! Starting and stopping a recording, and its result.
 
 use crate::error::ReadError;
 use crate::file::Trace;

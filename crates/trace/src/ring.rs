@@ -1,22 +1,24 @@
-//! The ring between one recording thread and the collector.
+//! The ring between one recording thread and the collector. The thread appends events, the collector drains
+//! them. No slot is read while it is written (RING-1), and every event is delivered or counted as lost
+//! (RING-2).
 //!
 //! One producer, one consumer, no lock, no allocation after creation, and the producer never waits: an event
-//! that finds the ring full is lost and counted (hazard T2). A shared ring would cost two to four times as
-//! much per event, because its head would travel between the processors.
+//! that finds the ring full is lost and counted (hazard T2). A ring shared by threads would cost two to four
+//! times as much per event, because the cache line of its head would move between processors.
 //!
-//! | counter | written by | means |
+//! | counter | written by | meaning |
 //! |---|---|---|
 //! | `head` | producer | slots below it are filled |
 //! | `tail` | consumer | slots below it may be filled again |
 //! | `lost` | producer | events that found the ring full |
-//! | `closed` | producer, once | no event follows: the thread is gone |
+//! | `closed` | producer, once | no event follows: the thread has ended |
 //!
 //! - **RING-1** `tail <= head <= tail + capacity`; a slot `s` is written only while `s == head < tail +
 //!   capacity` and read only while `tail <= s < head`. So no slot is read while it is written.
-//! - **RING-2** Every event offered is delivered once and in order, or counted in `lost`; a
-//!   [`EventKind::Lost`] event stands in the stream exactly where events are missing, unless the ring never
-//!   had room again.
-//! - **RING-3** `closed` is stored after the last `head`; who sees `closed` and drains then has everything.
+//! - **RING-2** Every event is delivered once and in order, or counted in `lost`. A [`EventKind::Lost`]
+//!   event marks the position in the stream where events are missing, unless the ring never had space again.
+//! - **RING-3** `closed` is stored after the last `head`; a consumer that reads `closed` and then drains has
+//!   all events.
 
 use crate::event::{Event, EventKind};
 use azekura_base::CachePadded;

@@ -1,4 +1,4 @@
-//! The probes when they are compiled out (feature `off`, or a loom model): the same names, no code.
+//! The probes when they are compiled out (feature `off`, or a loom model): the same names without code.
 
 use crate::error::{StartError, StopError};
 use crate::recording::{Options, Recording};
@@ -87,7 +87,7 @@ pub fn hold(_site: &'static Site, _object: usize, _mode: HoldMode) -> HoldGuard 
     HoldGuard(PhantomData)
 }
 
-/// Tells that a resource was let go while others wait; compiled out.
+/// Tells that a resource was released while others wait; compiled out.
 #[inline(always)]
 pub fn released(_site: &'static Site, _object: usize) {}
 

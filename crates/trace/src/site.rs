@@ -1,9 +1,7 @@
-//! Names for what is traced: places where threads wait, and operations they wait in.
-//!
-//! Both are meant to be `static`s. Each remembers the source line that created it, as the paper's probes do
-//! (section 3.3: "the position of the structure's creation, file and line"), so two locks of one type stay
-//! apart without anybody inventing names. There is deliberately no `Default`: it would report the library's
-//! own line for every lock.
+//! Names of traced things: sites, where threads wait, and operations, during which they wait. Both are
+//! `static`s. Each stores the source line that created it, as the paper's probes do (section 3.3: "the
+//! position of the structure's creation, file and line"), so two locks of one type are distinct without
+//! explicit names. There is no `Default`: it would store the library's own line for every lock.
 
 use crate::probes::Registration;
 use std::panic::Location;

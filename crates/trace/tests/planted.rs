@@ -324,7 +324,7 @@ fn pairs() -> Vec<(&'static str, usize, Vec<Vec<Step>>, u32)> {
     ]
 }
 
-/// The trace with the holds that followed a wait, and of the others only so many, drawn by lot: one of
+/// The trace with the holds that followed a wait, and of the others only so many, drawn at random: one of
 /// `keep`; no hold at all for 0. (Every sixteenth in turn would be wrong: two locks taken in turn, and it is
 /// always the same one's.)
 fn with_fewer_holds(run: &Run, keep: usize) -> Run {

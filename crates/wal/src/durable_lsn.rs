@@ -8,7 +8,7 @@
 //! | mark | state of the worker | who may leave it |
 //! |---|---|---|
 //! | `u64::MAX` | idle: everything it ever logged is durable | its appender: stores the counter as read, then draws |
-//! | `n` | has records from `n` on, in its buffer or on their way | a flusher, once they are durable |
+//! | `n` | has records from `n` on, in its buffer or in flight | a flusher, once they are durable |
 //!
 //! All stores to a mark are made under that worker's buffer latch.
 //!

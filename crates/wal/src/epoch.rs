@@ -17,7 +17,7 @@
 //! | `published` | state | who may leave it |
 //! |---|---|---|
 //! | `boundary - 1` | the ended epochs are durable | who ends the next one, by raising `boundary` |
-//! | less | the last ended epoch is on its way to disk | who finds it durable, by raising `published` |
+//! | less | the last ended epoch is in flight to disk | who finds it durable, by raising `published` |
 //!
 //! - **EPOCH-1** A commit is acknowledged only once `published` has reached its LSN, and `published` moves
 //!   from one boundary to the next: no commit of an epoch before all of that epoch is durable.
@@ -70,7 +70,7 @@ impl EpochClock {
         }
     }
 
-    /// Ends the epoch, unless the one before is still on its way to disk (EPOCH-2). Returns whether an ended
+    /// Ends the epoch, unless the one before is still in flight to disk (EPOCH-2). Returns whether an ended
     /// one is.
     pub fn end(&self, horizon: &DurableHorizon) -> bool {
         // Relaxed: what was published is only compared, nothing is read through it.

@@ -62,7 +62,7 @@ pub(crate) fn stop(log: &Log) {
         let epochs = log.epochs.iter().map(|epochs| &epochs.notifier);
         let flushers = log.streams.iter().map(|stream| &stream.notifier);
         for notifier in flushers.chain([&log.preparer, &log.syncer]).chain(epochs) {
-            notifier.request(); // not `wake`: a job on its way to rest looks at the request
+            notifier.request(); // not `wake`: a job that is about to rest looks at the request
         }
     });
 }

@@ -85,7 +85,7 @@ impl Batch {
 pub enum Refused {
     /// A flush must take the buffer first.
     NoSpace {
-        /// The buffer's least LSN: once it is on its way, there is room.
+        /// The buffer's least LSN: once it is in flight, there is room.
         first_lsn: u64,
         /// For [`LogBuffer::wait_for_space`].
         taken: u32,

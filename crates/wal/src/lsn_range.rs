@@ -43,7 +43,7 @@
 //! |---|---|---|
 //! | `make_durable`, tickets, `close`, an epoch's boundary, a flush's `covers` | above all drawn | the counter |
 //! | a page that turns dirty, the active list | below all to come | one above the horizon |
-//! | a page's image on its way to disk | below the page's changes to come | the larger of that and page LSN + 1 |
+//! | a page's image in flight to disk | below the page's changes to come | the larger of that and page LSN + 1 |
 //! | a checkpoint's begin | below all to come | makes all drawn durable, then one above the horizon |
 //! | a checkpoint's end, the target of a restart's length | above all drawn | the counter |
 //! | a page that was to be formatted and is not | above its former life | the counter |

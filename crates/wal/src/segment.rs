@@ -13,7 +13,7 @@
 //! - **SEGMENT-1** A sequence number is never used twice in one incarnation, and a new incarnation uses
 //!   numbers above every file that is there, so stale chunks never fit their new place (CHUNK-1).
 //! - **SEGMENT-2** (W11) Records are admitted to the buffers only while the prepared segments have room for
-//!   what the buffers can hold, *and* a flush on its way that is not placed yet. So what has an LSN always
+//!   what the buffers can hold, *and* a flush in flight that is not placed yet. So what has an LSN always
 //!   has a place on disk.
 //! - **SEGMENT-4** A stream keeps as many segments as its log needed at the last few trims of this run, so a
 //!   log that grows and is trimmed in turns neither removes nor makes files. Both delay the log's writes: a
@@ -397,7 +397,7 @@ impl SegmentStore {
         (state.prepared, state.recycled)
     }
 
-    /// Lets go of every segment whose records are all below `below`; returns how many.
+    /// Releases every segment whose records are all below `below`; returns how many.
     ///
     /// Old segments that nobody has looked at since this opening are read once. One that cannot be read is
     /// kept.

@@ -376,7 +376,7 @@ impl Stream {
 
     /// Opens the buffers for more records if everything they can hold has a place.
     ///
-    /// With the writer in hand no flush is on its way, so a single one counts (SEGMENT-2).
+    /// While this thread owns the writer no flush is in flight, so a single one counts (SEGMENT-2).
     pub(crate) fn reopen(&self, writer: &mut Writer, buffers: &[ProtocolBuffer]) {
         self.begin_segment(writer);
         let is_raised = self.store.raise(self.rest());
@@ -438,7 +438,7 @@ impl Stream {
         }
     }
 
-    /// What the buffers may admit while no flush is on its way.
+    /// What the buffers may admit while no flush is in flight.
     pub(crate) fn admissible(&self) -> Admission {
         self.store.admission(self.rest(), self.open_count(), 1)
     }
@@ -553,7 +553,7 @@ mod tests {
                 }
                 let (_, mut taken) = stream.begin(&horizon, &buffers);
                 if round >= small {
-                    appended += fill(&buffers, &horizon); // while the flush is on its way
+                    appended += fill(&buffers, &horizon); // while the flush is in flight
                 }
                 let records =
                     stream.write(&mut taken, &horizon, &buffers).expect("SEGMENT-2: it has a place");

@@ -71,7 +71,7 @@ impl Wakers {
         drop(forgotten); // as above
     }
 
-    /// Wakes every task that waits for the horizon to reach an LSN up to this one, without a lock in hand.
+    /// Wakes every task that waits for the horizon to reach an LSN up to this one, without holding a lock.
     /// The caller has moved the marks, then put a fence, then computed `lsn` (TICKET-1).
     pub fn wake_through(&self, lsn: Lsn) {
         // Relaxed: ordered by the fences.

@@ -191,8 +191,8 @@ impl Wal {
         self.log.epochs.as_ref().map_or_else(|| self.log.horizon.compute(), EpochClock::published)
     }
 
-    /// A ticket for a record, and a request to flush it. A thread that would only wait for the ticket at once
-    /// had better call [`Wal::wait_acknowledged`], and so perhaps do the write itself.
+    /// A ticket for a record, and a request to flush it. A thread that would only wait for the ticket at
+    /// once should call [`Wal::wait_acknowledged`], and so perhaps do the write itself.
     pub fn ticket(self: &Arc<Self>, commit: Lsn) -> Ticket {
         machine::adds(&**self); // the count
         Self::ticket_through(Arc::clone(self), commit)
@@ -242,7 +242,7 @@ impl Wal {
         self.log.failure.get().cloned()
     }
 
-    /// Lets go of every segment, of any incarnation, whose records are all below `below`. Returns how many.
+    /// Releases every segment, of any incarnation, whose records are all below `below`. Returns how many.
     ///
     /// # Errors
     ///

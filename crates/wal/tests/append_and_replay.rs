@@ -350,7 +350,7 @@ fn trim_keeps_the_record_it_is_told() {
         let wal = sixteen_to_a_segment(&fs);
         assert_eq!(wal.trim(Lsn(below)).expect("trims"), (below - 1) / 16);
         for n in 0..40 {
-            // Whatever was let go of is recycled and overwritten.
+            // Whatever was released is recycled and overwritten.
             wal.append(worker(0), &body(1, n, 20)).expect("appends");
             wal.make_durable(Lsn::MAX).expect("durable");
         }

@@ -239,7 +239,7 @@ fn everybody_who_waits_hears_of_the_failure(protocol: LogProtocol) {
                 .collect();
             clients.into_iter().map(|c| c.join().expect("no panic")).collect()
         });
-        // When the device fails while segments are made and no record is on its way, nothing is lost and
+        // When the device fails while segments are made and no record is in flight, nothing is lost and
         // nothing has failed.
         let failure = wal.failure();
         assert!(heard.iter().flatten().all(|reason| Some(reason) == failure.as_ref()), "one reason for all");

@@ -83,7 +83,7 @@ impl Log {
         *page = lsn;
     }
 
-    /// Takes the lock, commits, and lets go.
+    /// Takes the lock, commits, and releases.
     fn commit(&self, worker: usize) {
         let mut lock = self.lock.lock();
         self.buffers[worker].raise_floor(Lsn(*lock));

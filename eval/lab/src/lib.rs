@@ -30,7 +30,7 @@
 //! | [`compare`](mod@compare) | runs a plan over several engines, interleaved |
 //! | [`phase`] | one timed stretch of work by many threads |
 //! | [`client`] | what one thread does in it |
-//! | [`window`] | commits that are on their way |
+//! | [`window`] | commits that are in flight |
 //! | [`rounds`] | runs of several entrants, interleaved |
 //! | [`prepare`] | filling, warming and cooling a store |
 //! | [`lab`] | the papers' evaluations, run again |

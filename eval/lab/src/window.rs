@@ -1,4 +1,4 @@
-//! Commits on their way: begun, and not known to be durable yet, first in, first out.
+//! Commits in flight: begun, and not known to be durable yet, first in, first out.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -36,7 +36,7 @@ impl Promise for Box<dyn Ticket> {
     }
 }
 
-/// Commits on their way, each with what is to be known about it when it is done.
+/// Commits in flight, each with what is to be known about it when it is done.
 #[derive(Debug)]
 pub struct Window<N, P>(VecDeque<(N, P)>);
 
@@ -47,7 +47,7 @@ impl<N, P> Default for Window<N, P> {
 }
 
 impl<N, P: Promise> Window<N, P> {
-    /// One more is on its way.
+    /// One more is in flight.
     pub fn push(&mut self, note: N, promise: P) {
         self.0.push_back((note, promise));
     }

@@ -13,8 +13,8 @@ const PAGE: usize = 4096;
 const EPOCH: u32 = 256;
 const SEED: u64 = 1;
 const SEEDS: [u64; 3] = [1, 2, 3];
-/// A case with fewer swaps is decided by lot, ours and the best's: is.s and cluster.200 with three quarters
-/// local.
+/// A case with fewer swaps is decided at random, ours and the best's: is.s and cluster.200 with three
+/// quarters local.
 const FEW: u64 = 100;
 const MANY_SEEDS: std::ops::RangeInclusive<u64> = 1..=40;
 

@@ -85,7 +85,8 @@ fn a_recording_is_of_the_machines_own_time_and_the_same_each_time() {
     assert_eq!((trace.session.process_id, trace.threads.len()), (0, 2));
 }
 
-/// What is drawn by lot goes by the thread's number, and what is recorded says nothing of where memory lies.
+/// What is drawn at random goes by the thread's number, and what is recorded says nothing of where memory
+/// lies.
 #[test]
 fn a_recording_is_the_same_whatever_ran_before() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -5,13 +5,19 @@ use std::fmt::Write;
 
 use crate::Violation;
 
-/// Reads the forbidden words: one a line, lower case; a comment behind `#` may say what to write instead.
-pub(crate) fn words(text: &str) -> Result<Vec<String>, String> {
-    let words: Vec<String> = entries(text).map(|(_, line)| line.to_owned()).collect();
-    match words.iter().find(|word| word.contains(char::is_whitespace) || **word != word.to_lowercase()) {
-        Some(word) => Err(format!("words.txt: {word:?} is not one lower-case word")),
-        None => Ok(words),
-    }
+/// A forbidden word, or the words of a forbidden phrase in their order; all in lower case.
+pub(crate) type Phrase = Vec<String>;
+
+/// Reads the forbidden words and phrases: one a line, lower case; a comment after `#` may give a replacement.
+pub(crate) fn words(text: &str) -> Result<Vec<Phrase>, String> {
+    let phrases = entries(text).map(|(_, line)| {
+        if line == line.to_lowercase() {
+            Ok(line.split_whitespace().map(str::to_owned).collect())
+        } else {
+            Err(format!("words.txt: {line:?} is not in lower case"))
+        }
+    });
+    phrases.collect()
 }
 
 /// The lines of a list without comments, with their numbers.
@@ -158,7 +164,8 @@ mod tests {
 
     #[test]
     fn words_are_read_without_their_advice() {
-        assert_eq!(words("manner # mode\n\n# names\ncrowd\n"), Ok(vec!["manner".into(), "crowd".into()]));
+        let read = words("manner # mode\n\n# names\non its way\n").expect("lower case");
+        assert_eq!(read, [vec!["manner"], vec!["on", "its", "way"]]);
         assert!(words("Two words\n").is_err());
     }
 }

@@ -1,6 +1,7 @@
 //! The checks of a single line or file.
 
 use crate::Violation;
+use crate::allowed::Phrase;
 use crate::files::{File, Kind};
 use crate::prose;
 
@@ -15,8 +16,8 @@ const WHO: [&str; 5] = ["who", "whom", "whose", "whoever", "whomever"];
 const OPENINGS: [&str; 7] = ["Who", "What", "Where", "When", "How", "Whether", "It"];
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
-/// Runs all checks of one file; `words` are lower-case words that must not be used.
-pub(crate) fn of_file(file: &File, words: &[String]) -> Vec<Violation> {
+/// Runs all checks of one file; `phrases` are words and phrases that must not be used.
+pub(crate) fn of_file(file: &File, phrases: &[Phrase]) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut report = |line: usize, check: &'static str, text: &str| {
         let text = text.chars().take(140).collect();
@@ -29,8 +30,11 @@ pub(crate) fn of_file(file: &File, words: &[String]) -> Vec<Violation> {
         if prose::words(said).any(|word| WHO.contains(&word.to_lowercase().as_str())) {
             report(at, "who", said);
         }
-        if prose::words(said).any(|word| words.contains(&word.to_lowercase())) {
+        if prose::has_phrase(&prose, at, phrases) {
             report(at, "word", said);
+        }
+        if prose::has_headless_sentence(&prose, at) {
+            report(at, "sentence", said);
         }
         let doc = said.strip_prefix("/// ").or_else(|| said.strip_prefix("//! "));
         if file.kind == Kind::Rust
@@ -77,7 +81,7 @@ mod tests {
 
     fn checks(path: &str, kind: Kind, text: &str) -> Vec<(&'static str, usize)> {
         let file = File { path: path.into(), kind, text: text.into() };
-        let words = ["manner".to_owned()];
+        let words = [vec!["manner".to_owned()], ["on", "its", "way"].map(str::to_owned).to_vec()];
         of_file(&file, &words).into_iter().map(|found| (found.check, found.line)).collect()
     }
 
@@ -89,6 +93,13 @@ mod tests {
         assert_eq!(rust("/// Whether it is open.\nfn a() {}\n"), [("opening", 1)]);
         assert_eq!(rust("/// Returns a thing.\n/// It is open.\nfn a() {}\n"), []);
         assert_eq!(rust("// A manner of speaking\n"), [("word", 1)]);
+        assert_eq!(rust("// A page on its\n// way to a server, far away\n"), [("word", 1)]);
+        assert_eq!(rust("// A page on its\nlet way = 1;\n"), []);
+        assert_eq!(rust("// A page leaves. What comes takes its frame.\n"), [("sentence", 1)]);
+        assert_eq!(rust("// A page leaves.\n// What comes takes its frame.\n"), [("sentence", 2)]);
+        assert_eq!(rust("// The test shows\n// What it shows.\n"), []);
+        assert_eq!(rust("// What takes the frame, and when\n// does it leave?\n"), []);
+        assert_eq!(checks("a.md", Kind::Markdown, "| a | b |\n- What stays is read.\n"), [("sentence", 2)]);
         assert_eq!(rust(&format!("let a = {};\n", "1".repeat(110))), [("length", 1)]);
         assert_eq!(rust("x.load(Relaxed);\n"), [("ordering", 1)]);
         assert_eq!(rust("x.load(Relaxed); // a guess; the CAS decides\n"), []);

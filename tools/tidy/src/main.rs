@@ -10,7 +10,8 @@
 //! |---|---|
 //! | `who` | *who, whom, whose, whoever* in a comment, a document, a script |
 //! | `opening` | a doc comment that begins with *Who, What, Where, When, How, Whether, It* |
-//! | `word` | a word of `tools/tidy/words.txt` in a comment or document |
+//! | `word` | a word or phrase of `tools/tidy/words.txt` in a comment or document |
+//! | `sentence` | a statement in prose that opens with *What, Whatever, Who, Whoever, Whichever* |
 //! | `length` | a line over 110 characters in a source file |
 //! | `ordering` | `Relaxed`, `Acquire`, `Release`, `AcqRel` or `SeqCst` in shipped code without a comment nearby |
 //! | `link` | a relative link of a document that leads to no file or heading |

@@ -1,5 +1,6 @@
 //! Finds the prose of a line: the comment of a source file, the whole line of a document.
 
+use crate::allowed::Phrase;
 use crate::files::{File, Kind};
 
 /// Returns the part of each line that people read as prose, by line; empty where there is none.
@@ -54,6 +55,50 @@ fn hash_comment(line: &str) -> &str {
 /// The words of a text: letters and digits with apostrophes, and underscores.
 pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+/// Returns `true` if a phrase begins in line `at`; it may end in the next line of the same prose.
+pub(crate) fn has_phrase(prose: &[&str], at: usize, phrases: &[Phrase]) -> bool {
+    let mut said: Vec<String> = words(prose[at]).map(str::to_lowercase).collect();
+    let own = said.len();
+    said.extend(words(prose.get(at + 1).copied().unwrap_or_default()).map(str::to_lowercase));
+    phrases.iter().any(|phrase| {
+        said.windows(phrase.len()).take(own).any(|window| window == phrase.as_slice()) && own > 0
+    })
+}
+
+/// Words that open a sentence without an actor.
+const HEADLESS: [&str; 7] = ["What ", "Whatever ", "Who ", "Whom ", "Whose ", "Whoever ", "Whichever "];
+/// Lines after its first one in which a question may end.
+const QUESTION_LINES: usize = 4;
+
+/// Returns `true` if a statement that begins in line `at` opens with a word of [`HEADLESS`]. Questions may.
+pub(crate) fn has_headless_sentence(prose: &[&str], at: usize) -> bool {
+    let said = unmarked(prose[at]);
+    let before = at.checked_sub(1).map_or("", |before| unmarked(prose[before]));
+    let begins = before.is_empty() || before.ends_with(['.', ':', '?', '!', '|']) || is_item(prose[at]);
+    let after_end = said.match_indices(". ").map(|(end, dot)| end + dot.len());
+    begins.then_some(0).into_iter().chain(after_end).any(|start| {
+        let opens = HEADLESS.iter().any(|word| said[start..].starts_with(word));
+        opens && !is_question(&said[start..], prose.get(at + 1..).unwrap_or_default())
+    })
+}
+
+fn is_question(first: &str, next: &[&str]) -> bool {
+    let lines = std::iter::once(first).chain(next.iter().take(QUESTION_LINES).map(|line| unmarked(line)));
+    let mut ends = lines.filter_map(|line| line.chars().find(|c| matches!(c, '.' | '?')));
+    ends.next() == Some('?')
+}
+
+/// The text of a line of prose behind the marks of comments, lists, headings and quotes.
+fn unmarked(line: &str) -> &str {
+    line.trim_start_matches(|c: char| c.is_whitespace() || "/!#*->".contains(c)).trim_end()
+}
+
+/// Returns `true` for the first line of a list item, a heading or a table.
+fn is_item(line: &str) -> bool {
+    let text = line.trim_start_matches(['/', '!', ' ']);
+    text.starts_with("- ") || text.starts_with('#') || text.starts_with('|')
 }
 
 #[cfg(test)]

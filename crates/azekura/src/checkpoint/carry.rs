@@ -32,7 +32,7 @@ use crate::database::Shared;
 const PART_BYTES: usize = 32 << 10;
 /// Log that has to be written for each byte of a copy.
 const UNDO_FACTOR: u64 = 4;
-/// A copy up to this size may use the log's reserve: with the log that it lets go of, the reserve is filled
+/// A copy up to this size may use the log's reserve: with the log that it releases, the reserve is filled
 /// again.
 const RESERVE_BYTES: usize = 64 << 10;
 /// Attempts to lock an undo log. Its owner holds the mutex for one change of a page, but a bulk load that

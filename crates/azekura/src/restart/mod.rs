@@ -144,7 +144,7 @@ fn lock(options: &Builder, path: &Path) -> Result<Box<dyn FileLock>, Error> {
     }
 }
 
-/// A restart on its way.
+/// A running restart.
 struct Restart<'a> {
     path: &'a Path,
     options: &'a Builder,

@@ -82,7 +82,7 @@ impl Transaction {
     }
 
     /// The end of a load that began with so many entries in the undo log. What a rollback would have undone
-    /// meanwhile is undone now: the load's pages had writes on their way (LOAD-4).
+    /// meanwhile is undone now: the load's pages had writes in flight (LOAD-4).
     fn end_load<T>(&self, before: usize, loaded: Result<T, Error>) -> Result<T, Error> {
         let load = self.state.borrow_mut().as_mut().and_then(|state| state.load.take());
         if load.is_some_and(|load| load.is_doomed) {
@@ -159,7 +159,7 @@ impl Row {
     }
 }
 
-/// A load on its way.
+/// A running load.
 struct Load<'t> {
     tx: &'t Transaction,
     open: &'t OpenTree,

@@ -1,4 +1,4 @@
-//! A file system in memory that holds writes of some threads up until they are let go of, and sees whether
+//! A file system in memory that holds writes of some threads up until they are released, and sees whether
 //! they are done when their master believes so.
 
 use std::io;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use azekura_io::{File, FileLock, Fs, MemFs, OpenOptions};
 
-/// Turns of a millisecond that a write lets pass once it is let go of: so long it looks whether it is too
+/// Turns of a millisecond that a write lets pass once it is released: so long it looks whether it is too
 /// late. Who waits for it is never too early, however long that is; who does not is caught unless he takes
 /// longer.
 const TURNS: u32 = 300;

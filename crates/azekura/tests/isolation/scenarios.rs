@@ -1,6 +1,6 @@
 //! Two threads, one interleaving at a time: what the second may not do while the first is not over.
 //!
-//! No clock decides: the first waits until the second has told that its lock timed out, and lets go only
+//! No clock decides: the first waits until the second has told that its lock timed out, and releases only
 //! then.
 
 use std::sync::Barrier;

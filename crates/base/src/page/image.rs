@@ -1,4 +1,4 @@
-//! Fields of the header in a page image outside the pool (on its way to or from disk).
+//! Fields of the header in a page image outside the pool (in flight to or from disk).
 
 use crate::{Lsn, PageId, checksum};
 

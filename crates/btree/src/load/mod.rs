@@ -23,7 +23,7 @@
 //! - **LOAD-3** A page is written without a copy in the double-write area (*fresh*) only if LOAD-2 holds
 //!   already: then no restart reads the page before the switch, so it may be torn. Otherwise redo of its
 //!   former life might read it.
-//! - **LOAD-4** No batch is on its way to the disk when the pages are freed again: a late writer could tear a
+//! - **LOAD-4** No batch is in flight to the disk when the pages are freed again: a late writer could tear a
 //!   page in its next life.
 //!
 //! The invariant that the log goes ahead of the page holds here too: a page is written when the record that
@@ -60,7 +60,7 @@ pub struct LoadOptions {
     pub threads: bool,
 }
 
-/// A load on its way; see the module's head. Dropped before [`complete`](Self::complete) it leaves the tree
+/// A running load; see the module's head. Dropped before [`complete`](Self::complete) it leaves the tree
 /// empty; the pages are freed when the caller rolls back.
 pub struct Loader<'e> {
     env: &'e Env,

@@ -9,10 +9,10 @@ use azekura_buffer::{BufferPool, WriteError};
 
 type Written = Result<(), WriteError>;
 
-/// Most batches on their way to the disk.
+/// Most batches in flight to the disk.
 const MOST: usize = 2;
 
-/// See the module's head. Dropping it waits for what is on its way.
+/// See the module's head. Dropping it waits for what is in flight.
 #[derive(Debug)]
 pub(super) struct Writers {
     pool: Arc<BufferPool>,
@@ -26,7 +26,7 @@ impl Writers {
         Self { pool, aside, running: VecDeque::new() }
     }
 
-    /// Has these pages written, and waits for the oldest batch if too many are on their way. An error may be
+    /// Has these pages written, and waits for the oldest batch if too many are in flight. An error may be
     /// that of an earlier batch.
     pub(super) fn write(&mut self, pages: Vec<PageId>, are_fresh: bool) -> Written {
         if !self.aside {

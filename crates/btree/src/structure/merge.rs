@@ -116,8 +116,8 @@ impl<'k> Tidying<'k> {
         if above.child(at) != node.page_id() {
             return Err(TreeError::corrupt(parent.page_id(), "a child is not where its key leads"));
         }
-        // Latches go from left to right, so the node is let go first. Its parent stays latched: the node can
-        // be neither split nor merged meanwhile, though its entries may change.
+        // Latches go from left to right, so the node is released first. Its parent stays latched: the node
+        // can be neither split nor merged meanwhile, though its entries may change.
         drop(node);
         let with_right = (at + 1 < above.count()).then_some(at);
         let pairs = with_right.into_iter().chain(at.checked_sub(1));

@@ -1,4 +1,4 @@
-//! The place of one key and its value.
+//! Storage of one key with its value.
 
 use std::cell::UnsafeCell;
 

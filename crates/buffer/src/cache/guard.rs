@@ -1,4 +1,4 @@
-//! What a hit gives.
+//! The guard that a hit returns.
 
 use std::fmt;
 use std::ops::Deref;

@@ -375,7 +375,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
     /// since, it comes before ours.
     fn detach(&self, id: PageId, frame_id: FrameId) {
         let frame = &self.frames[frame_id.0 as usize];
-        // Pinned, or seen out, so that the word names this entry and no later one.
+        // Pinned, or being evicted, so that the word names this entry and no later one.
         if frame.try_pin(id) {
             self.table.remove(id, frame_id);
             drop(Ref::pinned(self, frame_id));

@@ -1,18 +1,20 @@
-//! A frame's page against its image on disk: dirty, being written, and from which LSN on a restart needs the
-//! log. The protocol of writing is `write_back`'s.
+//! State of a frame's page relative to its image on disk: dirty, being written, and the LSN from which a
+//! restart needs the log. `write_back` has the write protocol.
 //!
-//! Recovery LSNs: a page turning dirty and clean, against the checkpoint's look at all frames. No change of
-//! the page that is in no image on disk has a smaller LSN than `recovery_lsn`; 0: there is none. It is
-//! written by a changer, if it was 0, latched exclusively; else by the page's writer.
+//! The recovery LSN coordinates changes and writes of a page with the checkpoint's scan of all frames. Every
+//! change of the page that is in no image on disk has an LSN of at least `recovery_lsn`; 0 means that there
+//! is none. It is written by the thread that changes the page, if it was 0 and under the exclusive latch,
+//! and by the page's writer.
 //!
-//! - **RECOVERY-1** The checkpoint reads the log's bound C below LSNs to come, then looks at the frames. A
-//!   change with an LSN below C drew it before that read, and its page's `recovery_lsn` was stored before the
-//!   draw. The fences of [`Frame::set_dirty`] and [`look_fence`] order the store before the look through
-//!   whatever the log reads for the bound.
-//! - **RECOVERY-2** The writer reads that bound with the latch shared, as it takes the image, and the page's
-//!   LSN: all changes below the larger of the one and what follows the other are in the image, for a page's
-//!   LSNs rise (W7). Only when the image is on disk does `recovery_lsn` move up to it, never because a write
-//!   failed. So whatever a look finds covers each change that is in no image on disk when the look ends.
+//! - **RECOVERY-1** The checkpoint reads the log's bound C below future LSNs, then scans the frames. A
+//!   change with an LSN below C drew it before that read, and its page's `recovery_lsn` was stored before
+//!   the draw. The fences of [`Frame::set_dirty`] and [`look_fence`] order the store before the scan through
+//!   the location that the log reads for the bound.
+//! - **RECOVERY-2** The writer reads that bound with the latch shared, when it copies the image, and also
+//!   the page LSN. All changes below the larger of the bound and the LSN after the page LSN are in the
+//!   image, because the LSNs of a page rise (W7). `recovery_lsn` rises to it only after the image is on
+//!   disk, never after a failed write. So the result of a scan covers each change that is in no image on
+//!   disk when the scan ends.
 
 use azekura_base::Lsn;
 use azekura_base::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};

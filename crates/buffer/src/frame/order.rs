@@ -1,4 +1,4 @@
-//! The order in which frames are given out and the clock comes to them.
+//! The order in which frames are allocated and in which the clock visits them.
 
 use super::FrameId;
 

@@ -1,5 +1,5 @@
-//! GCLOCK's reference count, which says how many turns of the hand a page stays. Relaxed throughout: a guide
-//! for the sweep; a lost step costs nothing but a little fairness.
+//! GCLOCK's reference count: the number of turns of the hand that a page stays. Relaxed throughout: it
+//! guides the sweep, and a lost update only affects fairness.
 
 use azekura_base::sync::atomic::Ordering::Relaxed;
 

@@ -1,19 +1,19 @@
-//! `Ledger`: who owns which slot, which batches a sync has covered, and whether the store has failed.
+//! `Ledger`: the owners of the slots, the batches that a sync has covered, and the first failure.
 //!
-//! | slot | meaning | who may leave it |
+//! | slot | meaning | left by |
 //! |---|---|---|
 //! | idle, its batch covered | may be written | any thread, by taking it |
 //! | idle, its batch not covered | its copies may be needed | the sync that covers its batch |
 //! | owned | being written, or its pages are | its owner, when the pages are in their places |
 //!
-//! Batches are counted when their pages are in their places (*finished*). A sync *covers* the batches that
-//! were finished when it began. There is one sync at a time, for two reasons: those who come meanwhile share
-//! the next one, and the kernel reports a lost write to one of several callers only, so that a second one
-//! could believe what the first knows to be wrong.
+//! A batch is *finished* when its pages are in their places. A sync *covers* the batches that were finished
+//! when it began. There is one sync at a time, for two reasons: threads that arrive meanwhile share the next
+//! one, and the kernel reports a lost write to one of several callers only, so a second caller could take
+//! the data for durable.
 //!
-//! Besides, each batch has a *sequence number* from the moment when it begins, which goes to disk with its
-//! copies. [`Ledger::settle`] waits until all batches that have begun are finished: what a checkpoint's sync
-//! has covered is then all up to one sequence number.
+//! Each batch also has a *sequence number* from its beginning, which is written with its copies.
+//! [`Ledger::settle`] waits until all batches that have begun are finished: then a checkpoint's sync has
+//! covered everything up to one sequence number.
 //!
 //! The mutex is held for a few instructions and never during I/O.
 

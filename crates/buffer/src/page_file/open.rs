@@ -1,4 +1,4 @@
-//! Making and opening both files.
+//! Creating and opening both files.
 
 use std::path::Path;
 use std::sync::Arc;

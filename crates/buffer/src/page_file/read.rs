@@ -1,4 +1,4 @@
-//! Reading the places of pages, and verifying what is there.
+//! Reading and verifying pages of the page file.
 
 use std::sync::Arc;
 

@@ -1,7 +1,6 @@
-//! Space on the disk: what was accepted can be written though the disk is full by then.
-//!
-//! The double-write area grows by the slots that are used. Where it cannot, a batch is written a few pages
-//! at a time by the room that the first slot has; some is made before the first page is changed.
+//! Disk space for accepted writes: a batch can be written even if the disk has become full. The double-write
+//! area grows with the slots in use. If it cannot grow, a batch is written a few pages at a time through the
+//! first slot; its first pages are allocated before the first page is changed.
 
 use std::io;
 

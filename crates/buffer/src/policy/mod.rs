@@ -1,4 +1,4 @@
-//! Which page leaves when another comes.
+//! Replacement policies: the choice of the page that is evicted for a new one.
 
 pub(crate) mod clock_hand;
 pub(crate) mod nb_gclock;

@@ -1,8 +1,8 @@
-//! Whose turn it is in the probation ring: its slots, and the hand that goes round them.
+//! Turns in the probation ring: its slots, and the hand that visits them.
 //!
-//! **Quick slots.** Most turns go round the first [`QUICK`] slots, so that new pages are copied over memory
-//! that is still in the processor's caches; the other slots get one turn in so many. Pages read ahead are to
-//! stay until their scan comes to them: for two rounds after a read-ahead every slot has the same turns.
+//! **Quick slots.** Most turns visit the first [`QUICK`] slots, so that new pages are copied to memory that
+//! is still in the processor's caches. The other slots get one turn in a fixed number. Read-ahead pages must
+//! stay until their scan uses them: for two rounds after a read-ahead all slots have the same turns.
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,24 +1,24 @@
-//! Whether the hot set has jumped: told from how many pages are used while in probation.
+//! Detects that the hot set has changed, from the number of pages that are used while in probation.
 //!
-//! As long as the hot pages are in the main ring, few of those in probation are used: they are there because
-//! they are not hot. When the hot set jumps, its hottest pages are used in probation at once, some ten times
-//! as many as before. No hit is counted for that: the sweep sees the uses of each candidate anyway.
+//! While the hot pages are in the main ring, few probation pages are used, because they are not hot. When
+//! the hot set changes, its hottest pages are used in probation at once, about ten times as many as before.
+//! Hits count nothing for this: the sweep reads the uses of each candidate anyway.
 //!
-//! The level is the number of such candidates, each counting half as much after [`Surge::half_life`] turns of
-//! the probation hand. Above [`THRESHOLD`] a surge is on, for a fifth of the frames in turns if the level is
-//! half as high again, and for less if it is less above. (Tuned on the paper's workload, standing still and
-//! jumping every 500,000 references: from 27.7 to 31.7 % of hits where it jumps, unchanged where it stands
-//! still.)
+//! The level is the number of such candidates, with a weight that halves every [`Surge::half_life`] turns of
+//! the probation hand. Above [`THRESHOLD`] a surge begins. It lasts for a number of turns equal to a fifth
+//! of the frames if the level is half as high again as the threshold, and shorter for a lower level. (Tuned
+//! on the paper's workload, stationary and with a change every 500,000 references: from 27.7 to 31.7 % of
+//! hits with changes, unchanged without.)
 //!
-//! *False alarms.* Where the hot set stands still the level is 3 to 4, and by chance 9 now and then. A surge
-//! replaces pages of the main ring nearly as often as it misses; one of a fifth of the frames cost 0.15 to
-//! 0.4 points of hits over the next millions of references, and whether it came hung on the order of a few
-//! misses: so many threads had another ratio than one. Now an alarm that is false is short, as the level is
-//! hardly above the threshold, and one that is true goes on: the level is ten times as high. (With a
-//! threshold of 12 jumps are noticed too late: 31.4 % of hits.)
+//! *False alarms.* With a stationary hot set the level is 3 to 4, by chance 9 now and then. During a surge
+//! nearly every miss replaces a page of the main ring. A surge over a fifth of the frames cost 0.15 to 0.4
+//! points of hits over the next millions of references. Whether it began depended on the order of a few
+//! misses, so the hit ratio depended on the number of threads. Therefore a false alarm is short, because the
+//! level is hardly above the threshold, and a true one continues, because the level is ten times as high.
+//! (With a threshold of 12 changes are detected too late: 31.4 % of hits.)
 //!
-//! A workload that uses most pages several times in a row has its level above the threshold all the time.
-//! Then the two rings are what 2Q is, with the sketch forgetting fast.
+//! A workload that uses most pages several times in a row keeps its level above the threshold. Then the two
+//! rings act as 2Q with a quickly aging sketch.
 
 use azekura_base::CachePadded;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,13 +1,13 @@
-//! Turns of a hand, dealt out in small batches, so that threads seldom write the same word: each stripe of
-//! threads uses up one batch and takes the next.
+//! Turns of a hand, assigned in small batches, so that threads rarely write the same word. Each stripe of
+//! threads uses one batch and then takes the next.
 //!
-//! A stripe's word packs its next turn and how many turns of its batch are left. Taking one is a load and a
-//! store of the thread's own line; every so many turns there is an addition to the shared hand. What a turn
-//! is about is a place to look at, and whether it is free to take is decided there; so no harm is done if two
-//! threads of one stripe have the same turn, if what is left of a batch is skipped, or if a thread that slept
-//! for long sets its stripe back.
+//! The word of a stripe packs its next turn and the remaining turns of its batch. Taking a turn is a load
+//! and a store of the thread's own cache line; once per batch there is an addition to the shared hand. A
+//! turn is only a position to check, and the frame there decides whether it may be taken. So it is harmless
+//! if two threads of one stripe get the same turn, if the rest of a batch is skipped, or if a thread that
+//! slept for long resets its stripe to an old batch.
 //!
-//! In one thread the turns are 0, 1, 2, …, as if there were no batches.
+//! In a single thread the turns are 0, 1, 2, …, as without batches.
 
 use std::ops::ControlFlow;
 

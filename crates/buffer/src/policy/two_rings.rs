@@ -1,54 +1,55 @@
-//! Two rings: the hit ratio of S3-FIFO and W-TinyLFU with nothing on the path of hits but GCLOCK's count.
+//! Two rings: the hit ratio of S3-FIFO and W-TinyLFU, with only GCLOCK's reference count on the path of
+//! hits.
 //!
 //! New pages enter a small **probation** ring (1 % of the frames, a FIFO; S3-FIFO, SOSP 2023, and 2Q, VLDB
-//! 1994). Pages used again there move to the **main** ring, which is GCLOCK as before. So the one-time pages
-//! of scans and of the tail pass through a few frames and leave the rest alone.
+//! 1994). Pages that are used again there move to the **main** ring, a GCLOCK. So the one-time pages of
+//! scans and of the tail of the distribution use few frames, and the other frames are unaffected.
 //!
 //! A miss:
-//! 1. Take the next probation slot, by its hand (see `probation`). The page there is the *candidate*. Age the
-//!    sketch, once for each miss.
-//! 2. The main hand looks for its next victim, the *bar*: cold, clean, unpinned. Warm pages it passes cool,
-//!    as in GCLOCK. Unless the bar is taken the hand stays before it, so that the next candidate meets it too
-//!    (that of the same stripe of threads: each has its own bar).
-//! 3. The candidate was used twice in probation, or left, came back and was used more often of late than the
-//!    bar left (see `sketch`)? Then the bar is evicted, and the two frames swap slots: the candidate goes on
-//!    in main, and the freed frame takes the new page in probation.
-//! 4. Else the candidate is evicted, and its frame takes the new page where it is. No slot is written.
-//! 5. A pinned candidate is passed; a dirty one too, and the cleaner called. After [`MAX_PASSED`] of them the
-//!    bar is evicted, and swapped for the last dirty one, so that probation keeps moving.
-//! 6. No bar, no candidate, and nothing dirty? Turns come in batches, so those that one thread gets need not
-//!    lead to every slot. So each frame is looked at once, and the first that is clean and unpinned is
-//!    evicted, warm or not; its frame takes the new page where it is. Not in a bounded search, which gives
-//!    half of its looks to step 2 and the rest to the candidates: a main victim that is farther away is found
-//!    by a later search, because the hands stay where they are.
+//! 1. Take the next probation slot, by its hand (see `probation`). The page there is the *candidate*. Age
+//!    the sketch, once per miss.
+//! 2. The main hand searches its next victim, the *bar*: cold, clean, unpinned. Warm pages on the way lose a
+//!    use, as in GCLOCK. Unless the bar is taken, the hand stays before it, so the next candidate of the
+//!    same stripe of threads is compared with it too (each stripe has its own bar).
+//! 3. The candidate wins if it was used twice in probation, or if it was evicted, loaded again, and used
+//!    recently more often than the bar (see `sketch`). Then the bar is evicted, and the two frames swap
+//!    slots: the candidate continues in main, and the freed frame takes the new page in probation.
+//! 4. Otherwise the candidate is evicted, and its frame takes the new page in place. No slot is written.
+//! 5. A pinned candidate is skipped; a dirty one too, and the cleaner is called. After [`MAX_PASSED`] of
+//!    them the bar is evicted and swapped with the last dirty one, so that probation keeps moving.
+//! 6. If there is no bar, no candidate and no dirty page: turns are assigned in batches, so the turns of one
+//!    thread need not reach every slot. Then each frame is checked once, and the first that is clean and
+//!    unpinned is evicted, warm or not; its frame takes the new page in place. A bounded search omits this
+//!    step: it spends half of its checks on step 2 and the rest on candidates. A later search finds a main
+//!    victim that is farther away, because the hands keep their positions.
 //!
-//! **A hot set that jumps** (see `surge`). While more pages than usual are used in probation, the main ring
-//! and the sketch speak of yesterday: the sketch ages faster, warm pages of main lose half of their uses at a
-//! time, and a candidate that came back as often as half of what the bar has is enough.
+//! **Change of the hot set** (see `surge`). While unusually many probation pages are used, the main ring and
+//! the sketch describe the old working set. Then the sketch ages faster, warm pages of main lose half of
+//! their uses at a time, and a candidate that was loaded again wins with half of the bar's uses.
 //!
-//! The rings are one array of frame numbers, probation first. Its slots are hints for where to look: that a
-//! frame is free to take is decided by its pin word alone, as in `nb_gclock`. What must hold is that no frame
-//! is lost from them:
+//! The rings are one array of frame numbers, probation first. A slot is only a hint; the pin word alone
+//! decides whether a frame may be taken, as in `nb_gclock`. The invariants guarantee that no frame
+//! disappears from the array:
 //!
 //! - **RING-1** A main slot that names an evicted frame is written only by that frame's owner.
-//! - **RING-2** When no swap is under way the slots are a permutation of the frames. Proof: a swap owns the
-//!   bar's frame *v* and has seen main slot *q* name it after that, so *q* stays (RING-1). Its CAS puts *v*
-//!   into probation slot *p* for the candidate *f*, and its store puts *f* into *q*. Had *p* been changed in
-//!   between, even to *f* again, one of the two still trades its place with the other. If the CAS fails
-//!   nothing was written.
+//! - **RING-2** When no swap is running, the slots are a permutation of the frames. Proof: a swap owns the
+//!   bar's frame *v* and has read main slot *q* naming it after that, so *q* does not change (RING-1). Its
+//!   CAS puts *v* into probation slot *p* in place of the candidate *f*, and its store puts *f* into *q*. If
+//!   *p* was changed in between, even back to *f*, one of the two still trades its slot with the other. If
+//!   the CAS fails, nothing was written.
 //!
-//! | swap, owner of v | another |
+//! | swap, owner of v | another thread |
 //! |---|---|
 //! | CAS slot p: f → v | |
-//! | *f is in no slot, v in two* | meets v, evicted: passes it |
+//! | *f is in no slot, v in two* | meets v, evicted: skips it |
 //! | store slot q: v → f | |
 //!
-//! A thread that stops for ever between the two keeps one frame from the hands (and one more, which it owns);
-//! nobody waits for it (G10), and step 6 finds it.
+//! A thread that stalls permanently between the two hides one frame from the hands (and one more, which it
+//! owns). No other thread waits for it (G10), and step 6 finds the frame.
 //!
-//! Weak case: a hot set that jumps to pages never seen before is believed only after some of its pages were
-//! used within probation, and the others came back. A pool of less than some hundred frames has a probation
-//! ring too short to see a second use.
+//! Limits: a hot set that changes to pages never loaded before is detected only after some of its pages were
+//! used within probation and the others were loaded again. In a pool of less than some hundred frames, the
+//! probation ring is too short to see a second use.
 
 use std::ops::ControlFlow::{Break, Continue};
 

@@ -1,5 +1,5 @@
-//! How a page comes into a frame that was given to it: a buffer is filled and installed (step 4 of a miss),
-//! by the first to come or by each who waited long enough.
+//! Loading a page into its frame: a buffer is filled and installed (step 4 of a miss), by the first thread
+//! or by each thread that waited long enough.
 
 use azekura_base::sync::atomic::{Ordering::Release, fence};
 use azekura_base::{Backoff, PageId, PageWords};
@@ -15,13 +15,13 @@ use crate::stall::sync_point;
 static PAGE_IN: Site = Site::new("page being read by another");
 
 /// A pinned frame, and the right and the buffer to read its page, if the frame was given to the page just
-/// now. The buffer is let go before the pin.
+/// now. The buffer is released before the pin.
 pub(crate) struct Fixed<'p> {
     pub(crate) filling: Option<Filling<'p>>,
     pub(crate) guard: PageGuard<'p>,
 }
 
-/// A buffer on its way into a frame that the caller has pinned. Dropped before it is installed, it is spare
+/// A buffer for a frame that the caller has pinned. Dropped before it is installed, it is spare
 /// again and the next one may read, even if the store panicked (G9).
 pub(crate) struct Filling<'p> {
     pool: &'p BufferPool,

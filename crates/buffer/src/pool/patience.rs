@@ -1,9 +1,9 @@
-//! How long a thread waits for another's read of a page before it reads the page for itself: eight times as
-//! long as a read takes here, as a rule.
+//! The time for which a thread waits for another's read of a page before it reads the page itself: usually
+//! eight times the duration of a read.
 //!
-//! Too short, and a slow device gets reads twice; too long, and a thread that is stopped in the middle of a
-//! read, or waits for a processor there, holds up for as long who wants its page. So reads are timed: those
-//! of one page in [`SAMPLED`], by its id, as a look at the clock costs a tenth of a page that is copied in
+//! If the time is too short, a slow device reads pages twice. If it is too long, a thread that stalls during
+//! a read, or waits for a processor there, delays the threads that want the page. So reads are timed: those
+//! of one page in [`SAMPLED`], chosen by page id, because a clock read costs a tenth of a page copy in
 //! memory.
 
 use azekura_base::PageId;

@@ -1,4 +1,4 @@
-//! How a frame is had for a page that comes: the free one, or a victim whose page is seen out (steps 1 and 2
+//! Allocation of a frame for a new page: a free frame, or a victim after its page is evicted (steps 1 and 2
 //! of a miss).
 
 use std::cell::RefCell;

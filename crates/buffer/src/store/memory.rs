@@ -1,4 +1,4 @@
-//! `MemStore`: pages in memory, failing and stalling as a test tells it.
+//! `MemStore`: pages in memory, with injected failures and stalls for tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

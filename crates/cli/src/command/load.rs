@@ -1,8 +1,8 @@
 //! `load`: rows from a file into a table.
 //!
 //! Rows go in as upserts, in transactions of some thousands, so that a load that was interrupted is resumed
-//! by running it again. A transaction is durable or absent; the next one is read while the last one is on its
-//! way to the disk.
+//! by running it again. A transaction is durable or absent; the next one is read while the last one is in
+//! flight to the disk.
 //!
 //! Into an empty table, more rows than a transaction takes go in by a bulk load as far as they come in key
 //! order (`sorted`): one transaction, of which an interruption leaves nothing. Rows in any other order are
@@ -176,7 +176,7 @@ struct NumberedRow {
     row: Row,
 }
 
-/// A load on its way.
+/// A running load.
 struct Loading<'a> {
     db: &'a Database,
     table: Bytes,

@@ -9,7 +9,7 @@
 //! | module | noun |
 //! |---|---|
 //! | `slots` | which page's image is in which slot of which server |
-//! | `buffers` | memory of images on their way |
+//! | `buffers` | memory of images in flight |
 //! | `maintenance` | attempts to reach lost servers |
 //!
 //! # A stale image is never given
@@ -32,7 +32,7 @@
 //! # Cost and failure
 //!
 //! An offer copies the image, takes its digest (1 us for 8 KiB) and a short mutex; it never waits for a
-//! server, and is dropped if too many are on their way. A `get` that hits waits for one round trip. A server
+//! server, and is dropped if too many are in flight. A `get` that hits waits for one round trip. A server
 //! that is lost, slow, full or lying is a miss: whoever waits for it waits for the stall time once. It is
 //! asked again in the background.
 
@@ -54,7 +54,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Images that may be on their way at once.
+/// Images that may be in flight at once.
 const BUFFERS: u32 = 64;
 /// Of these, so many may be of offers, all servers having the same share: gets are waited for, and a server
 /// that stalls must not use up what the others need.
@@ -104,7 +104,7 @@ pub enum FarCacheError {
 pub struct FarCacheStats {
     /// Servers that are there.
     pub servers_up: usize,
-    /// Images held or on their way.
+    /// Images held or in flight.
     pub images: usize,
     /// Images that may be held.
     pub capacity: usize,
@@ -116,7 +116,7 @@ pub struct FarCacheStats {
     pub broken: u64,
     /// Images that were sent.
     pub offered: u64,
-    /// Images that were offered and not sent: too many were on their way, or the page had been written.
+    /// Images that were offered and not sent: too many were in flight, or the page had been written.
     pub dropped: u64,
     /// Servers that were lost.
     pub losses: u64,
@@ -128,7 +128,7 @@ struct Inner {
     slots: Slots,
     buffers: Buffers,
     connections: Vec<Option<Arc<Connection>>>,
-    /// Offers on their way, by server.
+    /// Offers in flight, by server.
     offers: Vec<u32>,
     stats: FarCacheStats,
     closing: bool,
@@ -152,7 +152,7 @@ pub struct FarCache {
     maintenance: Option<JoinHandle<()>>,
 }
 
-/// A page that was asked for; it is on its way.
+/// A page that was asked for; it is in flight.
 #[derive(Debug)]
 #[must_use = "its buffer is given back by `take`"]
 pub struct Asked {

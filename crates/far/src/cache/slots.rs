@@ -4,7 +4,7 @@
 //! | state | image is | leaves it by |
 //! |---|---|---|
 //! | `Free` | none | an image is offered → `Filling` |
-//! | `Filling` | on its way to the server | the server's answer → `Full`; refused, or the page was written meanwhile → `Free` |
+//! | `Filling` | in flight to the server | the server's answer → `Full`; refused, or the page was written meanwhile → `Free` |
 //! | `Full` | at the server | the page is written, or another takes the slot → `Free` |
 //!
 //! A slot that is being read keeps its image until the readers have theirs: what would free it dooms it, and
@@ -103,7 +103,7 @@ impl Slots {
         self.free[server] = free;
     }
 
-    /// Returns `true` if the page's image with this digest is there, or on its way; then it is as if it had
+    /// Returns `true` if the page's image with this digest is there, or in flight; then it is as if it had
     /// been offered again.
     pub(super) fn has(&mut self, page: u64, digest: Digest) -> bool {
         let Some(&slot) = self.by_page.get(&page) else { return false };
@@ -185,7 +185,7 @@ impl Slots {
         }
     }
 
-    /// Nobody gets the slot's image from now on; it is free once it is neither on its way nor read.
+    /// Nobody gets the slot's image from now on; it is free once it is neither in flight nor read.
     fn doom(&mut self, at: u32) {
         let slot = &mut self.slots[at as usize];
         if slot.doomed {

@@ -31,7 +31,7 @@ pub(crate) enum Verb {
     Put,
 }
 
-/// One page on its way.
+/// One page in flight.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) verb: Verb,

@@ -12,11 +12,11 @@ pub(super) type Replicas = u16;
 /// | `Empty` | all zeros, nowhere | – | a touch → `Resident` |
 /// | `Open` | in the region, or zeros: the system makes it when it is touched (`core::open`) | local | memory is short → `Resident` or `Empty` |
 /// | `Away` | at the holders | – | a touch or a guess → `Coming` |
-/// | `Coming` | at the holders, on their way into the frame | local | arrival → `Resident` or `Staged`; no holder left → `Lost` |
+/// | `Coming` | at the holders, in flight into the frame | local | arrival → `Resident` or `Staged`; no holder left → `Lost` |
 /// | `Staged` | in the frame | local | a touch → `Resident`; room is needed → `Away` |
 /// | `Resident` | in the region | local | the policy's choice → `Leaving`, `Away` or `Empty`; a cleared bit → `Armed` |
 /// | `Armed` | in the frame, or in the region under protection | local | a touch → `Resident`; the policy's choice |
-/// | `Leaving` | in the frame, on their way to replicas | slack | all have answered → `Away`, or `Resident` if it was touched |
+/// | `Leaving` | in the frame, in flight to replicas | slack | all have answered → `Away`, or `Resident` if it was touched |
 /// | `Unmanaged` | ordinary memory | unmanaged: `limit` is smaller by it | never (`core::unmanaged`) |
 /// | `Lost` | nowhere any more | – | never: a touch stops the program |
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,7 @@ impl Touch {
     }
 }
 
-/// A page on its way out.
+/// A page that is being paged out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Out {
     /// Replicas that have not answered.

@@ -79,12 +79,12 @@ impl FarMemoryBuilder {
         /// How much there is in all.
         bytes(bytes: usize) -> bytes = bytes;
 
-        /// How much may be local, with what is on its way out [unless set: 64 MiB].
+        /// How much may be local, with pages that are being paged out [unless set: 64 MiB].
         local(bytes: usize) -> local = bytes;
 
         /// The unit of demand, a power of two from 4 KiB to 2 MiB [unless set: [`FarMemory::PAGE`]]. Pages
         /// that are used one after the other come and go many at a time; large ones make sweeps no faster,
-        /// and touches by lot slower. With 2 MiB they are the system's huge pages.
+        /// and touches at random slower. With 2 MiB they are the system's huge pages.
         page(bytes: usize) -> page = bytes;
     }
 
@@ -317,7 +317,7 @@ impl FarMemoryBuilder {
     }
 }
 
-/// Bytes that may be on their way out at once.
+/// Bytes that may be paged out at once.
 const LEAVING: usize = 32 << 20;
 
 /// How local memory is shared out, in pages.
@@ -325,7 +325,7 @@ const LEAVING: usize = 32 << 20;
 struct Budget {
     /// For pages that the program has at the least.
     limit: usize,
-    /// For pages that are on their way out at the most.
+    /// For pages that are being paged out, at most.
     slack: usize,
 }
 

@@ -46,7 +46,7 @@ pub struct FarMemory {
 }
 
 impl FarMemory {
-    /// Bytes of a page unless it is set: a touch by lot brings so much.
+    /// Bytes of a page unless it is set: a touch at random brings so much.
     pub const PAGE: usize = 16 << 10;
 
     /// Far memory to be set up.

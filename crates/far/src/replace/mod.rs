@@ -28,7 +28,7 @@
 //!    `referenced`. (It is told, too, of a page that came in as one of several that had a bit together, which
 //!    was clear.)
 //! 4. A resident page may leave without having been a victim (its memory was given back): `page_out` alone.
-//! 5. A victim that cannot leave now (it is on its way, or pinned): `victim` is called again, and another
+//! 5. A victim that cannot leave now (it is in flight, or pinned): `victim` is called again, and another
 //!    page is offered as soon as there is one.
 //!
 //! # What a policy promises

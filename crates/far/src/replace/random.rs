@@ -1,4 +1,4 @@
-//! Random (paper §2.1): any resident page, by lot.
+//! Random (paper §2.1): any resident page, at random.
 //!
 //! Cost: constant, no access bits. Good where use has no pattern, or one that the others fall for (the paper:
 //! Cluster 3.0, CG). Weak where some pages are used again soon (the paper: MG).

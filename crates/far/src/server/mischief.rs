@@ -13,7 +13,7 @@ pub enum Act {
     Stall,
     /// One bit of the page is another, and its digest fits it.
     Lie,
-    /// One bit of the page is another on its way.
+    /// One bit of the page is flipped in flight.
     Damage,
     /// The page is all zeros, and its digest fits it.
     Zeros,

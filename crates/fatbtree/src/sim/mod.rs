@@ -9,7 +9,7 @@
 //! | module | noun |
 //! |---|---|
 //! | `executor` | tasks, timers, virtual time |
-//! | `network` | frames on their way, faults |
+//! | `network` | frames in flight, faults |
 //! | `cluster` | nodes that start, crash and start again on what their disks kept |
 //! | `history` | what clients saw; is it linearizable? |
 
@@ -21,4 +21,4 @@ mod network;
 pub use cluster::{Cluster, ClusterOptions, MakeApplication, MakePages, MakeStore};
 pub use executor::{Executor, Group};
 pub use history::{Event, History, Seen, Violation};
-pub use network::{Faults, Network, Toll};
+pub use network::{Delivery, Faults, Network};

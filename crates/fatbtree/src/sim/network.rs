@@ -1,4 +1,4 @@
-//! Frames on their way between simulated nodes: delayed, overtaken, lost, cut off.
+//! Frames in flight between simulated nodes: delayed, overtaken, lost, cut off.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ pub struct Faults {
 }
 
 /// Takes the time that sending takes: when does the frame leave, if it is sent now?
-pub trait Toll {
+pub trait Delivery {
     /// The moment at which a frame leaves `from`.
     fn leave(&self, from: PeId) -> Duration;
 }
@@ -38,7 +38,7 @@ struct Inner {
     nodes: RefCell<BTreeMap<PeId, Weak<Node>>>,
     /// Frames from the first to the second do not arrive.
     cut: RefCell<BTreeSet<(PeId, PeId)>>,
-    toll: RefCell<Option<Rc<dyn Toll>>>,
+    delivery: RefCell<Option<Rc<dyn Delivery>>>,
     frames: Cell<u64>,
     bytes: Cell<u64>,
     /// Hash of everything that was delivered, and when.
@@ -63,7 +63,7 @@ impl Network {
             faults: Cell::new(faults),
             nodes: RefCell::default(),
             cut: RefCell::default(),
-            toll: RefCell::default(),
+            delivery: RefCell::default(),
             frames: Cell::default(),
             bytes: Cell::default(),
             trace: Cell::new(0xcbf2_9ce4_8422_2325),
@@ -82,8 +82,8 @@ impl Network {
     }
 
     /// Makes sending take time.
-    pub fn set_toll(&self, toll: Rc<dyn Toll>) {
-        *self.0.toll.borrow_mut() = Some(toll);
+    pub fn set_delivery(&self, delivery: Rc<dyn Delivery>) {
+        *self.0.delivery.borrow_mut() = Some(delivery);
     }
 
     /// Frames for `pe` go to this node; to nobody without one.
@@ -123,7 +123,8 @@ impl Network {
         let inner = &*self.0;
         inner.frames.set(inner.frames.get() + 1);
         inner.bytes.set(inner.bytes.get() + frame.len() as u64);
-        let leaves = inner.toll.borrow().as_ref().map_or(inner.executor.now(), |toll| toll.leave(from));
+        let leaves =
+            inner.delivery.borrow().as_ref().map_or(inner.executor.now(), |delivery| delivery.leave(from));
         let faults = inner.faults.get();
         if faults.lose_one_in > 0 && inner.executor.below(faults.lose_one_in) == 0 {
             return;

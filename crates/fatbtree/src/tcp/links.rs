@@ -34,8 +34,8 @@ use tokio::sync::Notify;
 
 use crate::id::PeId;
 use crate::node::Node;
-use crate::tcp::guests::Guests;
 use crate::tcp::handshake::{self, HandshakeError, Identity};
+use crate::tcp::inbound::InboundConnections;
 use crate::world::{Net, Rng};
 
 /// Most bytes that wait for one connection.
@@ -100,7 +100,7 @@ struct Link {
     comings: Cell<u64>,
     /// The other node is connected to this one.
     came: Notify,
-    guests: Rc<Guests>,
+    inbound: Rc<InboundConnections>,
     counts: Cell<(u64, u64, u64)>,
     /// State that was last reported as an event, so that one that lasts is reported once.
     reported: RefCell<LinkState>,
@@ -112,7 +112,7 @@ pub(super) struct Links {
     me: Identity,
     key: AuthKey,
     rng: Rc<dyn Rng>,
-    guests: Rc<Guests>,
+    inbound: Rc<InboundConnections>,
     links: RefCell<BTreeMap<PeId, Rc<Link>>>,
 }
 
@@ -142,8 +142,8 @@ impl Net for Links {
 }
 
 impl Links {
-    pub(super) fn new(me: Identity, key: AuthKey, rng: Rc<dyn Rng>, guests: Rc<Guests>) -> Self {
-        Self { me, key, rng, guests, links: RefCell::default() }
+    pub(super) fn new(me: Identity, key: AuthKey, rng: Rc<dyn Rng>, inbound: Rc<InboundConnections>) -> Self {
+        Self { me, key, rng, inbound, links: RefCell::default() }
     }
 
     /// Begins to call another node for `node`, or calls it somewhere else from the next time on. `node` is
@@ -162,7 +162,7 @@ impl Links {
             bell: Notify::new(),
             comings: Cell::new(0),
             came: Notify::new(),
-            guests: Rc::clone(&self.guests),
+            inbound: Rc::clone(&self.inbound),
             counts: Cell::default(),
             reported: RefCell::new(LinkState::Calling),
         });
@@ -239,7 +239,7 @@ impl Links {
 
     async fn call(&self, link: &Link, node: &Weak<Node>) -> Result<TcpStream, HandshakeError> {
         let mut stream = TcpStream::connect(link.address.get()).await?;
-        care(&stream)?;
+        set_socket_options(&stream)?;
         // Epochs differ once machines take PEs over; until then all are at the same.
         let node = node.upgrade().ok_or_else(|| io::Error::other("this node is stopping"))?;
         let asked_ms = node.clock_ms();
@@ -265,7 +265,7 @@ impl Links {
 }
 
 /// Settings of a connection between nodes, on both sides (LINK-3).
-pub(super) fn care(stream: &TcpStream) -> io::Result<()> {
+pub(super) fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
@@ -306,7 +306,7 @@ impl Link {
         let (connections, sent, dropped) = self.counts.get();
         self.counts.set((connections, sent, dropped + count));
         if count > 0 {
-            self.guests.end(self.pe);
+            self.inbound.end(self.pe);
         }
     }
 
@@ -344,7 +344,7 @@ impl Link {
         self.waiting_bytes.set(0);
         if before == LinkState::Up {
             // Nobody knows what of that which was sent has arrived (LINK-5).
-            self.guests.end(self.pe);
+            self.inbound.end(self.pe);
         }
     }
 

@@ -1,12 +1,14 @@
-//! Connections of other nodes: each is shown in by the handshake, and then only frames come.
+//! The listener for other nodes: a handshake authenticates each connection; then the node receives frames on
+//! it.
 //!
-//! - **LISTEN-1** Of strangers, connections that have not shown the key, there is a bounded number, each for
-//!   a bounded time, and nothing of theirs is kept. A new one takes the place of an old one, so a flood of
-//!   silent connections keeps no node out ([`strangers`](super::strangers)).
-//! - **LISTEN-2** A member has one connection: a newer one ends the older, which may have lost its other end
-//!   without a sign.
-//! - **LISTEN-3** Memory for a frame grows with what has arrived of it, never with what its head says.
-//! - **LISTEN-4** A frame that is refused ends its connection and changes nothing.
+//! - **LISTEN-1** The number of unauthenticated connections is bounded, each has bounded time, and nothing
+//!   that they send is stored. A new one replaces an old one, so a flood of silent connections keeps no node
+//!   out ([`unauthenticated`](super::unauthenticated)).
+//! - **LISTEN-2** A member has one connection: a newer one ends the older one, which may have failed
+//!   silently.
+//! - **LISTEN-3** Memory for a frame grows with the bytes that have arrived, never with the length in its
+//!   header.
+//! - **LISTEN-4** A refused frame ends its connection and changes nothing.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -23,34 +25,34 @@ use crate::error::FrameError;
 use crate::frame;
 use crate::id::PeId;
 use crate::node::Node;
-use crate::tcp::guests::Guests;
 use crate::tcp::handshake::{self, HandshakeError, Identity};
-use crate::tcp::links::{CALL_TIMEOUT, Links, care, tell};
-use crate::tcp::strangers::Strangers;
+use crate::tcp::inbound::InboundConnections;
+use crate::tcp::links::{CALL_TIMEOUT, Links, set_socket_options, tell};
+use crate::tcp::unauthenticated::Unauthenticated;
 
-/// Pause after a failure to accept: no more files, for instance.
+/// Pause after a failed accept, for example without free descriptors.
 const PAUSE: Duration = Duration::from_millis(20);
-/// A buffer for frames that is larger than this is given back.
+/// A frame buffer larger than this is freed after use.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// Incoming connections and refusals.
+/// Counts of inbound connections, and the last refusals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Doorkeeping {
-    /// Connections of members that were shown in.
+pub struct ListenerStatus {
+    /// Connections of members that passed the handshake.
     pub admitted: u64,
-    /// Connections that were not.
+    /// Connections that were refused.
     pub refused: u64,
-    /// Connections of members that ended because of what came over them.
+    /// Connections of members that were closed because of their input.
     pub ended: u64,
-    /// From where the last ones were that were refused or ended, and why.
+    /// Address and reason of the last connections that were refused or closed.
     pub last_refusals: VecDeque<String>,
 }
 
-/// Refusals that are remembered.
+/// Number of remembered refusals.
 const KEPT_REFUSALS: usize = 8;
 
-impl Doorkeeping {
+impl ListenerStatus {
     fn note(&mut self, refusal: String) {
         self.last_refusals.push_back(refusal);
         if self.last_refusals.len() > KEPT_REFUSALS {
@@ -59,36 +61,36 @@ impl Doorkeeping {
     }
 }
 
-pub(super) struct Door {
+pub(super) struct NodeListener {
     /// Identity of this node, without its store and its list.
     pub(super) me: Identity,
     pub(super) key: AuthKey,
     pub(super) links: Rc<Links>,
     pub(super) node: Rc<Node>,
-    pub(super) book: RefCell<Doorkeeping>,
-    pub(super) guests: Rc<Guests>,
-    /// Of events that strangers can cause.
+    pub(super) status: RefCell<ListenerStatus>,
+    pub(super) inbound: Rc<InboundConnections>,
+    /// Limits the log events that unauthenticated clients can cause.
     pub(super) refusals: RateLimit,
 }
 
-impl Door {
+impl NodeListener {
     /// Takes connections, for ever.
     pub(super) async fn listen(self: Rc<Self>, listener: TcpListener) {
-        let strangers = Rc::new(Strangers::default());
+        let unauthenticated = Rc::new(Unauthenticated::default());
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => {
-                    let (door, strangers) = (Rc::clone(&self), Rc::clone(&strangers));
-                    let (number, must_go) = strangers.admit(address.ip());
+                    let (listener, unauthenticated) = (Rc::clone(&self), Rc::clone(&unauthenticated));
+                    let (number, must_close) = unauthenticated.admit(address.ip());
                     tokio::task::spawn_local(async move {
                         let shown = tokio::select! {
-                            shown = door.show_in(stream) => shown,
-                            _ = must_go => Err(HandshakeError::TooMany),
+                            shown = listener.authenticate(stream) => shown,
+                            _ = must_close => Err(HandshakeError::TooMany),
                         };
-                        strangers.leave(number);
+                        unauthenticated.leave(number);
                         match shown {
-                            Ok((stream, pe)) => door.serve(stream, pe, address).await,
-                            Err(error) => door.refuse(address, &tell(&error)),
+                            Ok((stream, pe)) => listener.serve(stream, pe, address).await,
+                            Err(error) => listener.refuse(address, &tell(&error)),
                         }
                     });
                 }
@@ -101,13 +103,13 @@ impl Door {
         if let Some(suppressed) = self.refusals.admit() {
             tracing::warn!(%address, reason = why, suppressed, "connection to the node port refused");
         }
-        let mut book = self.book.borrow_mut();
-        book.refused += 1;
-        book.note(format!("{address}: {why}"));
+        let mut status = self.status.borrow_mut();
+        status.refused += 1;
+        status.note(format!("{address}: {why}"));
     }
 
-    async fn show_in(&self, mut stream: TcpStream) -> Result<(TcpStream, PeId), HandshakeError> {
-        care(&stream)?;
+    async fn authenticate(&self, mut stream: TcpStream) -> Result<(TcpStream, PeId), HandshakeError> {
+        set_socket_options(&stream)?;
         let (store, list) = (self.node.credentials(), self.node.list());
         let me = Identity { store, list, clock_ms: self.node.clock_ms(), ..self.me };
         let is_member = |pe| self.links.is_member(pe);
@@ -119,22 +121,22 @@ impl Door {
     }
 
     async fn serve(&self, stream: TcpStream, pe: PeId, address: SocketAddr) {
-        let (number, must_go) = self.guests.admit(pe);
+        let (number, must_close) = self.inbound.admit(pe);
         self.links.came(pe);
-        self.book.borrow_mut().admitted += 1;
+        self.status.borrow_mut().admitted += 1;
         let mut stream = BufReader::with_capacity(64 << 10, stream);
         let ended = tokio::select! {
             ended = receive_all(&mut stream, |bytes| self.node.receive_from(pe, bytes)) => ended,
-            _ = must_go => Ok(()),
+            _ = must_close => Ok(()),
         };
         if let Err(error) = ended {
             let reason = tell(&error);
             tracing::warn!(node = pe.0, %address, reason, "connection of a node ended: bad frame");
-            let mut book = self.book.borrow_mut();
-            book.ended += 1;
-            book.note(format!("{pe} at {address}: {reason}"));
+            let mut status = self.status.borrow_mut();
+            status.ended += 1;
+            status.note(format!("{pe} at {address}: {reason}"));
         }
-        self.guests.left(pe, number);
+        self.inbound.left(pe, number);
     }
 }
 

@@ -4,9 +4,9 @@
 //! |---|---|
 //! | [`handshake`] | identifies the node at the other end |
 //! | `links` | one connection to each other node, for what this one says |
-//! | `guests` | the connections of the others, one of each |
+//! | `inbound` | the connections of the others, one of each |
 //! | `listen` | connections of other nodes, for what they say |
-//! | `strangers` | connections that have not shown the key |
+//! | `unauthenticated` | connections that have not shown the key |
 //! | `committer` | one thread that waits for the log, for everybody |
 //! | `world` | time, chance, tasks, threads |
 //! | `node_context` | a node among the tasks of its thread, and a handle for other threads |
@@ -18,18 +18,18 @@
 //! meanwhile.
 
 mod committer;
-mod guests;
 pub mod handshake;
 mod hello;
+mod inbound;
 mod links;
 mod listen;
 mod node_context;
 mod running;
-mod strangers;
+mod unauthenticated;
 mod world;
 
 pub use committer::Committer;
 pub use links::{LinkState, LinkStatus};
-pub use listen::{Doorkeeping, receive_all};
+pub use listen::{ListenerStatus, receive_all};
 pub use node_context::{NodeContext, NodeHandle, NodeStatus};
 pub use running::{NodeConfig, NodeThread, StartError, Tools};

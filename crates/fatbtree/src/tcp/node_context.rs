@@ -13,7 +13,7 @@ use crate::id::PeId;
 use crate::membership::{Membership, Meta};
 use crate::node::{Counts, LeaveError, ListError, Node};
 use crate::tcp::links::{LinkState, LinkStatus, Links};
-use crate::tcp::listen::{Door, Doorkeeping};
+use crate::tcp::listen::{ListenerStatus, NodeListener};
 use crate::world::Task;
 
 /// Longest wait of a node that has left for the confirmations of others, and the interval of its checks.
@@ -27,7 +27,7 @@ pub struct NodeContext {
     /// The node.
     pub node: Rc<Node>,
     links: Rc<Links>,
-    door: Rc<Door>,
+    listener: Rc<NodeListener>,
     me: PeId,
 }
 
@@ -62,12 +62,12 @@ pub struct NodeStatus {
     /// The ways to the others.
     pub links: Vec<LinkStatus>,
     /// Incoming connections.
-    pub door: Doorkeeping,
+    pub listener: ListenerStatus,
 }
 
 impl NodeContext {
-    pub(super) const fn new(me: PeId, node: Rc<Node>, links: Rc<Links>, door: Rc<Door>) -> Self {
-        Self { node, links, door, me }
+    pub(super) const fn new(me: PeId, node: Rc<Node>, links: Rc<Links>, listener: Rc<NodeListener>) -> Self {
+        Self { node, links, listener, me }
     }
 
     /// Returns the status.
@@ -84,7 +84,7 @@ impl NodeContext {
             counts: self.node.counts(),
             open_transactions: self.node.open_transactions(),
             links: self.links(),
-            door: self.door.book.borrow().clone(),
+            listener: self.listener.status.borrow().clone(),
         }
     }
 

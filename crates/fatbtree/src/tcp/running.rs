@@ -23,10 +23,10 @@ use crate::options::Options;
 use crate::page_service::StorePages;
 use crate::store::{Attachments, DatabaseStore, Offload};
 use crate::tcp::committer::Committer;
-use crate::tcp::guests::Guests;
 use crate::tcp::handshake::Identity;
+use crate::tcp::inbound::InboundConnections;
 use crate::tcp::links::Links;
-use crate::tcp::listen::Door;
+use crate::tcp::listen::NodeListener;
 use crate::tcp::node_context::{Job, NodeContext, NodeHandle};
 use crate::tcp::world::{LocalTasks, RealClock, RealRng, Threads};
 use crate::world::World;
@@ -216,8 +216,8 @@ async fn begin(
     let (store, list) = (Credentials::default(), members.mark());
     let me = Identity { cluster: members.cluster(), pe, epoch: options.epoch, store, list, clock_ms: 0 };
     let rng = Rc::new(RealRng::new());
-    let guests = Rc::new(Guests::default());
-    let links = Rc::new(Links::new(me, key.clone(), Rc::clone(&rng) as _, Rc::clone(&guests)));
+    let inbound = Rc::new(InboundConnections::default());
+    let links = Rc::new(Links::new(me, key.clone(), Rc::clone(&rng) as _, Rc::clone(&inbound)));
     let world = World {
         net: Rc::clone(&links) as _,
         clock: Rc::new(RealClock::start()),
@@ -238,23 +238,23 @@ async fn begin(
         built: None,
     };
     let node = Node::start(parts).await?;
-    let door = Rc::new(Door {
+    let acceptor = Rc::new(NodeListener {
         me,
         key,
         links: Rc::clone(&links),
         node: Rc::clone(&node),
-        book: RefCell::default(),
-        guests,
+        status: RefCell::default(),
+        inbound,
         refusals: RateLimit::default(),
     });
-    let here = Rc::new(NodeContext::new(pe, node, links, Rc::clone(&door)));
+    let here = Rc::new(NodeContext::new(pe, node, links, Rc::clone(&acceptor)));
     here.learn_members(&members).await?;
     // What the start had to say went nowhere: there were no links yet.
     for member in members.nodes().iter().filter(|member| member.pe != pe) {
         here.node.greet(member.pe);
     }
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    tokio::task::spawn_local(door.listen(listener));
+    tokio::task::spawn_local(acceptor.listen(listener));
     Ok(here)
 }
 

@@ -21,7 +21,7 @@ pub(crate) enum Hole {
     SplitsKeepTheVersion,
     /// A merge takes the left leaf's version, whatever the right one's was.
     MergesTakeTheLeftVersion,
-    /// A write does not wait for a leaf that is on its way.
+    /// A write does not wait for a leaf that is in flight.
     WritesToALeafThatMoves,
     /// What is staged is forgotten in a crash.
     StagesInMemory,

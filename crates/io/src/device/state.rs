@@ -6,8 +6,8 @@
 //! model merges.
 //!
 //! Times are nanoseconds since the device was switched on. Commands are served in the order of the calls; a
-//! time that lies before an earlier call's is taken as it is (the device may look idle to it), so callers had
-//! better come in order.
+//! time that lies before an earlier call's is taken as it is (the device may look idle to it), so callers
+//! should come in order.
 
 use super::model::{DeviceModel, transfer_ns};
 

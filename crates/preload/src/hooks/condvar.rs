@@ -46,7 +46,7 @@ hook!(sem_post => post, "rsi", "x1");
 hook!(pthread_join => join, "rdx", "x2");
 hook!(pthread_barrier_wait => barrier, "rsi", "x1");
 
-/// Records `call`, in which `mutex` is let go and taken again.
+/// Records `call`, in which `mutex` is released and taken again.
 pub(super) fn waits(cond: Cond, mutex: Mutex, from: usize, call: impl FnOnce() -> c_int) -> c_int {
     let_go(address(mutex));
     let waiting = begun(Called::Condition, from, address(cond), WaitKind::Idle);

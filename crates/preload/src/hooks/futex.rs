@@ -105,7 +105,7 @@ unsafe extern "C" fn futex(
     result
 }
 
-/// Answers whether the call wakes waiters: as the last step of letting go, if the word is a lock's.
+/// Answers whether the call wakes waiters: as the last step of releasing, if the word is a lock's.
 fn is_wake(operation: c_int) -> bool {
     let command = operation & libc::FUTEX_CMD_MASK;
     matches!(command, libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET | libc::FUTEX_UNLOCK_PI)

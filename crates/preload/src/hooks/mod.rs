@@ -119,7 +119,7 @@ fn taken(called: Called, from: usize, object: usize, mode: HoldMode) {
     }
 }
 
-/// A lock was let go. Of most holds nothing is recorded.
+/// A lock was released. Of most holds nothing is recorded.
 #[inline]
 fn let_go(object: usize) {
     if local().held.get() > 0 && is_on() {

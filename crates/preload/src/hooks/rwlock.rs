@@ -1,4 +1,4 @@
-//! Reader-writer locks: tried first, and recorded only when that failed; holds drawn by lot.
+//! Reader-writer locks: tried first, and recorded only when that failed; holds drawn at random.
 
 use super::{address, begun, ended, hook, let_go, taken};
 use crate::next::next;

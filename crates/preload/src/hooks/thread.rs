@@ -26,7 +26,7 @@ hook!(pthread_create => create, "r8", "x4");
 hook!(thrd_create => iso_create, "rcx", "x3");
 hook!(pthread_setname_np => set_name, "rdx", "x2");
 
-/// Threads that can be on their way between `create` and `begin`. A further one begins without us: it is then
+/// Threads that can be between `create` and `begin`. A further one begins without us: it is then
 /// an operation without a name.
 const PLACES: usize = 1024;
 

@@ -1,10 +1,10 @@
 //! A process that runs already, recorded from outside: futex waits, switches, CPU time.
 //!
-//! Seen are waits in the kernel only: no hold, so the use of a lock is inferred from the waits. Who is waited
-//! for is the thread that woke the waiter, or another, at the end of the wait: a lock that is waited for is
-//! let go with a wake-up. A lock is named by its variable; else by where it is waited for, which is the
-//! nearest address on the waiter's stack that follows a call instruction, outside of the C library: mostly
-//! right, but a guess, for a stale word may lie there.
+//! Seen are waits in the kernel only: no hold, so the use of a lock is inferred from the waits. Who is
+//! waited for is the thread that woke the waiter, or another, at the end of the wait: a lock that is waited
+//! for is released with a wake-up. A lock is named by its variable; else by where it is waited for, which is
+//! the nearest address on the waiter's stack that follows a call instruction, outside of the C library:
+//! mostly right, but a guess, for a stale word may lie there.
 //!
 //! CPU time of a thread is what its clock says at the begin and the end; between them it grew while the
 //! kernel had the thread on a processor.
@@ -180,7 +180,7 @@ impl Made<'_> {
         trace
     }
 
-    /// Where each word that is a lock's was waited for: who lets go of it is waited for at all of them.
+    /// Where each word that is a lock's was waited for: who releases it is waited for at all of them.
     fn locks(&mut self, seen: &Seen, callers: &Callers<'_>) -> Locks {
         let mut locks = Locks::new();
         // In order of threads: sites are numbered here first.

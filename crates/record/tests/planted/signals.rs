@@ -1,5 +1,5 @@
 //! Locks that are built of semaphores, condition variables and futexes are told from queues by evidence: a
-//! thread that waited for one signals it itself when it lets go.
+//! thread that waited for one signals it itself when it releases.
 
 use super::{accuses, accuses_no_lock, build, others, record, scratch, turn};
 use azekura_trace::analyze::{Analysis, AnalyzeOptions, Verdict};

@@ -192,9 +192,9 @@ fn lines(status: &NodeStatus) -> Vec<(&'static str, String)> {
         ("azekura_moved", counts.moved.to_string()),
         ("azekura_moves_undone", counts.moves_undone.to_string()),
         ("azekura_refused_frames", counts.refused_frames.to_string()),
-        ("azekura_connections_admitted", status.door.admitted.to_string()),
-        ("azekura_connections_refused", status.door.refused.to_string()),
-        ("azekura_last_refusals", Vec::from(status.door.last_refusals.clone()).join(" | ")),
+        ("azekura_connections_admitted", status.listener.admitted.to_string()),
+        ("azekura_connections_refused", status.listener.refused.to_string()),
+        ("azekura_last_refusals", Vec::from(status.listener.last_refusals.clone()).join(" | ")),
         ("azekura_failure", status.failure.clone().unwrap_or_default()),
     ]
 }

@@ -1,4 +1,4 @@
-//! Requests of this node's clients, on their way to the owners of their keys.
+//! Requests of this node's clients, in flight to the owners of their keys.
 //!
 //! | keys of a request | how it is done |
 //! |---|---|
@@ -7,11 +7,11 @@
 //! | at several nodes | `MGET`, `EXISTS`, `TOUCH`, `DEL`, `UNLINK`: key by key; others: `CROSSNODE` |
 //! | all of a range | leaf by leaf (`scan`) |
 //!
-//! - **GATEWAY-1** A request that removes keys of several nodes first asks for all of their leaves: if an
+//! - **GATEWAY-4** A request that removes keys of several nodes first asks for all of their leaves: if an
 //!   owner cannot be reached, nothing is changed (`UNAVAIL`). If it fails later, the error tells how many
 //!   keys were removed (`PARTIAL`).
 //!
-//! Requests that a client has sent without waiting go together as far as they may (`flight`).
+//! Requests that a client has sent without waiting go together as far as they may (`pipeline`).
 //!
 //! The thread of the connection blocks until the answer is there, within the node's request timeout; its
 //! reactor goes on with another (`reactor`).
@@ -24,7 +24,7 @@ use azekura_fatbtree::tcp::NodeContext;
 use azekura_fatbtree::{Answer, Error, Key, KeyRange, RouteEntry, Target, Task, Work};
 
 use super::Cluster;
-use super::flight::Errand;
+use super::pipeline::KeyRequest;
 use super::scan::Legs;
 use super::watched::Watched;
 use super::wire::{self, Bytes, Call, Replies};
@@ -115,13 +115,13 @@ impl Cluster {
 /// Has a request done at the owner of its keys, on the node's thread.
 pub(super) async fn perform(
     here: &Rc<NodeContext>,
-    errand: &Errand,
+    request: &KeyRequest,
     protocol: Protocol,
     max_reply_bytes: usize,
 ) -> Result<Reply, CommandError> {
-    let (spec, keys) = (errand.spec, errand.keys());
+    let (spec, keys) = (request.spec, request.keys());
     let (target, work) =
-        transaction(&keys, spec.is_write, &one(errand.request.as_request().iter(), protocol))?;
+        transaction(&keys, spec.is_write, &one(request.request.as_request().iter(), protocol))?;
     let done = match here.node.call(target, work).await {
         Ok((Answer::Ran(answer), _)) => replies(&answer),
         Ok(_) => Err(refusal(Error::Protocol)),
@@ -227,7 +227,7 @@ fn encoded_reply(answer: Answer) -> Result<Vec<u8>, CommandError> {
 }
 
 /// Adds the replies for some keys to the sum of those before; the error of a write tells how far it came
-/// (GATEWAY-1).
+/// (GATEWAY-4).
 fn add_up(
     before: usize,
     replies: impl Iterator<Item = Result<usize, CommandError>>,
@@ -247,7 +247,7 @@ fn add_up(
     }
 }
 
-/// Asks for the leaf of each key, reading nothing (GATEWAY-1).
+/// Asks for the leaf of each key, reading nothing (GATEWAY-4).
 async fn reach_all(here: &Rc<NodeContext>, keys: &[&[u8]]) -> Result<(), CommandError> {
     for some in keys.chunks(KEYS_AT_ONCE) {
         let calls: Vec<_> = some
@@ -267,7 +267,7 @@ async fn reach_all(here: &Rc<NodeContext>, keys: &[&[u8]]) -> Result<(), Command
     Ok(())
 }
 
-/// Returns the client's error for a failure of a node (DOOR-3).
+/// Returns the client's error for a failure of a node (GATEWAY-3).
 pub(super) fn refusal(error: Error) -> CommandError {
     match error {
         Error::Elsewhere => CommandError::CrossNode,

@@ -1,11 +1,12 @@
-//! Interactive transactions (`AZ.BEGIN`) in a cluster: each takes place at one node, its coordinator, which
-//! owns the first key that it asks for.
+//! Interactive transactions (`AZ.BEGIN`) in a cluster: each runs at one node, its coordinator, which owns
+//! the first key that the transaction uses.
 //!
-//! Each request is a step of it there, under the leaf locks of its keys; a walk is one for each leaf. A key
-//! of another node is refused with `CROSSNODE`, and the transaction goes on; unless the key has gone there
-//! since the transaction touched its leaf, which has ended it: `RETRY`. How it waits and ends at the
-//! coordinator: `azekura_fatbtree`'s `node::open`. Nothing of it is kept here but its name, so a door that
-//! dies leaves a transaction that ends when its time is over.
+//! Each request is a step at the coordinator, under the leaf locks of its keys; a scan is one step per leaf.
+//! A key of another node is refused with `CROSSNODE`, and the transaction stays open. If the key has moved
+//! to the other node since the transaction used its leaf, the transaction has ended: `RETRY`.
+//! `azekura_fatbtree`'s `node::open` describes waiting and the end at the coordinator. The gateway keeps
+//! only the name of the transaction, so after a crash of the gateway the coordinator rolls the transaction
+//! back when its time is over.
 
 use azekura::{CommitTicket, Durability, ErrorKind, Transaction};
 use azekura_fatbtree::tcp::{NodeHandle, Tools};
@@ -251,7 +252,7 @@ impl Drop for Interactive {
 }
 
 /// A transaction at its coordinator.
-pub(super) struct AtHome {
+pub(super) struct CoordinatorTransaction {
     shared: std::sync::Arc<Shared>,
     tools: Tools,
     /// From the first step on.
@@ -260,14 +261,14 @@ pub(super) struct AtHome {
     now_ms: u64,
 }
 
-impl AtHome {
+impl CoordinatorTransaction {
     pub(super) fn new(shared: std::sync::Arc<Shared>, tools: Tools) -> Self {
         let now_ms = shared.engine.clock.now_ms();
         Self { shared, tools, tx: None, now_ms }
     }
 }
 
-impl OpenTransaction for AtHome {
+impl OpenTransaction for CoordinatorTransaction {
     fn step(&mut self, asked: Asked) -> Task<'_, Stepped> {
         let (shared, tx, now_ms) = (std::sync::Arc::clone(&self.shared), self.tx.take(), self.now_ms);
         Box::pin(async move {

@@ -1,32 +1,33 @@
-//! This server as a node of a cluster: it takes any key's request, and has it done at the node that owns the
-//! key.
+//! This server as a node of a cluster: it accepts a request for any key, and runs it at the node that owns
+//! the key.
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
-//! | `flight` | requests of one connection that are under way together |
-//! | `gateway` | a request of one of our clients, until it is answered |
+//! | `pipeline` | requests of one connection that are in flight together |
+//! | `gateway` | a request of a client of this node, until its reply |
 //! | `interactive` | transactions over several requests |
-//! | `scan` | walks over the leaves of all nodes, in order |
-//! | `owner` | what is done where the keys are |
+//! | `scan` | traversal of the leaves of all nodes, in order |
+//! | `owner` | commands at the node that owns the keys |
 //! | `watched` | keys that a client watches |
 //! | `admin` | `AZ.CLUSTER` |
-//! | `wire` | what gateway and owner say to each other |
+//! | `wire` | messages between gateway and owner |
 //!
-//! Everything goes through the node, keys of its own too: the leaf's lock is what keeps a write from a leaf
-//! that is on its way to another node.
+//! Requests for keys of this node also go through the node: the leaf lock keeps a write out of a leaf that
+//! is moving to another node.
 //!
-//! - **DOOR-1** A reply that tells of a write is sent after that is durable at the owner; so is what a read
-//!   has seen.
-//! - **DOOR-2** A request is one transaction at one node, or is refused with `CROSSNODE`; those that are not
-//!   (a walk over several leaves, `MGET` and `DEL` of keys at several nodes) are told in `docs/cluster.md`.
-//! - **DOOR-3** An answer that does not come in time is an error that tells whether something may have
-//!   happened: `UNAVAIL` no, `UNKNOWN` perhaps.
+//! - **GATEWAY-1** The reply to a write is sent after the write is durable at the owner. The reply to a read
+//!   is sent after everything that it has seen is durable.
+//! - **GATEWAY-2** A request is one transaction at one node, or is refused with `CROSSNODE`.
+//!   `docs/cluster.md` lists the exceptions: scans over several leaves, and `MGET` and `DEL` with keys of
+//!   several nodes.
+//! - **GATEWAY-3** A request without a timely answer gets an error: `UNAVAIL` if nothing was changed,
+//!   `UNKNOWN` if something may have been changed.
 
 mod admin;
-mod flight;
 mod gateway;
 mod interactive;
 mod owner;
+mod pipeline;
 mod scan;
 mod watched;
 mod wire;
@@ -44,8 +45,8 @@ use crate::keyspace::KEYS_TABLE;
 use crate::options::ServerOptions;
 use crate::server::{self, Shared};
 
-pub(crate) use flight::{Errand, Flight};
 pub(crate) use interactive::{Interactive, StepError};
+pub(crate) use pipeline::{KeyRequest, Pipeline};
 pub(crate) use watched::Watched;
 pub(crate) use wire::Bytes;
 
@@ -111,7 +112,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<NodeThread>, ServerEr
     let Some(options) = shared.options.cluster.clone() else {
         return match azekura_fatbtree::store::owner(&shared.engine.db)? {
             None => Ok(None),
-            // Its rows may be on their way to another node, and it has not all of the keys.
+            // Its rows may be in flight to another node, and it has not all of the keys.
             Some((cluster, pe)) => Err(ServerError::NodeStore { cluster, pe }),
         };
     };

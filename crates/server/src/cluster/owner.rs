@@ -17,7 +17,7 @@ use azekura_fatbtree::store::Attachments;
 use azekura_fatbtree::tcp::Tools;
 use azekura_fatbtree::{Application, Asked, OpenTransaction, Ran, RunError, Target, Task};
 
-use super::interactive::AtHome;
+use super::interactive::CoordinatorTransaction;
 use super::watched::{self, Fingerprint};
 use super::wire::{self, Bytes, Call, Replies, Step, Walk, With};
 use crate::command::{self, Run, Spec};
@@ -34,7 +34,7 @@ const LOCK_WAIT: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 const MOST_PAUSE: Duration = Duration::from_millis(8);
 
-/// Runs what other nodes, or this one's own door, ask for.
+/// Runs the requests of other nodes and of this node's own clients.
 pub(super) struct Owner {
     shared: Arc<Shared>,
     tools: Tools,
@@ -70,7 +70,7 @@ impl Application for Owner {
     }
 
     fn open(&self) -> Result<Box<dyn OpenTransaction>, RunError> {
-        Ok(Box::new(AtHome::new(Arc::clone(&self.shared), self.tools.clone())))
+        Ok(Box::new(CoordinatorTransaction::new(Arc::clone(&self.shared), self.tools.clone())))
     }
 }
 

@@ -111,7 +111,7 @@ impl<'a> Legs<'a> {
             }
             "scan" => self.scan(shared, request),
             "randomkey" => {
-                let any = keyspace::any_key(|range, walk| self.end_of(range, walk), command::any_of)?;
+                let any = keyspace::random_key(|range, walk| self.end_of(range, walk), command::any_of)?;
                 Ok(Reply::bulk_or_null(any))
             }
             "az.range" => {
@@ -139,7 +139,7 @@ impl<'a> Legs<'a> {
     }
 
     fn scan(&mut self, shared: &Shared, request: Request<'_>) -> Result<Reply, CommandError> {
-        let cursors = &shared.engine.around.cursors;
+        let cursors = &shared.engine.context.cursors;
         let (cursor, options) = ScanOptions::of(request)?;
         let range = options.range(cursors, cursor)?;
         let found = self.go(Wanted {

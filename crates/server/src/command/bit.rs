@@ -3,7 +3,7 @@
 use super::CommandResult;
 use super::arguments::{integer, is_word};
 use crate::error::CommandError;
-use crate::keyspace::{Ends, Form, Keyspace};
+use crate::keyspace::{Expiry, Form, Keyspace};
 use crate::resp::{Reply, Request};
 
 /// Bits of the longest string that Redis has, 512 MiB; here a value ends sooner, at `max_value_bytes`.
@@ -34,11 +34,11 @@ pub(super) fn setbit(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
         b"1" => true,
         _ => return Err(CommandError::Bit.into()),
     };
-    let max = keys.around.max_value_bytes;
+    let max = keys.context.max_value_bytes;
     if byte >= max {
         return Err(CommandError::ValueTooLong.into());
     }
-    let slot = keys.take_up(request.arg(1))?;
+    let slot = keys.get_for_update(request.arg(1))?;
     let mut value = slot.value().to_vec();
     value.resize(value.len().max(byte + 1), 0);
     let was_set = value[byte] & mask != 0;
@@ -48,7 +48,7 @@ pub(super) fn setbit(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
         value[byte] &= !mask
     }
     if was_set != is_set || value.len() != slot.value().len() || slot.form() != Form::Changed {
-        keys.put_form(request.arg(1), &slot, &value, slot.ends(), Form::Changed)?;
+        keys.put_form(request.arg(1), &slot, &value, slot.expiry(), Form::Changed)?;
     }
     Ok(Reply::flag(was_set))
 }
@@ -175,7 +175,7 @@ pub(super) fn bitop(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
     }
     let destination = request.arg(2);
     // Its lock is the write's at once, though it may be read below.
-    let slot = keys.take_up(destination)?;
+    let slot = keys.get_for_update(destination)?;
     let mut result: Option<Vec<u8>> = None;
     for key in request.from(3) {
         let value = keys.get(key)?.map_or_else(Vec::new, |record| record.value);
@@ -187,9 +187,9 @@ pub(super) fn bitop(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
     }
     let result = result.unwrap_or_default();
     if !result.is_empty() {
-        keys.put_form(destination, &slot, &result, Ends::Never, Form::Changed)?;
+        keys.put_form(destination, &slot, &result, Expiry::Never, Form::Changed)?;
     } else if slot.live.is_some() {
-        keys.remove_over(destination, &slot)?;
+        keys.remove_existing(destination, &slot)?;
     }
     Ok(Reply::count(result.len()))
 }

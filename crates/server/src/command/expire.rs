@@ -1,9 +1,9 @@
-//! Ends of keys.
+//! Expiry of keys.
 
 use super::CommandResult;
 use super::arguments::{Options, TimeOrigin, TimeUnit, end_ms, is_word, short_text};
 use crate::error::CommandError;
-use crate::keyspace::{Ends, Keyspace};
+use crate::keyspace::{Expiry, Keyspace};
 use crate::resp::{Reply, Request};
 
 /// Condition under which `EXPIRE` sets an expiry.
@@ -40,10 +40,10 @@ impl Conditions {
 
     /// Returns `true` if the conditions hold for a key with this expiry; a key without one counts as expiring
     /// last.
-    fn hold(&self, old: Ends, new_ms: i64) -> bool {
+    fn hold(&self, old: Expiry, new_ms: i64) -> bool {
         let old_ms = match old {
-            Ends::Never => None,
-            Ends::AtMs(at) => Some(i64::try_from(at).unwrap_or(i64::MAX)),
+            Expiry::Never => None,
+            Expiry::AtMs(at) => Some(i64::try_from(at).unwrap_or(i64::MAX)),
         };
         (!self.is_without || old_ms.is_none())
             && (!self.is_with || old_ms.is_some())
@@ -65,26 +65,26 @@ pub(super) fn expire(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     .ok_or(CommandError::Syntax)?;
     let conditions = Conditions::parse(request)?;
     let at_ms = end_ms(request.arg(2), unit, origin, keys.now_ms(), name)?;
-    let slot = keys.take_up(request.arg(1))?;
-    if slot.live.is_none() || !conditions.hold(slot.ends(), at_ms) {
+    let slot = keys.get_for_update(request.arg(1))?;
+    if slot.live.is_none() || !conditions.hold(slot.expiry(), at_ms) {
         return Ok(Reply::flag(false));
     }
     match u64::try_from(at_ms) {
         Ok(at) if at > keys.now_ms() => {
-            keys.put_form(request.arg(1), &slot, slot.value(), Ends::AtMs(at), slot.form())?
+            keys.put_form(request.arg(1), &slot, slot.value(), Expiry::AtMs(at), slot.form())?
         }
         // A time that is over ends the key now.
-        _ => keys.remove_over(request.arg(1), &slot)?,
+        _ => keys.remove_existing(request.arg(1), &slot)?,
     }
     Ok(Reply::flag(true))
 }
 
 /// `PERSIST key`
 pub(super) fn persist(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    let slot = keys.take_up(request.arg(1))?;
-    let has_end = slot.live.is_some() && slot.ends() != Ends::Never;
+    let slot = keys.get_for_update(request.arg(1))?;
+    let has_end = slot.live.is_some() && slot.expiry() != Expiry::Never;
     if has_end {
-        keys.put_form(request.arg(1), &slot, slot.value(), Ends::Never, slot.form())?;
+        keys.put_form(request.arg(1), &slot, slot.value(), Expiry::Never, slot.form())?;
     }
     Ok(Reply::flag(has_end))
 }

@@ -9,7 +9,7 @@ use super::{CommandResult, Walk};
 use crate::cursor::{Cursors, WINDOW};
 use crate::error::{CommandError, Failure};
 use crate::glob;
-use crate::keyspace::{self, Ends, Form, KeyRange, Keyspace, RecordRef};
+use crate::keyspace::{self, Expiry, Form, KeyRange, Keyspace, RecordRef};
 use crate::resp::{Reply, Request};
 
 /// `DEL key…`, `UNLINK key…`
@@ -39,19 +39,19 @@ pub(super) fn kind(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
 pub(super) fn rename(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let is_careful = is_word(request.arg(0), "RENAMENX");
     let (from, to) = (request.arg(1), request.arg(2));
-    let slot = keys.take_up(from)?;
+    let slot = keys.get_for_update(from)?;
     if slot.live.is_none() {
         return Err(CommandError::NoSuchKey.into());
     }
     if from == to {
         return Ok(if is_careful { Reply::flag(false) } else { Reply::OK });
     }
-    let target = keys.take_up(to)?;
+    let target = keys.get_for_update(to)?;
     if is_careful && target.live.is_some() {
         return Ok(Reply::flag(false));
     }
-    keys.put_form(to, &target, slot.value(), slot.ends(), slot.form())?;
-    keys.remove_over(from, &slot)?;
+    keys.put_form(to, &target, slot.value(), slot.expiry(), slot.form())?;
+    keys.remove_existing(from, &slot)?;
     Ok(if is_careful { Reply::flag(true) } else { Reply::OK })
 }
 
@@ -73,11 +73,11 @@ pub(super) fn copy(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
         return Err(CommandError::Protocol("source and destination objects are the same".into()).into());
     }
     let Some(record) = keys.get(from)? else { return Ok(Reply::flag(false)) };
-    let target = keys.take_up(to)?;
+    let target = keys.get_for_update(to)?;
     if target.live.is_some() && !replaces {
         return Ok(Reply::flag(false));
     }
-    keys.put_form(to, &target, &record.value, Ends::from_ms(record.expires_ms), record.form)?;
+    keys.put_form(to, &target, &record.value, Expiry::from_ms(record.expires_ms), record.form)?;
     Ok(Reply::flag(true))
 }
 
@@ -126,7 +126,7 @@ pub(super) fn memory(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
 
 /// `RANDOMKEY`
 pub(super) fn random_key(keys: &Keyspace<'_>, _: Request<'_>) -> CommandResult {
-    Ok(Reply::bulk_or_null(keys.any_key(any_of)?))
+    Ok(Reply::bulk_or_null(keys.random_key(any_of)?))
 }
 
 /// Any number below `count`, or 0.
@@ -206,7 +206,7 @@ pub(crate) fn range_of(pattern: Option<&[u8]>) -> KeyRange {
 /// `SCAN cursor [MATCH pattern] [COUNT n] [TYPE t]`: the next keys in order, of about `n` looked at.
 pub(super) fn scan(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let (cursor, options) = ScanOptions::of(request)?;
-    let range = options.range(&keys.around.cursors, cursor)?;
+    let range = options.range(&keys.context.cursors, cursor)?;
     let mut found = Vec::new();
     let walked = keys.walk(&range, keyspace::Walk::KeysForward, options.count, |key, _| {
         if options.wants(key) {
@@ -223,7 +223,7 @@ pub(super) fn scan(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
         })?;
         Ok(next)
     };
-    let (more, next) = end_of_scan(&keys.around.cursors, walked.stopped_at, next_keys)?;
+    let (more, next) = end_of_scan(&keys.context.cursors, walked.stopped_at, next_keys)?;
     for key in more.into_iter().filter(|key| options.wants(key)) {
         keys.charge(key.len() + size_of::<Reply>())?;
         found.push(Reply::Bulk(key));

@@ -5,7 +5,7 @@ use std::ops::{Bound, ControlFlow};
 use super::CommandResult;
 use super::arguments::{Options, integer, is_word};
 use crate::error::CommandError;
-use crate::keyspace::{Ends, KeyRange, Keyspace, Walk};
+use crate::keyspace::{Expiry, KeyRange, Keyspace, Walk};
 use crate::resp::{Reply, Request};
 
 /// Bounds as `ZRANGEBYLEX` has them: `-`, `+`, `[key`, `(key`.
@@ -114,11 +114,11 @@ pub(super) fn delete(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
 
 /// `AZ.CAS key expected new`: stores `new` if the value is `expected`; keeps the end. 1 if it did.
 pub(super) fn compare_and_set(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    let slot = keys.take_up(request.arg(1))?;
+    let slot = keys.get_for_update(request.arg(1))?;
     let is_as_expected = slot.live.as_ref().is_some_and(|record| record.value == request.arg(2));
     if is_as_expected {
-        let ends: Ends = slot.ends();
-        keys.put_over(request.arg(1), &slot, request.arg(3), ends)?;
+        let expiry: Expiry = slot.expiry();
+        keys.put_existing(request.arg(1), &slot, request.arg(3), expiry)?;
     }
     Ok(Reply::flag(is_as_expected))
 }

@@ -3,7 +3,7 @@
 use super::CommandResult;
 use super::arguments::{Options, TimeOrigin, TimeUnit, end_option, integer, is_word, later_ms};
 use crate::error::{CommandError, Failure};
-use crate::keyspace::{Ends, Form, Keyspace, Slot};
+use crate::keyspace::{Expiry, Form, Keyspace, Slot};
 use crate::resp::{Reply, Request};
 
 /// `GET key`
@@ -81,18 +81,18 @@ pub(super) fn set(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let (key, value) = (request.arg(1), request.arg(2));
     let set = SetOptions::parse(request, keys.now_ms())?;
     if set.is_blind() {
-        keys.put(key, value, Ends::from_ms(set.ends_ms))?;
+        keys.put(key, value, Expiry::from_ms(set.ends_ms))?;
         return Ok(Reply::OK);
     }
-    let slot = keys.take_up(key)?;
+    let slot = keys.get_for_update(key)?;
     let is_done = match set.condition {
         None => true,
         Some(Condition::IfAbsent) => slot.live.is_none(),
         Some(Condition::IfPresent) => slot.live.is_some(),
     };
     if is_done {
-        let ends = if set.keeps_end { slot.ends() } else { Ends::from_ms(set.ends_ms) };
-        keys.put_over(key, &slot, value, ends)?;
+        let expiry = if set.keeps_end { slot.expiry() } else { Expiry::from_ms(set.ends_ms) };
+        keys.put_existing(key, &slot, value, expiry)?;
     }
     Ok(match (set.gives_old, is_done) {
         (true, _) => Reply::bulk_or_null(slot.into_value()),
@@ -103,9 +103,9 @@ pub(super) fn set(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
 
 /// `SETNX key value`
 pub(super) fn setnx(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    let slot = keys.take_up(request.arg(1))?;
+    let slot = keys.get_for_update(request.arg(1))?;
     if slot.live.is_none() {
-        keys.put_over(request.arg(1), &slot, request.arg(2), Ends::Never)?;
+        keys.put_existing(request.arg(1), &slot, request.arg(2), Expiry::Never)?;
     }
     Ok(Reply::flag(slot.live.is_none()))
 }
@@ -116,22 +116,22 @@ pub(super) fn setex(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
     let end = end_option(if is_seconds { b"EX" } else { b"PX" }).ok_or(CommandError::Syntax)?;
     let command = if is_seconds { "setex" } else { "psetex" };
     let at = later_ms(request.arg(2), end, keys.now_ms(), command)?;
-    keys.put(request.arg(1), request.arg(3), Ends::AtMs(at))?;
+    keys.put(request.arg(1), request.arg(3), Expiry::AtMs(at))?;
     Ok(Reply::OK)
 }
 
 /// `GETSET key value`
 pub(super) fn getset(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    let slot = keys.take_up(request.arg(1))?;
-    keys.put_over(request.arg(1), &slot, request.arg(2), Ends::Never)?;
+    let slot = keys.get_for_update(request.arg(1))?;
+    keys.put_existing(request.arg(1), &slot, request.arg(2), Expiry::Never)?;
     Ok(Reply::bulk_or_null(slot.into_value()))
 }
 
 /// `GETDEL key`
 pub(super) fn getdel(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    let slot = keys.take_up(request.arg(1))?;
+    let slot = keys.get_for_update(request.arg(1))?;
     if slot.live.is_some() {
-        keys.remove_over(request.arg(1), &slot)?;
+        keys.remove_existing(request.arg(1), &slot)?;
     }
     Ok(Reply::bulk_or_null(slot.into_value()))
 }
@@ -150,14 +150,14 @@ pub(super) fn getex(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
     if end.is_none() && !persists {
         return get(keys, request);
     }
-    let slot = keys.take_up(request.arg(1))?;
+    let slot = keys.get_for_update(request.arg(1))?;
     if slot.live.is_none() {
         return Ok(Reply::Null);
     }
     let ends_ms = end.map(|end| end.ms(keys.now_ms(), "getex")).transpose()?;
-    let ends = Ends::from_ms(ends_ms);
-    if slot.ends() != ends {
-        keys.put_form(request.arg(1), &slot, slot.value(), ends, slot.form())?;
+    let expiry = Expiry::from_ms(ends_ms);
+    if slot.expiry() != expiry {
+        keys.put_form(request.arg(1), &slot, slot.value(), expiry, slot.form())?;
     }
     Ok(Reply::bulk_or_null(slot.into_value()))
 }
@@ -183,7 +183,7 @@ fn pairs<'a>(request: Request<'a>) -> Result<impl Iterator<Item = (&'a [u8], &'a
 /// `MSET key value…`
 pub(super) fn mset(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     for (key, value) in pairs(request)? {
-        keys.put(key, value, Ends::Never)?;
+        keys.put(key, value, Expiry::Never)?;
     }
     Ok(Reply::OK)
 }
@@ -191,12 +191,12 @@ pub(super) fn mset(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
 /// `MSETNX key value…`
 pub(super) fn msetnx(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     for (key, _) in pairs(request)? {
-        if keys.take_up(key)?.live.is_some() {
+        if keys.get_for_update(key)?.live.is_some() {
             return Ok(Reply::flag(false));
         }
     }
     for (key, value) in pairs(request)? {
-        keys.put(key, value, Ends::Never)?;
+        keys.put(key, value, Expiry::Never)?;
     }
     Ok(Reply::flag(true))
 }
@@ -208,10 +208,10 @@ pub(super) fn strlen(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
 
 /// `APPEND key value`
 pub(super) fn append(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
-    let slot = keys.take_up(request.arg(1))?;
+    let slot = keys.get_for_update(request.arg(1))?;
     let value = [slot.value(), request.arg(2)].concat();
     let form = if slot.live.is_some() { Form::Changed } else { Form::Assigned };
-    keys.put_form(request.arg(1), &slot, &value, slot.ends(), form)?;
+    keys.put_form(request.arg(1), &slot, &value, slot.expiry(), form)?;
     Ok(Reply::count(value.len()))
 }
 
@@ -248,14 +248,14 @@ pub(super) fn setrange(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResu
     if new.is_empty() {
         return strlen(keys, request);
     }
-    if offset.checked_add(new.len()).is_none_or(|end| end > keys.around.max_value_bytes) {
+    if offset.checked_add(new.len()).is_none_or(|end| end > keys.context.max_value_bytes) {
         return Err(CommandError::ValueTooLong.into());
     }
-    let slot: Slot = keys.take_up(request.arg(1))?;
+    let slot: Slot = keys.get_for_update(request.arg(1))?;
     let mut value = slot.value().to_vec();
     value.resize(value.len().max(offset + new.len()), 0);
     value[offset..offset + new.len()].copy_from_slice(new);
-    keys.put_form(request.arg(1), &slot, &value, slot.ends(), Form::Changed)?;
+    keys.put_form(request.arg(1), &slot, &value, slot.expiry(), Form::Changed)?;
     Ok(Reply::count(value.len()))
 }
 

@@ -123,7 +123,7 @@ pub(crate) static TABLE: &[Spec] = &[
     reads("azekura", "az.begin", -1, NONE, Session(SessionCommand::Begin), "Begins an interactive transaction."),
     stores("azekura", "az.cas", 4, Data(ordered::compare_and_set), "Stores a value if the old one is as expected."),
     reads("azekura", "az.cluster", -2, NONE, Session(SessionCommand::AzCluster), "The nodes of the cluster and where keys are; moves leaves."),
-    reads("azekura", "az.commit", 1, NONE, Session(SessionCommand::Commit), "Ends the interactive transaction and makes it last."),
+    reads("azekura", "az.commit", 1, NONE, Session(SessionCommand::Commit), "Commits the interactive transaction."),
     reads("azekura", "az.count", 3, NONE, Range(ordered::count), "How many keys lie in a range."),
     writes("azekura", "az.delrange", -3, NONE, Data(ordered::delete), "Removes the keys of a range."),
     reads("azekura", "az.range", -3, NONE, Range(ordered::rows), "The keys and values of a range, in order."),

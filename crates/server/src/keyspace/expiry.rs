@@ -37,7 +37,7 @@ fn remove_due(tx: &Transaction, due: &[(u64, Vec<u8>)]) -> Result<usize, Error> 
 }
 
 /// The time at which the next key ends, in milliseconds since 1970; `None`: no key ends.
-fn next_end(tx: &Transaction) -> Result<Option<u64>, Error> {
+fn next_expiry_ms(tx: &Transaction) -> Result<Option<u64>, Error> {
     tx.table(&EXPIRY)?.iter().next().map(|row| row.map(|((at, _), ())| at)).transpose()
 }
 
@@ -53,8 +53,8 @@ pub(crate) struct Dropped {
 }
 
 /// One step: removes records that have ended.
-pub(crate) fn drop_ended(db: &azekura::Database, now_ms: u64) -> Result<Dropped, Error> {
-    let look = |tx: &Transaction| Ok((due(tx, now_ms)?, next_end(tx)?));
+pub(crate) fn remove_expired(db: &azekura::Database, now_ms: u64) -> Result<Dropped, Error> {
+    let look = |tx: &Transaction| Ok((due(tx, now_ms)?, next_expiry_ms(tx)?));
     let ((due, next_ms), _ticket) = db.transact_deferred_flush(look)?;
     if due.is_empty() {
         return Ok(Dropped { next_ms, ..Dropped::default() });

@@ -22,8 +22,8 @@ use std::ops::{Bound, ControlFlow};
 
 use azekura::{Error, Savepoint, Snapshot, Table, TableDefinition, Transaction};
 
-pub(crate) use expiry::drop_ended;
-pub(crate) use pick::any_key;
+pub(crate) use expiry::remove_expired;
+pub(crate) use pick::random_key;
 pub(crate) use record::{Form, Record, RecordRef};
 pub(crate) use rows::{attach, detach};
 
@@ -40,7 +40,7 @@ const EXPIRY: TableDefinition<(u64, Vec<u8>), ()> = TableDefinition::new(EXPIRY_
 
 /// State of the server that commands use beside their transaction.
 #[derive(Debug)]
-pub(crate) struct Around {
+pub(crate) struct KeyspaceContext {
     pub(crate) watches: Watches,
     pub(crate) cursors: Cursors,
     /// Longest value.
@@ -51,15 +51,15 @@ pub(crate) struct Around {
     pub(crate) max_reply_bytes: usize,
 }
 
-/// Expiry of a stored value.
+/// Ends of a stored value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ends {
+pub(crate) enum Expiry {
     Never,
     /// Milliseconds since 1970.
     AtMs(u64),
 }
 
-impl Ends {
+impl Expiry {
     pub(crate) const fn from_ms(at: Option<u64>) -> Self {
         match at {
             None => Self::Never,
@@ -79,7 +79,7 @@ impl Ends {
 pub(crate) struct Keyspace<'tx> {
     source: Source<'tx>,
     now_ms: u64,
-    pub(crate) around: &'tx Around,
+    pub(crate) context: &'tx KeyspaceContext,
     /// Bytes that replies of this transaction may still take.
     reply_left: Cell<usize>,
     is_read_only: bool,
@@ -163,21 +163,25 @@ impl KeyRange {
 }
 
 impl<'tx> Keyspace<'tx> {
-    pub(crate) fn open(tx: &'tx Transaction, now_ms: u64, around: &'tx Around) -> Result<Self, Error> {
-        let reply_left = Cell::new(around.max_reply_bytes);
+    pub(crate) fn open(
+        tx: &'tx Transaction,
+        now_ms: u64,
+        context: &'tx KeyspaceContext,
+    ) -> Result<Self, Error> {
+        let reply_left = Cell::new(context.max_reply_bytes);
         let source = Source::Transaction(tx, tx.table(&KEYS)?);
-        Ok(Self { source, now_ms, around, reply_left, is_read_only: false })
+        Ok(Self { source, now_ms, context, reply_left, is_read_only: false })
     }
 
     /// The keys in a snapshot: nothing is locked, and all writes are refused.
     pub(crate) fn of_snapshot(
         snapshot: &'tx Snapshot,
         now_ms: u64,
-        around: &'tx Around,
+        context: &'tx KeyspaceContext,
     ) -> Result<Self, Error> {
-        let reply_left = Cell::new(around.max_reply_bytes);
+        let reply_left = Cell::new(context.max_reply_bytes);
         let source = Source::Snapshot(snapshot.table(&KEYS)?);
-        Ok(Self { source, now_ms, around, reply_left, is_read_only: true })
+        Ok(Self { source, now_ms, context, reply_left, is_read_only: true })
     }
 
     /// The table of keys, to be locked or changed.
@@ -213,7 +217,7 @@ impl<'tx> Keyspace<'tx> {
     /// Takes `bytes` off what replies may hold.
     pub(crate) fn charge(&self, bytes: usize) -> Result<(), CommandError> {
         let left = self.reply_left.get().checked_sub(bytes);
-        self.reply_left.set(left.ok_or(CommandError::ReplyTooLong(self.around.max_reply_bytes))?);
+        self.reply_left.set(left.ok_or(CommandError::ReplyTooLong(self.context.max_reply_bytes))?);
         Ok(())
     }
 
@@ -233,7 +237,7 @@ impl<'tx> Keyspace<'tx> {
         key: &[u8],
         look: impl FnOnce(RecordRef<'_>) -> T,
     ) -> Result<Option<T>, Failure> {
-        if key.len() > self.around.max_key_bytes {
+        if key.len() > self.context.max_key_bytes {
             return Ok(None); // none such can be there
         }
         let found = self.source.with_value(key, |bytes| {
@@ -248,7 +252,7 @@ impl<'tx> Keyspace<'tx> {
     }
 
     /// The record at `key`, which is going to be changed: its lock is the write's at once. Charges its value.
-    pub(crate) fn take_up(&self, key: &[u8]) -> Result<Slot, Failure> {
+    pub(crate) fn get_for_update(&self, key: &[u8]) -> Result<Slot, Failure> {
         self.may_write(key)?;
         let Some(mut bytes) = self.table()?.get_for_update(key)? else { return Ok(Slot::default()) };
         let RecordRef { expires_ms, form, value } = RecordRef::decode(&bytes)?;
@@ -256,7 +260,7 @@ impl<'tx> Keyspace<'tx> {
         let is_live = expires_ms.is_none_or(|at| at > self.now_ms);
         bytes.drain(..record::head_bytes(expires_ms));
         let live = is_live.then_some(Record { expires_ms, form, value: bytes });
-        Ok(Slot { had_end_ms: expires_ms, live })
+        Ok(Slot { old_expires_ms: expires_ms, live })
     }
 
     /// Takes the write's lock on `key`; says whether it is there.
@@ -266,57 +270,63 @@ impl<'tx> Keyspace<'tx> {
         Ok(bytes.map(is_live).transpose()?.unwrap_or(false))
     }
 
-    /// Stores a value over the record that [`take_up`](Self::take_up) found.
-    pub(crate) fn put_over(&self, key: &[u8], slot: &Slot, value: &[u8], ends: Ends) -> Result<(), Failure> {
-        self.put_form(key, slot, value, ends, Form::Assigned)
+    /// Stores a value over the record that [`get_for_update`](Self::get_for_update) found.
+    pub(crate) fn put_existing(
+        &self,
+        key: &[u8],
+        slot: &Slot,
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<(), Failure> {
+        self.put_form(key, slot, value, expiry, Form::Assigned)
     }
 
-    /// As [`put_over`](Self::put_over), for a value of another form.
+    /// As [`put_existing`](Self::put_existing), for a value of another form.
     pub(crate) fn put_form(
         &self,
         key: &[u8],
         slot: &Slot,
         value: &[u8],
-        ends: Ends,
+        expiry: Expiry,
         form: Form,
     ) -> Result<(), Failure> {
         self.check_value(value)?;
-        self.around.watches.touch(key);
+        self.context.watches.touch(key);
         let keys = self.table()?;
-        record::encoded(value, ends.ms(), form, |bytes| keys.insert(key, bytes))?;
-        self.move_row(key, slot.had_end_ms, ends.ms())
+        record::encoded(value, expiry.ms(), form, |bytes| keys.insert(key, bytes))?;
+        self.move_row(key, slot.old_expires_ms, expiry.ms())
     }
 
-    /// Removes what [`take_up`](Self::take_up) found.
-    pub(crate) fn remove_over(&self, key: &[u8], slot: &Slot) -> Result<(), Failure> {
-        self.around.watches.touch(key);
+    /// Removes what [`get_for_update`](Self::get_for_update) found.
+    pub(crate) fn remove_existing(&self, key: &[u8], slot: &Slot) -> Result<(), Failure> {
+        self.context.watches.touch(key);
         self.table()?.remove(key)?;
-        self.move_row(key, slot.had_end_ms, None)
+        self.move_row(key, slot.old_expires_ms, None)
     }
 
     /// Stores a value whatever was there.
-    pub(crate) fn put(&self, key: &[u8], value: &[u8], ends: Ends) -> Result<(), Failure> {
+    pub(crate) fn put(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), Failure> {
         self.may_write(key)?;
         self.check_value(value)?;
         let keys = self.table()?;
-        let old = record::encoded(value, ends.ms(), Form::Assigned, |bytes| keys.replace(key, bytes))?;
+        let old = record::encoded(value, expiry.ms(), Form::Assigned, |bytes| keys.replace(key, bytes))?;
         // KEY-3: the lock is held since the replacement.
-        self.around.watches.touch(key);
-        let had_end_ms = match old {
+        self.context.watches.touch(key);
+        let old_expires_ms = match old {
             None => None,
             Some(old) => RecordRef::decode(&old)?.expires_ms,
         };
-        self.move_row(key, had_end_ms, ends.ms())
+        self.move_row(key, old_expires_ms, expiry.ms())
     }
 
     /// Removes the key; says whether it was there.
     pub(crate) fn remove(&self, key: &[u8]) -> Result<bool, Failure> {
         self.may_write(b"")?;
-        if key.len() > self.around.max_key_bytes {
+        if key.len() > self.context.max_key_bytes {
             return Ok(false);
         }
         let Some(old) = self.table()?.remove(key)? else { return Ok(false) };
-        self.around.watches.touch(key);
+        self.context.watches.touch(key);
         let old = RecordRef::decode(&old)?;
         self.move_row(key, old.expires_ms, None)?;
         Ok(old.is_live(self.now_ms))
@@ -367,12 +377,12 @@ impl<'tx> Keyspace<'tx> {
         if self.is_read_only {
             return Err(CommandError::ReadOnly);
         }
-        let max = self.around.max_key_bytes;
+        let max = self.context.max_key_bytes;
         if key.len() > max { Err(CommandError::KeyTooLong { len: key.len(), max }) } else { Ok(()) }
     }
 
     const fn check_value(&self, value: &[u8]) -> Result<(), CommandError> {
-        let max = self.around.max_value_bytes;
+        let max = self.context.max_value_bytes;
         if value.len() > max { Err(CommandError::ValueTooLong) } else { Ok(()) }
     }
 
@@ -418,7 +428,7 @@ pub(crate) fn make_tables(tx: &Transaction) -> Result<(), Error> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slot {
     /// The end of the record, live or not.
-    had_end_ms: Option<u64>,
+    old_expires_ms: Option<u64>,
     pub(crate) live: Option<Record>,
 }
 
@@ -433,8 +443,8 @@ impl Slot {
     }
 
     /// The end of the live record.
-    pub(crate) fn ends(&self) -> Ends {
-        Ends::from_ms(self.live.as_ref().and_then(|record| record.expires_ms))
+    pub(crate) fn expiry(&self) -> Expiry {
+        Expiry::from_ms(self.live.as_ref().and_then(|record| record.expires_ms))
     }
 
     pub(crate) fn into_value(self) -> Option<Vec<u8>> {

@@ -11,7 +11,7 @@ use crate::error::Failure;
 /// Takes the way from the first byte on which keys differ to a key, and at each byte any of those between the
 /// least and the greatest. So each key can come, but those with few neighbours come more often. Costs two or
 /// three looks for each byte at which it chooses.
-pub(crate) fn any_key<E>(
+pub(crate) fn random_key<E>(
     mut end_of: impl FnMut(&KeyRange, Walk) -> Result<Option<Vec<u8>>, E>,
     mut choose: impl FnMut(usize) -> usize,
 ) -> Result<Option<Vec<u8>>, E> {
@@ -47,8 +47,8 @@ pub(crate) fn any_key<E>(
 
 impl Keyspace<'_> {
     /// A key that is there. `choose` picks one of so many.
-    pub(crate) fn any_key(&self, choose: impl FnMut(usize) -> usize) -> Result<Option<Vec<u8>>, Failure> {
-        any_key(|range, walk| self.end_of(range, walk), choose)
+    pub(crate) fn random_key(&self, choose: impl FnMut(usize) -> usize) -> Result<Option<Vec<u8>>, Failure> {
+        random_key(|range, walk| self.end_of(range, walk), choose)
     }
 
     /// The first live key that a walk over `range` meets.

@@ -1,37 +1,35 @@
-//! How long the commits of a reactor take, and so whether its thread keeps the reactor while it waits for
-//! them.
+//! Expected duration of a commit wait, and the choice that follows from it: a thread keeps its reactor
+//! during a short wait and offers it to another thread during a long one.
 //!
-//! To give a reactor to another thread takes a wake-up, two switches between threads, and caches that begin
-//! anew; and the two threads go on taking turns as long as commits come. Where the device is quicker than
-//! that, the thread that has run a batch had better write the log itself and answer, as a server with one
-//! thread does; where it is slower, the reactor goes on with another thread meanwhile.
+//! A hand-over costs a wake-up, two thread switches and cold caches, and the two threads then alternate
+//! while commits arrive. If a flush is shorter than that, the thread that ran the batch writes the log
+//! itself and then replies. If a flush is longer, another thread drives the reactor meanwhile.
 //!
-//! | the last wait took | expected is |
+//! | duration of the last wait | new expected duration |
 //! |---|---|
-//! | – (it is the first) | what it took |
-//! | longer than expected | what it took, but three times what was expected at most: one slow flush among quick ones is forgiven, two or three in a row are not |
-//! | less | an eighth less of the difference |
+//! | first wait | that duration |
+//! | longer than expected | that duration, at most three times the old expectation: one slow flush among fast ones changes nothing, two or three in a row do |
+//! | shorter than expected | the old expectation less an eighth of the difference |
 //!
-//! Every device has a slow flush now and then, and every machine a moment in which other programs run. A
-//! thread that gave its reactor away for long after each of them would rarely keep it.
+//! The growth limit tolerates the single slow flushes that every device and every busy machine has. Without
+//! it, one slow flush would cause many hand-overs.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Waits that are expected to end sooner are waited for with the reactor in hand.
+/// During a wait that is expected to end sooner than this the thread keeps its reactor.
 const SHORT: Duration = Duration::from_micros(120);
-/// So many times what a flush takes may be spent on gathering for it: then no more than a ninth of the time
-/// is the device's.
-const GATHERED: u64 = 8;
-/// Upper bound: the first connection of the batch waits for it.
-const LONGEST_GATHERING: Duration = Duration::from_millis(1);
-/// Largest factor by which the expectation grows at once, and the value that it may reach in any case.
+/// Commit delay as a multiple of the flush time: the device then takes at most a ninth of the time.
+const DELAY_FLUSHES: u64 = 8;
+/// Upper bound of the commit delay: the first connection of the batch waits for it.
+const MAX_COMMIT_DELAY: Duration = Duration::from_millis(1);
+/// Largest growth factor of the expectation, and a value that one long wait may always raise it to.
 const GROWTH: u64 = 3;
 const GROWN_NS: u64 = 60_000;
-/// Nothing was waited for yet.
+/// No wait has been measured.
 const UNKNOWN: u64 = u64::MAX;
 
-/// See the module's head. Written by the reactor's committer, of which there is one at a time.
+/// Moving estimate of the commit wait. Only the reactor's committer writes it, and there is one at a time.
 #[derive(Debug)]
 pub(super) struct CommitTime {
     expected_ns: AtomicU64,
@@ -44,18 +42,19 @@ impl Default for CommitTime {
 }
 
 impl CommitTime {
-    /// Returns `true` if the next wait is expected to end before another thread would have taken the reactor.
+    /// Returns `true` if the next wait is expected to be shorter than a hand-over of the reactor.
     pub(super) fn is_short(&self) -> bool {
-        // Relaxed, here and below: a guess that orders nothing.
+        // Relaxed, here and below: an estimate; it orders nothing.
         u128::from(self.expected_ns.load(Relaxed)) < SHORT.as_nanos()
     }
 
-    /// Returns the time for which gathering more requests pays for one flush.
-    pub(super) fn worth_gathering(&self) -> Duration {
-        Duration::from_nanos(self.expected_ns.load(Relaxed).saturating_mul(GATHERED)).min(LONGEST_GATHERING)
+    /// Returns the commit delay: the longest time for which more requests are collected for one flush.
+    pub(super) fn max_commit_delay(&self) -> Duration {
+        Duration::from_nanos(self.expected_ns.load(Relaxed).saturating_mul(DELAY_FLUSHES))
+            .min(MAX_COMMIT_DELAY)
     }
 
-    /// A wait took so long.
+    /// Records the duration of a wait.
     pub(super) fn note(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(UNKNOWN - 1);
         let expected = match self.expected_ns.load(Relaxed) {
@@ -111,7 +110,7 @@ mod tests {
         let time = CommitTime::default();
         (0..1000).for_each(|_| time.note(Duration::MAX));
         assert!(!time.is_short());
-        assert_eq!(time.worth_gathering(), LONGEST_GATHERING);
+        assert_eq!(time.max_commit_delay(), MAX_COMMIT_DELAY);
         (0..1000).for_each(|_| time.note(Duration::from_nanos(7)));
         assert_eq!(time.expected_ns.load(Relaxed), 7);
         time.note(Duration::ZERO);

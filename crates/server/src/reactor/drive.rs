@@ -1,11 +1,12 @@
-//! What a thread does with a reactor: turn after turn, until it is given away or the server stops.
+//! The loop of a worker thread: it runs turns of its reactor until the reactor goes to another thread or the
+//! server stops. One turn serves the queued connections, commits, replies and polls.
 //!
-//! | [`Hold`] of a thread | its reactor is |
+//! | [`Hold`] of a thread | its reactor |
 //! |---|---|
-//! | `Nothing` | in the thread's own hands, or it has none |
-//! | `Lent` | with the hook: nothing has blocked yet |
-//! | `Left` | in its place; it is the thread's again if nobody took it |
-//! | `Gone` | another thread's |
+//! | `None` | is owned by the thread's own stack, or the thread has none |
+//! | `Offered` | is offered to the hook: the thread has not blocked yet |
+//! | `Parked` | is in its mailbox; the thread may reclaim it until another thread takes it |
+//! | `Transferred` | belongs to another thread |
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,76 +16,76 @@ use std::time::{Duration, Instant};
 
 use azekura_base::blocking;
 
-use super::company::Company;
-use super::crew::Bunk;
-use super::fleet::{Fleet, Seat};
-use super::place::{Arrival, Posted};
-use super::{Parcel, Reactor};
+use super::group_members::GroupMembers;
+use super::mailbox::{Arrival, Posted};
+use super::reactor_pool::{ReactorPool, ReactorSlot};
+use super::worker_pool::WorkerSlot;
+use super::{Reactor, Returned};
 use crate::connection::Connection;
 use crate::group::Group;
 
-/// A spare thread that nobody needs for so long ends.
+/// Idle time after which a spare thread ends.
 const SPARE_PATIENCE: Duration = Duration::from_secs(10);
 
 enum Hold {
-    Nothing,
-    Lent(Box<Reactor>),
-    Left(usize),
-    Gone,
+    None,
+    Offered(Box<Reactor>),
+    Parked(usize),
+    Transferred,
 }
 
 thread_local! {
-    static HOLD: RefCell<Hold> = const { RefCell::new(Hold::Nothing) };
+    static HOLD: RefCell<Hold> = const { RefCell::new(Hold::None) };
 }
 
-/// A thread of the crew.
-pub(super) fn work(fleet: &Arc<Fleet>, bunk: &Arc<Bunk<Box<Reactor>>>) {
-    let _discharged = Discharged(fleet);
+/// Body of a worker thread.
+pub(super) fn work(pool: &Arc<ReactorPool>, worker: &Arc<WorkerSlot<Box<Reactor>>>) {
+    let _deregister = Deregister(pool);
     blocking::on_block(Some(hand_over));
-    let mut company = Company::default();
-    while let Some(reactor) = fleet.crew.rest(bunk, Some(SPARE_PATIENCE)) {
+    let mut members = GroupMembers::default();
+    while let Some(reactor) = pool.workers.next_job(worker, Some(SPARE_PATIENCE)) {
         let mut mine = Some(reactor);
         while let Some(reactor) = mine {
-            // Relaxed: the stop wakes the reactor after it has set this.
-            mine = if fleet.is_stopping.load(Relaxed) { None } else { turn(fleet, reactor, &mut company) };
+            // Relaxed: the stopping thread wakes the reactor after it has set this flag.
+            mine = if pool.is_stopping.load(Relaxed) { None } else { turn(pool, reactor, &mut members) };
         }
     }
 }
 
-struct Discharged<'a>(&'a Fleet);
+struct Deregister<'a>(&'a ReactorPool);
 
-impl Drop for Discharged<'_> {
+impl Drop for Deregister<'_> {
     fn drop(&mut self) {
-        self.0.crew.discharge();
+        self.0.workers.deregister_thread();
     }
 }
 
-/// Serves those that are queued, waits for the commits of a batch, or for events. `None`: the reactor was
-/// given away.
+/// Runs one turn: serves the queued connections, then waits for the commits of a batch, or for events.
+/// Returns `None` if the reactor went to another thread.
 pub(super) fn turn(
-    fleet: &Arc<Fleet>,
+    pool: &Arc<ReactorPool>,
     mut reactor: Box<Reactor>,
-    company: &mut Company,
+    members: &mut GroupMembers,
 ) -> Option<Box<Reactor>> {
     let number = reactor.number;
-    // Not those that come again meanwhile: others have waited for longer.
-    for _ in 0..reactor.slots.queued() {
-        let Some(connection) = reactor.slots.take_next() else { break };
-        reactor = serve_in(fleet, reactor, company, connection)?;
+    // Connections that are queued again during the turn wait for the next one.
+    for _ in 0..reactor.connections.queued() {
+        let Some(connection) = reactor.connections.take_next() else { break };
+        reactor = serve_in(pool, reactor, members, connection)?;
     }
-    if company.group.is_open() {
-        lend(reactor);
-        company.close();
-        let Some(still_mine) = take_back(fleet) else { return finish(fleet, number, company, None) };
+    if members.group.is_open() {
+        offer(reactor);
+        members.close();
+        let Some(still_mine) = reclaim(pool) else { return finish(pool, number, members, None) };
         reactor = still_mine;
-        company.part(None, |connection| reactor.served(connection.token, Some(connection)));
+        members.part(None, |connection| reactor.served(connection.token, Some(connection)));
     }
-    reactor.keep_spread();
+    reactor.rebalance();
     if reactor.waiting.is_empty() {
         reactor.poll(false);
         return Some(reactor);
     }
-    if reactor.gathers() {
+    if reactor.delays_commit() {
         return Some(reactor);
     }
     if reactor.queue_commits() {
@@ -92,94 +93,94 @@ pub(super) fn turn(
         return Some(reactor);
     }
     let batch = std::mem::take(&mut reactor.waiting);
-    commit(fleet, number, Some(reactor), batch)
+    commit(pool, number, Some(reactor), batch)
 }
 
-/// Waits for commits and answers, batch after batch (PLACE-5), as the committer of a reactor, which it may
-/// have itself. `None`: the reactor is another thread's.
+/// Acts as the committer of a reactor: waits for the commits of batch after batch and replies (MAILBOX-5).
+/// The caller may own the reactor. Returns `None` if another thread has it.
 #[expect(clippy::vec_box, reason = "connections move between slots, threads and here as boxes")]
 fn commit(
-    fleet: &Arc<Fleet>,
+    pool: &Arc<ReactorPool>,
     number: usize,
     mut reactor: Option<Box<Reactor>>,
     mut batch: Vec<Box<Connection>>,
 ) -> Option<Box<Reactor>> {
-    let seat = &fleet.seats[number];
+    let slot = &pool.slots[number];
     while !batch.is_empty() {
-        reactor = wait_for(fleet, reactor, seat, &mut batch);
+        reactor = wait_for(pool, reactor, slot, &mut batch);
         for connection in batch.drain(..) {
-            reactor = answer(fleet, number, reactor, connection);
+            reactor = answer(pool, number, reactor, connection);
         }
-        seat.place.next_commits(&mut batch);
+        slot.mailbox.next_commits(&mut batch);
     }
     if let Some(reactor) = &mut reactor {
-        reactor.waiting = batch; // its memory
+        reactor.waiting = batch; // keeps the allocation
     }
     reactor
 }
 
-/// Waits until all of a batch is durable: with the reactor in hand if that is expected to be quick, or else
-/// with the reactor lent (REACT-2).
+/// Waits until every commit of a batch is durable. Keeps the reactor if the wait is expected to be short;
+/// otherwise offers it to the hook (REACT-2).
 fn wait_for(
-    fleet: &Fleet,
+    pool: &ReactorPool,
     reactor: Option<Box<Reactor>>,
-    seat: &Seat,
+    slot: &ReactorSlot,
     batch: &mut [Box<Connection>],
 ) -> Option<Box<Reactor>> {
     let kept = reactor.and_then(|reactor| {
-        if seat.commit_time.is_short() {
+        if slot.commit_time.is_short() {
             return Some(reactor);
         }
-        lend(reactor);
+        offer(reactor);
         None
     });
     let begun = Instant::now();
-    // The newest first: most often the others are durable with it.
+    // The newest commit first: usually the same flush covers the others.
     batch.iter_mut().rev().for_each(|connection| guarded(connection, Connection::wait));
-    seat.commit_time.note(begun.elapsed());
-    kept.or_else(|| take_back(fleet))
+    slot.commit_time.note(begun.elapsed());
+    kept.or_else(|| reclaim(pool))
 }
 
-/// A step of a connection outside its requests. A panic in it ends the connection, and nothing else: a thread
-/// that unwound from here would take the reactor, or the others' commits, with it.
+/// Runs a step of a connection outside its requests. A panic in the step ends this connection only; an
+/// unwinding thread would lose the reactor or the commits of other connections.
 pub(super) fn guarded(connection: &mut Connection, step: impl FnOnce(&mut Connection)) {
     if catch_unwind(AssertUnwindSafe(|| step(connection))).is_err() {
         connection.abandon();
     }
 }
 
-/// Drops a connection that is over, with what it has open; a panic ends there too.
+/// Drops a connection that has ended, with its open transaction; catches a panic of the drop.
 pub(super) fn discard(connection: Box<Connection>) {
-    // The panic has been reported.
+    // The panic hook has reported it.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(connection)));
 }
 
-/// Serves one connection, as often as the group has to be closed for it to go on. `None`: the reactor was
-/// given away, and the connection is on its way to it.
+/// Serves one connection; repeats after closing the group whenever the connection requires that. Returns
+/// `None` if the reactor went to another thread; the connection then returns to it through the mailbox.
 fn serve_in(
-    fleet: &Arc<Fleet>,
+    pool: &Arc<ReactorPool>,
     mut reactor: Box<Reactor>,
-    company: &mut Company,
+    members: &mut GroupMembers,
     connection: Box<Connection>,
 ) -> Option<Box<Reactor>> {
     let (number, token) = (reactor.number, connection.token);
     let mut step: Step = Connection::serve;
     let mut next = connection;
     loop {
-        lend(reactor);
-        let served = serve(next, step, company);
-        let Some(still_mine) = take_back(fleet) else {
-            return finish(fleet, number, company, Some((token, served)));
+        offer(reactor);
+        let served = serve(next, step, members);
+        let Some(still_mine) = reclaim(pool) else {
+            return finish(pool, number, members, Some((token, served)));
         };
         reactor = still_mine;
         match served {
-            Some(connection) if connection.needs_the_end() => {
+            Some(connection) if connection.needs_group_end() => {
                 let mut waiting = connection;
-                company.part(Some(&mut waiting), |other| reactor.served(other.token, Some(other)));
+                members.part(Some(&mut waiting), |other| reactor.served(other.token, Some(other)));
                 (next, step) = (waiting, Connection::serve_on);
             }
             Some(connection) if connection.is_member() => {
-                company.keep(connection);
+                members.keep(connection);
                 return Some(reactor);
             }
             served => {
@@ -190,57 +191,58 @@ fn serve_in(
     }
 }
 
-/// A part of serving a connection.
+/// One step of serving a connection.
 type Step = fn(&mut Connection, &mut Group);
 
-/// Serves one connection, and ends the group if it needs that; `None` if it has ended. A panic ends it too,
-/// and those in its group.
-fn serve(mut connection: Box<Connection>, step: Step, company: &mut Company) -> Parcel {
-    let group = &mut company.group;
+/// Serves one connection, and closes the group if the connection requires that. Returns `None` if the
+/// connection has ended. A panic ends the connection and all members of its group.
+fn serve(mut connection: Box<Connection>, step: Step, members: &mut GroupMembers) -> Returned {
+    let group = &mut members.group;
     let served = catch_unwind(AssertUnwindSafe(|| {
         step(&mut connection, group);
         (!connection.is_over()).then_some(connection)
     }));
     let Ok(served) = served else {
-        company.lose();
+        members.fail_group();
         return None;
     };
-    if served.as_ref().is_some_and(|connection| connection.needs_the_end()) {
-        company.close();
+    if served.as_ref().is_some_and(|connection| connection.needs_group_end()) {
+        members.close();
     }
     served
 }
 
-/// Ends what was begun with connections whose reactor went to another thread meanwhile: the one that was
-/// served last, and those in its group.
+/// Completes the work on connections after their reactor went to another thread: on the connection that was
+/// served last, and on the members of its group.
 fn finish(
-    fleet: &Arc<Fleet>,
+    pool: &Arc<ReactorPool>,
     number: usize,
-    company: &mut Company,
-    last: Option<(Option<usize>, Parcel)>,
+    members: &mut GroupMembers,
+    last: Option<(Option<usize>, Returned)>,
 ) -> Option<Box<Reactor>> {
     let (mut batch, mut reactor) = (Vec::new(), None);
     let (token, mut served) = last.unwrap_or_default();
-    company.part(served.as_deref_mut(), |other| batch.push(other));
+    members.part(served.as_deref_mut(), |other| batch.push(other));
     match served {
         Some(connection) => batch.push(connection),
         None if token.is_some() => {
-            reactor = give_back(fleet, number, Arrival { token, item: None, is_ready: false });
+            reactor = return_connection(pool, number, Arrival { token, item: None, is_ready: false });
         }
         None => {}
     }
     for connection in batch.extract_if(.., |connection| !connection.must_wait()) {
-        reactor = answer(fleet, number, reactor, connection);
+        reactor = answer(pool, number, reactor, connection);
     }
-    if batch.is_empty() || fleet.seats[number].place.queue_commits(&mut batch) {
+    if batch.is_empty() || pool.slots[number].mailbox.queue_commits(&mut batch) {
         return reactor;
     }
-    commit(fleet, number, reactor, batch)
+    commit(pool, number, reactor, batch)
 }
 
-/// Answers a connection of a reactor that this thread has, or not; returns it if it has.
+/// Sends the replies of a connection, with the reactor if the caller has it. Returns the reactor if the
+/// caller now has it.
 fn answer(
-    fleet: &Arc<Fleet>,
+    pool: &Arc<ReactorPool>,
     number: usize,
     reactor: Option<Box<Reactor>>,
     connection: Box<Connection>,
@@ -250,19 +252,19 @@ fn answer(
             reactor.answer(connection);
             Some(reactor)
         }
-        None => answer_from_afar(fleet, number, connection),
+        None => answer_without_reactor(pool, number, connection),
     }
 }
 
-/// Answers, and gives the connection back to its reactor; returns that if it has no thread.
-fn answer_from_afar(
-    fleet: &Arc<Fleet>,
+/// Sends the replies and returns the connection to its reactor. Returns the reactor if it was parked.
+fn answer_without_reactor(
+    pool: &Arc<ReactorPool>,
     number: usize,
     mut connection: Box<Connection>,
 ) -> Option<Box<Reactor>> {
     guarded(&mut connection, Connection::send);
     let token = connection.token;
-    // The reactor checks deadlines, so a connection with a deadline goes back to it.
+    // The reactor checks deadlines, so a connection with a deadline needs its attention.
     let is_ready = connection.is_ready() || connection.deadline().is_some();
     let item = if connection.is_over() {
         discard(connection);
@@ -270,56 +272,60 @@ fn answer_from_afar(
     } else {
         Some(connection)
     };
-    give_back(fleet, number, Arrival { token, item, is_ready })
+    return_connection(pool, number, Arrival { token, item, is_ready })
 }
 
-fn give_back(fleet: &Arc<Fleet>, number: usize, arrival: Arrival<Parcel>) -> Option<Box<Reactor>> {
-    match fleet.seats[number].place.post(arrival) {
+fn return_connection(
+    pool: &Arc<ReactorPool>,
+    number: usize,
+    arrival: Arrival<Returned>,
+) -> Option<Box<Reactor>> {
+    match pool.slots[number].mailbox.post(arrival) {
         Posted::Quiet | Posted::Closed(_) => None,
         Posted::Wake => {
-            fleet.wake(number);
+            pool.wake(number);
             None
         }
         Posted::Take(reactor) => Some(reactor.taken_over()),
     }
 }
 
-/// From now on the hook may give the reactor away.
-fn lend(reactor: Box<Reactor>) {
-    HOLD.set(Hold::Lent(reactor));
+/// Allows the hook to give the reactor to another thread from now on.
+fn offer(reactor: Box<Reactor>) {
+    HOLD.set(Hold::Offered(reactor));
 }
 
-/// The reactor, unless it went to another thread.
-fn take_back(fleet: &Fleet) -> Option<Box<Reactor>> {
-    match HOLD.replace(Hold::Nothing) {
-        Hold::Lent(reactor) => Some(reactor),
-        Hold::Left(number) => fleet.seats[number].place.take_back().map(Reactor::taken_over),
-        Hold::Gone | Hold::Nothing => None,
+/// Reclaims the reactor; `None` if it went to another thread.
+fn reclaim(pool: &ReactorPool) -> Option<Box<Reactor>> {
+    match HOLD.replace(Hold::None) {
+        Hold::Offered(reactor) => Some(reactor),
+        Hold::Parked(number) => pool.slots[number].mailbox.reclaim().map(Reactor::taken_over),
+        Hold::Transferred | Hold::None => None,
     }
 }
 
-/// The hook: this thread is about to block.
+/// The hook that the store calls before it blocks this thread.
 fn hand_over() {
     HOLD.with_borrow_mut(|hold| {
-        *hold = match std::mem::replace(hold, Hold::Nothing) {
-            Hold::Lent(reactor) => give_away(reactor),
+        *hold = match std::mem::replace(hold, Hold::None) {
+            Hold::Offered(reactor) => give_away(reactor),
             other => other,
         };
     });
 }
 
 fn give_away(reactor: Box<Reactor>) -> Hold {
-    let (fleet, number) = (Arc::clone(&reactor.fleet), reactor.number);
-    let reactor = if reactor.has_company() {
+    let (pool, number) = (Arc::clone(&reactor.pool), reactor.number);
+    let reactor = if reactor.has_other_connections() {
         reactor
     } else {
-        match fleet.seats[number].place.leave(reactor) {
-            Ok(()) => return Hold::Left(number),
+        match pool.slots[number].mailbox.park(reactor) {
+            Ok(()) => return Hold::Parked(number),
             Err(reactor) => reactor,
         }
     };
-    match fleet.employ(reactor) {
-        Ok(()) => Hold::Gone,
-        Err(reactor) => Hold::Lent(reactor), // no more threads: it waits with this one
+    match pool.assign_thread(reactor) {
+        Ok(()) => Hold::Transferred,
+        Err(reactor) => Hold::Offered(reactor), // no thread available: the reactor waits with this one
     }
 }

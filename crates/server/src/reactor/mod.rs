@@ -1,58 +1,57 @@
-//! Reactors: each waits for the events of its connections and serves them, on whichever thread has it.
+//! Reactors: event loops, each with a share of the connections. A reactor is a value that any worker thread
+//! can drive; the thread hands it over before it blocks. One thread owns a reactor at a time (REACT-1).
 //!
-//! A thread that has a reactor takes the connections for which something arrived, one after another: it
-//! reads, runs every whole request, and answers. Those whose replies have to wait for the log are put
-//! together; when nothing else is there to be done the thread waits for the newest commit among them, which
-//! is one flush for all, and answers them. Most often it writes that flush itself, and no other thread is
-//! woken for it. Where the device is quick (`commit_time`) it keeps its reactor meanwhile. Where it is slow
-//! the reactor goes to another thread, and what is run there is the next batch of the same *committer*: so a
-//! reactor needs two threads for any number of commits, one that runs requests and one that waits for the
-//! log.
+//! The thread that drives a reactor serves the connections with input one after another: it reads, runs
+//! every complete request, and replies. Connections with replies that wait for the log form a batch. When no
+//! other work is left, the thread waits for the newest commit of the batch, which is one flush for all, and
+//! sends the replies. Usually it writes that flush itself, so no other thread is woken. If flushes are short
+//! (`commit_time`), the thread keeps its reactor meanwhile. If they are long, another thread drives the
+//! reactor, and the requests that it runs form the next batch of the same *committer*. So a reactor needs
+//! two threads for any number of commits: one runs requests, the other waits for the log.
 //!
-//! A request may *block*: on the lock of a transaction that stays open between requests, on a page that is
-//! read from the device, on the log. The store announces that ([`azekura_base::blocking`]), and the thread
-//! then hands its reactor to a spare thread, keeps the connections that it is working on, and gives these
-//! back when it is done. So a request that waits for an interactive transaction's lock never keeps the
-//! request that would let it go from running, reads of pages for many connections overlap on the device, and
-//! while one thread waits for a flush another runs the next batch. Threads that do not block are one for each
-//! reactor.
+//! A request may *block*: on a lock of an interactive transaction, on a page read, or on the log. The store
+//! announces that ([`azekura_base::blocking`]). The thread then hands its reactor to a spare thread, keeps
+//! the connections that it is serving, and returns them when it is done. So a request that waits for a lock
+//! of an interactive transaction never prevents the request that would release the lock, page reads of many
+//! connections overlap, and one thread runs the next batch while another waits for a flush. The number of
+//! threads that do not block is one per reactor.
 //!
 //! | a connection is | in its slot | used by |
 //! |---|---|---|
-//! | resting or queued | `Slot::Here` | the reactor's thread |
-//! | being served, or waiting for its commit | `Slot::Away` | the thread that took it out |
-//! | gone | `Slot::Free` | – |
+//! | idle or queued | `Slot::Present` | the reactor's thread |
+//! | being served, or waiting for its commit | `Slot::Taken` | the thread that took it |
+//! | closed | `Slot::Free` | – |
 //!
-//! - **REACT-1** A reactor is a value that one thread has, or that lies in its [`Place`](place::Place)
-//!   (PLACE-1); a connection is a value too, in a slot or with one thread.
-//! - **REACT-2** While a thread runs anything that may block, its reactor is *lent* to the hook of that
-//!   thread: the hook gives it away, or leaves it in its place if it has no other connection, and afterwards
-//!   the thread looks what is left of it. But for waits for commits that are expected to be short: those wait
-//!   for the log alone, which no connection of this reactor can hold up.
-//! - **REACT-3** A thread that gives a reactor away gives all of it but the connections that it works on:
-//!   queued connections, and those that wait for their commits, go along. Connections with requests in the
-//!   open group of the thread (`group`) are among those it works on: they wait with it for the group's end.
-//! - **REACT-4** An event for a connection that is away is noted (PLACE-4); the connection is looked at when
-//!   it is back.
-//! - **REACT-5** A connection belongs to one of the reactors in use, by its number (`spread` says how many
-//!   are). One that is elsewhere, since another number was in use, goes there when its reactor next looks:
-//!   out of the slot, out of the poll, into the other one's post. What has arrived for it is told again by
-//!   the other's poll.
+//! - **REACT-1** A reactor is a value that one thread owns, or that its [`Mailbox`](mailbox::Mailbox) holds
+//!   (MAILBOX-1). A connection is a value too: a slot or one thread owns it.
+//! - **REACT-2** While a thread runs code that may block, its reactor is *offered* to the hook of that
+//!   thread. The hook gives the reactor to another thread, or parks it in its mailbox if it has no other
+//!   connection. Afterwards the thread tries to reclaim it. The exception is a commit wait that is expected
+//!   to be short: it waits for the log alone, which no connection of this reactor can delay.
+//! - **REACT-3** A thread that gives a reactor away keeps only the connections that it is serving. Queued
+//!   connections, and those that wait for their commits, go with the reactor. Connections with requests in
+//!   the thread's open group (`group`) stay with the thread until the group has ended.
+//! - **REACT-4** An event for a taken connection is recorded (MAILBOX-4). The reactor serves the connection
+//!   after its return.
+//! - **REACT-5** Each connection is assigned to one of the reactors in use, by its number; `scaling` decides
+//!   how many are in use. After a change of that number a reactor moves a connection that is assigned to
+//!   another one: it frees the slot, deregisters the socket, and posts the connection. Registration at the
+//!   new reactor reports pending input again.
 //!
-//! Threads: one for each reactor and one for its commits where the device is slow, one for each connection
-//! that blocks otherwise, and spare ones that end after a while. Should the system give no more threads, a
-//! reactor stays with its thread until that goes on.
+//! Threads: one per reactor, one per reactor for its commits if the device is slow, one per request that
+//! blocks otherwise, and spare ones that end when idle. If the system refuses a new thread, the reactor
+//! stays with the blocked thread until that continues.
 
 mod commit_time;
-mod company;
-mod crew;
+mod connection_table;
 mod drive;
-mod fleet;
-mod place;
-mod slots;
-mod spread;
+mod group_members;
+mod mailbox;
+mod reactor_pool;
+mod scaling;
 #[cfg(test)]
 mod tests;
+mod worker_pool;
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -64,82 +63,82 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::connection::Connection;
-use fleet::Seat;
-use place::Arrival;
-use slots::{Missed, Slots};
+use connection_table::{ConnectionTable, MissedEvent};
+use mailbox::Arrival;
+use reactor_pool::ReactorSlot;
 
-pub(crate) use fleet::Fleet;
+pub(crate) use reactor_pool::ReactorPool;
 
-/// Events taken at once.
+/// Largest number of events of one poll.
 const EVENTS: usize = 1024;
-/// Deadlines are looked at this often at most.
+/// Shortest interval between two checks of deadlines.
 const TICK: Duration = Duration::from_millis(5);
-/// Requests that a reactor counts by itself before it tells the others.
+/// Requests that a reactor counts locally before it updates the shared count.
 const COUNTED: u64 = 256;
-/// The waker's token; those of connections are their slots.
+/// Token of the waker; tokens of connections are slot numbers.
 const WAKE: Token = Token(usize::MAX);
 
-/// A connection on its way; the place alone is left when it has ended.
-type Parcel = Option<Box<Connection>>;
+/// A connection that returns to its slot; `None` if it has ended and only the slot is to be freed.
+type Returned = Option<Box<Connection>>;
 
-/// See the module's head.
+/// Event loop with its connections; see the module's head.
 #[derive(Debug)]
 pub(crate) struct Reactor {
-    fleet: Arc<Fleet>,
+    pool: Arc<ReactorPool>,
     number: usize,
     poll: Poll,
     events: Events,
-    slots: Slots,
-    /// Served, but their commits are not known to be durable.
+    connections: ConnectionTable,
+    /// Served connections that wait for their commits.
     #[expect(clippy::vec_box, reason = "connections move between slots, threads and here as boxes")]
     waiting: Vec<Box<Connection>>,
     /// Time of the next check of deadlines.
     next_scan: Option<Instant>,
-    /// Since when events were looked for that may share the flush of `waiting`.
-    gathers_since: Option<Instant>,
-    found: Vec<Arrival<Parcel>>,
+    /// Start of the commit delay of `waiting`.
+    commit_delay_since: Option<Instant>,
+    found: Vec<Arrival<Returned>>,
     missed: Vec<usize>,
-    /// Reactors in use when connections were last looked through for those that belong elsewhere.
+    /// Number of reactors in use at the last check of assignments.
     known_in_use: usize,
-    /// Requests that the others do not know of.
+    /// Requests not yet added to the shared count.
     uncounted: u64,
 }
 
 impl Reactor {
-    fn new(fleet: &Arc<Fleet>, number: usize, poll: Poll) -> Self {
+    fn new(pool: &Arc<ReactorPool>, number: usize, poll: Poll) -> Self {
         Self {
-            fleet: Arc::clone(fleet),
+            pool: Arc::clone(pool),
             number,
             poll,
             events: Events::with_capacity(EVENTS),
-            slots: Slots::default(),
+            connections: ConnectionTable::default(),
             waiting: Vec::new(),
             next_scan: None,
-            gathers_since: None,
+            commit_delay_since: None,
             found: Vec::new(),
             missed: Vec::new(),
-            known_in_use: fleet.in_use(),
+            known_in_use: pool.in_use(),
             uncounted: 0,
         }
     }
 
-    fn seat(&self) -> &Seat {
-        &self.fleet.seats[self.number]
+    fn slot(&self) -> &ReactorSlot {
+        &self.pool.slots[self.number]
     }
 
-    /// Returns `true` if other connections of this reactor would wait.
-    fn has_company(&self) -> bool {
-        self.slots.here() > 0 || !self.waiting.is_empty()
+    /// Returns `true` if this reactor has connections besides those that its thread is serving.
+    fn has_other_connections(&self) -> bool {
+        self.connections.present() > 0 || !self.waiting.is_empty()
     }
 
-    /// Waits for events: not at all if something is to be done already.
+    /// Waits for events; returns at once if connections are queued.
     fn poll(&mut self, at_once: bool) {
-        let timeout = if at_once || self.slots.queued() > 0 {
+        let timeout = if at_once || self.connections.queued() > 0 {
             Some(Duration::ZERO)
         } else {
             self.next_scan.map(|at| at.saturating_duration_since(Instant::now()))
         };
-        // A signal: there will be another turn.
+        // An interrupted poll is repeated in the next turn.
         let _ = self.poll.poll(&mut self.events, timeout);
         let mut is_called = false;
         for event in &self.events {
@@ -149,7 +148,7 @@ impl Reactor {
                 continue;
             }
             let is_last = event.is_read_closed() || event.is_error();
-            if self.slots.hear(token, event.is_readable(), is_last) {
+            if self.connections.on_event(token, event.is_readable(), is_last) {
                 self.missed.push(token);
             }
         }
@@ -161,17 +160,17 @@ impl Reactor {
         }
     }
 
-    /// This reactor, taken out of its place by another thread than the one that left it: what was posted
-    /// there comes along (PLACE-2).
+    /// Collects the posted connections after another thread than the parking one has taken this reactor
+    /// (MAILBOX-2).
     fn taken_over(mut self: Box<Self>) -> Box<Self> {
         self.collect();
         self
     }
 
-    /// Takes in what was posted.
+    /// Collects the posted connections.
     fn collect(&mut self) {
         let mut found = std::mem::take(&mut self.found);
-        self.seat().place.collect(&self.missed, &mut found);
+        self.slot().mailbox.collect(&self.missed, &mut found);
         self.missed.clear();
         for Arrival { token, item, .. } in found.drain(..) {
             match (token, item) {
@@ -183,76 +182,74 @@ impl Reactor {
         self.found = found;
     }
 
-    /// Gives a new connection a slot.
+    /// Registers a new connection and gives it a slot.
     fn register(&mut self, mut connection: Box<Connection>) {
-        let token = self.slots.reserve();
+        let token = self.connections.reserve();
         let both = Interest::READABLE | Interest::WRITABLE;
         let socket = connection.socket().as_raw_fd();
         if self.poll.registry().register(&mut SourceFd(&socket), Token(token), both).is_err() {
-            self.slots.release(token);
-            return; // no memory for it in the kernel: the connection ends
+            self.connections.release(token);
+            return; // the kernel has no memory for it: the connection ends
         }
         connection.token = Some(token);
-        self.settle(token, connection, Missed::None);
+        self.settle(token, connection, MissedEvent::None);
     }
 
-    /// Counts what was served, and sends connections home that belong to another reactor by now.
-    fn keep_spread(&mut self) {
+    /// Updates the shared request count, and moves the connections that are now assigned to another reactor.
+    fn rebalance(&mut self) {
         if self.uncounted >= COUNTED {
-            self.fleet.count(std::mem::take(&mut self.uncounted));
+            self.pool.count(std::mem::take(&mut self.uncounted));
         }
-        let in_use = self.fleet.in_use();
+        let in_use = self.pool.in_use();
         if std::mem::replace(&mut self.known_in_use, in_use) == in_use {
             return;
         }
-        for token in 0..self.slots.len() {
-            let is_home = |connection: &Connection| self.fleet.home(connection) == self.number;
-            if let Some(connection) = self.slots.take_unwanted(token, is_home) {
-                self.send_home(token, connection);
+        for token in 0..self.connections.len() {
+            let is_assigned = |connection: &Connection| self.pool.reactor_of(connection) == self.number;
+            if let Some(connection) = self.connections.take_unwanted(token, is_assigned) {
+                self.move_connection(token, connection);
             }
         }
     }
 
-    /// Gives a connection to the reactor that it belongs to. What has arrived for it is told there as soon as
-    /// it is registered.
-    fn send_home(&mut self, token: usize, mut connection: Box<Connection>) {
+    /// Moves a connection to the reactor that it is assigned to. Registration there reports pending input.
+    fn move_connection(&mut self, token: usize, mut connection: Box<Connection>) {
         let socket = connection.socket().as_raw_fd();
-        // Of a socket that is gone there are no more events either way.
+        // Failure means that the socket is closed and has no more events.
         let _ = self.poll.registry().deregister(&mut SourceFd(&socket));
-        self.slots.release(token);
+        self.connections.release(token);
         connection.token = None;
         #[cfg(test)]
-        self.fleet.moved.fetch_add(1, Relaxed);
-        self.fleet.admit(connection);
+        self.pool.moved.fetch_add(1, Relaxed);
+        self.pool.admit(connection);
     }
 
-    /// Looks for what may share the flush of those that wait, and tells whether there is some, to be run
-    /// first: as long as clients send while others of theirs are run, but no longer than it pays. A
-    /// connection comes once at most: then it waits too.
-    fn gathers(&mut self) -> bool {
-        let since = *self.gathers_since.get_or_insert_with(Instant::now);
-        if since.elapsed() < self.seat().commit_time.worth_gathering() {
+    /// Polls for requests that can share the flush of `waiting`. Returns `true` if some have arrived; they
+    /// run first. Ends with the commit delay. Each connection joins at most once, because then it waits too.
+    fn delays_commit(&mut self) -> bool {
+        let since = *self.commit_delay_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < self.slot().commit_time.max_commit_delay() {
             self.poll(true);
-            if self.slots.queued() > 0 {
+            if self.connections.queued() > 0 {
                 return true;
             }
         }
-        self.gathers_since = None;
+        self.commit_delay_since = None;
         false
     }
 
-    /// Leaves the connections that wait for their commits to the committer; `false`: there is none, so the
-    /// caller is it.
+    /// Queues the waiting connections for the committer. Returns `false` if there is none; the caller then
+    /// becomes it.
     fn queue_commits(&mut self) -> bool {
         let mut waiting = std::mem::take(&mut self.waiting);
-        let is_queued = self.seat().place.queue_commits(&mut waiting);
+        let is_queued = self.slot().mailbox.queue_commits(&mut waiting);
         self.waiting = waiting;
         is_queued
     }
 
-    /// Continues with a connection that this thread has served: it waits for its commit, or is answered.
-    fn served(&mut self, token: Option<usize>, mut served: Parcel) {
-        self.uncounted += served.as_mut().map_or(0, |connection| connection.take_ran());
+    /// Continues with a served connection: it waits for its commit, or its replies are sent.
+    fn served(&mut self, token: Option<usize>, mut served: Returned) {
+        self.uncounted += served.as_mut().map_or(0, |connection| connection.take_request_count());
         match served {
             Some(connection) if connection.must_wait() => self.waiting.push(connection),
             Some(connection) => self.answer(connection),
@@ -260,7 +257,7 @@ impl Reactor {
         }
     }
 
-    /// Answers a connection that this thread took out.
+    /// Sends the replies of a connection that this thread has taken.
     fn answer(&mut self, mut connection: Box<Connection>) {
         drive::guarded(&mut connection, Connection::send);
         let token = connection.token;
@@ -281,40 +278,40 @@ impl Reactor {
         }
     }
 
-    /// Events that came for a connection of our own need no note: its slot knows (REACT-4).
+    /// Removes the records of events for a connection of this thread: its slot has them (REACT-4).
     fn forget_missed(&self, token: usize) {
-        if self.slots.missed(token) != Missed::None {
-            self.seat().place.forget_missed(token);
+        if self.connections.missed(token) != MissedEvent::None {
+            self.slot().mailbox.forget_missed(token);
         }
     }
 
-    /// A connection is back in its slot, or has ended.
-    fn put_back(&mut self, token: usize, connection: Parcel) {
-        let Some(mut connection) = connection else { return self.slots.release(token) };
-        let missed = self.slots.missed(token);
-        if missed >= Missed::Input {
-            connection.heard(missed == Missed::End);
+    /// Returns a connection to its slot, or frees the slot if the connection has ended.
+    fn put_back(&mut self, token: usize, connection: Returned) {
+        let Some(mut connection) = connection else { return self.connections.release(token) };
+        let missed = self.connections.missed(token);
+        if missed >= MissedEvent::Input {
+            connection.note_input(missed == MissedEvent::End);
         }
         self.settle(token, connection, missed);
     }
 
-    fn settle(&mut self, token: usize, connection: Box<Connection>, missed: Missed) {
-        if self.fleet.home(&connection) != self.number {
-            return self.send_home(token, connection);
+    fn settle(&mut self, token: usize, connection: Box<Connection>, missed: MissedEvent) {
+        if self.pool.reactor_of(&connection) != self.number {
+            return self.move_connection(token, connection);
         }
         if let Some(deadline) = connection.deadline() {
             let tick = self.next_scan.map_or(deadline, |at| at.min(deadline));
             self.next_scan = Some(tick);
         }
-        // Replies that wait for room are tried again: the event that there is some does not come twice.
-        let is_wanted = connection.is_ready() || (missed != Missed::None && connection.has_unsent());
-        self.slots.put(token, connection, is_wanted);
+        // Unsent replies are tried again, because the event for space in the socket does not repeat.
+        let is_wanted = connection.is_ready() || (missed != MissedEvent::None && connection.has_unsent());
+        self.connections.put(token, connection, is_wanted);
     }
 
-    /// Queues the connections with a deadline that has passed.
+    /// Queues the connections with an expired deadline.
     fn scan(&mut self) {
         let now = Instant::now();
-        let next = self.slots.queue_due(now);
+        let next = self.connections.queue_due(now);
         self.next_scan = next.map(|at| at.max(now + TICK));
     }
 }

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use azekura::{Database, TableDefinition};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 
-use super::company::Company;
+use super::connection_table::MissedEvent;
 use super::drive::turn;
-use super::fleet::Fleet;
-use super::slots::Missed;
+use super::group_members::GroupMembers;
+use super::reactor_pool::ReactorPool;
 use super::{Connection, Reactor};
 use crate::channel::Channel;
 use crate::clients::Released;
@@ -26,8 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Bench {
     /// `None` only while a turn goes on.
     reactor: Option<Box<Reactor>>,
-    company: Company,
-    fleet: Arc<Fleet>,
+    members: GroupMembers,
+    pool: Arc<ReactorPool>,
     shared: Arc<Shared>,
     /// The last to go: it waits for the connections.
     server: Server,
@@ -39,8 +39,14 @@ impl Bench {
         let options =
             ServerOptions { listen, reactors: 1, clock: Clock::Manual(Arc::default()), ..Default::default() };
         let server = Server::start(Database::in_memory().expect("memory"), options).expect("a server");
-        let (fleet, mut reactors) = Fleet::idle(1, false).expect("a poll");
-        Self { shared: server.shared(), server, fleet, reactor: reactors.pop(), company: Company::default() }
+        let (pool, mut reactors) = ReactorPool::idle(1, false).expect("a poll");
+        Self {
+            shared: server.shared(),
+            server,
+            pool,
+            reactor: reactors.pop(),
+            members: GroupMembers::default(),
+        }
     }
 
     fn reactor(&mut self) -> &mut Reactor {
@@ -67,7 +73,7 @@ impl Bench {
     /// Waits until so many connections have something to do.
     fn arrive(&mut self, count: usize) {
         let until = Instant::now() + PATIENCE;
-        while self.reactor().slots.queued() < count {
+        while self.reactor().connections.queued() < count {
             assert!(Instant::now() < until, "nothing arrives");
             self.reactor().poll(true);
         }
@@ -76,7 +82,7 @@ impl Bench {
     /// Takes the first of them out.
     fn next(&mut self) -> Box<Connection> {
         self.arrive(1);
-        self.reactor().slots.take_next().expect("it is queued")
+        self.reactor().connections.take_next().expect("it is queued")
     }
 
     /// Serves so many connections in one turn, and then until all of them are answered.
@@ -86,7 +92,7 @@ impl Bench {
     }
 
     fn answer(&mut self) {
-        self.turns_until(|reactor| reactor.slots.queued() == 0 && reactor.waiting.is_empty());
+        self.turns_until(|reactor| reactor.connections.queued() == 0 && reactor.waiting.is_empty());
     }
 
     fn turns_until(&mut self, is_so: impl Fn(&Reactor) -> bool) {
@@ -95,8 +101,8 @@ impl Bench {
             assert!(Instant::now() < until);
             let mut reactor = self.reactor.take().expect("no turn goes on");
             reactor.next_scan = Some(Instant::now()); // it does not wait for events
-            self.reactor = turn(&self.fleet, reactor, &mut self.company);
-            assert!(!self.company.group.is_open(), "GROUP-2");
+            self.reactor = turn(&self.pool, reactor, &mut self.members);
+            assert!(!self.members.group.is_open(), "GROUP-2");
         }
     }
 
@@ -173,8 +179,8 @@ fn a_group_that_somebody_waits_for_takes_no_more() {
     say(&mut client, "SET k 1\r\n");
     let until = Instant::now() + PATIENCE;
     let mut connection = bench.next();
-    connection.serve(&mut bench.company.group);
-    assert!(connection.is_member() && !bench.company.group.is_full());
+    connection.serve(&mut bench.members.group);
+    assert!(connection.is_member() && !bench.members.group.is_full());
     std::thread::scope(|scope| {
         let (server, key) = (&bench.server, "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n");
         let waiter = scope.spawn(|| {
@@ -183,11 +189,11 @@ fn a_group_that_somebody_waits_for_takes_no_more() {
             say(&mut client, key);
             expect(&mut client, "$1\r\n1\r\n");
         });
-        while !bench.company.group.is_full() {
+        while !bench.members.group.is_full() {
             assert!(Instant::now() < until);
             std::thread::yield_now();
         }
-        bench.company.part(Some(&mut connection), |_| unreachable!("nobody else is kept"));
+        bench.members.part(Some(&mut connection), |_| unreachable!("nobody else is kept"));
         waiter.join().expect("the value that the group left");
     });
     connection.wait();
@@ -205,8 +211,8 @@ fn a_panic_in_a_group_ends_its_connections_without_a_reply_that_is_wrong_and_no_
     expect(&mut first, "+OK\r\n$1\r\n1\r\n+OK\r\n");
     say(&mut first, "SET a 3\r\n");
     let mut connection = bench.next();
-    connection.serve(&mut bench.company.group);
-    bench.company.keep(connection);
+    connection.serve(&mut bench.members.group);
+    bench.members.keep(connection);
     bench.shared.engine.breaks_next_member.store(true, Relaxed);
     say(&mut broken, "SET b 1\r\n");
     bench.arrive(1);
@@ -235,27 +241,27 @@ fn replies_that_waited_for_room_go_on_though_the_room_came_while_their_connectio
     let until = Instant::now() + PATIENCE;
     let mut connection = bench.next();
     let token = connection.token.expect("it is registered");
-    connection.serve(&mut bench.company.group);
+    connection.serve(&mut bench.members.group);
     connection.wait();
     connection.send();
     assert!(connection.has_unsent(), "the socket took all of it");
     // The client takes all that there is, and the event comes while the connection is with us.
     client.set_nonblocking(true).expect("a socket");
     let (mut taken, mut some) = (0, vec![0; 1 << 20]);
-    while bench.reactor().slots.missed(token) == Missed::None {
+    while bench.reactor().connections.missed(token) == MissedEvent::None {
         assert!(Instant::now() < until, "no event");
         taken += client.read(&mut some).unwrap_or(0);
         bench.reactor().poll(true);
     }
-    assert_eq!(bench.reactor().slots.missed(token), Missed::Room);
+    assert_eq!(bench.reactor().connections.missed(token), MissedEvent::Room);
     bench.reactor().put_back(token, Some(connection));
-    assert_eq!(bench.reactor().slots.queued(), 1, "it is tried again, though no event will come");
+    assert_eq!(bench.reactor().connections.queued(), 1, "it is tried again, though no event will come");
     client.set_nonblocking(false).expect("a socket");
     let rest = std::thread::spawn(move || {
         let mut rest = vec![0; format!("${BYTES}\r\n").len() + BYTES + 2 - taken];
         client.read_exact(&mut rest).is_ok()
     });
     // Until the client has it all, and goes.
-    bench.turns_until(|reactor| reactor.slots.here() == 0);
+    bench.turns_until(|reactor| reactor.connections.present() == 0);
     assert!(rest.join().expect("no panic"));
 }

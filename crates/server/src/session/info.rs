@@ -105,7 +105,7 @@ fn clients(shared: &Shared, text: &mut String) {
     put(text, "connected_clients", shared.clients.len());
     put(text, "maxclients", shared.options.max_clients);
     put(text, "reactors", shared.options.reactors);
-    put(text, "watching_keys", shared.engine.around.watches.len());
+    put(text, "watching_keys", shared.engine.context.watches.len());
 }
 
 fn memory(shared: &Shared, text: &mut String) {

@@ -1,14 +1,13 @@
-//! A client's session: login, queued commands, watched keys, the open transaction, and the path of each
-//! request.
+//! The session of a client: login, queued commands, watched keys, the open transaction, and the dispatch of
+//! each request. A session has no socket: it takes requests, and returns encoded replies and pending
+//! commits.
 //!
-//! | state | means | left by |
+//! | state | meaning | left by |
 //! |---|---|---|
 //! | plain | each data command is a transaction | – |
-//! | queueing | `MULTI`: data commands are kept | `EXEC`, `DISCARD`, `RESET` |
-//! | open | `AZ.BEGIN`: data commands use the transaction or its snapshot | commit, abort, `RESET`, time-out |
-//! | failed | the open transaction was rolled back; nothing runs | `AZ.COMMIT` (says so), `AZ.ABORT`, `RESET` |
-//!
-//! A session knows no socket: requests in, encoded replies and pending commits out.
+//! | queueing | `MULTI`: data commands are queued | `EXEC`, `DISCARD`, `RESET` |
+//! | open | `AZ.BEGIN`: data commands use the open transaction or its snapshot | `AZ.COMMIT`, `AZ.ABORT`, `RESET`, timeout |
+//! | failed | the open transaction was rolled back; commands are refused | `AZ.COMMIT` (an error), `AZ.ABORT`, `RESET` |
 
 mod client;
 mod connection;
@@ -22,7 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use crate::clients::Client;
-use crate::cluster::{Errand, Flight, Watched};
+use crate::cluster::{KeyRequest, Pipeline, Watched};
 use crate::command::{self, Run, SessionCommand, Spec};
 use crate::engine::Pending;
 use crate::error::CommandError;
@@ -34,14 +33,14 @@ use crate::watch::WatchSet;
 pub(crate) use snapshot::{Exported, Snapshots};
 pub(crate) use transaction::{Open, Queue};
 
-/// The connection's state after a request.
+/// Next action of the connection after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
-    Goes,
-    /// Close it once the replies are sent.
-    Ends,
-    /// Nothing was done: give the same request again when the group is closed (GROUP-2).
-    Again,
+    Continue,
+    /// Close the connection after the replies are sent.
+    Close,
+    /// The request was not run: pass it again after the group is closed (GROUP-2).
+    Retry,
 }
 
 #[derive(Debug)]
@@ -59,13 +58,13 @@ pub(crate) struct Session {
     /// Watched keys, in a cluster.
     seen: Watched,
     /// Requests without replies yet; in a cluster only.
-    flight: Flight,
-    /// The next request fell out of a group.
-    fell_out: bool,
+    pipeline: Pipeline,
+    /// The next request left a group because it would wait for a lock: it runs alone.
+    would_block: bool,
     ends: bool,
 }
 
-/// Logins that may fail on one connection.
+/// Failed logins after which the connection is closed.
 const MAX_FAILED_LOGINS: u32 = 10;
 
 impl Session {
@@ -82,8 +81,8 @@ impl Session {
             open: Open::None,
             snapshots: Exported::default(),
             seen: Vec::new(),
-            flight: Flight::default(),
-            fell_out: false,
+            pipeline: Pipeline::default(),
+            would_block: false,
             ends: false,
         }
     }
@@ -92,17 +91,17 @@ impl Session {
         self.is_authenticated
     }
 
-    /// Time at which the open transaction is rolled back.
+    /// Returns the time at which the open transaction is rolled back.
     pub(crate) const fn deadline(&self) -> Option<Instant> {
         match &self.open {
-            Open::Live { deadline, .. } | Open::Reads { deadline, .. } | Open::Away { deadline, .. } => {
+            Open::Live { deadline, .. } | Open::ReadOnly { deadline, .. } | Open::Remote { deadline, .. } => {
                 Some(*deadline)
             }
             _ => None,
         }
     }
 
-    /// Rolls back what is open, and watches nothing any more: nobody will ask. Blocks where the store does.
+    /// Rolls back the open transaction and unwatches all keys. Blocks where the store does.
     pub(crate) fn close(&mut self) {
         self.open = Open::None;
         self.snapshots.clear();
@@ -110,8 +109,8 @@ impl Session {
         self.unwatch();
     }
 
-    /// Rolls the open transaction back if its time is over.
-    pub(crate) fn look_at_the_clock(&mut self) {
+    /// Rolls the open transaction back if its deadline has passed.
+    pub(crate) fn check_deadlines(&mut self) {
         if self.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
             let limit = self.shared.options.transaction_timeout;
             let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
@@ -121,9 +120,10 @@ impl Session {
         }
     }
 
-    /// Does what a request asks and appends the reply to `out`. It may be sent once `pending` is durable, and
-    /// the group closed if it joined that. In a cluster a request may be kept back to go with those after it:
-    /// [`land`](Self::land) comes before the replies are sent, or anything else is appended to them.
+    /// Runs a request and appends its reply to `out`. The reply may be sent when `pending` is durable and,
+    /// if the request joined the group, the group has ended. In a cluster the request may be delayed to run
+    /// together with later ones: call [`flush_pipeline`](Self::flush_pipeline) before the replies are sent
+    /// or other bytes are appended.
     pub(crate) fn execute(
         &mut self,
         request: Request<'_>,
@@ -131,18 +131,18 @@ impl Session {
         pending: &mut Pending,
         group: &mut Group,
     ) -> Flow {
-        self.look_at_the_clock();
+        self.check_deadlines();
         let reply = match self.admit(request) {
             Ok((at, spec)) => {
                 let joined = self.join(spec, request, group);
                 if joined.is_none() && group.is_open() {
-                    return Flow::Again;
+                    return Flow::Retry;
                 }
                 self.client.count_request();
                 self.client.last_command.store(at, Relaxed);
                 self.shared.counters.calls.inc(at);
-                if self.takes_off(at, spec, request, out) {
-                    return Flow::Goes;
+                if self.is_pipelined(at, spec, request, out) {
+                    return Flow::Continue;
                 }
                 let done = joined.unwrap_or_else(|| self.dispatch(spec, request, pending));
                 if done.is_err() {
@@ -152,29 +152,30 @@ impl Session {
             }
             Err(error) => {
                 self.client.count_request();
-                self.land(out);
+                self.flush_pipeline(out);
                 self.shared.counters.refused.inc();
-                Err(self.spoil(error))
+                Err(self.abort_queue(error))
             }
         };
         reply.unwrap_or_else(Reply::Error).encode(self.protocol, out);
-        if self.ends { Flow::Ends } else { Flow::Goes }
+        if self.ends { Flow::Close } else { Flow::Continue }
     }
 
-    /// A request was refused before it ran: `EXEC` will do nothing. A refused `EXEC` ends the queue itself.
-    fn spoil(&mut self, error: CommandError) -> CommandError {
+    /// Marks the queue of `MULTI` as aborted, after a command of it was refused. A refused `EXEC` ends the
+    /// queue itself.
+    fn abort_queue(&mut self, error: CommandError) -> CommandError {
         if matches!(&error, CommandError::Arity(name) if name == "exec") {
             self.queue = None;
             self.unwatch();
             return CommandError::ExecArity;
         }
         if let Some(queue) = &mut self.queue {
-            queue.is_spoilt = true;
+            queue.is_aborted = true;
         }
         error
     }
 
-    /// Runs a request in the group, if it may and can.
+    /// Runs a request in the group, if it may join.
     fn join(
         &mut self,
         spec: &Spec,
@@ -184,44 +185,50 @@ impl Session {
         let Run::Data(apply) = spec.run else { return None };
         let is_plain = || self.queue.is_none() && matches!(self.open, Open::None);
         let may_join = Group::takes(spec, request) && is_plain() && self.shared.cluster.get().is_none();
-        if !may_join || !self.shared.options.groups_writes || std::mem::take(&mut self.fell_out) {
+        if !may_join || !self.shared.options.groups_writes || std::mem::take(&mut self.would_block) {
             return None;
         }
         match group.run(&self.shared, apply, request) {
             Joined::Done(reply) => Some(reply),
-            Joined::FellOut => {
-                self.fell_out = group.is_open();
+            Joined::WouldBlock => {
+                self.would_block = group.is_open();
                 None
             }
         }
     }
 
-    /// Returns `true` if a request goes to the nodes together with others; if not, all before it are
-    /// answered.
-    fn takes_off(&mut self, at: usize, spec: &'static Spec, request: Request<'_>, out: &mut Vec<u8>) -> bool {
+    /// Adds a request to the pipeline and returns `true`, if it can run at other nodes; otherwise runs the
+    /// pipeline first.
+    fn is_pipelined(
+        &mut self,
+        at: usize,
+        spec: &'static Spec,
+        request: Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> bool {
         if self.shared.cluster.get().is_none() {
             return false;
         }
-        let errand =
-            Errand::of(at, spec, request).filter(|_| self.queue.is_none() && matches!(self.open, Open::None));
-        let takes_off = errand.is_some();
-        if let Some(errand) = errand {
-            self.flight.add(errand);
+        let request = KeyRequest::of(at, spec, request)
+            .filter(|_| self.queue.is_none() && matches!(self.open, Open::None));
+        let is_pipelined = request.is_some();
+        if let Some(request) = request {
+            self.pipeline.add(request);
         }
-        if !takes_off || self.flight.is_full() {
-            self.land(out);
+        if !is_pipelined || self.pipeline.is_full() {
+            self.flush_pipeline(out);
         }
-        takes_off
+        is_pipelined
     }
 
-    /// Waits for the requests that were kept back, and appends their replies. Blocks.
-    pub(crate) fn land(&mut self, out: &mut Vec<u8>) {
-        if self.flight.is_empty() {
+    /// Runs the requests of the pipeline, and appends their replies. Blocks.
+    pub(crate) fn flush_pipeline(&mut self, out: &mut Vec<u8>) {
+        if self.pipeline.is_empty() {
             return;
         }
         let shared = Arc::clone(&self.shared);
         let Some(cluster) = shared.cluster.get() else { return };
-        for (at, reply) in cluster.fly(&mut self.flight, self.protocol) {
+        for (at, reply) in cluster.run_pipeline(&mut self.pipeline, self.protocol) {
             if reply.is_err() {
                 shared.counters.failed_calls.inc(at);
             }
@@ -229,10 +236,10 @@ impl Session {
         }
     }
 
-    /// The command that is asked for, if it may run at all.
+    /// Finds the command of a request, and checks login and arguments.
     fn admit(&self, request: Request<'_>) -> Result<(usize, &'static Spec), CommandError> {
         let name = request.arg(0);
-        // Relaxed: our own note. Clients say the same command again and again.
+        // Relaxed: written by this thread. Clients often repeat a command.
         let found = command::find_near(name, self.client.last_command.load(Relaxed));
         let opens = |spec: &Spec| {
             use SessionCommand::{Auth, Hello, Quit, Reset};
@@ -271,15 +278,15 @@ impl Session {
         match (&self.open, spec.run) {
             (Open::Failed(error), _) => Err(error.clone()),
             (_, Run::Session(command)) => self.plain(command, request),
-            (Open::Live { .. } | Open::Reads { .. }, run) => self.run_in_open(run, request),
-            (Open::Away { .. }, _) => self.run_away(spec, request),
+            (Open::Live { .. } | Open::ReadOnly { .. }, run) => self.run_in_open(run, request),
+            (Open::Remote { .. }, _) => self.run_remote(spec, request),
             (Open::None, Run::Data(apply)) => self.shared.engine.run_data(pending, apply, request),
             (Open::None, Run::Range(apply)) => self.shared.engine.read(pending, |keys| apply(keys, request)),
             (Open::None, Run::Walk(walk)) => self.shared.engine.walk(pending, walk, request),
         }
     }
 
-    /// Commands that may be queued, and have nothing to do with the store.
+    /// Runs a command that may be queued and does not use the store.
     fn plain(&mut self, command: SessionCommand, request: Request<'_>) -> Result<Reply, CommandError> {
         match command {
             SessionCommand::Ping => connection::ping(request),
@@ -301,7 +308,7 @@ impl Session {
         }
     }
 
-    /// Commands that change the session.
+    /// Runs a command that changes the session.
     fn control(
         &mut self,
         command: SessionCommand,
@@ -312,7 +319,7 @@ impl Session {
         use SessionCommand::*;
         let is_inside = match (&self.queue, &self.open) {
             (Some(_), _) => Some("MULTI"),
-            (None, Open::Live { .. } | Open::Reads { .. } | Open::Away { .. } | Open::Failed(_)) => {
+            (None, Open::Live { .. } | Open::ReadOnly { .. } | Open::Remote { .. } | Open::Failed(_)) => {
                 Some("an interactive transaction")
             }
             (None, Open::None) => None,
@@ -325,7 +332,7 @@ impl Session {
         }
         if let (Some(inside), false) = (is_inside, ends_it) {
             if let Some(queue) = &mut self.queue {
-                queue.is_spoilt = true;
+                queue.is_aborted = true;
             }
             return Err(CommandError::NotInside(spec.name.to_ascii_uppercase(), inside));
         }
@@ -351,9 +358,9 @@ impl Session {
     }
 }
 
-/// The refusal of a command that does not exist, with the beginning of its arguments.
+/// Returns the error for an unknown command, with the beginning of its arguments.
 fn unknown(request: Request<'_>) -> CommandError {
-    /// Bytes of the name that are shown, and about so many of the arguments.
+    /// Bytes shown of the name, and about that many of the arguments.
     const MAX_SHOWN: usize = 128;
     let mut arguments = Vec::new();
     for argument in request.from(1) {
@@ -369,6 +376,6 @@ fn unknown(request: Request<'_>) -> CommandError {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.watched.clear(&self.shared.engine.around.watches);
+        self.watched.clear(&self.shared.engine.context.watches);
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Queue {
     commands: Vec<(&'static Spec, OwnedRequest)>,
     bytes: usize,
     /// A command was refused when it was to be queued: `EXEC` does nothing.
-    pub(super) is_spoilt: bool,
+    pub(super) is_aborted: bool,
 }
 
 /// The interactive transaction.
@@ -37,13 +37,13 @@ pub(crate) enum Open {
         now_ms: u64,
     },
     /// A read-only one: it locks nothing.
-    Reads {
+    ReadOnly {
         snapshot: Snapshot,
         deadline: Instant,
         now_ms: u64,
     },
     /// At a node of the cluster.
-    Away {
+    Remote {
         transaction: Box<Interactive>,
         deadline: Instant,
     },
@@ -74,7 +74,7 @@ impl Session {
         let Some(queue) = &mut self.queue else { return Err(CommandError::Without("EXEC", "MULTI")) };
         let bytes = request.kept_bytes();
         if queue.bytes + bytes > max {
-            queue.is_spoilt = true;
+            queue.is_aborted = true;
             return Err(CommandError::QueueTooLong(max));
         }
         queue.bytes += bytes;
@@ -91,12 +91,12 @@ impl Session {
         let queue = self.queue.take().ok_or(CommandError::Without("EXEC", "MULTI"))?;
         let mut watched = std::mem::take(&mut self.watched);
         let seen = std::mem::take(&mut self.seen);
-        let done = if queue.is_spoilt {
+        let done = if queue.is_aborted {
             Err(CommandError::ExecAbort)
         } else {
             self.run_queue(&queue, &watched, seen, pending)
         };
-        watched.clear(&self.shared.engine.around.watches);
+        watched.clear(&self.shared.engine.context.watches);
         done
     }
 
@@ -179,7 +179,7 @@ impl Session {
                 continue;
             }
             // WATCH-2: first the registration, then the lock.
-            shared.engine.around.watches.register(key, self.watched.changed());
+            shared.engine.context.watches.register(key, self.watched.changed());
             self.watched.add(key, false);
             let is_there = shared.engine.run(pending, |keys| keys.exists(key))?;
             self.watched.note(is_there);
@@ -188,7 +188,7 @@ impl Session {
     }
 
     pub(super) fn unwatch(&mut self) -> Reply {
-        self.watched.clear(&self.shared.engine.around.watches);
+        self.watched.clear(&self.shared.engine.context.watches);
         self.seen.clear();
         Reply::OK
     }
@@ -216,11 +216,11 @@ impl Session {
         let engine = &self.shared.engine;
         let deadline = Instant::now() + self.shared.options.transaction_timeout;
         self.open = if let Some(cluster) = self.shared.cluster.get() {
-            Open::Away { transaction: Box::new(cluster.begin(is_read_only)), deadline }
+            Open::Remote { transaction: Box::new(cluster.begin(is_read_only)), deadline }
         } else if is_read_only {
             let open = || engine.db.snapshot().map_err(|error| Failure::from(error).into());
             let snapshot = at.map_or_else(open, |number| self.snapshot_at(number))?;
-            Open::Reads { snapshot, deadline, now_ms: engine.clock.now_ms() }
+            Open::ReadOnly { snapshot, deadline, now_ms: engine.clock.now_ms() }
         } else {
             let tx = engine.db.begin().map_err(Failure::from)?;
             tx.detach_from_thread().map_err(Failure::from)?; // any thread may run its next command
@@ -251,11 +251,11 @@ impl Session {
         match std::mem::replace(&mut self.open, Open::None) {
             Open::None => Err(CommandError::Without("AZ.COMMIT", "AZ.BEGIN")),
             Open::Failed(error) => Err(error),
-            Open::Away { transaction, .. } => {
+            Open::Remote { transaction, .. } => {
                 let cluster = self.shared.cluster.get().ok_or(CommandError::Alone)?;
                 transaction.commit(cluster).map(|()| Reply::OK)
             }
-            Open::Reads { snapshot, .. } => {
+            Open::ReadOnly { snapshot, .. } => {
                 self.shared.engine.read_from(&snapshot, pending);
                 Ok(Reply::OK)
             }
@@ -272,8 +272,8 @@ impl Session {
     pub(super) fn abort(&mut self) -> Result<Reply, CommandError> {
         match std::mem::replace(&mut self.open, Open::None) {
             Open::None => Err(CommandError::Without("AZ.ABORT", "AZ.BEGIN")),
-            Open::Failed(_) | Open::Reads { .. } => Ok(Reply::OK),
-            Open::Away { transaction, .. } => {
+            Open::Failed(_) | Open::ReadOnly { .. } => Ok(Reply::OK),
+            Open::Remote { transaction, .. } => {
                 transaction.abort(self.shared.cluster.get().ok_or(CommandError::Alone)?);
                 Ok(Reply::OK)
             }
@@ -285,12 +285,12 @@ impl Session {
     }
 
     /// Runs a data command in the interactive transaction, where that takes place.
-    pub(super) fn run_away(
+    pub(super) fn run_remote(
         &mut self,
         spec: &'static Spec,
         request: Request<'_>,
     ) -> Result<Reply, CommandError> {
-        let (Open::Away { transaction, .. }, Some(cluster)) = (&mut self.open, self.shared.cluster.get())
+        let (Open::Remote { transaction, .. }, Some(cluster)) = (&mut self.open, self.shared.cluster.get())
         else {
             return Err(CommandError::Without("AZ.COMMIT", "AZ.BEGIN"));
         };
@@ -306,10 +306,10 @@ impl Session {
 
     /// Runs a data command in the interactive transaction.
     pub(super) fn run_in_open(&mut self, run: Run, request: Request<'_>) -> Result<Reply, CommandError> {
-        let around = &self.shared.engine.around;
+        let context = &self.shared.engine.context;
         let keys = match &self.open {
-            Open::Live { tx, now_ms, .. } => Keyspace::open(tx, *now_ms, around),
-            Open::Reads { snapshot, now_ms, .. } => Keyspace::of_snapshot(snapshot, *now_ms, around),
+            Open::Live { tx, now_ms, .. } => Keyspace::open(tx, *now_ms, context),
+            Open::ReadOnly { snapshot, now_ms, .. } => Keyspace::of_snapshot(snapshot, *now_ms, context),
             _ => return Err(CommandError::Without("AZ.COMMIT", "AZ.BEGIN")),
         };
         let done = keys.map_err(Failure::from).and_then(|keys| run_inside(&keys, run, request));

@@ -51,7 +51,7 @@ fn an_interactive_transaction_takes_place_at_the_node_of_its_first_key() {
         ("SET i 9", "-NOPERM the transaction is read-only"),
         ("GET i", "2"),
         ("AZ.TXN COMMIT", "OK"),
-        // The first key's node is another one now, and it is the door's own.
+        // The first key's node is another one now: the gateway itself.
         ("AZ.BEGIN", "OK"),
         ("SET a 1", "OK"),
         ("GET i", "-CROSSNODE"),
@@ -70,7 +70,7 @@ fn an_interactive_transaction_takes_place_at_the_node_of_its_first_key() {
 }
 
 #[test]
-fn a_deadlock_through_two_doors_ends_one_of_both_transactions() {
+fn a_deadlock_through_two_gateways_ends_one_of_both_transactions() {
     let nodes = Nodes::three();
     deadlock((nodes.client(0), "i"), (nodes.client(2), "j"), "k");
 }
@@ -93,7 +93,7 @@ fn an_interactive_transaction_whose_time_is_over_is_rolled_back_at_its_home() {
 }
 
 #[test]
-fn a_client_or_a_door_that_vanishes_leaves_no_lock() {
+fn a_client_or_a_gateway_that_vanishes_leaves_no_lock() {
     let mut nodes = Nodes::three();
     let mut other = nodes.client(2);
     let begin = |nodes: &Nodes| {

@@ -1,4 +1,4 @@
-//! Nodes of a cluster behind the door: any node takes any key's request.
+//! Servers that are nodes of a cluster: any node accepts requests for any key.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -11,7 +11,7 @@ mod pipeline;
 mod refusals;
 mod restarts;
 mod serial;
-#[path = "../door/support.rs"]
-#[allow(dead_code, reason = "the door's own tests use the rest")]
+#[path = "../redis_server/support.rs"]
+#[allow(dead_code, reason = "the tests of a single server use the rest")]
 mod support;
 mod watches;

@@ -1,5 +1,5 @@
-//! Strangers, wrong keys, other versions and rubbish at the nodes' own door: a clear refusal, nothing else
-//! disturbed.
+//! Foreign processes, wrong keys, other versions and malformed bytes at the listener for nodes: each is
+//! refused with a clear error, and nothing else is disturbed.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -25,7 +25,7 @@ fn a_node_that_is_away_is_told_of_and_its_keys_are_back_with_it() {
         options.read_timeout = Duration::from_millis(100);
     });
     let mut client = nodes.client(0);
-    // The first connections may still be on their way.
+    // The first connections may still be in flight.
     let until = |nodes: &Nodes, request: &str, wanted: &str| {
         let mut client = nodes.client(0);
         (0..200).any(|_| client.ask(request) == wanted)

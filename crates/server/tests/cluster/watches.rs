@@ -80,10 +80,10 @@ fn no_increment_by_watch_and_multi_is_lost() {
     let nodes = Nodes::three();
     assert_eq!(nodes.client(0).ask("MSET i 0 k 0"), "OK");
     thread::scope(|scope| {
-        for door in 0..3 {
+        for gateway in 0..3 {
             let nodes = &nodes;
             scope.spawn(move || {
-                let mut client = nodes.client(door);
+                let mut client = nodes.client(gateway);
                 for _ in 0..EACH {
                     loop {
                         assert_eq!(client.ask("WATCH i"), "OK");

@@ -1,18 +1,19 @@
-//! Where the time of each operation went (Tables 2 and 3 of the paper), and at which site (Figures 5 and 6).
+//! Attribution of the time of each operation to CPU, waits and the rest (Tables 2 and 3 of the paper), and
+//! to sites (Figures 5 and 6).
 //!
 //! For one execution: `elapsed = cpu + lock wait + I/O wait + idle + other - cpu while waiting`. *Other* is
-//! time off the processor that no probe explains: preempted, or blocked where there is no probe. CPU time and
-//! waits overlap where a thread spins (hazard T5); `cpu while waiting` is that overlap.
+//! time off the processor without a probe: preemption, or blocking outside of probes. CPU time and waits
+//! overlap while a thread spins (hazard T5); `cpu while waiting` is that overlap.
 //!
-//! A wait inside a wait (hazard T4) is told twice as gross time, once for each site, but its net time goes to
-//! the inner one only, so net times of all sites add up to the time spent waiting.
+//! A nested wait (hazard T4) counts as gross time of both sites, and as net time of the inner one only, so
+//! the net times of all sites add up to the time spent waiting.
 //!
-//! Operations inside operations: each row has the whole of its executions, inner operations included. The
-//! total has outermost executions only. An operation inside itself counts its executions but its time once.
+//! Nested operations: each row has the whole of its executions, inner operations included. The total has
+//! outermost executions only. A recursive operation counts each execution, but its time once.
 //!
-//! Of short operations some executions were drawn by lot to be timed
-//! ([`Event::executions`](crate::event::Event::executions)). What such a one does *between* its waits counts
-//! as often as it stands for; waits are there of all executions and count once.
+//! Of short operations only some executions are timed
+//! ([`Event::executions`](crate::event::Event::executions)). The time of a timed execution *between* its
+//! waits is multiplied by its weight; waits are recorded in all executions and count once.
 
 use super::bounded::Bounded;
 use super::pair::{HoldSpan, ThreadSpans, WaitSpan};

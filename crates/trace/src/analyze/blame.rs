@@ -3,10 +3,10 @@
 //! The holder of a wait is the thread that the lock itself named ([`wait_for`](crate::wait_for)). Otherwise
 //! the wait is shared out among those whose recorded holds ([`hold`](crate::hold)) of the same object lie in
 //! it: in a convoy one waits for several in turn, and between two of them, and at the end, for the next one
-//! to wake up (*handover*). In a recording with holds drawn by lot a longer gap may be a hold that was not
-//! drawn: it is waited for somebody unknown. Otherwise it is the thread that let the object go nearest to the
-//! wait's end ([`released`](crate::released)). What is left is waited for somebody unknown. A wait counts at
-//! the one who let go.
+//! to wake up (*handover*). In a recording with holds drawn at random a longer gap may be a hold that was
+//! not drawn: it is waited for somebody unknown. Otherwise it is the thread that let the object go nearest
+//! to the wait's end ([`released`](crate::released)). What is left is waited for somebody unknown. A wait
+//! counts at the one who let go.
 //!
 //! While it was waited for, a holder ran, or waited itself (then the blame belongs further down: the site it
 //! waited at is told), or was off its processor. On few processors the last is often the largest part: not
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 /// A release is looked for up to this long after the wait ended: the holder's record may come a moment late.
 const LATE_NS: u64 = 50_000;
 
-/// Where holds are drawn by lot, a gap between two recorded ones is a handover up to this long.
+/// Where holds are drawn at random, a gap between two recorded ones is a handover up to this long.
 const WAKE_UP_NS: u64 = 50_000;
 
 /// Waiter's operation, site, holder (`None`: unknown who held).

@@ -1,5 +1,5 @@
-//! Sums by lock instance, of so many instances at most: a store has more rows to lock than an analysis has
-//! memory.
+//! Sums by lock instance for a bounded number of instances: a store has more rows to lock than an analysis
+//! has memory.
 
 use super::quick::QuickMap;
 use std::collections::BTreeMap;
@@ -23,8 +23,8 @@ impl Size for (u64, u64) {
     }
 }
 
-/// Sums by instance. After [`Bounded::prune`] there are twice [`KEPT`] at most; what is let go is counted by
-/// site.
+/// Sums by instance. After [`Bounded::prune`] there are twice [`KEPT`] at most; what is released is counted
+/// by site.
 #[derive(Debug, Default)]
 pub(crate) struct Bounded<V> {
     map: QuickMap<Instance, V>,
@@ -45,7 +45,7 @@ impl<V: Size> Bounded<V> {
         self.map.iter()
     }
 
-    /// Instances of a site that were let go; one that came again counts again.
+    /// Instances of a site that were released; one that came again counts again.
     pub(crate) fn left_out(&self, site: u32) -> u64 {
         self.left_out.get(&site).copied().unwrap_or(0)
     }

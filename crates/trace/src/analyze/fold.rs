@@ -1,9 +1,9 @@
-//! All windows of a recording, added up one after another.
+//! Sums over all windows of a recording.
 //!
-//! A short recording is one window. A long one comes in pieces of time, so that no more of it than one window
-//! is in memory; what is under way at a window's end is carried into the next. Told apart from the whole at
-//! once it loses little: who held a lock in the window before is not known to whom waits for it beyond the
-//! border, one wait of each thread in a million events.
+//! A short recording is one window. A long one is analyzed window by window, so that one window at a time is
+//! in memory; spans that are open at the end of a window continue in the next. The result differs little
+//! from an analysis of the whole: a wait that crosses the border does not know the holder of the window
+//! before, one wait of each thread per million events.
 
 use super::Names;
 use super::attribute::{Attribution, ThreadAccount};

@@ -1,19 +1,19 @@
-//! From a trace to an answer: which lock, in which operation, costs how much.
+//! The analysis of a trace: the cost of each lock in each operation.
 //!
 //! | step | module |
 //! |---|---|
 //! | CPU time at each event, from anchors | `cpu_curve` |
-//! | time preempted, from the kernel's records | `off_curve` |
-//! | events to operations, waits and holds | `pair` |
+//! | preempted time, from the kernel's records | `off_curve` |
+//! | operations, waits and holds from events | `pair` |
 //! | time by operation and by site | `attribute` |
-//! | who was waited for | `blame` |
-//! | lock instances as queues, and ceilings | `stations` |
+//! | holders that threads waited for | `blame` |
+//! | lock instances as queues, and throughput ceilings | `stations` |
 //! | throughput without a lock | `what_if` |
-//! | the windows of a long recording, added up | `fold` |
+//! | sums over the windows of a long recording | `fold` |
 //! | one sentence | [`verdict`] |
-//! | what each thread did when | [`timeline`] |
+//! | activity of each thread over time | [`timeline`] |
 //!
-//! The same trace gives the same [`Analysis`], to the byte.
+//! The same trace gives the same [`Analysis`], byte for byte.
 
 mod attribute;
 mod blame;

@@ -1,5 +1,5 @@
-//! Binary search that begins where the last one ended: instants that are asked for in turn lie close to each
-//! other, and a thread's events of a window are many megabytes, all over which a plain search would step.
+//! Binary search that starts at the last result. Successive lookups are close to each other in time, and a
+//! thread's events in a window take megabytes, so a plain search would miss the cache at each step.
 
 /// As [`slice::partition_point`], from `hint`, which is set to the result. As quick as the logarithm of the
 /// distance.

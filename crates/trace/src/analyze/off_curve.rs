@@ -1,4 +1,4 @@
-//! How long a thread was preempted until any instant, from the kernel's records of switches.
+//! Preempted time of a thread up to any instant, from the kernel's records of context switches.
 
 use crate::file::OffCpu;
 

@@ -1,7 +1,6 @@
-//! Maps by small numbers, for the analyzer's inner loops: one multiplication instead of a keyed hash.
-//!
-//! Keys are numbers of sites, operations and threads, and addresses. A file made for the purpose could make
-//! such a map slow, which is all that it could do to whoever reads it.
+//! Hash maps with small integer keys for the inner loops of the analyzer: one multiplication instead of a
+//! keyed hash. Keys are numbers of sites, operations and threads, and addresses. A crafted file can make
+//! such a map slow, and nothing worse.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,4 +1,4 @@
-//! The rows of the tables: names instead of numbers, and sorted.
+//! Rows of the report tables, sorted and with names.
 
 use super::Work;
 use super::attribute::{OperationSums, Sums};
@@ -113,8 +113,8 @@ pub struct OperationRow {
     pub place: String,
     /// Executions that began and ended in the recording.
     pub executions: u64,
-    /// Of them timed: the others were left out by lot, and their time is told by these. Waits are there of
-    /// all.
+    /// Of them timed: the others were left out at random, and their time is told by these. Waits are there
+    /// of all.
     pub timed: u64,
     /// Threads that executed it.
     pub threads: u64,

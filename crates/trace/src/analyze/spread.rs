@@ -1,5 +1,4 @@
-//! How values spread, in memory that does not grow with their number: exact as long as they are few, to one
-//! part in 128 then.
+//! Distribution of values in constant memory: exact while there are few, then exact to one part in 128.
 
 /// Values that are kept as they are.
 const EXACT: usize = 1 << 16;

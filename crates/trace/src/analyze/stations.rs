@@ -1,21 +1,22 @@
-//! Lock instances as stations of a closed network: how long each serves, and how threads queue at them.
+//! Lock instances as stations of a closed queueing network: the service time of each, and the queues of
+//! threads at them.
 //!
-//! An instance is in use for the part *U* of the time. Recorded holds tell *U*: those that followed a wait
-//! are all there, of the others each stands for as many as it was drawn from. It is never less than the part
-//! *B* of the time in which somebody waits for it, for then it is held, or on its way from one to the next.
-//! Where no hold was recorded, *U* is taken as the square root of *B*: in a queue of random arrivals and
-//! random services somebody is served with probability *U* and somebody waits with *U* squared. (Where all
-//! times are fixed, fewer wait and the lock looks too free; recorded holds do not have that fault.)
+//! An instance is in use for a fraction *U* of the time, estimated from recorded holds: holds after a wait
+//! are all recorded, each other recorded hold counts with its weight. *U* is at least the fraction *B* of
+//! the time in which a thread waits for the instance, because it is held then or is being handed over.
+//! Without a recorded hold, *U* is the square root of *B*: in a queue with random arrivals and services a
+//! thread is served with probability *U* and a thread waits with probability *U* squared. (With constant
+//! times fewer threads wait and the estimate of *U* is too low; recorded holds do not have that error.)
 //!
-//! **Handing over.** A lock that sleepers wait for is free, and nobody can use it, from its holder's letting
-//! go until the next one has woken up. So an instance serves its threads more slowly *in a row* than *alone*,
-//! by the median of that time per hold. The recording shows it at the locks that have queues now; a lock that
-//! has none yet is taken to need the same when it gets one, because it is a matter of the machine and not of
-//! the lock; but never more than its mean hold: while a sleeper wakes up, those who run take a lock that is
-//! held for less than that again and again. The **ceiling** is what it allows in a row.
+//! **Hand-over.** When sleepers wait for a lock, the lock is free but unusable from its release until the
+//! next thread has woken up. So an instance serves its threads more slowly *in a row* than *alone*, by the
+//! median of that time per hold. The recording shows this time at the locks that have queues; a lock without
+//! a queue is assumed to need the same if it gets one, because wake-up time is a property of the machine. It
+//! is at most the mean hold: while a sleeper wakes up, running threads acquire a lock that is held for less
+//! than that again and again. The **ceiling** is the throughput of service in a row.
 //!
-//! Queues are told by mean value analysis, with one station per instance whose service takes `alone` if one
-//! thread is there and `in_a_row` if there are more.
+//! Queue lengths follow from mean value analysis, with one station per instance: its service takes `alone`
+//! for a single thread and `in_a_row` for more.
 
 use super::attribute::net_times;
 use super::bounded::{Bounded, Instance, Size};
@@ -183,7 +184,7 @@ impl Uses {
         }
     }
 
-    /// Times from a holder's letting go until the one who waited has the lock.
+    /// Times from a holder's releasing until the one who waited has the lock.
     fn add_handovers(&mut self, threads: &[ThreadSpans]) {
         let mut ends: QuickMap<Instance, Vec<(u64, usize)>> = QuickMap::default();
         for (index, thread) in threads.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! What each thread did when, in cells of equal time: small enough for a page, whatever the recording's
-//! length.
+//! Activity of each thread over time, in cells of equal duration: small enough for a page, independently of
+//! the length of the recording.
 
 use super::pair::ThreadSpans;
 use crate::WaitClass;
@@ -75,7 +75,7 @@ impl Line {
             (0..).zip(&spans.ops).filter(|(at, s)| s.parent.is_none() && !spans.ongoing.contains(at));
         for (_, op) in outermost {
             let end = op.end.unwrap_or(spans.last);
-            // Of those drawn by lot each stands for its like nearby.
+            // Of those drawn at random each stands for its like nearby.
             spread(&mut self.0, 0, op.begin..end, cell_ns, op.weight.into());
         }
         let outermost = (0..).zip(&spans.waits);

@@ -1,7 +1,6 @@
-//! One sentence: what is in the way.
-//!
-//! A lock is accused only if the prediction says that throughput would rise noticeably without it; that is
-//! the difference between a long bar and a bottleneck. Otherwise the processors, the devices, or nothing.
+//! The verdict: one sentence that names the bottleneck. A lock is named only if the prediction says that
+//! throughput would rise noticeably without it, because a long wait alone is no bottleneck. Otherwise the
+//! processors, the devices, or nothing is named.
 
 use super::{Analysis, OperationRow};
 use crate::WaitKind;

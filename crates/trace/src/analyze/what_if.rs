@@ -1,20 +1,21 @@
-//! What would be if a lock cost nothing, and what the locks allow at most.
+//! Predicted throughput if a lock cost nothing, and the ceilings that locks impose.
 //!
-//! The unit of work is one execution of the chosen operation; the recording gives its throughput *X*, the
-//! threads *N* that execute it, the cycle *N/X* of such a thread, and per execution the wait *W* at each lock
-//! and the CPU time *D* of these threads. Both are taken over all they do, not over the chosen operation
-//! alone: a thread that waits in the operations between cannot begin the next one.
+//! The unit of work is one execution of the chosen operation. The recording gives its throughput *X*, the
+//! number *N* of threads that execute it, the cycle *N/X* of such a thread, and per execution the wait *W*
+//! at each lock and the CPU time *D* of these threads. *W* and *D* include all operations of these threads:
+//! a thread that waits in another operation cannot begin the next execution.
 //!
-//! A lock instance in use sets a **ceiling**: see `stations`.
+//! A lock instance in use imposes a **ceiling**: see `stations`.
 //!
-//! **If a lock cost nothing**, its wait goes away and its hold goes on beside others. Locks under which it
-//! was waited for are held for so much less. The threads then meet at the remaining locks; how they queue
-//! there is told by mean value analysis of the closed network (one queue per lock instance in use, all else a
-//! delay). The answer is bounded by the ceilings of the other locks and by the processors, *m/D'*, where *D'*
-//! is *D* without what is burnt spinning at the lock and *m* what other threads leave of the processors.
+//! **If a lock cost nothing**, its wait is zero and its holds overlap. Locks that were held while threads
+//! waited for it are held for less time accordingly. The threads then queue at the remaining locks,
+//! according to mean value analysis of the closed network (one queue per lock instance in use, everything
+//! else a delay). The result is bounded by the ceilings of the other locks and by the processors, *m/D'*,
+//! where *D'* is *D* without the time spent spinning at the lock and *m* is the number of processors not
+//! used by other threads.
 //!
-//! Departures: service times are taken as exponential, though most are shorter tailed; so between the knee
-//! and saturation of the next lock the prediction is low by up to a few per cent.
+//! Limits: service times are assumed to be exponential, though most have shorter tails. So between the knee
+//! and saturation of the next lock the prediction is low by up to a few percent.
 
 use super::attribute::net_times;
 use super::pair::{ThreadSpans, WaitSpan};
@@ -72,28 +73,28 @@ pub(crate) struct Setting {
 
 /// Predicts for each lock site at which the threads of the chosen operation waited.
 pub(crate) fn what_if(threads: &[Deeds], uses: &Uses, operation: u16, setting: Setting) -> WhatIf {
-    let crew = Crew::new(threads, operation);
+    let group = ThreadGroup::new(threads, operation);
     let seconds = setting.duration_ns.max(1) as f64 / 1e9;
-    let throughput = crew.executions as f64 / seconds;
+    let throughput = group.executions as f64 / seconds;
     if throughput == 0.0 {
         return WhatIf::default();
     }
-    let others = setting.process_cpu_ns.saturating_sub(crew.cpu) as f64 / 1e9 / seconds;
+    let others = setting.process_cpu_ns.saturating_sub(group.cpu) as f64 / 1e9 / seconds;
     let model = Model {
         throughput,
         // Others cannot take all processors: ours got some.
-        processors: (f64::from(setting.processors.max(1)) - others).max(crew.cpu as f64 / 1e9 / seconds),
+        processors: (f64::from(setting.processors.max(1)) - others).max(group.cpu as f64 / 1e9 / seconds),
         stations: uses.stations(setting.duration_ns, throughput),
-        crew,
+        group,
     };
-    let mut locks: Vec<LockWhatIf> = model.crew.waits.keys().map(|site| model.without(*site)).collect();
+    let mut locks: Vec<LockWhatIf> = model.group.waits.keys().map(|site| model.without(*site)).collect();
     locks.sort_by(|a, b| b.if_free.total_cmp(&a.if_free).then(a.site.cmp(&b.site)));
-    WhatIf { throughput, population: model.crew.threads, cpu_ceiling: model.cpu_ceiling(0.0), locks }
+    WhatIf { throughput, population: model.group.threads, cpu_ceiling: model.cpu_ceiling(0.0), locks }
 }
 
 /// The threads that execute the chosen operation, and all they do, ns.
 #[derive(Debug, Default)]
-struct Crew {
+struct ThreadGroup {
     threads: u64,
     executions: u64,
     cpu: u64,
@@ -106,7 +107,7 @@ struct Crew {
 pub(crate) struct Deeds {
     executions: QuickMap<u16, u64>,
     pub(crate) cpu: u64,
-    /// As in [`Crew`].
+    /// As in [`ThreadGroup`].
     waits: QuickMap<u32, (u64, u64)>,
 }
 
@@ -130,22 +131,22 @@ impl Deeds {
     }
 }
 
-impl Crew {
+impl ThreadGroup {
     fn new(threads: &[Deeds], operation: u16) -> Self {
-        let mut crew = Self::default();
+        let mut group = Self::default();
         for thread in threads {
             let executions = thread.executions.get(&operation).copied().unwrap_or(0);
             if executions > 0 {
-                crew.threads += 1;
-                crew.executions += executions;
-                crew.cpu += thread.cpu;
+                group.threads += 1;
+                group.executions += executions;
+                group.cpu += thread.cpu;
                 for (site, waits) in &thread.waits {
-                    let sums = crew.waits.entry(*site).or_default();
+                    let sums = group.waits.entry(*site).or_default();
                     *sums = (sums.0 + waits.0, sums.1 + waits.1);
                 }
             }
         }
-        crew
+        group
     }
 
     /// Seconds per execution.
@@ -162,13 +163,13 @@ struct Model {
     throughput: f64,
     processors: f64,
     stations: Vec<Station>,
-    crew: Crew,
+    group: ThreadGroup,
 }
 
 impl Model {
     /// What the processors allow when so much CPU time per execution is saved.
     fn cpu_ceiling(&self, saved: f64) -> Option<f64> {
-        let demand = self.crew.per_execution(self.crew.cpu) - saved;
+        let demand = self.group.per_execution(self.group.cpu) - saved;
         (demand > 0.0).then(|| self.processors / demand)
     }
 
@@ -181,7 +182,7 @@ impl Model {
         let busiest = own.iter().max_by(by_use);
         let (utilisation, is_inferred) = busiest.map_or((0.0, true), |s| (s.utilisation, s.is_inferred));
         let ceiling = busiest.map_or(f64::INFINITY, |s| s.ceiling());
-        let mut if_free = mean_value_analysis(self.crew.threads, self.delay(site, &others), &others);
+        let mut if_free = mean_value_analysis(self.group.threads, self.delay(site, &others), &others);
         let mut limited_by = Limit::Threads;
         // Near the ceiling of another lock, that lock is in the way.
         if let Some(tightest) = others.iter().max_by(by_use) {
@@ -190,7 +191,7 @@ impl Model {
                 (if_free, limited_by) = (if_free.min(ceiling), Limit::Lock(tightest.site));
             }
         }
-        let burnt = self.crew.per_execution(self.crew.waits.get(&site).map_or(0, |w| w.1));
+        let burnt = self.group.per_execution(self.group.waits.get(&site).map_or(0, |w| w.1));
         if let Some(ceiling) = self.cpu_ceiling(burnt).filter(|ceiling| if_free > *ceiling) {
             (if_free, limited_by) = (ceiling, Limit::Cpu);
         }
@@ -202,9 +203,9 @@ impl Model {
     /// This lock's own hold is part of it; its wait is gone.
     fn delay(&self, site: u32, others: &[&Station]) -> f64 {
         let sites: BTreeSet<u32> = others.iter().map(|s| s.site).collect();
-        let waited: f64 = sites.into_iter().map(|s| self.crew.wait_at(s)).sum();
+        let waited: f64 = sites.into_iter().map(|s| self.group.wait_at(s)).sum();
         let served: f64 = others.iter().map(|s| s.alone).sum();
-        let cycle = self.crew.threads as f64 / self.throughput;
-        (cycle - self.crew.wait_at(site) - waited - served).max(0.0)
+        let cycle = self.group.threads as f64 / self.throughput;
+        (cycle - self.group.wait_at(site) - waited - served).max(0.0)
     }
 }

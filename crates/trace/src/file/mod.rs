@@ -116,7 +116,7 @@ pub struct SessionInfo {
     pub time: TimeSource,
     /// How CPU time is known, for threads that say nothing else.
     pub cpu: CpuSource,
-    /// One of so many holds is drawn by lot and recorded.
+    /// One of so many holds is drawn at random and recorded.
     pub hold_sampling: u32,
     /// Cost of one event, picoseconds, measured when the recording started.
     pub event_cost_ps: u64,

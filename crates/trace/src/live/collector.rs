@@ -1,11 +1,11 @@
 //! The collector: takes events out of the rings, and encodes and writes them, or keeps them to be encoded at
 //! the end.
 
-use super::kept::{self, Kept};
+use super::event_buffer::{self, EventBuffer};
 use super::plain_mutex::PlainMutex;
 use super::registry::{OPERATIONS, SITES};
 use super::session::SESSION;
-use super::{clock, machine, whereabouts};
+use super::{clock, machine, thread_state};
 use crate::error::{StartError, StopError};
 use crate::event::{Event, EventKind, SWITCHED};
 use crate::file::{CpuSource, Encoder, SessionInfo, ThreadInfo, TimeSource};
@@ -124,7 +124,7 @@ pub(super) struct Collector {
     threads: u64,
     sites_seen: *const Definition,
     operations_seen: *const Definition,
-    kept: Kept,
+    kept: EventBuffer,
 }
 
 // SAFETY: the two pointers are positions on the registries' lists of statics; any thread may follow them.
@@ -153,7 +153,7 @@ impl Collector {
             threads: 0,
             sites_seen: ptr::null(),
             operations_seen: ptr::null(),
-            kept: Kept::default(),
+            kept: EventBuffer::default(),
         };
         collector.write();
         match collector.sink {
@@ -185,7 +185,7 @@ impl Collector {
         if any {
             self.encoder.clock(&clock::sample(self.time));
             self.name_new();
-            let is_to_stay = matches!(self.sink, Sink::Memory) && self.kept.len() < kept::MOST;
+            let is_to_stay = matches!(self.sink, Sink::Memory) && self.kept.len() < event_buffer::MOST;
             if !is_to_stay {
                 self.kept.encode(&mut self.encoder);
                 self.write();
@@ -231,7 +231,7 @@ impl Collector {
         self.kept.encode(&mut self.encoder);
         for ring in &self.rings {
             // What a thread is in and has not told: it may be what it hangs in.
-            let open = whereabouts::unrecorded(ring.tag).filter(|open| open.since >= ring.last);
+            let open = thread_state::unrecorded(ring.tag).filter(|open| open.since >= ring.last);
             let open =
                 open.map(|o| Event { operation: o.operation, ..Event::new(o.since, EventKind::Enter) });
             let last: Vec<Event> = open.into_iter().chain(ring.last_anchor(self.time)).collect();

@@ -1,5 +1,5 @@
-//! What the kernel tells about the machine and this process in /proc: read at the start and end, never by a
-//! probe.
+//! CPU time of the machine and facts about this process from /proc, read at the start and the end of a
+//! recording, never by a probe.
 
 use crate::file::Module;
 use azekura_base::sync::machine::simulated;

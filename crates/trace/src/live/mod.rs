@@ -13,20 +13,20 @@
 mod clock;
 mod collector;
 mod cpu;
-mod drawn;
+mod event_buffer;
 mod instance;
-mod kept;
-mod lot;
 mod machine;
 pub mod parts;
 mod plain_mutex;
 mod recorder;
 mod registry;
+mod sample_counts;
+mod sampler;
 mod session;
 mod stack;
 mod stride;
+mod thread_state;
 mod track;
-mod whereabouts;
 
 pub(crate) use registry::Registration;
 pub use session::{Suspension, start, stop, suspend};
@@ -155,9 +155,9 @@ pub struct OperationGuard {
 /// Begins an operation on this thread, inside the one it is in, if any.
 ///
 /// Off: one relaxed load. On: a nanosecond, and as much at the end; of operations under forty microseconds
-/// some are drawn by lot to be timed ([`Options::operation_sampling`](crate::Options::operation_sampling)),
-/// of longer ones all, which costs about twenty. Never blocks; the thread's first event in a recording
-/// allocates its ring.
+/// some are drawn at random to be timed
+/// ([`Options::operation_sampling`](crate::Options::operation_sampling)), of longer ones all, which costs
+/// about twenty. Never blocks; the thread's first event in a recording allocates its ring.
 #[inline]
 pub fn operation(operation: &'static Operation) -> OperationGuard {
     match SESSION.load(Relaxed) {
@@ -252,7 +252,7 @@ fn begin_wait(
     holder: ThreadTag,
 ) -> WaitGuard {
     let site = SITES.id(&site.0);
-    let operation = whereabouts::operation_of(holder);
+    let operation = thread_state::operation_of(holder);
     let argument = kind as u64 | u64::from(operation) << 8 | u64::from(holder.0) << 32;
     let begun =
         with_recorder(session, |r| r.record(When::Before, EventKind::WaitBegin, site, object, argument));
@@ -302,9 +302,9 @@ struct Held {
     flags: u8,
 }
 
-/// Begins to hold `object`; to be dropped just after it was let go.
+/// Begins to hold `object`; to be dropped just after it was released.
 ///
-/// Recorded are a few holds drawn by lot ([`Options::hold_sampling`](crate::Options::hold_sampling); from
+/// Recorded are a few holds drawn at random ([`Options::hold_sampling`](crate::Options::hold_sampling); from
 /// them comes the ceiling that the lock sets to throughput), and those that followed a wait (they name the
 /// holder whom the next one waits for). The others cost about a nanosecond and read no clock.
 #[inline]
@@ -405,8 +405,8 @@ pub fn thread_tag() -> ThreadTag {
     }
 }
 
-/// On a simulated machine it is the machine's number of the thread: what is drawn by lot goes by it, and is
-/// to be the same in each run.
+/// On a simulated machine it is the machine's number of the thread: what is drawn at random goes by it, and
+/// is to be the same in each run.
 #[cold]
 fn draw_tag() -> u32 {
     static TAGS: AtomicU32 = AtomicU32::new(0);

@@ -1,10 +1,10 @@
-//! Parts of a recorder, for one that records other programs: [`area`](crate::area) says how they meet.
+//! Parts for a recorder that records other processes; [`area`](crate::area) describes their shared memory.
 
 pub use super::clock::{cpu_ns_of, process_cpu_ns_of, thread_id};
 pub use super::clock::{sample, ticks, time_source};
-pub use super::drawn::Drawn;
-pub use super::lot::Lot;
 pub use super::machine::{cpu_ns as machine_cpu_ns, parse_maps};
+pub use super::sample_counts::SampleCounts;
+pub use super::sampler::Sampler;
 pub use super::session::session_info;
 pub use super::track::{Track, When};
 

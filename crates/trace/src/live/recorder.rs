@@ -1,16 +1,14 @@
-//! What one thread needs to record: its ring, its clock, its operation, and its way to know its CPU time.
-//!
-//! How an event gets its time and the thread's CPU time is [`Track`]'s business.
-//!
-//! **Operations.** Most executions of short operations write nothing: see [`Strides`] for which are timed,
-//! and [`Stack`] for why those of them in which nothing happens are one event.
+//! The recording state of one thread: its ring, its clock, its operation stack, and its source of CPU time.
+//! [`Track`] assigns times to events. [`Strides`] selects the executions that are timed; most executions of
+//! short operations write nothing. [`Stack`] explains why a timed execution without inner events is a single
+//! event.
 
-use super::drawn::Drawn;
-use super::lot::Lot;
+use super::sample_counts::SampleCounts;
+use super::sampler::Sampler;
 use super::stack::{Level, Stack};
 use super::stride::Strides;
+use super::thread_state::ThreadState;
 use super::track::{Track, When};
-use super::whereabouts::Whereabouts;
 use crate::event::{Event, EventKind, UNTIMED, WAITED};
 use crate::file::{CpuSource, TimeSource};
 use crate::ring::Producer;
@@ -29,7 +27,7 @@ pub(super) struct Common {
     /// Ticks of an operation that is timed always.
     pub(super) long: u64,
     /// What all of them have drawn.
-    pub(super) drawn: Arc<Drawn>,
+    pub(super) drawn: Arc<SampleCounts>,
 }
 
 /// One thread's recorder in one session.
@@ -39,8 +37,8 @@ pub(super) struct Recorder {
     track: Track,
     stack: Stack,
     strides: Strides,
-    whereabouts: Whereabouts,
-    lot: Lot,
+    state: ThreadState,
+    sampler: Sampler,
     /// Where the last wait ended: the hold that follows is recorded.
     pub(super) waited: (u32, u64),
 }
@@ -55,11 +53,11 @@ impl Recorder {
             strides: Strides::new(
                 common.operation_sampling,
                 common.long,
-                super::lot::mixed(tag),
+                super::sampler::mixed(tag),
                 Arc::clone(&common.drawn),
             ),
-            whereabouts: Whereabouts::of(tag),
-            lot: Lot::new(common.hold_sampling, tag, common.drawn),
+            state: ThreadState::of(tag),
+            sampler: Sampler::new(common.hold_sampling, tag, common.drawn),
             waited: (0, 0),
         }
     }
@@ -85,7 +83,7 @@ impl Recorder {
         if !self.strides.passes_over(operation) || !self.stack.enter(operation) {
             return None;
         }
-        self.whereabouts.is_within(operation);
+        self.state.is_within(operation);
         Some(depth)
     }
 
@@ -98,7 +96,7 @@ impl Recorder {
         if !self.stack.enter(operation) {
             return None;
         }
-        self.whereabouts.is_within(operation);
+        self.state.is_within(operation);
         Some(depth)
     }
 
@@ -114,13 +112,13 @@ impl Recorder {
         let ticks = self.ticks();
         if self.track.is_steady() {
             self.stack.begin(ticks, flags);
-            self.whereabouts.is_in_unrecorded(operation, ticks);
+            self.state.is_in_unrecorded(operation, ticks);
         } else {
             let event = Event { flags, operation, ..Event::new(ticks, EventKind::Enter) };
             self.track.record_switched(When::Before, event);
             self.stack.begin(self.track.last(), flags);
             self.stack.tell();
-            self.whereabouts.is_in(operation);
+            self.state.is_in(operation);
         }
         Some(depth)
     }
@@ -130,7 +128,7 @@ impl Recorder {
     pub(super) fn leave_silently(&mut self, depth: usize) -> bool {
         let is_silent = self.stack.leave_silently(depth);
         if is_silent {
-            self.whereabouts.is_within(self.stack.innermost());
+            self.state.is_within(self.stack.innermost());
         }
         is_silent
     }
@@ -154,7 +152,7 @@ impl Recorder {
             self.leave_held_back(level);
         }
         self.stack.leave();
-        self.whereabouts.is_within(self.stack.innermost());
+        self.state.is_within(self.stack.innermost());
     }
 
     /// Ends an operation in which nothing happened: in one event, if the thread did not leave its CPU.
@@ -171,7 +169,7 @@ impl Recorder {
             self.track
                 .record_switched(When::After, Event { operation, ..Event::new(ticks, EventKind::Exit) });
         }
-        self.whereabouts.is_in(operation);
+        self.state.is_in(operation);
     }
 
     /// Tells the ring of all operations that the thread is in (STACK-1).
@@ -192,7 +190,7 @@ impl Recorder {
                 if level.begin > 0 { (level.begin, level.flags) } else { (self.track.last(), UNTIMED) };
             self.push(Event { flags, operation: level.operation, ..Event::new(ticks, EventKind::Enter) });
         }
-        self.whereabouts.is_in(self.stack.innermost());
+        self.state.is_in(self.stack.innermost());
     }
 
     /// Tells of the operation that is held back, if one is (STACK-2).
@@ -200,7 +198,7 @@ impl Recorder {
     fn tell_held_back(&mut self) {
         if let Some(Level { operation, flags, begin }) = self.stack.tell_held_back() {
             self.push(Event { flags, operation, ..Event::new(begin, EventKind::Enter) });
-            self.whereabouts.is_in(self.stack.innermost());
+            self.state.is_in(self.stack.innermost());
         }
     }
 
@@ -217,7 +215,7 @@ impl Recorder {
         self.record_event(when, event);
     }
 
-    /// Records that something was let go, after it was: a hold or a release.
+    /// Records that something was released, after it was: a hold or a release.
     pub(super) fn record_let_go(&mut self, event: Event) {
         self.tell_held_back();
         self.record_told(When::After, event);
@@ -237,16 +235,16 @@ impl Recorder {
 
     /// Holds up to and with the next one that is drawn.
     pub(super) fn holds_left(&self) -> u32 {
-        self.lot.until()
+        self.sampler.until()
     }
 
     /// A hold begins, of an object that this thread waited for or not, with so many left of
     /// [`Recorder::holds_left`] (0: none was counted yet): if it is recorded, since when, and its flags.
     pub(super) fn begin_hold(&mut self, left: u32, waited: bool) -> Option<(u64, u8)> {
         if left > 0 {
-            self.lot.wind_to(left);
+            self.sampler.wind_to(left);
         }
-        let flags = self.lot.draw_next() | if waited { WAITED } else { 0 };
+        let flags = self.sampler.draw_next() | if waited { WAITED } else { 0 };
         (flags != 0).then(|| (self.ticks(), flags))
     }
 }

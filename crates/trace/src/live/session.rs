@@ -1,29 +1,29 @@
-//! A recording from start to stop: who records, who collects, where it goes.
+//! A recording from start to stop: its number, its collector, and its destination.
 //!
-//! | `SESSION` | means |
+//! | `SESSION` | meaning |
 //! |---|---|
 //! | 0 | off, or suspended: a probe is one relaxed load |
-//! | n | the n-th recording of this process is under way |
+//! | n | the n-th recording of this process is running |
 //!
-//! A thread joins a recording at its first event: it makes a ring and puts the ring's other end into
+//! A thread joins a recording at its first event: it creates a ring and puts the consumer end into
 //! [`JOINING`](super::collector::JOINING). The collector takes it from there, drains all rings every few
-//! milliseconds, encodes, writes. After `SESSION` became 0 it drains once more; an event that a thread was
-//! just writing may miss that last drain. Rings live as long as their two ends, so nothing dangles whoever
-//! leaves first.
+//! milliseconds, encodes and writes. After `SESSION` has become 0 it drains once more; an event that a
+//! thread is writing at that moment may be lost. A ring lives as long as either end, so the order in which
+//! the ends are dropped does not matter.
 //!
-//! - **SESSION-1** `SESSION` and the collector's [`Bell`] are written under [`ACTIVE`]'s lock, the bell for
-//!   the last time by who took the recording out of there. Except that the collector itself ends a recording
-//!   that it cannot write, by a compare-and-swap from that recording's number to 0, each time that it was to
-//!   write, so that resuming it is undone.
-//! - **SESSION-2** What was begun in a recording is told to its end though `SESSION` says 0 by then: a
-//!   suspended recording has no operation, wait or hold that never ended. After [`stop`] nobody takes it out
-//!   of the ring, which is as if it was not told.
+//! - **SESSION-1** `SESSION` and the collector's [`Bell`] are written under [`ACTIVE`]'s lock; the last
+//!   write of the bell is by the thread that removed the recording from `ACTIVE`. One exception: the
+//!   collector itself ends a recording that it cannot write, by a compare-and-swap from that recording's
+//!   number to 0 at each attempt to write, so that a concurrent resume is undone.
+//! - **SESSION-2** An operation, wait or hold that began during a recording is recorded to its end even if
+//!   `SESSION` is 0 by then, so a suspended recording has no unfinished spans. After [`stop`] no collector
+//!   drains the ring, so such an event has no effect.
 
 use super::collector::{Bell, Collector, JOINING, Joining, Task, collect};
-use super::drawn::Drawn;
-use super::lot::MOST_LOG;
 use super::plain_mutex::PlainMutex;
 use super::recorder::{Common, Recorder};
+use super::sample_counts::SampleCounts;
+use super::sampler::MOST_LOG;
 use super::stride::LONG_NS;
 use super::track::When;
 use super::{clock, cpu, machine};
@@ -51,7 +51,7 @@ struct Active {
     info: SessionInfo,
     ring_events: usize,
     operation_sampling: u32,
-    drawn: Arc<Drawn>,
+    drawn: Arc<SampleCounts>,
     collector: Collecting,
 }
 

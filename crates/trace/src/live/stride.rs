@@ -1,24 +1,26 @@
-//! Which executions of an operation are timed: all of a long one, of a short one a few by lot.
+//! Sampling of executions: long operations are timed in every execution, short ones in one random execution
+//! per *stride*.
 //!
-//! Two readings of the clock and an event are nothing to an operation of a millisecond and a tenth of one of
-//! 200 ns. So each thread keeps, for each operation, how long it takes, and times one of each *stride* of
-//! executions: as many as keep the cost of timing below a sixth of a per cent of the time spent in it. Which
-//! one of the stride is drawn by lot, whatever the program's own period. It stands for all of the stride.
+//! Two clock reads and an event are negligible for an operation of a millisecond, and a tenth of one of 200
+//! ns. So each thread keeps the duration of each operation, and times one execution per stride; the stride
+//! is chosen so that timing takes less than a sixth of a percent of the time in the operation. The position
+//! within the stride is random, so it is independent of any period of the program. The timed execution
+//! represents the whole stride.
 //!
-//! | executions of one thread | or of all of them | stride at most |
+//! | executions of one thread | or of all threads | largest stride |
 //! |---|---|---|
 //! | the first 128 | the first 1,024 | 1 |
 //! | up to 1,024 | up to 8,192 | 8 |
 //! | up to 8,192 | up to 65,536 | 64 |
-//! | further | further | as asked for (256) |
+//! | further | further | the configured one (256) |
 //!
-//! whichever row is the lower, and never more than asked for. A thread's first eight are all timed: it must
-//! learn how long the operation takes.
+//! The lower of the two rows applies, and never more than the configured stride. The first eight executions
+//! of each thread are all timed, to learn the duration.
 //!
-//! Contended waits are recorded in every execution: their sums are exact. From those that were drawn comes
-//! what an execution does *between* its waits.
+//! Contended waits are recorded in every execution: their sums are exact. The timed executions provide the
+//! time *between* waits.
 
-use super::drawn::{ACCOUNTS, Drawn};
+use super::sample_counts::{ACCOUNTS, SampleCounts};
 use crate::event::SAMPLED;
 use std::sync::Arc;
 
@@ -45,7 +47,7 @@ pub(super) struct Strides {
     /// Ticks of [`LONG_NS`].
     long: u64,
     random: u64,
-    of_all: Arc<Drawn>,
+    of_all: Arc<SampleCounts>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -62,9 +64,9 @@ struct Account {
 
 impl Strides {
     /// Strides of `most` (a power of two) at most; `long` is [`LONG_NS`] in ticks.
-    pub(super) fn new(most: u32, long: u64, seed: u64, of_all: Arc<Drawn>) -> Self {
+    pub(super) fn new(most: u32, long: u64, seed: u64, of_all: Arc<SampleCounts>) -> Self {
         let account = Account { rest: 0, log: 0, begun: 1, usual: 0 };
-        let most_log = most.max(1).ilog2().min(super::lot::MOST_LOG);
+        let most_log = most.max(1).ilog2().min(super::sampler::MOST_LOG);
         Self {
             until: [1; ACCOUNTS],
             accounts: Box::new([account; ACCOUNTS]),
@@ -175,7 +177,7 @@ mod tests {
 
     #[test]
     fn with_many_threads_each_times_fewer_of_its_first_and_they_stand_for_all() {
-        let of_all = Arc::<Drawn>::default();
+        let of_all = Arc::<SampleCounts>::default();
         let mut told = (0, 0);
         for seed in 0..32 {
             let mut strides = Strides::new(64, LONG, seed + 1, Arc::clone(&of_all));

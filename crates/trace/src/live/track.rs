@@ -29,7 +29,7 @@ pub enum When {
     Later,
 }
 
-/// One thread's events on their way into its ring.
+/// One thread's events before they are in its ring.
 #[derive(Debug)]
 pub struct Track<M: Memory = Arc<Ring>> {
     time: TimeSource,

@@ -1,5 +1,5 @@
-//! Is it a difference or noise? Each recording is cut into slices of time; slices are drawn with
-//! replacement, again and again, and the spread of the differences so made is the interval.
+//! Confidence intervals of differences, by bootstrap: each recording is cut into slices of time, slices are
+//! drawn repeatedly with replacement, and the spread of the resulting differences is the interval.
 
 /// Draws.
 const DRAWS: usize = 1000;

@@ -1,4 +1,5 @@
-//! Before and after a change: every operation's and every lock's difference, with its noise.
+//! Comparison of two recordings: the difference of every operation and every lock, with its confidence
+//! interval.
 
 use super::bootstrap::{Ratio, interval};
 use crate::WaitClass;

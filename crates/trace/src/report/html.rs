@@ -1,4 +1,4 @@
-//! One page that tells it all and needs nothing else: data, style and script are in it.
+//! The report as one self-contained HTML page with data, style and script.
 
 use super::text;
 use crate::analyze::{Analysis, timeline};

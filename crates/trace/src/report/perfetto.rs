@@ -1,8 +1,7 @@
-//! The trace as a Perfetto file: a track per thread, operations and waits as nested slices.
-//!
-//! Written by hand (the messages' numbers are Perfetto's published schema): one packet per slice begin and
-//! end. Names are interned: the packet that has the first event of a name gives it a number, and all others
-//! have the number. About 30 bytes an event, so this is an export and not our format.
+//! The trace as a Perfetto file: a track per thread, with operations and waits as nested slices. The encoder
+//! is written by hand against Perfetto's published message numbers: one packet per begin and end of a slice.
+//! Names are interned: the packet with the first event of a name defines its number, later packets contain
+//! the number. About 30 bytes per event, so this is an export format only.
 
 use super::ReportError;
 use crate::WaitKind;

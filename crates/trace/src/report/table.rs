@@ -1,4 +1,4 @@
-//! Tables for a terminal, and numbers for people.
+//! Tables for a terminal, and readable numbers.
 
 use std::fmt::Write;
 

@@ -69,7 +69,7 @@ impl Script {
         self
     }
 
-    /// The last event, a hold, was drawn by lot.
+    /// The last event, a hold, was drawn at random.
     pub(crate) fn sampled(mut self) -> Self {
         self.events.last_mut().expect("an event").flags |= SAMPLED;
         self

@@ -15,7 +15,7 @@
 //! | flushing *n* | its leader only |
 //!
 //! - **GATE-1** At most one thread leads. A [`Lead`] is the proof.
-//! - **GATE-2** If threads sleep, then a flush is in progress, or a thread is on its way to the gate's mutex
+//! - **GATE-2** If threads sleep, then a flush is in progress, or a thread is about to lock the gate's mutex
 //!   that will lead, or find the flush needless and *pass the wake-up on*. So no wake-up is lost.
 //! - **GATE-3** The content of a flush is fixed while the mutex is held, so a thread that arrives knows
 //!   exactly which flush covers it.

@@ -240,8 +240,8 @@ impl SerialBuffer {
         Ok((space, was_idle))
     }
 
-    /// Takes the half in front, gives the inserters the other one, and returns the LSN counter at that moment
-    /// (SERIAL-2). Records that come later need `admission`. The bytes may still be on their way:
+    /// Takes the half in front, gives the inserters the other one, and returns the LSN counter at that
+    /// moment (SERIAL-2). Records that come later need `admission`. The bytes may still be in flight:
     /// [`SerialBuffer::with_bytes`].
     pub fn take(&self, horizon: &DurableHorizon, taken: &mut Batch, admission: Admission) -> u64 {
         debug_assert_eq!(taken.records, 0);

@@ -150,7 +150,7 @@ impl Member<'_> {
         self.index == 0
     }
 
-    /// Ends the joining; the leader calls it once, with the buffer's latch in hand.
+    /// Ends the joining; the leader calls it once, while it holds the buffer's latch.
     pub(super) fn close(&self) -> Group {
         // Relaxed: joiners hand over nothing but their numbers, which are in the word.
         let group = Group::unpack(self.slot.word.swap(CLOSED, Relaxed));

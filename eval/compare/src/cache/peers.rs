@@ -1,6 +1,6 @@
 //! The caches: each behind the trait of the lab, with values of one 8-KiB page.
 //!
-//! A hit looks the page up, reads the word that says which page it is, and lets go. A miss reads the page
+//! A hit looks the page up, reads the word that says which page it is, and releases. A miss reads the page
 //! from the device and puts it in. Peers hold `Arc<Page>`, which their hits clone; ours lends the page. All
 //! that take a hasher get the same.
 

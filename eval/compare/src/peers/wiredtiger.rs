@@ -195,7 +195,7 @@ impl WtHandle<'_> {
 impl Session for WtHandle<'_> {
     fn read(&mut self, work: &mut ReadWork<'_>) -> Result<u64, EngineError> {
         work(self)?;
-        // SAFETY: WT-1, WT-2. Lets go of the page under the cursor.
+        // SAFETY: WT-1, WT-2. Releases the page under the cursor.
         check("resetting the cursor", unsafe { azb_wt_reset(self.cursor) })?;
         Ok(0)
     }

@@ -45,7 +45,7 @@ fn change(lines: &[Line]) {
 /// What an atomic instruction takes more on a line that another core has changed than on an own one; 0 where
 /// there is no other processor.
 ///
-/// Not half of a word's way there and back: a word that both spin on is on its way already when it is wanted.
+/// Not half of a word's way there and back: a word that both spin on is in flight already when it is wanted.
 pub(super) fn transfer() -> io::Result<f64> {
     let [mine, theirs] = two_processors()?;
     if mine == theirs {

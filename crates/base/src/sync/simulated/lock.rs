@@ -41,7 +41,7 @@ fn released(state: usize, how_many: usize) {
     }
 }
 
-/// The access that lets go, told at the place where the lock was taken: that is where its name stands.
+/// The access that releases, told at the place where the lock was taken: that is where its name stands.
 fn releases(state: usize, taken_at: &'static Location<'static>) {
     if let Some(machine) = current() {
         machine.access(state, STATE_BYTES, Access::Swap, taken_at);

@@ -6,10 +6,10 @@ use crate::error::Loss;
 use crate::pager::prefetch::Guess;
 use crate::pager::state::{Entry, State, Then, Touch};
 
-/// Runs that may be on their way or here before they are touched.
+/// Runs that may be in flight or here before they are touched.
 const RUNS_AHEAD: usize = 16;
 
-/// Pages that may be on their way or here before they are touched, of so many local ones.
+/// Pages that may be in flight or here before they are touched, of so many local ones.
 pub(super) fn most_ahead(limit: usize, run: usize) -> usize {
     (limit / 4).min(RUNS_AHEAD * run)
 }

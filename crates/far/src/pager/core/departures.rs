@@ -31,7 +31,7 @@ impl Core {
         }
     }
 
-    /// Returns `true` if one more page may be on its way out (PAGER-1). Those that come to be copied again
+    /// Returns `true` if one more page may leave (PAGER-1). Those that come to be copied again
     /// will leave, too.
     pub(super) fn may_leave(&self) -> bool {
         self.leaving + self.recopying < self.slack

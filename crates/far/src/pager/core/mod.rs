@@ -86,7 +86,7 @@ pub(super) struct Core {
     frames: Frames,
     frame_count: u32,
     staged: VecDeque<u32>,
-    /// Prefetched and on their way.
+    /// Prefetched and in flight.
     guessed: usize,
     waiting: VecDeque<(u32, Touch)>,
     prefetch: Option<Prefetch>,
@@ -208,8 +208,7 @@ impl Core {
 
     /// What was done until now, and how many pages have too few copies.
     pub(super) fn stats(&self) -> FarStats {
-        // What is on its way here is nowhere but at its holders, either; other states have the bytes in local
-        // memory.
+        // A page in flight to this region is only at its holders; in other states the bytes are local.
         let is_there = |state| matches!(state, State::Away | State::Coming { .. });
         let is_thin = |entry: &&Entry| is_there(entry.state) && self.is_thin(entry.holders);
         FarStats { thin_pages: self.pages.iter().filter(is_thin).count() as u64, ..self.stats }

@@ -1,6 +1,6 @@
-//! The pager's transitions in random orders: threads that touch pages, replicas that answer, refuse, are lost
-//! and come back, memory that is given back, each step drawn by lot. Between any two steps all that PAGER-1,
-//! PAGER-2, PAGER-4 and PAGER-5 say must hold, and at the end nobody may wait.
+//! The pager's transitions in random orders: threads that touch pages, replicas that answer, refuse, are
+//! lost and come back, memory that is given back, each step drawn at random. Between any two steps all that
+//! PAGER-1, PAGER-2, PAGER-4 and PAGER-5 say must hold, and at the end nobody may wait.
 //!
 //! Nothing here is a real thread: the pager works under one mutex, so every run of real ones is one of these
 //! orders of calls. The system is played by [`Machine`], a memory server by [`Store`]; both check what they

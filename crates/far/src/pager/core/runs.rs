@@ -1,10 +1,10 @@
 //! Runs: pages that follow one another come and go together where the program goes through them one after the
 //! other, and alone where it does not.
 //!
-//! A *page* is the unit of demand: small, so that a touch by lot brings little. Each page has its own state,
-//! digest and holders, and nothing of what holds for pages is different for those of a run. A run saves what
-//! does not depend on bytes: one request and one answer, one call of the system, one fault for many pages. It
-//! is at most a *block*, [`BLOCK`](crate::region) bytes that begin at a multiple of as many.
+//! A *page* is the unit of demand: small, so that a touch at random brings little. Each page has its own
+//! state, digest and holders, and nothing of what holds for pages is different for those of a run. A run
+//! saves what does not depend on bytes: one request and one answer, one call of the system, one fault for
+//! many pages. It is at most a *block*, [`BLOCK`](crate::region) bytes that begin at a multiple of as many.
 //!
 //! | | pages that take part |
 //! |---|---|
@@ -20,10 +20,10 @@
 //!
 //! - **RUN-1** A run lies in one block, and never has more than [`Plan::run`](super::Plan::run) pages, nor
 //!   more than an eighth of the local ones: so what a program touches at once does not leave at once.
-//! - **RUN-2** Resident pages have the same `lead` only if one touch, the lead's, made them so. They lie side
-//!   by side, the lead among them, and are all `Resident` or all `Armed`. The policy knows the lead only, in
-//!   the place of all. So what came by lot leaves alone, and a sweep is to the policy what it would be with
-//!   large pages.
+//! - **RUN-2** Resident pages have the same `lead` only if one touch, the lead's, made them so. They lie
+//!   side by side, the lead among them, and are all `Resident` or all `Armed`. The policy knows the lead
+//!   only, in the place of all. So what came at random leaves alone, and a sweep is to the policy what it
+//!   would be with large pages.
 //! - **RUN-3** A page that becomes local beside a touched one counts as touched as that was: as written, if
 //!   it was written. So no write is unseen (F5); what was not written after all is found out by its digest
 //!   when it leaves.

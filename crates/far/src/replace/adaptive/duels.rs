@@ -13,7 +13,7 @@
 //!
 //! - **DUEL-1** A page's return decides its latest comparison: for the other side if the rival was not used
 //!   since, else for its own. So a page is counted once for each comparison at the most, and a rival that
-//!   never returns does not hold up the verdict.
+//!   never returns does not delay the verdict.
 
 use super::confidence::Confidence;
 use crate::replace::{PageNo, Shape};

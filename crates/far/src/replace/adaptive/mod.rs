@@ -28,13 +28,13 @@
 //!    whichever is followed: with recursion intervals double from level to level, and the page that is unused
 //!    for longest is needed last.
 //! 7. **Where nothing is known**, by no neighbour either, a page is expected after as long as it is unused
-//!    already. Of such pages one drawn by lot competes with the farthest of the others, and no duel is
+//!    already. Of such pages one drawn at random competes with the farthest of the others, and no duel is
 //!    fought: the oldest of them would be wrong in each sweep that is larger than memory. So pages just
-//!    passed, with a known reuse history, leave, and most of the sweep stays, from its second round on
-//!    (what LRU, FIFO and Clock get wrong).
+//!    passed, with a known reuse history, leave, and most of the sweep stays, from its second round on (what
+//!    LRU, FIFO and Clock get wrong).
 //!
-//! Cost: a look at each page that may leave, at 32 by lot if they are more, and for one of which nothing is
-//! known at two pages for each power of two up to the region's size; the duels, within 3 % of the
+//! Cost: a look at each page that may leave, at 32 at random if they are more, and for one of which nothing
+//! is known at two pages for each power of two up to the region's size; the duels, within 3 % of the
 //! instructions; at most eight ([`cost_control::MANY`]) changes of protection and later faults per swap; no
 //! first writes have to be seen; and some 220 bytes for each page that ever came, and its neighbours. Weak
 //! at use without any pattern in space or time, where nothing helps, with few swaps, where the lot decides
@@ -57,9 +57,9 @@ use cost_control::CostControl;
 use known::Known;
 use watch::Watch;
 
-/// Pages looked at for a victim: all that may leave, or if they are more so many by lot. The farthest of all
-/// is often one whose prediction is wrong: with 256 there are more swaps of MG and SP, fewer where prediction
-/// is right, as for FT.
+/// Pages looked at for a victim: all that may leave, or if they are more so many at random. The farthest of
+/// all is often one whose prediction is wrong: with 256 there are more swaps of MG and SP, fewer where
+/// prediction is right, as for FT.
 const LOOKED_AT: usize = 32;
 
 /// The resident pages and all that is known of every page.
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn it_follows_a_program_that_changes_its_ways() {
-        // Sweeps, then use by lot with nine in ten on a tenth of the pages, then sweeps again.
+        // Sweeps, then use at random with nine in ten on a tenth of the pages, then sweeps again.
         let mut lots = Lots::new(3);
         let mut trace = Trace::new(1);
         for touch in 0..60_000 {

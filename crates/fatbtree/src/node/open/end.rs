@@ -39,7 +39,7 @@ impl Node {
     ) -> Option<impl Future<Output = ()> + use<'_>> {
         const WHY: &str = "a leaf that it touched was moved to another node";
         self.end_idle(WHY, |_, open| open.touches(range)).await;
-        self.open.doom(WHY, |_, open| open.touches(range)).then(|| self.open.gone.next())
+        self.open.request_end(WHY, |_, open| open.touches(range)).then(|| self.open.gone.next())
     }
 
     /// Waits for `task`, which is part of a change of structure, and makes way for it (OPEN-2).
@@ -59,15 +59,15 @@ impl Node {
     }
 
     /// Ends the transactions that came by a node that cannot be reached any more.
-    pub(in crate::node) fn end_those_of(&self, door: PeId) {
+    pub(in crate::node) fn end_those_of(&self, gateway: PeId) {
         const WHY: &str = "the connection to the node of its client was lost";
         if self.open.len() == 0 {
             return;
         }
         self.spawn(|node| {
             Box::pin(async move {
-                node.end_idle(WHY, |id, _| id.0.origin == door).await;
-                node.open.doom(WHY, |id, _| id.0.origin == door);
+                node.end_idle(WHY, |id, _| id.0.origin == gateway).await;
+                node.open.request_end(WHY, |id, _| id.0.origin == gateway);
             })
         });
     }
@@ -88,7 +88,7 @@ impl Node {
                     let limit = node.options.open_timeout.as_millis();
                     let why = format!("it was open for more than {limit} ms");
                     node.end_idle(&why, |_, open| open.deadline <= now).await;
-                    node.open.doom(&why, |_, open| open.deadline <= now);
+                    node.open.request_end(&why, |_, open| open.deadline <= now);
                 }
                 node.open.is_watched.set(false);
             })

@@ -75,12 +75,18 @@ struct Open {
     grown: BTreeMap<PageNo, (isize, usize)>,
     deadline: Duration,
     /// Why it is rolled back after the step that runs.
-    doom: Option<String>,
+    end_request: Option<String>,
 }
 
 impl Open {
     fn new(deadline: Duration) -> Self {
-        Self { phase: Phase::Running, touched: Vec::new(), grown: BTreeMap::new(), deadline, doom: None }
+        Self {
+            phase: Phase::Running,
+            touched: Vec::new(),
+            grown: BTreeMap::new(),
+            deadline,
+            end_request: None,
+        }
     }
 
     fn touch(&mut self, range: KeyRange) {
@@ -137,7 +143,7 @@ impl OpenTransactions {
     /// Why a transaction is over, or about to be; nothing if it goes on.
     fn why_over(&self, id: TransactionId) -> Option<String> {
         match self.open.borrow().get(&id) {
-            Some(Open { phase: Phase::Idle(_) | Phase::Running, doom, .. }) => doom.clone(),
+            Some(Open { phase: Phase::Idle(_) | Phase::Running, end_request, .. }) => end_request.clone(),
             Some(_) | None => Some(self.why_ended(id)),
         }
     }
@@ -165,11 +171,11 @@ impl OpenTransactions {
 
     /// Those that are at work in these keys will be rolled back when they have done with it; whether there
     /// are any.
-    fn doom(&self, why: &str, which: impl Fn(TransactionId, &Open) -> bool) -> bool {
+    fn request_end(&self, why: &str, which: impl Fn(TransactionId, &Open) -> bool) -> bool {
         let mut is_any = false;
         for (_, open) in self.open.borrow_mut().iter_mut().filter(|(id, open)| which(**id, open)) {
             is_any = true;
-            open.doom.get_or_insert_with(|| why.to_owned());
+            open.end_request.get_or_insert_with(|| why.to_owned());
         }
         is_any
     }
@@ -177,7 +183,7 @@ impl OpenTransactions {
     /// Time of the next timeout.
     fn next_deadline(&self) -> Option<Duration> {
         let open = self.open.borrow();
-        let waits = |open: &&Open| open.doom.is_none() && !matches!(open.phase, Phase::Ending);
+        let waits = |open: &&Open| open.end_request.is_none() && !matches!(open.phase, Phase::Ending);
         open.values().filter(waits).map(|open| open.deadline).min()
     }
 }

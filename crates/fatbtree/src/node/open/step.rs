@@ -111,7 +111,7 @@ impl Node {
             let mut open = self.open.open.borrow_mut();
             // Nobody else ends it while its step runs.
             let Some(open) = open.get_mut(&id) else { return Some(self.open.why_ended(id)) };
-            match open.doom.take() {
+            match open.end_request.take() {
                 None => {
                     let grown = open.grown.entry(page).or_default();
                     grown.0 = grown.0.saturating_add(ran.map_or(0, |ran| ran.rows));
@@ -138,7 +138,7 @@ impl Node {
         };
         let Some(work) = work else {
             // If a step of it is at work, its client has given it up.
-            self.open.doom("its client gave it up", |other, _| other == id);
+            self.open.request_end("its client gave it up", |other, _| other == id);
             let reason = match coordinator == self.me {
                 true => self.open.why_over(id).unwrap_or_else(|| self.open.why_ended(id)),
                 false => self.why_left(coordinator),

@@ -76,7 +76,7 @@ impl Bookstore {
         Ok(Self::Closed(Box::new(machine.clone()), filled))
     }
 
-    /// Lets go of it.
+    /// Releases it.
     ///
     /// # Errors
     ///

@@ -99,7 +99,7 @@ struct Measured {
     /// Two swaps for the two limits; or why there is none.
     swept_by_swap: Result<Speeds, String>,
     fits: [f64; 2],
-    /// Nanoseconds of a dependent read by lot, all local: pages moved, pages copied.
+    /// Nanoseconds of a dependent read at random, all local: pages moved, pages copied.
     reads: Result<[f64; 2], String>,
     unmodified: unmodified::Report,
     kills: far_kills::report::Report,
@@ -117,7 +117,7 @@ struct Sizes {
     small: usize,
     rows: u64,
     stream: usize,
-    /// Bytes read by lot where all is local, and how often.
+    /// Bytes read at random where all is local, and how often.
     huge: usize,
     reads: u32,
     kills: u64,
@@ -319,8 +319,8 @@ impl Lab {
         }))
     }
 
-    /// Of dependent reads by lot in a region of which all is local, by what huge pages are left: none where
-    /// pages are copied.
+    /// Of dependent reads at random in a region of which all is local, by what huge pages are left: none
+    /// where pages are copied.
     fn reads(&self, sizes: Sizes) -> Result<[f64; 2], String> {
         let by = |mechanism: Mechanism| {
             let server = Server::builder().capacity(2 * sizes.huge as u64).listen("127.0.0.1:0");

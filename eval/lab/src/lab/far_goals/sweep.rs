@@ -94,7 +94,7 @@ fn check(memory: &[u8], expected: u64) -> Result<(), WrongSum> {
     if found == expected { Ok(()) } else { Err(WrongSum { found, expected }) }
 }
 
-/// Reads and writes a word in the midst of so many pages of 4 KiB, chosen by lot.
+/// Reads and writes a word in the midst of so many pages of 4 KiB, chosen at random.
 pub(super) fn touch_at_random(memory: &mut [u8], touches: u32, seed: u64) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 1);
     let pages = memory.len() / SMALL_PAGE;

@@ -26,7 +26,7 @@ pub struct Reads {
     pub far_misses: u64,
 }
 
-/// Fills a store in the folder with so many rows, and reads as many by lot: without servers, and with one
+/// Fills a store in the folder with so many rows, and reads as many at random: without servers, and with one
 /// that has room for all.
 ///
 /// # Errors

@@ -178,7 +178,7 @@ impl Trials<'_> {
             times.sort_by(f64::total_cmp);
             times[times.len() / 2]
         });
-        // With half of them, those that read by lot would take minutes.
+        // With half of them, those that read at random would take minutes.
         let local = (used * 3 / 4).max(LEAST_PAGES) * PAGE;
         let users: &[(&str, bool)] = if rustix::process::geteuid().is_root() {
             &[("root", false), ("nobody", true)]

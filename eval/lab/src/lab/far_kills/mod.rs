@@ -9,8 +9,8 @@
 //! Each trial is a process of its own, so that one that hangs can be told and ended. Its servers are
 //! processes, too, which are killed or stopped for good by a signal; those that lie are threads of this one.
 //! Which of the two servers it is, when (while memory is first filled, too), and how it goes wrong is drawn
-//! by lot. All trials together take bounded time: who does not begin or end within a minute hangs, and after
-//! three such trials there are no more.
+//! at random. All trials together take bounded time: who does not begin or end within a minute hangs, and
+//! after three such trials there are no more.
 
 pub mod report;
 pub mod worker;

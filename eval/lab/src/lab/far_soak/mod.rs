@@ -10,7 +10,7 @@
 //! It goes by *stretches*, which take turns between the guards (two copies, a spill file), the policies and
 //! page sizes. Two programs work on the same servers. With two copies nothing is done to a server before
 //! every page has two again, as then bytes may really be lost; a spill file has all, so there one thing may
-//! follow upon the other. What is done, to whom and when is drawn by lot; the stretches' seeds are in the
+//! follow upon the other. What is done, to whom and when is drawn at random; the stretches' seeds are in the
 //! report.
 
 mod relay;

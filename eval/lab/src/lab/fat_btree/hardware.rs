@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use azekura_fatbtree::sim::{Executor, Toll};
+use azekura_fatbtree::sim::{Delivery, Executor};
 use azekura_fatbtree::{Access, Clock, PageNo, PageService, PeId, Task};
 
 /// What things cost.
@@ -16,7 +16,7 @@ pub struct Costs {
     pub lock: Duration,
     /// Sending a message, in processor time.
     pub message: Duration,
-    /// A message on its way.
+    /// A message in flight.
     pub wire: Duration,
     /// A page that is in the cache, in processor time.
     pub hit: Duration,
@@ -198,7 +198,7 @@ impl Cache {
     }
 }
 
-impl Toll for Hardware {
+impl Delivery for Hardware {
     fn leave(&self, from: PeId) -> Duration {
         self.compute(from, self.0.costs.message)
     }

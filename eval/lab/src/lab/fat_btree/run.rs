@@ -159,7 +159,7 @@ impl Setup {
         self.fill(&cluster, &parts);
         cluster.give(parts);
         cluster.start_all();
-        cluster.network().set_toll(Rc::new(hardware.clone()));
+        cluster.network().set_delivery(Rc::new(hardware.clone()));
         (cluster, hardware)
     }
 

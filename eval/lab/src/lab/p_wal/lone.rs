@@ -73,7 +73,7 @@ fn commit_for(wal: &Wal, time: Duration, commits: &mut Latencies) -> Result<(), 
         commits.record(now - before);
         before = now;
     }
-    // What cannot be let go of is only kept.
+    // What cannot be released is only kept.
     let _ = wal.trim(wal.durable_lsn());
     Ok(())
 }

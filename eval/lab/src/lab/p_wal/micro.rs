@@ -189,7 +189,7 @@ impl Micro {
             let idle_until = |end: Instant| {
                 while !stop.load(Relaxed) && Instant::now() < end {
                     std::thread::sleep(end.saturating_duration_since(Instant::now()).min(TRIM_EVERY));
-                    // A segment that cannot be let go of is only kept.
+                    // A segment that cannot be released is only kept.
                     let _ = wal.trim(wal.durable_lsn());
                 }
             };
@@ -313,7 +313,7 @@ impl<'a> Client<'a> {
                         self.flush()?;
                     }
                     self.notify();
-                    // Everything of ours is on its way, and so is, sooner or later, what the others have.
+                    // Everything of ours is in flight, and so is, sooner or later, what the others have.
                     while self.unflushed == 0 && self.queue.len() >= window {
                         thread::yield_now();
                         self.check()?;

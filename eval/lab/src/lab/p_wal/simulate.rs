@@ -294,7 +294,7 @@ fn measure(
 fn trim_until(wal: &Wal, end: Instant) {
     while Instant::now() < end {
         thread::sleep(end.saturating_duration_since(Instant::now()).min(TRIM_EVERY));
-        // A segment that cannot be let go of is only kept.
+        // A segment that cannot be released is only kept.
         let _ = wal.trim(wal.durable_lsn());
     }
 }

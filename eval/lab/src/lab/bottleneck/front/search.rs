@@ -101,7 +101,7 @@ impl<S: StateCell> HashIndex<S> {
         let Some(cell) = rows.get(key) else { return false };
         let before = std::mem::replace(&mut *cell.lock(), row.map(Arc::clone));
         drop(rows);
-        drop(before); // freed, if it is, after the latch was let go
+        drop(before); // freed, if it is, after the latch was released
         true
     }
 }

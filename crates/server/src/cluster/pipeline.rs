@@ -1,0 +1,213 @@
+//! Requests of one connection that are in flight together. They run in *waves*: a request joins the first
+//! wave after those of all earlier requests that it must not overtake. The thread of the connection waits
+//! for all waves.
+//!
+//! - **PIPELINE-1** Replies have the order of the requests.
+//! - **PIPELINE-2** If two requests name the same key and one of them may change it, the later one begins
+//!   after the reply to the earlier one. Other requests may take effect in any order, at several nodes at
+//!   once.
+//! - **PIPELINE-3** A pipeline is bounded: [`MOST_REQUESTS`] requests and about [`MOST_BYTES`] of them.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use azekura_fatbtree::Error;
+use azekura_fatbtree::tcp::NodeContext;
+
+use super::Cluster;
+use super::gateway::{perform, refusal};
+use crate::command::{self, Spec};
+use crate::error::CommandError;
+use crate::resp::{OwnedRequest, Protocol, Reply, Request};
+
+/// Largest number of requests in flight.
+const MOST_REQUESTS: usize = 64;
+/// Approximate limit of their bytes.
+const MOST_BYTES: usize = 1 << 20;
+
+/// A request that names its keys, to be run at their owner.
+#[derive(Debug)]
+pub(crate) struct KeyRequest {
+    /// Index in the command table.
+    pub(crate) at: usize,
+    pub(super) spec: &'static Spec,
+    pub(super) request: OwnedRequest,
+}
+
+impl KeyRequest {
+    /// Creates it, if the command names its keys.
+    pub(crate) fn of(at: usize, spec: &'static Spec, request: Request<'_>) -> Option<Self> {
+        let has_keys = command::key_places(spec, request.len()).next().is_some();
+        (matches!(spec.run, command::Run::Data(_)) && has_keys).then(|| Self {
+            at,
+            spec,
+            request: request.to_owned(),
+        })
+    }
+
+    pub(super) fn keys(&self) -> Vec<&[u8]> {
+        command::keys_of(self.spec, self.request.as_request())
+    }
+}
+
+/// Requests that will run together.
+#[derive(Debug, Default)]
+pub(crate) struct Pipeline {
+    requests: Vec<KeyRequest>,
+    bytes: usize,
+}
+
+impl Pipeline {
+    pub(crate) fn add(&mut self, request: KeyRequest) {
+        self.bytes += request.request.as_request().kept_bytes();
+        self.requests.push(request);
+    }
+
+    /// PIPELINE-3.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.requests.len() >= MOST_REQUESTS || self.bytes >= MOST_BYTES
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+}
+
+/// Returns the wave of each request, from 0 on (PIPELINE-2).
+fn waves(requests: &[KeyRequest]) -> Vec<usize> {
+    /// First wave in which a key may be read, and in which it may be changed.
+    #[derive(Default)]
+    struct Free {
+        to_read: usize,
+        to_change: usize,
+    }
+    let mut free: HashMap<&[u8], Free> = HashMap::new();
+    let mut waves = Vec::with_capacity(requests.len());
+    for request in requests {
+        let keys = request.keys();
+        let after = |key: &&[u8]| {
+            let free = free.get(key)?;
+            Some(if request.spec.is_write { free.to_change } else { free.to_read })
+        };
+        let wave = keys.iter().filter_map(after).max().unwrap_or(0);
+        for key in keys {
+            let free = free.entry(key).or_default();
+            free.to_change = free.to_change.max(wave + 1);
+            if request.spec.is_write {
+                free.to_read = wave + 1;
+            }
+        }
+        waves.push(wave);
+    }
+    waves
+}
+
+impl Cluster {
+    /// Runs all requests of a pipeline. Returns the index in the command table and the reply of each, in
+    /// their order. Blocks the thread.
+    pub(crate) fn run_pipeline(
+        &self,
+        pipeline: &mut Pipeline,
+        protocol: Protocol,
+    ) -> Vec<(usize, Result<Reply, CommandError>)> {
+        let Pipeline { requests, .. } = std::mem::take(pipeline);
+        let places: Vec<_> = requests.iter().map(|request| request.at).collect();
+        let (waves, most_bytes) = (waves(&requests), self.max_reply_bytes);
+        self.waits.add(waves.iter().max().map_or(0, |last| *last as u64 + 1));
+        let done = self.at_node(move |here| {
+            Box::pin(async move { go(&here, requests, &waves, protocol, most_bytes).await })
+        });
+        match done {
+            Ok(replies) => places.into_iter().zip(replies).collect(),
+            Err(error) => places.into_iter().map(|at| (at, Err(error.clone()))).collect(),
+        }
+    }
+}
+
+async fn go(
+    here: &Rc<NodeContext>,
+    requests: Vec<KeyRequest>,
+    waves: &[usize],
+    protocol: Protocol,
+    most_bytes: usize,
+) -> Vec<Result<Reply, CommandError>> {
+    let mut left: Vec<_> = requests.into_iter().map(Some).collect();
+    let mut replies: Vec<_> = left.iter().map(|_| Err(refusal(Error::Interrupted))).collect();
+    for wave in 0..=waves.iter().copied().max().unwrap_or(0) {
+        let mut tasks = Vec::new();
+        for (place, request) in left.iter_mut().enumerate().filter(|(place, _)| waves[*place] == wave) {
+            if let Some(request) = request.take() {
+                let task = here.beside(|here| {
+                    Box::pin(async move { perform(&here, &request, protocol, most_bytes).await })
+                });
+                tasks.push((place, task));
+            }
+        }
+        for (place, task) in tasks {
+            if let Some(reply) = task.await {
+                replies[place] = reply;
+            }
+        }
+    }
+    replies
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requests(lines: &[&str]) -> Vec<KeyRequest> {
+        let request = |line: &&str| {
+            let request = OwnedRequest::from_arguments(line.split(' ').map(str::as_bytes));
+            let (at, spec) = command::find(request.as_request().arg(0)).expect("a command");
+            KeyRequest::of(at, spec, request.as_request()).expect("it has keys")
+        };
+        lines.iter().map(request).collect()
+    }
+
+    fn waves_of(lines: &[&str]) -> Vec<usize> {
+        waves(&requests(lines))
+    }
+
+    #[test]
+    fn requests_for_different_keys_go_together_and_those_for_one_key_one_after_the_other() {
+        assert_eq!(waves_of(&["SET a 1", "SET b 1", "GET c"]), [0, 0, 0]);
+        assert_eq!(waves_of(&["INCR a", "INCR a", "INCR b", "INCR a"]), [0, 1, 0, 2]);
+        assert_eq!(waves_of(&["GET a", "GET a", "SET a 1", "GET a", "GET a"]), [0, 0, 1, 2, 2]);
+        assert_eq!(waves_of(&["SET a 1", "MSET a 2 b 2", "GET b", "SET c 1", "DEL b c"]), [0, 1, 2, 0, 3]);
+        assert_eq!(waves_of(&["GET a", "SET b 1", "RENAME a b", "GET b", "GET a"]), [0, 0, 1, 2, 2]);
+    }
+
+    #[test]
+    fn no_request_overtakes_one_that_it_must_see() {
+        use rand::{RngExt, SeedableRng, rngs::SmallRng};
+        for seed in 0..300 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let lines: Vec<_> = (0..30)
+                .map(|_| {
+                    let (one, two) = (rng.random_range(0..4), rng.random_range(0..4));
+                    match rng.random_range(0..4) {
+                        0 => format!("GET {one}"),
+                        1 => format!("SET {one} x"),
+                        2 => format!("MGET {one} {two}"),
+                        _ => format!("MSET {one} x {two} x"),
+                    }
+                })
+                .collect();
+            let requests = requests(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+            let waves = waves(&requests);
+            for late in 0..requests.len() {
+                for early in 0..late {
+                    let is_shared =
+                        requests[early].keys().iter().any(|key| requests[late].keys().contains(key));
+                    let is_write = requests[early].spec.is_write || requests[late].spec.is_write;
+                    let is_before = waves[early] < waves[late];
+                    assert!(
+                        is_before || !is_shared || !is_write,
+                        "seed {seed}: {early} and {late} of {lines:?}"
+                    );
+                }
+            }
+        }
+    }
+}

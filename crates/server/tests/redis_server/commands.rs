@@ -1,0 +1,391 @@
+//! Each command by itself, as a conversation.
+
+use crate::support::{Client, TestServer};
+
+/// Lines `request => reply`, said one after another.
+fn talk(client: &mut Client, lines: &str) {
+    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (request, wanted) = line.split_once(" =>").unwrap();
+        let got = client.ask(request.trim());
+        let wanted = wanted.trim();
+        let fits = wanted.strip_suffix('…').map_or(got == wanted, |start| got.starts_with(start));
+        assert!(fits, "{request} => {got}, not {wanted}");
+    }
+}
+
+#[test]
+fn strings_are_written_and_read() {
+    talk(
+        &mut TestServer::open().client(),
+        "GET a => nil
+         SET a 1 => OK
+         GET a => 1
+         SET a 2 NX => nil
+         SET b 2 NX => OK
+         SET c 2 XX => nil
+         SET a 3 XX GET => 1
+         SET a 4 GET => 3
+         SET d 1 NX GET => nil
+         SET d 1 NX GET => 1
+         SET a 1 NX XX => -ERR syntax error
+         SET a 1 EX => -ERR syntax error
+         SET a 1 EX 0 => -ERR invalid expire time…
+         SET a 1 EX x => -ERR value is not an integer…
+         SET a 1 EX 5 PX 5 => -ERR syntax error
+         SET a 1 EX 5 KEEPTTL => -ERR syntax error
+         SET a 1 EX 9223372036854775807 => -ERR invalid expire time…
+         SET a => -ERR wrong number of arguments…
+         GET a => 4
+         SETNX a 1 => :0
+         SETNX e 1 => :1
+         GETSET a 5 => 4
+         GETDEL a => 5
+         GETDEL a => nil
+         APPEND a he => :2
+         APPEND a llo => :5
+         STRLEN a => :5
+         STRLEN zz => :0
+         GETRANGE a 1 -2 => ell
+         SUBSTR a 0 0 => h
+         SETRANGE a 1 ipp => :5
+         GET a => hippo
+         SETRANGE zz 0 x => :1
+         SETRANGE a -1 x => -ERR offset…
+         SETRANGE a 536870912 x => -ERR string exceeds…
+         MSET x 1 y 2 => OK
+         MSET x 1 y => -ERR wrong number…
+         MGET x nokey y => [1 nil 2]
+         MSETNX y 3 z 3 => :0
+         MSETNX z 3 w 4 => :1
+         MGET y z w => [2 3 4]",
+    );
+}
+
+#[test]
+fn bits_are_set_counted_found_and_combined() {
+    talk(
+        &mut TestServer::open().client(),
+        "SETBIT a 7 1 => :0
+         SETBIT a 7 1 => :1
+         SETBIT a 17 1 => :0
+         STRLEN a => :3
+         GETBIT a 7 => :1
+         GETBIT a 8 => :0
+         GETBIT a 4294967295 => :0
+         GETBIT a 4294967296 => -ERR bit offset is not an integer or out of range
+         SETBIT a -1 1 => -ERR bit offset is not…
+         SETBIT a 4294967295 1 => -ERR string exceeds…
+         SETBIT a 1 2 => -ERR bit is not an integer or out of range
+         BITCOUNT a => :2
+         BITCOUNT a 0 0 => :1
+         BITCOUNT a 0 6 BIT => :0
+         BITCOUNT a 0 => -ERR syntax error
+         BITCOUNT a 0 0 WORD => -ERR syntax error
+         BITCOUNT a 0 0 BIT x => -ERR syntax error
+         BITCOUNT zz => :0
+         BITPOS a 1 => :7
+         BITPOS a 1 1 => :17
+         BITPOS a 0 => :0
+         BITPOS a 2 => -ERR The bit argument must be 1 or 0.
+         BITPOS zz 1 => :-1
+         BITPOS zz 0 => :0
+         MSET x abc y ab => OK
+         BITOP AND r x y => :3
+         GETRANGE r 0 1 => ab
+         BITCOUNT r 2 2 => :0
+         BITOP XOR r x x => :3
+         BITCOUNT r => :0
+         BITOP OR r y zz => :2
+         GET r => ab
+         BITOP OR r r x => :3
+         GET r => abc
+         BITOP NOT r zz => :0
+         GET r => nil
+         BITOP NOT r x y => -ERR BITOP NOT must be called…
+         BITOP NAND r x y => -ERR syntax error",
+    );
+}
+
+#[test]
+fn a_bit_that_changes_leaves_the_end_of_its_key() {
+    talk(
+        &mut TestServer::open().client(),
+        "SET a x EX 100 => OK
+         SETBIT a 0 1 => :0
+         TTL a => :100
+         BITOP OR b a => :1
+         TTL b => :-1",
+    );
+}
+
+#[test]
+fn numbers_count_and_refuse_to_overflow() {
+    talk(
+        &mut TestServer::open().client(),
+        "INCR n => :1
+         INCRBY n 41 => :42
+         DECR n => :41
+         DECRBY n 50 => :-9
+         DECRBY n -9223372036854775808 => -ERR decrement would overflow
+         SET n 9223372036854775807 => OK
+         INCR n => -ERR increment or decrement would overflow
+         GET n => 9223372036854775807
+         SET n x => OK
+         INCR n => -ERR value is not an integer…
+         INCRBY n 1.5 => -ERR value is not an integer…
+         INCRBYFLOAT f 10.5 => 10.5
+         INCRBYFLOAT f -0.5 => 10
+         INCRBYFLOAT f inf => -ERR increment would produce NaN or Infinity
+         INCRBYFLOAT n 1 => -ERR value is not a valid float",
+    );
+}
+
+#[test]
+fn keys_are_found_renamed_copied_and_removed() {
+    talk(
+        &mut TestServer::open().client(),
+        "MSET a 1 b 2 c 3 => OK
+         EXISTS a b zz a => :3
+         TOUCH a zz => :1
+         TYPE a => string
+         TYPE zz => none
+         DBSIZE => :3
+         KEYS * => [a b c]
+         KEYS [ab] => [a b]
+         KEYS z* => []
+         DEL a zz => :1
+         UNLINK b => :1
+         RENAME zz y => -ERR no such key
+         RENAME c d => OK
+         MSET e 1 f 2 => OK
+         RENAMENX e f => :0
+         RENAMENX e g => :1
+         COPY f h => :1
+         COPY f h => :0
+         COPY g h REPLACE => :1
+         GET h => 1
+         OBJECT ENCODING h => int
+         OBJECT ENCODING zz => nil
+         OBJECT REFCOUNT h => :1
+         OBJECT IDLETIME h => :0
+         OBJECT FREQ h => -ERR unknown subcommand…
+         MEMORY USAGE h => :3
+         MEMORY USAGE zz SAMPLES 5 => nil
+         MEMORY USAGE h SAMPLES => -ERR syntax error
+         MEMORY DOCTOR => -ERR unknown subcommand…
+         FLUSHDB => OK
+         DBSIZE => :0
+         RANDOMKEY => nil
+         GET h => nil
+         SET h 1 => OK
+         FLUSHALL ASYNC => OK
+         FLUSHDB NOW => -ERR syntax error",
+    );
+}
+
+#[test]
+fn every_key_can_be_the_random_one_and_none_that_has_ended() {
+    let redis = TestServer::open();
+    let mut client = redis.client();
+    let keys = ["a", "ab", "abc", "user:1", "user:2", "user:20", "z"];
+    keys.iter().for_each(|key| assert_eq!(client.ask(&format!("SET {key} 1")), "OK"));
+    assert_eq!(client.ask("SET aa 1 PX 5"), "OK");
+    redis.pass_ms(10);
+    let mut missing: std::collections::BTreeSet<_> = keys.iter().map(ToString::to_string).collect();
+    // The rarest comes once in 104 times: that it does not in so many is less likely than a broken machine.
+    for _ in 0..5000 {
+        let key = client.ask("RANDOMKEY");
+        assert!(keys.contains(&&*key), "{key}");
+        missing.remove(&key);
+    }
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn keys_lie_in_order_and_ranges_are_read_both_ways() {
+    talk(
+        &mut TestServer::open().client(),
+        "MSET a 1 b 2 c 3 d 4 => OK
+         AZ.RANGE - + => [a 1 b 2 c 3 d 4]
+         AZ.RANGE [b (d => [b 2 c 3]
+         AZ.RANGE (b + KEYS => [c d]
+         AZ.RANGE - + REV LIMIT 2 => [d 4 c 3]
+         AZ.RANGE - + LIMIT 0 => []
+         AZ.RANGE [d [a => []
+         AZ.RANGE b d => -ERR a bound must be…
+         AZ.RANGE - + LIMIT -1 => -ERR value is not an integer…
+         AZ.RANGE - + AT 5 => -ERR AT is not offered…
+         AZ.COUNT [b + => :3
+         AZ.DELRANGE [b (d LIMIT 1 => :1
+         AZ.DELRANGE - (d => :2
+         AZ.RANGE - + => [d 4]
+         AZ.CAS d 4 5 => :1
+         AZ.CAS d 4 6 => :0
+         AZ.CAS zz 4 6 => :0
+         GET d => 5",
+    );
+}
+
+#[test]
+fn connections_and_the_server_tell_about_themselves() {
+    let redis = TestServer::open();
+    talk(
+        &mut redis.client(),
+        "PING => PONG
+         PING hi => hi
+         ECHO hi => hi
+         SELECT 0 => OK
+         SELECT 1 => -ERR DB index is out of range…
+         CLIENT ID => :1
+         CLIENT GETNAME => nil
+         CLIENT SETNAME me => OK
+         CLIENT GETNAME => me
+         CLIENT SETINFO LIB-NAME lib => OK
+         CLIENT SETINFO LIB-COLOUR red => -ERR syntax error
+         CLIENT LIST => id=1 …
+         CLIENT NO-EVICT ON => OK
+         CLIENT TRACKING ON => -ERR unknown subcommand…
+         CONFIG GET save => [save ]
+         CONFIG GET append* => [appendfsync always appendonly yes]
+         CONFIG SET save 1 => -ERR settings cannot be changed while the server runs…
+         COMMAND COUNT => :81
+         COMMAND INFO get nope => [[get :2 [readonly] :1 :1 :1 [@string @read] [] [] []] nil-array]
+         COMMAND GETKEYS MSET a 1 b 2 => [a b]
+         COMMAND GETKEYS PING => -ERR The command has no key arguments
+         COMMAND DOCS get => [get [summary The value of a key. since 0.1.0 group string]]
+         WAIT 1 0 => :0
+         ROLE => [master :0 []]
+         CLIENT UNBLOCK 1 => :0
+         CLIENT GETREDIR => :-1
+         CLIENT LIST ID 7 => 
+         CLIENT LIST TYPE normal => id=1 …
+         CLIENT LIST TYPE pubsub => 
+         CLIENT LIST TYPE cat => -ERR Unknown client type 'cat'
+         CLIENT KILL TYPE pubsub => :0
+         CLIENT KILL USER default => :0
+         CLIENT KILL USER nobody => -ERR No such user 'nobody'
+         CLIENT KILL LADDR 1.2.3.4:5 SKIPME no => :0
+         CLIENT KILL MAXAGE 100000 ID 1 SKIPME no => :0
+         CLIENT KILL ID 0 => -ERR client-id should be greater than 0
+         CLIENT KILL ID => -ERR No such client
+         CLIENT KILL ID 1 ADDR => -ERR syntax error
+         TIME => [1700000000 0]
+         HELLO 4 => -NOPROTO…
+         HELLO 3 => [server azekura version…
+         AUTH x => -ERR AUTH <password> called without any password configured…
+         NOSUCH a => -ERR unknown command 'NOSUCH', with args beginning with: 'a'…
+         GET => -ERR wrong number of arguments for 'get' command
+         RESET => RESET
+         QUIT => OK",
+    );
+    assert!(redis.client().ask("INFO").contains("redis_version:"));
+    let info = redis.client().ask("INFO commandstats");
+    assert!(info.contains("cmdstat_ping:calls=2,failed_calls=0"), "{info}");
+    assert_eq!(redis.client().ask("CONFIG RESETSTAT"), "OK");
+    let info = redis.client().ask("INFO commandstats stats");
+    assert!(!info.contains("cmdstat_ping") && info.contains("total_connections_received:1"), "{info}");
+}
+
+#[test]
+fn keys_and_values_may_be_any_bytes_within_their_bounds() {
+    let redis = TestServer::with(|options| options.wire.max_bulk_bytes = 100_000);
+    let mut client = redis.client();
+    let key: Vec<u8> = (0..=255).collect();
+    assert_eq!(client.ask_raw(&[b"SET".as_slice(), &key, b"\r\n\0"]), "OK");
+    assert_eq!(client.ask_raw(&[b"GET".as_slice(), &key]), "\r\n\0");
+    assert_eq!(client.ask_raw(&[b"SET".as_slice(), b"", b""]), "OK");
+    assert_eq!(client.ask_raw(&[b"GET".as_slice(), b""]), "");
+    let large = vec![b'v'; 100_000];
+    assert_eq!(client.ask_raw(&[b"SET".as_slice(), b"large", &large]), "OK");
+    assert_eq!(client.ask_raw(&[b"STRLEN".as_slice(), b"large"]), ":100000");
+    assert!(client.ask_raw(&[b"APPEND".as_slice(), b"large", b"x"]).starts_with("-ERR string exceeds"));
+    let long = vec![b'k'; redis.db.max_key_bytes() - 8 + 1];
+    assert!(client.ask_raw(&[b"SET".as_slice(), &long, b"x"]).starts_with("-ERR the key has"));
+    assert_eq!(client.ask_raw(&[b"SET".as_slice(), &long[1..], b"x"]), "OK");
+    assert_eq!(client.ask_raw(&[b"GET".as_slice(), &long]), "nil");
+    assert_eq!(client.ask_raw(&[b"DEL".as_slice(), &long]), ":0");
+    let bound = [b"[", &long[..]].concat();
+    assert_eq!(client.ask_raw(&[b"AZ.COUNT".as_slice(), &bound, b"+"]), ":1");
+    assert_eq!(client.ask_raw(&[b"AZ.COUNT".as_slice(), &bound, &bound]), ":0");
+    assert_eq!(
+        client.ask_raw(&[b"AZ.RANGE".as_slice(), b"-", &bound, b"REV", b"LIMIT", b"1", b"KEYS"]).len(),
+        1018
+    );
+    assert_eq!(client.ask_raw(&[b"KEYS".as_slice(), &long]), "[]");
+    // One key too long: nothing of the command happens.
+    assert!(
+        client.ask_raw(&[b"MSET".as_slice(), b"first", b"1", &long, b"2"]).starts_with("-ERR the key has")
+    );
+    assert_eq!(client.ask("EXISTS first"), ":0");
+}
+
+#[test]
+fn a_scan_returns_each_key_that_stays_once_and_in_order_while_others_come_and_go() {
+    let redis = TestServer::open();
+    let mut client = redis.client();
+    let name = |i: usize| format!("stays:{i:04}");
+    (0..300).for_each(|i| assert_eq!(client.ask(&format!("SET {} x", name(i))), "OK"));
+    let (mut cursor, mut seen, mut turn) = ("0".to_owned(), Vec::new(), 0);
+    loop {
+        let reply = client.ask(&format!("SCAN {cursor} MATCH stays:* COUNT 7"));
+        let again = client.ask(&format!("SCAN {cursor} MATCH stays:* COUNT 7"));
+        let keys = |reply: &str| reply.split_once(' ').unwrap().1.trim_end_matches(']').to_owned();
+        assert_eq!(keys(&reply), keys(&again), "a cursor can be used twice");
+        let found = keys(&reply);
+        seen.extend(found.trim_start_matches('[').split(' ').filter(|k| !k.is_empty()).map(str::to_owned));
+        cursor = reply[1..].split_once(' ').unwrap().0.to_owned();
+        if cursor == "0" {
+            break;
+        }
+        turn += 1;
+        client.ask(&format!("SET other:{turn} x"));
+        client.ask(&format!("SET stays:zz{turn} x"));
+        client.ask(&format!("DEL stays:zz{turn}"));
+        client.ask(&format!("DEL other:{}", turn / 2));
+    }
+    assert_eq!(seen, (0..300).map(name).collect::<Vec<_>>());
+    for wrong in ["x", "-1", "7", "18446744073709551615", "18446744073709551616"] {
+        assert!(client.ask(&format!("SCAN {wrong}")).starts_with("-ERR invalid cursor"), "{wrong}");
+    }
+    assert!(client.ask("SCAN 0 COUNT 0").starts_with("-ERR syntax"));
+    assert_eq!(client.ask("SCAN 0 TYPE list COUNT 10000"), "[0 []]");
+}
+
+#[test]
+fn a_reply_beyond_its_bound_is_refused_and_the_connection_goes_on() {
+    let redis = TestServer::with(|options| options.max_reply_bytes = 10_000);
+    let mut client = redis.client();
+    let value = "v".repeat(1000);
+    (0..20).for_each(|i| assert_eq!(client.ask(&format!("SET k{i} {value}")), "OK"));
+    let all = (0..20).map(|i| format!(" k{i}")).collect::<String>();
+    assert!(client.ask(&format!("MGET{all}")).starts_with("-ERR the reply would exceed"));
+    assert!(client.ask("AZ.RANGE - +").starts_with("-ERR the reply would exceed"));
+    assert_eq!(client.ask("MULTI"), "OK");
+    (0..20).for_each(|i| assert_eq!(client.ask(&format!("GET k{i}")), "QUEUED"));
+    let replies = client.ask("EXEC");
+    assert!(
+        replies.contains("-ERR the reply would exceed") && replies.len() < 10_000 + 20 * 100,
+        "{}",
+        replies.len()
+    );
+    assert_eq!(client.ask("AZ.RANGE - + LIMIT 1 KEYS"), "[k0]");
+}
+
+#[test]
+fn a_pipeline_is_answered_in_order_whatever_its_size() {
+    let redis = TestServer::open();
+    let mut client = redis.client();
+    let mut requests = Vec::new();
+    for i in 0..5000 {
+        requests.extend(crate::support::encoded(&["SET", &format!("k{i}"), &i.to_string()]));
+        requests.extend(crate::support::encoded(&["GET", &format!("k{i}")]));
+    }
+    let mut writer = client.stream.get_ref().try_clone().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || std::io::Write::write_all(&mut writer, &requests).unwrap());
+        for i in 0..5000 {
+            assert_eq!(client.reply(), "OK");
+            assert_eq!(client.reply(), i.to_string());
+        }
+    });
+}

@@ -1,0 +1,145 @@
+//! Ends of keys, with a clock that the test moves.
+
+use std::time::Duration;
+
+use crate::support::{BEGAN_MS, TestServer};
+
+/// What has ended stays until the test removes it.
+fn server_without_removal() -> TestServer {
+    TestServer::with(|options| options.expiry_interval = Duration::from_secs(3600))
+}
+
+#[test]
+fn a_key_whose_end_has_come_is_absent_for_every_command() {
+    let redis = server_without_removal();
+    let mut client = redis.client();
+    for i in 0..30 {
+        assert_eq!(client.ask(&format!("SET k{i:02} 5 PX 100")), "OK");
+    }
+    redis.pass_ms(99);
+    assert_eq!(client.ask("PTTL k00"), ":1");
+    redis.pass_ms(1);
+    for (request, wanted) in [
+        ("GET k00", "nil"),
+        ("EXISTS k00 k01", ":0"),
+        ("TTL k00", ":-2"),
+        ("TYPE k00", "none"),
+        ("STRLEN k00", ":0"),
+        ("MGET k00 k01", "[nil nil]"),
+        ("DEL k00 k01", ":0"),
+        ("GETDEL k02", "nil"),
+        ("GETSET k03 1", "nil"),
+        ("INCR k04", ":1"),
+        ("APPEND k05 x", ":1"),
+        ("SET k06 1 XX", "nil"),
+        ("SET k06 1 NX", "OK"),
+        ("SETNX k07 1", ":1"),
+        ("MSETNX k08 1", ":1"),
+        ("EXPIRE k09 5", ":0"),
+        ("PERSIST k09", ":0"),
+        ("RENAME k09 x", "-ERR no such key"),
+        ("COPY k09 x", ":0"),
+        ("AZ.CAS k09 5 6", ":0"),
+        ("AZ.COUNT [k09 [k10", ":0"),
+        ("AZ.RANGE [k09 [k10", "[]"),
+        ("KEYS k1*", "[]"),
+        ("SCAN 0 MATCH k1* COUNT 100", "[0 []]"),
+        ("DBSIZE", ":6"),
+        ("TTL k04", ":-1"),
+    ] {
+        assert_eq!(client.ask(request), wanted, "{request}");
+    }
+}
+
+#[test]
+fn ends_are_set_kept_moved_and_taken_off() {
+    let redis = server_without_removal();
+    let mut client = redis.client();
+    let at = |ms: u64| ((BEGAN_MS + ms) / 1000).to_string();
+    for (request, wanted) in [
+        ("SET a 1 EX 10".to_owned(), ":".to_owned()),
+        ("TTL a".into(), ":10".into()),
+        ("PTTL a".into(), ":10000".into()),
+        ("EXPIRETIME a".into(), format!(":{}", at(10_000))),
+        ("PEXPIRETIME a".into(), format!(":{}", BEGAN_MS + 10_000)),
+        ("SET a 2 KEEPTTL".into(), "OK".into()),
+        ("TTL a".into(), ":10".into()),
+        ("APPEND a 0".into(), ":2".into()),
+        ("INCR a".into(), ":21".into()),
+        ("SETRANGE a 0 3".into(), ":2".into()),
+        ("TTL a".into(), ":10".into()),
+        ("COPY a b".into(), ":1".into()),
+        ("TTL b".into(), ":10".into()),
+        ("RENAME b c".into(), "OK".into()),
+        ("TTL c".into(), ":10".into()),
+        ("SET a 1".into(), "OK".into()),
+        ("TTL a".into(), ":-1".into()),
+        ("EXPIRE a 100 XX".into(), ":0".into()),
+        ("EXPIRE a 100 GT".into(), ":0".into()),
+        ("EXPIRE a 100 LT".into(), ":1".into()),
+        ("EXPIRE a 200 NX".into(), ":0".into()),
+        ("EXPIRE a 200 GT".into(), ":1".into()),
+        (
+            "EXPIRE a 200 NX XX".into(),
+            "-ERR NX and XX, GT or LT options at the same time are not compatible".into(),
+        ),
+        (format!("EXPIREAT a {}", at(50_000)), ":1".into()),
+        ("TTL a".into(), ":50".into()),
+        (format!("PEXPIREAT a {}", BEGAN_MS + 500), ":1".into()),
+        ("PTTL a".into(), ":500".into()),
+        ("GETEX a PERSIST".into(), "1".into()),
+        ("TTL a".into(), ":-1".into()),
+        ("GETEX a EX 7".into(), "1".into()),
+        ("TTL a".into(), ":7".into()),
+        ("PERSIST a".into(), ":1".into()),
+        ("PERSIST a".into(), ":0".into()),
+        ("SETEX a 8 x".into(), "OK".into()),
+        ("PSETEX b 9000 x".into(), "OK".into()),
+        ("PTTL b".into(), ":9000".into()),
+        ("EXPIRE a -1".into(), ":1".into()),
+        ("EXISTS a".into(), ":0".into()),
+    ] {
+        let got = client.ask(&request);
+        assert!(got == wanted || wanted == ":" && got == "OK", "{request} => {got}, not {wanted}");
+    }
+}
+
+#[test]
+fn what_has_ended_is_removed_by_itself_with_its_rows_and_nothing_else() {
+    let redis = TestServer::with(|options| options.expiry_interval = Duration::from_millis(1));
+    let mut client = redis.client();
+    for i in 0..700 {
+        assert_eq!(client.ask(&format!("SET gone:{i} x PX {}", 100 + i % 7)), "OK");
+        assert_eq!(client.ask(&format!("SET later:{i} x PX 100000")), "OK");
+    }
+    // Renewed, moved and freed: their old rows must not remove them.
+    assert_eq!(client.ask("SET gone:0 x PX 100000"), "OK");
+    assert_eq!(client.ask("PERSIST gone:1"), ":1");
+    assert_eq!(client.ask("RENAME gone:2 kept"), "OK");
+    assert_eq!(client.ask("PEXPIRE kept 100000"), ":1");
+    assert_eq!(client.ask("SET gone:3 x"), "OK");
+    // The rows of ends that never come must go at once.
+    assert_eq!(client.ask("SET later:0 x"), "OK");
+    assert_eq!(client.ask("DEL later:1"), ":1");
+    assert_eq!(client.ask("RENAME later:2 later:3"), "OK");
+    redis.pass_ms(1000);
+    let removed = |client: &mut crate::support::Client| {
+        let info = client.ask("INFO stats");
+        let line = info.lines().find_map(|line| line.strip_prefix("expired_keys:")).unwrap();
+        line.parse::<usize>().unwrap()
+    };
+    while removed(&mut client) < 696 {
+        std::thread::yield_now();
+    }
+    assert_eq!(client.ask("DBSIZE"), ":702");
+    assert_eq!(removed(&mut client), 696);
+    // KEY-1: as many rows as keys that end.
+    let rows = redis
+        .db
+        .transact(|tx| {
+            let rows = azekura::TableDefinition::raw("redis.expiry");
+            Ok(tx.table(&rows)?.iter().count())
+        })
+        .unwrap();
+    assert_eq!(rows, 699);
+}

@@ -1,0 +1,309 @@
+//! Writes that share a transaction: each is answered as if it were alone, and keeps nobody waiting who has
+//! nothing to do with it.
+
+use std::sync::Arc;
+
+use azekura::{Database, TableDefinition};
+use azekura_io::fault::FaultFs;
+
+use crate::support::{Client, TestServer, encoded, told};
+
+/// One reactor: writes that arrive together are run by one thread.
+fn redis() -> TestServer {
+    over(Database::in_memory().unwrap())
+}
+
+fn over(db: Database) -> TestServer {
+    TestServer::over(db, |options| {
+        options.reactors = 1;
+        // No test here is about time.
+        options.transaction_timeout = std::time::Duration::from_secs(600);
+    })
+}
+
+/// Sends all of these requests at once.
+fn send_all<R: AsRef<str>>(client: &mut Client, requests: &[R]) {
+    let words = |request: &R| encoded(&request.as_ref().split(' ').collect::<Vec<_>>());
+    let bytes: Vec<u8> = requests.iter().flat_map(words).collect();
+    client.send_raw(&bytes).unwrap();
+}
+
+fn ask_all(client: &mut Client, requests: &[&str]) -> Vec<String> {
+    send_all(client, requests);
+    requests.iter().map(|_| client.reply()).collect()
+}
+
+#[test]
+fn writes_that_arrive_together_share_a_transaction() {
+    let redis = redis();
+    let mut client = redis.client();
+    let sets: Vec<String> = (0..100).map(|i| format!("SET k{i} {i}")).collect();
+    send_all(&mut client, &sets);
+    (0..100).for_each(|_| assert_eq!(client.reply(), "OK"));
+    assert_eq!(told(&mut client, "grouped_writes"), 100);
+    // One read or two take them up, and a group has an end.
+    assert!(told(&mut client, "write_groups") <= 10);
+    for i in 0..100 {
+        assert_eq!(client.ask(&format!("GET k{i}")), i.to_string());
+    }
+}
+
+#[test]
+fn what_comes_between_them_sees_those_before_and_not_those_after() {
+    let redis = redis();
+    let mut client = redis.client();
+    let requests = [
+        "SET a 1",
+        "GET a",
+        "SET a 2",
+        "SET b 1",
+        "GETDEL a",
+        "SETNX a 3",
+        "MGET a b",
+        "INCR b",
+        "MSET a 4 b 5",
+        "INCR b",
+        "APPEND a x",
+        "WATCH a",
+        "GET a",
+        "MULTI",
+        "SET a 6",
+        "INCR b",
+        "EXEC",
+        "SET a 7",
+        "AZ.BEGIN",
+        "SET a 8",
+        "AZ.ABORT",
+        "GET a",
+        "DBSIZE",
+        "KEYS *",
+        "SET c 1 PX 10",
+        "PTTL c",
+        "DEL c",
+        "PING",
+        "SET d 1",
+        "ECHO d",
+        "SET d 2",
+        "NOSUCH",
+        "GET d",
+    ];
+    let replies = [
+        "OK",
+        "1",
+        "OK",
+        "OK",
+        "2",
+        ":1",
+        "[3 1]",
+        ":2",
+        "OK",
+        ":6",
+        ":2",
+        "OK",
+        "4x",
+        "OK",
+        "QUEUED",
+        "QUEUED",
+        "[OK :7]",
+        "OK",
+        "OK",
+        "OK",
+        "OK",
+        "7",
+        ":2",
+        "[a b]",
+        "OK",
+        ":10",
+        ":1",
+        "PONG",
+        "OK",
+        "d",
+        "OK",
+        "-ERR unknown command 'NOSUCH', with args beginning with: ",
+        "2",
+    ];
+    for _ in 0..20 {
+        assert_eq!(ask_all(&mut client, &requests), replies);
+        assert_eq!(client.ask("FLUSHALL"), "OK");
+    }
+}
+
+/// GROUP-3
+#[test]
+fn a_write_that_is_refused_leaves_those_beside_it() {
+    let redis = TestServer::with(|options| options.wire.max_bulk_bytes = 100);
+    let mut client = redis.client();
+    let long = "x".repeat(100);
+    let half_long = format!("APPEND long {long}");
+    let requests = [
+        "SET x abc",
+        "SET long y",
+        "INCR x",
+        "SET x 1",
+        &half_long,
+        "INCR x",
+        "SET x 2 NX",
+        "SETEX x 0 1",
+        "GETSET x 9",
+        "SET y 1 XX",
+    ];
+    let replies = ask_all(&mut client, &requests);
+    let errors = [2, 4, 7].map(|at| replies[at].starts_with("-ERR"));
+    assert_eq!(errors, [true, replies[4].starts_with("-ERR"), true], "{replies:?}");
+    assert_eq!(
+        (&*replies[5], &*replies[6], &*replies[8], &*replies[9]),
+        (":2", "nil", "2", "nil"),
+        "{replies:?}"
+    );
+    assert_eq!(client.ask("MGET x y"), "[9 nil]");
+}
+
+/// GROUP-1: the others of its connection and its reactor are answered though it waits.
+#[test]
+fn a_write_that_has_to_wait_for_a_lock_keeps_no_other_waiting() {
+    let redis = redis();
+    for round in 0..20 {
+        let mut holder = redis.client();
+        assert_eq!(holder.ask("AZ.BEGIN"), "OK");
+        assert_eq!(holder.ask("SET k held"), "OK");
+        let mut waiter = redis.client();
+        send_all(&mut waiter, &["SET a 1", "SET b 1", "SET k mine", "SET c 1"]);
+        let mut others: Vec<Client> = (0..10).map(|_| redis.client()).collect();
+        for (i, other) in others.iter_mut().enumerate() {
+            send_all(other, &[format!("SET o{i} {round}"), format!("GET o{i}")]);
+        }
+        for other in &mut others {
+            assert_eq!((other.reply().as_str(), other.reply()), ("OK", round.to_string()));
+        }
+        // Those before it are done.
+        let mut reader = redis.client();
+        while reader.ask("MGET a b") != "[1 1]" {}
+        assert_eq!(reader.ask("GET c"), "nil", "and that after it is not");
+        assert_eq!(holder.ask("AZ.COMMIT"), "OK");
+        (0..4).for_each(|_| assert_eq!(waiter.reply(), "OK", "round {round}"));
+        assert_eq!(reader.ask("GET k"), "mine");
+        assert_eq!(reader.ask("FLUSHALL"), "OK");
+    }
+}
+
+/// GROUP-3: the row of a key's end is stored after its record, and has to wait for who looks at the ends.
+#[test]
+fn a_write_that_falls_out_half_done_leaves_nothing() {
+    let redis = redis();
+    let ends = TableDefinition::<(u64, Vec<u8>), ()>::new("redis.expiry");
+    let (mut client, mut reader) = (redis.client(), redis.client());
+    for round in 0..10 {
+        let holder = redis.db.begin().unwrap();
+        assert_eq!(holder.table(&ends).unwrap().range(..).count(), 0);
+        send_all(&mut client, &["SET a 1", "SET k v NX PX 100", "SET b 1"]);
+        while reader.ask("GET a") != "1" {}
+        holder.commit().unwrap();
+        (0..3).for_each(|_| assert_eq!(client.reply(), "OK", "round {round}"));
+        assert_eq!(ask_all(&mut client, &["PTTL k", "DEL a k b"]), [":100", ":3"]);
+    }
+}
+
+/// GROUP-1: a transaction that held the locks of some and waited for others would be in a circle with one
+/// that does it the other way round.
+#[test]
+fn a_group_is_in_no_deadlock() {
+    let redis = redis();
+    for round in 0..50 {
+        let (mut holder, mut writer) = (redis.client(), redis.client());
+        assert_eq!(holder.ask("AZ.BEGIN"), "OK");
+        assert_eq!(holder.ask("SET k held"), "OK");
+        send_all(&mut writer, &["SET a 1", "SET b 1", "SET k 1"]);
+        assert_eq!(ask_all(&mut holder, &["SET b 2", "SET a 2", "AZ.COMMIT"]), ["OK"; 3], "round {round}");
+        (0..3).for_each(|_| assert_eq!(writer.reply(), "OK", "round {round}"));
+        assert_eq!(writer.ask("GET k"), "1");
+    }
+    assert_eq!(redis.db.stats().locks.deadlocks, 0);
+}
+
+#[test]
+fn a_watched_key_that_changes_in_a_group_is_noticed() {
+    let redis = redis();
+    let (mut watcher, mut writer) = (redis.client(), redis.client());
+    for round in 0..20 {
+        assert_eq!(ask_all(&mut watcher, &["WATCH w", "MULTI", "SET mine 1"]), ["OK", "OK", "QUEUED"]);
+        let key = if round % 2 == 0 { "w" } else { "v" };
+        let set = format!("SET {key} {round}");
+        assert_eq!(ask_all(&mut writer, &["SET a 1", &set, "SET b 1"]), ["OK"; 3]);
+        assert_eq!(watcher.ask("EXEC"), if key == "w" { "nil-array" } else { "[OK]" }, "round {round}");
+    }
+}
+
+/// KEY-1, KEY-2
+#[test]
+fn ends_of_keys_that_are_stored_together_are_their_own() {
+    let redis = redis();
+    let mut client = redis.client();
+    for _ in 0..10 {
+        let requests = [
+            "SET a 1 PX 50",
+            "SET b 1",
+            "SETEX c 1 1",
+            "SET a 2 PX 70",
+            "SET c 2",
+            "SET d 1 PX 60",
+            "SET d 2 KEEPTTL",
+            "PSETEX b 80 3",
+        ];
+        assert_eq!(ask_all(&mut client, &requests), ["OK"; 8]);
+        assert_eq!(
+            ask_all(&mut client, &["PTTL a", "PTTL b", "PTTL c", "PTTL d"]),
+            [":70", ":80", ":-1", ":60"]
+        );
+        redis.pass_ms(60);
+        assert_eq!(
+            ask_all(&mut client, &["SETNX d 5", "SETNX a 5", "GET d", "PTTL d"]),
+            [":1", ":0", "5", ":-1"]
+        );
+        redis.pass_ms(100);
+        while client.ask("DBSIZE") != ":2" {}
+        assert_eq!(ask_all(&mut client, &["MGET a b c d", "FLUSHALL"]), ["[nil nil 2 5]", "OK"]);
+    }
+}
+
+/// GROUP-4: what was answered is there after the power was cut, whatever the others of its group were told.
+#[test]
+fn what_was_answered_survives_the_loss_of_power() {
+    for cut_at in (1..120).step_by(7) {
+        let disk = FaultFs::new();
+        let open =
+            |disk: &FaultFs| Database::builder().file_system(Arc::new(disk.clone())).open("/db").unwrap();
+        let mut answered = Vec::new();
+        {
+            let redis = over(open(&disk));
+            let mut clients: Vec<Client> = (0..4).map(|_| redis.client()).collect();
+            assert_eq!(clients[0].ask("SET first 1"), "OK");
+            disk.cut_power_at(cut_at);
+            'until_the_cut: for round in 0..1000 {
+                for (i, client) in clients.iter_mut().enumerate() {
+                    let bytes = encoded(&["APPEND", &format!("k{i}"), "x"]).repeat(3);
+                    if client.send_raw(&bytes).is_err() {
+                        break 'until_the_cut;
+                    }
+                }
+                for (i, client) in clients.iter_mut().enumerate() {
+                    for part in 1..=3 {
+                        match client.try_reply() {
+                            Ok(reply) if reply.starts_with(':') => answered.push((i, 3 * round + part)),
+                            _ => break 'until_the_cut,
+                        }
+                    }
+                }
+            }
+        }
+        assert!(disk.power_is_off(), "cut at {cut_at}: {answered:?}");
+        for seed in 0..4 {
+            let redis = over(open(&disk.crash(seed)));
+            let mut client = redis.client();
+            assert_eq!(client.ask("GET first"), "1");
+            for &(i, length) in answered.iter().rev().take(12) {
+                let found = client.ask(&format!("STRLEN k{i}"))[1..].parse::<usize>().unwrap();
+                assert!(found >= length, "cut at {cut_at}: k{i} had {length}, and has {found}");
+            }
+        }
+    }
+}

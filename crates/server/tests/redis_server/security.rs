@@ -1,0 +1,87 @@
+//! Passwords, and what others may reach.
+
+use azekura::Database;
+use azekura_server::{Password, Server, ServerError, ServerOptions};
+
+use crate::support::{Client, TestServer};
+
+fn locked() -> TestServer {
+    TestServer::with(|options| options.password = Some(Password::new(b"secret\n").unwrap()))
+}
+
+#[test]
+fn nothing_runs_before_the_password() {
+    let redis = locked();
+    let mut client = redis.client();
+    for request in [
+        "GET a",
+        "SET a 1",
+        "PING",
+        "INFO",
+        "MULTI",
+        "AZ.BEGIN",
+        "CONFIG GET *",
+        "COMMAND",
+        "NOSUCH",
+        "HELLO 3",
+    ] {
+        assert!(client.ask(request).starts_with("-NOAUTH"), "{request}");
+    }
+    assert!(client.ask("AUTH wrong").starts_with("-WRONGPASS"));
+    assert!(client.ask("AUTH admin secret").starts_with("-WRONGPASS"));
+    assert_eq!(client.ask("AUTH secret"), "OK");
+    assert_eq!(client.ask("SET a 1"), "OK");
+    assert_eq!(client.ask("RESET"), "RESET");
+    assert!(client.ask("GET a").starts_with("-NOAUTH"));
+    assert!(client.ask("HELLO 3 AUTH default secret SETNAME me").starts_with("[server azekura"));
+    assert_eq!(client.ask("GET a"), "1");
+    assert_eq!(redis.client().ask("QUIT"), "OK");
+}
+
+#[test]
+fn a_connection_that_shows_no_password_in_time_is_closed_and_others_stay() {
+    let redis = TestServer::with(|options| {
+        options.password = Some(Password::new(b"secret").unwrap());
+        options.login_timeout = std::time::Duration::from_millis(300);
+    });
+    let mut member = redis.client();
+    assert_eq!(member.ask("AUTH secret"), "OK");
+    let (mut silent, mut talking) = (redis.client(), redis.client());
+    assert!(talking.ask("PING").starts_with("-NOAUTH"));
+    assert!(silent.try_reply().is_err());
+    assert!(talking.try_reply().is_err());
+    assert_eq!(member.ask("PING"), "PONG");
+    // It is as one that has just come again.
+    assert_eq!(member.ask("RESET"), "RESET");
+    assert!(member.try_reply().is_err());
+}
+
+#[test]
+fn a_connection_may_guess_a_few_times_only() {
+    let redis = locked();
+    let mut client = redis.client();
+    for _ in 0..10 {
+        assert!(client.ask("AUTH guess").starts_with("-WRONGPASS"));
+    }
+    assert!(client.try_reply().is_err());
+}
+
+#[test]
+fn before_the_password_only_little_is_read() {
+    let redis = locked();
+    let mut client = redis.client();
+    client.send_raw(b"*2\r\n$4\r\nAUTH\r\n$100000\r\n").unwrap();
+    assert!(client.reply().contains("invalid bulk length: 100000 bytes"));
+    let mut client: Client = redis.client();
+    client.send_raw(b"*1000\r\n").unwrap();
+    assert!(client.reply().contains("1000 arguments"));
+}
+
+#[test]
+fn a_public_address_without_a_password_is_refused() {
+    let mut options = ServerOptions::default();
+    options.listen = "0.0.0.0:0".parse().unwrap();
+    let refused = Server::start(Database::in_memory().unwrap(), options).unwrap_err();
+    assert!(matches!(refused, ServerError::PublicWithoutPassword(_)), "{refused}");
+    assert!(refused.to_string().contains("--auth"));
+}

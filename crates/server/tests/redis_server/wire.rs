@@ -1,0 +1,176 @@
+//! What is no request, is too large, or comes too slowly.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::support::{Client, TestServer, encoded, seed, told};
+
+#[test]
+fn what_is_no_request_gets_an_error_and_the_end_of_its_connection_only() {
+    let redis = TestServer::with(|options| {
+        options.wire.max_bulk_bytes = 1000;
+        options.wire.max_arguments = 100;
+        options.wire.max_request_bytes = 5000;
+    });
+    let mut bystander = redis.client();
+    let many_small = [b"*100\r\n".as_slice(), b"$100\r\n".as_slice()].concat();
+    let long_line = vec![b'a'; 70_000];
+    for (bytes, wanted) in [
+        (b"*abc\r\n".as_slice(), "-ERR Protocol error: invalid multibulk length"),
+        (b"*101\r\n", "-ERR Protocol error: invalid multibulk length: 101 arguments"),
+        (b"*1\r\n$1001\r\n", "-ERR Protocol error: invalid bulk length: 1001 bytes"),
+        (b"*1\r\n$-5\r\n", "-ERR Protocol error: invalid bulk length"),
+        (b"*1\r\n*1\r\n$4\r\nPING\r\n", "-ERR Protocol error: expected '$', got '*'"),
+        (b"*1\r\n$4\r\nPINGPONG", "-ERR Protocol error: an argument is not followed by CR LF"),
+        (b"SET a \"b\r\n", "-ERR Protocol error: unbalanced quotes"),
+        (&long_line, "-ERR Protocol error: a line of more than"),
+    ] {
+        let mut client = redis.client();
+        // What was accepted before is answered.
+        client.send(&["PING"]);
+        // The server may close while we write.
+        let _ = client.send_raw(bytes);
+        assert_eq!(client.reply(), "PONG");
+        let reply = client.reply();
+        assert!(reply.starts_with(wanted), "{reply}");
+        assert!(client.try_reply().is_err(), "the connection ends");
+    }
+    let mut client = redis.client();
+    client.send_raw(&many_small).unwrap();
+    let argument = [vec![b'x'; 100], b"\r\n$100\r\n".to_vec()].concat();
+    let refused = (0..100).any(|_| client.send_raw(&argument).is_err())
+        || client.reply().contains("more than 5000 bytes");
+    assert!(refused);
+    assert_eq!(bystander.ask("PING"), "PONG");
+}
+
+#[test]
+fn random_bytes_never_end_the_server() {
+    let mut rng = StdRng::seed_from_u64(seed("AZEKURA_REDIS_SERVER_SEED"));
+    let redis = TestServer::open();
+    let valid =
+        [encoded(&["SET", "a", "1"]), encoded(&["MULTI"]), encoded(&["GET", "a"]), encoded(&["EXEC"])]
+            .concat();
+    for _ in 0..200 {
+        let mut bytes = valid.clone();
+        for _ in 0..rng.random_range(1..6) {
+            let at = rng.random_range(0..bytes.len());
+            match rng.random_range(0..3) {
+                0 => bytes[at] = rng.random(),
+                1 => bytes.insert(at, b"*$\r\n:-0129"[rng.random_range(0..10)]),
+                _ => bytes.truncate(at.max(1)),
+            }
+        }
+        let mut client = redis.client();
+        let _ = client.send_raw(&bytes);
+        let _ = client.stream.get_ref().shutdown(std::net::Shutdown::Write);
+        let mut rest = Vec::new();
+        // It ends, by a reset at worst.
+        let _ = client.stream.read_to_end(&mut rest);
+    }
+    assert_eq!(redis.client().ask("PING"), "PONG");
+}
+
+#[test]
+fn a_request_that_comes_byte_by_byte_is_one_request() {
+    let redis = TestServer::open();
+    let mut client = redis.client();
+    for byte in encoded(&["SET", "a", "slow"]) {
+        client.send_raw(&[byte]).unwrap();
+    }
+    assert_eq!(client.reply(), "OK");
+    assert_eq!(client.ask("GET a"), "slow");
+}
+
+#[test]
+fn a_client_that_takes_no_replies_is_cut_off_and_disturbs_nobody() {
+    let redis = TestServer::with(|options| options.write_timeout = Duration::from_millis(100));
+    let mut client = redis.client();
+    assert_eq!(client.ask(&format!("SET a {}", "x".repeat(1 << 20))), "OK");
+    let requests = encoded(&["GET", "a"]).repeat(100);
+    client.send_raw(&requests).unwrap();
+    let mut other = redis.client();
+    while other.ask("INFO clients").contains("connected_clients:2") {
+        assert_eq!(other.ask("SET b 1"), "OK");
+    }
+}
+
+#[test]
+fn a_silent_client_is_closed_after_the_idle_timeout() {
+    let redis = TestServer::with(|options| options.idle_timeout = Some(Duration::from_secs(1)));
+    let mut client = redis.client();
+    assert_eq!(client.ask("PING"), "PONG");
+    assert!(client.try_reply().is_err());
+}
+
+#[test]
+fn a_connection_beyond_the_limit_is_told_and_closed() {
+    let redis = TestServer::with(|options| options.max_clients = 2);
+    let (mut a, mut b) = (redis.client(), redis.client());
+    assert_eq!(a.ask("PING"), "PONG");
+    assert_eq!(b.ask("PING"), "PONG");
+    let mut c = redis.client();
+    assert_eq!(c.reply(), "-ERR max number of clients reached");
+    assert!(c.try_reply().is_err());
+    drop(b);
+    // There is room again once the server has noticed.
+    loop {
+        let mut d = redis.client();
+        d.stream.get_mut().write_all(&encoded(&["PING"])).unwrap();
+        if d.try_reply().is_ok_and(|reply| reply == "PONG") {
+            break;
+        }
+    }
+}
+
+#[test]
+fn unfinished_requests_of_all_connections_together_are_bounded() {
+    const BYTES: usize = 1 << 20;
+    let redis = TestServer::with(|options| options.max_unfinished_bytes = 8 * BYTES);
+    let (mut observer, value) = (redis.client(), vec![b'x'; BYTES]);
+    let head = format!("*2\r\n$4\r\nECHO\r\n${BYTES}\r\n");
+    let mut clients: Vec<_> = (0..16).map(|_| redis.client()).collect();
+    for client in &mut clients {
+        let before = told(&mut observer, "total_net_input_bytes");
+        // A client that is refused may be closed before it has sent all.
+        let _ = client.send_raw(head.as_bytes());
+        let _ = client.send_raw(&value[..BYTES - 1000]);
+        // Until the server has read all of it, or has refused it.
+        client.stream.get_ref().set_nonblocking(true).unwrap();
+        let is_refused = |client: &Client| match client.stream.get_ref().peek(&mut [0]) {
+            Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+            Ok(_) => true,
+        };
+        while told(&mut observer, "total_net_input_bytes") < before + (BYTES - 1000) as u64
+            && !is_refused(client)
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        client.stream.get_ref().set_nonblocking(false).unwrap();
+    }
+    let mut refused = 0;
+    for client in &mut clients {
+        let _ = client.send_raw(&value[BYTES - 1000..]);
+        let _ = client.send_raw(b"\r\n");
+        match client.try_reply() {
+            Ok(reply) if reply.starts_with("-ERR the unfinished requests") => refused += 1,
+            Ok(reply) => assert!(reply.as_bytes() == value, "{} bytes", reply.len()),
+            // The server had not read all when it closed: the reply went with that.
+            Err(_) => refused += 1,
+        }
+    }
+    // Each holds a buffer of 1 to 2 MiB.
+    assert!((8..16).contains(&refused), "{refused} of 16 refused");
+    // All is given back; a queue of MULTI counts too.
+    let mut client = redis.client();
+    assert_eq!(client.ask_raw(&[&b"ECHO"[..], &value]).len(), BYTES);
+    assert_eq!(client.ask("MULTI"), "OK");
+    let (request, mut queued) = (encoded(&[&b"ECHO"[..], &value]), 0);
+    while client.send_raw(&request).is_ok() && client.try_reply().is_ok_and(|reply| reply == "QUEUED") {
+        queued += 1;
+    }
+    assert!((4..=8).contains(&queued), "{queued} queued");
+}
