@@ -1,9 +1,10 @@
 //! The far memory of this process, and which of its pages are given out.
 //!
 //! Blocks are whole pages, found first-fit, and smaller ones lie in slabs (`small`); a block's length is kept
-//! beside it, not in it, so that giving memory out touches none. Memory that was mapped (not allocated) can be unmapped in pieces of 4 KiB: a page
-//! is free when none of it is mapped. What lies in mapped memory may be blocks, too: those of an allocator
-//! that the program brought, which alone knows their lengths and can take them back.
+//! beside it, not in it, so that giving memory out touches none. Memory that was mapped (not allocated) can
+//! be unmapped in pieces of 4 KiB: a page is free when none of it is mapped. Mapped memory may have blocks,
+//! too: those of an allocator that the program brought, which alone knows their lengths and can take them
+//! back.
 //!
 //! Memory that is mapped without access is *reserved*: its pages are empty, an access is refused, and servers
 //! promise no room for it until a part of it is *committed* (`reserved`).
@@ -23,7 +24,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What `munmap` counts in.
+/// The unit in which `munmap` counts.
 const PIECE: usize = 4096;
 
 /// See the [module](self).
@@ -68,7 +69,7 @@ pub(crate) enum Lack {
     Server(ReserveError),
 }
 
-/// Whose a block in far memory is.
+/// The owner of a block in far memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// This heap's.
@@ -203,8 +204,8 @@ impl Heap {
         !self.lock().blocks_within(self, range).is_empty()
     }
 
-    /// Hands the pages that meet a range to the kernel, for good, with their bytes. What the program has not
-    /// of them is not mapped any more.
+    /// Hands the pages that meet a range to the kernel, for good, with their bytes. Those of them that the
+    /// program does not have are unmapped.
     pub(crate) fn unmanage(&self, range: Range<usize>) {
         let of_page = |address: usize| self.base + (address - self.base) / self.page * self.page;
         for part in self.parts(range.start, range.len()).far {
@@ -302,7 +303,7 @@ impl Heap {
         self.memory.reserve(taken + adopted).map_err(Lack::Server)
     }
 
-    /// Whose block lies at this address.
+    /// The owner of the block at this address.
     pub(crate) fn owner(&self, address: usize) -> Owner {
         self.lock().owner(self, address)
     }
@@ -383,7 +384,7 @@ impl Heap {
     }
 
     /// A range is zeros from now on: what lies between whole pages is written, by the caller's own stores.
-    /// What is reserved of it is so already.
+    /// Its reserved parts are so already.
     pub(crate) fn zero(&self, range: &Range<usize>) {
         let committed = self.lock().reserved.without(range);
         committed.iter().for_each(|part| self.zero_committed(part));

@@ -1,4 +1,4 @@
-//! Who gets a lock, who waits for it, and in which order.
+//! Grants of locks, waits for them, and their order.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
@@ -506,7 +506,7 @@ fn a_range_holds_its_keys_until_its_transaction_ends() {
     assert_eq!(table.held_key_mode(&other, TREE, key("u")), KeyMode::NONE);
     assert!(table.try_lock_key(&mut writer, TREE, key("u"), KeyMode::UPDATE).is_ok());
     table.release_all(other, None);
-    // What the scanner has read it can change, once the other reader is gone.
+    // The scanner can change the rows that it has read, once the other reader is gone.
     assert!(table.try_lock_key(&mut scan, TREE, key("c"), KeyMode::UPDATE).is_err());
     table.release_all(writer, Some(Lsn(7)));
     assert!(table.try_lock_key(&mut scan, TREE, key("c"), KeyMode::UPDATE).is_ok());

@@ -14,7 +14,7 @@
 //!   map is constant.
 //! - **CHECK-3** A page that is used all the time may still change hands: a transaction takes a large value
 //!   out of a leaf before the walk reads it, and puts it back afterwards. [`Held`] pages of open transactions
-//!   are no leaks. What remains is a transaction that begins or ends such a change during the check. Then a
+//!   are no leaks. The exception is a transaction that begins or ends such a change during the check. Then a
 //!   page may seem leaked, or used twice. [`Report::is_changed`] says that such a finding is possible; a
 //!   second check, or one without writers, decides.
 //!

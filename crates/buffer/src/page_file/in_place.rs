@@ -34,7 +34,7 @@ impl PageFile {
         Ok(())
     }
 
-    /// Writes fresh pages that follow each other. What of them lies beyond the end makes the file longer: no
+    /// Writes fresh pages that follow each other. Those beyond the end make the file longer: no
     /// zeroes are written there first. Without space for it nothing is in doubt, as when the file grows.
     fn write_fresh_run(&self, first: PageId, bytes: &[u8]) -> Result<(), StoreError> {
         let offset = self.offset(first).unwrap_or(u64::MAX);

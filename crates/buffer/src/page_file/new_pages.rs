@@ -15,8 +15,8 @@
 //!   the set and reads the last number under the same lock. So no batch that the checkpoint does not settle
 //!   has pages that were new before it.
 //!
-//! A restart writes pages before it has a checkpoint of its own. What the file does not have then was never
-//! synced, so NEW-2 holds with the checkpoint that the restart has found.
+//! A restart writes pages before it has a checkpoint of its own. A page that the file does not have then was
+//! never synced, so NEW-2 holds with the checkpoint that the restart has found.
 
 use std::collections::HashMap;
 
