@@ -16,7 +16,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
     /// and recently freed pages cost a checkpoint, so the call is worth it from about a thousand rows on.
     /// Values longer than an eighth of a page are logged nevertheless.
     ///
-    /// `rows` may read in this transaction, and must not write in it. Pages become 15/16 full.
+    /// `rows` may read in this transaction, and must not write in it. Pages become full.
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};

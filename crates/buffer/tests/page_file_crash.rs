@@ -49,13 +49,24 @@ impl Expected {
 
     /// The next image of a page.
     fn write(&mut self, id: u64) -> (PageId, PageBuf) {
-        self.next += 1;
-        if (self.base..FRESH).contains(&id) && self.written.insert(id) {
+        if id >= self.base && self.written.insert(id) {
             self.new.insert(id);
         }
-        if id >= FRESH || self.new.contains(&id) {
+        if self.new.contains(&id) {
             self.unprotected.insert(id);
         }
+        self.next_image(id)
+    }
+
+    /// The next image of a fresh page.
+    fn write_fresh(&mut self, id: u64) -> (PageId, PageBuf) {
+        self.written.insert(id);
+        self.unprotected.insert(id);
+        self.next_image(id)
+    }
+
+    fn next_image(&mut self, id: u64) -> (PageId, PageBuf) {
+        self.next += 1;
         self.pages.entry(id).or_default().1 = self.next;
         (PageId(id), image_of(id, self.next))
     }
@@ -159,10 +170,16 @@ fn work(fs: &FaultFs, seed: u64, steps: u64, expected: &mut Expected) -> Result<
                 expected.new.clear();
                 file.sync_for_checkpoint()?;
                 expected.promise_all();
+                // Pages of a bulk load are changed when they are durable, and then they have copies.
+                let loaded: Vec<u64> = expected.pages.range(FRESH..).map(|(&id, _)| id).collect();
+                if !loaded.is_empty() && random.random() {
+                    let mut batch: Vec<_> = loaded.iter().map(|&id| expected.write(id)).collect();
+                    file.write_pages(&mut batch)?;
+                }
             }
             6..=7 => {
                 let first = FRESH + random.random_range(0..4);
-                let mut batch: Vec<_> = (first..first + 2).map(|id| expected.write(id)).collect();
+                let mut batch: Vec<_> = (first..first + 2).map(|id| expected.write_fresh(id)).collect();
                 file.write_fresh(&mut batch)?;
             }
             _ => {
