@@ -1,9 +1,10 @@
 //! The far memory of this process, and which of its pages are given out.
 //!
-//! Blocks are whole pages, found first-fit, and smaller ones lie in slabs (`small`); a block's length is kept
-//! beside it, not in it, so that giving memory out touches none. Memory that was mapped (not allocated) can be unmapped in pieces of 4 KiB: a page
-//! is free when none of it is mapped. What lies in mapped memory may be blocks, too: those of an allocator
-//! that the program brought, which alone knows their lengths and can take them back.
+//! Blocks are whole pages, found first-fit, or lie in slabs (`small`); a block's length is kept
+//! beside it, not in it, so that giving memory out touches none. Memory that was mapped (not allocated)
+//! can be unmapped in pieces of 4 KiB: a page is free when none of it is mapped. What lies in mapped
+//! memory may be blocks, too: those of an allocator that the program brought, which alone knows their
+//! lengths and can take them back.
 //!
 //! Memory that is mapped without access is *reserved*: its pages are empty, an access is refused, and servers
 //! promise no room for it until a part of it is *committed* (`reserved`).

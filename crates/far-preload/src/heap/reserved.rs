@@ -57,7 +57,7 @@ impl Heap {
             self.lock().taken += pages;
             match self.promise() {
                 Ok(()) => {
-                    // SAFETY: reserved; the program's threads agree on who commits it.
+                    // SAFETY: reserved; two threads of the program do not commit one range at the same time.
                     unsafe { self.memory.commit(whole.clone()) };
                     self.lock().reserved.remove(whole);
                 }
@@ -111,8 +111,8 @@ impl Heap {
         (Some(start..end), around.into_iter().filter(|part| !part.is_empty()).collect())
     }
 
-    /// Before pages leave far memory: those of them that are reserved leave as memory that the program does not
-    /// use. An access to them is refused again by [`Space::close_reserved`].
+    /// Before pages leave far memory: those of them that are reserved leave as memory that the program does
+    /// not use. An access to them is refused again by [`Space::close_reserved`].
     pub(super) fn unmanage_reserved(&self, pages: &Range<usize>) {
         let reserved: Vec<Range<usize>> = self.lock().reserved.within(pages).collect();
         for part in reserved {
@@ -124,8 +124,8 @@ impl Heap {
         }
     }
 
-    /// Child processes are not to have a range of mapped memory. Returns the parts that the kernel has to keep
-    /// from them.
+    /// Child processes are not to have a range of mapped memory. Returns the parts that the kernel has to
+    /// keep from them.
     pub(crate) fn keep_from_children(&self, range: &Range<usize>) -> Vec<Range<usize>> {
         let (whole, rest) = self.whole_pages(range);
         if let Some(whole) = whole {

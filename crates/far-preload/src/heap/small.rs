@@ -1,5 +1,5 @@
-//! Blocks below a page: a *slab* of some pages is cut into blocks of one size, and which of them are given out
-//! is a bitmap beside the slab, so that giving out and taking back touches no far memory (FAR-1).
+//! Blocks below a page: a *slab* of some pages is cut into blocks of one size, and which of them are given
+//! out is a bitmap beside the slab, so that giving out and taking back touches no far memory (FAR-1).
 
 use super::{Heap, Lack, Space};
 

@@ -1,8 +1,8 @@
 //! Blocks that the C library or the loader asks for, for itself.
 //!
-//! The C library gives buffers of its own to the kernel (directories, names), which may not wait for far memory
-//! (F1), and the loader's tables are read by every thread, ours too (FAR-1). Such blocks are ordinary memory as
-//! long as they are small. The return address of `malloc` tells the caller.
+//! The C library gives buffers of its own to the kernel (directories, names), which may not wait for far
+//! memory (F1), and the loader's tables are read by every thread, ours too (FAR-1). Such blocks are ordinary
+//! memory as long as they are small. The return address of `malloc` tells the caller.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
