@@ -11,6 +11,7 @@
 //! | `session` | before `main`: settings, servers; at the end: statistics |
 //! | `session::statics` | static arrays |
 //! | `session::report` | the report at the end |
+//! | `session::thrash` | time spent in misses, and the memory that would avoid them |
 //! | `session::end` | ends of the process, each with a message |
 //! | `session::children` | child processes made by `fork` |
 //! | `hooks::block` | `malloc`, `calloc`, `realloc`, `free` and their like |

@@ -5,6 +5,7 @@ mod children;
 mod end;
 mod report;
 mod statics;
+mod thrash;
 
 pub(crate) use children::{child_begins, with_child};
 
@@ -270,6 +271,9 @@ extern "C" fn begin() {
             session.heap.memory().mechanism(),
             Size(launch.local)
         ));
+    }
+    if let Err(error) = thrash::report_every(launch.progress_ms) {
+        refuse(&error);
     }
     children::prepare();
     crate::hooks::watch_main_thread();

@@ -114,6 +114,28 @@ fn small_blocks_are_far_where_the_smallest_block_is_below_a_page() {
     }
 }
 
+/// A program that mostly waits is told so at the end, and each interval with `--progress`; one that fits is
+/// not. The plain run says how long there is to wait for.
+#[test]
+fn a_program_that_thrashes_is_told_how_much_more_memory_it_needs() {
+    let directory = tempfile::tempdir().unwrap();
+    for (local, progress_ms) in [(2 << 20, 20), (64 << 20, 20), (2 << 20, 0)] {
+        let path = directory.path().join(format!("{local}-{progress_ms}"));
+        let server = server();
+        let page = 16 << 10;
+        let setting = Launch { local, page, progress_ms, stats_json: Some(path.clone()), ..launch(&server) };
+        let out = run(Command::new(compiled("thrashes")), Some(&setting));
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "{said}");
+        let line = std::fs::read_to_string(&path).unwrap();
+        let warned = said.contains("% of the program's time was spent waiting for pages; --local larger by ");
+        assert_eq!(warned, local == 2 << 20, "{said}");
+        assert_eq!(line.contains("\"more_for_most_bytes\":null"), local != 2 << 20, "{line}");
+        let lives = said.lines().filter(|line| line.contains(" % of the time waited for pages; ")).count();
+        assert_eq!(lives > 0, local == 2 << 20 && progress_ms > 0, "{said}");
+    }
+}
+
 /// The table in `hooks/kernel.rs`, part by part.
 #[test]
 fn memory_calls_that_only_the_kernel_can_do_have_their_ordinary_effect() {

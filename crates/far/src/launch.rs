@@ -26,6 +26,7 @@ const MECHANISM: &str = "AZEKURA_FAR_MECHANISM";
 const STATS: &str = "AZEKURA_FAR_STATS_JSON";
 const QUIET: &str = "AZEKURA_FAR_QUIET";
 const STRICT: &str = "AZEKURA_FAR_STRICT";
+const PROGRESS: &str = "AZEKURA_FAR_PROGRESS";
 
 /// How a program is to use far memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub struct Launch {
     pub quiet: bool,
     /// A program that needs more local memory than [`local`](Self::local) for its large blocks is ended.
     pub strict: bool,
+    /// Interval between reports of misses while the program runs, in milliseconds; 0 for none.
+    pub progress_ms: u64,
 }
 
 /// What is in the environment cannot be understood, or is missing.
@@ -104,6 +107,7 @@ impl Default for Launch {
             stats_json: None,
             quiet: false,
             strict: false,
+            progress_ms: 0,
         }
     }
 }
@@ -156,6 +160,7 @@ impl Launch {
             (MECHANISM, self.mechanism.to_string().into()),
             (QUIET, if self.quiet { "1" } else { "0" }.into()),
             (STRICT, if self.strict { "1" } else { "0" }.into()),
+            (PROGRESS, self.progress_ms.to_string().into()),
         ];
         let paths = [(SPILL, &self.spill), (KEY, &self.auth_key), (STATS, &self.stats_json)];
         settings.extend(paths.into_iter().filter_map(|(name, path)| Some((name, path.as_ref()?.into()))));
@@ -189,6 +194,7 @@ impl Launch {
             stats_json: get(STATS).map(Into::into),
             quiet: parsed::<u8>(get, QUIET)? != 0,
             strict: parsed::<u8>(get, STRICT)? != 0,
+            progress_ms: parsed(get, PROGRESS)?,
         }))
     }
 }
@@ -246,6 +252,7 @@ mod tests {
             policy: Policy::UClock,
             mechanism: Mechanism::Sigsegv,
             strict: true,
+            progress_ms: 250,
             ..Launch::default()
         };
         let mut said: HashMap<_, _> = launch.environment().into_iter().collect();

@@ -73,7 +73,7 @@ pub use fault::{Mechanism, ParseMechanismError};
 pub use region::{FarMemory, FarMemoryBuilder, Frozen};
 pub use replace::{Access, AccessBits, PageNo, Policy, Replacement, Shape};
 pub use server::{ServeError, Server, ServerBuilder, ServerStats};
-pub use stats::FarStats;
+pub use stats::{FarStats, MoreMemory};
 pub use wire::auth::AuthKey;
 
 /// Standard error as it was before `main`; 2 if it was not kept.

@@ -100,6 +100,10 @@ pub(crate) struct Far {
     #[arg(long)]
     strict: bool,
 
+    /// Print misses and waiting time every so many seconds while the program runs
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    progress: u64,
+
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -129,6 +133,7 @@ impl Far {
             stats_json: self.stats_json.as_ref().map(here).transpose()?,
             quiet: self.quiet,
             strict: self.strict,
+            progress_ms: self.progress.saturating_mul(1000),
         };
         let (program, arguments) =
             self.command.split_first().context("no program is given: azekura far [OPTIONS] -- PROGRAM")?;

@@ -57,7 +57,7 @@ impl Heap {
             self.lock().taken += pages;
             match self.promise() {
                 Ok(()) => {
-                    // SAFETY: reserved; the program's threads agree on the one that commits it.
+                    // SAFETY: reserved; two threads of the program do not commit one range at the same time.
                     unsafe { self.memory.commit(whole.clone()) };
                     self.lock().reserved.remove(whole);
                 }

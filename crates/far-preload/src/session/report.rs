@@ -9,6 +9,7 @@
 //! | other mappings | at the end | below `--block`, executable, with flags for the kernel; arenas |
 //! | stacks, files, shared memory | at the end | the kernel's |
 
+use super::thrash::{Remedy, Waiting};
 use super::{HEAP, OVERFLOW, REFUSAL, REFUSED, Session, Size, say};
 use azekura_far::FarStats;
 use std::io::Write;
@@ -180,6 +181,14 @@ impl Report<'_> {
                 self.excluded() >> 20
             ));
         }
+        let waiting = self.waiting();
+        if waiting.thrashes() {
+            say(format_args!(
+                "azekura far: warning: {} % of the program's time was spent waiting for pages; {}\n",
+                waiting.share(),
+                Remedy(session.heap.memory().more_memory())
+            ));
+        }
         if *overflow > 0 {
             say(format_args!(
                 "azekura far: warning: large blocks of {} KiB in all did not fit --max-far {} and were \
@@ -208,12 +217,21 @@ impl Report<'_> {
         }
     }
 
+    fn waiting(&self) -> Waiting {
+        Waiting::until_now(self.stats.swap_ins, self.stats.swap_ns)
+    }
+
     fn append_json(&self) {
         let Some(path) = &self.session.launch.stats_json else { return };
         let json = self.stats.to_json();
         let mut line = json.strip_suffix('}').unwrap_or(&json).to_owned();
+        let more = self.session.heap.memory().more_memory();
+        for (name, bytes) in [("more_for_half_bytes", more.half), ("more_for_most_bytes", more.most)] {
+            line += &format!(",\"{name}\":{}", bytes.map_or("null".into(), |bytes| bytes.to_string()));
+        }
         let Resident { small_blocks, mappings, stacks, files, shared } = self.resident();
         let fields = [
+            ("waited_percent", self.waiting().share()),
             ("managed_bytes", self.managed()),
             ("overflow_bytes", self.overflow),
             ("refused_bytes", self.refused),

@@ -42,7 +42,7 @@ use crate::client::{Order, Replica, Sink, Verb};
 use crate::error::{Loss, ReserveError};
 use crate::fault::{Backend, Event};
 use crate::needed;
-use crate::stats::FarStats;
+use crate::stats::{FarStats, MoreMemory};
 use core::Core;
 pub(crate) use core::Plan;
 use core::calibration::Lap;
@@ -190,6 +190,10 @@ impl Pager {
 
     pub(crate) fn stats(&self) -> FarStats {
         self.lock().stats()
+    }
+
+    pub(crate) fn more_memory(&self) -> MoreMemory {
+        self.lock().more_memory()
     }
 
     /// These pages are zeros from now on, and nobody keeps them.

@@ -11,7 +11,7 @@ pub use builder::FarMemoryBuilder;
 use crate::error::{ForkError, ReserveError};
 use crate::fault::{Backend, Mechanism};
 use crate::pager::{self, Pager};
-use crate::stats::FarStats;
+use crate::stats::{FarStats, MoreMemory};
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
@@ -71,6 +71,12 @@ impl FarMemory {
     #[must_use]
     pub fn stats(&self) -> FarStats {
         self.pager.stats()
+    }
+
+    /// The additional local memory that would have avoided misses, by the order in which pages left.
+    #[must_use]
+    pub fn more_memory(&self) -> MoreMemory {
+        self.pager.more_memory()
     }
 
     /// Gives the whole pages within a range of bytes back: they are zeros from now on, and cost nothing

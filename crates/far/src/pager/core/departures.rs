@@ -98,6 +98,7 @@ impl Core {
 
     /// A page has left the region for the frame: is there anything to send?
     fn left(&mut self, page: u32, frame: u32, dirty: bool) -> bool {
+        self.curve.left(page);
         let Entry { digest, holders, .. } = self.pages[page as usize];
         let held = holders != 0 || digest == self.zero;
         if held && !dirty && self.backend.tells_every_write() {
@@ -152,6 +153,7 @@ impl Core {
     /// The page is zeros, and nobody need keep it.
     pub(super) fn make_empty(&mut self, page: u32) {
         let holders = self.pages[page as usize].holders;
+        self.curve.forget(page);
         self.forget_at(page, holders);
         self.pages[page as usize] = Entry { state: State::Empty, digest: self.zero, holders: 0, lead: page };
     }

@@ -8,6 +8,7 @@
 //! | `fork` | the same in a child process |
 //! | `replicas` | replicas that are lost or come back, and copies made again |
 //! | `meter` | what all this costs |
+//! | `miss_curve` | how many misses more local memory would avoid |
 //! | `open` | pages that the system makes by itself as long as there is room |
 //! | `runs` | pages that come and go together |
 //! | `unmanaged` | pages that leave far memory for good |
@@ -17,6 +18,7 @@ pub(super) mod calibration;
 mod departures;
 mod fork;
 mod meter;
+mod miss_curve;
 #[cfg(all(test, not(loom)))]
 mod model;
 mod open;
@@ -35,8 +37,9 @@ use crate::fault::{Allow, Backend, Fault, Frame};
 use crate::replace::list::PageList;
 use crate::replace::{Access, AccessBits, PageNo, Replacement, Spent};
 use crate::sparse::Sparse;
-use crate::stats::FarStats;
+use crate::stats::{FarStats, MoreMemory};
 pub(super) use meter::Meter;
+use miss_curve::MissCurve;
 use open::Open;
 use slack::Slack;
 use std::collections::VecDeque;
@@ -83,6 +86,7 @@ pub(super) struct Core {
     /// See `open`.
     open: Open,
     meter: Meter,
+    curve: MissCurve,
     frames: Frames,
     frame_count: u32,
     staged: VecDeque<u32>,
@@ -160,6 +164,7 @@ impl Core {
             run: plan.run,
             open: Open::new(limit, plan.run),
             meter: Meter::new(),
+            curve: MissCurve::new(limit),
             frames: Frames::new(plan.frames),
             frame_count: plan.frames,
             staged: VecDeque::new(),
@@ -212,6 +217,12 @@ impl Core {
         let is_there = |state| matches!(state, State::Away | State::Coming { .. });
         let is_thin = |entry: &&Entry| is_there(entry.state) && self.is_thin(entry.holders);
         FarStats { thin_pages: self.pages.iter().filter(is_thin).count() as u64, ..self.stats }
+    }
+
+    /// The local memory that would have avoided misses.
+    pub(super) fn more_memory(&self) -> MoreMemory {
+        let bytes = |pages: usize| (pages * self.page_bytes) as u64;
+        MoreMemory { half: self.curve.more_for(50).map(bytes), most: self.curve.more_for(90).map(bytes) }
     }
 
     /// Says why, and ends the process: going on would mean wrong bytes.
@@ -327,6 +338,7 @@ impl Core {
             return self.waiting.push_back((page, touch));
         }
         self.stats.swap_ins += 1;
+        self.curve.missed(page);
         self.fetch(&[page], Some(touch), Then::Use);
         let guess = self.follow(page);
         self.look_ahead(guess);
@@ -357,6 +369,7 @@ impl Core {
             let entry = &mut self.pages[page as usize];
             entry.state = State::Resident { writable: allow == Allow::ReadWrite, dirty };
             entry.lead = touched;
+            self.curve.forget(page);
         }
         self.backend.wake(pages[0].0..pages[pages.len() - 1].0 + 1);
         self.resident += pages.len();
