@@ -20,7 +20,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::fs::OpenOptionsExt;
 use std::ptr;
 use std::sync::atomic::{
-    AtomicPtr, AtomicU32,
+    AtomicPtr, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use std::time::{Duration, Instant};
@@ -69,6 +69,10 @@ static mut SESSION: MaybeUninit<Session> = MaybeUninit::uninit();
 /// The key with the destructor that tells a thread's end; [`NO_KEY`]: there is none that allocates nothing.
 static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
 const NO_KEY: u32 = u32::MAX;
+/// No mutex is to be held longer.
+static NO_PLANT: AtomicU64 = AtomicU64::new(0);
+/// The address of the mutex that is: [`NO_PLANT`], then in the area's header.
+static PLANT: AtomicPtr<AtomicU64> = AtomicPtr::new((&raw const NO_PLANT).cast_mut());
 
 #[inline]
 fn word() -> &'static AtomicPtr<Session> {
@@ -144,12 +148,20 @@ pub(crate) fn passes_over_hold() -> bool {
     left > 1
 }
 
+/// Returns `true` if the recorder asks to hold the mutex at `object` longer.
+#[inline]
+pub(crate) fn is_planted(object: usize) -> bool {
+    // SAFETY: the static, or the header of the area, which is never unmapped. Relaxed: stored while the
+    // process had one thread; and a mutex that another thread may have begun to hold longer a moment ago.
+    unsafe { (*PLANT.load(Relaxed)).load(Relaxed) == object as u64 }
+}
+
 /// Holds a mutex that was just taken longer, if the recorder asks for it: a delay planted under one lock
 /// shows up in whatever else counts the waits for it, and so tells what that calls it.
 #[inline]
 pub(crate) fn planted(object: usize) {
-    if let Some(session) = session()
-        && session.header().plant.load(Relaxed) == object as u64
+    if is_planted(object)
+        && let Some(session) = session()
     {
         let until = Instant::now() + Duration::from_nanos(session.header().plant_ns.load(Relaxed).into());
         while Instant::now() < until {
@@ -286,6 +298,7 @@ extern "C" fn load() {
         let Some(area) = attach(&directory) else { return };
         let serial = area.header().loaded.fetch_add(1, Relaxed) + 1;
         write_maps(&directory, serial);
+        PLANT.store(ptr::from_ref(&area.header().plant).cast_mut(), Relaxed);
         make_page();
         make_key();
         // SAFETY: the handler is a function without state.

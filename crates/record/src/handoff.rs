@@ -4,10 +4,10 @@
 //!
 //! One such object looks idle: its waiter never signals it. The evidence is the order of the wake-ups. A
 //! *turn* is the time from the end of a wait of a thread, or from a wake-up that it gave, to the next wake-up
-//! that it gives; all at one call site, and without a wait there meanwhile. (A thread that wakes the next
-//! waiter and takes the lock again before that one has waited for nothing.) At a lock the turns of its
-//! threads exclude each other, they fill the time of the waits, and a waiter sees a turn of a second thread
-//! follow one of a third:
+//! that it gives; all at one call site, and without a wait there meanwhile. (A holder can wake the next
+//! waiter and take the lock again before that waiter runs; the wake-up was then in vain.) At a lock the turns
+//! of its threads exclude each other, they fill the time of the waits, and a waiter sees a turn of a second
+//! thread follow one of a third:
 //!
 //! ```text
 //! A   holds ──wakes B┐        ┌ waits …
@@ -53,7 +53,7 @@ struct Wait {
     end: u64,
     object: u64,
     waker: usize,
-    /// The time, and the index of the waker's event.
+    /// The time of the wake-up, and the index of the waker's event.
     woken: (u64, usize),
 }
 
@@ -87,14 +87,10 @@ pub(crate) fn unite(trace: &mut Trace, calls: &HashMap<u32, Called>) -> HashSet<
     }
     let objects = write(trace, &proven);
     for thread in &mut trace.threads {
-        thread.events.retain(|event| !is_release(event) || event.flags & WOKE == 0);
+        // The kind of event, no ordering: each wake-up that the library saw.
+        thread.events.retain(|event| event.kind != EventKind::Release || event.flags & WOKE == 0);
     }
     objects
-}
-
-fn is_release(event: &Event) -> bool {
-    // Not an ordering of atomics: the event of a lock's release.
-    event.kind == EventKind::Release
 }
 
 /// The waits that another thread ended, by call site, of objects on which one thread waits at a time.
@@ -352,7 +348,8 @@ mod tests {
             encoder.end(0);
             let trace = crate::name::name(Trace::from_bytes(encoder.as_bytes()).unwrap());
             let events = || trace.threads.iter().flat_map(|thread| &thread.events);
-            assert!(!events().any(is_release));
+            // The kind of event, no ordering.
+            assert!(events().all(|event| event.kind != EventKind::Release));
             let waits = || events().filter(|event| event.kind == EventKind::WaitBegin);
             let is_lock = waits().any(|event| event.argument as u8 == WaitKind::Other as u8);
             let objects: HashSet<u64> = waits().map(|event| event.object).collect();

@@ -122,7 +122,15 @@ fn taken(called: Called, from: usize, object: usize, mode: HoldMode) {
 /// A lock was released. Of most holds nothing is recorded.
 #[inline]
 fn let_go(object: usize) {
-    if local().held.get() > 0 && is_on() {
+    if local().held.get() > 0 {
+        end_hold(object);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn end_hold(object: usize) {
+    if is_on() {
         recording(|thread| thread.end_hold(object));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{address, begun, ended, hook, let_go, taken};
 use crate::next::next;
-use crate::session::{if_recording, is_on, planted};
+use crate::session::{if_recording, is_on, is_planted, passes_over_hold, planted};
 use azekura_trace::area::Called;
 use azekura_trace::{HoldMode, WaitKind};
 use libc::{c_int, clockid_t, pthread_mutex_t, pthread_mutexattr_t, pthread_spinlock_t, timespec};
@@ -48,14 +48,30 @@ fn taken_or(called: Called, from: usize, object: usize, tried: c_int, wait: impl
     result
 }
 
+/// Of most locks nothing is recorded: a try, and a count of the thread's own.
 unsafe extern "C-unwind" fn lock(mutex: Mutex, from: usize) -> c_int {
     // SAFETY: here and below, the caller's arguments, passed on to the function it meant to call, or to the
     // one that only tries.
     unsafe {
-        if !is_on() {
-            return LOCK.get()(mutex);
+        let tried = TRY.get()(mutex);
+        if tried == 0 && !is_planted(address(mutex)) && passes_over_hold() {
+            return 0;
         }
-        taken_or(Called::Mutex, from, address(mutex), TRY.get()(mutex), || LOCK.get()(mutex))
+        tried_lock(mutex, from, tried)
+    }
+}
+
+/// The rest of [`lock`].
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn tried_lock(mutex: Mutex, from: usize, tried: c_int) -> c_int {
+    // SAFETY: as in `lock`.
+    unsafe {
+        match (is_on(), tried) {
+            (true, _) => taken_or(Called::Mutex, from, address(mutex), tried, || LOCK.get()(mutex)),
+            (false, libc::EBUSY) => LOCK.get()(mutex),
+            (false, _) => tried,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{address, begun, ended, hook, let_go, taken};
 use crate::next::next;
-use crate::session::{if_recording, is_on};
+use crate::session::{if_recording, is_on, passes_over_hold};
 use azekura_trace::area::Called;
 use azekura_trace::{HoldMode, WaitKind};
 use libc::{c_int, pthread_rwlock_t, pthread_rwlockattr_t, timespec};
@@ -43,24 +43,47 @@ fn taken_or(from: usize, lock: Lock, mode: HoldMode, tried: c_int, wait: impl Fn
     result
 }
 
+/// Of most locks nothing is recorded: a try, and a count of the thread's own.
 unsafe extern "C-unwind" fn read(lock: Lock, from: usize) -> c_int {
     // SAFETY: here and below, the caller's arguments, passed on to the function it meant to call, or to the
     // one that only tries.
     unsafe {
-        if !is_on() {
-            return READ.get()(lock);
+        let tried = TRY_READ.get()(lock);
+        if tried == 0 && passes_over_hold() {
+            return 0;
         }
-        taken_or(from, lock, HoldMode::Shared, TRY_READ.get()(lock), || READ.get()(lock))
+        tried_lock(lock, from, tried, HoldMode::Shared, READ.get())
     }
 }
 
 unsafe extern "C-unwind" fn write(lock: Lock, from: usize) -> c_int {
     // SAFETY: as in `read`.
     unsafe {
-        if !is_on() {
-            return WRITE.get()(lock);
+        let tried = TRY_WRITE.get()(lock);
+        if tried == 0 && passes_over_hold() {
+            return 0;
         }
-        taken_or(from, lock, HoldMode::Exclusive, TRY_WRITE.get()(lock), || WRITE.get()(lock))
+        tried_lock(lock, from, tried, HoldMode::Exclusive, WRITE.get())
+    }
+}
+
+/// The rest of [`read`] and [`write`].
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn tried_lock(
+    lock: Lock,
+    from: usize,
+    tried: c_int,
+    mode: HoldMode,
+    wait: Plain,
+) -> c_int {
+    // SAFETY: as in `read`.
+    unsafe {
+        match (is_on(), tried) {
+            (true, _) => taken_or(from, lock, mode, tried, || wait(lock)),
+            (false, libc::EBUSY) => wait(lock),
+            (false, _) => tried,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The number of threads of this process that wait at each object, in a table without a lock.
+//! Counts of the threads of this process that wait, by object, in a table without a lock.
 //!
 //! Most signals wake nobody, and are not recorded. Objects may share a count, and a thread that was cancelled
 //! while it waited, or that waited when its process forked, stays counted: then signals are recorded that
@@ -24,7 +24,7 @@ pub(super) fn enter(object: usize) {
     count(object).fetch_add(1, Relaxed);
 }
 
-/// Ends the wait.
+/// The calling thread waits no more.
 pub(super) fn leave(object: usize) {
     count(object).fetch_sub(1, Relaxed);
 }

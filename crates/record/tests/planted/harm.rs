@@ -44,6 +44,28 @@ fn a_program_whose_allocator_takes_a_mutex_runs_as_ever() {
     assert_eq!(trace.ending, Ending::Complete);
 }
 
+/// Counted by single steps. Each step is a switch to the recorder, which must not wait for a time without
+/// one.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn an_uncontended_mutex_costs_few_instructions_more() {
+    /// For a lock and an unlock, with the one hold of 256 that is recorded; counted: 52.
+    const MOST: u64 = 60;
+    let mut programs = turn();
+    let program = build("steps", &mut programs);
+    let [plain, recorded] = [false, true].map(|is_recorded| {
+        let place = directory();
+        let (output, status) = run(&program, &[], place.path(), is_recorded);
+        assert_eq!(status.code(), Some(0), "{status}");
+        if is_recorded {
+            let trace = Trace::read(place.path().join("trace")).expect("a recording");
+            assert!(trace.event_count() > 0, "holds were drawn");
+        }
+        output.trim().parse::<u64>().expect("instructions")
+    });
+    assert!(recorded <= plain + MOST, "{plain} without, {recorded} with the recorder");
+}
+
 #[test]
 fn no_byte_of_a_recording_gets_into_files_of_a_program_that_reuses_descriptors() {
     let mut programs = turn();

@@ -18,6 +18,10 @@ use crate::file::{CpuSource, TimeSource};
 use crate::ring::{Memory, Producer, Ring};
 use std::sync::Arc;
 
+/// Tries to record something between two switches. A thread that leaves its CPU after each instruction, as
+/// one does that a debugger steps through, would try for ever.
+const MOST_TRIES: usize = 4;
+
 /// The moment at which an event may pay for an anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
@@ -157,7 +161,10 @@ impl<M: Memory> Track<M> {
     fn push_in_segment(&mut self, mut event: Event) {
         event.ticks = self.ticks();
         event.flags |= self.sign();
-        while !self.switch.is_armed() {
+        for _ in 0..MOST_TRIES {
+            if self.switch.is_armed() {
+                break;
+            }
             self.switch.arm();
             event.flags |= SWITCHED;
             self.owed = true;
@@ -178,7 +185,7 @@ impl<M: Memory> Track<M> {
     /// Reads the thread clock for this segment. Gives up when disturbed again and again; then it stays owed.
     fn anchor(&mut self) {
         let mut flags = self.sign();
-        for _ in 0..4 {
+        for _ in 0..MOST_TRIES {
             if !self.switch.is_armed() {
                 self.switch.arm();
                 flags = SWITCHED;
