@@ -117,7 +117,7 @@ pub(crate) struct Frame {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Frame>() == 32, "two to a cache line");
 
-/// What a frame holds: the page, and the buffer with its words or [`NO_BUFFER`].
+/// Content of a frame: the page, and the buffer with its words or [`NO_BUFFER`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) page_id: PageId,
@@ -135,7 +135,7 @@ impl Held {
     }
 }
 
-/// What [`Frame::look`] saw of a page.
+/// State of a page as read by [`Frame::look`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Look {
     /// It is in this buffer, if the latch validates the version afterwards.
@@ -305,8 +305,7 @@ impl Frame {
         Held::of(self.page.load(Acquire))
     }
 
-    /// What the frame shows of `page_id` to who writes nothing; `None` if it has another page. Counts the
-    /// use.
+    /// Reads `page_id` for an optimistic reader; `None` if the frame has another page. Counts the use.
     #[inline]
     pub(crate) fn look(&self, page_id: PageId) -> Option<Look> {
         // FRAME-3: the version first, then the look at the frame, then what is in it.
@@ -335,7 +334,8 @@ impl Frame {
         self.page.compare_exchange(empty.word(), Held { buffer, ..empty }.word(), Release, Relaxed).is_ok()
     }
 
-    /// What [`Self::set_below`] stored last, or something else if the frame is not in the free list by now.
+    /// Returns the last value of [`Self::set_below`], or an arbitrary one if the frame is not in the free
+    /// list any more.
     pub(crate) fn below(&self) -> u32 {
         self.held().page_id.0 as u32 // 25 bits, see `set_below`
     }
@@ -401,7 +401,7 @@ impl Frame {
         }
     }
 
-    /// Who began last to read the page in or to write it.
+    /// Returns the thread that last began to read the page in or to write it.
     pub(crate) fn worker(&self) -> ThreadTag {
         // No load in a model: it would double the schedules and show nothing.
         if cfg!(loom) { ThreadTag::NONE } else { ThreadTag(self.worker.load(Relaxed).into()) }

@@ -9,7 +9,7 @@ use crate::count::shared_rmw;
 use crate::frame::{Frame, FrameId};
 use crate::pool::BufferPool;
 
-/// What [`BufferPool::peek`] found.
+/// Result of [`BufferPool::peek`].
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub enum Peek<'p> {

@@ -1,7 +1,7 @@
 //! `PageFile`: the store whose pages survive a power loss whole, by writing each twice.
 //!
 //! It is not a cache and not a log: a page written here is the old one or the new one after a crash, and from
-//! the next [`PageStore::sync`] on the new one. What happened in between is the log's to say.
+//! the next [`PageStore::sync`] on the new one. The log records the state in between.
 //!
 //! A disk writes 512 bytes whole or not at all; a page is longer, and a write of it that the power cuts off
 //! leaves a mixture (*torn*, hazard W12). So a batch of pages goes
@@ -511,7 +511,7 @@ impl PageFile {
         written.map_err(|e| self.fail(self.pages.error("write", Some(first), offset)(e)))
     }
 
-    /// Writes fresh pages that follow each other. What of them lies beyond the end makes the file longer: no
+    /// Writes fresh pages that follow each other. Pages beyond the end lengthen the file: no
     /// zeroes are written there first. Without space for it nothing is in doubt, as when the file grows.
     fn write_fresh_run(&self, first: PageId, bytes: &[u8]) -> Result<(), StoreError> {
         let offset = self.offset(first).unwrap_or(u64::MAX);

@@ -245,8 +245,8 @@ impl BufferPool {
     }
 
     /// Looks at a page that is in the pool, without pinning or latching it: writes no shared line but the
-    /// reference count of a page that has cooled, three times at most per turn of the hand (G8). What is read
-    /// is believed only after [`OptimisticPage::is_valid`].
+    /// reference count of a page that has cooled, three times at most per turn of the hand (G8). The data
+    /// are valid only after [`OptimisticPage::is_valid`].
     #[inline]
     pub fn peek(&self, page_id: PageId) -> Peek<'_> {
         let seen = self.table.find(page_id, |id| {
@@ -262,9 +262,9 @@ impl BufferPool {
         seen.unwrap_or(Peek::Absent)
     }
 
-    /// The page of a frame is about to be read. What is fetched now comes while the header is waited for:
-    /// frames and buffers are given out in the same order, and a miss keeps its victim's buffer, so a frame
-    /// has the buffer of its turn as a rule, and who guesses so need not look.
+    /// Prefetches the page of a frame that is about to be read, while its header is loaded. Frames and
+    /// buffers are allocated in the same order, and a miss keeps its victim's buffer. So a frame usually has
+    /// the buffer with its own number, and the prefetch need not read which one it has.
     #[inline]
     fn expect_use(&self, id: FrameId) {
         self.words.prefetch(turn_of(id, self.frames.len()) as u32);
@@ -396,7 +396,7 @@ impl BufferPool {
     }
 }
 
-/// What the page table has for a page.
+/// Entry of the page table for a page.
 enum Mapped<'p> {
     /// A frame that holds it, or is about to lose its insertion (FRAME-5).
     Pinned(PageGuard<'p>),

@@ -22,7 +22,7 @@ pub(crate) use self::seal::{seal_batch, stored_checksum, verify};
 /// Pages by number. All calls block; any thread may call, but nobody reads or writes a page while another
 /// thread writes that page: whoever calls excludes that.
 pub trait PageStore: Send + Sync + fmt::Debug {
-    /// Reads a page into `out`, which is one page long. What `out` holds after an error is unspecified.
+    /// Reads a page into `out`, which is one page long. The content of `out` is unspecified after an error.
     ///
     /// # Errors
     ///
@@ -39,7 +39,7 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     fn read_page(&self, id: PageId, out: &mut [u8]) -> Result<(), StoreError>;
 
     /// Reads pages that follow each other, the first of them `first`, into `out`, which is as long as they
-    /// are; in one piece where the store can. What `out` holds after an error is unspecified.
+    /// are; in one piece where the store can. The content of `out` is unspecified after an error.
     ///
     /// # Errors
     ///

@@ -1,5 +1,4 @@
-//! What a pool takes besides its pages, as the allocator has it: everything that is allocated counts,
-//! whatever it is called.
+//! Memory of a pool besides its pages, measured in the allocator: every allocation counts.
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 

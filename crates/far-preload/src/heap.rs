@@ -2,7 +2,7 @@
 //!
 //! Blocks are whole pages, found first-fit; a block's length is kept beside it, not in it, so that giving
 //! memory out touches none. Memory that was mapped (not allocated) can be unmapped in pieces of 4 KiB: a page
-//! is free when none of it is mapped. What lies in mapped memory may be blocks, too: those of an allocator
+//! is free when none of it is mapped. Mapped memory may contain blocks, too: those of an allocator
 //! that the program brought, which alone knows their lengths and can take them back.
 //!
 //! Pages leave the heap for good when the program has a call done on them that only the kernel can do
@@ -16,7 +16,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What `munmap` counts in.
+/// Granularity of `munmap`.
 const PIECE: usize = 4096;
 
 /// See the [module](self).
@@ -53,7 +53,7 @@ pub(crate) enum Lack {
     Server(ReserveError),
 }
 
-/// Whose a block in far memory is.
+/// Owner of a block in far memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// This heap's.
@@ -181,8 +181,8 @@ impl Heap {
         !self.lock().blocks_within(self, range).is_empty()
     }
 
-    /// Hands the pages that meet a range to the kernel, for good, with their bytes. What the program has not
-    /// of them is not mapped any more.
+    /// Passes the pages that overlap a range to the kernel permanently, with their bytes. Parts that the
+    /// program has not mapped are unmapped.
     pub(crate) fn unmanage(&self, range: Range<usize>) {
         let of_page = |address: usize| self.base + (address - self.base) / self.page * self.page;
         for part in self.parts(range.start, range.len()).far {
@@ -272,7 +272,7 @@ impl Heap {
         })
     }
 
-    /// Whose block lies at this address.
+    /// Returns the owner of the block at this address.
     pub(crate) fn owner(&self, address: usize) -> Owner {
         self.lock().owner(self, (address - self.base) / self.page)
     }

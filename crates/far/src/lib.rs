@@ -4,9 +4,8 @@
 //!
 //! ```
 //! use azekura_far::{FarMemory, Server};
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let server = Server::builder().capacity(64 << 20).listen("127.0.0.1:0")?; // `azekura memory-server` elsewhere
-//! let mut memory = FarMemory::builder()
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> { let server = Server::builder().capacity(64 <<
+//! 20).listen("127.0.0.1:0")?; // `azekura memory-server` elsewhere let mut memory = FarMemory::builder()
 //!     .bytes(4 << 20)
 //!     .local(1 << 20)
 //!     .page(64 << 10)

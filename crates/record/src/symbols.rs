@@ -104,7 +104,7 @@ struct Symbol {
 /// A file in the memory of the process.
 struct Image {
     path: PathBuf,
-    /// What is added to the file's own addresses.
+    /// Offset that is added to the file's own addresses.
     bias: u64,
     begin: u64,
     end: u64,

@@ -1,4 +1,4 @@
-//! What the demo prints.
+//! Output of the demo.
 
 use std::io::{self, Write};
 use std::path::Path;

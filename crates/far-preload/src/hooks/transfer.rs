@@ -2,7 +2,7 @@
 //! bounce.
 //!
 //! A transfer that is longer than a bounce goes in several calls where it must do all that it can (writing;
-//! reading files). What a pipe or a socket gives comes from one call, as more calls could wait for what the
+//! reading files). Data of a pipe or a socket come from one call, as more calls could wait for data that the
 //! program did not ask for; it may be short, as it always may.
 
 use super::bounce::{BOUNCE, Bounce, Parts};

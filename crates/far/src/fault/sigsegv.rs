@@ -12,7 +12,7 @@
 //! Read or write is what the processor says (bit 1 of the page fault's error code). An address outside all
 //! regions goes to the handler that was there before.
 //!
-//! # What it cannot do
+//! # Limits
 //!
 //! A system call on a page that is away gives `EFAULT` (F1). Child processes have nothing where the region
 //! was.

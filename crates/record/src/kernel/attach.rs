@@ -128,7 +128,7 @@ struct Made<'m> {
     modules: &'m [Mapped],
     begin: Moment,
     end: Moment,
-    /// What is called from where.
+    /// Call sites of each function.
     sites: BTreeMap<(&'static str, u64), u32>,
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Begun {
     pub(super) stack: Vec<u64>,
 }
 
-/// What a thread did.
+/// Action of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) ns: u64,

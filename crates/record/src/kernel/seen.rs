@@ -15,7 +15,7 @@ pub struct Kernel {
     why_none: Option<String>,
 }
 
-/// What came of it.
+/// Result of the kernel's observation.
 #[derive(Debug, Default)]
 pub struct Seen {
     watched: Option<Watched>,
@@ -48,7 +48,7 @@ impl Kernel {
         kernel
     }
 
-    /// What was asked for and cannot be had, in sentences.
+    /// Returns the requested kinds of events that are not available, as sentences.
     #[must_use]
     pub fn refusals(&self) -> &[String] {
         &self.refusals

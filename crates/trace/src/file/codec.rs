@@ -1,7 +1,8 @@
 //! Events as bytes: differences to the event before, about ten bytes instead of 32.
 //!
 //! ```text
-//! event = head u8: kind in bits 0-3, same operation as before 4, same site as before 5, object 0 6, argument 0 7;
+//! event = head u8: kind in bits 0-3, same operation as before 4, same site as before 5, object 0 6,
+//! argument 0 7;
 //!         flags; ticks since the event before (zigzag); then what the head does not spare:
 //!         operation, site, object as a difference to the last object (zigzag), argument
 //! ```
