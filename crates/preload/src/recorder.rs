@@ -9,7 +9,7 @@ use crate::sites;
 use azekura_trace::area::{self, Area, Called, MAIN, Mapped, ThreadSlot, state};
 use azekura_trace::event::{Event, EventKind, SHARED, UNWOKEN, WAITED};
 use azekura_trace::file::{CpuSource, TimeSource};
-use azekura_trace::parts::{Drawn, Lot, Track, When, thread_id, time_source};
+use azekura_trace::parts::{SampleCounts, Sampler, Track, When, thread_id, time_source};
 use azekura_trace::ring::Producer;
 use azekura_trace::{HoldMode, WaitKind};
 use std::ptr;
@@ -20,7 +20,7 @@ const HOLD_SAMPLING: u32 = 256;
 /// Holds of one thread that are recorded at a time: few, because few are drawn.
 const HOLDS: usize = 16;
 
-static DRAWN: Drawn = Drawn::new();
+static DRAWN: SampleCounts = SampleCounts::new();
 
 /// A thread's recorder.
 pub(crate) struct Thread {
@@ -28,7 +28,7 @@ pub(crate) struct Thread {
     index: usize,
     operation: u16,
     track: Track<Mapped>,
-    lot: Lot<&'static Drawn>,
+    lot: Sampler<&'static SampleCounts>,
     /// The object of the last wait: the hold that follows is recorded.
     waited: u64,
     held: [Held; HOLDS],
@@ -88,7 +88,7 @@ pub(crate) fn join(session: &Session, command: u32, is_first: bool) -> *mut Thre
     slot.cpu.store(track.cpu_source() as u32, Relaxed);
     slot.end.iter().for_each(|word| word.store(0, Relaxed));
     put_name(slot);
-    let lot = Lot::new(HOLD_SAMPLING, tag, &DRAWN);
+    let lot = Sampler::new(HOLD_SAMPLING, tag, &DRAWN);
     let thread = area.own(index).cast::<Thread>().as_ptr();
     let fresh = Thread { area, index, operation, track, lot, waited: 0, held: [NONE; HOLDS] };
     // SAFETY: memory of the slot for this, as large and as aligned as it must be, claimed by this thread
