@@ -25,7 +25,7 @@ pub(crate) fn there(range: Range<usize>) -> io::Result<Vec<bool>> {
 pub(crate) struct Kept(Vec<(usize, Box<[u8]>)>);
 
 impl Kept {
-    /// What is in these ranges, which begin and end at pieces.
+    /// Copies the content of these ranges, which begin and end at pieces.
     pub(crate) fn of(ranges: &[Range<usize>]) -> io::Result<Self> {
         let mut kept = Vec::new();
         if ranges.is_empty() {

@@ -1,4 +1,4 @@
-//! What can go wrong with a region.
+//! Errors of a region.
 
 use crate::client::ConnectError;
 use std::io;
@@ -14,7 +14,7 @@ pub enum FarError {
     /// No bytes, or more than can be addressed by 2^31 pages.
     #[error("a region of {bytes} bytes in pages of {page_bytes}")]
     Size {
-        /// What was asked for.
+        /// Requested bytes.
         bytes: usize,
         /// Bytes of a page.
         page_bytes: usize,
@@ -24,9 +24,9 @@ pub enum FarError {
         "{local} bytes of local memory: at least {least} are needed, eight pages; ask for more or for smaller pages"
     )]
     Local {
-        /// What was given.
+        /// Given bytes.
         local: usize,
-        /// What is needed.
+        /// Needed bytes.
         least: usize,
     },
     /// Nowhere to put pages.
@@ -59,7 +59,7 @@ pub enum FarError {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// What is in memory that was to be adopted could not be found out.
+    /// The content of memory that was to be adopted cannot be determined.
     #[error("adopt memory of the program")]
     Adopt(#[source] io::Error),
     /// No thread could be started.

@@ -47,7 +47,7 @@ pub struct Launch {
     pub spill: Option<PathBuf>,
     /// The file with the key that the servers know.
     pub auth_key: Option<PathBuf>,
-    /// Who leaves when a page comes.
+    /// Replacement policy.
     pub policy: Policy,
     /// How pages come and go.
     pub mechanism: Mechanism,
@@ -59,7 +59,7 @@ pub struct Launch {
     pub strict: bool,
 }
 
-/// What is in the environment cannot be understood, or is missing.
+/// A variable of the environment is malformed or missing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
@@ -68,7 +68,7 @@ pub enum LaunchError {
     Setting {
         /// The name in the environment.
         name: &'static str,
-        /// What is there.
+        /// Its value.
         value: String,
     },
     /// `AZEKURA_FAR_PRELOAD` is set and names no file. The program would run without far memory, and nothing
@@ -77,7 +77,7 @@ pub enum LaunchError {
         "{OTHER} is {value:?}, and there is no such library; unset it to use the built-in one, or give the path of one"
     )]
     Other {
-        /// What it is set to.
+        /// Its value.
         value: String,
     },
     /// The library was not found.
@@ -162,7 +162,7 @@ impl Launch {
         settings
     }
 
-    /// What a launcher put into this process's environment; `None` if nobody did.
+    /// Returns the settings that a launcher put into this process's environment; `None` if there are none.
     ///
     /// # Errors
     ///

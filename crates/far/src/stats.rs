@@ -1,4 +1,4 @@
-//! What a region did.
+//! Statistics of a region.
 
 use std::fmt;
 

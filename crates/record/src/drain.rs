@@ -112,7 +112,7 @@ impl Drain {
             return;
         }
         self.area.header().command.store(0, Release);
-        // What threads are writing at this instant.
+        // Threads may be writing events at this instant.
         std::thread::sleep(Duration::from_millis(1));
         self.look_at_processes(true);
         self.turn();

@@ -1,4 +1,4 @@
-//! What can go wrong when a program is recorded.
+//! Errors of recording a program.
 
 use azekura_trace::ReadError;
 use std::io;

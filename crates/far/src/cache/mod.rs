@@ -86,7 +86,7 @@ pub enum FarCacheError {
     /// Not a page for each server, or more than can be counted.
     #[error("a cache of {bytes} bytes on {servers} memory servers in pages of {page_bytes}")]
     Size {
-        /// What was asked for.
+        /// Requested bytes.
         bytes: u64,
         /// On so many.
         servers: usize,
@@ -98,7 +98,7 @@ pub enum FarCacheError {
     Threads(#[source] io::Error),
 }
 
-/// What a cache did until now, and holds.
+/// Counters and present content of a cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FarCacheStats {
@@ -120,7 +120,7 @@ pub struct FarCacheStats {
     pub dropped: u64,
     /// Servers that were lost.
     pub losses: u64,
-    /// What was last heard of a server that is not there.
+    /// Last error of a server that is not connected.
     pub last_loss: Option<String>,
 }
 
@@ -319,7 +319,7 @@ impl FarCache {
         }
     }
 
-    /// What it did until now, and holds.
+    /// Returns the counters and the present content.
     #[must_use]
     pub fn stats(&self) -> FarCacheStats {
         let inner = self.shared.lock();

@@ -297,7 +297,7 @@ mod tests {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
             let mut slots = Slots::new(5, 2);
             slots.regain(0);
-            // What each slot really holds, and what is open on it.
+            // Actual content of each slot, and its open orders.
             let mut held = [None; 10];
             let (mut puts, mut gets): (Vec<u32>, Vec<(u32, u64, bool)>) = Default::default();
             let mut truth = [0_u64; 16];

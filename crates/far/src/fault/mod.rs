@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use unmanaged::Unmanaged;
 
-/// What makes pages come and go.
+/// Mechanism that pages in and out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Mechanism {
@@ -119,7 +119,7 @@ impl FromStr for Mechanism {
     }
 }
 
-/// What the program may do with a mapped page without being told of.
+/// Accesses to a mapped page that the program may make without a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allow {
     Read,
@@ -142,7 +142,7 @@ pub(crate) struct Run {
     pub(crate) len: u32,
 }
 
-/// What is left in a frame.
+/// State of a frame's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// Memory that can be written without the system's help.
@@ -200,7 +200,7 @@ pub(crate) trait Backend: Send + Sync {
     fn page_of(&self, address: usize) -> Option<u32>;
     /// The frame's memory goes back to the system.
     fn empty(&self, frame: u32);
-    /// Whoever waits for these pages goes on.
+    /// Wakes the threads that wait for these pages.
     fn wake(&self, pages: Range<u32>);
     /// Waits for a fault; `None` after `stop`, or after so long.
     fn next_fault(&self, within: Option<Duration>) -> io::Result<Event>;
@@ -224,7 +224,7 @@ pub(crate) trait Backend: Send + Sync {
     fn abandon(&self) {}
 }
 
-/// What `next_fault` came back with.
+/// Result of `next_fault`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Fault(Fault),

@@ -68,7 +68,7 @@ static PLACES: [Place; REGIONS] = [const {
 }; REGIONS];
 /// The last fault on an unmanaged page, by thread: see `is_repeated`.
 static FAULTS: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
-/// Who takes and gives back places, and installs the handler.
+/// Serializes the registration of places and the installation of the handler.
 static REGISTRY: Mutex<()> = Mutex::new(());
 /// This is a child made by fork: nobody answers here, and the regions are not mapped. Children that share our
 /// memory (vfork) are not told.
@@ -416,7 +416,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     }
 }
 
-/// What the processor says.
+/// Access type according to the processor.
 #[cfg(target_arch = "x86_64")]
 unsafe fn was_write(context: *mut c_void) -> bool {
     // SAFETY: with SA_SIGINFO the third argument is a ucontext.

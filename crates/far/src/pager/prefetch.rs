@@ -212,7 +212,7 @@ mod tests {
                 prefetch.missed(at + 1),
                 Some(Guess { from: i64::from(at) + 1, stride: 1, depth, thick: 0 })
             );
-            // What came with it is not touched.
+            // Pages that came with it are not touched.
             prefetch.came_with(at + 1, at + 1..at + 1 + depth);
             at += depth;
         }

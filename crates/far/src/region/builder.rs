@@ -96,7 +96,7 @@ impl FarMemoryBuilder {
     }
 
     setters! {
-        /// Who leaves when a page comes [unless set: adaptive].
+        /// Replacement policy [unless set: adaptive].
         policy(policy: Policy) -> policy = policy;
 
         /// How pages are made to come and go [unless set: the best there is].
@@ -126,7 +126,8 @@ impl FarMemoryBuilder {
         seed(seed: u64) -> seed = seed;
     }
 
-    /// What ends the process when bytes are lost [unless set: the message on standard error, and `abort`].
+    /// Function that ends the process when bytes are lost [unless set: the message on standard error, and
+    /// `abort`].
     #[must_use]
     pub fn on_loss(mut self, on_loss: fn(&str) -> !) -> Self {
         self.on_loss = on_loss;
@@ -168,8 +169,8 @@ impl FarMemoryBuilder {
         {
             memory.pager.calibrate();
         }
-        // What it holds goes back in its place, far or not.
-        // SAFETY: who adopted it said that nobody uses it now.
+        // The adopted bytes return to their place, far or not.
+        // SAFETY: the caller that adopted the memory guarantees that it is not in use now.
         unsafe { kept.put_back() };
         made
     }
@@ -195,8 +196,8 @@ impl FarMemoryBuilder {
             let pages = u32::try_from(more).ok().and_then(|more| region_pages.checked_add(more));
             pages.ok_or(FarError::Size { bytes: self.bytes, page_bytes: self.page })
         };
-        // What is not adopted in the end makes the region smaller: then frames for all of it are more than
-        // enough.
+        // If less memory is adopted in the end, the region is smaller, and frames for all of it are more
+        // than enough.
         let frames = Budget::of(local, with(ranges)?, self.page).pages() + SPARE_FRAMES;
         let backend = self.choose(region_pages as usize * self.page, frames, ranges)?;
         let adopted = if backend.mechanism() == Mechanism::Sigsegv { Vec::new() } else { ranges.to_vec() };

@@ -55,7 +55,7 @@ impl FarMemory {
         FarMemoryBuilder::default()
     }
 
-    /// What makes its pages come and go.
+    /// Returns the mechanism that pages in and out.
     #[must_use]
     pub fn mechanism(&self) -> Mechanism {
         self.backend.mechanism()
@@ -67,7 +67,7 @@ impl FarMemory {
         &self.adopted
     }
 
-    /// What it did until now.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> FarStats {
         self.pager.stats()
@@ -171,7 +171,7 @@ impl FarMemory {
     ///
     /// # Errors
     ///
-    /// [`ReserveError`]: a server has not so much left. What was promised before stays so.
+    /// [`ReserveError`]: a server has too little left. Earlier reservations stay.
     pub fn reserve(&self, bytes: usize) -> Result<(), ReserveError> {
         self.pager.reserve(bytes as u64)
     }

@@ -111,7 +111,7 @@ pub trait AccessBits {
     /// touch.
     fn clear_referenced(&mut self, page: PageNo);
 
-    /// What paging has cost so far. Costs nothing to speak of.
+    /// Returns the cost of paging so far. The call itself costs almost nothing.
     fn spent(&self) -> Spent;
 }
 
@@ -152,7 +152,7 @@ pub trait Replacement: Send {
     }
 }
 
-/// What a policy is made for.
+/// Size of the region for which a policy is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Pages of the region.

@@ -99,7 +99,7 @@ impl Plain {
         }
     }
 
-    /// The pages one of which leaves. What the search does to the bits and the lists is done.
+    /// Returns the possible victims, after the search has updated the bits and the lists.
     fn candidates(&mut self, incoming: Option<PageNo>, bits: &mut Bits) -> BTreeSet<PageNo> {
         let resident: BTreeSet<PageNo> = bits.0.keys().copied().collect();
         let by_address = |from: u32| resident.range(PageNo(from)..).chain(&resident).next().copied();

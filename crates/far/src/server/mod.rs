@@ -72,7 +72,7 @@ pub enum ServeError {
     },
 }
 
-/// What a server has done and holds.
+/// Counters and present content of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStats {
     /// Connections now.
@@ -256,7 +256,7 @@ impl Server {
         self.address
     }
 
-    /// What it has done and holds.
+    /// Returns the counters and the present content.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         let counters = &self.shared.counters;

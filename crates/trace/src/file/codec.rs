@@ -15,7 +15,7 @@ const SAME_SITE: u8 = 1 << 5;
 const NO_OBJECT: u8 = 1 << 6;
 const NO_ARGUMENT: u8 = 1 << 7;
 
-/// What the next event is told as a difference to.
+/// Previous values, to which the next event is encoded as a difference.
 #[derive(Debug, Default)]
 struct Before {
     ticks: u64,

@@ -60,7 +60,7 @@ struct Shared {
     sink: Weak<dyn Sink>,
 }
 
-/// What the writer sends.
+/// Next message of the writer.
 enum Next {
     /// The end of what another thread has begun to send.
     Rest(Rest),
@@ -213,8 +213,8 @@ impl Shared {
         needed::spawn("far-writer", move || writing.write(&stream))
     }
 
-    /// As many bytes as the session's stream takes without waiting. Who calls it has the queues' lock, and
-    /// the stream is not cut: so it is the one there is now.
+    /// Sends as many bytes as the session's stream accepts without waiting. The caller holds the queues'
+    /// lock, and the stream is not cut, so it is the present one.
     fn send_some(&self, bytes: &[u8]) -> usize {
         // Relaxed: it was stored before the queues' lock was given up that we have.
         let descriptor = self.descriptor.load(Relaxed);
@@ -228,7 +228,7 @@ impl Shared {
                 libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
             )
         };
-        // What went wrong the writer finds out, which tries the same.
+        // The writer retries the same bytes and reports the error.
         usize::try_from(sent).unwrap_or(0)
     }
 
@@ -256,7 +256,7 @@ impl Shared {
         self.moved.notify_all();
     }
 
-    /// What to send next; `None` once there is nothing to be sent over this stream any more.
+    /// Returns the next bytes to send; `None` if nothing more is to be sent over this stream.
     fn next(&self) -> Option<Next> {
         let mut queues = self.lock();
         let mut was_sending = true;
@@ -266,8 +266,8 @@ impl Shared {
             {
                 return Some(Next::Rest(rest));
             }
-            // What we came back from sending has gone; whoever else begins to send does so while we wait
-            // below.
+            // The message that this call was sending is complete; while this thread waits below, another one
+            // may begin to send.
             if std::mem::take(&mut was_sending) && queues.writing.take().is_some() && queues.awaited {
                 self.moved.notify_all();
             }

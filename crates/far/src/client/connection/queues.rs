@@ -106,7 +106,7 @@ impl Queues {
         self.bulk.push_front(Bulk::Reserve(bytes));
     }
 
-    /// What to send next, if the window is open; it counts as unanswered from here on.
+    /// Returns the next request, if the window is open; it counts as unanswered from here on.
     pub(super) fn next(&mut self) -> Option<(Header, Vec<Source>)> {
         if self.pending.len() >= WINDOW {
             return None;
@@ -146,7 +146,7 @@ impl Queues {
         sent == HEADER
     }
 
-    /// What of a request was left to the writer.
+    /// Takes the part of a request that was left to the writer.
     pub(super) fn rest(&mut self) -> Option<Rest> {
         self.rest.take()
     }
@@ -156,7 +156,7 @@ impl Queues {
         self.pending.len() < WINDOW && !(self.urgent.is_empty() && self.bulk.is_empty())
     }
 
-    /// What is answered by a reply with this tag.
+    /// Returns the request that a reply with this tag answers.
     pub(super) fn answered(&mut self, tag: u64) -> Option<Pending> {
         let pending = self.pending.remove(&tag)?;
         while self.freed.front().is_some_and(|&(freed, _)| freed < tag) {

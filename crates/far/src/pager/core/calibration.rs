@@ -11,7 +11,7 @@ use crate::replace::{Replacement, Shape, Simple};
 use crate::stats::FarStats;
 use std::time::Duration;
 
-/// What the calibration must leave as it was.
+/// State that the calibration must restore.
 pub(in crate::pager) struct Before {
     policy: Option<Box<dyn Replacement>>,
     stats: FarStats,

@@ -37,7 +37,7 @@ use std::ops::Range;
 /// system.
 const PARTS: usize = 256;
 
-/// What is open.
+/// Open spans.
 #[derive(Debug)]
 pub(super) struct Open {
     /// Pages of a span; 0 if none may be opened.

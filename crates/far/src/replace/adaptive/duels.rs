@@ -43,7 +43,7 @@ impl Duels {
         Self { open: Sparse::new(none, shape.pages as usize), forecasts: Confidence::EVEN }
     }
 
-    /// Who of two pages should leave: the one that is expected farthest, or the one that is unused for
+    /// Chooses the victim of two pages: the one that is expected farthest, or the one that is unused for
     /// longest. Remembers both.
     pub(super) fn choose(&mut self, farthest: PageNo, oldest: PageNo, now: u64) -> PageNo {
         if farthest != oldest {
