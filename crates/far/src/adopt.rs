@@ -1,5 +1,5 @@
-//! The bytes of memory that the program has already, kept while it becomes far memory: only pieces that the
-//! system has memory for are looked at, so that an array of gigabytes that nobody has touched costs nothing.
+//! The bytes of existing memory of the program, kept while it becomes far memory. Only pieces with memory of
+//! the system are read, so an untouched array of gigabytes costs nothing.
 
 use std::fs::File;
 use std::io;

@@ -1,6 +1,6 @@
-//! System calls that can be asked again (F1): where the kernel does not wait for far memory it says `EFAULT`,
-//! we touch what is far and ask anew. Only for calls that have done nothing when they say so; `transfer` and
-//! `message` have the others.
+//! System calls that can be repeated (F1): where the kernel does not wait for far memory it returns
+//! `EFAULT`; the hook touches the far pages and repeats the call. Only for calls that have had no effect
+//! when they return that error; `transfer` and `message` have the others.
 
 use super::{errno, fail};
 use crate::next::Next;

@@ -1,4 +1,4 @@
-//! Ends of the process that the layer brings about. Each says why, and with what address or setting; the exit
+//! Terminations of the process by this layer. Each prints its reason, with the address or setting; the exit
 //! code is 71.
 
 use std::error::Error;

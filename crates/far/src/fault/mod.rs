@@ -1,20 +1,19 @@
-//! How a page of ordinary memory is made to be away, to come, and to tell when it is touched: one trait, two
-//! ways.
+//! Mechanisms that page ordinary memory out and in and report touches: one trait, two implementations.
 //!
-//! | module | mechanism | needs | access told by |
+//! | module | mechanism | needs | accesses reported by |
 //! |---|---|---|---|
-//! | `userfault` | userfaultfd; pages move by `UFFDIO_MOVE`, or are copied where the kernel has none | Linux 6.8, or 5.7 | the kernel: system calls wait for pages as programs do |
-//! | `sigsegv`, `requests` | memory protection and SIGSEGV, as in the paper (§2.2) | nothing | a signal handler: system calls give `EFAULT` (F1) |
+//! | `userfault` | userfaultfd; pages are moved by `UFFDIO_MOVE`, or copied where the kernel lacks it | Linux 6.8, or 5.7 | the kernel: system calls wait for pages as programs do |
+//! | `sigsegv`, `requests` | memory protection and SIGSEGV, as in the paper (§2.2) | nothing | a signal handler: system calls return `EFAULT` (F1) |
 //!
-//! `places` is where pages lie: a region of our own, and memory of the program that was there before. Both
-//! have the pages' bytes come and go through *frames*: page-sized pieces of an arena that the program never
-//! sees. `unmanaged` is which pages left far memory for good.
+//! `places` maps pages to addresses: a region of this layer, and existing memory of the program. Both
+//! mechanisms transfer the pages' bytes through *frames*: page-sized pieces of an arena that the program
+//! never sees. `unmanaged` records the pages that left far memory permanently.
 //!
-//! - **FAULT-1** Between `map_out` and `map_in` no access of the program to the page succeeds; `map_out`
-//!   takes it away at one instant, after which the frame has its last bytes (F3). Pages of a run may come and
-//!   go one after the other.
-//! - **FAULT-2** `map_in` shows a page whole or not at all.
-//! - **FAULT-3** After `arm_write` the next write is told before it happens; so is the next access after
+//! - **FAULT-1** Between `map_out` and `map_in` no access of the program to the page succeeds. `map_out`
+//!   removes it at one instant, after which the frame has its last bytes (F3). Pages of a run may be
+//!   transferred one after the other.
+//! - **FAULT-2** `map_in` makes a page visible whole or not at all.
+//! - **FAULT-3** After `arm_write` the next write is reported before it happens; so is the next access after
 //!   `arm_access`.
 
 pub(crate) mod abi;

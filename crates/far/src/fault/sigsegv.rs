@@ -1,21 +1,21 @@
-//! Pages by memory protection and SIGSEGV, as in the paper (§2.2): no access means away or armed, read only
-//! means unmodified.
+//! Paging by memory protection and SIGSEGV, as in the paper (§2.2): a page without access is paged out or
+//! armed, a read-only page is unmodified.
 //!
-//! The region is a memory file mapped twice: as the program sees it, with changing protection, and for us,
-//! always writable. A page is filled under our view and shown when it is whole (FAULT-2, F3); the program's
-//! view is closed before ours is read (FAULT-1).
+//! The region is a memory file with two mappings: the program's, with changing protection, and this layer's,
+//! always writable. A page is filled through the second mapping and made accessible when it is whole
+//! (FAULT-2, F3). The program's access is removed before this layer reads the page (FAULT-1).
 //!
 //! # The handler
 //!
 //! The handler (F2) makes no decision. It posts the fault in a fixed table (`requests`), rings a bell and
-//! sleeps; the pager's thread does the rest. All it calls is async-signal-safe: atomics, `write`, `futex`.
-//! Read or write is what the processor says (bit 1 of the page fault's error code). An address outside all
-//! regions goes to the handler that was there before.
+//! sleeps; the pager's thread does the rest. All its calls are async-signal-safe: atomics, `write`, `futex`.
+//! The processor reports a read or a write (bit 1 of the page fault's error code). A fault outside all
+//! regions goes to the previously installed handler.
 //!
 //! # Limits
 //!
-//! A system call on a page that is away gives `EFAULT` (F1). Child processes have nothing where the region
-//! was.
+//! A system call on a paged-out page returns `EFAULT` (F1). Child processes have no mapping in place of the
+//! region.
 
 use super::arena::{Bell, Mapping, ring};
 use super::requests::Requests;

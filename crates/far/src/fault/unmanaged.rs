@@ -1,10 +1,11 @@
-//! The pages that left far memory for good: the kernel alone manages them.
+//! The set of pages that have left far memory permanently and that the kernel alone manages.
 //!
-//! One bit per page, in memory of the kernel's own, so that a table for a region of which most is never used
-//! costs nothing. Signal handlers and interposed calls read it without a lock.
+//! It has one bit per page in kernel-provided memory, so a table for a mostly unused region costs nothing.
+//! Signal handlers and interposed calls read it without a lock.
 //!
-//! - **UNMANAGED-1** A bit is set once, under the pager's lock, after the page's bytes are ordinary memory at
-//!   the page's address; it is never cleared. So a reader that sees it set may leave the page to the kernel.
+//! - **UNMANAGED-1** A bit is set once, under the pager's lock, after the page's bytes are ordinary memory
+//!   at the page's address; it is never cleared. So a reader that finds it set may leave the page to the
+//!   kernel.
 
 use super::arena::Mapping;
 use std::io;

@@ -1,16 +1,16 @@
-//! What is known of all pages, and faults: what a touch does to a page in each state (see `state`).
+//! The state of all pages, and faults: the effect of a touch on a page in each state (see `state`).
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
-//! | `arrivals` | pages that come: asked for, lost, there, guessed |
-//! | `calibration` | what a fault costs beside its answer |
-//! | `departures` | pages that leave: chosen, sent, given back |
-//! | `fork` | the same in a child process |
-//! | `replicas` | replicas that are lost or come back, and copies made again |
-//! | `meter` | what all this costs |
-//! | `open` | pages that the system makes by itself as long as there is room |
-//! | `runs` | pages that come and go together |
-//! | `unmanaged` | pages that leave far memory for good |
+//! | `arrivals` | pages that are paged in: requested, lost, received, predicted |
+//! | `calibration` | fixed cost of a fault |
+//! | `departures` | pages that are paged out: chosen, sent, freed |
+//! | `fork` | the state in a child process |
+//! | `replicas` | lost and returning replicas, and repeated copies |
+//! | `meter` | cost of paging |
+//! | `open` | pages that the system creates by itself while there is room |
+//! | `runs` | adjacent pages that are transferred together |
+//! | `unmanaged` | pages that have left far memory permanently |
 
 mod arrivals;
 pub(super) mod calibration;
