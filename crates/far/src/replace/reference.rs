@@ -1,4 +1,4 @@
-//! Each policy against a plain version of itself, and on traces made by hand from the paper's words.
+//! Comparison of each policy with a plain version, and hand-made traces after the paper's descriptions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A request that is looking for its leaf.
+//! Routing of a request to its leaf.
 //!
 //! 1. It was sent to a leaf: there, and along right links inside this PE, until a leaf covers the target.
 //!    Then the work is done.

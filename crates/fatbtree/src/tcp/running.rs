@@ -1,4 +1,4 @@
-//! A node that runs: its thread, and what it is made of there.
+//! A running node: its thread, and the construction of its parts there.
 
 use std::cell::RefCell;
 use std::io;

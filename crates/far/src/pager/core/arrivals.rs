@@ -1,4 +1,4 @@
-//! Pages that come: asked for, lost on the way, there, or guessed ahead of need.
+//! Pages that are paged in: requested, lost in transfer, received, or prefetched.
 
 use super::Core;
 use crate::client::{Order, Verb};

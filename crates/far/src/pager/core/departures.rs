@@ -1,4 +1,4 @@
-//! Pages that leave: chosen by the policy, sent to replicas, or given back by the program.
+//! Pages that are paged out: chosen by the policy, sent to replicas, or freed by the program.
 
 use super::Core;
 use super::runs::side_by_side;

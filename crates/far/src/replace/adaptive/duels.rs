@@ -12,8 +12,8 @@
 //! interval, is not compared (`Known::farthest_or_oldest`, `Adaptive::choose`).
 //!
 //! - **DUEL-1** The next use of a page decides its latest comparison: against the rule that chose this page
-//!   as the victim if the rival was not used since, otherwise for that rule. So a page counts at most once per
-//!   comparison, and a rival that is never used again does not delay the result.
+//!   as the victim if the rival was not used since, otherwise for that rule. So a page counts at most once
+//!   per comparison, and a rival that is never used again does not delay the result.
 
 use super::confidence::Confidence;
 use crate::replace::{PageNo, Shape};
