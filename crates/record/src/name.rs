@@ -1,8 +1,8 @@
-//! A trace with addresses made into one with names, and with its open ends closed.
+//! Replaces the addresses of a trace by names, and closes its open spans.
 //!
-//! The library writes a site as what was called and `@` with the address it was called from, an operation as
-//! `@` with the address of a thread's first function. What a thread was doing when the recording ended is
-//! ended there: a thread is one operation, and most threads of a server outlive the recording.
+//! The library writes a site as the name of the call, `@` and the address of the caller, and an operation as
+//! `@` and the address of a thread's first function. Open spans end with the recording: a thread is one
+//! operation, and most threads of a server outlive the recording.
 
 use crate::locks;
 use crate::symbols::Symbols;

@@ -1,7 +1,7 @@
-//! Which operation a thread is: its own name, else the function that it begins with.
+//! The operation of a thread: its own name, otherwise its start function.
 //!
-//! All threads of a runtime (Rust's std, libstdc++, the Java VM) begin with one function of the runtime. Such
-//! a thread is told by the first function of the program on its stack, unless it has a name.
+//! All threads of a runtime (Rust's std, libstdc++, the Java VM) have the same start function. Such a thread
+//! is named by the first function of the program on its stack, unless it has a name.
 
 use crate::frames::{self, Stack};
 use crate::name::{CALLER, Called};

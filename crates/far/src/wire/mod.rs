@@ -1,7 +1,7 @@
-//! What clients and memory servers say to each other, over any byte stream.
+//! The protocol between clients and memory servers, over any byte stream.
 //!
-//! 1. [`auth`]: a handshake of fixed-size messages. Until it ends well, nothing that a stranger sent is
-//!    looked at but those.
+//! 1. [`auth`]: a handshake of fixed-size messages. Until it succeeds, nothing else of an unauthenticated
+//!    client is read.
 //! 2. Frames: a header of 48 bytes, then `length` bytes of payload.
 //!
 //! | bytes | field |

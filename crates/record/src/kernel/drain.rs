@@ -1,4 +1,4 @@
-//! Rings that the kernel fills, and the thread that empties them.
+//! Rings that the kernel fills, and the thread that drains them.
 
 use crate::error::RecordError;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};

@@ -1,4 +1,4 @@
-//! Futex waits of a process that runs already, as the kernel's tracepoints tell them.
+//! Futex waits of a running process, from the kernel's tracepoints.
 
 use super::drain::{Drain, Sink, common, processors, u32_at, u64_at};
 use super::tracepoints::Tracepoint;

@@ -1,4 +1,4 @@
-//! The kernel's part of a recording: asked for, permitted or not, and put into the traces.
+//! The kernel's part of a recording: requested events, their availability, and their merge into the traces.
 
 use super::functions::Function;
 use super::watch::{Target, Watch, Watched};

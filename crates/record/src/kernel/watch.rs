@@ -1,4 +1,4 @@
-//! Switches and calls of functions, as the kernel records them while a program runs.
+//! Switches and calls of functions, recorded by the kernel while a program runs.
 
 use super::drain::{Drain, Sink, common, processors, u32_at, u64_at};
 use super::functions::{Function, Probe};

@@ -1,28 +1,30 @@
-//! One memory server: a writer and a reader thread, many requests in flight.
+//! The connection to one memory server: a writer and a reader thread, many requests in flight. Orders are
+//! submitted in runs, and each comes back exactly once (KEEPER-2).
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
-//! | `attention` | how long a server has been silent, stops of this process left out |
+//! | `attention` | silence of a server, without stops of this process |
 //! | `handshake` | opening and resuming a session on a connection |
-//! | `queues` | what is to be sent, and what is unanswered |
-//! | `reader` | the thread that hears answers, and notices that a server is lost |
+//! | `queues` | requests to send, and unanswered ones |
+//! | `reader` | the thread that reads answers and detects a lost server |
 //!
-//! `submit` puts a run of orders into one of two queues (pages that somebody waits for go before pages that
-//! leave); the writer sends while not too many are unanswered; the reader finds the run by its reply's tag
-//! and receives straight into its frames. A page that somebody waits for is asked for by the thread that
-//! orders it, where nothing else is being sent: waking the writer for it would take as long as the request.
+//! `submit` appends a run of orders to one of two queues (pages for which a thread waits are sent before
+//! pages that are paged out). The writer sends while the number of unanswered requests is below a limit. The
+//! reader finds the run by its reply's tag and receives directly into its frames. If nothing else is being
+//! sent, a thread that needs a page sends the request itself: waking the writer would take as long as the
+//! request.
 //!
-//! A *stream* that breaks is not yet a lost server: the reader goes on with the same session over another
-//! stream, and what was unanswered is sent again (QUEUE-2). Only if that cannot be had is the server lost.
+//! A broken *stream* does not mean a lost server: the reader resumes the session over another stream and
+//! repeats the unanswered requests (QUEUE-2). The server is lost only if that fails.
 //!
-//! | the stream | what is done |
+//! | the stream | action |
 //! |---|---|
-//! | ended, reset | another stream, tried for `stall`; a server that does not listen any more, or does not know the session, is lost at once |
-//! | silent for `stall` | lost; if nobody else has its pages (`alone`), another stream is tried for `stall` |
-//! | gives what it cannot give | lost |
+//! | ended, reset | another stream, tried for `stall`; a server that refuses it is lost at once |
+//! | silent for `stall` | lost; if no other replica has its pages (`alone`), another stream, tried for `stall` |
+//! | sends an impossible answer | the server is lost |
 //!
-//! The reader then closes the stream, waits for the writer to be gone (so nobody reads a frame any more,
-//! KEEPER-2), and gives all orders back.
+//! The reader then closes the stream, waits until the writer has ended (so no thread reads a frame any more,
+//! KEEPER-2), and returns all orders.
 
 mod attention;
 mod handshake;

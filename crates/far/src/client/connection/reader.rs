@@ -1,5 +1,5 @@
-//! The reader: hears answers, notices that a stream is broken or a server lost, and goes on with another
-//! stream where that can be had.
+//! The reader: reads answers, detects a broken stream or a lost server, and resumes the session over another
+//! stream if possible.
 
 use super::Shared;
 use super::attention::Attention;
