@@ -104,7 +104,7 @@ fn all(criterion: &mut Criterion) {
     alone_and_beside(criterion, "fix miss, two rings", 64 * frames, Policy::TwoRings, fix);
 }
 
-/// What the background threads cost a pool of a gigabyte in which little is dirty.
+/// Cost of the background threads for a pool of a gigabyte with few dirty pages.
 fn background(criterion: &mut Criterion) {
     let options = PoolOptions { page_size: PAGE, capacity_bytes: 1 << 30, ..PoolOptions::default() };
     let pool = BufferPool::new(options, Arc::new(Zeroes), Arc::new(NoLog)).expect("valid options");

@@ -104,11 +104,11 @@ pub(crate) const MAX_FRAMES: usize = (1 << 24) - 1;
 #[repr(C, align(32))]
 pub(crate) struct Frame {
     pin: AtomicU32,
-    /// The thread that began last to read the page in or to write it; a hint for the tracer, of those who
-    /// wait for it. 0 for tags that are too large.
+    /// The thread that last began to read the page in or to write it: a hint for the tracer about the holder
+    /// of a wait. 0 for tags that are too large.
     worker: AtomicU16,
     ref_count: AtomicU8,
-    /// 1 while somebody reads the page in; only keeps others from reading it too, for a while.
+    /// 1 while a thread reads the page in; it only delays other threads from reading it too.
     reading: AtomicU8,
     /// Page and buffer.
     page: AtomicU64,
@@ -141,18 +141,18 @@ impl Held {
     }
 }
 
-/// What [`Frame::look`] saw of a page.
+/// State of a page as read by [`Frame::look`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Look {
     /// It is in this buffer, if the latch validates the version afterwards.
     Page { version: Version, buffer: u32 },
     /// It is latched exclusively.
     Busy,
-    /// It has left, or has not been read yet.
+    /// It was evicted, or has not been read yet.
     Empty,
 }
 
-/// The right to fill an evicted frame anew (FRAME-2).
+/// The right to refill an evicted frame (FRAME-2).
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Evicted {
@@ -187,8 +187,8 @@ impl Frame {
         false
     }
 
-    /// Pins whatever page the frame holds. One addition, even in vain: who comes back for a frame that was
-    /// closed looks first whether it [is open](Self::is_open), so that no count runs over.
+    /// Pins the frame, whichever page it holds. One addition, even if it is useless: a thread that returns
+    /// to a closed frame first checks [`is_open`](Self::is_open), so that the count does not overflow.
     #[inline]
     pub(crate) fn try_pin_any(&self) -> bool {
         shared_rmw();
@@ -208,7 +208,8 @@ impl Frame {
         debug_assert!(before & OPEN != 0 && before & PINS != 0, "unpinned without a pin");
     }
 
-    /// Begins to evict the frame if it is unpinned and clean (FRAME-4): it is leaving, and the caller is in.
+    /// Begins to evict the frame if it is unpinned and clean (FRAME-4): its state is leaving, with the
+    /// caller as an evicting thread.
     pub(crate) fn try_evict(&self) -> bool {
         // A guess; the CAS decides.
         if self.pin.load(Relaxed) != OPEN {
@@ -219,11 +220,11 @@ impl Frame {
         self.pin.compare_exchange(OPEN, LEAVING | IN_ONE, Acquire, Relaxed).is_ok()
     }
 
-    /// Joins those who see `page_id` out of this frame, if it is leaving, and if they are fewer than 255.
+    /// Joins the threads that evict `page_id` from this frame, if it is leaving and they are fewer than 255.
     pub(crate) fn join_leaving(&self, page_id: PageId) -> bool {
-        // Acquire: pairs with the Release in `publish`; the id below is of the page that leaves or of a later
-        // one. Should the frame have changed hands in between, and its new page be leaving as well, the
-        // caller helps that one out.
+        // Acquire: pairs with the Release in `publish`; the id below is of the leaving page or of a later
+        // one. If the frame was reused in between and its new page is leaving too, the caller helps to evict
+        // that page.
         let mut seen = self.pin.load(Acquire);
         while seen & LEAVING != 0 && seen & IN != IN && self.page_id() == page_id {
             shared_rmw();
@@ -235,22 +236,22 @@ impl Frame {
         false
     }
 
-    /// Closes a leaving frame to optimistic readers (FRAME-7); before its mapping is removed. The caller is
-    /// in.
+    /// Closes a leaving frame to optimistic readers (FRAME-7), before its mapping is removed. The caller is
+    /// an evicting thread.
     pub(crate) fn close(&self) {
         shared_rmw();
         self.latch.invalidate();
     }
 
-    /// Goes out of a leaving frame, which the caller has closed and unmapped. The last one out owns it.
+    /// Leaves a frame that the caller has closed and unmapped. The last evicting thread becomes its owner.
     pub(crate) fn leave(&self, frame: FrameId) -> Option<Evicted> {
         let mut seen = self.pin.load(Relaxed);
         loop {
             debug_assert!(seen & LEAVING != 0 && seen & IN != 0, "left a frame that is not leaving");
             let is_last = seen & IN == IN_ONE;
             shared_rmw();
-            // Release: the mapping is gone, and the version moved, before the next owner does anything; pairs
-            // with the Acquire.
+            // Release: the mapping is removed and the version changed before the next owner does anything;
+            // pairs with the Acquire.
             match self.pin.compare_exchange_weak(
                 seen,
                 if is_last { 0 } else { seen - IN_ONE },
@@ -271,8 +272,8 @@ impl Frame {
         (buffer != NO_BUFFER).then_some(buffer)
     }
 
-    /// Gives an evicted frame to `page_id`, pinned once, without content; its reading is the caller's, who
-    /// may [disclaim](Self::disclaim_reading) it.
+    /// Gives an evicted frame to `page_id`, pinned once, without content. The caller reads the page, or
+    /// calls [`disclaim_reading`](Self::disclaim_reading).
     pub(crate) fn publish(&self, owner: Evicted, page_id: PageId) {
         drop(owner);
         self.page.store(Held { page_id, buffer: NO_BUFFER }.word(), Relaxed);
@@ -281,11 +282,11 @@ impl Frame {
         self.note_worker();
         debug_assert_eq!(self.recovery_lsn.load(Relaxed), 0, "FRAME-4: evicted dirty");
         shared_store();
-        // Release: pairs with the Acquire in `try_pin`; the identity stored above is visible to who pins. The
-        // word was made by an addition in vain, or by the last one out, whom we have acquired it from; so
-        // each addition comes before this store, and is gone, or after it, and is a pin. loom keeps no order
-        // between stores of threads that do not know of each other, and shows either later: hence the swap
-        // there.
+        // Release: pairs with the Acquire in `try_pin`; the identity stored above is visible to a thread
+        // that pins. The word was last changed by a useless addition, or by the last evicting thread, from
+        // which this thread has acquired it. So each addition either precedes this store and is overwritten,
+        // or follows it and is a pin. loom orders no stores of unrelated threads and may show either later:
+        // hence the swap there.
         if cfg!(loom) {
             self.pin.swap(OPEN | 1, Release);
         } else {
@@ -311,11 +312,10 @@ impl Frame {
         Held::of(self.page.load(Acquire))
     }
 
-    /// What the frame shows of `page_id` to who writes nothing; `None` if it has another page. Counts the
-    /// use.
+    /// Reads `page_id` for an optimistic reader; `None` if the frame has another page. Counts the use.
     #[inline]
     pub(crate) fn look(&self, page_id: PageId) -> Option<Look> {
-        // FRAME-3: the version first, then the look at the frame, then what is in it.
+        // FRAME-3: first the version, then the frame's state, then its content.
         let Some(version) = self.latch.optimistic() else {
             return (self.page_id() == page_id).then_some(Look::Busy);
         };
@@ -331,7 +331,7 @@ impl Frame {
         Some(Look::Page { version, buffer })
     }
 
-    /// Gives the frame its content (FRAME-5); says whether it was the first to do so. The caller has pinned.
+    /// Installs the frame's content (FRAME-5); returns `true` if it was the first. The caller has pinned.
     pub(crate) fn install(&self, buffer: u32) -> bool {
         debug_assert!(buffer < NO_BUFFER, "a number that fits");
         let empty = Held { page_id: self.page_id(), buffer: NO_BUFFER };
@@ -341,13 +341,14 @@ impl Frame {
         self.page.compare_exchange(empty.word(), Held { buffer, ..empty }.word(), Release, Relaxed).is_ok()
     }
 
-    /// What [`Self::set_below`] stored last, or something else if the frame is not in the free list by now.
+    /// Returns the last value of [`Self::set_below`], or an arbitrary one if the frame is not in the free
+    /// list any more.
     pub(crate) fn below(&self) -> u32 {
         self.held().page_id.0 as u32 // 25 bits, see `set_below`
     }
 
-    /// In the free list: which one follows. The caller owns the frame. The place of the page id serves: no
-    /// page table entry leads here, and a thread with a stale entry finds the frame evicted, whatever page it
+    /// Stores the next frame of the free list. The caller owns the frame. The page id field is used: no page
+    /// table entry leads here, and a thread with a stale entry finds the frame evicted, whichever page it
     /// names.
     pub(crate) fn set_below(&self, below: u32) {
         let buffer = Held::of(self.page.load(Relaxed)).buffer; // FRAME-1: only the owner changes it
@@ -355,13 +356,13 @@ impl Frame {
         self.page.store(Held { page_id, buffer }.word(), Relaxed); // FRAME-1; the list publishes it
     }
 
-    /// Gives an evicted frame its buffer back before it goes into the free list.
+    /// Returns the buffer to an evicted frame before it goes into the free list.
     pub(crate) fn keep_buffer(&self, _owner: &Evicted, buffer: u32) {
         let page_id = self.page_id();
         self.page.store(Held { page_id, buffer }.word(), Relaxed); // FRAME-1; the list publishes it
     }
 
-    /// Asks to be the one who reads the page in. Relaxed: content is handed over by `install`, not by this.
+    /// Claims the reading of the page. Relaxed: `install` publishes the content, not this.
     pub(crate) fn claim_reading(&self) -> bool {
         if self.reading.load(Relaxed) != 0 {
             return false;
@@ -374,18 +375,18 @@ impl Frame {
         is_ours
     }
 
-    /// The read failed: the next one may try.
+    /// Withdraws the claim after a failed read: the next thread may read.
     pub(crate) fn disclaim_reading(&self) {
         shared_store();
         self.reading.store(0, Relaxed);
     }
 
-    // Looks of the sweep, the cleaner and statistics; each decides by a CAS afterwards or only reports.
+    // Reads by the sweep, the cleaner and statistics; each decides by a CAS afterwards or only reports.
 
-    /// Returns `true` if the frame holds a page that readers may look at.
+    /// Returns `true` if the frame holds a page that readers may read.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        // Acquire: FRAME-3, the id and the buffer are looked at after this.
+        // Acquire: FRAME-3, the id and the buffer are read after this.
         let pin = self.pin.load(Acquire);
         pin & OPEN != 0
     }
@@ -399,7 +400,7 @@ impl Frame {
         self.pin.load(Relaxed) & DIRTY != 0
     }
 
-    /// The calling thread works for all who want the page.
+    /// Records the calling thread as the one that reads or writes the page.
     fn note_worker(&self) {
         if !cfg!(loom) {
             let tag = azekura_trace::thread_tag().0;
@@ -407,7 +408,7 @@ impl Frame {
         }
     }
 
-    /// Who began last to read the page in or to write it.
+    /// Returns the thread that last began to read the page in or to write it.
     pub(crate) fn worker(&self) -> ThreadTag {
         // No load in a model: it would double the schedules and show nothing.
         if cfg!(loom) { ThreadTag::NONE } else { ThreadTag(self.worker.load(Relaxed).into()) }

@@ -49,7 +49,7 @@ impl FreeFrames {
         self.0.len()
     }
 
-    /// Whoever wants the frame may have it.
+    /// Adds the frame to the free list.
     pub(crate) fn push(&self, owner: Evicted, frames: &[Frame]) {
         self.0.push(turn_of(owner.frame, frames.len()) as u32, &Headers(frames));
     }

@@ -9,7 +9,7 @@ use crate::count::shared_rmw;
 use crate::frame::{Frame, FrameId};
 use crate::pool::BufferPool;
 
-/// What [`BufferPool::peek`] found.
+/// Result of [`BufferPool::peek`].
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub enum Peek<'p> {
@@ -21,7 +21,7 @@ pub enum Peek<'p> {
     Absent,
 }
 
-/// A page in the pool, neither pinned nor latched: what is read of it counts only if it is valid afterwards.
+/// A page in the pool, neither pinned nor latched: data read from it count only if it is valid afterwards.
 #[derive(Clone, Copy, Debug)]
 pub struct OptimisticPage<'p> {
     pool: &'p BufferPool,
@@ -40,26 +40,25 @@ impl<'p> OptimisticPage<'p> {
         &self.pool.frames[self.frame.0 as usize]
     }
 
-    /// The page's words; they may change while they are read, even become another page's.
+    /// Returns the page's words; they may change while they are read, and may become another page's.
     #[inline]
     #[must_use]
     pub const fn words(&self) -> PageWords<'p> {
         self.words
     }
 
-    /// Returns `true` if everything read so far was the page, whole, as it was when peeked at. Writes
-    /// nothing.
+    /// Returns `true` if everything read so far was one consistent version of the page. Writes nothing.
     #[inline]
     #[must_use]
     pub fn is_valid(self) -> bool {
         self.frame().latch.validate(self.version)
     }
 
-    /// Pins and latches the page exclusively, if it is still what it was. Never waits.
+    /// Pins and latches the page exclusively, if it has not changed. Never waits.
     #[must_use]
     pub fn upgrade(self) -> Option<ExclusiveGuard<'p>> {
-        // A look first: pins in vain would take the line again and again from who has the latch and wants to
-        // let go of it.
+        // Validate first: a failed pin would take the cache line repeatedly from the latch holder, which
+        // needs it to release the latch.
         if !self.is_valid() {
             return None;
         }
@@ -83,7 +82,7 @@ pub struct PageGuard<'p> {
 }
 
 impl<'p> PageGuard<'p> {
-    /// The guard of a pin that was just taken.
+    /// Returns the guard of a new pin.
     pub(crate) const fn pinned(pool: &'p BufferPool, frame: FrameId) -> Self {
         Self { pool, frame }
     }
@@ -106,14 +105,14 @@ impl<'p> PageGuard<'p> {
         self.frame().page_id()
     }
 
-    /// Latches the page exclusively. Blocks while others have it latched.
+    /// Latches the page exclusively. Blocks while other threads have it latched.
     pub fn exclusive(self) -> ExclusiveGuard<'p> {
         shared_rmw();
         self.frame().latch.lock_exclusive();
         ExclusiveGuard::latched(self)
     }
 
-    /// Latches the page exclusively if nobody has it latched; never waits.
+    /// Latches the page exclusively if no thread has it latched; never waits.
     ///
     /// # Errors
     ///
@@ -123,7 +122,7 @@ impl<'p> PageGuard<'p> {
         if self.frame().latch.try_lock_exclusive() { Ok(ExclusiveGuard::latched(self)) } else { Err(self) }
     }
 
-    /// Latches the page shared. Blocks while somebody has it latched exclusively.
+    /// Latches the page shared. Blocks while a thread has it latched exclusively.
     pub fn shared(self) -> SharedGuard<'p> {
         shared_rmw();
         self.frame().latch.lock_shared();
@@ -131,8 +130,8 @@ impl<'p> PageGuard<'p> {
         SharedGuard { _hold: hold, guard: self }
     }
 
-    /// The page for optimistic reading; `None` while it is latched exclusively. Unlike [`BufferPool::peek`]
-    /// it cannot leave the pool meanwhile.
+    /// Returns the page for optimistic reading; `None` while it is latched exclusively. Unlike after
+    /// [`BufferPool::peek`], it cannot be evicted meanwhile.
     #[must_use]
     pub fn peek(&self) -> Option<OptimisticPage<'p>> {
         let version = self.frame().latch.optimistic()?;
@@ -146,11 +145,11 @@ impl Drop for PageGuard<'_> {
     }
 }
 
-/// A fixed page, latched shared: it does not change. Dropping it unlatches and unfixes.
+/// A fixed page with a shared latch: it does not change. Dropping it releases the latch and unfixes.
 #[derive(Debug)]
 #[must_use]
 pub struct SharedGuard<'p> {
-    /// Told after the latch was released, and while the frame is still pinned.
+    /// Recorded after the latch was released, while the frame is still pinned.
     _hold: HoldGuard,
     guard: PageGuard<'p>,
 }
@@ -176,7 +175,8 @@ impl Drop for SharedGuard<'_> {
     }
 }
 
-/// A fixed page, latched exclusively: ours to change. Dropping it unlatches and unfixes.
+/// A fixed page with an exclusive latch: the holder may change it. Dropping it releases the latch and
+/// unfixes.
 #[derive(Debug)]
 #[must_use]
 pub struct ExclusiveGuard<'p> {
@@ -187,7 +187,7 @@ pub struct ExclusiveGuard<'p> {
 }
 
 impl<'p> ExclusiveGuard<'p> {
-    /// The guard of a latch that was just taken.
+    /// Returns the guard of a new latch.
     fn latched(guard: PageGuard<'p>) -> Self {
         Self { _hold: guard.frame().latch.hold(HoldMode::Exclusive), guard, has_changed: false }
     }
@@ -204,8 +204,9 @@ impl<'p> ExclusiveGuard<'p> {
         self.guard.words()
     }
 
-    /// Says that the page is about to change, *before* the change's LSN is drawn, which will not be below
-    /// `next_lsn`. The page is dirty from here on, and optimistic readers will notice when the guard goes.
+    /// Announces a change of the page, *before* the change's LSN is drawn, which must be at least
+    /// `next_lsn`. The page is dirty from here on, and optimistic readers fail to validate after the guard
+    /// is dropped.
     pub fn will_change(&mut self, next_lsn: Lsn) {
         self.has_changed = true;
         let PageGuard { pool, frame } = self.guard;
@@ -214,7 +215,7 @@ impl<'p> ExclusiveGuard<'p> {
         }
     }
 
-    /// The page to write to.
+    /// Returns the page for writing.
     ///
     /// # Panics
     ///

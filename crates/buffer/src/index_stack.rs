@@ -19,7 +19,7 @@ use crate::count::shared_rmw;
 
 /// Where it is noted which number is below another: 25 bits. Relaxed; the stack's head orders it.
 pub(crate) trait Below {
-    /// What was noted last, or anything if the number is not in the stack any more.
+    /// Returns the stored link, or an arbitrary value if the number is not in the stack any more.
     fn below(&self, number: u32) -> u32;
     /// Notes it; the number is the caller's, and is about to be pushed.
     fn set_below(&self, number: u32, below: u32);
@@ -35,7 +35,7 @@ pub(crate) struct IndexStack {
     pushed: Count,
 }
 
-/// What came of one attempt.
+/// Result of one attempt.
 enum Popped {
     Number(u32),
     Overtaken,

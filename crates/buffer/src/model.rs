@@ -73,7 +73,7 @@ impl ModelFrame {
         is_ours
     }
 
-    /// What an optimistic reader of `page` may believe if it is valid afterwards.
+    /// Returns the version with which an optimistic reader of `page` may validate its reads.
     pub fn look(&self, page: u64) -> Option<Version> {
         step();
         match self.0.look(PageId(page)) {
@@ -127,7 +127,7 @@ impl ModelFrame {
         step();
     }
 
-    /// What the checkpoint sees after it has read the counter.
+    /// Returns the checkpoint's view of the frame after it has read the counter.
     pub fn checkpoint_look(&self) -> Option<u64> {
         step();
         frame::look_fence();

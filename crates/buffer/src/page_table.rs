@@ -107,7 +107,7 @@ fn fence_after_rmw() {
     azekura_base::sync::atomic::fence(SeqCst);
 }
 
-/// What an insertion came to.
+/// Result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inserted {
     /// The entry is in the table.
@@ -204,7 +204,7 @@ impl PageTable {
         self.find(page_id, |frame| (owners.page_of(frame) == page_id).then_some(frame))
     }
 
-    /// What `look` gives for the first frame that may be the page's, and for which it gives something.
+    /// Returns the result of `look` for the first frame that may be the page's and for which it is `Some`.
     #[inline]
     pub(crate) fn find<T>(&self, page_id: PageId, mut look: impl FnMut(FrameId) -> Option<T>) -> Option<T> {
         let tag = self.tag(page_id);
@@ -239,7 +239,7 @@ impl PageTable {
         None
     }
 
-    /// What `look` gives for a slot's frame, if the slot has a finished word with the tag.
+    /// Returns the result of `look` for a slot's frame, if the slot has a finished word with the tag.
     #[inline]
     fn look_at<T>(
         &self,
@@ -363,7 +363,8 @@ impl PageTable {
                 // Relaxed: the entry was found by the caller, or put there by its inserter, before the page
                 // turned to leave.
                 if slot.load(Relaxed) == word {
-                    // Who takes the word out takes its counts back; of several removers, one.
+                    // The thread that removes the word also takes its counts back; of several removers, one
+                    // succeeds.
                     let is_ours = self.take_out((bucket, i), word);
                     if is_ours {
                         self.uncount(page_id, bucket);

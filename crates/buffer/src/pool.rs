@@ -69,18 +69,18 @@ use self::victim::Vacant;
 
 /// Fewest frames of a pool.
 pub const MIN_FRAMES: usize = 1;
-/// Buffers beyond the frames: for readers that do not want to wait for another's read.
+/// Buffers beyond the frames: for threads that read a page themselves instead of waiting for another's read.
 const SPARE_BUFFERS: usize = 16;
 /// Settings of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolOptions {
     /// Bytes of a page, a power of two from 4096 to 65536.
     pub page_size: usize,
-    /// Bytes for pages; headers, page table and policy take another 60 bytes per page
-    /// ([`PoolStats::metadata_bytes`](crate::PoolStats::metadata_bytes)), and there are sixteen buffers more
-    /// than frames, whatever the capacity.
+    /// Bytes for pages. Headers, page table and policy take another 60 bytes per page
+    /// ([`PoolStats::metadata_bytes`](crate::PoolStats::metadata_bytes)), and there are always sixteen more
+    /// buffers than frames.
     pub capacity_bytes: usize,
-    /// Which page leaves when another comes.
+    /// Replacement policy.
     pub policy: Policy,
 }
 
@@ -109,7 +109,7 @@ pub struct BufferPool {
     pub(crate) dirty: DirtyMap,
     pub(crate) supply: FrameSupply,
     pub(crate) write_queue: WriteQueue,
-    /// Memory for the images of batches that no thread writes now, batch by batch.
+    /// Memory for the images of batches that no thread is writing, one entry per batch.
     pub(crate) spare_images: Mutex<Vec<Vec<PageBuf>>>,
 }
 
@@ -178,12 +178,12 @@ impl BufferPool {
         self.frames.len()
     }
 
-    /// Bytes besides those of the pages, as far as they grow with the frames.
+    /// Returns the bytes of metadata that grow with the number of frames.
     pub(crate) fn metadata_bytes(&self) -> usize {
         size_of_val(&*self.frames) + self.table.bytes() + self.policy.bytes() + self.dirty.bytes()
     }
 
-    /// Buffers for pages: one per frame, and the spare ones.
+    /// Returns the number of page buffers: one per frame, and the spare ones.
     #[cfg(test)]
     pub(crate) fn buffers(&self) -> usize {
         self.words.buffers()
@@ -192,19 +192,18 @@ impl BufferPool {
     /// Fixes a page: finds it in the pool, or reads it into a frame, and pins that frame.
     ///
     /// The page stays at one address until the guard is dropped (*unfix*). Fixing does not latch. A hit is
-    /// one CAS, no lock; threads that miss on one page share one read as a rule.
+    /// one CAS without a lock; threads that miss on the same page usually share one read.
     ///
     /// # Errors
     ///
-    /// [`FixError`]; a later call tries anew.
+    /// [`FixError`]; a later call tries again.
     pub fn fix(&self, page_id: PageId) -> Result<PageGuard<'_>, FixError> {
         let fixed = self.fix_frame(page_id, true)?;
         self.with_content(fixed, |pool, buffer| pool.read_into(page_id, buffer))
     }
 
-    /// As [`BufferPool::fix`], but not counted as a use: for who will [peek](BufferPool::peek) at the page
-    /// next, which is the use. (Counted twice, a page that a scan comes to once would pass for one that was
-    /// wanted again.)
+    /// As [`BufferPool::fix`], but does not set the reference bit. The following [peek](BufferPool::peek)
+    /// sets it, so that a scan references each page once.
     ///
     /// # Errors
     ///
@@ -214,12 +213,12 @@ impl BufferPool {
         self.with_content(fixed, |pool, buffer| pool.read_into(page_id, buffer))
     }
 
-    /// Fixes and latches a page that the caller will write from beginning to end: it is not read. Its content
-    /// is zeroes, or what the pool had.
+    /// Fixes and latches a page that the caller will overwrite completely: it is not read. Its content is
+    /// zeroes, or the content in the pool.
     ///
     /// # Errors
     ///
-    /// [`FixError`], but nothing of reading.
+    /// [`FixError`], except errors of reading.
     pub fn fix_new(&self, page_id: PageId) -> Result<ExclusiveGuard<'_>, FixError> {
         let fixed = self.fix_frame(page_id, true)?;
         let guard = self.with_content(fixed, |pool, buffer| {
@@ -231,25 +230,26 @@ impl BufferPool {
         Ok(guard.exclusive())
     }
 
-    /// Sees to it that this page, and those before it, can be written later though the disk is full by then.
+    /// Guarantees that this page, and all pages before it, can be written later even if the disk has become
+    /// full.
     ///
     /// # Errors
     ///
-    /// [`WriteError::Store`]: there is no room now; nothing was changed.
+    /// [`WriteError::Store`]: there is no space now; nothing was changed.
     pub fn make_room(&self, page_id: PageId) -> Result<(), WriteError> {
         Ok(self.store.make_room(page_id)?)
     }
 
-    /// Returns `true` if the store has failed, so that no page will be written any more: changed pages stay
-    /// in the pool until it is gone. A load.
+    /// Returns `true` if the store has failed, so that it writes no page any more: changed pages stay in the
+    /// pool until it is dropped. Costs one load.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.store.has_failed()
     }
 
-    /// Looks at a page that is in the pool, without pinning or latching it: writes no shared line but the
-    /// reference count of a page that has cooled, three times at most per turn of the hand (G8). What is read
-    /// is believed only after [`OptimisticPage::is_valid`].
+    /// Returns a page of the pool for optimistic reading, without pinning or latching it. The only write to
+    /// a shared cache line is to the reference count of a page that has cooled, at most three times per turn
+    /// of the hand (G8). The data are valid only after [`OptimisticPage::is_valid`].
     #[inline]
     pub fn peek(&self, page_id: PageId) -> Peek<'_> {
         let seen = self.table.find(page_id, |id| {
@@ -265,31 +265,31 @@ impl BufferPool {
         seen.unwrap_or(Peek::Absent)
     }
 
-    /// The page of a frame is about to be read. What is fetched now comes while the header is waited for:
-    /// frames and buffers are given out in the same order, and a miss keeps its victim's buffer, so a frame
-    /// has the buffer of its turn as a rule, and who guesses so need not look.
+    /// Prefetches the page of a frame that is about to be read, while its header is loaded. Frames and
+    /// buffers are allocated in the same order, and a miss keeps its victim's buffer. So a frame usually has
+    /// the buffer with its own number, and the prefetch need not read which one it has.
     #[inline]
     fn expect_use(&self, id: FrameId) {
         self.words.prefetch(turn_of(id, self.frames.len()) as u32);
     }
 
-    /// Waits until nobody has the page latched exclusively; at once, if it is not in the pool. Pins nothing:
-    /// should the frame be given to another page meanwhile, it is that page's latch that is waited for,
-    /// which is released too.
+    /// Waits until the page is not latched exclusively; returns at once if it is not in the pool. Pins
+    /// nothing: if the frame is given to another page meanwhile, this waits for that page's latch, which is
+    /// released too.
     pub fn wait_while_latched(&self, page_id: PageId) {
         if let Some(id) = self.frame_of(page_id) {
             self.frames[id.0 as usize].latch.wait_until_open();
         }
     }
 
-    /// Which frame the page table has for a page.
+    /// Returns the frame in the page table for a page.
     #[inline]
     pub(crate) fn frame_of(&self, page_id: PageId) -> Option<FrameId> {
         self.table.get(page_id, &*self.frames)
     }
 
-    /// Pins the frame of a page, mapping one to it if need be; the frame has content, or the caller may fill
-    /// it (FRAME-5). Counts a use if this is one.
+    /// Pins the frame of a page, and maps one to it if needed. The frame has content, or the caller may fill
+    /// it (FRAME-5). Counts a use if `is_use`.
     pub(crate) fn fix_frame(&self, page_id: PageId, is_use: bool) -> Result<Fixed<'_>, FixError> {
         if page_id.0 >= MAX_PAGE_ID {
             return Err(FixError::NoSuchPage { page_id, max: MAX_PAGE_ID - 1 });
@@ -325,15 +325,15 @@ impl BufferPool {
                     continue;
                 }
             }
-            // The word was removed already, or its inserter is about to withdraw: the next look finds that,
-            // as soon as this processor hears of it.
+            // The word was removed already, or its inserter is about to withdraw: the next lookup finds
+            // that, as soon as the change is visible to this processor.
             is_first = false;
             backoff.pause();
         }
     }
 
-    /// Pins the frame that has the page's mapping. The pin is tried before anything else is done to the
-    /// frame's line, if this is the first try: a look would fetch the line twice, when all want the page.
+    /// Pins the frame with the page's mapping. In the first try the pin is the first access to the frame's
+    /// cache line: under contention a read before it would transfer the line twice.
     #[inline]
     fn pin_mapped(&self, page_id: PageId, is_first: bool) -> Mapped<'_> {
         let mut closed = None;
@@ -355,8 +355,8 @@ impl BufferPool {
         closed.map_or(Mapped::Nowhere, Mapped::Closed)
     }
 
-    /// Gives a vacant frame to a page, unless the page has one. Its reading is ours, if there is a buffer for
-    /// it.
+    /// Gives a vacant frame to a page, unless the page has one. The caller then reads the page, if there is
+    /// a buffer for it.
     fn map(&self, vacant: Vacant, page_id: PageId) -> Option<Fixed<'_>> {
         let Vacant { owner, buffer } = vacant;
         let id = owner.frame;
@@ -376,8 +376,8 @@ impl BufferPool {
         }
         buffer.into_iter().for_each(|buffer| self.put_spare_buffer(buffer));
         drop(guard);
-        // A stale look at the table may have led somebody here (FRAME-5), or the hand: then the frame is
-        // theirs to recycle.
+        // A stale lookup (FRAME-5) or the hand may have brought another thread here; then that thread
+        // recycles the frame.
         if frame.try_evict() {
             self.free_if_ours(self.see_out(id));
         }
@@ -389,9 +389,9 @@ impl BufferPool {
         PageWords::new(self.words.buffer(buffer))
     }
 
-    /// The least recovery LSN of any dirty page, one being written now included: where redo must start. Read
-    /// the log's counter before (see `Frame::least_recovery_lsn`). Looks at the dirty frames, and at one word
-    /// per 64 frames.
+    /// Returns the least recovery LSN of all dirty pages, including those being written: redo must start
+    /// there. The caller reads the log's counter before (see `Frame::least_recovery_lsn`). Reads the dirty
+    /// frames, and one word per 64 frames.
     #[must_use]
     pub fn min_recovery_lsn(&self) -> Option<Lsn> {
         look_fence();
@@ -399,16 +399,16 @@ impl BufferPool {
     }
 }
 
-/// What the page table has for a page.
+/// Entry of the page table for a page.
 enum Mapped<'p> {
-    /// A frame that holds it, or is about to lose its insertion (FRAME-5).
+    /// A frame that holds it, or that is about to lose its insertion (FRAME-5).
     Pinned(PageGuard<'p>),
-    /// A frame that holds it no more.
+    /// A frame that does not hold it any more.
     Closed(FrameId),
     Nowhere,
 }
 
-/// Not less than this; the system's timers add as much again.
+/// Least duration; the system's timers add about as much again.
 const NAP: Duration = Duration::from_micros(50);
 
 pub(crate) fn nap() {

@@ -37,7 +37,7 @@ mod hook {
     use std::cell::RefCell;
     use std::sync::{Arc, Condvar, Mutex};
 
-    /// What the stopped thread and its test share.
+    /// State shared by the stalled thread and its test.
     #[derive(Debug, Default)]
     pub(crate) struct Gate {
         state: Mutex<State>,

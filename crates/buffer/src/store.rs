@@ -19,27 +19,26 @@ use crate::memory::store_words;
 pub use self::memory::{Access, MemStore};
 pub(crate) use self::seal::{seal_batch, stored_checksum, verify};
 
-/// Pages by number. All calls block; any thread may call, but nobody reads or writes a page while another
-/// thread writes that page: whoever calls excludes that.
+/// Storage of pages by number. All calls block and may come from any thread. The caller excludes that a
+/// thread reads or writes a page while another one writes it.
 pub trait PageStore: Send + Sync + fmt::Debug {
-    /// Reads a page into `out`, which is one page long. What `out` holds after an error is unspecified.
+    /// Reads a page into `out`, which is one page long. The content of `out` is unspecified after an error.
     ///
     /// # Errors
     ///
-    /// - [`StoreError::Io`]: the device failed; a later call tries anew.
+    /// - [`StoreError::Io`]: the device failed; a later call tries again.
     /// - [`StoreError::Corrupt`]: the bytes are not this page's.
     /// - [`StoreError::Outdated`]: the bytes are an older image of the page.
-    /// - [`StoreError::Unwritten`]: the page holds zeroes only, or lies beyond the end of the store. A page
-    ///   that was written is not like that, so for a page in use this is damage. [`MemStore`] reads zeroes
-    ///   instead.
+    /// - [`StoreError::Unwritten`]: the page holds zeroes only, or is beyond the end of the store. A written
+    ///   page never does, so for a page in use this is damage. [`MemStore`] returns zeroes instead.
     ///
     /// # Panics
     ///
     /// If `out` is not exactly one page.
     fn read_page(&self, id: PageId, out: &mut [u8]) -> Result<(), StoreError>;
 
-    /// Reads pages that follow each other, the first of them `first`, into `out`, which is as long as they
-    /// are; in one piece where the store can. What `out` holds after an error is unspecified.
+    /// Reads consecutive pages from `first` on into `out`, in one call if the store can. The content of
+    /// `out` is unspecified after an error.
     ///
     /// # Errors
     ///
@@ -55,9 +54,9 @@ pub trait PageStore: Send + Sync + fmt::Debug {
             .try_for_each(|(id, out)| self.read_page(PageId(id), out))
     }
 
-    /// As [`PageStore::read_pages`], each page into the words of the place where it is to stay, all of one
-    /// size. Other threads may read the words meanwhile, and believe nothing of it. By default the pages are
-    /// read into memory of the thread's own, and copied.
+    /// As [`PageStore::read_pages`], each page into the words of its final place; all pages have the same
+    /// size. Other threads may read the words meanwhile and must discard them. By default the pages are read
+    /// into a buffer of the thread, and copied.
     ///
     /// # Errors
     ///
@@ -66,10 +65,10 @@ pub trait PageStore: Send + Sync + fmt::Debug {
         read_and_copy(self, first, out)
     }
 
-    /// As [`PageStore::read_words`], for the pages that have a place in `out`; each `None` is a page between
-    /// them that is not wanted. The store may read the pages that are not wanted too, to save calls, and
-    /// drops their bytes unverified: other threads may write these pages meanwhile. By default each run of
-    /// wanted pages is read on its own.
+    /// As [`PageStore::read_words`], for the pages with a place in `out`; each `None` is a page between them
+    /// that is not wanted. To save calls, the store may read the unwanted pages too, and drops their bytes
+    /// unverified: other threads may write these pages meanwhile. By default each run of wanted pages is
+    /// read on its own.
     ///
     /// # Errors
     ///
@@ -78,8 +77,8 @@ pub trait PageStore: Send + Sync + fmt::Debug {
         read_runs(self, first, out)
     }
 
-    /// A hint: `pages` pages from `first` on will be read soon. The store may have the device begin with
-    /// them; it does not wait for the device. By default nothing happens.
+    /// A hint: `pages` pages from `first` on will be read soon. The store may start device reads for them
+    /// without waiting. By default it does nothing.
     fn will_read(&self, first: PageId, pages: usize) {
         let _ = (first, pages);
     }
@@ -100,9 +99,9 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     /// If an image has not the length of a page, or another id in its header, or an id comes twice.
     fn write_pages(&self, batch: &mut [(PageId, PageBuf)]) -> Result<(), StoreError>;
 
-    /// As [`PageStore::write_pages`], for *fresh* pages: those whose former images nobody will ask for again.
-    /// After a crash before the next [`PageStore::sync`] such a page may be anything, also a mixture that no
-    /// read accepts; so they may be written once and not twice.
+    /// As [`PageStore::write_pages`], for *fresh* pages, which have no older image that is still needed.
+    /// After a crash before the next [`PageStore::sync`] such a page may have any content, including a
+    /// mixture that no read accepts; so they may be written once instead of twice.
     ///
     /// # Errors
     ///
@@ -119,28 +118,30 @@ pub trait PageStore: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`], or [`StoreError::Failed`] if a write or a sync failed before. It is never tried
-    /// again: the writes in question are in doubt for ever (W10).
+    /// [`StoreError::Io`], or [`StoreError::Failed`] if a write or a sync failed before. A sync is never
+    /// repeated: the state of the affected writes stays unknown (W10).
     fn sync(&self) -> Result<(), StoreError>;
 
-    /// Sees to it that this page, and those before it, can be written later though the disk is full by then.
+    /// Guarantees that this page, and all pages before it, can be written later even if the disk has become
+    /// full.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]: there is no room now; nothing was changed.
+    /// [`StoreError::Io`]: there is no space now; nothing was changed.
     fn make_room(&self, id: PageId) -> Result<(), StoreError> {
         let _ = id;
         Ok(())
     }
 
-    /// Returns `true` if a write or a sync failed, so that no page will be written any more. A load.
+    /// Returns `true` if a write or a sync failed, so that the store writes no page any more. Costs one
+    /// load.
     fn has_failed(&self) -> bool {
         false
     }
 
-    /// As [`PageStore::sync`], for a checkpoint: covers the page writes that are under way, too. Returns a
-    /// number that goes into the checkpoint and is given back when the store is opened again. Choose the LSN
-    /// from which redo starts before this call.
+    /// As [`PageStore::sync`], for a checkpoint: also covers the page writes in progress. Returns a number
+    /// that is stored in the checkpoint and passed back when the store is opened again. The caller chooses
+    /// the LSN from which redo starts before this call.
     ///
     /// # Errors
     ///
@@ -149,23 +150,23 @@ pub trait PageStore: Send + Sync + fmt::Debug {
         self.sync().map(|()| 0)
     }
 
-    /// A stamp of the page's image: writing the page moves it. `None`, and no cost, if the store has no
-    /// use for pages that leave the pool; then [`PageStore::evicted`] is not called.
+    /// Returns a stamp of the page's image; writing the page changes it. `None`, at no cost, if the store
+    /// does not use evicted pages; then [`PageStore::evicted`] is not called.
     fn stamp(&self, id: PageId) -> Option<u64> {
         let _ = id;
         None
     }
 
-    /// A clean page has left the pool, with this image. Nobody had changed the page, or could have, when
-    /// `stamp` was taken; since then others may have read it from the store again, and changed and written
-    /// it: then its stamp has moved, and the image must not be used. It must not block for long: a page waits
-    /// for the frame's memory.
+    /// Reports a clean page that has left the pool, with its image. No thread had changed the page, or could
+    /// have, when `stamp` was taken. Since then other threads may have read it from the store again, and
+    /// changed and written it; then its stamp has changed, and the image must not be used. Must not block
+    /// for long: a page waits for the frame's memory.
     fn evicted(&self, id: PageId, stamp: u64, image: &[u8]) {
         let _ = (id, stamp, image);
     }
 }
 
-/// The default of [`PageStore::read_words`], for a store that does better for some reads only.
+/// The default of [`PageStore::read_words`], for a store that overrides it for some reads only.
 ///
 /// # Errors
 ///
@@ -180,7 +181,7 @@ pub fn read_and_copy<S: PageStore + ?Sized>(
     }
     let page_size = out.first().map_or(0, |words| words.len());
     let bytes = out.len() * page_size;
-    // Taken out and not borrowed: the store may run whatever it likes, even another fix.
+    // Taken out and not borrowed: the store may run any code, even another fix.
     let kept = IMAGES.take().filter(|images| images.len() >= bytes);
     let mut images = kept.unwrap_or_else(|| PageBuf::zeroed(bytes));
     let read = match out.len() {
@@ -219,8 +220,8 @@ pub fn read_runs<S: PageStore + ?Sized>(
     Ok(())
 }
 
-/// Why a page was not read, not written, or not made durable. Cheap to clone: everyone who waited for one
-/// read gets the same error.
+/// Reason why a page was not read, not written, or not made durable. Cheap to clone: all threads that waited
+/// for one read get the same error.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -228,9 +229,9 @@ pub enum StoreError {
     Io {
         /// The call that failed.
         action: &'static str,
-        /// To which file or directory.
+        /// The file or directory.
         path: Arc<Path>,
-        /// For which page, or the first of several; none if it was for no page.
+        /// The page, or the first of several; none if the call was for no page.
         page: Option<PageId>,
         /// The offset in the file, in bytes.
         offset: u64,
@@ -246,11 +247,11 @@ pub enum StoreError {
         path: Arc<Path>,
         /// The offset in the file, in bytes.
         offset: u64,
-        /// The checksum that the page says it has.
+        /// The checksum in the page's header.
         found_checksum: u32,
-        /// The checksum of the bytes that are there.
+        /// The checksum of the bytes.
         expected_checksum: u32,
-        /// The page that the header says it is.
+        /// The page id in the header.
         found_page: PageId,
     },
     /// The page holds zeroes only, or lies beyond the end of the file: it was never written, or the device
@@ -277,17 +278,17 @@ pub enum StoreError {
         /// A page LSN with which the page was written.
         written_lsn: Lsn,
     },
-    /// The page file is older than the checkpoint: it lacks page writes that the checkpoint relies on.
+    /// The page file is older than the checkpoint: it lacks page writes that the checkpoint requires.
     /// Restore all files from one moment.
     Stale {
         /// The file.
         path: Arc<Path>,
-        /// The last batch of page writes that the file is known to hold.
+        /// The last batch of page writes that the file is known to contain.
         found: u64,
-        /// The last batch that the checkpoint relies on.
+        /// The last batch that the checkpoint requires.
         expected: u64,
     },
-    /// A file is not what it has to be for this store; nothing was changed. Open it with the right settings.
+    /// A file does not match this store; nothing was changed. Open it with the right settings.
     Refused {
         /// The file.
         path: Arc<Path>,
@@ -295,18 +296,19 @@ pub enum StoreError {
         what: &'static str,
         /// Its value.
         found: u64,
-        /// The value that it has to have.
+        /// The required value.
         expected: u64,
     },
-    /// A write or a sync failed before; the store takes no more of either. Reads go on. Reopen the store.
+    /// A write or a sync failed before; the store accepts no more of either. Reads continue. Reopen the
+    /// store.
     Failed {
-        /// The failure that ended it.
+        /// The first failure.
         first: Arc<StoreError>,
     },
 }
 
 impl StoreError {
-    /// The failure that this one is about: the first one, if the store was failed already.
+    /// Returns the first failure, if the store had failed already; otherwise this error.
     #[must_use]
     pub fn root(&self) -> &Self {
         match self {

@@ -76,7 +76,7 @@ const LOOKS_PER_PAGE: usize = 64;
 /// Which pages are written, and how: a frame may have become another page's since it was looked up.
 #[derive(Clone, Copy)]
 enum Pages<'a> {
-    /// Whichever the frames hold.
+    /// Any dirty pages of the frames.
     Any,
     /// These only.
     These(&'a [PageId]),
@@ -93,7 +93,7 @@ impl Pages<'_> {
     }
 }
 
-/// What to do about a page that somebody has latched exclusively.
+/// Behavior for a page that a thread has latched exclusively.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Latched {
     /// Leave it (WRITE-1).

@@ -17,7 +17,7 @@ const NEW: u64 = 2;
 
 struct World {
     frame: ModelFrame,
-    /// What the frame's buffer holds: relaxed, like the words of a page.
+    /// Content of the frame's buffer: relaxed, like the words of a page.
     content: AtomicU64,
     disk: AtomicU64,
     /// The log's next LSN. Relaxed on purpose: RECOVERY-1 must not lean on the log.
@@ -218,7 +218,7 @@ fn checkpoint(world: &World) {
     step();
     let counter = world.counter.load(Relaxed);
     let redo = world.frame.checkpoint_look().map_or(counter, |lsn| lsn.min(counter));
-    // What is written when the look has ended is synced before the checkpoint counts.
+    // Data written before the end of the scan are synced before the checkpoint counts.
     let is_written = world.disk.load(Relaxed) != OLD;
     assert!(counter == 1 || redo <= 1 || is_written, "redo from {redo} misses the change");
 }

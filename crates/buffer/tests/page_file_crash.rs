@@ -25,7 +25,8 @@ const SHAPE: AreaShape = AreaShape { slots: 3, pages_per_slot: 4 };
 /// Pages from here on are written as fresh ones.
 const FRESH: u64 = 1000;
 
-/// What may be in a page's place: the numbers of its images from the promised one on (0: never written).
+/// Possible contents of a page's place: the numbers of its images from the promised one on (0: never
+/// written).
 #[derive(Clone, Debug, Default)]
 struct Expected {
     pages: BTreeMap<u64, (u64, u64)>,

@@ -270,8 +270,8 @@ fn cold_start_threads_share_one_read_of_a_page() {
     assert_eq!(stats.misses - stats.duplicate_reads, 32, "{stats:?}");
 }
 
-/// What a miss costs, with a bound that has nothing to spare but where it depends on chance (full buckets,
-/// warm pages passed, counts aged), so that one more is noticed. `azekura-lab nb-gclock` prints the same
+/// Cost of a miss in counted operations. The bounds have slack only for chance (full buckets, warm pages
+/// passed, counts aged), so one more operation fails the test. `azekura-lab nb-gclock` prints the same
 /// counts.
 #[test]
 fn a_miss_costs_a_bounded_number_of_read_modify_writes_and_shared_writes() {

@@ -15,7 +15,7 @@ const ID: PageId = PageId(7);
 /// A log whose counter is far ahead, and which changes the page once while the page's image waits for it.
 #[derive(Default)]
 struct Ahead {
-    /// What is durable.
+    /// Durable LSN.
     durable: u64,
     /// The pool, and the LSN of the change.
     to_change: Mutex<Option<(Weak<BufferPool>, Lsn)>>,

@@ -41,7 +41,7 @@
 //! - **FAR-3** What cannot be set up ends the process before `main`, with a message and code 71.
 //! - **FAR-4** A stack that a thread runs on is not far memory when the thread takes a lock of ours.
 //!
-//! # What it cannot do
+//! # Limits
 //!
 //! Stacks, files and shared memory stay ordinary memory, and so do blocks below `--block`; an access to
 //! memory that the program has unmapped is not refused; with the `sigsegv` mechanism static arrays stay

@@ -21,7 +21,7 @@ impl Ranges {
             return;
         }
         let (mut start, mut end) = (range.start, range.end);
-        // Whatever meets or touches it becomes part of it.
+        // Ranges that overlap or touch the new one are merged into it.
         while let Some((&first, &last)) = self.0.range(..=end).next_back().filter(|&(_, &last)| last >= start)
         {
             self.0.remove(&first);

@@ -48,7 +48,7 @@ pub(crate) struct Session {
 
 /// Far memory was set up once, here or in our parent.
 static BEGUN: AtomicBool = AtomicBool::new(false);
-/// What the launcher said.
+/// Settings from the launcher.
 static LAUNCH: OnceLock<Launch> = OnceLock::new();
 
 #[used]

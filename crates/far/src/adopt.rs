@@ -1,5 +1,5 @@
-//! The bytes of memory that the program has already, kept while it becomes far memory: only pieces that the
-//! system has memory for are looked at, so that an array of gigabytes that nobody has touched costs nothing.
+//! The bytes of existing memory of the program, kept while it becomes far memory. Only pieces with memory of
+//! the system are read, so an untouched array of gigabytes costs nothing.
 
 use std::fs::File;
 use std::io;
@@ -25,7 +25,7 @@ pub(crate) fn there(range: Range<usize>) -> io::Result<Vec<bool>> {
 pub(crate) struct Kept(Vec<(usize, Box<[u8]>)>);
 
 impl Kept {
-    /// What is in these ranges, which begin and end at pieces.
+    /// Copies the content of these ranges, which begin and end at pieces.
     pub(crate) fn of(ranges: &[Range<usize>]) -> io::Result<Self> {
         let mut kept = Vec::new();
         if ranges.is_empty() {

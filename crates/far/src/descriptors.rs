@@ -1,5 +1,5 @@
-//! The layer's descriptors in a program that does not know of them: they lie above the program's own, and
-//! calls of the program that close or replace descriptors leave them out.
+//! File descriptors of this layer, hidden from the program: their numbers are above the program's own, and
+//! calls of the program that close or replace descriptors skip them.
 //!
 //! - **DESCRIPTOR-1** A hidden descriptor is in the table from the moment it is used until it is closed, so a
 //!   hook that asks the table never lets the program close one.

@@ -1,4 +1,4 @@
-//! What a page's bytes are known by: XXH3 of 128 bits.
+//! Digests of pages: XXH3 of 128 bits.
 //!
 //! A client keeps the digest of every page that is away, in its own memory. A page that comes back with
 //! another digest is not believed, whoever sent it: so rubbish, a stale page and another client's page are

@@ -1,20 +1,20 @@
-//! What can go wrong with a region.
+//! Errors of a region.
 
 use crate::client::ConnectError;
 use std::io;
 use std::path::PathBuf;
 
-/// A region could not be made.
+/// Error of creating a region.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FarError {
-    /// Pages are powers of two in bounds.
+    /// The page size is not a power of two within the limits.
     #[error("a page of {0} bytes: 4 KiB, 8 KiB … 2 MiB are possible")]
     Page(usize),
     /// No bytes, or more than can be addressed by 2^31 pages.
     #[error("a region of {bytes} bytes in pages of {page_bytes}")]
     Size {
-        /// What was asked for.
+        /// Requested bytes.
         bytes: usize,
         /// Bytes of a page.
         page_bytes: usize,
@@ -24,12 +24,12 @@ pub enum FarError {
         "{local} bytes of local memory: at least {least} are needed, eight pages; ask for more or for smaller pages"
     )]
     Local {
-        /// What was given.
+        /// Given bytes.
         local: usize,
-        /// What is needed.
+        /// Needed bytes.
         least: usize,
     },
-    /// Nowhere to put pages.
+    /// Neither a server nor a spill file was given.
     #[error("no memory server and no spill file: pages would have nowhere to go")]
     Nowhere,
     /// More copies than servers, or more servers than can be counted.
@@ -40,18 +40,18 @@ pub enum FarError {
         /// Servers that were given.
         servers: usize,
     },
-    /// A server could not be won.
+    /// A server could not be connected.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The spill file could not be made; it must not be there yet.
+    /// The spill file could not be created; it must not exist.
     #[error("make spill file {}", path.display())]
     Spill {
-        /// Where.
+        /// Its path.
         path: PathBuf,
         /// The operating system's reason.
         source: io::Error,
     },
-    /// The system does not give what the mechanism needs.
+    /// The system lacks a feature of the mechanism.
     #[error("far memory by {mechanism} is not possible here")]
     Mechanism {
         /// Its name.
@@ -59,7 +59,7 @@ pub enum FarError {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// What is in memory that was to be adopted could not be found out.
+    /// The content of memory that was to be adopted cannot be determined.
     #[error("adopt memory of the program")]
     Adopt(#[source] io::Error),
     /// No thread could be started.
@@ -67,7 +67,7 @@ pub enum FarError {
     Threads(#[source] io::Error),
 }
 
-/// A memory server does not promise room for pages.
+/// A memory server refused to reserve room for pages.
 #[derive(Debug, thiserror::Error)]
 #[error("memory server {server} promises no room: {why}")]
 pub struct ReserveError {
@@ -77,11 +77,11 @@ pub struct ReserveError {
     pub why: String,
 }
 
-/// Why a child process has no far memory.
+/// Reason why a child process has no far memory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForkError {
-    /// The mechanism has no children, or the system does not give it what it needs a second time.
+    /// The mechanism does not support children, or the system refused its features a second time.
     #[error("far memory of a child process")]
     Backend(#[source] io::Error),
     /// No thread could be started.
@@ -89,7 +89,7 @@ pub enum ForkError {
     Threads(#[source] io::Error),
 }
 
-/// The reason why a program is ended: it needs bytes that no replica has any more, or that cannot be put
+/// The reason why a program is ended: it needs bytes that no replica has any more, or that cannot be stored
 /// anywhere.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Loss {
@@ -117,7 +117,7 @@ pub(crate) enum Loss {
 }
 
 impl Loss {
-    /// The pages that are meant.
+    /// Returns the affected pages.
     pub(crate) fn pages(&self) -> Option<(u32, usize)> {
         match *self {
             Self::Page { page } | Self::NoTaker { page, .. } | Self::Map { page, .. } => Some((page, 1)),

@@ -30,7 +30,7 @@ pub struct Options {
     pub spill: *const c_char,
     /// A file with the key that the servers know.
     pub auth_key: *const c_char,
-    /// Who leaves when a page comes.
+    /// Replacement policy.
     pub policy: *const c_char,
     /// How pages come and go.
     pub mechanism: *const c_char,

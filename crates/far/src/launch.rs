@@ -10,9 +10,9 @@ use std::process::Command;
 
 /// The library's file name.
 const LIBRARY: &str = "libazekura_far_preload.so";
-/// The environment's name of another library to load instead.
+/// Environment variable with another library to load instead.
 const OTHER: &str = "AZEKURA_FAR_PRELOAD";
-/// Names of the environment.
+/// Names of environment variables.
 const SERVERS: &str = "AZEKURA_FAR_SERVERS";
 const LOCAL: &str = "AZEKURA_FAR_LOCAL";
 const SPACE: &str = "AZEKURA_FAR_SPACE";
@@ -28,65 +28,64 @@ const QUIET: &str = "AZEKURA_FAR_QUIET";
 const STRICT: &str = "AZEKURA_FAR_STRICT";
 const PROGRESS: &str = "AZEKURA_FAR_PROGRESS";
 
-/// How a program is to use far memory.
+/// Far-memory settings of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// Memory servers, as `host:port`.
     pub servers: Vec<String>,
     /// Bytes of large blocks that may be local at once.
     pub local: usize,
-    /// Bytes of large blocks that there can be at once.
+    /// Largest total size of large blocks.
     pub space: usize,
     /// Bytes of a page.
     pub page: usize,
-    /// Blocks from so many bytes on are far memory.
+    /// Least size of a block that becomes far memory.
     pub block: usize,
-    /// Servers that have each page.
+    /// Number of servers that hold each page.
     pub copies: usize,
-    /// A spill file, or a directory for it; each process makes one of its own, see
+    /// A spill file, or a directory for it; each process creates its own, see
     /// [`spill_path`](Self::spill_path).
     pub spill: Option<PathBuf>,
-    /// The file with the key that the servers know.
+    /// File with the key of the servers.
     pub auth_key: Option<PathBuf>,
-    /// Who leaves when a page comes.
+    /// Replacement policy.
     pub policy: Policy,
-    /// How pages come and go.
+    /// Mechanism that pages in and out.
     pub mechanism: Mechanism,
-    /// Where the statistics go at the end, as a line of JSON for each process.
+    /// File for the statistics at the end, one line of JSON per process.
     pub stats_json: Option<PathBuf>,
-    /// Nothing is said at the start and the end.
+    /// Print no message at the start and the end.
     pub quiet: bool,
-    /// A program that needs more local memory than [`local`](Self::local) for its large blocks is ended.
+    /// End a program that needs more local memory than [`local`](Self::local) for its large blocks.
     pub strict: bool,
     /// Interval between reports of misses while the program runs, in milliseconds; 0 for none.
     pub progress_ms: u64,
 }
 
-/// What is in the environment cannot be understood, or is missing.
+/// A variable of the environment is malformed or missing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// A setting is missing or makes no sense.
+    /// A setting is missing or wrong.
     #[error("{name}: {value:?} makes no sense; start the program by `azekura far`")]
     Setting {
-        /// The name in the environment.
+        /// Name of the variable.
         name: &'static str,
-        /// What is there.
+        /// Its value.
         value: String,
     },
-    /// `AZEKURA_FAR_PRELOAD` is set and names no file. The program would run without far memory, and nothing
-    /// would say so.
+    /// `AZEKURA_FAR_PRELOAD` is set and names no file. The program would silently run without far memory.
     #[error(
         "{OTHER} is {value:?}, and there is no such library; unset it to use the built-in one, or give the path of one"
     )]
     Other {
-        /// What it is set to.
+        /// Its value.
         value: String,
     },
     /// The library was not found.
     #[error("no {LIBRARY} beside this program ({}); build it with `cargo build --release -p azekura-far-preload`, or give its path in AZEKURA_FAR_PRELOAD", looked.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "))]
     NoLibrary {
-        /// Where it was looked for.
+        /// Searched paths.
         looked: Vec<PathBuf>,
     },
 }
@@ -113,8 +112,7 @@ impl Default for Launch {
 }
 
 impl Launch {
-    /// Prepares a command: the library, found beside this program, before the program's own, and the
-    /// settings.
+    /// Prepares a command: preloads the library, which is found beside this program, and sets the settings.
     ///
     /// # Errors
     ///
@@ -124,7 +122,7 @@ impl Launch {
         Ok(())
     }
 
-    /// The same with the library's place known.
+    /// As [`prepare`](Self::prepare), with the path of the library.
     pub fn prepare_with(&self, command: &mut Command, library: &Path) {
         let mut preload = OsString::from(library);
         if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
@@ -134,8 +132,8 @@ impl Launch {
         command.env("LD_PRELOAD", preload).envs(self.environment());
     }
 
-    /// Where this process makes its spill file, which loses its name as soon as it is open: the program's
-    /// children have the same setting, so the process's number is part of it.
+    /// Returns the path of this process's spill file, which is unlinked as soon as it is open. Children of
+    /// the program have the same setting, so the process number is part of the path.
     #[must_use]
     pub fn spill_path(&self) -> Option<PathBuf> {
         let path = self.spill.as_ref()?;
@@ -167,7 +165,7 @@ impl Launch {
         settings
     }
 
-    /// What a launcher put into this process's environment; `None` if nobody did.
+    /// Returns the settings that a launcher put into this process's environment; `None` if there are none.
     ///
     /// # Errors
     ///
@@ -207,24 +205,24 @@ fn parsed<T: std::str::FromStr>(
     value.parse().map_err(|_| LaunchError::Setting { name, value })
 }
 
-/// The library that the environment names (`AZEKURA_FAR_PRELOAD`) to be loaded instead of the built-in one;
-/// `None` if it names none.
+/// Returns the library that the environment names (`AZEKURA_FAR_PRELOAD`) to be loaded instead of the
+/// built-in one; `None` if it names none.
 ///
 /// # Errors
 ///
-/// [`LaunchError::Other`]: it is set, to nothing or to what is no file.
+/// [`LaunchError::Other`]: it is set, and names no file.
 pub fn other_library() -> Result<Option<PathBuf>, LaunchError> {
     std::env::var_os(OTHER).map(existing_library).transpose()
 }
 
 fn existing_library(value: OsString) -> Result<PathBuf, LaunchError> {
-    // The loader looks for a name without a directory elsewhere, and changes directories with the program.
+    // The loader searches a name without a directory elsewhere, and the program may change directories.
     let path = std::path::absolute(&value).ok().filter(|path| path.is_file());
     path.ok_or_else(|| LaunchError::Other { value: value.to_string_lossy().into_owned() })
 }
 
-/// Beside this program, or where its tests lie; the newest, as cargo leaves an older one when it builds only
-/// the program anew.
+/// Searches the library beside this program, or in the directory of its tests; takes the newest, because
+/// cargo leaves an older one when it rebuilds only the program.
 fn find_library() -> Result<PathBuf, LaunchError> {
     if let Some(other) = other_library()? {
         return Ok(other);

@@ -106,7 +106,7 @@ pub fn drop_standard_error() {
 #[doc(hidden)]
 pub fn say(message: &str) {
     let write = |fd: i32| {
-        // SAFETY: as long as said. What cannot be written is lost.
+        // SAFETY: valid as documented above. Bytes that cannot be written are lost.
         unsafe {
             sys::call(libc::SYS_write, [fd as usize, message.as_ptr() as usize, message.len(), 0, 0, 0])
         }

@@ -1,4 +1,4 @@
-//! Threads that the program waits for: they answer its faults and bring its pages.
+//! Threads for which the program waits: they answer its faults and page in.
 
 use std::io;
 use std::thread::{self, JoinHandle};

@@ -1,10 +1,10 @@
-//! What a region did.
+//! Statistics of a region.
 
 use std::fmt;
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counts since the region was made. Times are in nanoseconds.
+        /// Counters since the region was created. Times are in nanoseconds.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct FarStats {
@@ -28,23 +28,22 @@ stats! {
     local_bytes,
     /// Bytes of a page.
     page_bytes,
-    /// The most bytes of pages that were local, or leaving, at once.
+    /// Largest number of bytes of local and leaving pages at once.
     peak_local_bytes,
-    /// Bytes that left far memory for good, because the program had a call done there that only the kernel
-    /// can do.
+    /// Bytes that left far memory permanently, because of a call that only the kernel can execute.
     unmanaged_bytes,
     /// Faults that the pager answered.
     faults,
-    /// Pages that came because they were touched while away (the paper's swaps).
+    /// Pages that were paged in because they were touched (the paper's swaps).
     swap_ins,
-    /// Pages that were sent away because they had changed.
+    /// Pages that were sent because they had changed.
     swap_outs,
-    /// Pages that left without a transfer: unchanged.
+    /// Pages that were paged out without a transfer: unchanged.
     clean_drops,
-    /// Pages that left without a transfer: all zeros.
+    /// Pages that were paged out without a transfer: all zeros.
     zero_drops,
-    /// Pages that were touched for the first time, or were all zeros. As long as all fits: of all spans of
-    /// which a page was, once.
+    /// Pages that were touched for the first time, or were all zeros. While all pages fit: one per touched
+    /// span.
     zero_fills,
     /// Pages that were fetched before they were touched.
     prefetches,
@@ -60,17 +59,17 @@ stats! {
     replicas_lost,
     /// Connections that broke and were made again, with all pages still there.
     replicas_resumed,
-    /// Servers that came back, empty.
+    /// Servers that were reconnected with an empty session.
     replicas_regained,
     /// Pages that were copied again after a loss.
     recopied,
-    /// Pages that are away with fewer copies than were asked for, now.
+    /// Pages that are paged out with fewer copies than configured, now.
     thin_pages,
     /// Time spent clearing reference bits.
     clear_ns,
     /// Time spent in faults that only set a bit.
     set_ns,
-    /// Time from a fault on a page that is away until it was there, summed.
+    /// Total time from a fault on a page that is paged out until it was resident.
     swap_ns,
 }
 

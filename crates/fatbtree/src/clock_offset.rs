@@ -1,8 +1,8 @@
-//! Clocks of nodes beside each other: a node with a clock that is too far off is refused.
+//! Comparison of the nodes' clocks: a node with a clock that is too far off is refused.
 //!
-//! An application may judge by the time when a row expires. When a leaf moves, another clock judges its rows.
-//! So two nodes work together only while their clocks differ by at most
-//! [`max_clock_offset`](crate::Options::max_clock_offset): no row expires earlier than that before its time.
+//! An application may decide by the time that a row has expired. After a move of a leaf another clock
+//! decides. So two nodes work together only while their clocks differ by at most
+//! [`max_clock_offset`](crate::Options::max_clock_offset): a row expires at most that much too early.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Ranges of keys, and the place that a descent looks for.
+//! Ranges of keys, and the target of a descent.
 
 use serde::{Deserialize, Serialize};
 

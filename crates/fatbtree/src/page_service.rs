@@ -1,7 +1,7 @@
-//! The page service of a PE (section 3.3.1): what stands between a node and its pages.
+//! The page service of a PE (section 3.3.1): the layer between a node and its pages.
 //!
-//! In the product, leaves lie in the node's store, whose page cache and log do this work, and index pages are
-//! memory; so [`StorePages`] does nothing more. A simulation puts a cache and a disk with the paper's costs
+//! In the product, leaves are in the node's store, with its page cache and log, and index pages are in
+//! memory; so [`StorePages`] does nothing more. A simulation uses a cache and a disk with the paper's costs
 //! here.
 
 use crate::id::PageNo;

@@ -1,4 +1,4 @@
-//! Which PE keeps which index pages: the three organisations that the paper compares.
+//! Placement of index pages on PEs: the three organizations that the paper compares.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,8 +1,8 @@
 //! The environment of a node: network, clock, random numbers and a task spawner. The same node runs in a real
 //! environment and in a simulation that a seed determines.
 //!
-//! A node is one task queue on one thread. Whatever waits, for a lock, an answer or the store, is a future,
-//! never a thread (hazard B5).
+//! A node is one task queue on one thread. Every wait, for a lock, an answer or the store, is a future and
+//! never blocks a thread (hazard B5).
 
 use std::cell::Cell;
 use std::fmt;

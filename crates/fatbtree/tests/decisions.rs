@@ -1,6 +1,6 @@
-//! What a change of structure leaves behind for later, looked up where it is kept: versions (I2) and who was
-//! given which keys (I3). Searches find their way for long without it, so a cluster under load does not show
-//! that it is missing.
+//! Records that a change of structure leaves for later, read where they are stored: versions (I2) and
+//! forwarding entries (I3). Searches succeed for long without them, so a cluster under load does not show
+//! that they are missing.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -58,7 +58,7 @@ fn b4_a_crash_at_any_moment_of_a_move_leaves_the_leaf_whole_at_one_of_the_two() 
             let page = source.leaves()[0].page;
             let executor = cluster.executor().clone();
             let task = async move {
-                // Who crashes hears nothing more of it.
+                // A crashed node receives no answer.
                 let _ = source.move_leaf(page, RECEIVER).await;
             };
             executor.spawn_in(executor.group(), Box::pin(task));

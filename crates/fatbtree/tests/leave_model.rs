@@ -5,11 +5,11 @@
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-/// Who may leave.
+/// The node that may leave.
 const LEAVER: u8 = 2;
 const PES: u8 = 3;
 
-/// What is left out of the protocol.
+/// Omitted step of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hole {
     /// LEAVE-1: it leaves when one of the others has kept its decommission message.

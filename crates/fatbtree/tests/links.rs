@@ -30,7 +30,7 @@ const NO_LIST: ListMark = ListMark { version: 0, digest: 0 };
 const STORE: Credentials = Credentials { birth: 5, is_settled: true, is_loss_accepted: false };
 /// Calls that fail before it comes: by then the node pauses for long.
 const FAILED_CALLS: usize = 8;
-/// Whatever a machine is busy with: a test that hangs fails instead.
+/// A test that hangs fails instead, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn key() -> AuthKey {
@@ -259,7 +259,7 @@ fn a_node_that_is_connected_and_silent_is_down_until_it_is_heard_again() {
             from_node.read_exact(&mut head).await.expect("it goes on");
             let mut body = vec![0; frame::length(head).expect("a frame")];
             from_node.read_exact(&mut body).await.expect("it goes on");
-            // What was asked before the silence was noticed has been given up.
+            // Requests from before the failure detection have been given up.
             if let (_, Message::Find(find)) = frame::decode(&body, CLUSTER, 1).expect("a message") {
                 let result = Ok(Answer::Value(Some(b"striped".to_vec())));
                 let answer = Message::Answered { id: find.id, result, route_entry: None, hops: find.hops };

@@ -1,5 +1,5 @@
-//! Who belongs to a cluster, as nodes know it: MEMBERS-1 to MEMBERS-3 (`node::members`), each where it would
-//! do harm.
+//! Membership as nodes know it: MEMBERS-1 to MEMBERS-3 (`node::members`), each in a situation in which a
+//! violation does harm.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ fn all_hear_of_a_newer_list_those_too_that_were_away() {
     start(&cluster, LAST);
     settle(&cluster);
     assert_eq!(cluster.running(LAST).list_versions(), (0, 3));
-    // Who says that it goes by an old one is told, too.
+    // A node that reports an old version is told the newer one, too.
     cluster.crash(SECOND);
     start(&cluster, SECOND);
     settle(&cluster);

@@ -20,7 +20,7 @@ const LOCK_WAIT: Duration = Duration::from_millis(40);
 const OPEN_TIMEOUT: Duration = Duration::from_millis(400);
 const KEYS: u64 = 12;
 
-/// What a run is made of; all of it comes from its seed.
+/// Parameters of a run; all of them follow from its seed.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     seed: u64,
@@ -88,7 +88,7 @@ fn list(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks(8).map(|number| u64::from_le_bytes(number.try_into().expect("eight bytes"))).collect()
 }
 
-/// What clients saw, and how often what came of it.
+/// Observations of clients, and counts of outcomes.
 #[derive(Default)]
 struct Seen {
     history: History,
@@ -111,7 +111,7 @@ impl Seen {
 
 type Shared = Rc<RefCell<Seen>>;
 
-/// What a client wants with a key.
+/// Draws a client's operation on a key.
 fn draw(clock: &impl Rng, seen: &Shared, half: u64) -> (u64, Option<u64>) {
     let number = (half + clock.below(3) as u64) % KEYS;
     let appended = (clock.below(2) == 0).then(|| {
@@ -185,7 +185,7 @@ async fn several(cluster: &Cluster, node: &Node, seen: &Shared, ops: &mut Vec<Op
                 return Status::Aborted;
             }
             Ok(other) => panic!("{other:?}"),
-            // Whatever the step did: it was never asked to commit.
+            // Whichever the step, its commit was never requested.
             Err(_) => return Status::Aborted,
         }
         clock.sleep(Duration::from_micros(clock.below(30_000) as u64)).await;

@@ -50,7 +50,7 @@ fn options() -> ClusterOptions {
     options
 }
 
-/// What a key may be: after a write of unknown outcome, one of several.
+/// Possible values of a key: several after a write of unknown outcome.
 type Model = BTreeMap<Key, BTreeSet<Option<Vec<u8>>>>;
 
 async fn write_something(cluster: &Cluster, number: u8, model: &RefCell<Model>) {

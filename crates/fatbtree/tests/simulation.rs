@@ -12,7 +12,7 @@ use std::time::Duration;
 use azekura_fatbtree::sim::{Cluster, ClusterOptions, Event, Faults, History, Seen};
 use azekura_fatbtree::{Clock, Error, Key, KeyRange, Placement, Rng, Work};
 
-/// What a run is made of; all of it comes from its seed.
+/// Parameters of a run; all of them follow from its seed.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     seed: u64,
@@ -86,7 +86,7 @@ impl Plan {
     }
 }
 
-/// What a run leaves to judge.
+/// Result of a run.
 struct Ran {
     cluster: Cluster,
     history: History,

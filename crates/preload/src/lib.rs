@@ -31,8 +31,9 @@
 //!
 //! - **HOOK-1** The program sees the results and the `errno` that the C library gave.
 //! - **HOOK-2** A hook allocates nothing, registers no destructor, opens no file, starts no thread and takes
-//!   no lock: not the program's, its allocator's or the dynamic loader's. All that is needed is reserved while
-//!   the library is loaded. Call sites are kept as addresses, which get their names after the program's end.
+//!   no lock: not the program's, its allocator's or the dynamic loader's. All that is needed is reserved
+//!   while the library is loaded. Call sites are kept as addresses, which get their names after the
+//!   program's end.
 //! - **HOOK-3** Whatever a hook calls in turn is passed on unseen (`local`); so is all that a signal handler
 //!   does while it interrupts a hook.
 //! - **HOOK-4** No destructor stands on the stack while the C library's function runs: a cancelled thread, or

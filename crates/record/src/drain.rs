@@ -1,7 +1,7 @@
-//! Takes the events of all recorded programs out of the area, and writes each process's to a file of its own.
+//! Moves the events of all recorded programs from the area to one file per process.
 //!
-//! One thread of the recorder does it every few milliseconds, sooner when a ring fills. It also finds out
-//! which threads and processes are gone, gives their slots back, and allocates more slots before they are
+//! One thread of the recorder does it every few milliseconds, earlier when a ring fills. It also detects
+//! threads and processes that have ended, frees their slots, and allocates more slots before they are
 //! needed.
 
 use crate::process;
@@ -112,7 +112,7 @@ impl Drain {
             return;
         }
         self.area.header().command.store(0, Release);
-        // What threads are writing at this instant.
+        // Threads may be writing events at this instant.
         std::thread::sleep(Duration::from_millis(1));
         self.look_at_processes(true);
         self.turn();

@@ -1,4 +1,4 @@
-//! What can go wrong when a program is recorded.
+//! Errors of recording a program.
 
 use azekura_trace::ReadError;
 use std::io;
@@ -16,7 +16,7 @@ pub enum RecordError {
         "AZEKURA_PRELOAD is {value:?}, and there is no such library; unset it to use the built-in one, or give the path of one"
     )]
     OtherLibrary {
-        /// What it is set to.
+        /// Its value.
         value: String,
     },
     /// The directory through which the program talks to us could not be made or used.
@@ -66,7 +66,7 @@ pub enum RecordError {
          enough; now it is {paranoid})"
     )]
     NotPermitted {
-        /// What was asked for.
+        /// The requested object.
         what: &'static str,
         /// The setting as it is.
         paranoid: String,
@@ -74,7 +74,7 @@ pub enum RecordError {
     /// The kernel cannot give what was asked for.
     #[error("the kernel does not support {what}")]
     Kernel {
-        /// What was asked for.
+        /// The requested object.
         what: &'static str,
         /// Its reason.
         source: io::Error,
@@ -108,7 +108,7 @@ pub enum RecordError {
         /// Names that have it in them.
         alike: Vec<String>,
     },
-    /// What a process wrote cannot be read.
+    /// The recording of a process cannot be read.
     #[error("cannot read the recording of process {process}")]
     Read {
         /// The process.

@@ -1,7 +1,7 @@
 //! Finds the frame of a stack that a reader looks for: the first one of the program's own code.
 //!
 //! A wait of a C++ or Rust program is in a function of its language's library, or of a library of locks; the
-//! line that the reader can change is further up.
+//! line that the reader can change is in a caller.
 
 use crate::symbols::{Place, Symbols};
 use std::collections::BTreeMap;

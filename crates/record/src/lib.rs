@@ -1,8 +1,8 @@
-//! Records what an unmodified program waits for, and gives names to what it saw.
+//! Records the waits of an unmodified program, and names the locks and operations.
 //!
-//! It is not a debugger: the program is started with one library put before its own (`crates/preload`), which
-//! records contended waits by address. When it has ended, addresses are given the names that the program's
-//! files have for them.
+//! It is not a debugger: the program is started with one preloaded library (`crates/preload`), which records
+//! contended waits by address. After the program has ended, the addresses are replaced by names from its
+//! files.
 //!
 //! ```no_run
 //! use azekura_record::Recorder;
@@ -21,11 +21,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
 //! | `recorder` | the library in the programs, the area shared with them |
-//! | `drain`, `spool` | takes events out of the area; the file of one process while it is recorded |
-//! | `process` | what the kernel tells of a recorded process |
+//! | `drain`, `spool` | moves events from the area to the file of each process during the recording |
+//! | `process` | facts about a recorded process from the kernel |
 //! | `program` | programs that cannot be recorded |
 //! | [`mod@launch`] | a program run under a recorder from start to end |
 //! | [`kernel`] | what only the kernel sees: switches, calls of functions, a process that runs already |

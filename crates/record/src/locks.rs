@@ -1,8 +1,8 @@
-//! Which name a lock gets: its variable's, else where it was made, else where it is mostly waited for.
+//! The name of a lock: its variable, or the place that created it, or the place of most of its waits.
 //!
-//! The library knows call sites only. A lock has many, and its waits and holds must meet under one name; so
-//! all events of one object are given the site of that object, and objects with the same name (all mutexes
-//! made in one line) share a site, as instances.
+//! The library records call sites only. A lock has many, and its waits and holds must have one name. So all
+//! events of one object get the site of that object, and objects with the same name (all mutexes created in
+//! one line) share a site, as instances.
 
 use crate::frames::{self, Stack};
 use crate::name::{CALLER, Called};

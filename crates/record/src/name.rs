@@ -1,8 +1,8 @@
-//! A trace with addresses made into one with names, and with its open ends closed.
+//! Replaces the addresses of a trace by names, and closes its open spans.
 //!
-//! The library writes a site as what was called and `@` with the address it was called from, an operation as
-//! `@` with the address of a thread's first function. What a thread was doing when the recording ended is
-//! ended there: a thread is one operation, and most threads of a server outlive the recording.
+//! The library writes a site as the name of the call, `@` and the address of the caller, and an operation as
+//! `@` and the address of a thread's first function. Open spans end with the recording: a thread is one
+//! operation, and most threads of a server outlive the recording.
 
 use crate::symbols::Symbols;
 use crate::{frames, threads};
@@ -15,19 +15,19 @@ use std::collections::{BTreeMap, HashMap};
 /// A call site as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Called {
-    /// What was called, in a word or two.
+    /// The call, in a word or two.
     pub(crate) what: &'static str,
     /// From where: the address behind the call.
     pub(crate) address: u64,
 }
 
-/// What is called on an object of which there may be many, each with call sites of its own.
+/// Calls on objects of which there may be many, each with call sites of its own.
 const OBJECTS: [&str; 7] = ["mutex", "spin lock", "rwlock", "futex", "condition", "semaphore", "barrier"];
 /// Objects that any thread may signal.
 pub(crate) const SIGNALS: [&str; 3] = ["futex", "condition", "semaphore"];
 /// A frame above the function that waits: marks right before the wait, the nearest first.
 pub(crate) const CALLER: &str = "caller";
-/// What is told by its call site alone.
+/// Calls that are identified by their call site alone.
 const CALLS: [&str; 16] = [
     CALLER,
     "join",
@@ -162,7 +162,7 @@ fn close(thread: &mut ThreadTrace, end: u64) {
     thread.events = events;
 }
 
-/// What a thread has begun and not ended.
+/// Operations and waits that a thread has begun and not ended.
 #[derive(Debug, Default)]
 struct Open {
     operations: Vec<u16>,

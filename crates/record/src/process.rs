@@ -1,4 +1,4 @@
-//! Questions to the kernel about a process that is being recorded.
+//! Facts about a recorded process, from the kernel.
 
 use rustix::process::{Pid, test_kill_process};
 use std::path::{Path, PathBuf};

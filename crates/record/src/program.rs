@@ -1,4 +1,4 @@
-//! Programs that the library cannot be loaded into: told before they run.
+//! Programs that cannot load the library: refused before they run.
 
 use crate::error::RecordError;
 use crate::kernel::program;

@@ -106,7 +106,7 @@ impl Recorder {
         self
     }
 
-    /// Puts the library before the program's own. What the program starts in turn is recorded as well.
+    /// Puts the library before the program's own. Programs that it starts are recorded as well.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The trace file of one process while it is being recorded, with addresses in the place of names.
+//! The trace file of one process during the recording, with addresses instead of names.
 
 use crate::process;
 use azekura_trace::ReadError;

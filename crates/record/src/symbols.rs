@@ -1,8 +1,8 @@
-//! Addresses to functions, variables and lines, by the files that the program had mapped.
+//! Functions, variables and lines of addresses, from the files that the program had mapped.
 //!
 //! Names come from the symbol tables (the dynamic one alone in a stripped program), lines from debug
-//! information, in the file itself or installed beside it by its build id. A file that is gone or is no ELF
-//! file gives no names; nothing else goes wrong.
+//! information, in the file itself or installed beside it by its build id. A file that has been removed or
+//! is no ELF file gives no names; the rest is unaffected.
 
 use azekura_trace::file::Module;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
@@ -104,7 +104,7 @@ struct Symbol {
 /// A file in the memory of the process.
 struct Image {
     path: PathBuf,
-    /// What is added to the file's own addresses.
+    /// Offset that is added to the file's own addresses.
     bias: u64,
     begin: u64,
     end: u64,

@@ -1,7 +1,7 @@
 //! Names the operation of a thread: the thread's own name, or else its first function.
 //!
-//! All threads of a runtime (Rust's std, libstdc++, the Java VM) begin with one function of the runtime. Such
-//! a thread is told by the first function of the program on its stack, unless it has a name.
+//! All threads of a runtime (Rust's std, libstdc++, the Java VM) have the same start function. Such a thread
+//! is named by the first function of the program on its stack, unless it has a name.
 
 use crate::frames::{self, Stack};
 use crate::name::{CALLER, Called};

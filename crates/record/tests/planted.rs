@@ -29,7 +29,7 @@ mod harm;
 #[path = "planted/signals.rs"]
 mod signals;
 
-/// What a program's answer is.
+/// Expected verdict of a program.
 struct Case {
     program: &'static str,
     arguments: &'static [&'static str],
@@ -364,7 +364,7 @@ fn t2_rings_that_are_too_small_lose_and_say_so() {
     assert!(analysis.recorded.lost > 0 && analysis.total.elapsed_ns > 0);
 }
 
-/// What the kernel permits differs: as root both are there, else the reason is.
+/// Depends on the kernel's permissions: as root both are available, otherwise the report has the reason.
 #[test]
 fn functions_are_operations_where_the_kernel_permits_and_threads_where_it_does_not() {
     let mut programs = turn();
@@ -427,12 +427,13 @@ fn a_process_that_runs_already_is_recorded_where_the_kernel_permits() {
     let others = analysis.sites.iter().filter(|s| s.name.contains("transfer"));
     assert!(others.into_iter().all(|s| s.net_ns < locks[0].net_ns), "{:#?}", analysis.sites);
     assert!(accuses(&analysis, "busy_mutex") || others_were_busy(&analysis), "{:?}", analysis.verdict);
-    // Who let go of it was waited for: a worker, of which there are several.
+    // Blame goes to the thread that released the lock: a worker, of which there are several.
     let of_lock = || analysis.blame.iter().filter(|b| b.site.starts_with("busy_mutex"));
     let waited: u64 = of_lock().map(|b| b.wait_ns).sum();
     let known: u64 = of_lock().filter(|b| b.holder.is_some()).map(|b| b.wait_ns).sum();
     assert!(known > 0, "of {waited} ns: {:#?}", analysis.blame);
-    // Who waits for work all the time is not in the way, and nobody gets more CPU time than there is.
+    // A thread that waits for work all the time is no bottleneck, and no thread gets more CPU time than
+    // there is.
     assert!(!analysis.sites[0].name.contains("queue_mutex"));
     let cpu = analysis.recorded.traced_cpu_ns;
     assert!(cpu > 0 && cpu <= analysis.recorded.process_cpu_ns + 1_000_000, "{cpu}");

@@ -1,4 +1,4 @@
-//! What a server can reach at most here: a client that takes as little of the processors as it can, and a
+//! Upper limit of any server on this machine: a client that uses as little processor time as possible, and a
 //! server that does nothing.
 //!
 //! `light load ADDRESS --requests 100000 --clients 50 --pipeline 1` sends `SET` with new keys, one pipeline
@@ -159,7 +159,7 @@ fn nothing(address: &str) -> Outcome<()> {
             let socket = &mut clients[event.token().0];
             while let Ok(count @ 1..) = socket.read(&mut requests) {
                 let arrived = requests[..count].iter().filter(|&&byte| byte == b'*').count();
-                // Who takes no replies is gone.
+                // A client that accepts no replies has disconnected.
                 let _ = socket.write(&b"+OK\r\n".repeat(arrived));
                 if count < requests.len() {
                     break;

@@ -58,7 +58,7 @@ impl Channel {
                 done => done,
             },
             Self::Tls(tls) => {
-                // What was encrypted before goes first: its amount is bounded by rustls.
+                // Bytes that are encrypted already are sent first; rustls bounds their number.
                 flush_tls(tls, socket)?;
                 let taken = if tls.is_handshaking() { 0 } else { tls.writer().write(bytes)? };
                 flush_tls(tls, socket)?;
@@ -91,7 +91,7 @@ fn receive_tls(
     reader: &mut RequestReader,
 ) -> io::Result<Received> {
     loop {
-        // What was decrypted before comes first.
+        // Bytes that are decrypted already come first.
         match reader.fill(&mut tls.reader()) {
             Ok(0) => return Ok(Received::End),
             Ok(count) => return Ok(Received::Bytes(count)),

@@ -147,7 +147,7 @@ impl Clients {
     /// how many that were.
     pub(crate) fn drain(&self, patience: Duration) -> usize {
         for client in self.list() {
-            // What is in the socket's buffer can still be read; then comes its end.
+            // The socket's input buffer can still be read; the end of the stream follows it.
             let _ = client.stream.shutdown(Shutdown::Read);
         }
         if self.wait_for_none(patience) {

@@ -1,7 +1,5 @@
-//! What is counted, for `INFO` and `/metrics`.
-//!
-//! What every request counts is spread: each thread adds on lines of its own, so that reactors on several
-//! processors do not take a line from each other with each request.
+//! Counters for `INFO` and `/metrics`. Counters of every request are striped: each thread adds on cache
+//! lines of its own, so that reactors on several processors do not contend for a line with each request.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

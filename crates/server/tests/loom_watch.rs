@@ -1,7 +1,7 @@
 //! WATCH-1 to WATCH-3: an `EXEC` that goes ahead has seen no change of a watched key since the client read
 //! it.
 //!
-//! The key's lock is a mutex, as the store's exclusive lock orders its holders. What a client knows of the
+//! The key's lock is a mutex, as the store's exclusive lock orders its holders. A client's knowledge of the
 //! value when `WATCH` has answered it may have from anywhere: it takes no lock to read.
 #![cfg(loom)]
 

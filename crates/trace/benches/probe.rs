@@ -1,4 +1,4 @@
-//! What a probe costs: off, on, and on with each way to know CPU time.
+//! Cost of a probe: off, on, and on with each source of CPU time.
 //!
 //! `cargo bench -p azekura-trace`. A recording measures its own cost per event, too, and its report prints
 //! it.

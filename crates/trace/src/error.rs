@@ -93,7 +93,7 @@ pub enum ReadError {
     Malformed {
         /// Where the block begins.
         offset: u64,
-        /// What is wrong with it.
+        /// Description of the error.
         what: &'static str,
     },
     /// The file ends before its first blocks: nothing can be told from it.

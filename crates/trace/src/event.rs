@@ -21,7 +21,7 @@
 //! the thread that serves the operation. An uncontended acquisition is *Request* and *Accept* at once and is
 //! not recorded.
 
-/// What an event tells. The numbers are part of the trace file's format.
+/// Kind of an event. The numbers are part of the trace file's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum EventKind {
@@ -92,7 +92,7 @@ pub const WOKE: u8 = 32;
 pub struct Event {
     /// The trace's clock; [`Calibration`](crate::file::Calibration) makes it nanoseconds.
     pub ticks: u64,
-    /// What happened.
+    /// Kind of the event.
     pub kind: EventKind,
     /// [`SWITCHED`], [`SAMPLED`], [`SHARED`], [`WAITED`], [`UNWOKEN`], [`WOKE`]; see also
     /// [`Event::stands_for`].

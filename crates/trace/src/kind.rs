@@ -1,6 +1,6 @@
 //! Kinds of waits, and the table column of each.
 
-/// What a thread waits for.
+/// Kind of a wait.
 ///
 /// The numbers are part of the trace file's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -47,7 +47,7 @@ pub struct Options {
     /// (rounded as above), the shorter the fewer; of longer ones, and of the first ones, all. Waits are
     /// recorded in all of them. 1: all are timed.
     pub operation_sampling: u32,
-    /// What to call the recording in reports.
+    /// Label of the recording in reports.
     pub label: String,
 }
 

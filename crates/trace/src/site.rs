@@ -98,7 +98,7 @@ impl Operation {
     }
 }
 
-/// What sites and operations have in common: a name, a place, and an id drawn when first recorded.
+/// Common part of sites and operations: a name, a source line, and an id assigned when first recorded.
 #[derive(Debug)]
 pub(crate) struct Definition {
     pub(crate) name: &'static str,

@@ -308,7 +308,7 @@ fn the_kernels_records_tell_preempted_from_blocked() {
     trace.threads[1].off = vec![off(150, 200, true), off(210, 250, false)];
     let analysis = analyze(&Trace::from_bytes(&trace.to_bytes()).unwrap());
     let row = operation(&analysis, "get");
-    // What was in the wait counts there.
+    // Time inside the wait counts there.
     assert_eq!((row.other_ns, row.preempted_ns), (Some(350), Some(300)));
     let row = &analysis.blame[0];
     assert_eq!((row.holder_off_ns, row.holder_preempted_ns), (60, Some(50)));

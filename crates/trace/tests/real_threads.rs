@@ -1,5 +1,5 @@
-//! Planted bottlenecks with real threads. What is asserted does not depend on how fast the machine is, nor on
-//! how many others use it: which site, which operation, which holder, and sums that must fit together.
+//! Planted bottlenecks with real threads. The assertions do not depend on the speed or load of the machine:
+//! site, operation, holder, and sums that must fit together.
 #![cfg(all(feature = "analyze", not(any(loom, feature = "off"))))]
 
 use azekura_trace::analyze::{Analysis, AnalyzeOptions, Verdict};

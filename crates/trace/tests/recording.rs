@@ -1,4 +1,4 @@
-//! What is recorded when real threads run: everything once, on the right thread, in the right operation.
+//! Recordings of real threads: every event once, on the right thread, in the right operation.
 #![cfg(not(any(loom, feature = "off")))]
 
 use azekura_trace::event::EventKind::{

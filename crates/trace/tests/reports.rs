@@ -1,5 +1,5 @@
-//! What comes out: text that says what it must, JSON that parses, a page that needs no network, a Perfetto
-//! file with every slice, a difference that knows noise.
+//! Report formats: text with the required content, JSON that parses, a page without network access, a
+//! Perfetto file with every slice, a difference with its noise.
 #![cfg(feature = "analyze")]
 
 mod common;

@@ -145,7 +145,8 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
     ///
     /// # Errors
     ///
-    /// [`LogFailed`]: the log failed before that; whether the record is on disk is unknown until the next recovery.
+    /// [`LogFailed`]: the log failed before that; whether the record is on disk is unknown until the next
+    /// recovery.
     pub fn wait(self) -> Result<(), LogFailed> {
         let log = self.wal.log();
         if self.is_quiet { log.wait_acknowledged(self.commit) } else { log.wait_requested(self.commit) }

@@ -98,6 +98,7 @@ mod tests {
         assert_eq!(rust("// A page leaves. What comes takes its frame.\n"), [("sentence", 1)]);
         assert_eq!(rust("// A page leaves.\n// What comes takes its frame.\n"), [("sentence", 2)]);
         assert_eq!(rust("// The test shows\n// What it shows.\n"), []);
+        assert_eq!(rust("// What if removes the waits for one lock.\n"), []);
         assert_eq!(rust("// What takes the frame, and when\n// does it leave?\n"), []);
         assert_eq!(checks("a.md", Kind::Markdown, "| a | b |\n- What stays is read.\n"), [("sentence", 2)]);
         assert_eq!(rust(&format!("let a = {};\n", "1".repeat(110))), [("length", 1)]);

@@ -79,8 +79,9 @@ pub(crate) fn has_headless_sentence(prose: &[&str], at: usize) -> bool {
     let begins = before.is_empty() || before.ends_with(['.', ':', '?', '!', '|']) || is_item(prose[at]);
     let after_end = said.match_indices(". ").map(|(end, dot)| end + dot.len());
     begins.then_some(0).into_iter().chain(after_end).any(|start| {
-        let opens = HEADLESS.iter().any(|word| said[start..].starts_with(word));
-        opens && !is_question(&said[start..], prose.get(at + 1..).unwrap_or_default())
+        let rest = &said[start..];
+        let opens = HEADLESS.iter().any(|word| rest.starts_with(word)) && !rest.starts_with("What if");
+        opens && !is_question(rest, prose.get(at + 1..).unwrap_or_default())
     })
 }
 

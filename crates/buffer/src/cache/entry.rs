@@ -32,7 +32,8 @@ impl<K, V> Entry<K, V> {
     pub(super) fn put(&self, _owner: &Evicted, entry: (K, V)) {
         #[cfg(loom)]
         self.witness.with_mut(|_| ());
-        // SAFETY: CACHE-1; the owner's proof is here. What was there was taken out, so nothing is dropped.
+        // SAFETY: CACHE-1; the caller passes the owner's proof. The old value was taken out, so nothing is
+        // dropped.
         unsafe { *self.held.get() = Some(entry) };
     }
 

@@ -6,7 +6,7 @@
 //! borrowed value, neither cloned nor counted, and it stays until the borrow ends, whatever is inserted and
 //! evicted meanwhile.
 //!
-//! What is evicted is chosen as in the pool: two rings with a sketch by default, so scans and one-time keys
+//! The victim is chosen as in the pool: two rings with a sketch by default, so scans and one-time keys
 //! pass through.
 //!
 //! ```
@@ -66,7 +66,7 @@ pub use self::guard::Ref;
 /// Sweeps before an insertion is refused; each looks at every entry.
 const TRIES: usize = if cfg!(loom) { 3 } else { 32 };
 
-/// What an insertion does while every entry is borrowed.
+/// Behavior of an insertion while every entry is borrowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenAllPinned {
     /// Gives key and value back, after some tries.
@@ -81,7 +81,7 @@ pub enum WhenAllPinned {
 pub struct CacheOptions {
     /// Which entry leaves when another comes.
     pub policy: Policy,
-    /// What an insertion does while every entry is borrowed.
+    /// Behavior of an insertion while every entry is borrowed.
     pub when_all_pinned: WhenAllPinned,
 }
 
@@ -387,7 +387,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
 
     /// Frees a frame that lost its mapping, if nobody borrows its entry; else the sweep will.
     fn free_if_unused(&self, id: FrameId) {
-        // Whatever is in the frame by now, it is unpinned and may leave.
+        // The frame's present page, whichever it is, is unpinned and may be evicted.
         if self.frames[id.0 as usize].try_evict() {
             self.recycle(id);
         }

@@ -137,7 +137,7 @@ impl Area {
     }
 }
 
-/// What the head of a slot says.
+/// Content of a slot's head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SlotHead {
     /// Which batch it is; of two copies of a page, that with the larger number was written later.

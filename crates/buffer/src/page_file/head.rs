@@ -9,7 +9,7 @@
 //! | 24..32 | *settled*: every batch of page writes up to this number is in its places |
 //! | 32..4096 | zero |
 //!
-//! The head is written in place. What changes lies in one sector of 512 bytes, which a disk writes whole or
+//! The head is written in place. All fields are in one sector of 512 bytes, which a disk writes whole or
 //! not at all.
 
 use azekura_base::PageBuf;

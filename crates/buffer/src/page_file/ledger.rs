@@ -77,7 +77,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// The ledger of a store just opened. What earlier processes wrote counts as batch 1, finished and not
+    /// The ledger of a store just opened. Writes of earlier processes count as batch 1, finished and not
     /// covered.
     pub(super) fn new(slots: usize) -> Self {
         let slots = (0..slots).map(|_| Slot::Idle { batch: 1 }).collect();

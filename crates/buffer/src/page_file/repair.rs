@@ -36,7 +36,7 @@ struct Copy {
     at: usize,
 }
 
-/// What the area holds.
+/// Content of the area.
 #[derive(Debug, Default)]
 struct Copies {
     /// Of slots without a copy that counts: no bytes.

@@ -73,7 +73,7 @@ impl PageFile {
             return Ok(());
         }
         self.ledger.check()?;
-        // What of the head's unit is missing is written anew as zeroes: nothing is there.
+        // The missing part of the head's unit is written as zeroes: it has no data.
         let from = len.max(1).next_multiple_of(HEAD_BYTES as u64);
         let target = end.max((2 * from).next_multiple_of(HEAD_BYTES as u64)).min(self.area.len());
         let place = &self.slots[0];

@@ -70,7 +70,7 @@ impl Search {
     }
 }
 
-/// What a sweep came to.
+/// Result of a sweep.
 #[derive(Debug)]
 pub(crate) enum Sweep {
     /// This frame is leaving, and the caller is in.

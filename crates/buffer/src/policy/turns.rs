@@ -37,7 +37,7 @@ pub(crate) struct Turns {
     batch: u64,
 }
 
-/// What is left of a batch.
+/// Remaining turns of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Batch {
     /// The next turn, if any is left.
@@ -72,7 +72,7 @@ impl Turns {
         self.hand.load(Relaxed)
     }
 
-    /// What the calling thread's stripe has left; maybe nothing.
+    /// Returns the remaining turns of the calling thread's stripe, possibly none.
     fn kept(&self) -> Batch {
         let word = self.stripe().load(Relaxed);
         Batch { next: word >> LEFT_BITS, left: word & ((1 << LEFT_BITS) - 1) }

@@ -173,7 +173,7 @@ mod tests {
     use azekura_base::durable::NoLog;
     use std::sync::Arc;
 
-    /// What `BufferPool::expect_use` leans on.
+    /// The assumption of `BufferPool::expect_use`.
     #[test]
     fn a_frame_keeps_the_buffer_of_its_turn_through_evictions() {
         for frames in [1, 7, 200] {

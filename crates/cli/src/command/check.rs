@@ -20,7 +20,7 @@ pages lost or used twice. --repair frees pages that are marked as used and
 that nothing refers to, unless anything else is wrong; it changes no row.
 Exit code 1 if anything is wrong.";
 
-/// Walk the whole store and verify it
+/// Verify a whole store
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Check {

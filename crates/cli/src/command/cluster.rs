@@ -1,6 +1,6 @@
 //! `cluster`: nodes on this machine, for development: started, looked at, and stopped by one command.
 //!
-//! What lies in the directory: `cluster.toml`, the list of members; `cluster.key`, which only its owner can
+//! Files in the directory: `cluster.toml`, the list of members; `cluster.key`, which only its owner can
 //! read; for each node `node-N.db`, its store, `node-N.log`, what it says, and `node-N.pid`, the process
 //! while it runs.
 

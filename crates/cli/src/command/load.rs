@@ -362,7 +362,7 @@ impl<'a> Loading<'a> {
     }
 }
 
-/// What was loaded, durably.
+/// Counts of durably loaded rows.
 struct Summary {
     rows: u64,
     replaced: u64,

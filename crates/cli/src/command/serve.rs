@@ -247,7 +247,7 @@ impl Serve {
     }
 }
 
-/// What a node of a cluster needs, and where its clients connect.
+/// Returns the settings of a node of a cluster, and its address for clients.
 fn membership(file: &Path, node: PeId) -> Result<(ClusterOptions, Option<SocketAddr>)> {
     let members = Membership::read(file)
         .with_context(|| format!("cannot read the list of members {}", file.display()))?;

@@ -16,19 +16,19 @@ use super::bank::{INITIAL_BALANCE, Transfer, TransferId, account_key};
 /// Most problems of one kind that are listed.
 const LISTED: usize = 5;
 
-/// What the bank must hold.
+/// Expected content of the bank.
 #[derive(Debug)]
 pub(super) struct Expected<'a> {
     pub(super) accounts: u32,
-    /// What the last audit saw.
+    /// Transfers found by the last audit.
     pub(super) seen_before: &'a [Transfer],
-    /// What was told durable since.
+    /// Transfers acknowledged as durable since then.
     pub(super) told: &'a [Transfer],
     /// The runs of the child since.
     pub(super) runs: &'a [u16],
 }
 
-/// What the bank holds.
+/// Actual content of the bank.
 #[derive(Debug)]
 pub(super) struct Found<'a> {
     /// In order of ids.
@@ -41,7 +41,7 @@ pub(super) struct Found<'a> {
 pub(super) struct Audit {
     /// Transfers that are there though nobody was told so.
     pub(super) untold: u64,
-    /// What is wrong, in sentences; empty when all is well.
+    /// Problems, as sentences; empty if there are none.
     pub(super) problems: Vec<String>,
 }
 

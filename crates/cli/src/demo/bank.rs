@@ -16,7 +16,7 @@ pub(super) const ACCOUNTS: TableDefinition<str, str> = TableDefinition::new("acc
 /// Transfers by id, as `from to amount`.
 pub(super) const TRANSFERS: TableDefinition<str, str> = TableDefinition::new("transfers");
 
-/// What each account has at the beginning.
+/// Initial balance of each account.
 pub(super) const INITIAL_BALANCE: i64 = 1_000;
 
 /// The accounts that one transfer in [`HOT_SHARE`] goes between, so that transactions meet.

@@ -19,7 +19,7 @@ use super::bank::{Transfer, TransferId};
 use super::protocol::{Message, Told, Way};
 use crate::arguments::StoreArguments;
 
-/// What the parent asks of a child.
+/// Orders of the parent to a child.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Orders {
     pub(crate) run: u16,

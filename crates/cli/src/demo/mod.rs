@@ -38,7 +38,7 @@ use crate::progress;
 use report::Report;
 use round::Rounds;
 
-/// What kind of demo.
+/// Kind of demo.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) store: StoreArguments,

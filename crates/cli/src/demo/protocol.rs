@@ -1,4 +1,4 @@
-//! What the child tells the parent through its stdout, a line each.
+//! Messages of the child to the parent through its stdout, one per line.
 //!
 //! | line | meaning |
 //! |---|---|

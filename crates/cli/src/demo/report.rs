@@ -1,4 +1,4 @@
-//! What the demo prints.
+//! Output of the demo.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -70,7 +70,7 @@ impl<'o> Report<'o> {
         let times = show::counted((*rounds).into(), "round");
         writeln!(
             self.out,
-            "{times}: it is killed (SIGKILL) at a random moment, the store recovered and audited; seed {seed}"
+            "{times}: kill the child (SIGKILL) at a random moment, recover the store, audit it; seed {seed}"
         )?;
         self.out.flush()
     }
@@ -79,13 +79,13 @@ impl<'o> Report<'o> {
         let accounts = show::count(settings.accounts.into());
         writeln!(
             self.out,
-            "\n{accounts} accounts opened with {INITIAL_BALANCE} each in {}\n",
+            "\ncreated {accounts} accounts with {INITIAL_BALANCE} each in {}\n",
             show::duration(span)
         )?;
         writeln!(
             self.out,
             "{:>5} {:>12} {:>12} {:>11} {:>10} {:>10} {:>10}  audit",
-            "round", "killed after", "told durable", "per second", "commit p50", "p99", "recovery"
+            "round", "killed after", "acknowledged", "per second", "commit p50", "p99", "recovery"
         )?;
         self.out.flush()
     }
@@ -136,7 +136,7 @@ impl<'o> Report<'o> {
         self.figures()?;
         if self.problems.is_empty() {
             self.what_held(settings)?;
-            writeln!(self.out, "Nothing was lost. {} in all.", show::duration(span))?;
+            writeln!(self.out, "Nothing was lost. Total time: {}.", show::duration(span))?;
             return Ok(true);
         }
         writeln!(self.out, "\nWRONG after round {}:", self.rounds)?;
@@ -149,7 +149,7 @@ impl<'o> Report<'o> {
         let (kills, told) = (show::counted(self.kills, "kill"), show::counted(self.told, "transfer"));
         writeln!(
             out,
-            "\n{kills}, {told} told durable ({} a second), {} run again after a conflict",
+            "\n{kills}, {told} acknowledged as durable ({} per second), {} repeated after a conflict",
             show::rate(self.told, self.worked),
             show::count(self.conflicts)
         )?;
@@ -172,23 +172,23 @@ impl<'o> Report<'o> {
 
     fn what_held(&mut self, settings: &Settings) -> io::Result<()> {
         let (out, told) = (&mut *self.out, show::counted(self.told, "transfer"));
-        writeln!(out, "\nChecked after every kill, and all of it held:")?;
-        writeln!(out, "  each of the {told} told durable is there, as it was told;")?;
+        writeln!(out, "\nVerified after every kill:")?;
+        writeln!(out, "  the {told} acknowledged as durable exist unchanged;")?;
         writeln!(
             out,
-            "  {} in flight at a kill are there wholly, the others not at all;",
+            "  {} in flight at a kill exist completely, the other ones not at all;",
             show::count(self.untold)
         )?;
         let total = i64::from(settings.accounts) * INITIAL_BALANCE;
         writeln!(
             out,
-            "  every balance is what its transfers make it ({} transfers), the total still {};",
+            "  every balance is the sum of its transfers ({} in all), and the total is still {};",
             show::count(self.transfers),
             show::count(total.unsigned_abs())
         )?;
         writeln!(
             out,
-            "  `check` walked every page (at the end {}) and found nothing.",
+            "  `check` verified every page ({} at the end) and found no error.",
             show::count(self.pages)
         )
     }

@@ -18,7 +18,7 @@ use super::victim::Victim;
 /// How long the first recovery is taken to last, before one was timed.
 const FIRST_RECOVERY: Duration = Duration::from_millis(60);
 
-/// What came of a round.
+/// Result of a round.
 #[derive(Debug)]
 pub(super) struct Round {
     pub(super) number: u16,
@@ -37,12 +37,12 @@ pub(super) struct Recovery {
     pub(super) rolled_back: u64,
 }
 
-/// What happened up to the last kill.
+/// Events up to the last kill.
 #[derive(Debug)]
 pub(super) struct Crash {
     /// How long the child had the store open before it was killed.
     pub(super) worked: Duration,
-    /// What the child, or the one after it, was told is durable.
+    /// Transfers acknowledged as durable by the child, or by the one after it.
     pub(super) told: Vec<Told>,
     /// Whether another child was killed during recovery.
     pub(super) again_in_recovery: bool,
@@ -50,7 +50,7 @@ pub(super) struct Crash {
     runs: Vec<u16>,
 }
 
-/// What was found after it.
+/// State found after the kill.
 #[derive(Debug)]
 pub(super) struct Verdict {
     /// All transfers in the store.
@@ -59,7 +59,7 @@ pub(super) struct Verdict {
     pub(super) untold: u64,
     /// Pages that `check` walked.
     pub(super) pages: u64,
-    /// What the audit and `check` found wrong.
+    /// Problems that the audit and `check` found.
     pub(super) problems: Vec<String>,
 }
 

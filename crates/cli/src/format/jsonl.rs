@@ -65,7 +65,7 @@ fn json_fault(error: serde_json::Error) -> Fault {
     })
 }
 
-/// What an object says about the wanted field.
+/// The wanted field of an object.
 enum Found<'de> {
     Absent,
     Once(&'de str),

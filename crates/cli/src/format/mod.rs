@@ -46,7 +46,7 @@ impl Format {
     }
 }
 
-/// What is wrong with a record.
+/// Error in a record.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -90,7 +90,7 @@ pub enum Fault {
     KeyKind {
         /// The field.
         field: String,
-        /// What it holds.
+        /// Content found instead.
         found: &'static str,
     },
     /// A record with more or fewer fields than the header.
@@ -116,7 +116,7 @@ pub enum ReadError {
     Malformed {
         /// Line number, from 1.
         line: u64,
-        /// What is wrong.
+        /// The error.
         fault: Fault,
     },
     /// The operating system failed the read.

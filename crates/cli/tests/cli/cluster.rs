@@ -1,5 +1,5 @@
-//! `azekura cluster`: real processes, one of which is killed. What was answered is found again, from every
-//! node.
+//! `azekura cluster`: real processes, one of which is killed. Every acknowledged write is found again, from
+//! every node.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -49,7 +49,7 @@ impl Drop for Started<'_> {
     }
 }
 
-/// What `start` and `join` have said.
+/// Returns the addresses that `start` and `join` have printed.
 fn addresses(said: &str) -> Vec<String> {
     let address = |line: &str| {
         line.split_once("clients on ")?.1.split_once(": ").map(|(address, _)| address.to_owned())

@@ -1,4 +1,4 @@
-//! What goes in by `load` and comes out by `dump`.
+//! `load` and `dump`: rows loaded and dumped again.
 
 use crate::support::{Run, Scratch, escaped, tsv};
 
@@ -114,7 +114,7 @@ fn ascending(from: u32, count: u32) -> Vec<(Vec<u8>, Vec<u8>)> {
     (from..from + count).map(|n| (format!("k{n:07}").into_bytes(), format!("v{n}").into_bytes())).collect()
 }
 
-/// What `dump` gives for these rows, of which the last with a key counts.
+/// Returns the expected output of `dump` for these rows; the last row with a key counts.
 fn dumped(rows: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let rows: std::collections::BTreeMap<_, _> = rows.iter().cloned().collect();
     tsv(&rows.into_iter().collect::<Vec<_>>())

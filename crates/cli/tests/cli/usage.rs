@@ -1,4 +1,4 @@
-//! What a wrong command line gets, and the help.
+//! Errors of wrong command lines, and the help.
 
 use crate::support::{Run, Scratch};
 

@@ -1,4 +1,4 @@
-//! What is said of a whole store.
+//! Commands on a whole store: `stats`, `check` and similar.
 
 use crate::support::{Run, Scratch};
 

@@ -1,6 +1,6 @@
-//! System calls that can be asked again (F1): where the kernel does not wait for far memory it says `EFAULT`,
-//! we touch what is far and ask anew. Only for calls that have done nothing when they say so; `transfer` and
-//! `message` have the others.
+//! System calls that can be repeated (F1): where the kernel does not wait for far memory it returns
+//! `EFAULT`; the hook touches the far pages and repeats the call. Only for calls that have had no effect
+//! when they return that error; `transfer` and `message` have the others.
 
 use super::{errno, fail};
 use crate::next::Next;
@@ -9,9 +9,9 @@ use libc::{c_char, mode_t, nfds_t, size_t, ssize_t};
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
 
-/// Who fails so often in a row has another reason.
+/// Number of failures in a row after which the failure has another reason.
 pub(super) const TRIES: usize = 1000;
-/// What is touched of a buffer whose length only the kernel knows.
+/// Bytes touched of a buffer whose length only the kernel knows.
 const SOME: usize = 4096;
 const STEP: usize = 4096;
 /// Of arguments and environment, when a program is started.
@@ -100,7 +100,7 @@ pub(super) unsafe fn touch_text(at: Path) -> bool {
     is_far
 }
 
-/// What a call gives: -1 if it failed.
+/// Result of a call: -1 if it failed.
 trait Answer: Copy + PartialEq {
     const FAILED: Self;
 
@@ -214,7 +214,7 @@ again! {
     chdir(path: Path) -> c_int = [text(path)];
     chmod(path: Path, mode: mode_t) -> c_int = [text(path)];
     truncate(path: Path, length: i64) -> c_int = [text(path)];
-    // What is known of files.
+    // Calls that return the attributes of files.
     stat(path: Path, to: *mut libc::stat) -> c_int = [text(path), filled(to)];
     stat64(path: Path, to: *mut libc::stat64) -> c_int = [text(path), filled(to)];
     lstat(path: Path, to: *mut libc::stat) -> c_int = [text(path), filled(to)];

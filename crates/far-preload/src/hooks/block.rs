@@ -138,7 +138,7 @@ unsafe extern "C" fn calloc_for(count: usize, size: usize, caller: usize) -> *mu
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn free(old: *mut c_void) {
     if thread::is_ours() {
-        // What another thread was given stays: to give it back would ask the program's allocator.
+        // Blocks of another thread stay allocated: freeing them would call the program's allocator.
         thread::release(old);
         return;
     }

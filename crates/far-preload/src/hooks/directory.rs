@@ -1,5 +1,5 @@
-//! Directories: the C library reads their entries into a buffer of its own, in the kernel's way, not by our
-//! hooks. So that buffer is ordinary memory, whatever allocator the program brought (F1).
+//! Directory streams: the C library reads entries into a buffer of its own by its own system calls, not
+//! through these hooks. So that buffer is ordinary memory, whichever allocator the program has (F1).
 
 use super::thread::with_ordinary_memory;
 use crate::next::Next;

@@ -290,7 +290,7 @@ fn advised(
     advice: c_int,
     kernel: impl Fn(*mut c_void, usize) -> c_int,
 ) -> c_int {
-    // What is given back reads as zeros, of MADV_FREE a little earlier than it must.
+    // Returned memory reads as zeros, after MADV_FREE a little earlier than required.
     let gives_back = matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | 24); // MADV_DONTNEED_LOCKED
     if is_static(at as usize, bytes) && (gives_back || HINTS.contains(&advice)) {
         if gives_back {

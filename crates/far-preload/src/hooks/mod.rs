@@ -1,4 +1,4 @@
-//! The C library's functions as the program sees them.
+//! Replacements of the C library's functions that the program calls.
 
 mod again;
 mod birth;

@@ -1,5 +1,5 @@
-//! Signals where the mechanism holds SIGSEGV: the program's action for it is kept beside the kernel's, and
-//! called for faults that are not far memory's. SIGSEGV is never blocked: a touch of far memory while it is
+//! SIGSEGV under the mechanism that uses it: the program's action for it is kept beside the kernel's, and
+//! called for faults outside far memory. SIGSEGV is never blocked: a touch of far memory while it is blocked
 //! would end the program.
 
 use crate::next::Next;

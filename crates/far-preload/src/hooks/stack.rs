@@ -94,7 +94,7 @@ fn turned() {
 fn futex(operation: c_int, value: u32) {
     let at = TURN.as_ptr() as usize;
     let arguments = [at, (operation | libc::FUTEX_PRIVATE_FLAG) as usize, value as usize, 0, 0, 0];
-    // SAFETY: a word of ours. Whatever it returns, the caller looks again.
+    // SAFETY: a word of ours. The caller checks the word again whatever the call returns.
     unsafe { sys::call(libc::SYS_futex, arguments) };
 }
 

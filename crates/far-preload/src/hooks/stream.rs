@@ -114,7 +114,7 @@ pub(crate) fn take_over() -> Result<(), UnknownStreams> {
     Ok(())
 }
 
-/// What the loader made constant of the library that has this function.
+/// Returns the address range that the loader made read-only in the library with this function.
 fn tables(function: usize) -> Option<Range<usize>> {
     let mut search: (usize, Option<Range<usize>>) = (function, None);
     // SAFETY: the callback gets our data, which lives through the call.

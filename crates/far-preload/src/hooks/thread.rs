@@ -1,10 +1,10 @@
 //! Our own threads, and their memory.
 //!
-//! What the C library does for a thread (its destructors' list, say) asks the program's allocator for memory.
-//! That may be one whose state is far memory (jemalloc maps its state by `mmap`), or whose locks a thread
-//! holds that waits for a page: one of ours would wait for itself (FAR-1). So the few blocks of our threads
-//! come from the C library's own heap, whatever allocator the program brought; what others gave them they
-//! leave alone.
+//! For a thread the C library allocates memory (its list of destructors, for instance) with the program's
+//! allocator. That may be one whose state is far memory (jemalloc maps its state by `mmap`), or whose locks
+//! a thread holds that waits for a page: one of ours would wait for itself (FAR-1). So the few blocks of our
+//! threads come from the C library's own heap, whatever allocator the program brought; what others gave them
+//! they leave alone.
 
 use crate::next::Next;
 use azekura_far::sys;

@@ -1,9 +1,9 @@
-//! `read`, `write` and their like on far memory where the kernel does not wait for pages (F1): by way of a
-//! bounce.
+//! `read`, `write` and similar calls on far memory where the kernel does not wait for pages (F1), through a
+//! bounce buffer.
 //!
-//! A transfer that is longer than a bounce goes in several calls where it must do all that it can (writing;
-//! reading files). What a pipe or a socket gives comes from one call, as more calls could wait for what the
-//! program did not ask for; it may be short, as it always may.
+//! A transfer longer than a bounce is split into several calls where it must be complete (writing; reading
+//! files). Data of a pipe or a socket come from one call, because a further call could wait for data that
+//! the program did not ask for; the result may be short, as always for them.
 
 use super::bounce::{BOUNCE, Bounce, Parts};
 use super::{errno, fail};

@@ -23,7 +23,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, Release},
 };
 
-/// What stands still between the handlers: the heap, if there is one, and the lock on our threads' blocks.
+/// State that is locked between the handlers: the heap, if there is one, and the blocks of our threads.
 struct Forking(UnsafeCell<Option<(Option<FrozenHeap<'static>>, Blocks)>>);
 
 // SAFETY: only the thread that holds the lock, which is part of what lies here, writes and reads it.
@@ -99,7 +99,7 @@ extern "C" fn before() {
     unsafe { *FORKING.0.get() = Some((frozen, blocks)) };
 }
 
-/// What `before` left, with the lock on our threads' blocks given back.
+/// Takes the state that `before` left, and releases the lock of our threads' blocks.
 fn frozen() -> Option<FrozenHeap<'static>> {
     // SAFETY: `before` left it in this thread, which has the lock, or in the child's only one.
     unsafe { (*FORKING.0.get()).take() }?.0

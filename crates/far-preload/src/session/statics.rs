@@ -9,7 +9,7 @@
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
-/// What stays ordinary at the beginning.
+/// Bytes at the beginning that stay ordinary memory.
 const BEGINNING: usize = 64 << 10;
 const PIECE: usize = 4096;
 

@@ -63,7 +63,7 @@ impl Buffers {
         unsafe { std::ptr::copy_nonoverlapping(image.as_ptr(), self.at(buffer), self.page_bytes) }
     }
 
-    /// What has come into it.
+    /// Returns the received content of a buffer.
     pub(super) fn bytes(&self, buffer: u32) -> &[u8] {
         assert_eq!(self.replies[buffer as usize], Reply::Came);
         // SAFETY: as long as a page; its order has come back, and its taker has not given it back.

@@ -54,16 +54,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Images that may be in flight at once.
+/// Largest number of images in flight.
 const BUFFERS: u32 = 64;
-/// Of these, so many may be of offers, all servers having the same share: gets are waited for, and a server
-/// that stalls must not use up what the others need.
+/// Largest number of offers among them, shared equally by the servers: threads wait for gets, and a stalled
+/// server must not use up the buffers of the others.
 const OFFERS: u32 = BUFFERS / 2;
-/// Pages share stamps; a page that is written refuses offers of those it shares with, which costs a miss some
-/// day.
+/// Number of stamps. Pages share stamps: writing a page refuses offers of the pages with the same stamp,
+/// which may cost a miss later.
 const STAMPS: usize = 4096;
 
-/// How a cache is set up.
+/// Settings of a cache.
 #[derive(Clone, Debug)]
 pub struct FarCacheBuilder {
     servers: Vec<String>,
@@ -73,24 +73,24 @@ pub struct FarCacheBuilder {
     stall: Duration,
 }
 
-/// A cache could not be made.
+/// Error of creating a cache.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FarCacheError {
-    /// Pages are powers of two in bounds.
+    /// The page size is not a power of two within the limits.
     #[error("a page of {0} bytes: 4 KiB, 8 KiB … 2 MiB are possible")]
     Page(usize),
     /// No server, or too many.
     #[error("{0} memory servers for a cache: 1 to 64 are possible")]
     Servers(usize),
-    /// Not a page for each server, or more than can be counted.
+    /// Less than a page per server, or more pages than can be counted.
     #[error("a cache of {bytes} bytes on {servers} memory servers in pages of {page_bytes}")]
     Size {
-        /// What was asked for.
+        /// Requested bytes.
         bytes: u64,
-        /// On so many.
+        /// Number of servers.
         servers: usize,
-        /// In pages of so many bytes.
+        /// Bytes of a page.
         page_bytes: usize,
     },
     /// No thread could be started.
@@ -98,21 +98,21 @@ pub enum FarCacheError {
     Threads(#[source] io::Error),
 }
 
-/// What a cache did until now, and holds.
+/// Counters and present content of a cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FarCacheStats {
-    /// Servers that are there.
+    /// Connected servers.
     pub servers_up: usize,
     /// Images held or in flight.
     pub images: usize,
     /// Images that may be held.
     pub capacity: usize,
-    /// Images that came back when asked for.
+    /// Requests for images that were answered.
     pub hits: u64,
-    /// Pages that were asked for and are not held.
+    /// Requests for pages without an image.
     pub misses: u64,
-    /// Images that were held and did not come: their server was lost, or the page was written meanwhile.
+    /// Requests for held images that failed: their server was lost, or the page was written meanwhile.
     pub broken: u64,
     /// Images that were sent.
     pub offered: u64,
@@ -120,7 +120,7 @@ pub struct FarCacheStats {
     pub dropped: u64,
     /// Servers that were lost.
     pub losses: u64,
-    /// What was last heard of a server that is not there.
+    /// Last error of a server that is not connected.
     pub last_loss: Option<String>,
 }
 
@@ -137,9 +137,9 @@ struct Inner {
 struct Shared {
     page: usize,
     inner: Mutex<Inner>,
-    /// An image came, or did not.
+    /// Notified when a requested image has arrived or failed.
     came: Condvar,
-    /// The cache is going away.
+    /// Notified when the cache is dropped.
     ends: Condvar,
     stamps: Vec<AtomicU64>,
     servers: Vec<String>,
@@ -152,7 +152,7 @@ pub struct FarCache {
     maintenance: Option<JoinHandle<()>>,
 }
 
-/// A page that was asked for; it is in flight.
+/// A request for a page in flight.
 #[derive(Debug)]
 #[must_use = "its buffer is given back by `take`"]
 pub struct Asked {
@@ -180,19 +180,19 @@ impl FarCacheBuilder {
         /// Bytes of a page [unless set: 8192].
         page(bytes: usize) -> page = bytes;
 
-        /// The key that the servers know.
+        /// The key of the servers.
         auth_key(key: AuthKey) -> key = Some(key);
 
-        /// A server that answers nothing for so long is lost [unless set: 0.5 s].
+        /// Time without an answer after which a server counts as lost [unless set: 0.5 s].
         stall(stall: Duration) -> stall = stall;
     }
 
-    /// Makes it. Servers that can be reached are there when it returns; the others are asked in the
+    /// Creates the cache. Reachable servers are connected when it returns; the others are tried in the
     /// background.
     ///
     /// # Errors
     ///
-    /// [`FarCacheError`]: only for settings, never for a server.
+    /// [`FarCacheError`], for wrong settings only, never because of a server.
     pub fn build(self) -> Result<FarCache, FarCacheError> {
         if !self.page.is_power_of_two() || !(4 << 10..=2 << 20).contains(&self.page) {
             return Err(FarCacheError::Page(self.page));
@@ -242,23 +242,24 @@ impl FarCacheBuilder {
 }
 
 impl FarCache {
-    /// A cache to be set up.
+    /// Returns a builder with the default settings.
     #[must_use]
     pub fn builder() -> FarCacheBuilder {
         FarCacheBuilder::default()
     }
 
-    /// Where the page stands now; for a later [`offer`](Self::offer). To be taken while nobody can have read
-    /// the page from disk to change it: after it was, whoever evicts the page must find it still mapped.
+    /// Returns the page's stamp, for a later [`offer`](Self::offer). It must be taken while no thread can
+    /// have read the page from disk to change it: after taking it, the evicting thread must find the page
+    /// still mapped.
     #[must_use]
     pub fn stamp(&self, page: u64) -> u64 {
-        // Acquire: pairs with Release in `forget`; what came before the writing of the page (its unmapping by
-        // us) is seen by who reads a stamp that has moved.
+        // Acquire: pairs with Release in `forget`; a reader of a changed stamp sees everything before the
+        // write of the page (including its unmapping by this thread).
         self.shared.stamp(page).load(Acquire)
     }
 
-    /// Takes the image of a page that leaves, if the page was not written since the stamp was taken. Does not
-    /// wait for a server.
+    /// Offers the image of an evicted page. It is accepted if the page was not written since the stamp was
+    /// taken. Does not wait for a server.
     ///
     /// # Panics
     ///
@@ -277,13 +278,14 @@ impl FarCache {
         inner.offer(page, digest, image);
     }
 
-    /// Asks for a page; `None` if it is not held. Does not wait.
+    /// Requests a page; `None` if its image is not held. Does not wait.
     #[must_use]
     pub fn ask(&self, page: u64) -> Option<Asked> {
         self.shared.lock().ask(page)
     }
 
-    /// Waits for a page that was asked for. Whether `out` has its image; if not it has nothing of use.
+    /// Waits for a requested page. Returns `true` if `out` has its image; otherwise the content of `out` is
+    /// undefined.
     ///
     /// # Panics
     ///
@@ -309,7 +311,7 @@ impl FarCache {
         self.ask(page).is_some_and(|asked| self.take(asked, out))
     }
 
-    /// Pages are about to be written: their images are worth nothing from now on (CACHE-2).
+    /// Discards the images of pages that are about to be written (CACHE-2).
     pub fn forget(&self, pages: impl IntoIterator<Item = u64>) {
         let mut inner = self.shared.lock();
         for page in pages {
@@ -319,7 +321,7 @@ impl FarCache {
         }
     }
 
-    /// What it did until now, and holds.
+    /// Returns the counters and the present content.
     #[must_use]
     pub fn stats(&self) -> FarCacheStats {
         let inner = self.shared.lock();
@@ -347,7 +349,7 @@ impl Inner {
             self.offers[self.slots.server_of(slot)] += 1;
             self.stats.offered += 1;
         } else {
-            // It is being lost, and says so itself.
+            // The connection is failing and reports that itself.
             self.buffers.give(buffer);
             self.slots.cancel_put(slot);
         }
@@ -430,7 +432,7 @@ impl Sink for Shared {
             }
         }
         inner.slots.lose(server);
-        // None while the cache goes away.
+        // None while the cache is being dropped.
         if let Some(connection) = inner.connections.get_mut(server) {
             *connection = None;
         }

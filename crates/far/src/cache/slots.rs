@@ -1,17 +1,17 @@
-//! Which page's image is in which slot of which server, and whose slot is taken when another comes: second
-//! chance in the order of slots.
+//! The slots of the servers: the page whose image each slot has, and the choice of the slot for another
+//! image: second chance in the order of slots.
 //!
-//! | state | image is | leaves it by |
+//! | state | the image is | next state |
 //! |---|---|---|
 //! | `Free` | none | an image is offered → `Filling` |
 //! | `Filling` | in flight to the server | the server's answer → `Full`; refused, or the page was written meanwhile → `Free` |
-//! | `Full` | at the server | the page is written, or another takes the slot → `Free` |
+//! | `Full` | at the server | the page is written, or another image takes the slot → `Free` |
 //!
-//! A slot that is being read keeps its image until the readers have theirs: what would free it dooms it, and
-//! the last reader frees it.
+//! A slot that is being read keeps its image until the readers have theirs. An event that would free it
+//! marks it as doomed, and the last reader frees it.
 //!
 //! - **SLOT-1** A page has at most one slot that is not doomed, and `by_page` names it.
-//! - **SLOT-2** The server is told to put into a slot only when no order for that slot is open.
+//! - **SLOT-2** A slot gets an order to store an image only when it has no open order.
 
 use crate::digest::Digest;
 use std::collections::HashMap;
@@ -297,7 +297,7 @@ mod tests {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
             let mut slots = Slots::new(5, 2);
             slots.regain(0);
-            // What each slot really holds, and what is open on it.
+            // Actual content of each slot, and its open orders.
             let mut held = [None; 10];
             let (mut puts, mut gets): (Vec<u32>, Vec<(u32, u64, bool)>) = Default::default();
             let mut truth = [0_u64; 16];

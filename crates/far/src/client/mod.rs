@@ -1,17 +1,18 @@
-//! Where pages are kept while they are away: memory servers and a spill file, behind one trait.
+//! Replicas of pages that are paged out: memory servers and a spill file, behind one trait.
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
 //! | `connection` | one memory server: a writer and a reader thread, many requests in flight |
 //! | `spill` | a local file as one more replica |
 //!
-//! Orders come and go in *runs*: of one verb, for pages that follow one another; their frames lie anywhere.
+//! Orders are submitted and returned in *runs*: orders of one kind for adjacent pages; their frames may be
+//! anywhere.
 //!
-//! - **KEEPER-1** From `submit` until the order comes back (`finished` or `lost`), the frame is the
-//!   replica's: nobody else writes it, and for a `Get` nobody reads it.
-//! - **KEEPER-2** Every order comes back exactly once. `lost` is called at most once, and after it no order
-//!   of this replica is touched.
-//! - **KEEPER-3** A `Get` that comes back well has in its frame bytes with the order's digest.
+//! - **KEEPER-1** From `submit` until the order is returned (`finished` or `lost`), the replica owns the
+//!   frame: no other thread writes it, and for a `Get` none reads it.
+//! - **KEEPER-2** Every order is returned exactly once. `lost` is called at most once, and after it no order
+//!   of this replica is accessed.
+//! - **KEEPER-3** After a successful `Get` the frame has bytes with the order's digest.
 
 mod connection;
 mod spill;

@@ -1,6 +1,5 @@
-//! A local file as one more replica of pages: page N lies at N times the page size.
-//!
-//! The file outlives no session (it is unlinked as soon as it is open), so it is never synced.
+//! A local file as one more replica of pages: page N is at N times the page size. The file is unlinked as
+//! soon as it is open and exists for one session only, so it is never synced.
 
 use super::{Order, Replica, Sink, Verb};
 use crate::descriptors::{self, Hidden};

@@ -125,8 +125,8 @@ impl Userfault {
     fn call<T>(&self, request: u64, argument: &mut T) -> io::Result<()> {
         let arguments =
             [self.fd() as usize, request as usize, std::ptr::from_mut(argument) as usize, 0, 0, 0];
-        // SAFETY: `argument` has the layout that goes with `request`; the kernel writes no further. What the
-        // call does to the address space is its caller's concern.
+        // SAFETY: `argument` has the layout of `request`; the kernel writes no further. The caller is
+        // responsible for the effect on the address space.
         let done = unsafe { crate::sys::call(libc::SYS_ioctl, arguments) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }

@@ -1,8 +1,8 @@
-//! Address space that is ours: mappings that go away when dropped, and a descriptor to wake a thread by.
+//! Address space of this layer: mappings that are removed when dropped, and a descriptor to wake a thread.
 //!
-//! These calls go to the kernel directly: in a program with the preload library the C library's names are
-//! that library's, which would take our own region for the program's and come back here under the pager's
-//! lock.
+//! The calls go to the kernel directly. In a program with the preload library the C library's names are
+//! those of the library, which would take this layer's region for the program's and call back here under the
+//! pager's lock.
 
 use crate::descriptors::{self, Hidden};
 use crate::sys;

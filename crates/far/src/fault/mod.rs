@@ -1,21 +1,20 @@
-//! How a page of ordinary memory is made to be away, to come, and to tell when it is touched: one trait, two
-//! ways.
+//! Mechanisms that page ordinary memory out and in and report touches: one trait, two implementations.
 //!
-//! | module | mechanism | needs | access told by |
+//! | module | mechanism | needs | accesses reported by |
 //! |---|---|---|---|
-//! | `userfault` | userfaultfd; pages move by `UFFDIO_MOVE`, or are copied where the kernel has none | Linux 6.8, or 5.7 | the kernel: system calls wait for pages as programs do |
-//! | `sigsegv`, `requests` | memory protection and SIGSEGV, as in the paper (§2.2) | nothing | a signal handler: system calls give `EFAULT` (F1) |
+//! | `userfault` | userfaultfd; pages are moved by `UFFDIO_MOVE`, or copied where the kernel lacks it | Linux 6.8, or 5.7 | the kernel: system calls wait for pages as programs do |
+//! | `sigsegv`, `requests` | memory protection and SIGSEGV, as in the paper (§2.2) | nothing | a signal handler: system calls return `EFAULT` (F1) |
 //!
 //! `places` is where pages lie: a region of our own, and memory of the program that was there before. Both
 //! have the pages' bytes come and go through *frames*: page-sized pieces of an arena that the program never
 //! sees. `page_set` has the pages that left far memory for good, and those that are
 //! reserved.
 //!
-//! - **FAULT-1** Between `map_out` and `map_in` no access of the program to the page succeeds; `map_out`
-//!   takes it away at one instant, after which the frame has its last bytes (F3). Pages of a run may come and
-//!   go one after the other.
-//! - **FAULT-2** `map_in` shows a page whole or not at all.
-//! - **FAULT-3** After `arm_write` the next write is told before it happens; so is the next access after
+//! - **FAULT-1** Between `map_out` and `map_in` no access of the program to the page succeeds. `map_out`
+//!   removes it at one instant, after which the frame has its last bytes (F3). Pages of a run may be
+//!   transferred one after the other.
+//! - **FAULT-2** `map_in` makes a page visible whole or not at all.
+//! - **FAULT-3** After `arm_write` the next write is reported before it happens; so is the next access after
 //!   `arm_access`.
 
 pub(crate) mod abi;
@@ -36,7 +35,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What makes pages come and go.
+/// Mechanism that pages in and out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Mechanism {
@@ -120,7 +119,7 @@ impl FromStr for Mechanism {
     }
 }
 
-/// What the program may do with a mapped page without being told of.
+/// Accesses to a mapped page that the program may make without a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allow {
     Read,
@@ -143,7 +142,7 @@ pub(crate) struct Run {
     pub(crate) len: u32,
 }
 
-/// What is left in a frame.
+/// State of a frame's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// Memory that can be written without the system's help.
@@ -206,7 +205,7 @@ pub(crate) trait Backend: Send + Sync {
     fn page_of(&self, address: usize) -> Option<u32>;
     /// The frame's memory goes back to the system.
     fn empty(&self, frame: u32);
-    /// Whoever waits for these pages goes on.
+    /// Wakes the threads that wait for these pages.
     fn wake(&self, pages: Range<u32>);
     /// Waits for a fault; `None` after `stop`, or after so long.
     fn next_fault(&self, within: Option<Duration>) -> io::Result<Event>;
@@ -230,7 +229,7 @@ pub(crate) trait Backend: Send + Sync {
     fn abandon(&self) {}
 }
 
-/// What `next_fault` came back with.
+/// Result of `next_fault`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Fault(Fault),

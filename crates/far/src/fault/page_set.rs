@@ -1,8 +1,8 @@
 //! Sets of pages: *unmanaged* pages left far memory for good, and the kernel alone manages them; *reserved*
 //! pages are empty, and an access to them is refused until they are committed.
 //!
-//! One bit per page, in memory of the kernel's own, so that a table for a region of which most is never used
-//! costs nothing. Signal handlers and interposed calls read it without a lock.
+//! It has one bit per page in kernel-provided memory, so a table for a mostly unused region costs nothing.
+//! Signal handlers and interposed calls read it without a lock.
 //!
 //! - **UNMANAGED-1** A bit of an unmanaged page is set once, under the pager's lock, after the page's bytes
 //!   are ordinary memory at the page's address; it is never cleared. So a reader that sees it set may leave

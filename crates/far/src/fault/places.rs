@@ -1,5 +1,5 @@
-//! Where pages lie: first those of the region, then those of memory that the program had already (static
-//! arrays), place by place.
+//! Addresses of pages: first the pages of the region, then the pages of existing memory of the program
+//! (static arrays), place by place.
 
 use super::arena::{Mapping, advise, close};
 use super::page_set::PageSet;

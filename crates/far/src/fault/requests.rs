@@ -1,9 +1,9 @@
-//! The fault table: how a signal handler hands a fault to the pager and sleeps until it is answered.
+//! The fault table: a signal handler passes a fault to the pager and sleeps until it is answered.
 //!
-//! All that a handler does here is async-signal-safe: atomics, a futex, a yield. The table is fixed, so
-//! nothing is allocated; a handler that finds it full tries again until a request is free.
+//! All actions of a handler are async-signal-safe: atomics, a futex, a yield. The table is fixed, so nothing
+//! is allocated; a handler that finds it full tries again until a request is free.
 //!
-//! | word | state | who may leave it |
+//! | word | state | left by |
 //! |---|---|---|
 //! | 0 | free | any handler, by CAS, to 1 |
 //! | 1 | claimed | that handler, to 2 |
@@ -12,13 +12,13 @@
 //! | 4 | done | the handler that posted it, to 0 |
 //!
 //! - **REQUEST-1** Address, access and region of a request change only in state 1.
-//! - **REQUEST-2** A handler leaves only after state 4, which the pager sets after the page was made
-//!   accessible, or never will need to be.
-//! - **REQUEST-3** No posted request is slept over: a handler posts and then rings; a pager that was rung
-//!   silences the bell and then looks at all requests, and waits only when it found none.
-//! - **REQUEST-4** One thread at a time finishes for a region: they hold the pager's mutex. So what one of
-//!   them finds taken, nobody else leaves; without that a late answer could mark a request that is free by
-//!   then as done, and nobody would ever free it.
+//! - **REQUEST-2** A handler returns only after state 4. The pager sets it after the page was made
+//!   accessible, or when access will never be needed.
+//! - **REQUEST-3** No posted request is missed: a handler posts and then rings the bell. A pager that was
+//!   rung resets the bell, then reads all requests, and waits only if it found none.
+//! - **REQUEST-4** One thread at a time completes requests of a region, because it holds the pager's mutex.
+//!   So only that thread changes the requests that it finds taken. Otherwise a late answer could mark a
+//!   request that is free by then as done, and no handler would ever free it.
 //!
 //! `tests/loom_requests.rs` runs handlers and a pager in every interleaving.
 

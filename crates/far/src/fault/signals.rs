@@ -1,7 +1,7 @@
-//! SIGSEGV shared with the program: the mechanism's handler stays installed, and what the program sets is
-//! kept here and called for faults that are not far memory's.
+//! SIGSEGV shared with the program: the mechanism's handler stays installed; the program's handler is stored
+//! here and called for faults outside of far memory.
 //!
-//! The C library's `sigaction` may be a hook of the preload library, so the function behind it is given by
+//! The C library's `sigaction` may be a hook of the preload library, so the real function is passed by
 //! [`set_function`].
 
 use std::mem;

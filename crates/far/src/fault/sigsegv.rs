@@ -1,21 +1,21 @@
-//! Pages by memory protection and SIGSEGV, as in the paper (§2.2): no access means away or armed, read only
-//! means unmodified.
+//! Paging by memory protection and SIGSEGV, as in the paper (§2.2): a page without access is paged out or
+//! armed, a read-only page is unmodified.
 //!
-//! The region is a memory file mapped twice: as the program sees it, with changing protection, and for us,
-//! always writable. A page is filled under our view and shown when it is whole (FAULT-2, F3); the program's
-//! view is closed before ours is read (FAULT-1).
+//! The region is a memory file with two mappings: the program's, with changing protection, and this layer's,
+//! always writable. A page is filled through the second mapping and made accessible when it is whole
+//! (FAULT-2, F3). The program's access is removed before this layer reads the page (FAULT-1).
 //!
 //! # The handler
 //!
 //! The handler (F2) makes no decision. It posts the fault in a fixed table (`requests`), rings a bell and
-//! sleeps; the pager's thread does the rest. All it calls is async-signal-safe: atomics, `write`, `futex`.
-//! Read or write is what the processor says (bit 1 of the page fault's error code). An address outside all
-//! regions goes to the handler that was there before.
+//! sleeps; the pager's thread does the rest. All its calls are async-signal-safe: atomics, `write`, `futex`.
+//! The processor reports a read or a write (bit 1 of the page fault's error code). A fault outside all
+//! regions goes to the previously installed handler.
 //!
-//! # What it cannot do
+//! # Limits
 //!
-//! A system call on a page that is away gives `EFAULT` (F1). Child processes have nothing where the region
-//! was.
+//! A system call on a paged-out page returns `EFAULT` (F1). Child processes have no mapping in place of the
+//! region.
 
 use super::arena::{Bell, Mapping, ring};
 use super::page_set::PageSet;
@@ -70,7 +70,7 @@ static PLACES: [Place; REGIONS] = [const {
 }; REGIONS];
 /// The last fault on an unmanaged page, by thread: see `is_repeated`.
 static FAULTS: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
-/// Who takes and gives back places, and installs the handler.
+/// Serializes the registration of places and the installation of the handler.
 static REGISTRY: Mutex<()> = Mutex::new(());
 /// This is a child made by fork: nobody answers here, and the regions are not mapped. Children that share our
 /// memory (vfork) are not told.
@@ -467,7 +467,7 @@ extern "C-unwind" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
     }
 }
 
-/// What the processor says.
+/// Access type according to the processor.
 #[cfg(target_arch = "x86_64")]
 unsafe fn was_write(context: *mut c_void) -> bool {
     // SAFETY: with SA_SIGINFO the third argument is a ucontext.

@@ -284,7 +284,7 @@ impl Backend for UserfaultBackend {
             }
             if let Err((done, _)) = self.shift(to, from, bytes) {
                 self.copy_in(run, done, Allow::ReadWrite)?;
-                // Whoever moves into it next finds nothing there.
+                // The next move into it finds no page there.
                 advise(from, bytes, libc::MADV_DONTNEED)?;
             }
             if allow == Allow::Read {

@@ -1,8 +1,6 @@
-//! Which frames hold memory: a frame that a page left behind is filled again before memory is asked of the
-//! system.
-//!
-//! Those of a run lie side by side wherever that can be: then it comes and goes by one call of the system.
-//! Nothing but speed rests on that.
+//! Frames with memory: a frame that a page has left is filled again before the system is asked for memory.
+//! Frames of a run are adjacent if possible, because then one system call transfers the run. Only speed
+//! depends on that.
 
 /// Free frames of one kind, a bit each.
 #[derive(Debug)]

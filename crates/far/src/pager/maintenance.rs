@@ -50,7 +50,7 @@ impl Pager {
 
     fn ask_again(self: &Arc<Self>, servers: &[Server], lost: &[usize]) {
         for &index in lost {
-            // What it has promised to others meanwhile it need not promise us.
+            // The reservation is dropped: the server may have promised the bytes to others meanwhile.
             let manner = Manner { reserve_bytes: 0, ..servers[index].manner.clone() };
             let Ok(connection) = Connection::connect(&servers[index].address, index, &manner, self.sink())
             else {

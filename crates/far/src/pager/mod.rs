@@ -1,35 +1,35 @@
-//! The pager: answers faults, sends pages away, has them brought back.
+//! The pager: handles page faults, pages out to replicas, and pages in again.
 //!
-//! One mutex guards what is known of all pages. Who takes it: the fault thread, which answers the program's
-//! faults; the replicas' threads, when a page has come or gone; a thread that looks after timers and lost
-//! servers; and the program's, when it gives memory back. None of them touches the region while it holds it,
-//! so none can wait for itself.
+//! One mutex protects the state of all pages. It is taken by the fault thread, by the replicas' threads when
+//! a page was sent or received, by a maintenance thread for timers and lost servers, and by the program's
+//! threads when they free memory. No thread touches the region while it holds the mutex, so no thread can
+//! wait for itself.
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
-//! | `state` | what a page can be |
-//! | `core` | the transitions between these: faults, and in modules of its own arrivals, departures, replicas that are lost |
-//! | `frames` | which frames hold memory |
-//! | `prefetch` | which pages will be touched next |
+//! | `state` | states of a page |
+//! | `core` | transitions: faults, and in modules of its own arrivals, departures, lost replicas |
+//! | `frames` | frames with memory |
+//! | `prefetch` | prediction of the next pages |
 //! | `fork` | the pager of a child process |
 //! | `maintenance` | timers, attempts to reach lost servers |
 //!
-//! - **PAGER-1** Local pages (`Open`, `Coming`, `Staged`, `Resident`, `Armed`) are never more than `limit`;
-//!   pages that leave never more than `slack`; both together are the program's budget, and how it is split
-//!   follows the program (`core::slack`). When `limit` shrinks (UNMANAGED-2), the pages above it leave before
-//!   any other comes.
-//! - **PAGER-2** A page's bytes are in exactly one place that may change, the region; before they are dropped
-//!   from there or from a frame, a replica holds bytes with their digest, or they are zeros.
-//! - **PAGER-3** A page whose every holder is lost is `Lost`, and stops the program when it is touched. It
-//!   never reads as anything else.
-//! - **PAGER-4** A fault that waits for room is answered when a page has left or arrived, and while it waits
-//!   one is leaving or arriving.
-//! - **PAGER-5** Once `thin_pages` is 0 with all servers there, it stays 0 until a server is lost: no frame
-//!   with a page's bytes is given up while fewer servers have the page than should, and another could. So
-//!   what has been whole survives the loss of any one server, whenever that comes.
-//! - **PAGER-6** A thread of ours that panics, or a page that is lost and touched, ends the process at once;
-//!   nobody is left waiting. (So the kernel's poison for lost pages, `UFFDIO_POISON`, has no use here: a
-//!   signal without a message would come in the place of a message.)
+//! - **PAGER-1** Local pages (`Open`, `Coming`, `Staged`, `Resident`, `Armed`) are never more than `limit`,
+//!   and pages being paged out never more than `slack`. Their sum is the program's budget; the split adapts
+//!   to the program (`core::slack`). When `limit` shrinks (UNMANAGED-2), the excess pages are paged out
+//!   before another page is paged in.
+//! - **PAGER-2** A page's bytes are in exactly one mutable place, the region. Before they are dropped from
+//!   there or from a frame, a replica holds bytes with their digest, or they are zeros.
+//! - **PAGER-3** A page with no holder left is `Lost`, and ends the program when it is touched. It never
+//!   reads as anything else.
+//! - **PAGER-4** A fault that waits for a frame is answered when a page has been paged out or in, and while
+//!   it waits at least one page is in transfer.
+//! - **PAGER-5** Once `thin_pages` is 0 with all servers connected, it stays 0 until a server is lost: no
+//!   frame with a page's bytes is freed while fewer servers have the page than configured and another one is
+//!   available. So after that the loss of any one server loses no page.
+//! - **PAGER-6** A panic of a thread of this layer, or a touch of a lost page, ends the process at once, so
+//!   no thread waits for ever. (The kernel's `UFFDIO_POISON` for lost pages is not used: it would raise a
+//!   signal without a message.)
 
 mod core;
 mod fork;

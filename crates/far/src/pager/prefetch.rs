@@ -1,12 +1,12 @@
-//! Which pages will be touched next: sequential and strided streams among the pages that were missed.
+//! Prediction of the next pages: sequential and strided streams among the missed pages.
 //!
-//! | a program goes through | its stream |
+//! | access pattern of the program | its stream |
 //! |---|---|
-//! | an array | from one page to the next. Where pages are small it is taken for a stream of *runs*, as soon as it has gone on for some time: twice as many pages are guessed each time, up to `depth` runs |
-//! | an array part of which has stayed here | the same: pages that are here are passed without a fault, and the stream goes on behind them |
-//! | several arrays in step, as a stencil does | one for each. Each has its share only of what may be ahead of need: if one of them took all, it would be given up again for the next one before it is touched |
-//! | two planes of a grid in step | one for each, though they are near each other: a page begins a stream in strides without ending what the page before it may have begun |
-//! | the columns of a matrix | in strides, and *thick*: the program comes by again for the next page of each row. Where the pages before are still here, as many and as many again are guessed behind each |
+//! | an array | from one page to the next. With small pages it becomes a stream of *runs* after some time: the number of predicted pages doubles each time, up to `depth` runs |
+//! | an array that is partly resident | the same: resident pages are passed without a fault, and the stream continues behind them |
+//! | several arrays in step, as in a stencil | one for each. Each has only its share of the prefetched pages; otherwise one stream would evict the pages of the next before they are touched |
+//! | two planes of a grid in step | one for each, though they are close: a page begins a strided stream without ending the one that the page before may have begun |
+//! | the columns of a matrix | strided and *thick*: the program returns for the next page of each row. If the pages before are still resident, the same number and as many again are predicted behind each |
 
 use std::ops::Range;
 
@@ -212,7 +212,7 @@ mod tests {
                 prefetch.missed(at + 1),
                 Some(Guess { from: i64::from(at) + 1, stride: 1, depth, thick: 0 })
             );
-            // What came with it is not touched.
+            // Pages that came with it are not touched.
             prefetch.came_with(at + 1, at + 1..at + 1 + depth);
             at += depth;
         }

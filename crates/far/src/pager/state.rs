@@ -1,4 +1,4 @@
-//! What a page can be, and what is known of it.
+//! States of a page, and the data kept for each page.
 
 use crate::digest::Digest;
 use crate::replace::Access;
@@ -33,7 +33,7 @@ pub(super) enum State {
     Unmanaged,
 }
 
-/// What happens to a page when it has come.
+/// Action after a page has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     /// It was touched, or will be.

@@ -17,17 +17,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Local memory below this many pages makes no sense: an instruction can touch several at once.
+/// Least number of local pages: one instruction can touch several at once.
 const LEAST_PAGES: usize = 8;
-/// A run lies in one of the region's pieces of so many bytes (`pager::core::runs`): with larger ones sweeps
-/// are no faster.
+/// A run is inside one block of this many bytes of the region (`pager::core::runs`): larger ones do not make
+/// sequential access faster.
 const BLOCK: usize = 1 << 20;
-/// A run is at most such a part of what may be local.
+/// A run is at most the local pages divided by this.
 const PARTS: usize = 8;
-/// Frames beside those of pages that are local or leaving: for pages between two places.
+/// Frames besides those of local and leaving pages, for pages in transfer.
 const SPARE_FRAMES: usize = 8;
 
-/// How far memory is set up.
+/// Settings of a region.
 #[derive(Clone, Debug)]
 pub struct FarMemoryBuilder {
     bytes: usize,
@@ -76,15 +76,15 @@ fn abort(message: &str) -> ! {
 
 impl FarMemoryBuilder {
     setters! {
-        /// How much there is in all.
+        /// Total size.
         bytes(bytes: usize) -> bytes = bytes;
 
-        /// How much may be local, with pages that are being paged out [unless set: 64 MiB].
+        /// Largest local part, including pages that are being paged out [unless set: 64 MiB].
         local(bytes: usize) -> local = bytes;
 
-        /// The unit of demand, a power of two from 4 KiB to 2 MiB [unless set: [`FarMemory::PAGE`]]. Pages
-        /// that are used one after the other come and go many at a time; large ones make sweeps no faster,
-        /// and touches at random slower. With 2 MiB they are the system's huge pages.
+        /// Page size, a power of two from 4 KiB to 2 MiB [unless set: [`FarMemory::PAGE`]]. Pages in
+        /// sequential access are transferred many at a time, so large pages do not make it faster, and make
+        /// random access slower. Pages of 2 MiB are the system's huge pages.
         page(bytes: usize) -> page = bytes;
     }
 
@@ -96,68 +96,69 @@ impl FarMemoryBuilder {
     }
 
     setters! {
-        /// Who leaves when a page comes [unless set: adaptive].
+        /// Replacement policy [unless set: adaptive].
         policy(policy: Policy) -> policy = policy;
 
-        /// How pages are made to come and go [unless set: the best there is].
+        /// Mechanism that pages in and out [unless set: the best available].
         mechanism(mechanism: Mechanism) -> mechanism = mechanism;
 
-        /// So many servers have each page that is away [unless set: 1].
+        /// Number of servers that hold each page that is paged out [unless set: 1].
         copies(copies: usize) -> copies = copies;
 
-        /// A local file has each page that is away, too. It must not be there; it has no name while it is
-        /// used.
+        /// A local file that also holds each page that is paged out. It must not exist; it has no name while
+        /// it is in use.
         spill(path: impl Into<PathBuf>) -> spill = Some(path.into());
 
-        /// So many bytes are promised by each server from the start [unless set: its share of the whole].
-        /// With less, a server may have no room when a page comes; then another is asked.
+        /// Bytes that each server reserves from the start [unless set: its share of the whole]. With less, a
+        /// server may have no room for a page later; then another one is asked.
         reserve(bytes: u64) -> reserve = Some(bytes);
 
-        /// The key that the servers know.
+        /// The key of the servers.
         auth_key(key: AuthKey) -> key = Some(key);
 
-        /// A server that answers nothing for so long is lost [unless set: 2 s].
+        /// Time without an answer after which a server counts as lost [unless set: 2 s].
         stall(stall: Duration) -> stall = stall;
 
-        /// `true` if pages are fetched ahead of need, and come and go many at a time [unless set: yes].
+        /// Enables prefetching and transfers of many pages at a time [unless set: yes].
         prefetch(prefetch: bool) -> prefetch = prefetch;
 
-        /// For policies that draw lots.
+        /// Seed of random policies.
         seed(seed: u64) -> seed = seed;
     }
 
-    /// What ends the process when bytes are lost [unless set: the message on standard error, and `abort`].
+    /// Function that ends the process when bytes are lost [unless set: the message on standard error, and
+    /// `abort`].
     #[must_use]
     pub fn on_loss(mut self, on_loss: fn(&str) -> !) -> Self {
         self.on_loss = on_loss;
         self
     }
 
-    /// Memory that the program has already, such as static arrays, becomes far memory, too, in its place and
-    /// with its bytes: the whole pages of this range of addresses. By userfaultfd only; other mechanisms
-    /// leave it as it is (see [`FarMemory::adopted`]).
+    /// Existing memory of the program, such as static arrays, that becomes far memory in place and with its
+    /// bytes: the whole pages of this range of addresses. Requires userfaultfd; other mechanisms leave it as
+    /// it is (see [`FarMemory::adopted`]).
     ///
     /// # Safety
     ///
-    /// The range is private anonymous memory that can be read and written, nobody else uses it during
-    /// [`build`](Self::build), and it is not unmapped as long as the far memory lives, nor used afterwards.
+    /// The range is private anonymous memory that can be read and written, no other thread uses it during
+    /// [`build`](Self::build), and it is neither unmapped while the far memory lives nor used afterwards.
     #[must_use]
     pub unsafe fn adopt(mut self, addresses: Range<usize>) -> Self {
         self.adopted.push(addresses);
         self
     }
 
-    /// Pages of a run, where so many may be local. Nothing is done ahead of need if nothing is to be.
+    /// Returns the pages of a run for `limit` local pages; 1 without prefetching.
     fn run(&self, limit: usize) -> usize {
         let most = (BLOCK / self.page).min(limit / PARTS).max(1);
         if self.prefetch { 1 << most.ilog2() } else { 1 }
     }
 
-    /// Makes it: connects to the servers, reserves room there, starts the threads.
+    /// Creates the region: connects to the servers, reserves room there, starts the threads.
     ///
     /// # Errors
     ///
-    /// [`FarError`]; nothing is left behind.
+    /// [`FarError`]; nothing remains allocated.
     pub fn build(self) -> Result<FarMemory, FarError> {
         let (pages, local) = self.check()?;
         let ranges = self.whole_pages();
@@ -168,13 +169,13 @@ impl FarMemoryBuilder {
         {
             memory.pager.calibrate();
         }
-        // What it holds goes back in its place, far or not.
-        // SAFETY: who adopted it said that nobody uses it now.
+        // The adopted bytes return to their place, far or not.
+        // SAFETY: the caller that adopted the memory guarantees that it is not in use now.
         unsafe { kept.put_back() };
         made
     }
 
-    /// The whole pages of what is adopted.
+    /// Returns the whole pages of the adopted memory.
     fn whole_pages(&self) -> Vec<Range<usize>> {
         let whole = |range: &Range<usize>| {
             let start = range.start.next_multiple_of(self.page);
@@ -195,8 +196,8 @@ impl FarMemoryBuilder {
             let pages = u32::try_from(more).ok().and_then(|more| region_pages.checked_add(more));
             pages.ok_or(FarError::Size { bytes: self.bytes, page_bytes: self.page })
         };
-        // What is not adopted in the end makes the region smaller: then frames for all of it are more than
-        // enough.
+        // If less memory is adopted in the end, the region is smaller, and frames for all of it are more
+        // than enough.
         let frames = Budget::of(local, with(ranges)?, self.page).pages() + SPARE_FRAMES;
         let backend = self.choose(region_pages as usize * self.page, frames, ranges)?;
         let adopted = if backend.mechanism() == Mechanism::Sigsegv { Vec::new() } else { ranges.to_vec() };
@@ -221,15 +222,15 @@ impl FarMemoryBuilder {
             on_loss: self.on_loss,
         };
         let pager = Pager::new(Arc::clone(&backend), plan);
-        // Threads inherit it: a signal handler of the program that touched far memory in one of ours would
-        // wait for itself.
+        // The new threads inherit the blocked signals: a signal handler of the program that touched far
+        // memory in one of them would wait for itself.
         let _quiet = SignalsBlocked::new();
         let (replicas, servers) = self.replicas(&pager, pages)?;
         pager.start(replicas, servers).map_err(FarError::Threads)?;
         Ok(FarMemory { pager, backend, bytes: self.bytes, page: self.page, adopted })
     }
 
-    /// Pages of the region, and pages that may be local.
+    /// Returns the number of pages of the region, and of local pages.
     fn check(&self) -> Result<(u32, usize), FarError> {
         if !self.page.is_power_of_two() || !(4 << 10..=2 << 20).contains(&self.page) {
             return Err(FarError::Page(self.page));
@@ -320,17 +321,17 @@ impl FarMemoryBuilder {
 /// Bytes that may be paged out at once.
 const LEAVING: usize = 32 << 20;
 
-/// How local memory is shared out, in pages.
+/// Split of local memory, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Budget {
-    /// For pages that the program has at the least.
+    /// For the program's pages, at least.
     limit: usize,
     /// For pages that are being paged out, at most.
     slack: usize,
 }
 
 impl Budget {
-    /// Where all pages find room nobody ever leaves, and nothing is set aside for that.
+    /// If all pages fit, no page is ever paged out, and nothing is reserved for that.
     fn of(local: usize, pages: u32, page_bytes: usize) -> Self {
         let pages = pages as usize;
         if local >= pages {

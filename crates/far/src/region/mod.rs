@@ -17,26 +17,26 @@ use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-/// Memory of which a part is local and the rest with memory servers.
+/// A region of memory: one part is local, the rest is on memory servers.
 ///
-/// It is used as the slice of bytes that it dereferences to, by any number of threads. It begins as zeros.
+/// It dereferences to a slice of bytes, for any number of threads. It begins as zeros.
 ///
 /// # Cost
 ///
-/// A touch of a local page costs what it costs in any memory. A page that is away is fetched: the touching
-/// thread sleeps for a transfer of one page. Pages that are touched in sequence or by strides are fetched
-/// ahead of need, and what leaves is sent in the background.
+/// Access to a local page costs the same as to any memory. A page that is paged out is fetched: the touching
+/// thread sleeps for one page transfer. Pages in sequential and strided access are prefetched, and pages are
+/// paged out in the background.
 ///
 /// # When a server is lost
 ///
-/// With [`copies`](FarMemoryBuilder::copies) or a [`spill`](FarMemoryBuilder::spill) file the program goes
-/// on. Otherwise it is ended, with a message that says why, as soon as it touches a page that nobody has any
-/// more. It never reads anything but what it wrote.
+/// With [`copies`](FarMemoryBuilder::copies) or a [`spill`](FarMemoryBuilder::spill) file the program
+/// continues. Otherwise it is ended, with a message with the reason, as soon as it touches a page that no
+/// replica has. A read never returns anything but the last written bytes.
 ///
 /// # System calls and child processes
 ///
-/// See [`Mechanism`] for system calls on pages that are away. A child process has no far memory, the
-/// addresses are not mapped there, unless [`freeze`](Self::freeze) was called around its making.
+/// [`Mechanism`] describes system calls on pages that are paged out. A child process has no far memory, and
+/// the addresses are not mapped there, unless [`freeze`](Self::freeze) was called around `fork`.
 pub struct FarMemory {
     pager: Arc<Pager>,
     backend: Arc<dyn Backend>,
@@ -46,28 +46,28 @@ pub struct FarMemory {
 }
 
 impl FarMemory {
-    /// Bytes of a page unless it is set: a touch at random brings so much.
+    /// Default page size: a random access transfers this many bytes.
     pub const PAGE: usize = 16 << 10;
 
-    /// Far memory to be set up.
+    /// Returns a builder with the default settings.
     #[must_use]
     pub fn builder() -> FarMemoryBuilder {
         FarMemoryBuilder::default()
     }
 
-    /// What makes its pages come and go.
+    /// Returns the mechanism that pages in and out.
     #[must_use]
     pub fn mechanism(&self) -> Mechanism {
         self.backend.mechanism()
     }
 
-    /// The addresses of what was adopted: whole pages.
+    /// Returns the addresses of the adopted memory, in whole pages.
     #[must_use]
     pub fn adopted(&self) -> &[Range<usize>] {
         &self.adopted
     }
 
-    /// What it did until now.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> FarStats {
         self.pager.stats()
@@ -84,18 +84,18 @@ impl FarMemory {
     ///
     /// # Panics
     ///
-    /// If the range does not lie within.
+    /// If the range is not inside the region.
     pub fn discard(&mut self, bytes: Range<usize>) {
         assert!(bytes.start <= bytes.end && bytes.end <= self.bytes, "a range within the memory");
         // SAFETY: `self` is borrowed mutably, so nobody else uses the range.
         unsafe { self.discard_shared(bytes) }
     }
 
-    /// The same for memory that is given out in pieces.
+    /// As [`discard`](Self::discard), for memory that is shared in pieces.
     ///
     /// # Safety
     ///
-    /// The range lies within, and nobody uses it during the call.
+    /// The range is inside the region, and no thread uses it during the call.
     pub unsafe fn discard_shared(&self, bytes: Range<usize>) {
         let first = bytes.start.div_ceil(self.page);
         let last =
@@ -106,21 +106,22 @@ impl FarMemory {
         }
     }
 
-    /// Hands all pages that a range of addresses meets to the kernel, for good, with their bytes. They are
-    /// ordinary private anonymous memory then, on which any call of the kernel has its ordinary effect. They
-    /// take part of the local budget.
+    /// Passes all pages that overlap a range of addresses to the kernel permanently, with their bytes. They
+    /// are then ordinary private anonymous memory, on which every system call has its ordinary effect. They
+    /// use part of the local budget.
     ///
-    /// Blocks until all of them were fetched. Addresses outside are left alone.
+    /// Blocks until all of them are paged in. Addresses outside of the region are ignored.
     ///
     /// # Safety
     ///
-    /// The calling thread holds no lock that a thread needs which touches far memory. Once the kernel has
-    /// unmapped such a page, this is never dropped.
+    /// The calling thread holds no lock that is needed by a thread that touches far memory. After the kernel
+    /// has unmapped such a page, this value is never dropped.
     pub unsafe fn unmanage(&self, addresses: Range<usize>) {
         self.pages_at(addresses).for_each(|pages| self.pager.unmanage(pages, false));
     }
 
-    /// The same for pages without bytes that the program does not use: they do not count as local.
+    /// As [`unmanage`](Self::unmanage), for pages that the program does not use: their bytes are lost, and
+    /// they do not count as local.
     ///
     /// # Safety
     ///
@@ -160,20 +161,21 @@ impl FarMemory {
     ///
     /// # Safety
     ///
-    /// Every page that the program uses was handed to the kernel, and no thread uses another from now on.
+    /// Every page that the program uses was passed to the kernel, and no thread uses another one from now
+    /// on.
     pub unsafe fn retire(&self) {
         self.pager.close();
         self.backend.retire();
     }
 
-    /// Returns whether a range of addresses meets a page that is far memory now.
+    /// Returns `true` if a range of addresses overlaps a page that is far memory now.
     #[must_use]
     pub fn is_managed(&self, addresses: Range<usize>) -> bool {
         let unmanaged = self.backend.unmanaged();
         self.pages_at(addresses).any(|pages| unmanaged.others(pages).next().is_some())
     }
 
-    /// The pages of each place that a range of addresses meets.
+    /// Returns the pages of each place that overlap a range of addresses.
     fn pages_at(&self, addresses: Range<usize>) -> impl Iterator<Item = Range<u32>> + '_ {
         let base = self.backend.base() as usize;
         let region = base..base + self.bytes.div_ceil(self.page) * self.page;
@@ -184,53 +186,55 @@ impl FarMemory {
         })
     }
 
-    /// Returns whether the page at an address was handed to the kernel.
+    /// Returns `true` if the page at an address was passed to the kernel.
     #[must_use]
     pub fn is_unmanaged(&self, address: usize) -> bool {
         let unmanaged = self.backend.unmanaged();
         unmanaged.len() > 0 && self.backend.page_of(address).is_some_and(|page| unmanaged.has(page))
     }
 
-    /// The addresses of the memory beside the region that pages pass through.
+    /// Returns the addresses of the frames, the memory beside the region through which pages are
+    /// transferred.
     #[doc(hidden)]
     #[must_use]
     pub fn frames(&self) -> Range<usize> {
         self.pager.frames()
     }
 
-    /// Has the servers promise room for so many bytes of pages in all, with what they have promised already:
-    /// pages of so many bytes never meet a full server. Without effect if there is a spill file. Waits for
-    /// the servers' answers; a number that was reached before costs nothing.
+    /// Reserves room for `bytes` bytes of pages on the servers in all, including earlier reservations: that
+    /// many bytes of pages never find a full server. Without effect if there is a spill file. Waits for the
+    /// servers' answers; a smaller total than before costs nothing.
     ///
     /// # Errors
     ///
-    /// [`ReserveError`]: a server has not so much left. What was promised before stays so.
+    /// [`ReserveError`]: a server has too little left. Earlier reservations stay.
     pub fn reserve(&self, bytes: usize) -> Result<(), ReserveError> {
         self.pager.reserve(bytes as u64)
     }
 
-    /// Stands still, so that this thread can `fork`: the child process gets a copy of the far memory.
+    /// Stops the pager so that this thread can `fork`: the child process gets a copy of the far memory.
     ///
-    /// Meanwhile other threads wait if they touch a page that is away. The servers need room for what both
-    /// processes have there.
+    /// Meanwhile other threads wait if they touch a page that is paged out. The servers need room for the
+    /// pages of both processes.
     ///
     /// # Errors
     ///
-    /// The system's, if it does not let the memory be inherited. A child has no far memory then.
+    /// The error of the system, if it does not allow the memory to be inherited. Then a child has no far
+    /// memory.
     pub fn freeze(&self) -> io::Result<Frozen<'_>> {
         let (bytes, page, adopted) = (self.bytes, self.page, self.adopted.clone());
         Ok(Frozen { frozen: self.pager.freeze()?, bytes, page, adopted })
     }
 
-    /// The first byte. Aligned to 2 MiB; at the same place as long as this lives.
+    /// Returns the address of the first byte, aligned to 2 MiB and constant for the life of the region.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.backend.base()
     }
 }
 
-/// Far memory that stands still while its process forks. The thread that has it calls one of the two, as soon
-/// as it can.
+/// Far memory that is stopped while its process forks. The thread with this value calls one of the methods
+/// as soon as possible.
 #[must_use = "pages neither come nor go until it is used"]
 pub struct Frozen<'a> {
     frozen: pager::Frozen<'a>,
@@ -240,13 +244,13 @@ pub struct Frozen<'a> {
 }
 
 impl Frozen<'_> {
-    /// Goes on in the parent, once the child has begun or come to nothing: no longer than it takes to connect
-    /// to the servers.
+    /// Continues in the parent after the child has started or failed: at the latest when the child has
+    /// connected to the servers.
     pub fn in_parent(self) {
         self.frozen.in_parent();
     }
 
-    /// The far memory of the child process, at the same place and with the same bytes.
+    /// Returns the far memory of the child process, at the same addresses and with the same bytes.
     ///
     /// # Errors
     ///
@@ -254,8 +258,8 @@ impl Frozen<'_> {
     ///
     /// # Safety
     ///
-    /// Called in the child, where this thread is the only one. The far memory that was frozen is neither used
-    /// nor dropped there any more.
+    /// Called in the child, where this thread is the only one. The stopped far memory is neither used nor
+    /// dropped there.
     pub unsafe fn in_child(self) -> Result<FarMemory, ForkError> {
         let _quiet = SignalsBlocked::new();
         // SAFETY: the caller's.
@@ -266,7 +270,7 @@ impl Frozen<'_> {
 }
 
 impl Frozen<'_> {
-    /// The child process is to have none of it, as nothing is in it yet.
+    /// The child process gets no far memory, because the region is still unused.
     ///
     /// # Safety
     ///
@@ -316,7 +320,7 @@ impl fmt::Debug for FarMemory {
     }
 }
 
-/// All signals are blocked in this thread until it is dropped.
+/// Blocks all signals in this thread until it is dropped.
 struct SignalsBlocked(libc::sigset_t);
 
 impl SignalsBlocked {

@@ -1,4 +1,4 @@
-//! Who leaves when a page comes: the replacement policies of user-level remote memory paging.
+//! Replacement policies of user-level remote memory paging: the choice of the page that is paged out.
 //!
 //! The far-memory paper (Saito, Midorikawa, Kai, §2) compares eight of them; each is one file here, and each
 //! file says where in the paper it is, what it costs, and where it is weak. Nothing in this module touches
@@ -18,7 +18,7 @@
 //!
 //! [`policy`] has them by name, [`replay`] runs recorded traces through them.
 //!
-//! # What a region promises
+//! # Contract of a region
 //!
 //! 1. A page that is away is touched: if no frame is free, `victim`, and `page_out` once that page has left;
 //!    then `page_in`.
@@ -31,7 +31,7 @@
 //! 5. A victim that cannot leave now (it is in flight, or pinned): `victim` is called again, and another
 //!    page is offered as soon as there is one.
 //!
-//! # What a policy promises
+//! # Contract of a policy
 //!
 //! - **REPLACE-1** `victim` returns a resident page: one whose `page_in` was called, and `page_out` not
 //!   since.
@@ -111,7 +111,7 @@ pub trait AccessBits {
     /// touch.
     fn clear_referenced(&mut self, page: PageNo);
 
-    /// What paging has cost so far. Costs nothing to speak of.
+    /// Returns the cost of paging so far. The call itself costs almost nothing.
     fn spent(&self) -> Spent;
 }
 
@@ -152,7 +152,7 @@ pub trait Replacement: Send {
     }
 }
 
-/// What a policy is made for.
+/// Size of the region for which a policy is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Pages of the region.

@@ -108,9 +108,9 @@ pub enum ParsePolicyError {
     Interval {
         /// The policy's name.
         policy: &'static str,
-        /// What was given.
+        /// Given text.
         interval: String,
-        /// What it takes.
+        /// Accepted form.
         takes: &'static str,
     },
 }

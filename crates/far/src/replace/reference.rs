@@ -1,4 +1,4 @@
-//! Each policy against a plain version of itself, and on traces made by hand from the paper's words.
+//! Comparison of each policy with a plain version, and hand-made traces after the paper's descriptions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -99,7 +99,7 @@ impl Plain {
         }
     }
 
-    /// The pages one of which leaves. What the search does to the bits and the lists is done.
+    /// Returns the possible victims, after the search has updated the bits and the lists.
     fn candidates(&mut self, incoming: Option<PageNo>, bits: &mut Bits) -> BTreeSet<PageNo> {
         let resident: BTreeSet<PageNo> = bits.0.keys().copied().collect();
         let by_address = |from: u32| resident.range(PageNo(from)..).chain(&resident).next().copied();

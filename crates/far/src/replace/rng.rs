@@ -1,4 +1,4 @@
-//! Lots for the policies that draw: a small generator of the `rand` crate, seeded; it allocates nothing
+//! Random numbers of the policies: a small seeded generator of the `rand` crate that allocates nothing
 //! (REPLACE-2).
 
 use super::PageNo;

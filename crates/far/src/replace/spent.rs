@@ -1,5 +1,4 @@
-//! What paging has cost so far, by the region's own clock: so a policy can weigh what it does, and yet has no
-//! clock.
+//! Cost of paging so far, by the region's clock. So a policy can compare costs without a clock of its own.
 
 /// Sums since the region was made, in nanoseconds of virtual or of real time. None of them ever falls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -10,7 +9,7 @@ pub struct Spent {
     pub swap_ns: f64,
     /// Clearing bits, and the faults that only set one.
     pub bits_ns: f64,
-    /// What is left: the program's own work.
+    /// The rest: the program's own work.
     pub program_ns: f64,
     /// No sum: what a swap takes now; a middle of the latest, so that one which was in the way of something
     /// else says nothing.
@@ -32,7 +31,7 @@ impl Spent {
         }
     }
 
-    /// What paging cost for each nanosecond of the program's own work.
+    /// Returns the cost of paging per nanosecond of the program's own work.
     #[must_use]
     pub fn burden(self) -> f64 {
         (self.swap_ns + self.bits_ns) / self.program_ns.max(1.0)

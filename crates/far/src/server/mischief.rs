@@ -1,8 +1,8 @@
-//! What a test makes a memory server do wrong: die, stall, lie.
+//! Faults that tests inject into a memory server: crashes, stalls, wrong answers.
 
 use std::fmt::Debug;
 
-/// What is done with a request.
+/// Action on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// As it should be.
@@ -25,6 +25,6 @@ pub enum Act {
 
 /// Decides over each request for a page. Called by the sessions' threads.
 pub trait Mischief: Debug + Send + Sync {
-    /// What is done when page `page` is put (`is_put`) or asked for.
+    /// Returns the action when page `page` is stored (`is_put`) or requested.
     fn act(&self, is_put: bool, page: u64) -> Act;
 }

@@ -37,14 +37,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Time within which a connection must have logged in: shown the key and opened or resumed a session.
+/// Time within which a connection must log in: prove the key, and open or resume a session.
 const LOGIN: Duration = Duration::from_secs(5);
-/// Connections of one address that have not logged in; one more ends the oldest of them.
+/// Largest number of connections of one address without a login; a further one ends the oldest of them.
 const LOGINS_PER_ADDRESS: usize = 32;
-/// The same of all addresses.
+/// The same for all addresses together.
 const LOGINS: usize = 256;
 
-/// How a server is set up.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerBuilder {
     capacity_bytes: u64,
@@ -55,14 +55,14 @@ pub struct ServerBuilder {
     mischief: Option<Arc<dyn Mischief>>,
 }
 
-/// A server that could not begin.
+/// Error of starting a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Others can reach the address and no key was given.
+    /// Other machines can reach the address, and no key was given.
     #[error("{0} can be reached from other machines: give a key (--auth-key FILE), or listen on 127.0.0.1")]
     Open(SocketAddr),
-    /// The address names no place to listen on.
+    /// The address cannot be listened on.
     #[error("listen on {address}")]
     Listen {
         /// The address.
@@ -72,28 +72,28 @@ pub enum ServeError {
     },
 }
 
-/// What a server has done and holds.
+/// Counters and present content of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStats {
-    /// Connections now.
+    /// Present connections.
     pub sessions: u64,
-    /// Sessions whose connection broke, and whose client may come back.
+    /// Sessions with a broken connection that the client may resume.
     pub waiting: u64,
-    /// Connections that went on with a session.
+    /// Connections that resumed a session.
     pub resumed: u64,
-    /// Sessions since it began.
+    /// Sessions since the start.
     pub sessions_ever: u64,
-    /// Handshakes that came to nothing.
+    /// Failed handshakes.
     pub turned_away: u64,
     /// Pages held.
     pub pages: u64,
     /// Bytes held.
     pub held_bytes: u64,
-    /// Bytes held or promised.
+    /// Bytes held or reserved.
     pub promised_bytes: u64,
-    /// Pages taken.
+    /// Pages stored.
     pub puts: u64,
-    /// Pages given.
+    /// Pages returned.
     pub gets: u64,
     /// Requests refused.
     pub refused: u64,
@@ -118,7 +118,7 @@ struct Shared {
     resume_table: ResumeTable<Newcomer>,
     counters: Counters,
     ends: AtomicBool,
-    /// Connections by number, to end them from outside.
+    /// Connections by number, so that other threads can close them.
     connections: Mutex<HashMap<u64, Connection>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -130,7 +130,7 @@ struct Connection {
     has_logged_in: bool,
 }
 
-/// A connection that counts; when dropped, it does no more.
+/// A counted connection; dropping it removes it from the count.
 #[derive(Debug)]
 struct Seat {
     shared: Arc<Shared>,
@@ -142,7 +142,7 @@ impl Seat {
         self.number
     }
 
-    /// From now on no connection that has not logged in can crowd this one out.
+    /// Marks the connection as logged in, so that it does not count for the limits of logins.
     fn log_in(&self) {
         if let Some(connection) = lock(&self.shared.connections).get_mut(&self.number) {
             connection.has_logged_in = true;
@@ -157,7 +157,7 @@ impl Drop for Seat {
 }
 
 impl Shared {
-    /// Ends a connection from outside: whoever serves it sees it break.
+    /// Closes a connection; the thread that serves it gets an error.
     fn end_connection(&self, number: u64) {
         if let Some(connection) = lock(&self.connections).get(&number) {
             let _ = connection.stream.shutdown(Shutdown::Both);
@@ -188,28 +188,28 @@ impl Default for ServerBuilder {
 
 impl ServerBuilder {
     setters! {
-        /// All sessions together hold at most so much [unless set: 1 GiB].
+        /// Largest memory of all sessions together [unless set: 1 GiB].
         capacity(bytes: u64) -> capacity_bytes = bytes;
 
-        /// One session holds at most so much [unless set: the capacity].
+        /// Largest memory of one session [unless set: the capacity].
         quota(bytes: u64) -> quota_bytes = bytes;
 
-        /// At most so many sessions at once [unless set: 1024]; each costs a thread.
+        /// Largest number of sessions at once [unless set: 1024]; each costs a thread.
         max_sessions(sessions: usize) -> max_sessions = sessions;
 
-        /// The pages of a client whose connection broke are kept so long for it to come back [unless set: 10
-        /// s], if nobody else needs the room. A client tries for as long as it waits for an answer
-        /// ([`stall`](crate::FarMemoryBuilder::stall)).
+        /// Time for which the pages of a client are kept after its connection broke [unless set: 10 s],
+        /// unless another session needs the room. A client tries to reconnect for as long as it waits for an
+        /// answer ([`stall`](crate::FarMemoryBuilder::stall)).
         linger(linger: Duration) -> linger = linger;
 
-        /// Only clients with this key are served.
+        /// Key of the clients; others are refused.
         auth_key(key: AuthKey) -> key = Some(key);
 
-        /// For tests: what the server does wrong.
+        /// Injected faults, for tests.
         mischief(mischief: Arc<dyn Mischief>) -> mischief = Some(mischief);
     }
 
-    /// Begins to serve. Port 0 takes any that is free.
+    /// Starts the server. Port 0 takes a free port.
     ///
     /// # Errors
     ///
@@ -244,19 +244,19 @@ impl ServerBuilder {
 }
 
 impl Server {
-    /// A server to be set up.
+    /// Returns a builder with the default settings.
     #[must_use]
     pub fn builder() -> ServerBuilder {
         ServerBuilder::default()
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it has done and holds.
+    /// Returns the counters and the present content.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         let counters = &self.shared.counters;
@@ -280,16 +280,16 @@ impl Server {
         }
     }
 
-    /// Serves one client over a stream that is there already, on this thread; returns when the session has
-    /// ended. [`shutdown`](Self::shutdown) does not end it, but the stream's other end does.
+    /// Serves one client over an existing stream, on this thread; returns when the session has ended.
+    /// [`shutdown`](Self::shutdown) does not end it, but the stream's other end does.
     pub fn serve(&self, stream: UnixStream) {
         session::run(&self.shared, stream);
     }
 
     /// Ends all sessions and waits for their threads. Clients see a lost server: they have second copies, or
-    /// must stop.
+    /// must end.
     pub fn shutdown(&mut self) {
-        // Relaxed: a flag for itself; the streams' ends make their threads look.
+        // Relaxed: an independent flag; closing the streams makes their threads read it.
         self.shared.ends.store(true, Relaxed);
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1)); // wakes the listener
         if let Some(listener) = self.listener.take() {
@@ -320,7 +320,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
     for number in 0.. {
         let (stream, address) = match listener.accept() {
             Ok(accepted) => accepted,
-            // Out of descriptors, or the client has gone again: the next one may fare better.
+            // Out of descriptors, or the client has disconnected: the next accept may succeed.
             Err(_) => {
                 thread::sleep(Duration::from_millis(20));
                 continue;
@@ -333,7 +333,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
     }
 }
 
-/// Ends the oldest connection that has not logged in and is meant, if there are so many of them.
+/// Closes the oldest matching connection without a login, if there are too many.
 fn limit_logins(
     connections: &mut HashMap<u64, Connection>,
     most: usize,
@@ -342,7 +342,7 @@ fn limit_logins(
     let logins = connections.iter().filter(|(_, one)| !one.has_logged_in && is_meant(one));
     let (count, oldest) =
         logins.fold((0, u64::MAX), |(count, oldest), (&number, _)| (count + 1, oldest.min(number)));
-    // Its thread sees the end of the stream, and counts it as turned away.
+    // Its thread sees the end of the stream, and counts a failed handshake.
     if count >= most
         && let Some(ended) = connections.remove(&oldest)
     {
@@ -350,7 +350,7 @@ fn limit_logins(
     }
 }
 
-/// Gives the stream a thread of its own, if there is one to be had; else the stream is closed.
+/// Starts a thread for the stream; without a thread the stream is closed.
 fn begin(shared: &Arc<Shared>, number: u64, stream: TcpStream, address: IpAddr) {
     let Ok(handle) = stream.try_clone() else { return };
     let mut connections = lock(&shared.connections);
@@ -367,14 +367,14 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: TcpStream, address: IpAddr) 
         .spawn(move || session::run_in_turn(&mine, stream, seat));
     let mut threads = lock(&shared.threads);
     threads.retain(|thread| !thread.is_finished());
-    // Without a thread the seat is gone, too.
+    // Without a thread, the connection has been removed from the count.
     threads.extend(started);
 }
 
-/// A client whose machine has gone without a word is noticed within a minute or so; one that only stands
-/// still is not taken for such.
+/// Enables keep-alive probes: a client machine that has failed silently is detected within about a minute;
+/// one that is merely stopped is not.
 fn keep_alive(stream: &TcpStream) {
-    // Should it fail, room is given back later, or when others need it.
+    // If it fails, the room is freed later, or when another session needs it.
     let _ = sockopt::set_socket_keepalive(stream, true)
         .and_then(|()| sockopt::set_tcp_keepidle(stream, Duration::from_secs(30)))
         .and_then(|()| sockopt::set_tcp_keepintvl(stream, Duration::from_secs(10)))

@@ -43,7 +43,7 @@ impl From<WireError> for Ended {
     }
 }
 
-/// What a session is spoken over.
+/// Byte stream of a session.
 pub(super) trait Stream: Read + Write {
     /// Reads fail after so long.
     fn limit_reads(&self, timeout: Option<Duration>) -> io::Result<()>;
@@ -113,7 +113,7 @@ impl Visitor for Newcomer {
     }
 }
 
-/// What a connection begins with.
+/// First message of a connection.
 enum First {
     Open { wanted: Open, tag: u64 },
     Resume { handshake: Handshake, proof: [u8; Handshake::PROOF], tag: u64 },

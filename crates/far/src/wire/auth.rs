@@ -1,19 +1,18 @@
-//! The handshake: both sides show that they know one key, and neither says it.
+//! The handshake: both sides prove that they know one key, without sending it.
 //!
-//! | | who | bytes |
+//! | | sender | bytes |
 //! |---|---|---|
 //! | 1 | client | magic 8, version 1, zero 7, nonce 32 |
 //! | 2 | server | magic 8, version 1, "a key is needed" 1, zero 6, nonce 32 |
 //! | 3 | client | HMAC-SHA256(key, "azekura far client" ‖ 1 ‖ 2), or zeros without a key |
 //! | 4 | server | 1 for yes and the same of "azekura far server", or zeros |
 //!
-//! Who goes on with a session shows that it knows the session's name likewise: by HMAC-SHA256(name, "azekura
-//! far session" ‖ 1 ‖ 2), never the name again.
+//! A client that resumes a session proves in the same way that it knows the session's name: by
+//! HMAC-SHA256(name, "azekura far session" ‖ 1 ‖ 2). The name itself is never sent again.
 //!
-//! Every message has a fixed size, so nothing a stranger sends is parsed for a length. Labels differ, so a
-//! proof cannot be reflected; nonces are 256 random bits, so it cannot be replayed. What follows is neither
-//! encrypted nor signed frame by frame: on a network where others can write into a TCP stream, put it through
-//! a tunnel.
+//! Every message has a fixed size, so no length of an unauthenticated client is parsed. Labels differ, so a
+//! proof cannot be reflected; nonces are 256 random bits, so it cannot be replayed. The following frames are
+//! neither encrypted nor signed: on a network where others can write into a TCP stream, use a tunnel.
 
 use super::VERSION;
 pub use azekura_auth::AuthKey;

@@ -1,7 +1,7 @@
-//! What clients and memory servers say to each other, over any byte stream.
+//! The protocol between clients and memory servers, over any byte stream.
 //!
-//! 1. [`auth`]: a handshake of fixed-size messages. Until it ends well, nothing that a stranger sent is
-//!    looked at but those.
+//! 1. [`auth`]: a handshake of fixed-size messages. Until it succeeds, nothing else of an unauthenticated
+//!    client is read.
 //! 2. Frames: a header of 48 bytes, then `length` bytes of payload.
 //!
 //! | bytes | field |
@@ -46,7 +46,7 @@ pub const MAX_PAYLOAD: u32 = 2 << 20;
 /// Pages beyond the first that a run can have: of the smallest ones.
 const MOST_MORE: u32 = MAX_PAYLOAD / 4096 - 1;
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -97,7 +97,7 @@ impl Kind {
 /// The head of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the frame is.
+    /// Kind of the frame.
     pub kind: Kind,
     /// Bytes of payload that follow.
     pub length: u32,
@@ -118,9 +118,9 @@ pub enum WireError {
     /// The header's checksum does not fit it.
     #[error("frame header: checksum {found:#010x}, the bytes give {computed:#010x}")]
     Checksum {
-        /// What it says.
+        /// Checksum in the frame.
         found: u32,
-        /// What its bytes give.
+        /// Checksum of its bytes.
         computed: u32,
     },
     /// Another version.
@@ -263,7 +263,7 @@ impl Header {
     }
 }
 
-/// What a client asks for when it begins.
+/// Request that begins a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
     /// Every page of the session has this many bytes.
@@ -304,7 +304,7 @@ impl Open {
     }
 }
 
-/// What a server tells a client that begins.
+/// Reply that begins a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
     /// The session may hold so much, if the server still has it.

@@ -1,16 +1,17 @@
-//! The paper's protocols (section 3.4): locks hand over hand on the way down, and on all copies for a split.
+//! The paper's protocols (section 3.4): lock coupling during the descent, and locks on all copies for a
+//! split.
 //!
 //! **Search and update**: IS (IX for an update) on the root; then, page by page, the lock on the child, at
 //! whichever PE it is, before the parent's is released. S (X) on the leaf.
 //!
 //! **Split, B-OPT**: the leaf is released. From the root down: SIX on all copies of a page, in the order of
-//! their PEs; when a page has room for one more entry, all above it is released. Then X on all copies of what
-//! is held, X on the leaf, the change, at all copies.
+//! their PEs; when a page has room for one more entry, all pages above it are released. Then X on all copies
+//! of the pages that are still locked, X on the leaf, the change, at all copies.
 //!
 //! **Split, INC-OPT**: X at once, on the lowest index page; from the root only if that is full.
 //!
-//! Locks are taken downwards, and for one page in the order of PEs, so nobody waits in a circle (hazard B3).
-//! They are held across messages: a node that is gone stops everybody, which is why this is for figures and
+//! Locks are taken downwards, and for one page in the order of PEs, so there is no cycle of waits (hazard
+//! B3). They are held across messages, so a failed node blocks all others. Therefore this is for figures and
 //! not offered to users.
 
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! A request that is looking for its leaf.
+//! Routing of a request to its leaf.
 //!
 //! 1. It was sent to a leaf: there, and along right links inside this PE, until a leaf covers the target.
 //!    Then the work is done.
@@ -79,7 +79,7 @@ impl Node {
         };
         let state = self.state.borrow();
         let mut route = state.index.route(target, start, choice);
-        // What was given away is never forgotten, whatever the index has lost.
+        // Leaves that were given away are never forgotten, even if the index has lost them.
         let forwarding = state.forwarding.find(target);
         // A copy of an index page at a node that has left is gone with it (LEAVE-1).
         let is_behind =

@@ -187,7 +187,7 @@ impl Node {
         let me = founding.pe;
         let failed = |error: StoreError| Error::Store { pe: me, reason: error.to_string() };
         let recovered = store.recover(founding.clone()).await.map_err(failed)?;
-        // What was built together knows everything already.
+        // Nodes that were built together know everything already.
         let is_built = built.is_some();
         let store_identity = StoreIdentity::new(recovered.birth, recovered.is_settled, &founding);
         let members = Members::new(members.into_iter().chain([me]), &recovered);

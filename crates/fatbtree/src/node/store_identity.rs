@@ -236,8 +236,8 @@ impl Node {
         let state = self.state.borrow();
         let mut known: Vec<_> = state.leaves.values().map(|leaf| leaf.route_entry(self.me)).collect();
         known.extend(route_entries(&state.forwarding).filter(|route_entry| route_entry.pe != self.me));
-        // What reaches beyond the key too: a leaf may have been merged into one before it since the last
-        // question.
+        // Entries that extend beyond the key count too: a leaf may have been merged into one before it since
+        // the last question.
         known.retain(|route_entry| route_entry.range.high.as_ref().is_none_or(|high| *high > from));
         known.sort_unstable_by(|one, two| one.range.low.cmp(&two.range.low));
         let rest = known

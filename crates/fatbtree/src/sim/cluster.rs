@@ -1,4 +1,4 @@
-//! Simulated nodes that start, crash, and start again on what their disks kept.
+//! Simulated nodes that start, crash, and restart from their disks.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! Tasks in virtual time, one at a time. What is ready runs first come, first served; when nothing is, the
-//! clock goes on to the next timer.
+//! Tasks in virtual time, one at a time. Ready tasks run in order; when none is ready, the clock advances to
+//! the next timer.
 //!
 //! Tasks belong to groups; a group that ends takes its tasks along at once, as a crash does.
 

@@ -1,4 +1,5 @@
-//! What clients saw of single keys, and whether one order of all operations explains it (linearizability).
+//! Recorded results of operations on single keys, and a check that one order of all operations explains them
+//! (linearizability).
 //!
 //! Every write of a history has a value of its own, so an order of a key's writes tells what each read must
 //! see. The check is the search of Wing and Gong ("Testing and verifying concurrent objects", 1993) with
@@ -133,7 +134,7 @@ fn is_linearizable(events: &[Event]) -> bool {
     let mut open = vec![(vec![false; events.len()], None::<Vec<u8>>)];
     while let Some((done, value)) = open.pop() {
         let is_left = |place: &usize| !done[*place];
-        // Whatever must be done before the first of those that are left ends.
+        // Events that must take effect before the first of the remaining ones ends.
         let first_end = (0..events.len()).filter(is_left).filter_map(|place| events[place].ended).min();
         let Some(first_end) = first_end else { return true };
         for place in (0..events.len()).filter(is_left).filter(|place| events[*place].began <= first_end) {

@@ -1,17 +1,17 @@
-//! A cluster in one thread and in virtual time, determined by a seed: the same nodes, on a net, a clock and
-//! disks that are events.
+//! A cluster in one thread and in virtual time, determined by a seed: the same nodes, with a simulated
+//! network, clock and disks.
 //!
-//! It is an event loop of our own and not `turmoil`, because a node asks for so little: frames, time, chance,
-//! tasks. An event is a frame, so delay, loss and reordering are per frame, harsher than TCP; time has no
-//! grain, where tokio's timers have a millisecond, which is longer than everything the paper measures but a
-//! disk access; and a run costs what its events cost.
+//! It is an own event loop and not `turmoil`, because a node needs so little: frames, time, random numbers,
+//! tasks. An event is a frame, so delay, loss and reordering apply to single frames, which is harsher than
+//! TCP. Time has no resolution limit; tokio's timers have a millisecond, which is longer than everything the
+//! paper measures except a disk access. A run costs only its events.
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
 //! | `executor` | tasks, timers, virtual time |
 //! | `network` | frames in flight, faults |
-//! | `cluster` | nodes that start, crash and start again on what their disks kept |
-//! | `history` | what clients saw; is it linearizable? |
+//! | `cluster` | nodes that start, crash and restart from their disks |
+//! | `history` | recorded operations of clients, and a linearizability check |
 
 mod cluster;
 mod executor;

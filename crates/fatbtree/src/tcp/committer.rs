@@ -1,7 +1,6 @@
-//! The committer: one thread that waits for the log, for everybody.
-//!
-//! What was committed while it waited for a flush is the next batch: so any number of commits wait with one
-//! thread, and no worker of the node stands still for a flush.
+//! The committer: one thread that waits for the log on behalf of all transactions. Commits that arrive
+//! during a flush form the next batch. So one thread serves any number of pending commits, and no worker of
+//! the node blocks for a flush.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};

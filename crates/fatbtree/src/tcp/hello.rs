@@ -126,7 +126,7 @@ pub(super) async fn read_hello(
     if (bytes[8], bytes[9]) == VERSIONS {
         stream.read_exact(&mut bytes[COMMON_BYTES..]).await?;
     }
-    // What another version says further is not for this one.
+    // The rest of another version's message is not read.
     let hello = Hello::decode(&bytes).ok_or(HandshakeError::Stranger)?;
     Ok((bytes, hello))
 }

@@ -1,24 +1,23 @@
-//! Links: one connection to each other node, for what this node has to say there.
+//! Links: one outbound connection to each other node. The node queues frames on a link; the link connects,
+//! sends, and reports losses. No frame is lost without ending a connection (LINK-5).
 //!
-//! | state | means | frames |
+//! | state | meaning | frames |
 //! |---|---|---|
-//! | `Calling` | the first connection is being made, or one to a node that has just come | wait |
-//! | `Up` | the other node has taken the handshake | go |
-//! | `Lost` | the connection has ended, and the next call has not been made | are dropped |
-//! | `Down` | the last call failed; calls are made after pauses that grow | are dropped |
+//! | `Calling` | the first connection is being made, or one to a node that has just connected here | wait |
+//! | `Up` | the handshake succeeded | are sent |
+//! | `Lost` | the connection has ended, and the next attempt has not begun | are dropped |
+//! | `Down` | the last attempt failed; attempts are repeated after growing pauses | are dropped |
 //!
-//! - **LINK-1** What waits is bounded in bytes; beyond that frames are dropped, as a net may do. Nobody waits
-//!   to send.
-//! - **LINK-2** When a connection ends, what waited for it goes too: nothing is sent that was asked for long
-//!   ago.
-//! - **LINK-3** A connection on which nothing is taken for [`SILENCE`] is given up by the kernel
-//!   (`TCP_USER_TIMEOUT`), and idle ones are probed; so a cut cable ends a connection just as a killed
-//!   process does.
-//! - **LINK-4** A node that comes in is there, so it is called at once, and what there is to say to it waits
-//!   for that call: answers to what it asks first. Each coming pays for one call.
-//! - **LINK-5** No frame is lost without a word: with it ends the connection over which the other node speaks
-//!   here, so that it does not wait for an answer that will not come. It reads again, and tells of a write
-//!   that its outcome is not known.
+//! - **LINK-1** Waiting frames are bounded in bytes; further frames are dropped, as a network may do. No
+//!   sender waits.
+//! - **LINK-2** When a connection ends, its waiting frames are dropped too: no outdated request is sent.
+//! - **LINK-3** The kernel ends a connection without acknowledgments for [`SILENCE`] (`TCP_USER_TIMEOUT`),
+//!   and idle ones are probed. So a cut cable ends a connection just as a killed process does.
+//! - **LINK-4** A node that connects here is reachable, so it is called at once, and frames for it wait for
+//!   that call: the answers to its first requests. Each inbound connection causes one call.
+//! - **LINK-5** When a frame is lost, the connection over which the other node sends to this one is closed,
+//!   so that it does not wait for an answer that will not come. It repeats reads, and reports the outcome of
+//!   a write as unknown.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};

@@ -1,21 +1,20 @@
-//! A node on a real machine: connections over TCP, the machine's clock, threads for what may block.
+//! A node on a real machine: connections over TCP, the machine's clock, threads for blocking work.
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
 //! | [`handshake`] | identifies the node at the other end |
-//! | `links` | one connection to each other node, for what this one says |
-//! | `inbound` | the connections of the others, one of each |
-//! | `listen` | connections of other nodes, for what they say |
-//! | `unauthenticated` | connections that have not shown the key |
-//! | `committer` | one thread that waits for the log, for everybody |
-//! | `world` | time, chance, tasks, threads |
+//! | `links` | outbound connections, one to each other node |
+//! | `inbound` | inbound connections, one from each other node |
+//! | `listen` | the listener for other nodes |
+//! | `unauthenticated` | connections that have not proved the key |
+//! | `committer` | one thread that waits for the log |
+//! | `world` | clock, random numbers, tasks, threads |
 //! | `node_context` | a node among the tasks of its thread, and a handle for other threads |
-//! | `running` | the thread, and what the node is made of there |
+//! | `running` | the thread, and the construction of the node there |
 //!
-//! All of the node runs on one thread and never waits there. What may wait for the device or another
-//! transaction, a transaction's work, runs on a thread of a bounded pool; what waits for the log's flush,
-//! which may be milliseconds, waits with the [`Committer`], and keeps neither a thread nor a leaf's lock
-//! meanwhile.
+//! The node runs on one thread, which never blocks. Work that may wait for the device or another transaction
+//! runs on a thread of a bounded pool. Waits for the log's flush, which may take milliseconds, are with the
+//! [`Committer`], and keep neither a thread nor a leaf's lock.
 
 mod committer;
 pub mod handshake;

@@ -208,7 +208,7 @@ impl NodeHandle {
 
     /// Runs `job` beside the others of the node, without waiting for it. Not at all if the node has stopped.
     pub fn tell(&self, job: impl FnOnce(Rc<NodeContext>) -> Task<'static, ()> + Send + 'static) {
-        // What a node that has stopped had to do is done.
+        // The jobs of a stopped node are dropped.
         let _ = self.jobs.send(Box::new(job));
     }
 }

@@ -1,4 +1,4 @@
-//! A node that runs: its thread, and what it is made of there.
+//! A running node: its thread, and the construction of its parts there.
 
 use std::cell::RefCell;
 use std::io;
@@ -183,8 +183,8 @@ impl NodeThread {
         self.handle.clone().expect("until it is dropped")
     }
 
-    /// Stops the node in the middle of whatever it does, as a crash would, and waits for its thread. What was
-    /// acknowledged is durable.
+    /// Stops the node at any point, as a crash would, and waits for its thread. Acknowledged changes are
+    /// durable.
     pub fn stop(mut self) {
         self.end();
     }
@@ -249,7 +249,7 @@ async fn begin(
     });
     let here = Rc::new(NodeContext::new(pe, node, links, Rc::clone(&acceptor)));
     here.learn_members(&members).await?;
-    // What the start had to say went nowhere: there were no links yet.
+    // Messages of the start were dropped: there were no links yet.
     for member in members.nodes().iter().filter(|member| member.pe != pe) {
         here.node.greet(member.pe);
     }

@@ -1,4 +1,4 @@
-//! Time, chance, tasks and threads of a real machine.
+//! Clock, random numbers, tasks and threads of a real machine.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};

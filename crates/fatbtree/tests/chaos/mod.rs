@@ -1,5 +1,4 @@
-//! What happens to a simulated cluster while its clients are at work, and what must be right when it has
-//! ended.
+//! Faults of a simulated cluster while its clients work, and the checks at the end.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Debug;

@@ -10,8 +10,8 @@ use azekura_fatbtree::{
     Application, Asked, Key, OpenTransaction, Ran, RunError, Stepped, Target, Task, World,
 };
 
-/// Lists of numbers, on a node's store, with a lock for each key. Who opens transactions here holds their
-/// locks until the end, and keeps their changes to itself.
+/// Lists of numbers, on a node's store, with a lock for each key. An open transaction holds its locks until
+/// the end, and its changes are private.
 pub(crate) struct Lists {
     world: World,
     store: Rc<dyn LeafStore>,
@@ -20,7 +20,7 @@ pub(crate) struct Lists {
     lock_wait: Duration,
 }
 
-/// Who has which key's lock.
+/// Owner of each key's lock.
 pub(crate) type Locks = Rc<RefCell<BTreeMap<Key, u64>>>;
 
 /// A transaction of it.

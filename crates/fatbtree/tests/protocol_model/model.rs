@@ -1,10 +1,10 @@
-//! What may happen, and what must hold.
+//! Possible steps, and invariants.
 
 use stateright::{Model, Property};
 
 use crate::state::{KEYS, Leaf, Message, Moving, PES, Pe, Route, Search, Staged, State, learn};
 
-/// What is left out of the protocol, to see whether the model notices.
+/// Omitted step of the protocol, to see whether the model notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hole {
     /// The destination owns a leaf as soon as it has it.
@@ -23,7 +23,7 @@ pub(crate) enum Hole {
     MergesTakeTheLeftVersion,
     /// A write does not wait for a leaf that is in flight.
     WritesToALeafThatMoves,
-    /// What is staged is forgotten in a crash.
+    /// Staged data are lost in a crash.
     StagesInMemory,
     /// The decision is forgotten in a crash.
     DecidesInMemory,
@@ -46,7 +46,7 @@ impl Hole {
         Self::BelievesTheLatestMessage,
     ];
 
-    /// What it takes to do harm.
+    /// Bounds within which the omission does harm.
     pub(crate) const fn bounds(self) -> Bounds {
         match self {
             Self::BelievesTheLatestMessage => Bounds::CHANGES,

@@ -1,4 +1,4 @@
-//! What the PEs hold and what is under way between them.
+//! State of the PEs, and messages in flight between them.
 
 pub(crate) const PES: usize = 2;
 pub(crate) const KEYS: usize = 3;
@@ -27,7 +27,7 @@ pub(crate) struct Route {
     pub(crate) page: u8,
 }
 
-/// What a PE knows, key by key.
+/// Route knowledge of a PE, key by key.
 pub(crate) type Routes = [Route; KEYS];
 
 /// A leaf that came, and is not owned before its source says so.
@@ -115,7 +115,7 @@ pub(crate) struct State {
     pub(crate) pes: [Pe; PES],
     pub(crate) network: Vec<Message>,
     pub(crate) search: Option<Search>,
-    /// What was last acknowledged for each key.
+    /// Last acknowledged value of each key.
     pub(crate) acked: [u8; KEYS],
     pub(crate) next_id: u8,
     pub(crate) changes: u8,

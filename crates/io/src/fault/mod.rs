@@ -68,7 +68,8 @@ pub use self::meter::{FailKind, IoKind, IoRecord};
 /// assert_eq!(fs.last_ios().last().unwrap().to_string(), "#3 Sync a (power cut)");
 ///
 /// let after = fs.crash(1); // the same disk, plugged in again
-/// assert!(after.contents("a".as_ref()).is_none_or(|bytes| bytes.is_empty() || bytes == b"x" || bytes == [0]));
+/// assert!(after.contents("a".as_ref()).is_none_or(|bytes| bytes.is_empty() || bytes == b"x" || bytes ==
+/// [0]));
 /// ```
 #[derive(Clone, Debug)]
 pub struct FaultFs {

@@ -1,12 +1,12 @@
-//! A process that runs already, recorded from outside: futex waits, switches, CPU time.
+//! Recording a running process from outside: futex waits, switches, CPU time.
 //!
-//! Seen are waits in the kernel only: no hold, so the use of a lock is inferred from the waits. Who is
-//! waited for is the thread that woke the waiter, or another, at the end of the wait: a lock that is waited
-//! for is released with a wake-up. A lock is named by its variable; else by where it is waited for, which is
-//! the nearest address on the waiter's stack that follows a call instruction, outside of the C library:
-//! mostly right, but a guess, for a stale word may lie there.
+//! Only waits in the kernel are visible, and no holds, so the use of a lock is inferred from the waits. The
+//! holder of a wait is the thread that woke the waiter, or another thread, at the end of the wait: a
+//! contended lock is released with a wake-up. A lock is named by its variable; otherwise by the place of its
+//! waits, which is the nearest address on the waiter's stack that follows a call instruction, outside of the
+//! C library. That is mostly right, but a guess, because the stack may contain stale words.
 //!
-//! CPU time of a thread is what its clock says at the begin and the end; between them it grew while the
+//! The CPU time of a thread is read from its clock at the begin and the end; between them it grew while the
 //! kernel had the thread on a processor.
 
 use super::futexes::{Begun, Seen, Watch, What};
@@ -128,7 +128,7 @@ struct Made<'m> {
     modules: &'m [Mapped],
     begin: Moment,
     end: Moment,
-    /// What is called from where.
+    /// Call sites of each function.
     sites: BTreeMap<(&'static str, u64), u32>,
 }
 

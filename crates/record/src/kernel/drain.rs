@@ -1,4 +1,4 @@
-//! Rings that the kernel fills, and the thread that empties them.
+//! Rings that the kernel fills, and the thread that drains them.
 
 use crate::error::RecordError;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
@@ -68,8 +68,8 @@ fn drain<S: Sink>(mut sink: S, rings: &Receiver<(u32, Sampler)>, stop: &AtomicBo
     }
 }
 
-/// What all our events have in common: thread and time in every record, on the recorder's base clock, and
-/// threads to come.
+/// Common attributes of all events: thread and time in every record, on the recorder's base clock, inherited
+/// by future threads.
 pub(super) fn common<'a, 'b>(builder: &'b mut Builder<'a>, cpu: usize) -> &'b mut Builder<'a> {
     builder
         .one_cpu(cpu)

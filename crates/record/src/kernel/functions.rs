@@ -1,4 +1,4 @@
-//! Functions by name, as places in files where the kernel can put probes.
+//! Functions by name, as positions in files where the kernel can insert probes.
 
 use crate::error::RecordError;
 use crate::symbols;

@@ -1,4 +1,4 @@
-//! Futex waits of a process that runs already, as the kernel's tracepoints tell them.
+//! Futex waits of a running process, from the kernel's tracepoints.
 
 use super::drain::{Drain, Sink, common, processors, u32_at, u64_at};
 use super::tracepoints::Tracepoint;
@@ -28,7 +28,7 @@ pub(super) struct Begun {
     pub(super) stack: Vec<u64>,
 }
 
-/// What a thread did.
+/// Action of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) ns: u64,

@@ -1,4 +1,4 @@
-//! The kernel's records put into a trace, thread by thread and on its clock.
+//! Merges the kernel's records into a trace, thread by thread and on its clock.
 
 use super::functions::Function;
 use super::watch::{Call, Off, Watched};

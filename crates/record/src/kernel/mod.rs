@@ -1,5 +1,5 @@
-//! What only the kernel sees, by `perf_event_open`: context switches, calls of functions, futexes of a
-//! running process.
+//! Events that only the kernel sees, by `perf_event_open`: context switches, calls of functions, futexes of
+//! a running process.
 //!
 //! | what | mechanism | needs |
 //! |---|---|---|

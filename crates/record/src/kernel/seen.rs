@@ -1,4 +1,4 @@
-//! The kernel's part of a recording: asked for, permitted or not, and put into the traces.
+//! The kernel's part of a recording: requested events, their availability, and their merge into the traces.
 
 use super::functions::Function;
 use super::watch::{Target, Watch, Watched};
@@ -15,7 +15,7 @@ pub struct Kernel {
     why_none: Option<String>,
 }
 
-/// What came of it.
+/// Result of the kernel's observation.
 #[derive(Debug, Default)]
 pub struct Seen {
     watched: Option<Watched>,
@@ -48,7 +48,7 @@ impl Kernel {
         kernel
     }
 
-    /// What was asked for and cannot be had, in sentences.
+    /// Returns the requested kinds of events that are not available, as sentences.
     #[must_use]
     pub fn refusals(&self) -> &[String] {
         &self.refusals

@@ -1,4 +1,4 @@
-//! Tracepoints of the kernel by name, and where their fields lie.
+//! Tracepoints of the kernel by name, and the offsets of their fields.
 
 use crate::error::RecordError;
 use rustix::fs::{Mode, OFlags, openat};

@@ -1,4 +1,4 @@
-//! Switches and calls of functions, as the kernel records them while a program runs.
+//! Switches and calls of functions, recorded by the kernel while a program runs.
 
 use super::drain::{Drain, Sink, common, processors, u32_at, u64_at};
 use super::functions::{Function, Probe};
@@ -26,10 +26,10 @@ pub(super) mod record {
     pub(crate) const MISC_PREEMPTED: u16 = 1 << 14;
 }
 
-/// Whom to watch.
+/// Threads to watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// What the calling thread starts from now on: threads and processes.
+    /// Threads and processes that the calling thread starts from now on.
     Started,
     /// A process with all its threads, and those to come.
     Process(u32),

@@ -1,4 +1,4 @@
-// What the planted programs share: threads, and work that takes its time whatever else the machine does.
+// Shared by the planted programs: threads, and work of constant duration whatever else the machine does.
 #include <pthread.h>
 #include <fcntl.h>
 #include <stdio.h>

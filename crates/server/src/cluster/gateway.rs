@@ -304,7 +304,7 @@ mod tests {
         let away = || Err(CommandError::Unreachable("node 2 cannot be reached: refused".into()));
         let replies = |all: Vec<Result<usize, CommandError>>| all.into_iter();
         assert_eq!(add_up(3, replies(vec![Ok(1), Ok(0)]), true), Ok(4));
-        // What came after the failure counts too.
+        // Removals after the failure count too.
         let partly = add_up(3, replies(vec![Ok(1), away(), Ok(1)]), true).expect_err("one failed");
         assert_eq!(
             partly.to_string(),

@@ -165,7 +165,7 @@ impl Interactive {
             }
             Ok(_) => Err(self.over(refusal(Error::Protocol))),
             Err(Error::Elsewhere) => Err(self.elsewhere(cluster)),
-            // What was not done yet can still be done.
+            // The step was not done, and can be repeated.
             Err(error @ (Error::TooLong { .. } | Error::Unavailable { .. } | Error::Unreachable { .. })) => {
                 Err(refusal(error).into())
             }

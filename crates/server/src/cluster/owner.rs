@@ -1,4 +1,4 @@
-//! What is done at the owner of the keys: commands as one transaction of its store, while the leaves of their
+//! Commands at the owner of their keys: one transaction of its store, while the leaves of their
 //! keys are locked.
 //!
 //! It runs on a thread of the node's pool, as it may wait for the device or for another transaction; the wait

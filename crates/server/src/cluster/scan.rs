@@ -50,7 +50,7 @@ impl Wanted {
     }
 }
 
-/// What came of it.
+/// Result of the scan.
 #[derive(Default)]
 struct Found {
     items: Vec<Bytes>,
@@ -161,7 +161,7 @@ impl<'a> Legs<'a> {
 
     /// Removes what it meets.
     fn remove(&mut self, wanted: Wanted) -> Result<Found, CommandError> {
-        // What is at another node, or cannot be reached, is found out before anything has gone (GATEWAY-1).
+        // Unreachable owners are detected before any key is removed (GATEWAY-4).
         if self.is_one_transaction || wanted.most_found < usize::MAX {
             self.go(Wanted { with: With::Count, ..wanted.clone() })?;
         } else {
@@ -259,8 +259,8 @@ fn successor(key: &[u8]) -> Key {
     next
 }
 
-/// What is left of a range after a step that stopped at a key, or saw all of it that is in the leaf. `None`:
-/// nothing.
+/// Returns the rest of a range after a step that stopped at a key, or that has read all of the leaf's part;
+/// `None` if the rest is empty.
 fn rest_of(
     range: KeyRange,
     is_backward: bool,

@@ -1,5 +1,5 @@
-//! What the node that was asked sends to the owner of the keys, and what comes back: inside the nodes' own
-//! frames, so whole and from a member.
+//! Messages between the gateway node and the owner of the keys. They travel inside the nodes' own frames, so
+//! they are complete and come from a member.
 
 use std::ops::Bound;
 

@@ -150,7 +150,7 @@ pub(crate) fn flush_options(request: Request<'_>) -> Result<(), CommandError> {
     if is_fine { Ok(()) } else { Err(CommandError::Syntax) }
 }
 
-/// What `SCAN` was asked for.
+/// Options of `SCAN`.
 pub(crate) struct ScanOptions<'a> {
     pub(crate) pattern: Option<&'a [u8]>,
     pub(crate) count: usize,

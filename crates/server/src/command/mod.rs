@@ -1,8 +1,8 @@
 //! Commands: what each is called, what it takes, and what it does.
 //!
-//! What a data command does is a function from the keys inside a transaction and a request to a reply. It
-//! knows no socket, no connection and no retry: it may be run again, inside `MULTI`, inside an interactive
-//! transaction, or on another node.
+//! A data command is a function from the keys inside a transaction and a request to a reply. It uses no
+//! socket, no connection and no retry: it may run again, inside `MULTI`, inside an interactive transaction,
+//! or on another node.
 
 mod arguments;
 mod bit;

@@ -1,4 +1,4 @@
-//! What Redis has not: ranges of keys in order, and compare-and-set.
+//! Commands that Redis lacks: ranges of keys in order, and compare-and-set.
 
 use std::ops::{Bound, ControlFlow};
 

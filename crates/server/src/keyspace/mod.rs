@@ -1,13 +1,14 @@
-//! The keys as commands see them: strings that may end, over one transaction or one snapshot.
+//! The keys as commands see them: strings with an optional expiry time, over one transaction or one
+//! snapshot.
 //!
-//! Two tables of the store hold them. `redis.keys` has a record per key; `redis.expiry` has a row `(end in
-//! ms, key)` for each key that ends, so that what has ended is found in order.
+//! Two tables of the store hold them. `redis.keys` has a record per key. `redis.expiry` has a row `(expiry
+//! in ms, key)` for each key that expires, so expired keys are found in order.
 //!
-//! - **KEY-1** A record with an end has its row in `redis.expiry`, and no row is there without its record:
-//!   both change in one transaction.
-//! - **KEY-2** A record whose end has come is absent for every command, whether or not it was removed
-//!   already. A transaction takes the time once, so that nothing ends in its midst.
-//! - **KEY-3** Each change of a key tells [`Watches`] while the key's lock is held.
+//! - **KEY-1** A record with an expiry time has its row in `redis.expiry`, and each row has its record: both
+//!   change in one transaction.
+//! - **KEY-2** An expired record is absent for every command, removed or not. A transaction reads the clock
+//!   once, so no key expires during it.
+//! - **KEY-3** Each change of a key notifies [`Watches`] while the key's lock is held.
 //! - **KEY-4** The key's lock is taken before that of its row in `redis.expiry`.
 
 mod expiry;
@@ -51,7 +52,7 @@ pub(crate) struct KeyspaceContext {
     pub(crate) max_reply_bytes: usize,
 }
 
-/// Ends of a stored value.
+/// Expiry of a stored value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expiry {
     Never,
@@ -97,8 +98,8 @@ pub(crate) struct Walked {
 pub(crate) enum Walk {
     Forward,
     Backward,
-    /// What is lent as a value is a part of it at most: of a large one a single page is read, which says when
-    /// it ends.
+    /// Forward, with only a prefix of each value: of a large value a single page is read, which contains its
+    /// expiry time.
     KeysForward,
 }
 

@@ -1,4 +1,4 @@
-//! What the server tells about itself.
+//! `INFO`, `CONFIG` and other descriptions of the server.
 
 use std::fmt::Write;
 use std::time::Instant;

@@ -89,7 +89,7 @@ fn what_is_not_for_single_keys_comes_in_its_turn() {
     for ((request, reply), expected) in requests.iter().zip(&replies).zip(expected) {
         assert!(reply.starts_with(expected), "{request}: {reply}");
     }
-    // What is behind a line that is no request is not run, and what was before it is answered.
+    // Requests behind a malformed line are not run; requests before it are answered.
     client.send_raw(b"SET q 1\r\n*x\r\nSET q 2\r\n").unwrap();
     assert_eq!(client.reply(), "OK");
     assert!(client.reply().starts_with("-ERR Protocol error"));

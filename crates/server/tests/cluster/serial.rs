@@ -15,7 +15,7 @@ const KEYS: [&str; 4] = ["i1", "i2", "s1", "s2"];
 const CLIENTS: usize = 6;
 const EACH: usize = 40;
 
-/// What a client does with a list: looks, or appends.
+/// A client's operation on a list: read, or append.
 type Step = (usize, Option<u64>);
 
 fn request((key, appended): Step) -> String {

@@ -26,7 +26,7 @@ fn a_change_through_another_node_makes_exec_answer_nil() {
             other.ask(change);
         }
         let done = transaction(&mut client, &["INCR j", "GET i"]);
-        // Whatever came of it, nothing is watched any more.
+        // Whatever its result, no key is watched afterwards.
         assert!(transaction(&mut client, &["GET j"]).starts_with('['));
         done
     };
@@ -66,7 +66,7 @@ fn what_is_watched_may_move_and_its_node_start_anew() {
     nodes.stop(2);
     nodes.start(2);
     assert_eq!(transaction(&mut client, &["GET i"]), "[2]");
-    // What is watched is part of the transaction, so all of it must be at one node.
+    // Watched keys are part of the transaction, so all of them must be at one node.
     assert_eq!(client.ask("WATCH a i"), "OK");
     assert!(transaction(&mut client, &["INCR i"]).starts_with("-CROSSNODE"));
     assert_eq!(client.ask("WATCH i"), "OK");

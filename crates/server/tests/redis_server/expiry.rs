@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::{BEGAN_MS, TestServer};
 
-/// What has ended stays until the test removes it.
+/// A server in which expired keys stay until the test removes them.
 fn server_without_removal() -> TestServer {
     TestServer::with(|options| options.expiry_interval = Duration::from_secs(3600))
 }

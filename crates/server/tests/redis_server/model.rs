@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::support::{BEGAN_MS, TestServer, seed};
 
-/// What Redis documents of the commands below, over a map.
+/// Redis' documented behavior of the commands below, over a map.
 struct Model {
     keys: BTreeMap<String, (String, Option<u64>)>,
     now_ms: u64,
@@ -170,7 +170,7 @@ fn draw(rng: &mut StdRng) -> String {
 #[test]
 fn random_commands_are_answered_as_a_map_would_answer_them() {
     let mut rng = StdRng::seed_from_u64(seed("AZEKURA_REDIS_SERVER_SEED"));
-    // What has ended is removed while commands run.
+    // Expired keys are removed while commands run.
     let redis = TestServer::with(|options| options.expiry_interval = Duration::from_millis(1));
     let mut client = redis.client();
     let mut model = Model { keys: BTreeMap::new(), now_ms: BEGAN_MS };

@@ -154,7 +154,7 @@ pub(crate) fn deadlock((mut a, of_a): (Client, &str), (mut b, of_b): (Client, &s
         (client.reply(), client.ask(&format!("SET {later} 1")), client.ask("AZ.COMMIT"))
     };
     let replies = std::thread::scope(|scope| {
-        // Whoever lost lets the other go on.
+        // The transaction that lost allows the other to continue.
         let b = scope.spawn(|| ends(&mut b));
         [ends(&mut a), b.join().unwrap()]
     });

@@ -1,4 +1,4 @@
-//! What is no request, is too large, or comes too slowly.
+//! Input that is malformed, too large, or too slow.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn what_is_no_request_gets_an_error_and_the_end_of_its_connection_only() {
         (&long_line, "-ERR Protocol error: a line of more than"),
     ] {
         let mut client = redis.client();
-        // What was accepted before is answered.
+        // A request that was accepted before gets its reply.
         client.send(&["PING"]);
         // The server may close while we write.
         let _ = client.send_raw(bytes);

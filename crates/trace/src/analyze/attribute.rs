@@ -129,7 +129,7 @@ pub(crate) struct Attribution {
     accounts: Accounts,
 }
 
-/// What a thread has of an operation that goes on in the next window.
+/// State of an operation of a thread that continues in the next window.
 #[derive(Debug, Default)]
 pub(crate) struct Ongoing {
     /// Waiting inside of it so far.
@@ -140,7 +140,7 @@ pub(crate) struct Ongoing {
     instead: OperationSums,
 }
 
-/// What a thread takes from one window of a recording into the next.
+/// State of a thread between two windows of a recording.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadAccount {
     ongoing: Vec<Ongoing>,
@@ -148,7 +148,7 @@ pub(crate) struct ThreadAccount {
     executed: Vec<u16>,
 }
 
-/// What a wait adds, waits inside taken off.
+/// Net time of a wait, without nested waits.
 pub(crate) struct Net {
     pub(crate) ns: u64,
     pub(crate) cpu: u64,
@@ -407,7 +407,7 @@ impl OperationSums {
         self.durations.few(FEW)
     }
 
-    /// What half of the executions, 99 of 100, and all do not exceed.
+    /// Returns the median, the 99th percentile and the maximum of the executions.
     pub(crate) fn spread(&self) -> [u64; 3] {
         self.durations.clone().quantiles()
     }

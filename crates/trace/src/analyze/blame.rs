@@ -1,4 +1,4 @@
-//! Who was waited for: operation × site × the holder's operation, and what the holder did meanwhile.
+//! Blame: operation × site × the holder's operation, and the holder's state meanwhile.
 //!
 //! The holder of a wait is the thread that the lock itself named ([`wait_for`](crate::wait_for)). Otherwise
 //! the wait is shared out among those whose recorded holds ([`hold`](crate::hold)) of the same object lie in
@@ -27,7 +27,7 @@ const WAKE_UP_NS: u64 = 50_000;
 /// Waiter's operation, site, holder (`None`: unknown who held).
 pub(crate) type BlameKey = (u16, u32, Option<Holder>);
 
-/// Who held.
+/// Holder of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     /// Some thread, in this operation.
@@ -101,7 +101,7 @@ pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blam
                 row.add(piece, wait, held, &mut looked[piece.thread]);
                 at = piece.end;
             }
-            // What lies before the first recorded hold, or all of it.
+            // Time before the first recorded hold, or all of it.
             unknown += pieces.first().map_or(end, |p| p.begin) - wait.begin;
             if unknown > 0 || pieces.is_empty() {
                 let row = rows.entry((operation, wait.site, None)).or_default();
@@ -209,7 +209,7 @@ impl<'t> Holders<'t> {
         Self { threads, by_tag, holds }
     }
 
-    /// Who held the object during the wait, in order of time.
+    /// Returns the holders of the object during the wait, in order of time.
     fn of(&self, waiter: usize, wait: &WaitSpan, end: u64) -> Vec<Piece> {
         let whole = |thread, operation| vec![Piece { thread, operation, begin: wait.begin, end }];
         if let Some(&index) = self.by_tag.get(&wait.holder).filter(|&&i| i != waiter) {

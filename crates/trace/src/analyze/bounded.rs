@@ -10,7 +10,7 @@ pub(crate) type Instance = (u32, u64);
 /// Instances that are kept when there are too many: those with the most.
 const KEPT: usize = 1 << 15;
 
-/// What tells instances worth keeping from others.
+/// Order in which instances are kept.
 pub(crate) trait Size: Default {
     /// Larger is kept.
     fn size(&self) -> u64;

@@ -29,7 +29,7 @@ struct Segment {
     offset: Option<i64>,
 }
 
-/// What the curve of one window leaves to that of the next.
+/// State of the curve between two windows.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CpuCarried {
     /// The last point.

@@ -15,7 +15,7 @@ use super::what_if::Deeds;
 use crate::event::Event;
 use crate::file::{Calibration, Trace};
 
-/// What the rows of a report are made of.
+/// Sums for the rows of a report.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) attribution: Attribution,
@@ -24,7 +24,7 @@ pub(crate) struct Totals {
     /// By thread, in the order of the trace.
     pub(crate) deeds: Vec<Deeds>,
     pub(crate) lines: Vec<Line>,
-    /// What each thread was still doing at the end.
+    /// Open spans of each thread at the end.
     pub(crate) open: Vec<(u32, OpenSpan)>,
     pub(crate) unmatched: u64,
     pub(crate) interpolated: u64,

@@ -50,7 +50,7 @@ use timeline::Timeline;
 
 pub(crate) use attribute::{SLICES, Sums};
 
-/// What to look at.
+/// Options of an analysis.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AnalyzeOptions {
     /// The operation whose waits are told per execution and whose throughput is predicted. `None`: the
@@ -81,9 +81,9 @@ pub struct Analysis {
     pub recorded: Recorded,
     /// The chosen operation; empty when none was recorded.
     pub operation: String,
-    /// What is in the way.
+    /// The bottleneck.
     pub verdict: Verdict,
-    /// What the recording cost, if a baseline was given.
+    /// Cost of the recording, if a baseline was given.
     pub slowdown: Option<Slowdown>,
     /// CPU time of the process over the time its processors offered.
     pub cpu_utilisation: Option<f64>,
@@ -97,13 +97,13 @@ pub struct Analysis {
     pub waits: Vec<WaitRow>,
     /// One row per site, longest wait first.
     pub sites: Vec<SiteRow>,
-    /// Who was waited for, longest first.
+    /// Holders that threads waited for, longest first.
     pub blame: Vec<BlameRow>,
     /// Predictions for the chosen operation.
     pub what_if: WhatIfRows,
-    /// What threads were still doing when the recording ended, longest first.
+    /// Spans that were open when the recording ended, longest first.
     pub open: Vec<OpenRow>,
-    /// What each thread did when.
+    /// Activity of each thread over time.
     #[serde(skip)]
     pub timeline: Timeline,
 }

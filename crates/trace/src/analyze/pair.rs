@@ -89,7 +89,7 @@ pub(crate) struct ThreadSpans {
     pub(crate) ongoing_waits: Vec<u32>,
 }
 
-/// What a thread was still doing when the recording ended.
+/// Span of a thread that was open when the recording ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenSpan {
     Op { operation: u16, since: u64 },
@@ -109,7 +109,7 @@ impl ThreadSpans {
     }
 }
 
-/// What a thread takes from one window of a recording into the next.
+/// State of a thread between two windows of a recording.
 #[derive(Debug, Default)]
 pub(crate) struct Carried {
     /// Open operations, outermost first, each with the CPU time at its beginning. Their parents are their
@@ -197,7 +197,7 @@ impl Pairing {
             let (op, parent) = (place(&spans.ongoing, span.op), place(&spans.ongoing_waits, span.parent));
             (WaitSpan { op, parent, ..span }, *cpu)
         }));
-        // What ended inside of one that goes on.
+        // Spans that ended inside an open one.
         for inner in &spans.waits {
             if let (Some(end), Some(parent)) = (inner.end, inner.parent)
                 && let Some(at) = place(&spans.ongoing_waits, Some(parent))

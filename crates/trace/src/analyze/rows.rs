@@ -19,7 +19,7 @@ const OPEN: usize = 20;
 /// The recording: how long, how much, how trustworthy, how dear.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Recorded {
-    /// What the user called it.
+    /// The user's label.
     pub label: String,
     /// How long it lasted.
     pub duration_ns: u64,
@@ -93,7 +93,7 @@ impl Preemption {
     }
 }
 
-/// What the recording cost in throughput (Table 4 of the paper).
+/// Cost of the recording in throughput (Table 4 of the paper).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Slowdown {
     /// Without recording; given by the user.
@@ -154,7 +154,7 @@ pub struct WaitRow {
     pub operation: String,
     /// The site's label: name, file, line.
     pub site: String,
-    /// What kind of wait.
+    /// Kind of the wait.
     pub kind: Option<WaitKind>,
     /// How many.
     pub count: u64,
@@ -183,7 +183,7 @@ pub struct SiteRow {
     pub file: String,
     /// Line.
     pub line: u32,
-    /// What kind of wait.
+    /// Kind of the wait.
     pub kind: Option<WaitKind>,
     /// How many waits.
     pub count: u64,
@@ -269,11 +269,11 @@ pub struct LockRow {
     pub if_free_per_second: f64,
     /// The same over the throughput measured, minus 1.
     pub gain: f64,
-    /// What would be in the way then: `cpu`, `threads`, or a site's label.
+    /// The next limit: `cpu`, `threads`, or a site's label.
     pub then_limited_by: String,
 }
 
-/// What a thread was still doing at the end of the recording.
+/// Open span of a thread at the end of the recording.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OpenRow {
     /// The thread's number in traces.

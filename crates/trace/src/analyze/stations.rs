@@ -98,7 +98,7 @@ pub(crate) fn mean_value_analysis(customers: u64, delay: f64, stations: &[&Stati
     throughput
 }
 
-/// What the windows of a recording tell about its lock instances.
+/// Sums over the windows of a recording for its lock instances.
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
     waited: Bounded<Waited>,

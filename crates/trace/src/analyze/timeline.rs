@@ -28,7 +28,7 @@ pub struct ThreadLine {
     pub cells: Vec<Cell>,
 }
 
-/// What a thread did in one cell of time, in thousandths of it; the rest is outside of any operation.
+/// Activity of a thread in one cell of time, in thousandths of it; the rest is outside of any operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Cell {
     /// In an operation and not waiting.
@@ -69,7 +69,7 @@ pub(super) fn timeline<'l>(trace: &Trace, lines: impl Iterator<Item = &'l Line>,
 }
 
 impl Line {
-    /// Adds a window's spans. What goes on is told when it has ended.
+    /// Adds a window's spans. An open span is added in the window in which it ends.
     pub(super) fn add(&mut self, spans: &ThreadSpans, cell_ns: u64) {
         let outermost =
             (0..).zip(&spans.ops).filter(|(at, s)| s.parent.is_none() && !spans.ongoing.contains(at));

@@ -21,7 +21,7 @@ const HERD: f64 = 0.5;
 /// A part of the elapsed time off the processors, unexplained, that makes busy processors the reason.
 const QUEUES: f64 = 0.10;
 
-/// What is in the way of the chosen operation.
+/// Bottleneck of the chosen operation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Verdict {
@@ -152,7 +152,7 @@ impl Verdict {
         let burnt = site.and_then(|site| Some(part(site.cpu_ns?, site.net_ns)));
         let vain = site.map_or(0.0, |site| part(site.vain, site.count));
         let blame = analysis.blame.iter().filter(|b| b.site == best.site);
-        // What was waited for somebody unknown counts against this statement.
+        // Waits for an unknown holder weaken this statement.
         let off_cpu =
             |b: &super::BlameRow| if b.holder.is_some() { b.holder_off_ns + b.handover_ns } else { 0 };
         let (waited, off) = blame.fold((0, 0), |(w, o), b| (w + b.wait_ns, o + off_cpu(b)));

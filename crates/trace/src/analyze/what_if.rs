@@ -31,7 +31,7 @@ pub(crate) struct WhatIf {
     pub(crate) throughput: f64,
     /// Threads that execute it.
     pub(crate) population: u64,
-    /// What the processors allow.
+    /// Limit of the processors.
     pub(crate) cpu_ceiling: Option<f64>,
     pub(crate) locks: Vec<LockWhatIf>,
 }
@@ -48,11 +48,11 @@ pub(crate) struct LockWhatIf {
     pub(crate) ceiling: f64,
     /// Executions per second if the lock cost nothing.
     pub(crate) if_free: f64,
-    /// What would be in the way then.
+    /// The next limit.
     pub(crate) limited_by: Limit,
 }
 
-/// What bounds a throughput.
+/// Limit of a throughput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
     /// The processors.
@@ -63,7 +63,7 @@ pub(crate) enum Limit {
     Threads,
 }
 
-/// What the recording tells that is not in the spans.
+/// Facts of the recording that are not in the spans.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting {
     pub(crate) duration_ns: u64,
@@ -102,7 +102,7 @@ struct ThreadGroup {
     waits: BTreeMap<u32, (u64, u64)>,
 }
 
-/// What a thread did in all windows.
+/// Sums of a thread over all windows.
 #[derive(Debug, Default)]
 pub(crate) struct Deeds {
     executions: QuickMap<u16, u64>,
@@ -167,7 +167,7 @@ struct Model {
 }
 
 impl Model {
-    /// What the processors allow when so much CPU time per execution is saved.
+    /// Returns the limit of the processors if `saved` CPU time per execution is saved.
     fn cpu_ceiling(&self, saved: f64) -> Option<f64> {
         let demand = self.group.per_execution(self.group.cpu) - saved;
         (demand > 0.0).then(|| self.processors / demand)

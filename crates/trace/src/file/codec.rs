@@ -1,7 +1,8 @@
 //! Events as bytes: differences to the event before, about ten bytes instead of 32.
 //!
 //! ```text
-//! event = head u8: kind in bits 0-3, same operation as before 4, same site as before 5, object 0 6, argument 0 7;
+//! event = head u8: kind in bits 0-3, same operation as before 4, same site as before 5, object 0 6,
+//! argument 0 7;
 //!         flags; ticks since the event before (zigzag); then what the head does not spare:
 //!         operation, site, object as a difference to the last object (zigzag), argument
 //! ```
@@ -14,7 +15,7 @@ const SAME_SITE: u8 = 1 << 5;
 const NO_OBJECT: u8 = 1 << 6;
 const NO_ARGUMENT: u8 = 1 << 7;
 
-/// What the next event is told as a difference to.
+/// Previous values, to which the next event is encoded as a difference.
 #[derive(Debug, Default)]
 struct Before {
     ticks: u64,

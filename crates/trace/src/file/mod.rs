@@ -109,7 +109,7 @@ pub struct ClockSample {
     pub process_cpu_ns: u64,
 }
 
-/// What holds for a whole recording.
+/// Facts about a whole recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionInfo {
     /// Where ticks come from.
@@ -128,7 +128,7 @@ pub struct SessionInfo {
     pub processors: u32,
     /// Start, ns since 1970.
     pub started_wall_ns: u64,
-    /// What the user called it.
+    /// The user's label.
     pub label: String,
 }
 
@@ -221,7 +221,7 @@ pub enum Ending {
 /// A recording, read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
-    /// What holds for all of it.
+    /// Facts about the whole recording.
     pub session: SessionInfo,
     /// The first clock sample.
     pub begin: ClockSample,
@@ -233,7 +233,7 @@ pub struct Trace {
     pub operations: BTreeMap<u16, Name>,
     /// Threads, by tag.
     pub threads: Vec<ThreadTrace>,
-    /// What was mapped where, in recordings of other programs.
+    /// Mapped files and their addresses, in recordings of other programs.
     pub modules: Vec<Module>,
     /// CPU time of the whole machine since its start, ns, at the first and last time it was read; `None`:
     /// unknown.

@@ -103,7 +103,7 @@ pub(super) struct PassedOver {
     pub(super) latest_first: u64,
 }
 
-/// What the blocks read so far have told.
+/// Content of the blocks read so far.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     /// Events that were passed over and not kept, if that is what is done with them.

@@ -114,7 +114,7 @@ impl Encoder {
         });
     }
 
-    /// What is mapped where.
+    /// Writes the mapped files and their addresses.
     pub fn modules(&mut self, modules: &[Module]) {
         self.block(block::MODULES, |out| {
             for module in modules {
@@ -204,8 +204,8 @@ impl Encoder {
 }
 
 impl super::Trace {
-    /// The trace as the bytes of a trace file. What [`Trace::from_bytes`](super::Trace::from_bytes) makes of
-    /// them is equal; of a trace that was cut short, but for the place where.
+    /// Returns the trace as the bytes of a trace file. [`Trace::from_bytes`](super::Trace::from_bytes)
+    /// returns an equal trace; for a trace that was cut short, all but the position of the cut is equal.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut encoder = Encoder::new();

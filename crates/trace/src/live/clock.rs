@@ -128,8 +128,8 @@ pub fn thread_id() -> u32 {
     }
 }
 
-/// What the system calls the calling thread. A simulated machine's threads have no names: the one that
-/// carries them has.
+/// Returns the system's name of the calling thread. Threads of a simulated machine have no names; the thread
+/// that runs them has one.
 pub(super) fn thread_name() -> String {
     match simulated() {
         Some(_) => String::new(),

@@ -30,7 +30,7 @@ pub(super) struct Joining {
     pub(super) consumer: Consumer,
 }
 
-/// What the collector's thread is to do.
+/// Next action of the collector's thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u32)]
 pub(super) enum Task {
@@ -230,7 +230,7 @@ impl Collector {
         self.drain();
         self.kept.encode(&mut self.encoder);
         for ring in &self.rings {
-            // What a thread is in and has not told: it may be what it hangs in.
+            // The open operation that a thread has not recorded yet: it may be the one in which it hangs.
             let open = thread_state::unrecorded(ring.tag).filter(|open| open.since >= ring.last);
             let open =
                 open.map(|o| Event { operation: o.operation, ..Event::new(o.since, EventKind::Enter) });

@@ -115,8 +115,8 @@ mod rseq {
     // SAFETY: immutable; its pointers are compared by the kernel and never followed by us.
     unsafe impl Sync for Descriptor {}
 
-    /// What must stand in the four bytes before an abort handler: glibc's signature on x86. No handler of
-    /// ours is ever entered, but the kernel checks the signature when it looks at the descriptor.
+    /// Signature that must precede an abort handler: glibc's on x86. No abort handler here is ever entered,
+    /// but the kernel checks the signature when it reads the descriptor.
     #[repr(C, align(8))]
     struct Landing {
         signature: u32,

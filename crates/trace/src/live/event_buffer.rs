@@ -24,7 +24,7 @@ pub(super) struct EventBuffer {
 #[derive(Debug)]
 struct Share {
     tag: u32,
-    /// What the thread had lost by then.
+    /// Events of the thread that were lost by then.
     lost: u64,
     count: usize,
 }

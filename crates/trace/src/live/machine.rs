@@ -37,7 +37,7 @@ pub(super) fn processors() -> u32 {
     }
 }
 
-/// What files are mapped where, from the text of a process's `maps` file.
+/// Returns the mapped files and their addresses, from the text of a process's `maps` file.
 #[must_use]
 pub fn parse_maps(maps: &str) -> Vec<Module> {
     let parse = |line: &str| {

@@ -14,7 +14,7 @@ use crate::file::{CpuSource, TimeSource};
 use crate::ring::Producer;
 use std::sync::Arc;
 
-/// What all recorders of a session have in common.
+/// Data that all recorders of a session share.
 #[derive(Debug)]
 pub(super) struct Common {
     pub(super) session: u32,
@@ -26,7 +26,7 @@ pub(super) struct Common {
     pub(super) operation_sampling: u32,
     /// Ticks of an operation that is timed always.
     pub(super) long: u64,
-    /// What all of them have drawn.
+    /// Samples of all of them.
     pub(super) drawn: Arc<SampleCounts>,
 }
 

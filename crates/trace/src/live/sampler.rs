@@ -23,7 +23,7 @@ const ROWS: [(u32, u32); 4] = [(256, 2), (4_096 - 256, 4), (16_384 - 4_096, 6), 
 /// With so many holds of all threads a row begins.
 const OF_ALL: [u32; 4] = [0, 8 * 256, 8 * 4_096, 8 * 16_384];
 
-/// What a drawn hold can stand for at most: four bits of the event's flags tell its logarithm.
+/// Largest weight of a recorded hold, as a logarithm: it has four bits in the event's flags.
 pub(super) const MOST_LOG: u32 = 15;
 
 /// One thread's lottery.
@@ -31,7 +31,7 @@ pub(super) const MOST_LOG: u32 = 15;
 pub struct Sampler<D: Deref<Target = SampleCounts> = Arc<SampleCounts>> {
     /// Holds up to and with the next one that is drawn.
     until: u32,
-    /// What that one stands for.
+    /// Logarithm of the weight of that hold.
     log: u32,
     row: usize,
     /// Holds left of the row behind that one.

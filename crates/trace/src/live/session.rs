@@ -131,9 +131,9 @@ pub struct Suspension {
 /// could not be written (which [`stop`] tells).
 ///
 /// To measure what recording costs, by turns of some milliseconds, without the start of a recording in each.
-/// What was begun before is told to its end; what begins meanwhile is not recorded at all. Reports do not
-/// know of it: to them the threads did nothing that has a name, and rates per second are those of the whole
-/// time. Blocks while another thread starts or stops a recording.
+/// Spans that began before are recorded to their end; spans that begin meanwhile are not recorded. Reports
+/// do not know of it: the threads appear idle, and rates per second refer to the whole time. Blocks while
+/// another thread starts or stops a recording.
 #[must_use]
 pub fn suspend() -> Option<Suspension> {
     let active = ACTIVE.lock();

@@ -12,7 +12,7 @@
 //!   operation that they happened in, and most happen in operations that are not drawn. Events stay in the
 //!   order of their times.
 
-/// Levels that are kept. What is begun deeper counts as part of the level above.
+/// Number of levels. Deeper operations count as part of the deepest level.
 const DEPTH: usize = 64;
 
 /// One operation that the thread is in.

@@ -101,7 +101,7 @@ pub(super) fn operation_of(tag: ThreadTag) -> u16 {
     if tag != ThreadTag::NONE && now >> 32 == u64::from(tag.0) { now as u16 } else { 0 }
 }
 
-/// What a thread has begun and not recorded.
+/// Returns the operation that a thread has begun and not recorded.
 pub(super) fn unrecorded(tag: u32) -> Option<Unrecorded> {
     let line = line(tag);
     for _ in 0..8 {

@@ -14,9 +14,9 @@ pub struct Diff {
     pub before: String,
     /// Label of the second.
     pub after: String,
-    /// What was in the way before.
+    /// Bottleneck before.
     pub verdict_before: String,
-    /// What is in the way now.
+    /// Bottleneck after.
     pub verdict_after: String,
     /// Per operation: throughput, and times per execution.
     pub operations: Vec<DiffRow>,

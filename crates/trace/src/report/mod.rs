@@ -17,7 +17,7 @@ use crate::file::Trace;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// What a report is written as.
+/// Format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
     /// Tables for a terminal.
@@ -34,7 +34,7 @@ pub enum Format {
 /// How to report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportOptions {
-    /// What it is written as.
+    /// Format of the report.
     pub format: Format,
     /// The operation to tell more about; see [`AnalyzeOptions::operation`].
     pub operation: Option<String>,

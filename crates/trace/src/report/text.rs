@@ -228,7 +228,7 @@ fn open(analysis: &Analysis, out: &mut String) {
     table.write(out);
 }
 
-/// What the reader should know before believing: losses, sources, own cost.
+/// Prints facts about the reliability of the result: losses, sources, own cost.
 fn trust(analysis: &Analysis, out: &mut String) {
     title(out, "How far to trust this");
     let r = &analysis.recorded;

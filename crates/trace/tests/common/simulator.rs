@@ -10,7 +10,7 @@ use azekura_trace::file::{ClockSample, Trace};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
-/// What a thread does next. Times are nanoseconds.
+/// Next action of a thread. Times are nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
     Enter(u16),
@@ -76,7 +76,7 @@ impl Default for Machine {
     }
 }
 
-/// What came of a run.
+/// Result of a run.
 pub(crate) struct Run {
     pub(crate) trace: Trace,
     /// Exits of operation 1 per second.
@@ -103,7 +103,7 @@ struct Thread {
     on_cpu_since: Option<u64>,
     /// It left its processor since its last event.
     switched: bool,
-    /// What it waited for, to be told when it runs again.
+    /// The wait, to be recorded when the thread runs again.
     waiting: Option<(u32, u64)>,
     held: Vec<(u32, u64, Mode, u64)>,
 }

@@ -22,7 +22,8 @@ impl Killed {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TimedOut`]: it has not said anything for a minute, and [hangs](is_hanging); or it cannot be heard.
+    /// [`ErrorKind::TimedOut`]: it has not said anything for a minute, and [hangs](is_hanging); or it cannot
+    /// be heard.
     pub(crate) fn begun(&mut self) -> Result<(String, BufReader<ChildStdout>)> {
         let mut said = self.0.stdout.take().map(BufReader::new).ok_or_else(nothing)?;
         let (tell, told) = mpsc::channel();

@@ -9,8 +9,8 @@
 //! | shared, not here | from the last cache, or the nearest copy | the same as above |
 //! | in no cache | memory | memory |
 //!
-//! [`Protocol::Shared`]: loads hit in the core's own cache as long as nobody wrote the line; all else goes to the shared cache, where the line
-//! is busy for a while with each.
+//! [`Protocol::Shared`]: loads hit in the core's own cache as long as nobody wrote the line; all else goes
+//! to the shared cache, where the line is busy for a while with each.
 //!
 //! - **LINE-1** A line serves one request at a time, in the order in which they are made: what moves it waits
 //!   until `free_at`, which comes before the line has arrived where a profile says so

@@ -149,7 +149,7 @@ fn g6_the_one_frame_that_is_unpinned_is_found_wherever_the_hands_are() {
                 let mut pins: Vec<_> = in_pool.iter().map(|&page| pool.fix(page).unwrap()).collect();
                 let swept = rings.sweep(&pool.frames, &mut Search::full());
                 assert!(matches!(swept, Sweep::Nothing { pinned } if pinned == frames));
-                // What the sweep has left of its turns is far from those that come next.
+                // The remaining turns of the sweep are far from the next ones.
                 [&rings.main_hand, rings.probation.hand()]
                     .into_iter()
                     .for_each(|hand| hand.others_take(apart));

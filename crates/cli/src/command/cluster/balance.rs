@@ -105,7 +105,7 @@ impl Plan<'_> {
         self.spare[&node] < 0
     }
 
-    /// Whose the next leaf is.
+    /// Returns the owner of the next leaf.
     fn after(&self, place: usize) -> Option<u16> {
         self.owners.get(place + 1).copied()
     }

@@ -77,8 +77,8 @@ impl Process {
     }
 }
 
-/// When a process was started; `None` if it has ended. What comes after the name, which may hold anything but
-/// ends with the last `)`: state, and the start as the 20th field.
+/// Returns the start time of a process; `None` if it has ended. In its stat line the name may contain any
+/// bytes and ends with the last `)`; the state follows, and the start time is the 20th field after it.
 fn started(pid: Pid) -> Option<u64> {
     let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) else {
         return if fs::exists("/proc/self/stat").unwrap_or(false) { None } else { Some(0) };

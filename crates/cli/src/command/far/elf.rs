@@ -31,14 +31,14 @@ const SET_ID: u32 = 0o6000;
 const CLASS: usize = 4;
 const MACHINE: usize = 18;
 
-/// What will really be run, as far as it could be looked at.
+/// The file that the kernel will run, as far as it can be determined.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Runs {
     program: PathBuf,
     loader: PathBuf,
 }
 
-/// What a look at one file gave.
+/// Result of inspecting one file.
 enum Seen {
     /// A script's interpreter, which is to be looked at next.
     Script(Option<PathBuf>),
@@ -47,8 +47,8 @@ enum Seen {
     Nothing,
 }
 
-/// Refuses a program that would run without the library. What cannot be found or read is left to the kernel
-/// to say.
+/// Refuses a program that would run without the library. A file that cannot be found or read is left to the
+/// kernel, which returns the error.
 pub(super) fn check(program: &OsStr) -> Result<Option<Runs>> {
     let mut path = find(program);
     for _ in 0..DEPTH {

@@ -37,7 +37,7 @@ impl<'r> Sorted<'r> {
         self.rows.bytes()
     }
 
-    /// What was read and not given, and why no more was read.
+    /// Returns the rows that were read and not delivered, and the error that ended the reading.
     pub(super) fn into_rest(self) -> (VecDeque<NumberedRow>, Option<ReadError>) {
         (self.read, self.malformed)
     }

@@ -1,10 +1,10 @@
-//! How long a server has been silent, as this process has lived it.
+//! The time for which a server has been silent, without the time for which this process was stopped.
 //!
-//! A process that is stopped (Ctrl-Z, a debugger, a machine that is paused) does not hear, and its clock goes
-//! on: what it finds when it goes on would look like a server that has not answered for hours. So the reader
-//! notes when it looks, which it does several times in each `stall`; if it did not, it was away, and patience
-//! begins anew. A machine so busy that the reader does not come to look for that long is no reason to give up
-//! a server either.
+//! A process that is stopped (Ctrl-Z, a debugger, a paused machine) reads nothing while its clock advances;
+//! afterwards every server would seem to have been silent for hours. So the reader records each of its
+//! checks, of which there are several per `stall`. If it has not checked for that long, the process was
+//! stopped, and the time starts again. A machine so busy that the reader does not run for that long is no
+//! reason to give up a server either.
 
 use std::time::{Duration, Instant};
 

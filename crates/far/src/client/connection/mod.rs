@@ -1,28 +1,30 @@
-//! One memory server: a writer and a reader thread, many requests in flight.
+//! The connection to one memory server: a writer and a reader thread, many requests in flight. Orders are
+//! submitted in runs, and each comes back exactly once (KEEPER-2).
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
-//! | `attention` | how long a server has been silent, stops of this process left out |
+//! | `attention` | silence of a server, without stops of this process |
 //! | `handshake` | opening and resuming a session on a connection |
-//! | `queues` | what is to be sent, and what is unanswered |
-//! | `reader` | the thread that hears answers, and notices that a server is lost |
+//! | `queues` | requests to send, and unanswered ones |
+//! | `reader` | the thread that reads answers and detects a lost server |
 //!
-//! `submit` puts a run of orders into one of two queues (pages that somebody waits for go before pages that
-//! leave); the writer sends while not too many are unanswered; the reader finds the run by its reply's tag
-//! and receives straight into its frames. A page that somebody waits for is asked for by the thread that
-//! orders it, where nothing else is being sent: waking the writer for it would take as long as the request.
+//! `submit` appends a run of orders to one of two queues (pages for which a thread waits are sent before
+//! pages that are paged out). The writer sends while the number of unanswered requests is below a limit. The
+//! reader finds the run by its reply's tag and receives directly into its frames. If nothing else is being
+//! sent, a thread that needs a page sends the request itself: waking the writer would take as long as the
+//! request.
 //!
-//! A *stream* that breaks is not yet a lost server: the reader goes on with the same session over another
-//! stream, and what was unanswered is sent again (QUEUE-2). Only if that cannot be had is the server lost.
+//! A broken *stream* does not mean a lost server: the reader resumes the session over another stream and
+//! repeats the unanswered requests (QUEUE-2). The server is lost only if that fails.
 //!
-//! | the stream | what is done |
+//! | the stream | action |
 //! |---|---|
-//! | ended, reset | another stream, tried for `stall`; a server that does not listen any more, or does not know the session, is lost at once |
-//! | silent for `stall` | lost; if nobody else has its pages (`alone`), another stream is tried for `stall` |
-//! | gives what it cannot give | lost |
+//! | ended, reset | another stream, tried for `stall`; a server that refuses it is lost at once |
+//! | silent for `stall` | lost; if no other replica has its pages (`alone`), another stream, tried for `stall` |
+//! | sends an impossible answer | the server is lost |
 //!
-//! The reader then closes the stream, waits for the writer to be gone (so nobody reads a frame any more,
-//! KEEPER-2), and gives all orders back.
+//! The reader then closes the stream, waits until the writer has ended (so no thread reads a frame any more,
+//! KEEPER-2), and returns all orders.
 
 mod attention;
 mod handshake;
@@ -60,7 +62,7 @@ struct Shared {
     sink: Weak<dyn Sink>,
 }
 
-/// What the writer sends.
+/// Next message of the writer.
 enum Next {
     /// The end of what another thread has begun to send.
     Rest(Rest),
@@ -213,8 +215,8 @@ impl Shared {
         needed::spawn("far-writer", move || writing.write(&stream))
     }
 
-    /// As many bytes as the session's stream takes without waiting. Who calls it has the queues' lock, and
-    /// the stream is not cut: so it is the one there is now.
+    /// Sends as many bytes as the session's stream accepts without waiting. The caller holds the queues'
+    /// lock, and the stream is not cut, so it is the present one.
     fn send_some(&self, bytes: &[u8]) -> usize {
         // Relaxed: it was stored before the queues' lock was given up that we have.
         let descriptor = self.descriptor.load(Relaxed);
@@ -228,7 +230,7 @@ impl Shared {
                 libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
             )
         };
-        // What went wrong the writer finds out, which tries the same.
+        // The writer retries the same bytes and reports the error.
         usize::try_from(sent).unwrap_or(0)
     }
 
@@ -256,7 +258,7 @@ impl Shared {
         self.moved.notify_all();
     }
 
-    /// What to send next; `None` once there is nothing to be sent over this stream any more.
+    /// Returns the next bytes to send; `None` if nothing more is to be sent over this stream.
     fn next(&self) -> Option<Next> {
         let mut queues = self.lock();
         let mut was_sending = true;
@@ -266,8 +268,8 @@ impl Shared {
             {
                 return Some(Next::Rest(rest));
             }
-            // What we came back from sending has gone; whoever else begins to send does so while we wait
-            // below.
+            // The message that this call was sending is complete; while this thread waits below, another one
+            // may begin to send.
             if std::mem::take(&mut was_sending) && queues.writing.take().is_some() && queues.awaited {
                 self.moved.notify_all();
             }

@@ -1,14 +1,14 @@
-//! What is to be sent to a memory server, and what it has yet to answer.
+//! Requests to a memory server: those to be sent, and those without an answer.
 //!
-//! - **QUEUE-1** A server does requests in the order of their tags, so an answer says that every request with
-//!   a smaller tag was done; of the others nobody knows.
-//! - **QUEUE-2** Requests of which nobody knows are sent again over a new stream ([`again`](Queues::again)),
-//!   puts and frees in their order. Each says what is to be, not how it changes, so to be done twice is as
-//!   well as once; and of one page there is never a get under way beside a put or a free.
-//! - **QUEUE-3** Requests go into the stream whole, one after the other: whoever sends has made `writing` its
-//!   tag, under the lock, when that was empty. Who orders a page that somebody waits for sends the request
-//!   itself then ([`at_once`](Queues::at_once)), as far as the stream takes it without waiting; the writer
-//!   sends the rest.
+//! - **QUEUE-1** A server executes requests in the order of their tags. So an answer means that every
+//!   request with a smaller tag was executed; the state of the others is unknown.
+//! - **QUEUE-2** Requests in an unknown state are sent again over a new stream ([`again`](Queues::again)),
+//!   puts and frees in their order. Each request contains the final state, not a change, so executing it
+//!   twice is harmless; and a get of a page is never in flight together with a put or a free of it.
+//! - **QUEUE-3** Requests are written to the stream whole, one after the other: the sender has set `writing`
+//!   to its tag, under the lock, when it was empty. A thread that orders a page for which it waits sends the
+//!   request itself then ([`at_once`](Queues::at_once)), as far as the stream accepts it without waiting;
+//!   the writer sends the rest.
 
 use crate::client::{Order, Verb};
 use crate::digest::Digest;
@@ -106,7 +106,7 @@ impl Queues {
         self.bulk.push_front(Bulk::Reserve(bytes));
     }
 
-    /// What to send next, if the window is open; it counts as unanswered from here on.
+    /// Returns the next request, if the window is open; it counts as unanswered from here on.
     pub(super) fn next(&mut self) -> Option<(Header, Vec<Source>)> {
         if self.pending.len() >= WINDOW {
             return None;
@@ -146,7 +146,7 @@ impl Queues {
         sent == HEADER
     }
 
-    /// What of a request was left to the writer.
+    /// Takes the part of a request that was left to the writer.
     pub(super) fn rest(&mut self) -> Option<Rest> {
         self.rest.take()
     }
@@ -156,7 +156,7 @@ impl Queues {
         self.pending.len() < WINDOW && !(self.urgent.is_empty() && self.bulk.is_empty())
     }
 
-    /// What is answered by a reply with this tag.
+    /// Returns the request that a reply with this tag answers.
     pub(super) fn answered(&mut self, tag: u64) -> Option<Pending> {
         let pending = self.pending.remove(&tag)?;
         while self.freed.front().is_some_and(|&(freed, _)| freed < tag) {

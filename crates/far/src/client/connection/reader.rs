@@ -1,5 +1,5 @@
-//! The reader: hears answers, notices that a stream is broken or a server lost, and goes on with another
-//! stream where that can be had.
+//! The reader: reads answers, detects a broken stream or a lost server, and resumes the session over another
+//! stream if possible.
 
 use super::Shared;
 use super::attention::Attention;
@@ -250,7 +250,7 @@ impl Shared {
         Ok(())
     }
 
-    /// What the reply says about its run, its payload received.
+    /// Evaluates a reply to a run after its payload was received.
     fn judge(
         &self,
         stream: &TcpStream,
@@ -355,13 +355,13 @@ impl Shared {
     }
 }
 
-/// What came of a run: so many of its orders are done, the others were refused.
+/// Result of a run: the number of its orders that are done; the others were refused.
 struct Judged {
     done: usize,
     why: String,
 }
 
-/// What came of a stream.
+/// Result of reading a stream.
 struct Heard {
     /// At least one answer.
     any: bool,

@@ -1,4 +1,4 @@
-//! Pages that come: asked for, lost on the way, there, or guessed ahead of need.
+//! Pages that are paged in: requested, lost in transfer, received, or prefetched.
 
 use super::Core;
 use crate::client::{Order, Verb};
@@ -48,7 +48,7 @@ impl Core {
         }
     }
 
-    /// Who is asked for a page. Servers come before the spill file.
+    /// Returns the replica that is asked for a page. Servers come before the spill file.
     fn giver(&self, page: u32) -> Option<usize> {
         let holders = self.pages[page as usize].holders & self.live;
         (holders != 0).then(|| holders.trailing_zeros() as usize)
@@ -139,7 +139,7 @@ impl Core {
         self.prefetch.as_mut().and_then(|prefetch| prefetch.touched(page, is_passed))
     }
 
-    /// What will be touched next is fetched now.
+    /// Prefetches the pages that are expected next.
     pub(super) fn look_ahead(&mut self, guess: Option<Guess>) {
         let Some(guess) = guess else { return };
         let most = most_ahead(self.limit, self.run);

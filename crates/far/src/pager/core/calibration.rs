@@ -1,9 +1,9 @@
-//! What a fault costs beside its answer, which no thread of ours can time alone: measured once, before the
-//! program has the region, by touching its first page.
+//! The fixed cost of a fault, without its answer: measured once, before the program has the region, by
+//! touching its first page.
 //!
-//! The page's bit is cleared and its touch timed from outside, some times; what the answer did not take was
-//! the fault's way here and back. Meanwhile another policy is in charge, and afterwards counts are what they
-//! were, so nothing of this is seen or learnt from.
+//! The page's reference bit is cleared and a touch is timed from another thread, several times; the time
+//! without the answer is the path of the fault. Another policy is active meanwhile and the counters are
+//! restored afterwards, so the calibration has no other effect.
 
 use super::open::Open;
 use super::{Core, Meter};
@@ -11,7 +11,7 @@ use crate::replace::{Replacement, Shape, Simple};
 use crate::stats::FarStats;
 use std::time::Duration;
 
-/// What the calibration must leave as it was.
+/// State that the calibration must restore.
 pub(in crate::pager) struct Before {
     policy: Option<Box<dyn Replacement>>,
     stats: FarStats,

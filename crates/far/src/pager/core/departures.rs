@@ -1,4 +1,4 @@
-//! Pages that leave: chosen by the policy, sent to replicas, or given back by the program.
+//! Pages that are paged out: chosen by the policy, sent to replicas, or freed by the program.
 
 use super::Core;
 use super::runs::side_by_side;
@@ -141,7 +141,7 @@ impl Core {
         self.copies > 1 && holders != 0 && self.is_thin(holders) && takers != 0
     }
 
-    /// What is at its holders is all there is to know of the page.
+    /// Marks the page as held by its holders only.
     pub(super) fn goes_back(&mut self, page: u32) {
         let holders = self.pages[page as usize].holders;
         self.pages[page as usize].state = if holders == 0 { State::Empty } else { State::Away };
@@ -266,8 +266,8 @@ impl Core {
         }
     }
 
-    /// Who is asked next: those that hold an older version, then by page number, so that pages spread; the
-    /// spill file always.
+    /// Returns the next replica for a page: holders of an older version first, then by page number, so that
+    /// pages are spread; always the spill file.
     fn next_replica(&self, page: u32, out: Out) -> Option<usize> {
         let usable = self.live & !self.full & !out.tried;
         let servers = self.all_servers();

@@ -1,4 +1,4 @@
-//! What is known of all pages, in a child process made by `fork`.
+//! The state of all pages in a child process made by `fork`.
 //!
 //! The child has a copy of everything as it was at one instant, under the pager's lock, but none of our
 //! threads, and other replicas: copies of its parent's, which have what those were told to keep by then.

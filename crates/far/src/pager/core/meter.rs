@@ -1,9 +1,9 @@
-//! What paging costs, measured where it happens: the region's side of [`Spent`].
+//! Measured cost of paging: the region's part of [`Spent`].
 //!
-//! A fault's own way, from the program into our thread and back, is no part of what our thread can time: so
-//! it was measured once, at the start, by touching a page from outside ([`Meter::calibrated`]), and is added
-//! to each fault. With several threads in the program, waits that overlap are added up, so the program's own
-//! time comes out short; it is never less than a sixteenth of the time that passed.
+//! The path of a fault from the program to the pager's thread and back cannot be timed by that thread. It is
+//! measured once at the start, by a touch from another thread ([`Meter::calibrated`]), and added to each
+//! fault. With several threads in the program, overlapping waits are added up, so the program's own time is
+//! underestimated; it is at least a sixteenth of the elapsed time.
 
 use super::nanos;
 use crate::replace::Spent;

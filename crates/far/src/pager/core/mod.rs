@@ -1,6 +1,6 @@
-//! What is known of all pages, and faults: what a touch does to a page in each state (see `state`).
+//! The state of all pages, and faults: the effect of a touch on a page in each state (see `state`).
 //!
-//! | module | noun |
+//! | module | content |
 //! |---|---|
 //! | `arrivals` | pages that come: asked for, lost, there, guessed |
 //! | `calibration` | what a fault costs beside its answer |
@@ -46,7 +46,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a pager is made for.
+/// Settings of a pager.
 pub(crate) struct Plan {
     pub(crate) pages: u32,
     pub(crate) page_bytes: usize,
@@ -63,7 +63,7 @@ pub(crate) struct Plan {
     pub(crate) on_loss: fn(&str) -> !,
 }
 
-/// What is known of all pages, and what is done with them.
+/// State of all pages, and the transitions.
 pub(super) struct Core {
     backend: Arc<dyn Backend>,
     pages: Sparse<Entry>,
@@ -211,7 +211,7 @@ impl Core {
         self.closing
     }
 
-    /// What was done until now, and how many pages have too few copies.
+    /// Returns the counters, and the number of pages with too few copies.
     pub(super) fn stats(&self) -> FarStats {
         // A page in flight to this region is only at its holders; in other states the bytes are local.
         let is_there = |state| matches!(state, State::Away | State::Coming { .. });

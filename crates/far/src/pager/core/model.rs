@@ -29,7 +29,7 @@ const PAGES: u32 = 24;
 const THREADS: usize = 3;
 const STEPS: usize = 600;
 
-/// What may go wrong, and what is there against it.
+/// Injected faults, and the configured protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Care {
     /// One server is lost at a time, at any time after all pages had two copies (PAGER-5).
@@ -40,7 +40,7 @@ enum Care {
     None,
 }
 
-/// What a thread of the program is about to do.
+/// Next action of a thread of the program.
 #[derive(Clone, Copy, Debug)]
 struct Touch {
     page: u32,
@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// What the caring thread does now and then.
+    /// Periodic work of the maintenance thread.
     fn look_after(&mut self) {
         let mut core = self.pager.lock();
         core.recopy();

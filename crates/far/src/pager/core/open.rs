@@ -1,31 +1,30 @@
-//! Open spans: as long as there is room, the system makes pages by itself when they are touched, as it does
-//! for any program.
+//! Open spans: while there is room, the system creates pages on first touch, as for any program.
 //!
-//! The first touch of a span, all of whose pages are empty, opens it: the system is told to make its pages
-//! and to tell nobody, and the span takes room for all of them. So a program that fits its local memory meets
-//! one fault for each span, and is otherwise as quick as without us. When room is short all spans are closed:
-//! touches are told again, and the system says which pages are there. These are known to the policy from then
-//! on, the others are empty as before, and their room is free.
+//! The first touch of a span with only empty pages opens it: the system creates its pages without faults to
+//! the pager, and the span reserves room for all of them. So a program that fits its local memory has one
+//! fault per span, and otherwise runs at full speed. When room is short, all spans are closed: touches cause
+//! faults again, and the system reports which pages exist. The policy then knows these pages; the others are
+//! empty as before, and their room is free.
 //!
-//! | a span is | pages are | who makes them | leaves it by |
+//! | a span is | its pages | created by | left by |
 //! |---|---|---|---|
-//! | not open | in any state but `Open` | the pager, each when it is touched | a touch, if all are `Empty` and there is room for all → open |
-//! | open | all `Open` | the system | room is short, or a child process is to be made → not open; its pages `Resident` if they are there, else `Empty` |
+//! | not open | in any state but `Open` | the pager, each at its touch | a touch, if all are `Empty` and there is room for all → open |
+//! | open | all `Open` | the system | room is short, or a child process is to be created → not open; existing pages `Resident`, others `Empty` |
 //!
-//! - **OPEN-1** All pages of an open span count as local, be they there or not, given back or not: so what
-//!   the program touches unheard is within the budget (PAGER-1).
-//! - **OPEN-2** Who leaves is chosen only while no span is open: the policy knows all pages that are there
-//!   then.
-//! - **OPEN-3** Touches are told again before it is looked which pages are there, and a fault waits for the
-//!   pager's lock meanwhile. So a page that was not there then is empty, and its first touch is told.
-//! - **OPEN-4** A page that was made unheard counts as written. A part of it that is not there is zeros, and
-//!   is filled when that is touched (`Backend::mend`).
+//! - **OPEN-1** All pages of an open span count as local, whether they exist or not. So untracked touches of
+//!   the program stay within the budget (PAGER-1).
+//! - **OPEN-2** A victim is chosen only while no span is open: then the policy knows all existing pages.
+//! - **OPEN-3** Touches cause faults again before the existing pages are listed, and a fault waits for the
+//!   pager's lock meanwhile. So a page that does not exist at the listing is empty, and its first touch
+//!   causes a fault.
+//! - **OPEN-4** A page that was created without a fault counts as written. Its missing parts are zeros, and
+//!   are filled when they are touched (`Backend::mend`).
 //!
-//! *Swept* is a span that a stream of neighbours came to: its pages become runs, as they would have by that
-//! stream (RUN-2). Others are known one by one.
+//! A span that was reached by a sequential stream is *swept*: its pages become runs, as that stream would
+//! have made them (RUN-2). Pages of other spans are tracked one by one.
 //!
-//! *Rejected*: to make all pages of a span at once, which costs memory and zeroing that the program may never
-//! need.
+//! *Rejected*: creating all pages of a span at once, which costs memory and zeroing that the program may
+//! never need.
 
 use super::Core;
 use crate::error::Loss;
@@ -37,7 +36,7 @@ use std::ops::Range;
 /// system.
 const PARTS: usize = 256;
 
-/// What is open.
+/// Open spans.
 #[derive(Debug)]
 pub(super) struct Open {
     /// Pages of a span; 0 if none may be opened.

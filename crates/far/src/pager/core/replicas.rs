@@ -1,4 +1,4 @@
-//! Lost replicas, returning replicas, and the copies that are made again.
+//! Lost and returning replicas, and repeated copies.
 
 use super::Core;
 use crate::client::{Order, Replica, Verb};

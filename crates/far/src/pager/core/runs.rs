@@ -59,8 +59,8 @@ impl Core {
         self.around(page, |entry| entry.lead == lead && is_resident(entry.state))
     }
 
-    /// What leaves of a victim's run: no more than may (PAGER-1), and if not all then not the victim, which
-    /// stands for the rest.
+    /// Returns the part of a victim's run that leaves: at most as many pages as may (PAGER-1). If it is not
+    /// the whole run, it excludes the victim, which represents the rest.
     pub(super) fn leavers(&self, victim: u32) -> Range<u32> {
         let all = self.members(victim);
         let room = self.slack - self.leaving - self.recopying;

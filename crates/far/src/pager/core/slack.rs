@@ -1,13 +1,14 @@
-//! The split of the budget between local pages (`limit`) and pages that leave (`slack`). The sum is constant.
+//! The split of the budget between local pages (`limit`) and pages being paged out (`slack`). The sum is
+//! constant.
 //!
-//! A page that leaves gives its room to the next one at once, but its frame is free only when a replica has
-//! its bytes. A sweep has many pages under way and needs a large slack, or it waits for answers. A program
-//! that touches pages at random has few, and each page of slack is a page that it misses.
+//! A page that is paged out gives its room to the next one at once, but its frame is free only when a
+//! replica has its bytes. A sequential sweep has many pages in transfer and needs a large slack, or it waits
+//! for replies. A program with random accesses has few, and each page of slack is a page that it misses.
 //!
 //! - **SLACK-1** `slack` follows the number of pages that leave at a time: [`PER_EVICTION`] times the moving
 //!   average of a victim's run, between [`least`] and the plan's.
-//! - **SLACK-2** `slack` grows by at most half of what one eviction made room for, and shrinks only below
-//!   what is leaving. So it never makes a page leave or wait (PAGER-1).
+//! - **SLACK-2** `slack` grows by at most half of the room that one eviction made, and never shrinks below
+//!   the number of leaving pages. So it never makes a page leave or wait (PAGER-1).
 
 use super::Core;
 

@@ -1,12 +1,12 @@
-//! Pages that leave far memory for good: the program had a call done on them that only the kernel can do.
+//! Pages that leave far memory permanently, because the program made a call on them that only the kernel can
+//! execute.
 //!
-//! The calling thread fetches them as it fetches any page, by a touch, so that it waits without a lock; then,
-//! under the lock, all that are local are handed to the kernel. A page that left again meanwhile is touched
-//! again.
+//! The calling thread pages them in by touching them, so it waits without a lock. Then, under the lock, all
+//! that are local are passed to the kernel. A page that was paged out meanwhile is touched again.
 //!
-//! - **UNMANAGED-2** An unmanaged page takes part of the local budget: `limit` is smaller by one for each,
-//!   and never below [`LEAST`] and an eighth of its first value, so that the rest of the program goes on. The
-//!   policy, the replicas and the frames know nothing of such a page.
+//! - **UNMANAGED-2** An unmanaged page uses part of the local budget: `limit` shrinks by one for each, but
+//!   never below [`LEAST`] and an eighth of its first value, so that the rest of the program can continue.
+//!   The policy, the replicas and the frames have no data about such a page.
 
 use super::Core;
 use crate::error::Loss;

@@ -114,7 +114,7 @@ impl CostControl {
         if self.mode == Mode::Unknown {
             let since = spent.since(self.then);
             if spent.swaps == 0 {
-                // What leaves to make room for first touches is no part of a swap's price.
+                // Evictions for first touches are not part of the cost of a swap.
                 self.then = spent;
             } else if since.swaps >= FIRST {
                 self.turn(if is_cheap(MANY, since) { Mode::Cheap } else { Mode::Blind }, spent);
@@ -145,8 +145,8 @@ impl CostControl {
         match self.mode {
             Mode::Unknown => {}
             Mode::Cheap => {
-                // What was saved up while pages came for the first time, or none came, may go at once: that
-                // is no sign that prices changed.
+                // A surplus that accumulated while pages came for the first time, or none came, may be spent
+                // at once: that is no sign of changed costs.
                 if stretch.bits_ns > stretch.swap_ns * 0.375 && !is_cheap(MANY, stretch) {
                     self.turn(Mode::Blind, spent);
                 }
@@ -276,7 +276,7 @@ mod tests {
         let runs = World { swap: 1000.0, bit: 20.0, between: [500.0; 2] };
         run(&mut cost_control, &mut spent, &runs, 10_000);
         let by_lot = World { swap: 100.0, bit: 20.0, between: [500.0; 2] };
-        // What is left of the stretch that was begun says nothing yet.
+        // The rest of the current stretch is not evaluated.
         let looking = run(&mut cost_control, &mut spent, &by_lot, 20_000);
         assert!((1..=2 * CHEAP_STRETCH as u32).contains(&looking), "{looking}");
     }

@@ -1,19 +1,19 @@
-//! Whether forecasts are worth more than ages: learnt from pairs of pages, of which one is expected farthest
-//! and the other is unused for longest.
+//! Choice between two rules, predicted distance and age, learnt from pairs of pages: one that is expected
+//! farthest, and one that is unused for longest.
 //!
-//! Both are remembered when they are compared, whichever leaves and wherever they are then: a page that is
-//! away is seen when it comes back, one that is here by its bit. Who is used again first should have stayed.
-//! Policies that choose between two experts by what each would have sent away have done so before (ARC,
-//! Megiddo and Modha, FAST 2003; LeCaR, Vietri et al., HotStorage 2018); here nothing is weighed or
-//! simulated, and of each page only the latest comparison counts.
+//! Both pages are remembered when they are compared, whichever is evicted. A paged-out page is seen when it
+//! is paged in again, a resident one by its reference bit. The page that is used again first should have
+//! stayed. Policies that choose between two experts by their hypothetical victims are known (ARC, Megiddo
+//! and Modha, FAST 2003; LeCaR, Vietri et al., HotStorage 2018); here nothing is weighted or simulated, and
+//! only the latest comparison of each page counts.
 //!
-//! Who comes back soon is counted before who comes back late, so ages look better than they are when a phase
-//! has just begun. Therefore a page of which nobody can say when it is needed, or only a single interval
-//! does, is not compared (`Known::farthest_or_oldest`, `Adaptive::choose`).
+//! Pages with a short reuse time are counted before those with a long one, so ages look better than they are
+//! at the beginning of a phase. Therefore a page without a prediction, or with a prediction from a single
+//! interval, is not compared (`Known::farthest_or_oldest`, `Adaptive::choose`).
 //!
-//! - **DUEL-1** A page's return decides its latest comparison: for the other side if the rival was not used
-//!   since, else for its own. So a page is counted once for each comparison at the most, and a rival that
-//!   never returns does not delay the verdict.
+//! - **DUEL-1** The next use of a page decides its latest comparison: against the rule that chose this page
+//!   as the victim if the rival was not used since, otherwise for that rule. So a page counts at most once
+//!   per comparison, and a rival that is never used again does not delay the result.
 
 use super::confidence::Confidence;
 use crate::replace::{PageNo, Shape};
@@ -43,7 +43,7 @@ impl Duels {
         Self { open: Sparse::new(none, shape.pages as usize), forecasts: Confidence::EVEN }
     }
 
-    /// Who of two pages should leave: the one that is expected farthest, or the one that is unused for
+    /// Chooses the victim of two pages: the one that is expected farthest, or the one that is unused for
     /// longest. Remembers both.
     pub(super) fn choose(&mut self, farthest: PageNo, oldest: PageNo, now: u64) -> PageNo {
         if farthest != oldest {

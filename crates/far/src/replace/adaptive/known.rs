@@ -1,4 +1,4 @@
-//! What is known of all pages: when each was used, and which resident ones have a clear reference bit.
+//! Data about all pages: the times of their uses, and the resident ones with a clear reference bit.
 
 use super::confidence::Confidence;
 use super::duels::Duels;
@@ -41,8 +41,8 @@ impl Known {
         oldest.expect("a page is shown")
     }
 
-    /// Who leaves, of the page that is expected farthest and the oldest. A single interval is judged for
-    /// itself: by whether it is believed.
+    /// Chooses the victim of two pages: the one that is expected farthest, and the oldest. A page with a
+    /// single interval is judged by whether that interval is trusted.
     pub(super) fn farthest_or_oldest(&mut self, farthest: PageNo, oldest: PageNo, now: u64) -> PageNo {
         if self.reuse_history(farthest).is_single() {
             farthest

@@ -66,12 +66,12 @@ const LOOKED_AT: usize = 32;
 #[derive(Clone, Debug)]
 pub struct Adaptive {
     cost_control: CostControl,
-    /// Who decides while nobody looks.
+    /// Policy while no reference bits are cleared.
     blind: SwapInHistory,
     known: Known,
     watch: Watch,
     lots: Lots,
-    /// Who is looked at for this victim.
+    /// Candidates for this victim.
     shown: Vec<PageNo>,
     /// Chosen last, and has not left since.
     chosen: Option<PageNo>,

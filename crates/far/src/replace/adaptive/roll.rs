@@ -1,5 +1,4 @@
-//! Pages of which one is drawn, or all are gone through; unlike a set of bits it takes no longer in a large
-//! region.
+//! A set of pages with random draws and iteration; unlike a bit set, its cost does not grow with the region.
 
 use crate::replace::rng::Lots;
 use crate::replace::{PageNo, Shape};

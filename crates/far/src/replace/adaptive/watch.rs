@@ -1,4 +1,4 @@
-//! Which reference bits are cleared, and when.
+//! Selection of the reference bits that are cleared, and the time at which they are.
 
 use super::known::Known;
 use crate::replace::list::PageLists;

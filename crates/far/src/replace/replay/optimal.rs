@@ -1,4 +1,4 @@
-//! Belady's bound: who leaves is the page that is touched again last.
+//! Belady's bound: the victim is the page with the latest next touch.
 
 use std::collections::BinaryHeap;
 

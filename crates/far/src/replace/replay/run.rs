@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Trace;
 use crate::replace::{Access, AccessBits, PageNo, Policy, Replacement, Shape, Spent};
 
-/// What things take, in virtual time.
+/// Costs of operations, in virtual time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// One access of the program to its memory, with what it computes in between.
@@ -33,7 +33,7 @@ impl Costs {
     }
 }
 
-/// What a replay counted.
+/// Counts of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Touches of pages that nobody had touched before: they come in without a transfer.
@@ -189,7 +189,7 @@ impl<'p> Run<'p> {
         self.policy.page_out(victim);
     }
 
-    /// What the policy may know of what it cost.
+    /// Tells the policy the costs so far.
     fn account(&mut self) {
         let Outcome { swap_ins, swap_ns, clear_ns, set_ns, compute_ns, .. } = self.outcome;
         let spent = &mut self.bits.spent;

@@ -1,4 +1,4 @@
-//! Which pages a program touched, in which order.
+//! The sequence of pages that a program touched.
 
 use crate::replace::{Access, PageNo};
 

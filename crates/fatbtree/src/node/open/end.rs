@@ -1,5 +1,5 @@
-//! Ends of open transactions that their clients did not ask for: they are in the way, nobody is there any
-//! more, or their time is over.
+//! Ends of open transactions without a request of their clients: they block a structure change, their client
+//! is gone, or their time is over.
 
 use std::future::Future;
 use std::pin::{Pin, pin};

@@ -1,4 +1,4 @@
-//! A store is opened: what it has is read, and that it is this node's.
+//! Opening a store: reads its state, and verifies that it belongs to this node.
 
 use serde::de::DeserializeOwned;
 

@@ -32,7 +32,8 @@ impl Simulated {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Simulation`]: the program was built without the feature `sim`, the machine has fewer processors, or nobody could go on.
+    /// [`BenchError::Simulation`]: the program was built without the feature `sim`, the machine has fewer
+    /// processors, or nobody could go on.
     pub fn run<T: 'static>(
         &self,
         processors: usize,

@@ -92,9 +92,9 @@ impl Lab {
     ///
     /// # Errors
     ///
-    /// [`SoakError`]: what could not be begun. What goes wrong then is in the report; programs that wait for ever are left behind, with their servers,
-    /// until this process ends. If pages are lost, this process is ended with a message, and its servers end
-    /// with it.
+    /// [`SoakError`]: what could not be begun. What goes wrong then is in the report; programs that wait for
+    /// ever are left behind, with their servers, until this process ends. If pages are lost, this process is
+    /// ended with a message, and its servers end with it.
     pub fn run(&self, progress: &Progress) -> Result<Report, SoakError> {
         let since = Instant::now();
         progress.begin("servers restarted, stopped, cut off", ms(self.time));

@@ -22,7 +22,7 @@ struct Inner {
     /// Pages whose bytes are in the region, be it under protection.
     present: Vec<bool>,
     region: Vec<Bytes>,
-    /// What the program wrote last.
+    /// Last bytes written by the program.
     truth: Vec<Bytes>,
     /// Pages that the system makes by itself.
     left: Vec<bool>,
@@ -87,7 +87,7 @@ impl Machine {
         self.frame_bytes(frame) == *bytes
     }
 
-    /// What is not there is zeros where the system makes it, and nowhere else.
+    /// Absent pages read as zeros where the system creates them, and nowhere else.
     pub(in crate::pager::core) fn region_has(&self, page: u32, bytes: &Bytes) -> bool {
         let inner = self.inner();
         let is_made_of_zeros = inner.left[page as usize] || inner.holes.contains(&page);
@@ -105,7 +105,7 @@ impl Machine {
         self.inner().truth[page as usize] = [0; PAGE];
     }
 
-    /// A thread touches a page; false if it is stopped. What is read must be what was written.
+    /// A thread touches a page; returns `false` if it blocks. A read must return the last written bytes.
     pub(in crate::pager::core) fn touch(&self, page: u32, access: Access, value: u64) -> bool {
         let mut inner = self.inner();
         let at = page as usize;
@@ -224,7 +224,7 @@ impl Backend for Machine {
         let mut inner = self.inner();
         for page in pages {
             assert!(inner.present[page as usize] || inner.holes.contains(&page), "page {page} is not mapped");
-            // What is not there stops whoever touches it.
+            // A touch of an absent page blocks the thread.
             inner.mapped[page as usize] = inner.present[page as usize].then_some(allow);
         }
         Ok(())
