@@ -173,7 +173,9 @@ impl Database {
         if let Some(id) = id {
             let (using, durability) = (self.owners().enter()?, Durability::durable());
             let is_reported = AtomicBool::new(false);
-            return Ok(Snapshot { inner: Arc::new(Inner { using, id, durability, is_reported }) });
+            return Ok(Snapshot {
+                inner: Arc::new(Inner { using, id, durability, time: None, is_reported }),
+            });
         }
         db.wal.make_durable(needed)?;
         Ok(newest)
