@@ -14,6 +14,8 @@
 //!   `covered` has lost pages.
 //! - **CONTROL-5** No page has an LSN inside a gap. Each opening leaves one above the end of the log that it
 //!   found: if pages were written after that, by files of a later time, their LSNs lie in it.
+//! - **CONTROL-7** Every record from `keep_lsn` on that counts is in the log. It is below `scan_lsn` while an
+//!   archive has not got all of the log.
 //! - **CONTROL-6** A store without ranges is *closed*: all changes are in its pages, a restart reads no log,
 //!   and LSNs go on above `durable_lsn`. It stays closed until the first record of the next run.
 //! - **CONTROL-7** Behind the slots lies the *log end*: an LSN up to which the log was durable, later than
@@ -74,6 +76,8 @@ pub(crate) struct Control {
     /// The log is read from here: the least of `redo_lsn` and the first LSN of every transaction active at
     /// the checkpoint.
     pub(crate) scan_lsn: Lsn,
+    /// The log is there from here on (CONTROL-7).
+    pub(crate) keep_lsn: Lsn,
     /// No transaction below the checkpoint has this id or a larger one.
     pub(crate) next_txn: TxnId,
     /// Number of log streams: chosen when the store is created, and by `Builder::wal_streams`.
@@ -102,6 +106,7 @@ impl Control {
             self.page_size as u64,
             self.redo_lsn.0,
             self.scan_lsn.0,
+            self.keep_lsn.0,
             self.next_txn.0,
             self.streams,
             self.next_tree.into(),
@@ -134,6 +139,7 @@ impl Control {
             page_size: usize::try_from(take_u64(input)?).ok().filter(|&s| page::is_page_size(s))?,
             redo_lsn: Lsn(take_u64(input)?),
             scan_lsn: Lsn(take_u64(input)?),
+            keep_lsn: Lsn(take_u64(input)?),
             next_txn: TxnId(take_u64(input)?),
             streams: take_u64(input)?,
             next_tree: u32::try_from(take_u64(input)?).ok()?,
@@ -164,6 +170,7 @@ impl Control {
         };
         is_lsn(self.redo_lsn)
             && is_lsn(self.scan_lsn)
+            && is_lsn(self.keep_lsn)
             && self.sequence <= MOST
             && self.next_txn.0 <= MOST
             && self.durable_lsn.0 <= MOST
@@ -376,6 +383,7 @@ mod tests {
             page_size: 8192,
             redo_lsn: Lsn(1),
             scan_lsn: Lsn(1),
+            keep_lsn: Lsn(1),
             next_txn: TxnId(1),
             streams: 0,
             next_tree: 1,

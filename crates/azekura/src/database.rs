@@ -17,6 +17,7 @@ use azekura_wal::notifier::Notifier;
 use azekura_wal::{LogBufferId, Wal};
 
 use crate::active::ActiveList;
+use crate::archive::Archive;
 use crate::catalog::Catalog;
 use crate::check::Leaks;
 use crate::checkpoint::{Past, UndoPace};
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) active: ActiveList,
     pub(crate) states: StatePool,
     pub(crate) parked: Parked,
+    pub(crate) archive: Option<Archive>,
     pub(crate) control: Arc<Mutex<ControlFile>>,
     /// For keeping restarts short.
     pub(crate) restart_past: Mutex<Past>,
@@ -83,6 +85,7 @@ pub(crate) struct Parts {
     pub(crate) wal: Arc<Wal>,
     pub(crate) checkpoint_calls: Arc<Notifier>,
     pub(crate) catalog: Catalog,
+    pub(crate) archive: Option<Archive>,
     pub(crate) control: Arc<Mutex<ControlFile>>,
     pub(crate) recovery: RecoveryReport,
     pub(crate) next_txn: TxnId,
@@ -224,6 +227,7 @@ impl Database {
             }),
             catalog: parts.catalog,
             active: ActiveList::new(),
+            archive: parts.archive,
             control: parts.control,
             restart_past: Mutex::default(),
             undo_pace,

@@ -52,6 +52,7 @@
 //! | [`error`](Error) | the error type, with the kind that tells the remedy |
 
 mod active;
+mod archive;
 mod backup;
 mod bounds;
 mod bulk;
@@ -93,6 +94,7 @@ pub mod fs {
     pub use azekura_io::{File, FileLock, Fs, MemFs, OpenOptions, OsFs};
 }
 
+pub use archive::CommitTime;
 pub use azekura_base::{LogFailed, PageId, TxnId};
 #[doc(hidden)]
 pub use azekura_btree::VersionPart;

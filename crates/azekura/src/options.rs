@@ -1,6 +1,6 @@
 //! Settings of a store: what the caller may choose at open, with defaults that need no tuning.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,6 +102,7 @@ pub struct Builder {
     pub(crate) retry_time: Duration,
     pub(crate) escalation: usize,
     pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) archive: Option<PathBuf>,
     file_mode: Option<u32>,
     has_own_fs: bool,
     #[cfg(feature = "far")]
@@ -146,6 +147,7 @@ impl Default for Builder {
             retry_time: Duration::from_secs(30),
             escalation: 1024,
             fs: Arc::new(OsFs::new()),
+            archive: None,
             file_mode: None,
             has_own_fs: false,
             #[cfg(feature = "far")]

@@ -17,6 +17,8 @@
 //! | 40..48 | which page of the chain this is, from 0 |
 //! | 48.. | payload |
 
+use std::collections::HashMap;
+
 use azekura_base::page::PageType;
 use azekura_base::{PageId, PageWords};
 use azekura_buffer::Peek;
@@ -24,7 +26,7 @@ use azekura_buffer::Peek;
 use crate::change::PageOp;
 use crate::env::{Env, Writer};
 use crate::error::TreeError;
-use crate::record::Head;
+use crate::record::{Head, Record};
 use crate::space::find_pages;
 use crate::undo::{UndoLog, UndoOp};
 
@@ -80,6 +82,58 @@ impl OverflowRef {
         let (len, head) = bytes.split_first_chunk::<8>()?;
         let head = PageId(u64::from_le_bytes(head.try_into().ok()?));
         Some(Self { len: u64::from_le_bytes(*len), head })
+    }
+}
+
+/// Large values put together from the log records that wrote their pages.
+#[derive(Debug, Default)]
+pub struct LargeValues {
+    /// Bytes from [`NEXT_AT`] on.
+    pages: HashMap<PageId, Box<[u8]>>,
+}
+
+impl LargeValues {
+    /// No pages.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the pages of large values that a record wrote.
+    pub fn note(&mut self, record: &Record<'_>) {
+        for (page_id, op) in record.ops().flatten() {
+            if let PageOp::Image { kind, front, .. } = op
+                && kind[0] == PageType::Overflow as u8
+            {
+                self.pages.insert(page_id, front.into());
+            }
+        }
+    }
+
+    /// The value, and forgets its pages; `None` if they are not all there, or do not fit together.
+    pub fn take(&mut self, reference: OverflowRef) -> Option<Vec<u8>> {
+        let (mut value, mut index, mut head) = (Vec::new(), 0, reference.head);
+        while head != PageId(0) {
+            let (mut next, mut run, mut nth) = (PageId(0), 1, 0);
+            while nth < run {
+                let page = self.pages.remove(&PageId(head.0.checked_add(nth)?))?;
+                let long =
+                    |at: usize| page.get(at - NEXT_AT..)?.first_chunk().map(|b| u64::from_le_bytes(*b));
+                let word =
+                    |at: usize| page.get(at - NEXT_AT..)?.first_chunk().map(|b| u32::from_le_bytes(*b));
+                if nth == 0 {
+                    (next, run) = (PageId(long(NEXT_AT)?), u64::from(word(RUN_AT)?));
+                }
+                let bytes = page.get(PAYLOAD_AT - NEXT_AT..)?.get(..word(LEN_AT)? as usize)?;
+                if long(INDEX_AT)? != index {
+                    return None;
+                }
+                value.extend_from_slice(bytes);
+                (nth, index) = (nth + 1, index + 1);
+            }
+            head = next;
+        }
+        (value.len() as u64 == reference.len).then_some(value)
     }
 }
 

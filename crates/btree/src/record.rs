@@ -5,7 +5,7 @@
 //! | 1 update | txn, undo entry | one change of a transaction |
 //! | 2 compensate | txn | the transaction's newest entry not yet undone is now undone |
 //! | 3 system | – | a structure change: belongs to nobody, is never undone |
-//! | 4 commit | txn, flags | the transaction has committed; flag 1: it leaves something to free |
+//! | 4 commit | txn, flags, time | committed; flag 1: it leaves something to free; flag 2: the time follows |
 //! | 5 end | txn | nothing more is to be done for the transaction |
 //! | 6 free step | txn, index, next head | part of what a committed transaction left to free is free now: item `index`; the rest of a chain starts at the next head, 0 when all of the item is free |
 //! | 7 carry | txn, flags, undo entries | a copy of the transaction's undo log as it is at this place; see [`Carry`] |
@@ -29,6 +29,7 @@ const FREE_STEP: u8 = 6;
 const CARRY: u8 = 7;
 
 const FLAG_DEFERRED: u64 = 1;
+const FLAG_TIME: u64 = 2;
 
 const CARRY_FIRST: u64 = 1;
 const CARRY_LAST: u64 = 2;
@@ -75,6 +76,8 @@ pub enum Head<'a> {
         /// Whether it leaves something to free ([`crate::UndoLog::deferred_frees`]); if not, this record is
         /// its last.
         has_deferred: bool,
+        /// The commit time, in microseconds since 1970; 0 for none.
+        time: u64,
     },
     /// The transaction is over: undone, or committed with everything freed.
     End {
@@ -150,10 +153,11 @@ fn take_head<'a>(kind: u8, rest: &mut &'a [u8]) -> Result<Head<'a>, RecordError>
         COMMIT => {
             let txn = TxnId(number(rest)?);
             let flags = number(rest)?;
-            if flags > FLAG_DEFERRED {
+            if flags > FLAG_DEFERRED | FLAG_TIME {
                 return Err(bad);
             }
-            Head::Commit { txn, has_deferred: flags & FLAG_DEFERRED != 0 }
+            let time = if flags & FLAG_TIME != 0 { number(rest)? } else { 0 };
+            Head::Commit { txn, has_deferred: flags & FLAG_DEFERRED != 0, time }
         }
         END => Head::End { txn: TxnId(number(rest)?) },
         FREE_STEP => Head::FreeStep {
@@ -188,7 +192,10 @@ pub fn encode<'o>(out: &mut Vec<u8>, head: &Head<'_>, ops: impl Iterator<Item = 
         }
         Head::Compensate { txn } => start(out, COMPENSATE, &[txn.0]),
         Head::System => start(out, SYSTEM, &[]),
-        Head::Commit { txn, has_deferred } => start(out, COMMIT, &[txn.0, u64::from(has_deferred)]),
+        Head::Commit { txn, has_deferred, time: 0 } => start(out, COMMIT, &[txn.0, u64::from(has_deferred)]),
+        Head::Commit { txn, has_deferred, time } => {
+            start(out, COMMIT, &[txn.0, u64::from(has_deferred) | FLAG_TIME, time]);
+        }
         Head::End { txn } => start(out, END, &[txn.0]),
         Head::FreeStep { txn, index, next_head } => start(out, FREE_STEP, &[txn.0, index, next_head.0]),
         Head::Carry { txn, part } => {
@@ -227,7 +234,7 @@ mod tests {
         let decoded = Record::decode(&log).expect("own bytes");
         assert_eq!(decoded.head, Head::Update { txn, undo });
         assert_eq!(decoded.ops().collect::<Result<Vec<_>, _>>(), Ok(vec![(PageId(1_000_000), op)]));
-        encode(&mut log, &Head::Commit { txn, has_deferred: false }, std::iter::empty());
+        encode(&mut log, &Head::Commit { txn, has_deferred: false, time: 0 }, std::iter::empty());
         assert_eq!((update, log.len()), (30, 36), "bytes of the update, and with its commit");
     }
 }

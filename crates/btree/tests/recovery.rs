@@ -44,7 +44,7 @@ fn redo_all(world: &World, records: &[Vec<u8>]) -> BTreeMap<TxnId, Known> {
         match record.head {
             Head::Update { txn, undo } => open.entry(txn).or_default().undo.push(&undo),
             Head::Compensate { txn } => open.entry(txn).or_default().undo.pop(),
-            Head::Commit { txn, has_deferred: true } => open.entry(txn).or_default().committed = true,
+            Head::Commit { txn, has_deferred: true, .. } => open.entry(txn).or_default().committed = true,
             Head::FreeStep { txn, index, next_head } => {
                 open.entry(txn).or_default().freed.insert(index, next_head);
             }

@@ -2,7 +2,8 @@
 //!
 //! | part | bytes (little endian) |
 //! |---|---|
-//! | header | magic (8), version (4), page size (4), backup id (8), ms since 1970 (8), CRC-32C (4) |
+//! | header | magic (8), version (4), page size (4), backup id (8), ms since 1970 (8), numbers, CRC-32C (4) |
+//! | numbers | database id, commit time, LSN, id of the base (8 each) |
 //! | block | kind (4), length (8), sequence number (8), CRC of the payload (4), CRC of these (4); payload |
 //!
 //! Both checksums of a block cover the backup id, and the sequence numbers have no gap. A block of another
@@ -12,6 +13,7 @@
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use azekura_base::TreeId;
 use azekura_base::checksum::{crc32c, crc32c_append};
 use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u64};
 
@@ -19,18 +21,26 @@ use crate::Error;
 use crate::catalog::{TableInfo, TableTypes};
 
 const MAGIC: [u8; 8] = *b"AZKBACK\n";
-pub(crate) const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 36;
-const BLOCK_HEADER_BYTES: usize = 28;
+pub(crate) const VERSION: u32 = 2;
+const HEADER_BYTES: usize = 68;
+pub(crate) const BLOCK_HEADER_BYTES: usize = 28;
 /// Rows are collected to blocks of about this size: large enough for few writes, small enough for the cache.
 pub(crate) const BLOCK_BYTES: usize = 256 << 10;
 
 /// First part of a backup.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Header {
     pub(crate) page_size: u32,
     pub(crate) id: u64,
     pub(crate) time_ms: u64,
+    pub(crate) database_id: u64,
+    /// The backup has exactly the commits up to this time, in microseconds since 1970; 0 if the store has no
+    /// archive.
+    pub(crate) commit_time: u64,
+    /// Nothing that the backup lacks has an LSN at or below this one.
+    pub(crate) lsn: u64,
+    /// Id of the backup after which this one was made; 0 for a backup that is not incremental.
+    pub(crate) base_id: u64,
 }
 
 impl Header {
@@ -39,19 +49,32 @@ impl Header {
         out.extend(VERSION.to_le_bytes());
         out.extend(self.page_size.to_le_bytes());
         out.extend(self.id.to_le_bytes());
-        out.extend(self.time_ms.to_le_bytes());
+        for number in [self.time_ms, self.database_id, self.commit_time, self.lsn, self.base_id] {
+            out.extend(number.to_le_bytes());
+        }
         out.extend(crc32c(&out).to_le_bytes());
         out
     }
 }
 
+/// A range of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// Inclusive.
+    pub(crate) from: Vec<u8>,
+    /// Exclusive; `None` is the end of the table.
+    pub(crate) to: Option<Vec<u8>>,
+}
+
 /// One block, decoded.
 #[derive(Debug)]
 pub(crate) enum Block {
-    /// The rows that follow are those of this table.
-    Table(TableInfo),
+    /// The rows that follow are those of this table, which has this tree.
+    Table(TableInfo, TreeId),
     /// Rows, each as length-prefixed key and value.
     Rows(Vec<u8>),
+    /// The rows of the base in this range.
+    Kept(Kept),
     /// The table is complete: number of its rows, and CRC-32C of their encodings.
     TableEnd { rows: u64, digest: u32 },
     /// The backup is complete.
@@ -61,23 +84,30 @@ pub(crate) enum Block {
 impl Block {
     const fn kind(&self) -> u32 {
         match self {
-            Self::Table(_) => 1,
+            Self::Table(..) => 1,
             Self::Rows(_) => 2,
             Self::TableEnd { .. } => 3,
             Self::End { .. } => 4,
+            Self::Kept(_) => 5,
         }
     }
 
     fn payload(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
-            Self::Table(TableInfo { name, types }) => {
+            Self::Table(TableInfo { name, types }, tree) => {
                 put_bytes(&mut out, name.as_bytes());
                 put_bytes(&mut out, types.key.as_bytes());
                 put_bytes(&mut out, types.value.as_bytes());
                 put_u64(&mut out, u64::from(types.codec));
+                put_u64(&mut out, u64::from(tree.0));
             }
             Self::Rows(rows) => out.extend_from_slice(rows),
+            Self::Kept(Kept { from, to }) => {
+                put_bytes(&mut out, from);
+                put_u64(&mut out, u64::from(to.is_some()));
+                put_bytes(&mut out, to.as_deref().unwrap_or_default());
+            }
             Self::TableEnd { rows, digest } => {
                 put_u64(&mut out, *rows);
                 put_u64(&mut out, u64::from(*digest));
@@ -100,9 +130,14 @@ impl Block {
                 let mut text = || std::str::from_utf8(take_bytes(input)?).ok().map(str::to_owned);
                 let (name, key, value) = (text()?, text()?, text()?);
                 let codec = u32::try_from(take_u64(input)?).ok()?;
-                Self::Table(TableInfo { name, types: TableTypes { key, value, codec } })
+                let tree = TreeId(u32::try_from(take_u64(input)?).ok()?);
+                Self::Table(TableInfo { name, types: TableTypes { key, value, codec } }, tree)
             }
             3 => Self::TableEnd { rows: take_u64(input)?, digest: u32::try_from(take_u64(input)?).ok()? },
+            5 => {
+                let (from, has_to, to) = (take_bytes(input)?, take_u64(input)?, take_bytes(input)?);
+                Self::Kept(Kept { from: from.to_vec(), to: (has_to == 1).then(|| to.to_vec()) })
+            }
             4 => Self::End { tables: take_u64(input)?, rows: take_u64(input)? },
             _ => return None,
         };
@@ -110,18 +145,22 @@ impl Block {
     }
 }
 
-fn block_header(id: u64, kind: u32, sequence: u64, payload: &[u8]) -> [u8; BLOCK_HEADER_BYTES] {
+pub(crate) fn block_header(id: u64, kind: u32, sequence: u64, payload: &[u8]) -> [u8; BLOCK_HEADER_BYTES] {
     let mut out = [0; BLOCK_HEADER_BYTES];
     out[..4].copy_from_slice(&kind.to_le_bytes());
     out[4..12].copy_from_slice(&(payload.len() as u64).to_le_bytes());
     out[12..20].copy_from_slice(&sequence.to_le_bytes());
     out[20..24].copy_from_slice(&payload_crc(id, payload).to_le_bytes());
-    let crc = crc32c_append(crc32c(&id.to_le_bytes()), &out[..24]);
+    let crc = header_crc(id, &out);
     out[24..].copy_from_slice(&crc.to_le_bytes());
     out
 }
 
-fn payload_crc(id: u64, payload: &[u8]) -> u32 {
+pub(crate) fn header_crc(id: u64, header: &[u8; BLOCK_HEADER_BYTES]) -> u32 {
+    crc32c_append(crc32c(&id.to_le_bytes()), &header[..24])
+}
+
+pub(crate) fn payload_crc(id: u64, payload: &[u8]) -> u32 {
     crc32c_append(crc32c(&id.to_le_bytes()), payload)
 }
 
@@ -175,7 +214,7 @@ pub(crate) struct Reader<R> {
 impl<R: Read> Reader<R> {
     /// Reads the header.
     pub(crate) fn open(input: R, path: &Path) -> Result<Self, Error> {
-        let header = Header { page_size: 0, id: 0, time_ms: 0 };
+        let header = Header::default();
         let mut reader = Self { input, path: path.to_path_buf(), header, sequence: 0, offset: 0 };
         let not_a_backup =
             |reason: &str| Error::NotABackup { path: path.to_path_buf(), reason: reason.into() };
@@ -185,14 +224,22 @@ impl<R: Read> Reader<R> {
         }
         let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("4 bytes are there"));
         let long = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("8 bytes are there"));
-        if word(32) != crc32c(&bytes[..32]) {
+        if word(HEADER_BYTES - 4) != crc32c(&bytes[..HEADER_BYTES - 4]) {
             return Err(reader.corrupt(0, "the header has a wrong checksum"));
         }
         if word(8) != VERSION {
             let (path, found) = (path.to_path_buf(), word(8));
             return Err(Error::UnsupportedFormat { path, found, supported: VERSION });
         }
-        reader.header = Header { page_size: word(12), id: long(16), time_ms: long(24) };
+        reader.header = Header {
+            page_size: word(12),
+            id: long(16),
+            time_ms: long(24),
+            database_id: long(32),
+            commit_time: long(40),
+            lsn: long(48),
+            base_id: long(56),
+        };
         Ok(reader)
     }
 
@@ -221,7 +268,7 @@ impl<R: Read> Reader<R> {
         let word = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("4 bytes are there"));
         let long = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().expect("8 bytes are there"));
         // First: no length is believed before its checksum.
-        if word(24) != crc32c_append(crc32c(&self.header.id.to_le_bytes()), &head[..24]) {
+        if word(24) != header_crc(self.header.id, &head) {
             return Err(self.corrupt(at, "a block header has a wrong checksum"));
         }
         if long(12) != self.sequence {
@@ -250,90 +297,5 @@ impl<R: Read> Reader<R> {
             Ok(_) => Err(self.corrupt(self.offset, "there are bytes behind the end block")),
             Err(error) => Err(self.io(error)),
         }
-    }
-}
-
-/// The rows of a backup, table by table.
-pub(crate) struct Rows<R> {
-    reader: Reader<R>,
-    block: Vec<u8>,
-    at: usize,
-    last_key: Option<Vec<u8>>,
-    digest: u32,
-    table_rows: u64,
-    pub(crate) tables: u64,
-    pub(crate) rows: u64,
-}
-
-impl<R: Read> Rows<R> {
-    pub(crate) fn open(input: R, path: &Path) -> Result<Self, Error> {
-        let reader = Reader::open(input, path)?;
-        let (block, last_key) = (Vec::new(), None);
-        Ok(Self { reader, block, at: 0, last_key, digest: 0, table_rows: 0, tables: 0, rows: 0 })
-    }
-
-    pub(crate) const fn header(&self) -> Header {
-        self.reader.header
-    }
-
-    pub(crate) const fn bytes(&self) -> u64 {
-        self.reader.offset
-    }
-
-    fn corrupt(&self, reason: &str) -> Error {
-        self.reader.corrupt(self.reader.offset, reason)
-    }
-
-    /// The next table; [`next_row`](Self::next_row) then gives its rows. `None` at the end of the backup.
-    pub(crate) fn next_table(&mut self) -> Result<Option<TableInfo>, Error> {
-        match self.reader.block()? {
-            Block::Table(table) => {
-                (self.digest, self.table_rows, self.last_key) = (0, 0, None);
-                self.tables += 1;
-                Ok(Some(table))
-            }
-            Block::End { tables, rows } if (tables, rows) == (self.tables, self.rows) => {
-                self.reader.expect_end()?;
-                Ok(None)
-            }
-            Block::End { .. } => Err(self.corrupt("the end block has other counts than the backup")),
-            _ => Err(self.corrupt("a block of rows belongs to no table")),
-        }
-    }
-
-    /// Writes the next row of the table into the two buffers, which are empty; `false` after the last row.
-    pub(crate) fn next_row(&mut self, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool, Error> {
-        while self.at == self.block.len() {
-            match self.reader.block()? {
-                Block::Rows(rows) => (self.block, self.at) = (rows, 0),
-                Block::TableEnd { rows, digest } if (rows, digest) == (self.table_rows, self.digest) => {
-                    self.rows += rows;
-                    return Ok(false);
-                }
-                _ => return Err(self.corrupt("a table has other rows than its end block says")),
-            }
-        }
-        let input = &mut &self.block[self.at..];
-        let before = *input;
-        let row = take_bytes(input).zip(take_bytes(input));
-        let taken = before.len() - input.len();
-        let Some((k, v)) = row else { return Err(self.corrupt("a row cannot be decoded")) };
-        if self.last_key.as_deref().is_some_and(|last| last >= k) {
-            return Err(self.corrupt("keys are not in ascending order"));
-        }
-        key.extend_from_slice(k);
-        value.extend_from_slice(v);
-        let last = self.last_key.get_or_insert_default();
-        last.clear();
-        last.extend_from_slice(k);
-        self.digest = crc32c_append(self.digest, &before[..taken]);
-        self.at += taken;
-        self.table_rows += 1;
-        Ok(true)
-    }
-
-    /// Row count and digest of the table that was read last.
-    pub(crate) const fn table_sum(&self) -> (u64, u32) {
-        (self.table_rows, self.digest)
     }
 }

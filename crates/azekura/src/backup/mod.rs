@@ -7,27 +7,33 @@
 //!   stream is complete with its end block. An unfinished backup is refused.
 //! - **BACKUP-2** A backup has durable commits only: it is not complete before the log is durable up to the
 //!   last record that the snapshot can see.
+//! - **BACKUP-3** A leaf with a page LSN at or below the all-visible LSN of the base's snapshot has the rows
+//!   and the fences that it had then: it has no change of a transaction that the base does not have, and none
+//!   at all since. An incremental backup keeps the base's rows between its fences.
 //! - **RESTORE-1** From its first durable name to its end a restored store has the file `RESTORING`, and a
 //!   directory with this file does not open. The file is removed after the store was closed.
 
-mod format;
+pub(crate) mod format;
 mod restore;
+mod rows;
 
 use std::fmt;
 use std::io::{self, BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use azekura_base::checksum::crc32c_append;
 use azekura_base::varint::put_bytes;
+use azekura_base::{Lsn, TreeId};
 use azekura_io::{File, Fs, OpenOptions, OsFs, create_dir_all_durable};
 
-use self::format::{BLOCK_BYTES, Block, Header, Rows, Writer};
+use self::format::{BLOCK_BYTES, Block, Header, Kept, Writer};
 pub(crate) use self::restore::{RESTORING_NAME, refuse_unfinished};
 pub use self::restore::{Restore, RestoreReport};
-use crate::{Database, Error, Snapshot, TableDefinition, TableInfo};
+use self::rows::Rows;
+use crate::{CommitTime, Database, Error, Snapshot, TableInfo};
 
 /// The backup's file in its directory.
 const BACKUP_NAME: &str = "backup.azk";
@@ -56,10 +62,12 @@ pub struct BackupProgress {
 pub struct BackupReport {
     /// Number of tables.
     pub tables: u64,
-    /// Number of rows.
+    /// Number of rows. An incremental backup does not count the rows that it keeps of its base.
     pub rows: u64,
     /// Size of the backup.
     pub bytes: u64,
+    /// `true` if the rows that did not change are in an earlier backup ([`Backup::since`]).
+    pub is_incremental: bool,
 }
 
 type Callback<'a> = Option<Box<dyn FnMut(&BackupProgress) + 'a>>;
@@ -69,6 +77,7 @@ pub struct Backup<'a> {
     db: &'a Database,
     snapshot: Option<&'a Snapshot>,
     fs: Option<Arc<dyn Fs>>,
+    since: Option<PathBuf>,
     bytes_per_second: Option<u64>,
     progress: Callback<'a>,
 }
@@ -107,7 +116,7 @@ impl Database {
     /// ```
     #[must_use]
     pub fn backup(&self) -> Backup<'_> {
-        Backup { db: self, snapshot: None, fs: None, bytes_per_second: None, progress: None }
+        Backup { db: self, snapshot: None, fs: None, since: None, bytes_per_second: None, progress: None }
     }
 }
 
@@ -116,6 +125,15 @@ impl<'a> Backup<'a> {
     #[must_use]
     pub fn snapshot(mut self, snapshot: &'a Snapshot) -> Self {
         self.snapshot = Some(snapshot);
+        self
+    }
+
+    /// Makes an incremental backup: it has the rows of the pages that were changed since the backup in this
+    /// directory, which is needed to restore it ([`Restore::base`]). That one may be incremental, too. All
+    /// leaves of the store are read, and only those that have changed are written.
+    #[must_use]
+    pub fn since(mut self, base: impl Into<PathBuf>) -> Self {
+        self.since = Some(base.into());
         self
     }
 
@@ -134,7 +152,8 @@ impl<'a> Backup<'a> {
         self
     }
 
-    /// File system of [`to_directory`](Self::to_directory); the operating system's unless set.
+    /// File system of [`to_directory`](Self::to_directory) and [`since`](Self::since); the operating system's
+    /// unless set.
     #[must_use]
     pub fn file_system(mut self, fs: Arc<dyn Fs>) -> Self {
         self.fs = Some(fs);
@@ -195,26 +214,49 @@ impl<'a> Backup<'a> {
             }
         };
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let base = self.base(snapshot)?;
         let header = Header {
             page_size: u32::try_from(self.db.page_size()).unwrap_or(u32::MAX),
             id: rand::random(),
             time_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
+            database_id: self.db.shared().control.lock().current().database_id,
+            commit_time: snapshot.commit_time().map_or(0, CommitTime::as_micros),
+            lsn: snapshot.all_visible_lsn().0,
+            base_id: base.map_or(0, |base| base.id),
         };
         let mut copy = Copy {
             out: Writer::begin(out, path, header)?,
             pace: self.bytes_per_second.map(|rate| (Instant::now(), rate)),
             seen: BackupProgress::default(),
+            since: base.map(|base| Lsn(base.lsn)),
             progress: self.progress.take(),
         };
-        for table in snapshot.tables()? {
-            copy.table(snapshot, table)?;
+        for (table, tree) in snapshot.tables_and_trees()? {
+            copy.table(snapshot, table, tree)?;
         }
         snapshot.wait_durable()?;
         let BackupProgress { tables, rows, .. } = copy.seen;
         copy.block(&Block::End { tables, rows })?;
         let bytes = copy.out.bytes;
         copy.out.finish()?;
-        Ok(BackupReport { tables, rows, bytes })
+        Ok(BackupReport { tables, rows, bytes, is_incremental: base.is_some() })
+    }
+
+    /// The header of the backup from which an incremental one begins.
+    fn base(&self, snapshot: &Snapshot) -> Result<Option<Header>, Error> {
+        let Some(path) = &self.since else { return Ok(None) };
+        let fs = self.fs.clone().unwrap_or_else(|| Arc::new(OsFs::new()));
+        let (file, file_path) = open_directory(&*fs, path)?;
+        let header = Rows::open(file, &file_path)?.header();
+        let is_of_this = header.database_id == self.db.shared().control.lock().current().database_id;
+        if !is_of_this || header.lsn > snapshot.all_visible_lsn().0 {
+            let what = if is_of_this { "a later state of this store" } else { "another store" };
+            let path = path.display();
+            return Err(Error::Invalid(format!(
+                "{path} is a backup of {what}; name an earlier one of this store"
+            )));
+        }
+        Ok(Some(header))
     }
 }
 
@@ -223,33 +265,56 @@ struct Copy<'a, W> {
     out: Writer<W>,
     /// Time of its start, and bytes per second.
     pace: Option<(Instant, u64)>,
+    /// Leaves with page LSNs up to this one are as in the base.
+    since: Option<Lsn>,
     seen: BackupProgress,
     progress: Callback<'a>,
 }
 
 impl<W: Write> Copy<'_, W> {
-    fn table(&mut self, snapshot: &Snapshot, table: TableInfo) -> Result<(), Error> {
-        let rows = snapshot.table(&TableDefinition::raw(&table.name))?;
+    fn table(&mut self, snapshot: &Snapshot, table: TableInfo, tree: TreeId) -> Result<(), Error> {
+        let mut leaves = snapshot.leaves(&table.name, tree)?;
         self.seen.table.clone_from(&table.name);
-        self.block(&Block::Table(table))?;
+        self.block(&Block::Table(table, tree))?;
         let (mut block, mut digest, mut count) = (Vec::new(), 0, 0);
-        for row in rows.iter() {
-            let (key, value) = row?;
-            let at = block.len();
-            put_row(&mut block, &key, &value);
-            digest = crc32c_append(digest, &block[at..]);
-            count += 1;
-            self.seen.rows += 1;
-            if block.len() >= BLOCK_BYTES {
-                self.block(&Block::Rows(std::mem::take(&mut block)))?;
+        let mut kept: Option<Kept> = None;
+        loop {
+            let from = leaves.position().map(<[u8]>::to_vec);
+            let Some(newest) = leaves.advance()? else { break };
+            let to = leaves.position().map(<[u8]>::to_vec);
+            if self.since.is_some_and(|since| newest <= since) {
+                // BACKUP-3
+                self.flush(&mut block)?;
+                kept.get_or_insert(Kept { from: from.unwrap_or_default(), to: None }).to = to;
+                continue;
+            }
+            if let Some(kept) = kept.take() {
+                self.block(&Block::Kept(kept))?;
+            }
+            for i in 0..leaves.len() {
+                let (key, value) = leaves.row(i)?;
+                let at = block.len();
+                put_row(&mut block, key, value);
+                digest = crc32c_append(digest, &block[at..]);
+                count += 1;
+                self.seen.rows += 1;
+                if block.len() >= BLOCK_BYTES {
+                    self.flush(&mut block)?;
+                }
             }
         }
-        if !block.is_empty() {
-            self.block(&Block::Rows(block))?;
+        self.flush(&mut block)?;
+        if let Some(kept) = kept {
+            self.block(&Block::Kept(kept))?;
         }
         self.block(&Block::TableEnd { rows: count, digest })?;
         self.seen.tables += 1;
         Ok(())
+    }
+
+    /// Writes rows as a block.
+    fn flush(&mut self, rows: &mut Vec<u8>) -> Result<(), Error> {
+        if rows.is_empty() { Ok(()) } else { self.block(&Block::Rows(std::mem::take(rows))) }
     }
 
     fn block(&mut self, block: &Block) -> Result<(), Error> {
@@ -273,9 +338,9 @@ fn put_row(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
 }
 
 /// Writes or reads a file from its start to its end.
-struct Sequential {
-    file: Arc<dyn File>,
-    at: u64,
+pub(crate) struct Sequential {
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) at: u64,
 }
 
 impl Write for Sequential {
@@ -330,7 +395,8 @@ fn verify(input: impl Read, path: &Path, progress: &mut Callback<'_>) -> Result<
         }
         seen.tables += 1;
     }
-    Ok(BackupReport { tables: rows.tables, rows: rows.rows, bytes: rows.bytes() })
+    let is_incremental = rows.header().base_id != 0;
+    Ok(BackupReport { tables: rows.tables, rows: rows.rows, bytes: rows.bytes(), is_incremental })
 }
 
 /// Reports progress when another block was read.

@@ -2,15 +2,18 @@
 
 use std::fmt;
 use std::io::{BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_base::checksum::crc32c_append;
+use azekura_base::{Lsn, TreeId};
 use azekura_io::{Fs, OpenOptions, OsFs, create_dir_all_durable};
 
-use super::format::{BLOCK_BYTES, Rows};
+use super::format::{BLOCK_BYTES, Header};
+use super::rows::Rows;
 use super::{BackupProgress, BackupReport, Callback, STREAM, open_directory, put_row, report, verify};
-use crate::{Builder, Database, Error, TableDefinition, TableInfo};
+use crate::archive::{self, Replay};
+use crate::{Builder, CommitTime, Database, Error, TableDefinition, TableInfo};
 
 /// Present in a store that is being restored (RESTORE-1).
 pub(crate) const RESTORING_NAME: &str = "RESTORING";
@@ -32,6 +35,12 @@ pub struct RestoreReport {
     pub backup: BackupReport,
     /// Time at which the backup began, in milliseconds since 1970.
     pub backup_time_ms: u64,
+    /// The store has exactly the commits up to this time; `None` if neither the backup nor the restore had an
+    /// archive.
+    #[serde(rename = "commit_time_us")]
+    pub commit_time: Option<CommitTime>,
+    /// Transactions from the archive.
+    pub replayed_transactions: u64,
     /// `true` if the new store was checked and compared with the backup.
     pub is_verified: bool,
 }
@@ -46,6 +55,9 @@ pub struct Restore<'a> {
     builder: Option<Builder>,
     page_size: Option<usize>,
     fs: Option<Arc<dyn Fs>>,
+    bases: Vec<PathBuf>,
+    archive: Option<PathBuf>,
+    to_time: Option<CommitTime>,
     verify: bool,
     progress: Callback<'a>,
 }
@@ -81,6 +93,29 @@ impl<'a> Restore<'a> {
     #[must_use]
     pub fn file_system(mut self, fs: Arc<dyn Fs>) -> Self {
         self.fs = Some(fs);
+        self
+    }
+
+    /// Names the backup from which an [incremental](super::Backup::since) one was made. Call it once for each
+    /// backup of a chain, in any order.
+    #[must_use]
+    pub fn base(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.bases.push(directory.into());
+        self
+    }
+
+    /// Goes on from the backup with the transactions in this archive, which was that of the store when the
+    /// backup was made ([`Builder::archive`]): to its end, unless [`to_time`](Self::to_time) is set.
+    #[must_use]
+    pub fn archive(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.archive = Some(directory.into());
+        self
+    }
+
+    /// Restores exactly the commits up to this time, a [`CommitTime`] or a `SystemTime`.
+    #[must_use]
+    pub fn to_time(mut self, time: impl Into<CommitTime>) -> Self {
+        self.to_time = Some(time.into());
         self
     }
 
@@ -150,6 +185,8 @@ impl<'a> Restore<'a> {
     fn run(mut self, input: impl Read, source: &Path, to: &Path) -> Result<RestoreReport, Error> {
         let mut rows = Rows::open(input, source)?; // before anything is made
         let header = rows.header();
+        self.check_time(header, source)?;
+        rows = with_bases(rows, source, self.open_bases()?)?;
         let page_size = self.page_size.unwrap_or(header.page_size as usize);
         let mut builder = self.builder.take().unwrap_or_default().page_size(page_size).create(true);
         builder.restoring = true;
@@ -157,17 +194,98 @@ impl<'a> Restore<'a> {
         begin(&*fs, to)?;
         let db = builder.clone().read_only(false).open(to)?;
         let sums = load(&db, &mut rows, &mut self.progress)?;
+        if self.verify {
+            compare(&db, &sums)?;
+        }
+        let mut replayed_transactions = 0;
+        let mut commit_time = Some(header.commit_time).filter(|&time| time > 0).map(CommitTime::from_micros);
+        if let (Some(dir), Some(after)) = (&self.archive, commit_time) {
+            let replay = Replay {
+                fs: &*self.source_fs(),
+                dir,
+                database_id: header.database_id,
+                from: Lsn(header.lsn + 1),
+                after,
+                to: self.to_time,
+            };
+            let tables = sums.iter().map(|sum| (sum.tree, sum.table.name.clone())).collect();
+            let (to, transactions) = archive::replay(&db, &replay, tables)?;
+            (commit_time, replayed_transactions) = (Some(to), transactions);
+        }
         db.close()?;
         drop(db);
         if self.verify {
-            compare(&builder.read_only(true).open(to)?, &sums)?;
+            check(&builder.read_only(true).open(to)?)?;
         }
         let marker = to.join(RESTORING_NAME);
         fs.remove_file(&marker).map_err(|e| Error::io("remove", &marker, e))?;
         fs.sync_dir(to).map_err(|e| Error::io("sync", to, e))?;
-        let backup = BackupReport { tables: rows.tables, rows: rows.rows, bytes: rows.bytes() };
-        Ok(RestoreReport { backup, backup_time_ms: header.time_ms, is_verified: self.verify })
+        let backup = BackupReport {
+            tables: rows.tables,
+            rows: rows.rows,
+            bytes: rows.bytes(),
+            is_incremental: header.base_id != 0,
+        };
+        Ok(RestoreReport {
+            backup,
+            backup_time_ms: header.time_ms,
+            commit_time,
+            replayed_transactions,
+            is_verified: self.verify,
+        })
     }
+
+    /// The bases that were named.
+    fn open_bases(&self) -> Result<Vec<(Rows<'static>, PathBuf)>, Error> {
+        let fs = self.source_fs();
+        let open = |base: &PathBuf| {
+            let (file, path) = open_directory(&*fs, base)?;
+            Ok((Rows::open(BufReader::with_capacity(BLOCK_BYTES, file), &path)?, path))
+        };
+        self.bases.iter().map(open).collect()
+    }
+
+    /// Refuses a time that the backup cannot get to, before anything is made.
+    fn check_time(&self, header: Header, source: &Path) -> Result<(), Error> {
+        let refuse = |reason: String| Err(Error::Invalid(reason));
+        if self.archive.is_none() {
+            let is_there = self.to_time.is_none_or(|to| to.as_micros() == header.commit_time);
+            return if is_there { Ok(()) } else { refuse("a restore to a time needs an archive".into()) };
+        }
+        let source = source.display();
+        match header.commit_time {
+            0 => refuse(format!("{source} was made of a store without an archive: restore it without one")),
+            time if self.to_time.is_some_and(|to| to.as_micros() < time) => refuse(format!(
+                "{source} has commits up to {}: restore to a later time, or from an earlier backup",
+                CommitTime::from_micros(time)
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Gives a backup its base, and that its own, if there are some.
+fn with_bases<'r>(
+    mut rows: Rows<'r>,
+    path: &Path,
+    mut bases: Vec<(Rows<'static>, PathBuf)>,
+) -> Result<Rows<'r>, Error> {
+    let Header { base_id, lsn, .. } = rows.header();
+    if base_id == 0 {
+        return Ok(rows);
+    }
+    let Some(at) = bases.iter().position(|(base, _)| base.header().id == base_id) else {
+        let reason =
+            "it is incremental; name the backup that it was made from, too (`Restore::base`, `--base`)";
+        return Err(Error::NotABackup { path: path.into(), reason: reason.into() });
+    };
+    let (base, base_path) = bases.swap_remove(at);
+    if base.header().lsn > lsn {
+        let reason = "it is later than the backup that names it as its base".into();
+        return Err(Error::Corrupt { path: base_path, offset: 0, reason });
+    }
+    rows.set_base(with_bases(base, &base_path, bases)?);
+    Ok(rows)
 }
 
 /// Takes a new or empty directory for the restore (RESTORE-1).
@@ -190,10 +308,16 @@ fn begin(fs: &dyn Fs, to: &Path) -> Result<(), Error> {
     fs.sync_dir(to).map_err(|e| Error::io("sync", to, e))
 }
 
-/// A table that was loaded, its row count and its digest.
-type Sum = (TableInfo, u64, u32);
+/// A table that was loaded.
+struct Sum {
+    table: TableInfo,
+    /// Its tree in the store that was backed up.
+    tree: TreeId,
+    rows: u64,
+    digest: u32,
+}
 
-fn load<R: Read>(db: &Database, rows: &mut Rows<R>, progress: &mut Callback<'_>) -> Result<Vec<Sum>, Error> {
+fn load(db: &Database, rows: &mut Rows<'_>, progress: &mut Callback<'_>) -> Result<Vec<Sum>, Error> {
     let (mut seen, mut sums) = (BackupProgress::default(), Vec::new());
     while let Some(table) = rows.next_table()? {
         seen.table.clone_from(&table.name);
@@ -206,25 +330,31 @@ fn load<R: Read>(db: &Database, rows: &mut Rows<R>, progress: &mut Callback<'_>)
         })?;
         tx.commit()?;
         let (count, digest) = rows.table_sum();
-        sums.push((table, count, digest));
+        sums.push(Sum { table, tree: rows.tree, rows: count, digest });
         seen.tables += 1;
     }
     Ok(sums)
 }
 
-/// Checks a restored store and compares it with the tables that were loaded.
-fn compare(db: &Database, sums: &[Sum]) -> Result<(), Error> {
+/// Checks a restored store.
+fn check(db: &Database) -> Result<(), Error> {
     let corrupt = |reason| Error::Corrupt { path: db.path().to_path_buf(), offset: 0, reason };
     let report = db.check(&mut |_, _| {})?;
     if let Some(finding) = report.findings.first() {
         let reason = format!("the restored store is damaged at page {}: {}", finding.page, finding.what);
         return Err(corrupt(reason));
     }
+    Ok(())
+}
+
+/// Compares a store with the tables that were loaded.
+fn compare(db: &Database, sums: &[Sum]) -> Result<(), Error> {
+    let corrupt = |reason| Error::Corrupt { path: db.path().to_path_buf(), offset: 0, reason };
     let snapshot = db.snapshot()?;
-    if !snapshot.tables()?.iter().eq(sums.iter().map(|(table, ..)| table)) {
+    if !snapshot.tables()?.iter().eq(sums.iter().map(|sum| &sum.table)) {
         return Err(corrupt("the restored store has other tables than the backup".into()));
     }
-    for (table, count, digest) in sums {
+    for Sum { table, rows: count, digest, .. } in sums {
         let (mut rows, mut crc, mut bytes) = (0, 0, Vec::new());
         for row in snapshot.table(&TableDefinition::raw(&table.name))?.iter() {
             let (key, value) = row?;

@@ -103,7 +103,11 @@ impl Shared {
             unfreed.iter().any(|unfreed| unfreed.leftovers.can_free(&self.env, &unfreed.committed))
         };
         let are_kept = || self.durable_snapshots.lock().are_kept();
-        self.parked.len() > 0 || versions.can_turn_off() || are_kept() || can_free()
+        self.parked.len() > 0
+            || versions.can_turn_off()
+            || are_kept()
+            || can_free()
+            || self.is_archive_behind()
     }
 }
 

@@ -42,6 +42,9 @@ impl Shared {
             return Ok(()); // nothing has changed since the store was opened
         }
         let mut control = self.control.lock();
+        if !self.options.background {
+            self.note_archived(&self.archive_with(control.current(), false));
+        }
         // So that the bound is not far back: it is one above the durable horizon (RANGE-5).
         self.wal.make_durable(Lsn(self.wal.next_lsn().0 - 1))?;
         let begin = self.wal.lsn_bound();
@@ -55,16 +58,18 @@ impl Shared {
         let redo_lsn = oldest_page.map_or(begin, |lsn| lsn.min(begin));
         let scan_lsn = oldest_txn.map_or(redo_lsn, |lsn| lsn.min(redo_lsn));
         let mut next = control.current().clone();
-        if scan_lsn > next.scan_lsn || redo_lsn > next.redo_lsn {
+        let keep_lsn = self.keep_lsn(scan_lsn.max(next.scan_lsn));
+        if scan_lsn > next.scan_lsn || redo_lsn > next.redo_lsn || keep_lsn > next.keep_lsn {
+            next.keep_lsn = next.keep_lsn.max(keep_lsn);
             next.redo_lsn = next.redo_lsn.max(redo_lsn);
             next.scan_lsn = next.scan_lsn.max(scan_lsn);
             next.next_txn = next_txn;
             next.durable_lsn = Lsn(end.0 - 1);
             next.covered = covered;
-            next.ranges.retain(|r| r.last_lsn.is_none_or(|end| end >= next.scan_lsn));
+            next.ranges.retain(|r| r.last_lsn.is_none_or(|end| end >= next.keep_lsn));
             control.write(next)?;
         }
-        self.wal.trim(control.current().scan_lsn)?;
+        self.wal.trim(control.current().keep_lsn)?;
         Ok(())
     }
 
@@ -92,8 +97,9 @@ impl Shared {
     /// The last act of a store: everything to disk, the log closed, and removed if nothing in it counts.
     pub(crate) fn close(&self) -> Result<(), Error> {
         let checkpointed = self.checkpoint_fully();
+        let archived = self.archive_now(false);
         let closed = self.wal.close().map_err(Error::from);
-        checkpointed.and(closed)?;
+        checkpointed.and(archived).and(closed)?;
         let is_done = self.active.len() == 0 && self.parked.len() == 0 && self.unfreed.lock().is_empty();
         if !self.wal.has_begun() || !is_done || self.pool.stats().dirty_pages > 0 {
             return Ok(());
@@ -103,6 +109,8 @@ impl Shared {
         let mut last = Control { covered, ..control.current().clone() };
         let next_lsn = self.wal.next_lsn();
         (last.redo_lsn, last.scan_lsn, last.durable_lsn) = (next_lsn, next_lsn, Lsn(next_lsn.0 - 1));
+        // Nothing was logged since the archive got its last records.
+        last.keep_lsn = self.keep_lsn(next_lsn);
         last.next_txn = self.txn_bound();
         last.next_tree = self.catalog.next_id();
         last.ranges.clear();
@@ -154,6 +162,7 @@ impl Shared {
     /// Moves the place where a restart would begin if it would take too long. Half of the time is for what
     /// happens meanwhile. Returns whether there was something to do.
     fn keep_restart_short(&self) -> Result<bool, Error> {
+        self.note_archived(&self.archive_if_due());
         self.retry_undone();
         let has_carried = self.carry_open(self.carry_bytes());
         let target = self.restart_target(self.options.recovery_time / 2);
@@ -212,6 +221,13 @@ impl Shared {
             Ok(_) => {}
         }
         self.report_now();
+    }
+
+    /// An archive that cannot be written holds back the log; the store goes on.
+    fn note_archived<T>(&self, archived: &Result<T, Error>) {
+        if let Err(error) = archived {
+            self.note_background_error(error, "archive");
+        }
     }
 
     /// Why the store takes no changes, or not all of them, if that is so.

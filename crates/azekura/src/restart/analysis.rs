@@ -62,11 +62,11 @@ impl Analysis {
                 known.undo.pop();
                 txn
             }
-            Head::Commit { txn, has_deferred: true } => {
+            Head::Commit { txn, has_deferred: true, .. } => {
                 self.unended.entry(txn).or_default().is_committed = true;
                 txn
             }
-            Head::Commit { txn, has_deferred: false } | Head::End { txn } => {
+            Head::Commit { txn, has_deferred: false, .. } | Head::End { txn } => {
                 self.unended.remove(&txn);
                 txn
             }

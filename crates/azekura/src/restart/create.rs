@@ -101,6 +101,7 @@ fn create(path: &Path, options: &Builder) -> Result<(), Error> {
         page_size,
         redo_lsn: FIRST_LSN.next(),
         scan_lsn: FIRST_LSN.next(),
+        keep_lsn: FIRST_LSN.next(),
         next_txn: TxnId(1),
         streams: options.stream_count(0) as u64,
         next_tree: CATALOG.id.0 + 1,

@@ -9,6 +9,7 @@
 //!    take them away again, newest first, so no second look into the log is needed.
 //! 4. The cut goes into CONTROL: what lies above is void for ever (W5); LSNs go on above the largest ever
 //!    seen. The first record of the new incarnation names it in CONTROL before it is written.
+//!    The archive, if there is one, then gets what it lacks below the cut.
 //! 5. *Undo* of the losers through the trees; what committed transactions had left to free is freed. All of
 //!    it is logged in the new incarnation, so a crash here repeats only what is not done yet.
 //! 6. A full checkpoint: the old incarnations are forgotten and their log removed.
@@ -44,6 +45,7 @@ use azekura_wal::{
 };
 
 use crate::Error;
+use crate::archive::Archive;
 use crate::backup::refuse_unfinished;
 use crate::catalog::{self, CATALOG, Catalog};
 use crate::checkpoint::Work;
@@ -222,10 +224,11 @@ impl<'a> Restart<'a> {
             self.log.check_pages_read(replayed.last_lsn.max(Lsn(control.scan_lsn.0 - 1)))?;
             self.new_incarnation(&replayed)?
         };
+        let archive = self.open_archive()?;
         self.undo_and_free(&wal)?;
         let catalog = self.load_catalog(&control)?;
         if !control.is_closed() {
-            self.checkpoint(&wal, &catalog)?;
+            self.checkpoint(&wal, &catalog, archive.as_ref())?;
         }
         self.report.pages_read = self.pool.stats().misses;
         if !control.is_closed() {
@@ -239,6 +242,7 @@ impl<'a> Restart<'a> {
             wal,
             checkpoint_calls: self.checkpoint_calls,
             catalog,
+            archive,
             control: self.control,
             recovery: self.report,
             next_txn: self.analysis.next_txn,
@@ -261,6 +265,19 @@ impl<'a> Restart<'a> {
             undo_ms = millis(self.report.undo_time),
             "recovery ended"
         );
+    }
+
+    /// Opens the archive and copies to it what it lacks of the log that was found.
+    fn open_archive(&self) -> Result<Option<Archive>, Error> {
+        let options = self.options;
+        let Some(dir) = options.archive.as_deref().filter(|_| !options.read_only) else { return Ok(None) };
+        let control = self.control();
+        let cut = control.ranges.iter().filter_map(|range| range.last_lsn).max();
+        let end = cut.unwrap_or(Lsn(0)).max(control.durable_lsn);
+        let fs = Arc::clone(&options.fs);
+        let archive = Archive::open(fs, dir, control.database_id, control.keep_lsn, end.next())?;
+        archive.append(&self.path.join(WAL_DIR), &control.ranges, end, None, false)?;
+        Ok(Some(archive))
     }
 
     /// A closed store needs no log, and its files are removed but for one. A log that CONTROL does not know
@@ -334,7 +351,7 @@ impl<'a> Restart<'a> {
         // A range that ends before its first record holds nothing; so recoveries that crash early leave no
         // trace. One stays: the store is not closed yet.
         let last = control.ranges.last().cloned();
-        control.ranges.retain(|r| r.last_lsn.is_none_or(|end| end >= r.first_lsn && end >= control.scan_lsn));
+        control.ranges.retain(|r| r.last_lsn.is_none_or(|end| end >= r.first_lsn && end >= control.keep_lsn));
         if control.ranges.is_empty() {
             control.ranges.extend(last);
         }
@@ -438,7 +455,7 @@ impl<'a> Restart<'a> {
 
     /// Everything to disk: the old incarnations are not needed any more. If nothing was logged since, the
     /// store is closed by that.
-    fn checkpoint(&mut self, wal: &Wal, catalog: &Catalog) -> Result<(), Error> {
+    fn checkpoint(&mut self, wal: &Wal, catalog: &Catalog, archive: Option<&Archive>) -> Result<(), Error> {
         let next_lsn = wal.next_lsn();
         wal.make_durable(Lsn(next_lsn.0 - 1))?; // from here on it is below all that come (RANGE-5)
         self.pool.write_all()?;
@@ -446,13 +463,15 @@ impl<'a> Restart<'a> {
         let mut control = self.control();
         control.redo_lsn = next_lsn;
         control.scan_lsn = next_lsn;
+        control.keep_lsn = archive.map_or(next_lsn, |archive| archive.next_lsn().min(next_lsn));
         control.durable_lsn = Lsn(next_lsn.0 - 1);
         control.covered = covered;
         control.next_txn = self.analysis.next_txn;
         if wal.has_begun() {
             control.ranges.retain(|r| r.last_lsn.is_none());
             self.control.lock().write(control)?;
-            wal.trim(next_lsn)?;
+            let keep_lsn = self.control().keep_lsn;
+            wal.trim(keep_lsn)?;
             return Ok(());
         }
         control.ranges.clear();

@@ -171,7 +171,7 @@ impl Database {
         let id = db.durable_snapshots.lock().open(versions, &newest.inner.id, needed, durable);
         if let Some(id) = id {
             let (using, durability) = (self.owners().enter()?, Durability::durable());
-            return Ok(Snapshot::new(using, id, durability));
+            return Ok(Snapshot::new(using, id, durability, None));
         }
         db.wal.make_durable(needed)?;
         Ok(newest)

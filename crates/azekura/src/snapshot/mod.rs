@@ -4,6 +4,7 @@
 
 mod cursor;
 mod durable;
+mod leaves;
 mod table;
 
 use std::fmt;
@@ -28,7 +29,7 @@ use crate::lifetime::Use;
 use crate::table::TableDefinition;
 use crate::transaction::{Direction, TypesOf};
 use crate::value::Value;
-use crate::{CommitTicket, Database, Error};
+use crate::{CommitTicket, CommitTime, Database, Error};
 
 /// The store as it was when the snapshot was opened: every transaction that had committed, and nothing of any
 /// other one. Clones are handles of the same snapshot.
@@ -66,6 +67,8 @@ struct Inner {
     using: Use,
     id: SnapshotId,
     durability: Durability,
+    /// Has exactly the commits up to this time (ARCHIVE-2); `None` without an archive.
+    time: Option<CommitTime>,
     /// An event has told that the snapshot is too old.
     is_reported: AtomicBool,
 }
@@ -113,10 +116,20 @@ impl Database {
             }
             Ok(())
         };
-        let id =
-            env.versions().open(visit, || using.all_visible_lsn(), || TreeId(using.catalog.next_id()))?;
+        let open =
+            || env.versions().open(visit, || using.all_visible_lsn(), || TreeId(using.catalog.next_id()));
+        let (id, time) = match &using.archive {
+            None => (open()?, None),
+            Some(archive) => {
+                // The first one visits transactions, which takes time: not while commits wait.
+                let first = open()?;
+                let (id, time) = archive.between_commits(open);
+                env.versions().close(&first);
+                (id?, Some(CommitTime::from_micros(time)))
+            }
+        };
         let durability = using.snapshot_durability.lock().of_opener(&using.wal, id.all_visible_lsn());
-        Ok(Snapshot::new(using, id, durability))
+        Ok(Snapshot::new(using, id, durability, time))
     }
 
     /// Opens a snapshot, runs `body` on it, and waits until the commits that it has seen are durable; see
@@ -144,8 +157,9 @@ impl Shared {
 }
 
 impl Snapshot {
-    fn new(using: Use, id: SnapshotId, durability: Durability) -> Self {
-        Self { inner: Arc::new(Inner { using, id, durability, is_reported: AtomicBool::new(false) }) }
+    fn new(using: Use, id: SnapshotId, durability: Durability, time: Option<CommitTime>) -> Self {
+        let is_reported = AtomicBool::new(false);
+        Self { inner: Arc::new(Inner { using, id, durability, time, is_reported }) }
     }
 
     fn db(&self) -> &Shared {
@@ -175,6 +189,16 @@ impl Snapshot {
     #[must_use]
     pub fn number(&self) -> u64 {
         self.inner.id.timestamp()
+    }
+
+    /// The commits of a store with an archive that the snapshot sees: exactly those up to this time.
+    pub(crate) fn commit_time(&self) -> Option<CommitTime> {
+        self.inner.time
+    }
+
+    /// No change that the snapshot does not see has an LSN at or below this one.
+    pub(crate) fn all_visible_lsn(&self) -> Lsn {
+        self.inner.id.all_visible_lsn()
     }
 
     /// Time since the snapshot was opened.
@@ -277,13 +301,18 @@ impl Snapshot {
     ///
     /// As for [`table`](Self::table).
     pub fn tables(&self) -> Result<Vec<TableInfo>, Error> {
+        Ok(self.tables_and_trees()?.into_iter().map(|(table, _)| table).collect())
+    }
+
+    /// The same with the tables' trees.
+    pub(crate) fn tables_and_trees(&self) -> Result<Vec<(TableInfo, TreeId)>, Error> {
         let mut cursor = Cursor::new(self, Some(CATALOG), &ByteBounds::ALL);
         let mut tables = Vec::new();
         while cursor.advance(Direction::Forward)? {
             let (name, value) = cursor.row()?;
             let name = String::from_utf8_lossy(name).into_owned();
             let entry = catalog::decode(value).ok_or_else(|| catalog::corrupt_row(&name))?;
-            tables.push(TableInfo { name, types: (*entry.types).clone() });
+            tables.push((TableInfo { name, types: (*entry.types).clone() }, entry.tree.id));
         }
         Ok(tables)
     }

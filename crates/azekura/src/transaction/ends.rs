@@ -9,6 +9,7 @@ use azekura_lock::{GapMode, KeyRef, LockError};
 use super::{Direction, State, Transaction};
 use crate::Error;
 use crate::active::Listed;
+use crate::archive::Archive;
 use crate::bounds::ByteBounds;
 use crate::catalog::CATALOG;
 use crate::database::Shared;
@@ -147,9 +148,11 @@ impl Transaction {
         let has_deferred = !leftovers.is_empty();
         let gate = has_deferred.then(|| self.db.leftovers_gate.read());
         let writer = self.writer(&state);
+        let (archive_gate, time) = self.db.archive.as_ref().map(Archive::commit_gate).unzip();
         let body = &mut state.key_buf;
         body.clear();
-        encode(body, &Head::Commit { txn: self.id, has_deferred }, std::iter::empty());
+        let head = Head::Commit { txn: self.id, has_deferred, time: time.unwrap_or(0) };
+        encode(body, &head, std::iter::empty());
         let body = std::mem::take(body);
         let mut undo = state.undo();
         let appended = self.db.wal.append_commit(writer.worker, &body);
@@ -162,6 +165,7 @@ impl Transaction {
             committed = self.db.env.versions().commit(&mut undo.log, commit);
         }
         drop(undo);
+        drop(archive_gate);
         state.key_buf = body;
         let commit = match appended {
             Ok(commit) => {

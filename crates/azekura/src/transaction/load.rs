@@ -76,9 +76,46 @@ impl Transaction {
         };
         self.lock_table(tree, TableMode::X)?;
         self.listed(&mut *self.state()?);
+        if self.db.archive.is_some() {
+            return self.load_logged(open, tree, has_rows.then_some(first), next);
+        }
         let mut load = Load { tx: self, open, past: Past::new(&self.db), writes_seen: 0, rows: 0 };
         load.run(tree, has_rows.then_some(first), next)?;
         Ok(load.rows)
+    }
+
+    /// Fills an empty table by logged writes (ARCHIVE-4).
+    fn load_logged(
+        &self,
+        open: &OpenTree,
+        tree: Tree,
+        first: Option<Row>,
+        next: NextRow<'_>,
+    ) -> Result<u64, Error> {
+        let mut load = Load { tx: self, open, past: Past::new(&self.db), writes_seen: 0, rows: 0 };
+        // Checks that the table is empty.
+        drop(self.with_writer(|ctx, _| {
+            let options = LoadOptions { threads: false };
+            Loader::begin(&self.db.env, ctx, tree, options).map_err(|error| load.explain(error))
+        })?);
+        let Some(mut row) = first else { return Ok(0) };
+        let mut last: Option<Vec<u8>> = None;
+        loop {
+            if last.as_ref().is_some_and(|last| row.key <= *last) {
+                return Err(load.explain(TreeError::NotAscending { key: row.key }));
+            }
+            self.write_to(tree, &row.key, &row.value, WriteKind::Put)?;
+            load.rows += 1;
+            let writes = self.write_count();
+            last.get_or_insert_default().clone_from(&row.key);
+            let is_row = row.read(next)?;
+            if self.write_count() != writes {
+                return Err(changed_by_rows(open));
+            }
+            if !is_row {
+                return Ok(load.rows);
+            }
+        }
     }
 
     /// The end of a load that began with so many entries in the undo log. What a rollback would have undone

@@ -119,6 +119,12 @@ impl Scan {
         self.tree
     }
 
+    /// The key from which on nothing has been consumed from the front.
+    #[must_use]
+    pub fn position(&self) -> &[u8] {
+        &self.from
+    }
+
     /// Whether nothing is left.
     #[must_use]
     pub const fn is_done(&self) -> bool {

@@ -1,0 +1,193 @@
+//! Bytes of an archive: files `log-LSN.azk`, each a header and numbered blocks with checksums.
+//!
+//! | part | bytes (little endian) |
+//! |---|---|
+//! | header | magic (8), version (4), zero (4), file id (8), database id (8), first LSN (8), horizon (8), CRC-32C (4) |
+//! | block | as in a backup: kind 1, length, sequence number, checksums; payload |
+//! | payload | last LSN, horizon (varints); records: LSN, length of the body (varints), body |
+//!
+//! The name has the first LSN in 16 hexadecimal digits. A block has all wanted records from the last LSN of
+//! the block before it up to its own. All commits up to its horizon are in it or before it.
+
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use azekura_base::Lsn;
+use azekura_base::checksum::crc32c;
+use azekura_base::varint::{put_u64, take_bytes, take_u64};
+use azekura_io::{File, Fs};
+
+use crate::Error;
+use crate::backup::Sequential;
+use crate::backup::format::{BLOCK_HEADER_BYTES, block_header, header_crc, payload_crc};
+
+const MAGIC: [u8; 8] = *b"AZKLOG\r\n";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 52;
+const BLOCK_KIND: u32 = 1;
+
+pub(super) fn file_name(first_lsn: Lsn) -> String {
+    format!("log-{:016x}.azk", first_lsn.0)
+}
+
+/// The archive's files with their first LSNs, ascending.
+pub(super) fn file_names(fs: &dyn Fs, dir: &Path) -> Result<Vec<(Lsn, String)>, Error> {
+    let names = fs.list_dir(dir).map_err(|e| Error::io("list", dir, e))?;
+    let first_lsn = |name: &str| {
+        let digits = name.strip_prefix("log-")?.strip_suffix(".azk").filter(|digits| digits.len() == 16)?;
+        u64::from_str_radix(digits, 16).ok().map(Lsn)
+    };
+    let mut found: Vec<_> = names.into_iter().filter_map(|name| Some((first_lsn(&name)?, name))).collect();
+    found.sort_unstable();
+    Ok(found)
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileHeader {
+    pub(super) id: u64,
+    pub(super) database_id: u64,
+    pub(super) first_lsn: Lsn,
+    pub(super) horizon: u64,
+}
+
+impl FileHeader {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend(VERSION.to_le_bytes());
+        out.extend([0; 4]);
+        for number in [self.id, self.database_id, self.first_lsn.0, self.horizon] {
+            out.extend(number.to_le_bytes());
+        }
+        out.extend(crc32c(&out).to_le_bytes());
+        out
+    }
+}
+
+/// Records, and how far the archive gets with them.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) to: Lsn,
+    pub(super) horizon: u64,
+    /// Each as LSN and length-prefixed body.
+    pub(super) records: Vec<u8>,
+}
+
+impl Block {
+    pub(super) fn encode(&self, file_id: u64, sequence: u64) -> Vec<u8> {
+        let mut payload = Vec::with_capacity(self.records.len() + 20);
+        put_u64(&mut payload, self.to.0);
+        put_u64(&mut payload, self.horizon);
+        payload.extend_from_slice(&self.records);
+        let mut out = block_header(file_id, BLOCK_KIND, sequence, &payload).to_vec();
+        out.extend(payload);
+        out
+    }
+
+    /// The records in order; `None` in the place of one that cannot be decoded.
+    pub(super) fn records(&self) -> impl Iterator<Item = Option<(Lsn, &[u8])>> {
+        let mut rest = &self.records[..];
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let record = take_u64(&mut rest).and_then(|lsn| Some((Lsn(lsn), take_bytes(&mut rest)?)));
+            if record.is_none() {
+                rest = &[];
+            }
+            Some(record)
+        })
+    }
+}
+
+/// Reads a file and checks each byte of it.
+pub(super) struct LogReader {
+    input: BufReader<Sequential>,
+    path: PathBuf,
+    pub(super) header: FileHeader,
+    pub(super) sequence: u64,
+    /// End of the last complete block.
+    pub(super) offset: u64,
+}
+
+impl LogReader {
+    /// Reads the header; `None` if the file ends before it, or holds nothing but zeroes there.
+    pub(super) fn open(file: Arc<dyn File>, path: &Path) -> Result<Option<Self>, Error> {
+        let mut input = BufReader::with_capacity(256 << 10, Sequential { file, at: 0 });
+        let mut bytes = [0; HEADER_BYTES];
+        match input.read_exact(&mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            read => read.map_err(|e| Error::io("read", path, e))?,
+        }
+        if bytes == [0; HEADER_BYTES] {
+            return Ok(None);
+        }
+        let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("4 bytes are there"));
+        let long = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("8 bytes are there"));
+        let corrupt = |reason: &str| Error::Corrupt { path: path.into(), offset: 0, reason: reason.into() };
+        if bytes[..8] != MAGIC {
+            return Err(corrupt("it does not begin with the magic bytes of an archive's file"));
+        }
+        if word(48) != crc32c(&bytes[..48]) {
+            return Err(corrupt("the header has a wrong checksum"));
+        }
+        if word(8) != VERSION {
+            return Err(Error::UnsupportedFormat { path: path.into(), found: word(8), supported: VERSION });
+        }
+        let header =
+            FileHeader { id: long(16), database_id: long(24), first_lsn: Lsn(long(32)), horizon: long(40) };
+        if !(1..u64::MAX / 2).contains(&header.first_lsn.0) {
+            return Err(corrupt("the header has an impossible LSN"));
+        }
+        Ok(Some(Self { input, path: path.into(), header, sequence: 0, offset: HEADER_BYTES as u64 }))
+    }
+
+    fn corrupt(&self, reason: &str) -> Error {
+        Error::Corrupt { path: self.path.clone(), offset: self.offset, reason: reason.into() }
+    }
+
+    /// Reads the next block; `None` if the file ends here, or inside the block.
+    pub(super) fn next_block(&mut self) -> Result<Option<Block>, Error> {
+        let mut head = [0; BLOCK_HEADER_BYTES];
+        if !self.fill(&mut head)? {
+            return Ok(None);
+        }
+        let word = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("4 bytes are there"));
+        let long = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().expect("8 bytes are there"));
+        // First: no length is believed before its checksum.
+        if word(24) != header_crc(self.header.id, &head) {
+            return Err(self.corrupt("a block header has a wrong checksum"));
+        }
+        if (word(0), long(12)) != (BLOCK_KIND, self.sequence) {
+            return Err(self.corrupt("a block is not in its place"));
+        }
+        let mut payload = Vec::new();
+        let read = (&mut self.input).take(long(4)).read_to_end(&mut payload);
+        read.map_err(|e| Error::io("read", &self.path, e))?;
+        if payload.len() as u64 != long(4) {
+            return Ok(None);
+        }
+        if word(20) != payload_crc(self.header.id, &payload) {
+            return Err(self.corrupt("a block has a wrong checksum"));
+        }
+        let input = &mut &payload[..];
+        let Some((to, horizon)) = take_u64(input).zip(take_u64(input)) else {
+            return Err(self.corrupt("a block cannot be decoded"));
+        };
+        if to >= u64::MAX / 2 {
+            return Err(self.corrupt("a block has an impossible LSN"));
+        }
+        let block = Block { to: Lsn(to), horizon, records: input.to_vec() };
+        self.sequence += 1;
+        self.offset += (BLOCK_HEADER_BYTES + payload.len()) as u64;
+        Ok(Some(block))
+    }
+
+    /// Fills the buffer; `false` if the file ends before.
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<bool, Error> {
+        match self.input.read_exact(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            read => read.map(|()| true).map_err(|e| Error::io("read", &self.path, e)),
+        }
+    }
+}

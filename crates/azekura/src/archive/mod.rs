@@ -1,0 +1,451 @@
+//! The log archive: the committed changes of a store, copied out of its log, for restores to a point in time.
+//!
+//! An archive is a directory of files ([`format`]). It has the log records that describe rows: updates,
+//! compensations, commits, and the pages of large values. A commit of a store with an archive has a
+//! [`CommitTime`] in its record.
+//!
+//! - **ARCHIVE-1** A transaction draws its commit time while it holds all its locks, and times ascend. If a
+//!   transaction precedes another one by any dependency, its time is smaller. The transactions up to a time
+//!   are therefore a serializable prefix.
+//! - **ARCHIVE-2** A commit holds the gate shared from its time to the end of its commit. A snapshot is
+//!   opened, and a *horizon* drawn, with the gate held exclusively. So a snapshot has exactly the
+//!   transactions up to its time, and the records of all commits up to a horizon are below the LSN that was
+//!   read with it.
+//! - **ARCHIVE-3** The archive gets durable records only, in LSN order. A block counts when the file was
+//!   synced. Until then the store keeps the log from [`Archive::next_lsn`] on: `keep_lsn` of CONTROL.
+//! - **ARCHIVE-4** With an archive, bulk loads are logged row by row: the pages of other loads are in no log.
+
+pub(crate) mod format;
+mod replay;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use azekura_base::page::PageType;
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::sync::time::Instant;
+use azekura_base::sync::{Mutex, RwLock};
+use azekura_base::varint::{put_bytes, put_u64};
+use azekura_base::{DurableLog, Lsn};
+use azekura_btree::{Head, PageOp, Record};
+use azekura_io::{File, Fs, OpenOptions, create_dir_all_durable};
+use azekura_wal::ReplayError;
+use azekura_wal::recovery::{self, LogRange};
+
+use self::format::{Block, FileHeader, LogReader, file_name, file_names};
+pub(crate) use self::replay::{Replay, replay};
+use crate::control::Control;
+use crate::database::Shared;
+use crate::restart::WAL_DIR;
+use crate::{Builder, Database, Error};
+
+/// Blocks are written when they have so many bytes.
+const BLOCK_BYTES: usize = 256 << 10;
+/// A file that has so many bytes is followed by a new one: small enough to be copied elsewhere often.
+const FILE_BYTES: u64 = 16 << 20;
+/// Longest time for which a commit waits to be archived.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Times that the log is read when segments are renamed meanwhile.
+const MOST_READS: usize = 16;
+
+/// The time of a commit: microseconds since 1970 by the clock of the machine. Each commit of a store with an
+/// archive has its own time, and later commits have larger ones, also when the clock is set back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(transparent)]
+pub struct CommitTime(u64);
+
+impl CommitTime {
+    /// The time of so many microseconds since 1970.
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since 1970.
+    #[must_use]
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<SystemTime> for CommitTime {
+    fn from(time: SystemTime) -> Self {
+        let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<CommitTime> for SystemTime {
+    fn from(time: CommitTime) -> Self {
+        UNIX_EPOCH + Duration::from_micros(time.0)
+    }
+}
+
+impl fmt::Display for CommitTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:06} s since 1970", self.0 / 1_000_000, self.0 % 1_000_000)
+    }
+}
+
+/// The file that is being written.
+#[derive(Clone, Debug)]
+struct LogFile {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    id: u64,
+    sequence: u64,
+    end: u64,
+}
+
+/// The state of the archive on disk.
+#[derive(Clone, Debug)]
+struct State {
+    /// `None`: the next block begins a file.
+    file: Option<LogFile>,
+    /// All wanted records below are in the archive.
+    next_lsn: Lsn,
+    /// All commits up to this time are in the archive.
+    horizon: u64,
+}
+
+/// The archive of an open store.
+#[derive(Debug)]
+pub(crate) struct Archive {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    database_id: u64,
+    /// ARCHIVE-2.
+    gate: RwLock<()>,
+    /// The last time that was drawn.
+    clock: AtomicU64,
+    state: Mutex<State>,
+    last_append: Mutex<Instant>,
+}
+
+impl Archive {
+    /// Opens the archive in `dir`, or makes an empty one. The store has its log from `keep_lsn` on; in a new
+    /// archive the log begins with `first_lsn`, the first LSN that the store has not used.
+    pub(crate) fn open(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        database_id: u64,
+        keep_lsn: Lsn,
+        first_lsn: Lsn,
+    ) -> Result<Self, Error> {
+        create_dir_all_durable(&*fs, dir).map_err(|e| Error::io("create", dir, e))?;
+        let mut state = State { file: None, next_lsn: first_lsn, horizon: 0 };
+        let mut names = file_names(&*fs, dir)?;
+        while let Some(path) = names.pop().map(|(_, name)| dir.join(name)) {
+            if let Some(found) = read_newest(&*fs, &path, database_id, keep_lsn)? {
+                state = found;
+                break;
+            }
+            // A crash came before the file had its first bytes.
+            fs.remove_file(&path).map_err(|e| Error::io("remove", &path, e))?;
+        }
+        if state.next_lsn > first_lsn {
+            return Err(Error::Invalid(format!(
+                "the archive {} is from a later time than the store (log record {} of {first_lsn}); name a new \
+                 directory for the archive, and make a backup",
+                dir.display(),
+                state.next_lsn
+            )));
+        }
+        if state.next_lsn < keep_lsn {
+            tracing::warn!(
+                archive = %dir.display(),
+                "the store was changed without its archive: make a backup, from which restores can begin"
+            );
+            (state.file, state.next_lsn) = (None, keep_lsn);
+        }
+        Ok(Self {
+            fs,
+            dir: dir.into(),
+            database_id,
+            gate: RwLock::new(()),
+            clock: AtomicU64::new(state.horizon),
+            state: Mutex::new(state),
+            last_append: Mutex::new(Instant::now()),
+        })
+    }
+
+    /// The first LSN that the archive does not have (ARCHIVE-3).
+    pub(crate) fn next_lsn(&self) -> Lsn {
+        self.state.lock().next_lsn
+    }
+
+    /// A time above all that were drawn.
+    fn draw(&self) -> u64 {
+        let now = CommitTime::from(SystemTime::now()).0;
+        let next = |last: u64| Some(now.max(last + 1));
+        // Relaxed: the locks of transactions that depend on each other, and the gate, order the drawings.
+        let last = self.clock.fetch_update(Relaxed, Relaxed, next).unwrap_or_else(|last| last);
+        now.max(last + 1)
+    }
+
+    /// Runs the rest of a commit with its time (ARCHIVE-2).
+    pub(crate) fn commit_gate(&self) -> (impl Drop + '_, u64) {
+        let gate = self.gate.read();
+        (gate, self.draw())
+    }
+
+    /// Runs `moment` between all commits up to the time that is returned and all later ones.
+    pub(crate) fn between_commits<T>(&self, moment: impl FnOnce() -> T) -> (T, u64) {
+        let _gate = self.gate.write();
+        (moment(), self.draw())
+    }
+
+    /// Copies the records up to `end`, which are durable, from the log. All commits up to the `horizon` are
+    /// among them; `None`: up to the last that is found. With nothing to copy, a horizon is written only if
+    /// that is `forced`.
+    pub(crate) fn append(
+        &self,
+        wal_dir: &Path,
+        ranges: &[LogRange],
+        end: Lsn,
+        horizon: Option<u64>,
+        is_forced: bool,
+    ) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        *self.last_append.lock() = Instant::now();
+        if end < state.next_lsn && !is_forced {
+            return Ok(());
+        }
+        let mut ranges = ranges.to_vec();
+        if let Some(last) = ranges.last_mut().filter(|last| last.last_lsn.is_none()) {
+            last.last_lsn = Some(end);
+        }
+        for read in 1.. {
+            let mut next = state.clone();
+            match self.copy(&mut next, wal_dir, &ranges, end, horizon) {
+                Ok(()) => {
+                    *state = next;
+                    break;
+                }
+                // A prepared segment got its final name between the listing and the opening.
+                Err(ReplayError::Io { source, .. })
+                    if source.kind() == std::io::ErrorKind::NotFound && read < MOST_READS => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // Relaxed: as in `draw`.
+        self.clock.fetch_max(state.horizon, Relaxed);
+        Ok(())
+    }
+
+    fn copy(
+        &self,
+        state: &mut State,
+        wal_dir: &Path,
+        ranges: &[LogRange],
+        end: Lsn,
+        horizon: Option<u64>,
+    ) -> Result<(), ReplayError<Error>> {
+        let at_end = |source| ReplayError::Apply { lsn: end, source };
+        let file = match state.file.take().filter(|file| file.end < FILE_BYTES) {
+            Some(file) => file,
+            None => self.create_file(state).map_err(at_end)?,
+        };
+        let file = state.file.insert(file);
+        let (old_horizon, mut newest) = (state.horizon, state.horizon);
+        let mut records = Vec::new();
+        let mut each = |lsn: Lsn, body: &[u8]| {
+            let record = Record::decode(body).map_err(|error| bad_record(wal_dir, lsn, &error))?;
+            if let Head::Commit { time, .. } = record.head {
+                newest = newest.max(time);
+            }
+            if is_wanted(&record) {
+                put_u64(&mut records, lsn.0);
+                put_bytes(&mut records, body);
+            }
+            if records.len() >= BLOCK_BYTES {
+                let records = std::mem::take(&mut records);
+                file.write(&Block { to: lsn, horizon: old_horizon, records })?;
+            }
+            Ok(())
+        };
+        if end >= state.next_lsn {
+            recovery::replay(&*self.fs, wal_dir, self.database_id, ranges, state.next_lsn, &mut each)?;
+        }
+        state.horizon = horizon.unwrap_or(newest).max(old_horizon);
+        let to = end.max(Lsn(state.next_lsn.0 - 1));
+        file.write(&Block { to, horizon: state.horizon, records }).map_err(at_end)?;
+        file.file.sync().map_err(|e| at_end(Error::io("sync", &file.path, e)))?;
+        state.next_lsn = to.next();
+        Ok(())
+    }
+
+    fn create_file(&self, state: &State) -> Result<LogFile, Error> {
+        let path = self.dir.join(file_name(state.next_lsn));
+        let header = FileHeader {
+            id: rand::random(),
+            database_id: self.database_id,
+            first_lsn: state.next_lsn,
+            horizon: state.horizon,
+        };
+        let file = self.fs.open(&path, OpenOptions::new().create(true));
+        let file = file.map_err(|e| Error::io("create", &path, e))?;
+        file.set_len(0).map_err(|e| Error::io("truncate", &path, e))?;
+        let bytes = header.encode();
+        file.write_at(0, &bytes).map_err(|e| Error::io("write", &path, e))?;
+        file.sync().map_err(|e| Error::io("sync", &path, e))?;
+        self.fs.sync_dir(&self.dir).map_err(|e| Error::io("sync", &self.dir, e))?;
+        Ok(LogFile { file, path, id: header.id, sequence: 0, end: bytes.len() as u64 })
+    }
+}
+
+impl LogFile {
+    fn write(&mut self, block: &Block) -> Result<(), Error> {
+        let bytes = block.encode(self.id, self.sequence);
+        self.file.write_at(self.end, &bytes).map_err(|e| Error::io("write", &self.path, e))?;
+        self.sequence += 1;
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// Reads the newest file, and cuts off a block that a crash left unfinished; `None` for a file that has no
+/// header yet.
+fn read_newest(fs: &dyn Fs, path: &Path, database_id: u64, keep_lsn: Lsn) -> Result<Option<State>, Error> {
+    let file = fs.open(path, OpenOptions::new()).map_err(|e| Error::io("open", path, e))?;
+    let Some(mut reader) = LogReader::open(Arc::clone(&file), path)? else { return Ok(None) };
+    let header = reader.header;
+    if header.database_id != database_id {
+        return Err(Error::Invalid(format!(
+            "{} is the archive of another store; name another directory",
+            path.parent().unwrap_or(path).display()
+        )));
+    }
+    let mut state = State { file: None, next_lsn: header.first_lsn, horizon: header.horizon };
+    loop {
+        match reader.next_block() {
+            Ok(Some(block)) => (state.next_lsn, state.horizon) = (block.to.next(), block.horizon),
+            Ok(None) => break,
+            // The store still has what is unreadable here: the block was not finished, and is written anew.
+            Err(Error::Corrupt { .. }) if state.next_lsn >= keep_lsn => break,
+            Err(error) => return Err(error),
+        }
+    }
+    let end = reader.offset;
+    if file.len().map_err(|e| Error::io("read", path, e))? > end {
+        file.set_len(end).map_err(|e| Error::io("truncate", path, e))?;
+        file.sync().map_err(|e| Error::io("sync", path, e))?;
+    }
+    let sequence = reader.sequence;
+    state.file = Some(LogFile { file, path: path.into(), id: header.id, sequence, end });
+    Ok(Some(state))
+}
+
+/// Returns whether a restore needs the record.
+fn is_wanted(record: &Record<'_>) -> bool {
+    match record.head {
+        Head::Update { .. } | Head::Compensate { .. } | Head::Commit { .. } => true,
+        Head::System => record.ops().any(|op| op.is_ok_and(|(_, op)| is_large_value(&op))),
+        Head::End { .. } | Head::FreeStep { .. } | Head::Carry { .. } => false,
+    }
+}
+
+/// Returns whether the operation writes a page of a large value.
+fn is_large_value(op: &PageOp<'_>) -> bool {
+    matches!(op, PageOp::Image { kind, .. } if kind[0] == PageType::Overflow as u8)
+}
+
+fn bad_record(path: &Path, lsn: Lsn, reason: &dyn fmt::Display) -> Error {
+    Error::Corrupt { path: path.into(), offset: 0, reason: format!("log record {lsn}: {reason}") }
+}
+
+impl Builder {
+    /// Directory of the log archive; none unless set. The store copies its committed changes there, about
+    /// once per second, so that [`Restore::archive`](crate::Restore::archive) can go on from a backup to any
+    /// later point in time. Set it in each opening: a run without it leaves a gap, and restores beyond the
+    /// gap need a later backup. With an archive, bulk loads are logged row by row. The archive belongs on
+    /// another device than the store. If it cannot be written, the store keeps its log and goes on.
+    ///
+    /// ```
+    /// use azekura::{Database, Error, Restore, TableDefinition};
+    /// const STOCK: TableDefinition<str, u64> = TableDefinition::new("stock");
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let at = |name: &str| dir.path().join(name);
+    /// let db = Database::builder().archive(at("archive")).open(at("shop.azk"))?;
+    /// db.backup().to_directory(at("monday"))?;
+    /// db.transact(|tx| tx.table(&STOCK)?.insert("rice", &7))?;
+    /// let before = db.archive_log()?;
+    /// db.transact(|tx| tx.table(&STOCK)?.remove("rice"))?; // a mistake
+    /// db.archive_log()?;
+    ///
+    /// Restore::new().archive(at("archive")).to_time(before).from_directory(at("monday"), at("new.azk"))?;
+    /// let copy = Database::open(at("new.azk"))?;
+    /// assert_eq!(copy.read(|s| s.table(&STOCK)?.get("rice"))?, Some(7));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn archive(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.archive = Some(directory.into());
+        self
+    }
+}
+
+impl Database {
+    /// Copies all commits that have returned to the [archive](crate::Builder::archive), and returns a time
+    /// that separates them from later commits: a restore [to this time](crate::Restore::to_time) has exactly
+    /// them. A store does the same by itself about once per second; call this before a step that may have to
+    /// be taken back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`]: the store has no archive. [`Error::Io`] of the archive, which names the file;
+    /// [`Error::Log`].
+    pub fn archive_log(&self) -> Result<CommitTime, Error> {
+        let shared = self.owners().enter()?;
+        shared
+            .archive_now(true)?
+            .ok_or_else(|| Error::Invalid("the store has no archive; open it with `Builder::archive`".into()))
+    }
+}
+
+impl Shared {
+    /// Archives what is committed; returns a time as [`Database::archive_log`] does.
+    pub(crate) fn archive_now(&self, is_forced: bool) -> Result<Option<CommitTime>, Error> {
+        let control = self.control.lock();
+        self.archive_with(control.current(), is_forced)
+    }
+
+    /// The same for a caller that holds CONTROL, so that no log is trimmed meanwhile.
+    pub(crate) fn archive_with(
+        &self,
+        control: &Control,
+        is_forced: bool,
+    ) -> Result<Option<CommitTime>, Error> {
+        let Some(archive) = &self.archive else { return Ok(None) };
+        let (mut end, time) = archive.between_commits(|| Lsn(self.wal.next_lsn().0 - 1));
+        if self.wal.has_begun() {
+            self.wal.make_durable(end)?;
+        } else {
+            end = Lsn(archive.next_lsn().0 - 1); // nothing was logged since the store was opened
+        }
+        archive.append(&self.path.join(WAL_DIR), &control.ranges, end, Some(time), is_forced)?;
+        Ok(Some(CommitTime(time)))
+    }
+
+    /// Archives new commits after [`INTERVAL`].
+    pub(crate) fn archive_if_due(&self) -> Result<(), Error> {
+        let is_due = |archive: &Archive| archive.last_append.lock().elapsed() >= INTERVAL;
+        if self.archive.as_ref().is_some_and(is_due) { self.archive_now(false).map(drop) } else { Ok(()) }
+    }
+
+    /// Returns whether there is something to archive.
+    pub(crate) fn is_archive_behind(&self) -> bool {
+        let is_behind = |archive: &Archive| archive.next_lsn() < self.wal.next_lsn();
+        self.wal.has_begun() && self.archive.as_ref().is_some_and(is_behind)
+    }
+
+    /// The log is kept from here: a restart and the archive need nothing below (ARCHIVE-3).
+    pub(crate) fn keep_lsn(&self, scan_lsn: Lsn) -> Lsn {
+        self.archive.as_ref().map_or(scan_lsn, |archive| archive.next_lsn().min(scan_lsn))
+    }
+}

@@ -1,0 +1,305 @@
+//! Replay of an archive: the transactions between a backup and a time, row by row, into the restored store.
+//!
+//! 1. The first pass finds the transactions that committed after the backup's time and up to the target, and
+//!    the changes that they took back themselves.
+//! 2. The second pass makes their other changes, in LSN order.
+//!
+//! The backup has exactly the transactions up to its time (ARCHIVE-2), and a row is changed by one transaction
+//! at a time. So each change meets the row as its transaction found it; if it does not, the archive is damaged
+//! or does not belong to the backup.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use azekura_base::{Lsn, TreeId, TxnId};
+use azekura_btree::change::PageOp;
+use azekura_btree::node::FLAG_OVERFLOW;
+use azekura_btree::{Head, LargeValues, OverflowRef, Record, UndoOp};
+use azekura_io::{Fs, OpenOptions};
+
+use super::format::{LogReader, file_names};
+use super::{CommitTime, bad_record, is_large_value};
+use crate::catalog::{self, CATALOG};
+use crate::{Database, Durability, Error, TableDefinition, TableInfo, Transaction};
+
+/// Bytes of changes that are made in one transaction of the restored store.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// An archive, and the backup that its replay goes on from.
+pub(crate) struct Replay<'a> {
+    pub(crate) fs: &'a dyn Fs,
+    pub(crate) dir: &'a Path,
+    pub(crate) database_id: u64,
+    /// First LSN that the backup may not have.
+    pub(crate) from: Lsn,
+    /// Time of the backup.
+    pub(crate) after: CommitTime,
+    /// The target; `None`: the end of the archive.
+    pub(crate) to: Option<CommitTime>,
+}
+
+/// Calls for each record: file, LSN, and the record.
+type Each<'e> = dyn FnMut(&Path, Lsn, Record<'_>) -> Result<(), Error> + 'e;
+
+impl Replay<'_> {
+    /// Reads the archive up to the target; returns the horizon of the last block that was read.
+    fn read(&self, each: &mut Each<'_>) -> Result<CommitTime, Error> {
+        let not_an_archive = |reason: String| Error::NotABackup { path: self.dir.into(), reason };
+        let files = file_names(self.fs, self.dir)?;
+        let Some(first) = files.iter().rposition(|(first_lsn, _)| *first_lsn <= self.from) else {
+            return Err(not_an_archive(format!(
+                "it has no log archive that begins at or before log record {}, with which the backup ends",
+                self.from
+            )));
+        };
+        let (mut next, mut horizon) = (None, 0);
+        for (_, name) in &files[first..] {
+            let path = self.dir.join(name);
+            let file = self.fs.open(&path, OpenOptions::new().read_only(true));
+            let file = file.map_err(|e| Error::io("open", &path, e))?;
+            let Some(mut reader) = LogReader::open(file, &path)? else { continue };
+            let header = reader.header;
+            if header.database_id != self.database_id {
+                return Err(not_an_archive("it is the archive of another store than the backup's".into()));
+            }
+            if next.is_some_and(|next| next != header.first_lsn) {
+                return Err(Error::Corrupt {
+                    path,
+                    offset: 0,
+                    reason: format!(
+                        "the log before this file is missing in the archive; restore to {} at the latest, or \
+                         from a later backup",
+                        CommitTime(horizon)
+                    ),
+                });
+            }
+            next = Some(header.first_lsn);
+            while let Some(block) = reader.next_block()? {
+                for record in block.records() {
+                    let bad = || bad_record(&path, block.to, &"a block of records cannot be decoded");
+                    let (lsn, body) = record.ok_or_else(bad)?;
+                    let record = Record::decode(body).map_err(|error| bad_record(&path, lsn, &error))?;
+                    if lsn >= self.from {
+                        each(&path, lsn, record)?;
+                    }
+                }
+                (next, horizon) = (Some(block.to.next()), block.horizon);
+                if self.to.is_some_and(|to| to.0 <= horizon) {
+                    return Ok(CommitTime(horizon));
+                }
+            }
+        }
+        Ok(CommitTime(horizon))
+    }
+}
+
+/// What the first pass finds.
+#[derive(Default)]
+struct Found {
+    /// Changes of transactions, oldest first, that are not taken back so far.
+    changes: HashMap<TxnId, Vec<Lsn>>,
+    taken_back: HashSet<Lsn>,
+    committed: HashMap<TxnId, CommitTime>,
+}
+
+impl Found {
+    fn see(&mut self, lsn: Lsn, head: &Head<'_>) {
+        match *head {
+            Head::Update { txn, .. } => self.changes.entry(txn).or_default().push(lsn),
+            Head::Compensate { txn } => {
+                let newest = self.changes.get_mut(&txn).and_then(Vec::pop);
+                self.taken_back.extend(newest);
+            }
+            Head::Commit { txn, time, .. } => {
+                self.changes.remove(&txn);
+                self.committed.insert(txn, CommitTime(time));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Makes the changes in `db`, which was restored from the backup; `tables` has the backup's tables by the
+/// number of their tree. Returns the time that the store has now, and the number of transactions.
+pub(crate) fn replay(
+    db: &Database,
+    replay: &Replay<'_>,
+    tables: HashMap<TreeId, String>,
+) -> Result<(CommitTime, u64), Error> {
+    let mut found = Found::default();
+    let horizon = replay.read(&mut |_, lsn, record| {
+        found.see(lsn, &record.head);
+        Ok(())
+    })?;
+    let to = replay.to.unwrap_or(horizon);
+    if to > horizon {
+        return Err(Error::Invalid(format!(
+            "the archive {} has all commits up to {horizon}, and none of the time {to}; name an earlier time",
+            replay.dir.display()
+        )));
+    }
+    let Found { mut committed, taken_back, .. } = found;
+    committed.retain(|_, time| *time > replay.after && *time <= to);
+    let pages = LargeValues::new();
+    let mut apply = Apply { db, tx: None, bytes: 0, tables, pages, source: PathBuf::new(), lsn: Lsn(0) };
+    replay.read(&mut |path, lsn, record| {
+        if apply.source != path {
+            apply.source = path.into();
+        }
+        apply.lsn = lsn;
+        apply.pages.note(&record);
+        let Head::Update { txn, undo } = record.head else { return Ok(()) };
+        let op = record.ops().next().transpose().map_err(|error| apply.bad(&error.to_string()))?;
+        let op = op.map(|(_, op)| op).filter(|op| !is_large_value(op));
+        if committed.contains_key(&txn) && !taken_back.contains(&lsn) {
+            apply.change(undo, op)
+        } else {
+            apply.skip(op);
+            Ok(())
+        }
+    })?;
+    apply.commit()?;
+    Ok((to, committed.len() as u64))
+}
+
+/// Changes on their way into the restored store.
+struct Apply<'a> {
+    db: &'a Database,
+    tx: Option<Transaction>,
+    /// Of the transaction's changes.
+    bytes: usize,
+    tables: HashMap<TreeId, String>,
+    pages: LargeValues,
+    /// File and LSN of the present record, for errors.
+    source: PathBuf,
+    lsn: Lsn,
+}
+
+impl Apply<'_> {
+    fn bad(&self, reason: &str) -> Error {
+        bad_record(&self.source, self.lsn, &reason)
+    }
+
+    fn commit(&mut self) -> Result<(), Error> {
+        self.bytes = 0;
+        let Some(tx) = self.tx.take() else { return Ok(()) };
+        // The end of the restore makes all of it durable (RESTORE-1).
+        tx.set_durability(Durability::Relaxed);
+        tx.commit()
+    }
+
+    /// The large value of a change that is not made is not needed.
+    fn skip(&mut self, op: Option<PageOp<'_>>) {
+        if let Some(PageOp::Insert { cell, .. } | PageOp::Replace { cell, .. }) = op
+            && cell.flags & FLAG_OVERFLOW != 0
+            && let Some(reference) = OverflowRef::decode(cell.value)
+        {
+            self.pages.take(reference);
+        }
+    }
+
+    fn change(&mut self, undo: UndoOp<'_>, op: Option<PageOp<'_>>) -> Result<(), Error> {
+        let (tree, key) = match undo {
+            UndoOp::RemoveKey { tree, key }
+            | UndoOp::PutBack { tree, key, .. }
+            | UndoOp::Flip { tree, key, .. } => (tree, key),
+            // Trees come and go with their row of the catalog, pages with their rows.
+            UndoOp::FreePages { .. } | UndoOp::DropTree { .. } | UndoOp::KeepTree { .. } => return Ok(()),
+            UndoOp::EmptyTree { .. } => {
+                return Err(self.bad("a bulk load is not in the archive; restore from a later backup"));
+            }
+        };
+        let value = match op {
+            Some(PageOp::Insert { cell, .. } | PageOp::Replace { cell, .. }) => {
+                if cell.flags & FLAG_OVERFLOW == 0 {
+                    Some(cell.value.to_vec())
+                } else {
+                    let reference = OverflowRef::decode(cell.value);
+                    let value = reference.and_then(|reference| self.pages.take(reference));
+                    Some(value.ok_or_else(|| self.bad("a part of a large value is missing"))?)
+                }
+            }
+            Some(PageOp::Remove { .. } | PageOp::Flip { .. }) => None,
+            _ => return Err(self.bad("the change of a row has no page operation")),
+        };
+        if self.tx.is_none() {
+            self.tx = Some(self.db.begin()?);
+        }
+        if tree.id == CATALOG.id {
+            return self.change_catalog(undo, key, value.as_deref());
+        }
+        let Some(name) = self.tables.get(&tree.id) else {
+            return Err(self.bad("it changes a table that does not exist"));
+        };
+        let tx = self.tx.as_ref().expect("was begun above");
+        let table = tx.table(&TableDefinition::raw(name.as_str()))?;
+        let fits = match (undo, &value) {
+            (UndoOp::RemoveKey { .. }, Some(value)) => table.insert_if_absent(key, &value[..])?,
+            (UndoOp::PutBack { .. }, Some(value)) => table.replace(key, &value[..])?.is_some(),
+            (UndoOp::PutBack { .. }, None) => table.remove(key)?.is_some(),
+            (UndoOp::Flip { at, diff, .. }, _) => match table.get(key)? {
+                Some(mut value) if value.len() >= usize::from(at) + diff.len() => {
+                    value[usize::from(at)..].iter_mut().zip(diff).for_each(|(byte, bits)| *byte ^= bits);
+                    table.insert(key, &value[..])?;
+                    true
+                }
+                _ => false,
+            },
+            _ => false,
+        };
+        if !fits {
+            return Err(self.bad("it does not fit the row in the backup; the two are of different stores"));
+        }
+        self.bytes += key.len() + value.map_or(64, |value| value.len());
+        if self.bytes >= BATCH_BYTES { self.commit() } else { Ok(()) }
+    }
+
+    /// A table is created or dropped.
+    fn change_catalog(&mut self, undo: UndoOp<'_>, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
+        let bad = || self.bad("a row of the catalog cannot be decoded");
+        let name = std::str::from_utf8(key).map_err(|_| bad())?.to_owned();
+        let tx = self.tx.as_ref().expect("was begun by the caller");
+        match (undo, value) {
+            (UndoOp::RemoveKey { .. }, Some(value)) => {
+                let entry = catalog::decode(value).ok_or_else(bad)?;
+                let info = TableInfo { name: name.clone(), types: (*entry.types).clone() };
+                tx.create_and_load(&info, &mut |_, _| Ok(false))?;
+                self.tables.insert(entry.tree.id, name);
+            }
+            (UndoOp::PutBack { cell, .. }, None) => {
+                let entry = catalog::decode(cell.value).ok_or_else(bad)?;
+                if !tx.drop_table(&name)? {
+                    return Err(self.bad("it drops a table that does not exist"));
+                }
+                self.tables.remove(&entry.tree.id);
+            }
+            _ => return Err(bad()),
+        }
+        // The next changes of a table of this name are those of another tree.
+        self.commit()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use azekura_base::PageId;
+
+    use super::*;
+
+    #[test]
+    fn changes_that_a_transaction_took_back_are_known() {
+        let txn = TxnId(7);
+        let update = Head::Update { txn, undo: UndoOp::FreePages { first: PageId(3), count: 1 } };
+        let mut found = Found::default();
+        let heads = [
+            update,
+            update,
+            Head::Compensate { txn },
+            update,
+            Head::Commit { txn, has_deferred: false, time: 9 },
+        ];
+        (1..).zip(&heads).for_each(|(lsn, head)| found.see(Lsn(lsn), head));
+        assert_eq!(found.taken_back, HashSet::from([Lsn(2)]));
+        assert_eq!(found.committed, HashMap::from([(txn, CommitTime(9))]));
+    }
+}

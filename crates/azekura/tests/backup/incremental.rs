@@ -1,0 +1,134 @@
+//! Incremental backups: a chain restores the rows of its last backup, and has the bytes of what has changed.
+
+use std::sync::Arc;
+
+use azekura::{Database, Error, ErrorKind, Restore, TableDefinition};
+use azekura_io::FaultFs;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::{contents, on};
+
+const ROWS: TableDefinition<u64, [u8]> = TableDefinition::new("rows");
+
+fn backup(db: &Database, fs: &FaultFs, since: Option<&str>, to: &str) -> azekura::BackupReport {
+    let mut backup = db.backup().file_system(Arc::new(fs.clone()));
+    if let Some(base) = since {
+        backup = backup.since(base);
+    }
+    backup.to_directory(to).expect("backs up")
+}
+
+fn restore(fs: &FaultFs, backup: &str, bases: &[String], copy: &str) -> Result<Database, Error> {
+    let restore = Restore::new().file_system(Arc::new(fs.clone())).builder(on(fs)).verify(true);
+    let restore = bases.iter().fold(restore, |restore, base| restore.base(base));
+    restore.from_directory(backup, copy)?;
+    on(fs).open(copy)
+}
+
+/// Changes rows of several tables, among them large values, loads, drops, and tables made anew.
+fn change(random: &mut StdRng, db: &Database) {
+    let tx = db.begin().expect("begins");
+    let table = TableDefinition::<u64, [u8]>::named(format!("t{}", random.random_range(0..4)));
+    let mut run = || -> Result<(), Error> {
+        match random.random_range(0..12) {
+            0 => drop(tx.drop_table(table.name())?),
+            1 if tx.table(&table)?.first()?.is_none() => {
+                let rows = (0..2000_u64).map(|n| (n * 3, vec![n as u8; 60]));
+                tx.table(&table)?.bulk_load(rows)?;
+            }
+            2 => {
+                // Empties and merges leaves.
+                let from = random.random_range(0..6000_u64);
+                let keys: Vec<u64> = tx
+                    .table(&table)?
+                    .range(from..from + 1500)
+                    .map(|row| row.map(|row| row.0))
+                    .collect::<Result<_, _>>()?;
+                for key in keys {
+                    tx.table(&table)?.delete(&key)?;
+                }
+            }
+            kind => {
+                for _ in 0..random.random_range(1..30) {
+                    let len = if kind == 3 { 9_000 } else { random.random_range(0..100) };
+                    let key = random.random_range(0..6000);
+                    tx.table(&table)?.insert(&key, &vec![kind as u8; len][..])?;
+                }
+            }
+        }
+        Ok(())
+    };
+    run().expect("changes");
+    if random.random_ratio(1, 6) {
+        tx.abort().expect("rolls back");
+    } else {
+        tx.commit().expect("commits");
+    }
+}
+
+#[test]
+fn chains_of_incremental_backups_restore_the_state_of_each() {
+    for seed in 0..8 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut fs = FaultFs::new();
+        let mut db = on(&fs).open("db").expect("opens");
+        let (mut chain, mut states) = (Vec::<String>::new(), Vec::new());
+        for n in 0..8 {
+            // Open while a backup is made: changes of no backup so far, in pages that later have no others.
+            let open = db.begin().expect("begins");
+            let held = TableDefinition::<u64, [u8]>::named("held");
+            (0..40)
+                .try_for_each(|i| open.table(&held)?.insert(&(n * 100 + i), &[n as u8; 90][..]))
+                .expect("writes");
+            (0..random.random_range(0..12)).for_each(|_| change(&mut random, &db));
+            let to = format!("b{n}");
+            // From any earlier backup.
+            let base =
+                chain.len().checked_sub(1).map(|last| random.random_range(last.saturating_sub(2)..=last));
+            let report = backup(&db, &fs, base.map(|base| chain[base].as_str()), &to);
+            assert_eq!(report.is_incremental, base.is_some());
+            chain.push(to);
+            states.push(contents(&db));
+            open.commit().expect("commits");
+            if random.random_ratio(1, 3) {
+                fs = fs.kill();
+                drop(db);
+                db = on(&fs).open("db").expect("restarts");
+            }
+        }
+        for (n, state) in states.iter().enumerate().step_by(2) {
+            let copy = restore(&fs, &chain[n], &chain[..n], &format!("copy{n}")).expect("restores");
+            assert!(contents(&copy) == *state, "seed {seed}: backup {n}");
+        }
+    }
+}
+
+#[test]
+fn an_incremental_backup_has_the_pages_that_changed() {
+    let fs = FaultFs::new();
+    let db = on(&fs).open("db").expect("opens");
+    db.transact(|tx| tx.table(&ROWS)?.bulk_load((0..20_000_u64).map(|n| (n, vec![7; 100]))).map(drop))
+        .expect("loads");
+    let full = backup(&db, &fs, None, "full");
+    let none = backup(&db, &fs, Some("full"), "none");
+    assert!(none.bytes < 300 && none.rows == 0, "{none:?}");
+    for n in [3, 9_000, 19_999] {
+        db.transact(|tx| tx.table(&ROWS)?.insert(&n, &[8; 100][..])).expect("writes");
+    }
+    let three = backup(&db, &fs, Some("none"), "three");
+    assert!(three.rows > 3 && three.rows < 150 && three.bytes < full.bytes / 100, "{three:?} of {full:?}");
+    let bases = ["full".to_owned(), "none".to_owned()];
+    let copy = restore(&fs, "three", &bases, "copy").expect("restores");
+    assert_eq!(contents(&copy), contents(&db));
+    // A base is missing, damaged, or of another store.
+    let error = restore(&fs, "three", &bases[..1], "copy2").expect_err("a base is missing");
+    assert!(matches!(error, Error::NotABackup { .. }) && error.to_string().contains("--base"), "{error:?}");
+    fs.flip_bit(std::path::Path::new("full/backup.azk"), full.bytes / 2, 3).expect("flips");
+    let error = restore(&fs, "three", &bases, "copy3").expect_err("a base is damaged");
+    assert!(matches!(&error, Error::Corrupt { path, .. } if path.starts_with("full")), "{error:?}");
+    let other = on(&fs).open("other").expect("opens");
+    let error =
+        other.backup().file_system(Arc::new(fs.clone())).since("full").to_directory("x").expect_err("other");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}
