@@ -143,12 +143,7 @@ impl Ranges {
 
     /// The claims of all ranges that contain `key`.
     pub(crate) fn find(&self, tree: TreeId, key: &[u8]) -> Claims {
-        self.find_in(self.all.len(), tree, key)
-    }
-
-    /// As [`find`](Self::find), in the first `count` ranges only.
-    fn find_in(&self, count: usize, tree: TreeId, key: &[u8]) -> Claims {
-        let found = self.all[..count].iter().filter(|range| range.contains(tree, key));
+        let found = self.all.iter().filter(|range| range.contains(tree, key));
         claims::normal(Family::Key, found.fold(0, |all, range| all | range.claims))
     }
 
@@ -203,12 +198,7 @@ impl LockTable {
             t.range_trees.push(tree);
             owner.set_has_ranges(true);
         }
-        let mut ranges = owner.ranges.lock();
-        let entered = ranges.enter(tree, from, to, claims);
-        // The ranges that were locked before: an extended one has none of the new keys in its former part.
-        let is_changed = !matches!(entered, None | Some(Change::Nothing));
-        let known = ranges.all.len() - usize::from(is_changed);
-        drop(ranges);
+        let entered = owner.ranges.lock().enter(tree, from, to, claims);
         t.note_gap(claims);
         // Pairs with the fence in `share_ranges`: KEYRANGE-1.
         fence(SeqCst);
@@ -219,7 +209,7 @@ impl LockTable {
                 newest = newest.max(self.depend.find(id, claims)); // DEPEND-1
                 continue;
             }
-            let in_range = owner.ranges.lock().find_in(known, tree, key);
+            let in_range = owner.ranges.lock().find(tree, key);
             match self.attempt_id(t, tree, KeyRef::Key(key), (id, in_range), (mode, false)) {
                 Attempt::Granted(lsn) => newest = newest.max(lsn),
                 Attempt::Refused(_) => {

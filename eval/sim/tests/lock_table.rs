@@ -82,7 +82,10 @@ fn g10_who_stops_with_an_intent_holds_up_who_locks_the_table_and_with_a_key_who_
 
 /// Threads that add to a number under a lock which they get as `acquire` says, and are told how many gave
 /// way.
-fn adding(threads: u64, acquire: fn(&LockTable, &mut TxnLocks, u64) -> Result<(), LockError>) -> Scene {
+fn adding(
+    threads: u64,
+    acquire: impl Fn(&LockTable, &mut TxnLocks, u64) -> Result<(), LockError> + Copy + Send + 'static,
+) -> Scene {
     let (table, number, victims) = (table(1), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut scene = Scene::new();
     for thread in 0..threads {
@@ -132,6 +135,30 @@ fn of_two_readers_that_both_want_to_write_one_gives_way() {
         })
     })
     .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Locks KEY by a range that also contains OTHER, and waits for KEY if need be.
+fn scan(table: &LockTable, locks: &mut TxnLocks) -> Result<(), LockError> {
+    let keys = || std::iter::once(&b"k"[..]);
+    while table.try_lock_range(locks, TREE, (b"a", Some(b"z")), keys(), KeyMode::SCAN).is_err() {
+        table.lock_key(locks, TREE, KEY, KeyMode::SCAN)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_scan_by_a_range_excludes_writers_and_of_two_that_want_to_write_one_gives_way() {
+    for (threads, scans) in [(2, 2), (2, 1), (3, 1)] {
+        search(|| {
+            adding(threads, move |table, locks, thread| {
+                if thread < scans {
+                    scan(table, locks)?;
+                }
+                table.lock_key(locks, TREE, KEY, KeyMode::UPDATE).map(drop)
+            })
+        })
+        .unwrap_or_else(|failure| panic!("{threads} threads, {scans} scans: {failure}"));
+    }
 }
 
 #[test]
