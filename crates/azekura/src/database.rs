@@ -250,7 +250,7 @@ impl Database {
             path = %path.display(),
             version = env!("CARGO_PKG_VERSION"),
             page_size = shared.page_size(),
-            cache_bytes = shared.options.cache_bytes,
+            cache_bytes = shared.options.cache.bytes(),
             read_only = shared.options.read_only,
             time_ms = millis(shared.recovery.time),
             "store opened"

@@ -4,7 +4,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+// std's own atomic: no protocol rests on the budget, and a simulated machine takes no step for it.
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use azekura_base::page;
 use azekura_wal::default_log_buffer_count;
@@ -65,6 +67,90 @@ pub(crate) fn default_cache_bytes(limit: Option<u64>) -> usize {
     // At least the frames that a store with the largest pages needs.
     let least = (MIN_FRAMES * page::MAX_PAGE_SIZE) as u64;
     usize::try_from(share.clamp(least, DEFAULT_CACHE_BYTES)).unwrap_or(usize::MAX)
+}
+
+/// The memory of a process for the page caches of stores that have the default capacity. Each store reserves
+/// half of the bytes that are left, within the bounds of [`default_cache_bytes`]: so one store has an eighth
+/// of the process's memory, and all of them together a quarter, beside the least capacity of each.
+#[derive(Debug)]
+struct CacheBudget {
+    left: AtomicU64,
+}
+
+impl CacheBudget {
+    fn new(limit: Option<u64>) -> Self {
+        let bytes = match limit {
+            Some(limit) => limit / (DEFAULT_CACHE_SHARE / 2),
+            None => u64::MAX,
+        };
+        Self { left: AtomicU64::new(bytes) }
+    }
+
+    /// The budget of this process. It has no lock, so that a forked process can open stores.
+    fn of_process() -> &'static Self {
+        static BUDGET: OnceLock<CacheBudget> = OnceLock::new();
+        BUDGET.get_or_init(|| Self::new(memory_limit()))
+    }
+
+    /// Reserves the cache of one store.
+    fn reserve(&'static self) -> CacheShare {
+        let bytes_of = |left: u64| default_cache_bytes(Some(left.saturating_mul(DEFAULT_CACHE_SHARE / 2)));
+        let mut left = self.left.load(Relaxed); // a guess; the exchange decides
+        loop {
+            let bytes = bytes_of(left);
+            let reserved = (bytes as u64).min(left);
+            // Relaxed: the number alone is shared.
+            match self.left.compare_exchange_weak(left, left - reserved, Relaxed, Relaxed) {
+                Ok(_) => return CacheShare { bytes, reserved, budget: self },
+                Err(now) => left = now,
+            }
+        }
+    }
+}
+
+/// The reserved cache of one store; dropping it gives the bytes back.
+#[derive(Debug)]
+pub(crate) struct CacheShare {
+    bytes: usize,
+    reserved: u64,
+    budget: &'static CacheBudget,
+}
+
+/// The capacity of a store's page cache.
+#[derive(Clone, Debug)]
+pub(crate) enum CacheCapacity {
+    /// The default: what a store that is opened can reserve.
+    Default,
+    Set(usize),
+    /// The default of an open store.
+    Reserved(Arc<CacheShare>),
+}
+
+impl CacheCapacity {
+    /// The capacity of a store that opens now.
+    pub(crate) fn reserved(self) -> Self {
+        match self {
+            Self::Set(bytes) => Self::Set(bytes),
+            Self::Default | Self::Reserved(_) => {
+                Self::Reserved(Arc::new(CacheBudget::of_process().reserve()))
+            }
+        }
+    }
+
+    /// The bytes; of a default that is not reserved yet, the most that it can be.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Default => default_cache_bytes(memory_limit()),
+            Self::Set(bytes) => *bytes,
+            Self::Reserved(share) => share.bytes,
+        }
+    }
+}
+
+impl Drop for CacheShare {
+    fn drop(&mut self) {
+        self.budget.left.fetch_add(self.reserved, Relaxed); // the number alone is shared
+    }
 }
 
 /// The default number of log buffers under this limit on the process's memory.
@@ -171,6 +257,23 @@ mod tests {
         assert_eq!(of(64 << 20), 8 << 20);
         assert_eq!(of(1 << 20), 24 * 65536, "a store must open at all");
         assert_eq!(default_cache_bytes(None), 256 << 20);
+    }
+
+    #[test]
+    fn default_caches_share_a_quarter_of_the_memory_and_give_it_back() {
+        const LEAST: usize = 24 * 65536;
+        for limit in [Some(1 << 20), Some(64 << 20), Some(1 << 30), Some(24 << 30), None] {
+            let budget: &CacheBudget = Box::leak(Box::new(CacheBudget::new(limit)));
+            for stores in [1, 3, 1000] {
+                let shares: Vec<_> = (0..stores).map(|_| budget.reserve()).collect();
+                assert_eq!(shares[0].bytes, default_cache_bytes(limit), "one store has what it had");
+                assert!(shares.iter().all(|share| (LEAST..=256 << 20).contains(&share.bytes)));
+                let sum: u64 = shares.iter().map(|share| share.bytes as u64).sum();
+                assert!(limit.is_none_or(|limit| sum <= limit / 4 + (stores * LEAST) as u64), "{sum}");
+                drop(shares);
+            }
+            assert_eq!(budget.left.load(Relaxed), limit.map_or(u64::MAX, |limit| limit / 4)); // one thread
+        }
     }
 
     #[test]

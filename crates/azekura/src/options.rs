@@ -14,7 +14,7 @@ use azekura_wal::lsn_range::MAX_RANGE;
 use azekura_wal::{LogProtocol, MAX_LOG_BUFFERS, WalOptions, default_stream_count};
 
 use crate::locking::LockPart;
-use crate::memory_limit::{default_cache_bytes, default_log_buffers, memory_limit};
+use crate::memory_limit::{CacheCapacity, default_log_buffers, memory_limit};
 use crate::restart::FIRST_SEGMENT_BYTES;
 use crate::{Database, Error};
 
@@ -78,7 +78,7 @@ pub enum Durability {
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub(crate) page_size: usize,
-    pub(crate) cache_bytes: usize,
+    pub(crate) cache: CacheCapacity,
     pub(crate) version_bytes: Option<u64>,
     pub(crate) page_access: PageAccess,
     pub(crate) protocol: LogProtocol,
@@ -124,7 +124,7 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             page_size: 8192,
-            cache_bytes: default_cache_bytes(memory_limit()),
+            cache: CacheCapacity::Default,
             version_bytes: None,
             page_access: PageAccess::default(),
             protocol: LogProtocol::PWal,
@@ -170,10 +170,11 @@ impl Builder {
     /// Capacity of the page cache in bytes. Default: 256 MiB, or an eighth of the memory that the process may
     /// use (machine, control group) if that is less: the system's page cache has the rest. The store may be
     /// many times larger. A page in both caches takes memory twice. So raise it if all pages fit into it, or
-    /// with [`direct_pages`](Self::direct_pages).
+    /// with [`direct_pages`](Self::direct_pages). Stores of one process that have the default share a quarter
+    /// of the memory: each reserves at most half of the bytes that are left when it opens, at least 1.5 MiB.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
-        self.cache_bytes = bytes;
+        self.cache = CacheCapacity::Set(bytes);
         self
     }
 
@@ -426,6 +427,7 @@ impl Builder {
         self.validate()?;
         let mut options = self;
         options.fs = options.mode_fs();
+        options.cache = options.cache.reserved();
         if options.read_only {
             options.redo_threads = Some(options.threads_to_redo());
             options.background = false; // there is nothing to write
@@ -526,19 +528,19 @@ impl Builder {
     /// [`page_size`](Self::page_size).
     pub(crate) fn check_cache(&self, page_size: usize) -> Result<(), Error> {
         let least = MIN_FRAMES * page_size;
-        if self.cache_bytes >= least {
+        if self.cache.bytes() >= least {
             return Ok(());
         }
         Err(Error::Invalid(format!(
             "a page cache of {} bytes is too small for pages of {page_size} bytes: one operation may need \
              {MIN_FRAMES} pages, which take {least} bytes; raise `cache_bytes`",
-            self.cache_bytes
+            self.cache.bytes()
         )))
     }
 
     /// Most memory for row versions.
     pub(crate) fn version_bytes_limit(&self) -> u64 {
-        self.version_bytes.unwrap_or(self.cache_bytes as u64 / 4)
+        self.version_bytes.unwrap_or(self.cache.bytes() as u64 / 4)
     }
 
     /// Threads that a restart redoes with.

@@ -446,6 +446,19 @@ fn memory_of_small_stores() {
 }
 
 #[test]
+fn the_default_caches_of_many_stores_take_a_quarter_of_the_memory() {
+    const STORES: u64 = 100;
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
+    let total = total.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10;
+    let stores: Vec<_> = (0..STORES).map(|_| Database::builder().open_in_memory().unwrap()).collect();
+    let caches = stores.iter().map(|store| store.stats().cache);
+    let bytes: u64 = caches.map(|cache| cache.frames as u64 * cache.page_size as u64).sum();
+    assert!(bytes <= total / 4 + STORES * (24 << 16), "{bytes} of {total} bytes");
+    stores.iter().zip(0..).for_each(|(store, n)| put(store, n).unwrap());
+}
+
+#[test]
 fn a_cache_without_memory_is_an_error_that_names_its_size() {
     in_own_process("cache_without_memory");
 }

@@ -175,7 +175,7 @@ impl<'a> Restart<'a> {
         let repaired = if control.current().is_closed() { Vec::new() } else { file.repair()? };
         let log = Arc::new(RestartLog::new(redo_lsn, gaps.clone()));
         let pool_options =
-            PoolOptions { page_size, capacity_bytes: options.cache_bytes, ..PoolOptions::default() };
+            PoolOptions { page_size, capacity_bytes: options.cache.bytes(), ..PoolOptions::default() };
         #[cfg(feature = "far")]
         let (store, far) = crate::far_tier::page_store(file, options.make_far_cache(page_size)?);
         #[cfg(not(feature = "far"))]

@@ -4,7 +4,6 @@ pub use std::thread::{ScopedJoinHandle, panicking, scope};
 
 use crate::sync::machine;
 use std::io;
-use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
 
