@@ -2,7 +2,8 @@
 //!
 //! | part | bytes (little endian) |
 //! |---|---|
-//! | header | magic (8), version (4), zero (4), file id (8), database id (8), first LSN (8), horizon (8), CRC-32C (4) |
+//! | header | magic (8), version (4), zero (4), numbers, CRC-32C (4) |
+//! | numbers | file id, database id, first LSN, horizon (8 each) |
 //! | block | as in a backup: kind 1, length, sequence number, checksums; payload |
 //! | payload | last LSN, horizon (varints); records: LSN, length of the body (varints), body |
 //!

@@ -147,8 +147,8 @@ impl Archive {
         }
         if state.next_lsn > first_lsn {
             return Err(Error::Invalid(format!(
-                "the archive {} is from a later time than the store (log record {} of {first_lsn}); name a new \
-                 directory for the archive, and make a backup",
+                "the archive {} is from a later time than the store (log record {} of {first_lsn}); name \
+                 a new directory for the archive, and make a backup",
                 dir.display(),
                 state.next_lsn
             )));

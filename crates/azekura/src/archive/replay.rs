@@ -4,9 +4,9 @@
 //!    the changes that they took back themselves.
 //! 2. The second pass makes their other changes, in LSN order.
 //!
-//! The backup has exactly the transactions up to its time (ARCHIVE-2), and a row is changed by one transaction
-//! at a time. So each change meets the row as its transaction found it; if it does not, the archive is damaged
-//! or does not belong to the backup.
+//! The backup has exactly the transactions up to its time (ARCHIVE-2), and a row is changed by one
+//! transaction at a time. So each change meets the row as its transaction found it; if it does not, the
+//! archive is damaged or does not belong to the backup.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -93,7 +93,7 @@ impl Replay<'_> {
     }
 }
 
-/// What the first pass finds.
+/// Transactions and their changes, as the first pass finds them.
 #[derive(Default)]
 struct Found {
     /// Changes of transactions, oldest first, that are not taken back so far.

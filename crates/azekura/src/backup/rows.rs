@@ -1,8 +1,8 @@
 //! The rows of a backup, table by table; those of an incremental backup together with the ones that it keeps
 //! of its base.
 //!
-//! An incremental backup has, for each table in key order, rows and *kept ranges*. The rows of the base inside
-//! a kept range belong to the backup, those outside do not. The base may be incremental itself.
+//! An incremental backup has, for each table in key order, rows and *kept ranges*. The rows of the base
+//! inside a kept range belong to the backup, those outside do not. The base may be incremental itself.
 
 use std::io::Read;
 use std::path::Path;
@@ -96,7 +96,7 @@ impl Sum {
 pub(crate) struct Rows<'r> {
     reader: Reader<Box<dyn Read + 'r>>,
     base: Option<Base<'r>>,
-    /// What is left of a kept range.
+    /// The present kept range; rows of the base were read up to somewhere in it.
     kept: Option<Kept>,
     block: Vec<u8>,
     at: usize,

@@ -28,8 +28,8 @@ impl<'s> Leaves<'s> {
         self.scan.as_ref().filter(|scan| !scan.is_done()).map(Scan::position)
     }
 
-    /// Reads the next leaf with rows, and leaves without rows before it. Returns the largest page LSN of these
-    /// leaves; `None` at the end of the table.
+    /// Reads the next leaf with rows, and leaves without rows before it. Returns the largest page LSN of
+    /// these leaves; `None` at the end of the table.
     pub(crate) fn advance(&mut self) -> Result<Option<Lsn>, Error> {
         let snapshot = self.snapshot;
         self.rows.clear();

@@ -1,5 +1,5 @@
-//! The log archive: a restore to any time has exactly the commits up to that time; kills, gaps and damage give
-//! the right rows or a typed error that names the file.
+//! The log archive: a restore to any time has exactly the commits up to that time; kills, gaps and damage
+//! give the right rows or a typed error that names the file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
