@@ -213,7 +213,7 @@ def collection():
             "rm -rf $D/tmp/g; mkdir $D/tmp/g; cd $D/tmp/g; git init -q .; cp $D/words $D/part "
             ".; git add -A; $FAR git -c user.name=a -c user.email=a@b -c gc.auto=0 commit -qm "
             "a --date=2000-01-01T00:00:00Z; $FAR git -c pack.threads=1 repack -qadf "
-            "--window=20; $FAR git fsck --full 2>&1; $FAR git log --format=%T",
+            "--window=20; $FAR git fsck --full 2>/dev/null; $FAR git log --format=%T",
         ),
         one(
             "cmake",
@@ -241,14 +241,14 @@ def collection():
         one(
             "gdb",
             "$FAR gdb -nx -batch -ex 'info functions main' -ex 'disassemble main' $(readlink "
-            "-f $(command -v perl)) 2>&1 | sha256sum",
+            "-f $(command -v perl)) 2>/dev/null | sha256sum",
             "gdb", "perl",
         ),
         one("rustc", "$FAR rustc -C codegen-units=1 -O --emit=llvm-ir -o - $D/large.rs | sha256sum"),
         one(
             "opt and llc",
             "rustc -C codegen-units=1 --emit=llvm-ir -o $D/tmp/l.ll $D/large.rs; $FAR opt -O2 "
-            "-S $D/tmp/l.ll 2>&1 | sha256sum",
+            "-S $D/tmp/l.ll 2>/dev/null | sha256sum",
             "opt", "rustc",
         ),
         one("python3", "$FAR python3 $D/model.py"),
@@ -293,11 +293,11 @@ def collection():
             "seq 20000 | $FAR dash -c 's=0; while read n; do s=$(((s * 31 + n) % 1000003)); "
             "done; echo $s'",
         ),
-        one("ed", "printf 'g/7/s/1/one/g\\n,p\\nQ\\n' | $FAR ed -s $D/part.txt 2>&1 | sha256sum"),
+        one("ed", "printf 'g/7/s/1/one/g\\n,p\\nQ\\n' | $FAR ed -s $D/part.txt 2>/dev/null | sha256sum"),
         one(
             "vim",
             "$FAR vim -u NONE -es -c '%s/7/seven/ge' -c 'sort' -c 'w! /dev/stdout' -c 'q!' "
-            "$D/part.txt 2>&1 | sha256sum",
+            "$D/part.txt 2>/dev/null | sha256sum",
         ),
         one(
             "convert",
@@ -361,7 +361,7 @@ def row(azekura, address, program, options, user, scratch):
         result = "same"
     elif far_code == 124:
         result = f"not ended in {LONGEST} s"
-    elif far_code and not lines and "azekura far" in err:
+    elif far_code and not lines and not out and "azekura" in err:
         result = "refused before main"
     else:
         result = f"OTHER (exit {far_code}, plain {code}): {err.strip()[-200:]}"
@@ -381,7 +381,8 @@ def table(azekura, address, only, options, user, scratch):
         name, _, needs = program
         if only and name not in only:
             continue
-        absent = [program for program in needs if not shutil.which(program)]
+        has = lambda program: tools.run(f"command -v {program}", "", user, scratch)[0] == 0
+        absent = [program for program in needs if not has(program)]
         if absent:
             print(f"| {name} | | | | | | | | | missing: {' '.join(absent)} |", flush=True)
             continue

@@ -246,6 +246,28 @@ impl fmt::Display for RefusedByLimit {
 
 impl Error for RefusedByLimit {}
 
+/// Valgrind runs one thread at a time: one that waits for a page would keep the thread that brings it from
+/// running.
+#[derive(Debug)]
+struct RefusedUnderValgrind;
+
+impl fmt::Display for RefusedUnderValgrind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "this program runs under valgrind, which runs one thread at a time, and far memory needs its own \
+             threads to run while the program waits for a page: run the program without one of the two",
+        )
+    }
+}
+
+impl Error for RefusedUnderValgrind {}
+
+/// Returns whether valgrind runs this program: it preloads libraries of this name.
+fn is_under_valgrind() -> bool {
+    let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    preloaded.to_string_lossy().contains("vgpreload_")
+}
+
 extern "C" fn begin() {
     let launch = match Launch::from_environment() {
         Ok(Some(launch)) => launch,
@@ -253,6 +275,9 @@ extern "C" fn begin() {
         Err(error) => refuse(&error),
     };
     crate::hooks::settle();
+    if is_under_valgrind() {
+        refuse(&RefusedUnderValgrind);
+    }
     if let Some((name, bytes)) = crate::hooks::limit_in_force() {
         refuse(&RefusedByLimit { name, bytes });
     }

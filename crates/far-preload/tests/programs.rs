@@ -391,6 +391,22 @@ fn what_cannot_be_set_up_is_refused_before_main() {
     assert!(said.starts_with("azekura far: connect to memory server 127.0.0.1:1: "), "{said}");
 }
 
+#[test]
+fn a_program_under_valgrind_is_refused_before_main() {
+    let server = server();
+    let mut command = Command::new(compiled("blocks"));
+    launch(&server).prepare(&mut command).unwrap();
+    let library = command.get_envs().find(|(name, _)| *name == "LD_PRELOAD").unwrap().1.unwrap().to_owned();
+    // The loader says that it has no such library, and goes on.
+    let mut both = library;
+    both.push(":/nowhere/vgpreload_core-amd64-linux.so");
+    command.env("LD_PRELOAD", both);
+    let out = run(command, None);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!((out.status.code(), out.stdout.len()), (Some(71), 0), "{said}");
+    assert!(said.contains("runs under valgrind"), "{said}");
+}
+
 /// The shell has no far memory yet when it sets the limit; its limit is that of the program that it becomes.
 #[test]
 fn a_program_under_a_limit_that_counts_all_of_space_is_refused_before_main() {
