@@ -62,7 +62,7 @@ impl Recording<'_> {
         all.iter().find(|&&(number, _)| number == self.number).map(|(_, changes)| look(changes))
     }
 
-    /// Whether the page was taken or freed.
+    /// Returns `true` if the page was taken or freed.
     pub(crate) fn is_changed(&self, page_id: PageId) -> bool {
         let (map, bit) = map_of(page_id, self.space.page_size);
         let is_set =
@@ -70,7 +70,7 @@ impl Recording<'_> {
         self.of(|changes| changes.pages.get(&map).is_some_and(is_set)).unwrap_or(false)
     }
 
-    /// Whether any page was changed.
+    /// Returns `true` if any page was changed.
     pub(crate) fn is_any_changed(&self) -> bool {
         self.of(|changes| changes.is_any).unwrap_or(true)
     }
@@ -87,7 +87,7 @@ impl Space {
         Recording { space: self, number }
     }
 
-    /// Whether a recording is on.
+    /// Returns `true` if a recording is on.
     pub(crate) fn is_recorded(&self) -> bool {
         // Relaxed: the caller has latched the pages that it changes. If the recorder latched one of them
         // before, that latch makes its store visible here.
