@@ -44,7 +44,7 @@ impl Frame {
     }
 }
 
-/// The way in which a node is visited.
+/// The part of a node that a visit counts.
 #[derive(Clone, Copy)]
 enum Visit<'k> {
     /// For the first time, all of it.
@@ -58,7 +58,7 @@ struct Walk {
     path: Vec<Frame>,
     /// The tree was dropped: a step that frees its values may have ended in the midst of one.
     is_dropped: bool,
-    /// The key from which the walk last continued at the root.
+    /// The key at which the walk last went on from the root.
     resumed_at: Option<Vec<u8>>,
 }
 

@@ -207,13 +207,19 @@ fn run_commands(shared: &Shared, todo: &Todo<'_>, protocol: Protocol, pending: &
 }
 
 /// A step of a walk, inside the leaf; `None`: it has to be done again.
+///
+/// One that only reads sees a snapshot, so it waits for no transaction, and no writer waits for it. Each step
+/// opens its own: the leaf is locked against moves since before, so all its rows are in the snapshot.
 fn walk_leaf(
     shared: &Shared,
     walk: &Walk,
     asked: &Asked,
     pending: &mut Pending,
 ) -> Result<Option<Step>, CommandError> {
-    shared.engine.attempt(LOCK_WAIT, pending, |keys| walk_in(keys, walk, asked))
+    if walk.with == With::Remove {
+        return shared.engine.attempt(LOCK_WAIT, pending, |keys| walk_in(keys, walk, asked));
+    }
+    shared.engine.read(pending, |keys| walk_in(keys, walk, asked)).map(Some)
 }
 
 /// A step of a walk, inside the leaf and a transaction.

@@ -69,6 +69,25 @@ fn an_interactive_transaction_takes_place_at_the_node_of_its_first_key() {
     }
 }
 
+/// Walks over all nodes read snapshots: they do not wait for a transaction that has changed rows, and show
+/// none of its changes.
+#[test]
+fn walks_over_all_nodes_do_not_wait_for_an_open_transaction() {
+    let nodes = Nodes::three();
+    let (mut writer, mut reader) = (nodes.client(0), nodes.client(2));
+    assert_eq!(reader.ask("SET a 1"), "OK");
+    assert_eq!(reader.ask("MSET i 1 j 2"), "OK");
+    for request in ["AZ.BEGIN", "SET i 7", "SET k 3", "DEL j"] {
+        assert!(!writer.ask(request).starts_with('-'), "{request}");
+    }
+    let walks = |reader: &mut Client| {
+        ["DBSIZE", "KEYS *", "SCAN 0 COUNT 1000", "AZ.RANGE - +", "AZ.COUNT - +"].map(|walk| reader.ask(walk))
+    };
+    assert_eq!(walks(&mut reader), [":3", "[a i j]", "[0 [a i j]]", "[a 1 i 1 j 2]", ":3"]);
+    assert_eq!(writer.ask("AZ.COMMIT"), "OK");
+    assert_eq!(walks(&mut reader), [":3", "[a i k]", "[0 [a i k]]", "[a 1 i 7 k 3]", ":3"]);
+}
+
 #[test]
 fn a_deadlock_through_two_gateways_ends_one_of_both_transactions() {
     let nodes = Nodes::three();
