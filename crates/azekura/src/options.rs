@@ -25,9 +25,8 @@ pub enum Durability {
     /// `commit` returns once the transaction survives power loss.
     #[default]
     Immediate,
-    /// `commit` returns at once; the transaction becomes durable with the next flush, within milliseconds. A
-    /// crash may lose the newest such transactions, never a part of one, and never one on which a durable one
-    /// depends. Of two that have nothing to do with each other it may lose the earlier.
+    /// `commit` returns at once; the next flush makes it durable, within milliseconds. A crash may lose the
+    /// newest such transactions, never a part of one, and never one on which a durable one depends.
     Relaxed,
 }
 

@@ -123,7 +123,7 @@ const _: () = assert!(size_of::<Frame>() == 32, "two to a cache line");
 // SAFETY: atomic integers only, 32 bytes of 32. Zero is the value of `Frame::new`.
 unsafe impl ZeroIsValid for Frame {}
 
-/// What a frame holds: the page, and the buffer with its words or [`NO_BUFFER`].
+/// Content of a frame: the page, and the buffer with its words or [`NO_BUFFER`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) page_id: PageId,
@@ -144,11 +144,11 @@ impl Held {
 /// State of a page as read by [`Frame::look`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Look {
-    /// It is in this buffer, if the latch validates the version afterwards.
+    /// The page is in this buffer, if the latch validates the version afterwards.
     Page { version: Version, buffer: u32 },
-    /// It is latched exclusively.
+    /// The page is latched exclusively.
     Busy,
-    /// It was evicted, or has not been read yet.
+    /// The page was evicted, or has not been read yet.
     Empty,
 }
 

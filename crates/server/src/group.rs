@@ -8,7 +8,7 @@
 //! | a group is | meaning | left by |
 //! |---|---|---|
 //! | closed | no transaction | the next request that may join |
-//! | open | its transaction holds all locks; no replies yet | [`Group::close`], at the end of the turn at the latest |
+//! | open | its transaction holds all locks; no reply yet | [`Group::close`], after the turn or before |
 //! | failed | the transaction is rolled back; no member is done | [`Group::close`], which returns the error |
 //!
 //! - **GROUP-1** A member never waits for a lock. A member that would wait is undone and leaves the group;
