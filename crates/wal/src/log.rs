@@ -387,7 +387,9 @@ impl Log {
             }
         };
         stream.workers().for_each(|worker| self.buffers[worker].settle(&self.horizon));
-        self.note_durable();
+        if records > 0 {
+            self.note_durable();
+        }
         let acknowledged = self.acknowledge();
         let woken = lead.finish();
         self.wakers.wake_through(acknowledged);

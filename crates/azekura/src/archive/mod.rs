@@ -160,7 +160,7 @@ impl Archive {
             );
             (state.file, state.next_lsn) = (None, keep_lsn);
         }
-        Ok(Self {
+        let archive = Self {
             fs,
             dir: dir.into(),
             database_id,
@@ -168,7 +168,14 @@ impl Archive {
             clock: AtomicU64::new(state.horizon),
             state: Mutex::new(state),
             last_append: Mutex::new(Instant::now()),
-        })
+        };
+        let mut state = archive.state.lock();
+        if state.file.is_none() {
+            // Before the first change: a later opening after a crash begins at the same place.
+            state.file = Some(archive.create_file(&state)?);
+        }
+        drop(state);
+        Ok(archive)
     }
 
     /// The first LSN that the archive does not have (ARCHIVE-3).

@@ -374,9 +374,9 @@ fn an_archive_is_complete_after_a_crash_at_any_io() {
             let fs = prepared();
             let at = fs.io_count() + n;
             if power {
-                fs.cut_power_at(at);
+                fs.cut_power_at(n);
             } else {
-                fs.fail_at(at, FailKind::Io);
+                fs.fail_at(n, FailKind::Io);
             }
             let lived = life(&fs);
             let is_done = fs.io_count() < at;
