@@ -152,7 +152,7 @@ impl Ranges {
     }
 }
 
-const COUNTS: usize = if cfg!(loom) { 1 } else { 256 };
+const COUNTS: usize = if cfg!(loom) { 1 } else { 32 };
 
 /// Number of transactions with range locks, by hash of the tree.
 #[derive(Debug)]

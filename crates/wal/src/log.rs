@@ -387,12 +387,12 @@ impl Log {
             }
         };
         stream.workers().for_each(|worker| self.buffers[worker].settle(&self.horizon));
-        if records > 0 {
-            self.note_durable();
-        }
         let acknowledged = self.acknowledge();
         let woken = lead.finish();
         self.wakers.wake_through(acknowledged);
+        if records > 0 {
+            self.note_durable(); // after the waiters are awake: it is a call to the system
+        }
         self.count(stream, records, woken);
         if self.horizon.is_synced_at_intervals() {
             self.syncer.wake_from_sleep();

@@ -183,7 +183,7 @@ pub struct WalOptions {
     pub begin: Option<Begin>,
     /// Called by the flushers soon after the log has grown, while it grows often. Only with `background`.
     pub grown: Option<Grown>,
-    /// Called after each flush, before its commits are acknowledged.
+    /// Called after each flush that wrote records, once its commits are acknowledged.
     pub durable: Option<NoteDurable>,
 }
 

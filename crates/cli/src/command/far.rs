@@ -100,7 +100,7 @@ pub(crate) struct Far {
     #[arg(long)]
     strict: bool,
 
-    /// Print misses and waiting time every so many seconds while the program runs
+    /// Print misses and waiting time each SECONDS while the program runs
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     progress: u64,
 

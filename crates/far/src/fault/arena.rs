@@ -187,12 +187,13 @@ impl Bell {
     }
 }
 
-/// Rings the bell behind a descriptor; may be called from a signal handler.
+/// Rings the bell behind a descriptor; may be called from a signal handler. The C library's `write` is a point
+/// of cancellation: a thread that is cancelled there would wait for a signal that the handler blocks.
 pub(crate) fn ring(fd: RawFd) {
     let one = 1_u64;
-    // SAFETY: eight bytes, as an eventfd wants them. It cannot be full in the life of the universe.
+    // SAFETY: eight bytes, as an eventfd wants them. They fit: there are fewer than 2^64 faults.
     unsafe {
-        libc::write(fd, ptr::from_ref(&one).cast(), 8);
+        sys::call(libc::SYS_write, [fd as usize, ptr::from_ref(&one).addr(), 8, 0, 0, 0]);
     }
 }
 
