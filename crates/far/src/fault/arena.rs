@@ -187,8 +187,8 @@ impl Bell {
     }
 }
 
-/// Rings the bell behind a descriptor; may be called from a signal handler. The C library's `write` is a point
-/// of cancellation: a thread that is cancelled there would wait for a signal that the handler blocks.
+/// Rings the bell behind a descriptor; may be called from a signal handler. The C library's `write` is a
+/// point of cancellation: a thread that is cancelled there would wait for a signal that the handler blocks.
 pub(crate) fn ring(fd: RawFd) {
     let one = 1_u64;
     // SAFETY: eight bytes, as an eventfd wants them. They fit: there are fewer than 2^64 faults.
