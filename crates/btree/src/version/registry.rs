@@ -30,7 +30,7 @@ pub(super) struct Registry {
     pub(super) swept_to: u64,
 }
 
-/// An open snapshot, to be given back to [`Versions::close`].
+/// An open snapshot, to be given back to [`Versions::close`](super::Versions::close).
 #[derive(Clone, Debug)]
 pub struct SnapshotId {
     pub(super) slot: Arc<Slot>,
