@@ -14,11 +14,11 @@
 //!   `covered` has lost pages.
 //! - **CONTROL-5** No page has an LSN inside a gap. Each opening leaves one above the end of the log that it
 //!   found: if pages were written after that, by files of a later time, their LSNs lie in it.
-//! - **CONTROL-7** Every record from `keep_lsn` on that counts is in the log. It is below `scan_lsn` while an
-//!   archive has not got all of the log.
 //! - **CONTROL-6** A store without ranges is *closed*: all changes are in its pages, a restart reads no log,
 //!   and LSNs go on above `durable_lsn`. It stays closed until the first record of the next run.
-//! - **CONTROL-7** Behind the slots lies the *log end*: an LSN up to which the log was durable, later than
+//! - **CONTROL-7** Every record from `keep_lsn` on that counts is in the log. It is below `scan_lsn` while an
+//!   archive has not got all of the log.
+//! - **CONTROL-8** Behind the slots lies the *log end*: an LSN up to which the log was durable, later than
 //!   `durable_lsn`. It is written after each flush and not synced. So the death of the process leaves the
 //!   newest one, and a power loss an older one or none: each is a lower bound. It shows the loss of the
 //!   newest chunks of the log, which no later chunk tells of.
@@ -251,7 +251,7 @@ fn read_slot(bytes: &[u8]) -> Slot {
     }
 }
 
-/// The place in CONTROL for the log end (CONTROL-7).
+/// The place in CONTROL for the log end (CONTROL-8).
 #[derive(Debug)]
 pub(crate) struct LogEnd {
     file: Arc<dyn File>,
@@ -349,7 +349,7 @@ impl ControlFile {
         &self.current
     }
 
-    /// Up to where the log that a restart reads was durable at the least (CONTROL-7).
+    /// An LSN up to which the log that a restart reads was durable (CONTROL-8).
     pub(crate) fn log_was_durable_to(&self) -> Lsn {
         self.log_end.unwrap_or(Lsn(0)).max(self.current.durable_lsn)
     }

@@ -44,8 +44,8 @@ mod array {
 
     /// Cache lines: no item that fits one is in two.
     const ALIGNMENT: usize = 64;
-    /// From so many bytes on the system is asked itself: an allocator may give memory again that was used
-    /// before, and zero it by hand.
+    /// Arrays of this size or more are mapped from the system. An allocator may return memory that was used
+    /// before, and write the zeroes itself.
     const MAPPED_BYTES: usize = 32 << 10;
 
     /// A fixed number of items, in memory that is zero until it is written.
@@ -71,7 +71,7 @@ mod array {
     unsafe impl<T: Sync> Sync for ZeroedArray<T> {}
 
     impl<T: ZeroIsValid> ZeroedArray<T> {
-        /// So many items, each as `make` gives it. Ends the process if there is no memory, as a box does.
+        /// An array of `len` items, each equal to the one that `make` returns. Ends the process if there is no memory, as a box does.
         #[must_use]
         pub fn new(len: usize, make: impl Fn() -> T) -> Self {
             let layout = Layout::array::<T>(len);
@@ -168,7 +168,7 @@ mod array {
     pub struct ZeroedArray<T>(Box<[T]>);
 
     impl<T: ZeroIsValid> ZeroedArray<T> {
-        /// So many items, each as `make` gives it.
+        /// An array of `len` items, made by `make`.
         #[must_use]
         pub fn new(len: usize, make: impl Fn() -> T) -> Self {
             Self((0..len).map(|_| make()).collect())

@@ -228,7 +228,7 @@ impl<'e> Descent<'e> {
         }
     }
 
-    /// Whether threads that changed the pages it visited delayed it.
+    /// Returns `true` if threads that changed the visited pages delayed the descent.
     pub(crate) const fn has_met_others(&self) -> bool {
         self.has_met_others
     }

@@ -111,7 +111,7 @@ impl KeyLocks for NoLocks {
     }
 }
 
-/// What became of an operation that asks for locks during its descent.
+/// Result of an operation that requests locks during its descent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome<T> {

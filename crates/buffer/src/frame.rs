@@ -53,8 +53,8 @@
 //!   a change (G3).
 //! - **FRAME-5** The buffer changes from none to one once per load of a page, by CAS; a thread that loses
 //!   keeps its own buffer (G2). Only a thread that knows that the frame has the page's mapping fills it: its
-//!   inserter, or a thread that pinned it and then found it in the page table. (A frame whose insertion lost
-//!   also has the page's id for a moment, and a stale lookup may return it.)
+//!   inserter, or a thread that pinned it and then found it in the page table. (A frame that lost the
+//!   insertion also has the page's id for a moment, and a stale lookup may return it.)
 //! - **FRAME-6** Only a holder of a pin holds the latch, and it releases the latch first. So the latch of a
 //!   leaving or evicted frame is free.
 //! - **FRAME-7** Each thread that evicts a page changes the latch's version before it unmaps the frame. So

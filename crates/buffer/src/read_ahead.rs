@@ -32,7 +32,7 @@ const LOOKS_PER_PAGE: usize = 4;
 /// do not push each other's pages out.
 const SHARE: usize = 400;
 
-/// A page whose reading we have claimed. The buffer is released before the pin.
+/// A page that this thread has claimed to read. The buffer is released before the pin.
 struct Claimed<'p> {
     filling: Filling<'p>,
     guard: PageGuard<'p>,

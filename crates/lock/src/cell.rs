@@ -12,7 +12,7 @@ use crate::stripe::Stripe;
 
 static STRIPE: Site = Site::new("lock table stripe");
 
-/// See the module's head.
+/// A stripe with its latch and the count.
 #[derive(Debug)]
 pub(crate) struct StripeCell {
     /// At least [`Stripe::exclusive`] whenever the latch is open; written under the latch only.
@@ -51,7 +51,7 @@ impl StripeGuard<'_> {
     /// Counts a request that conflicts with scans, until the latch opens: then the true count is published.
     #[inline]
     pub(crate) fn announce_exclusive(&self) {
-        // Relaxed: the caller's fence orders it before its look at the ranges.
+        // Relaxed: the caller's fence orders it before it reads the ranges.
         self.exclusive.store(self.stripe.exclusive + 1, Relaxed);
     }
 }
@@ -92,7 +92,7 @@ pub(crate) struct Stripes {
 
 type Group = Box<[CachePadded<StripeCell>]>;
 
-/// Stripes that are made together, 2 KiB.
+/// Stripes that are made together.
 const GROUP: usize = 8;
 
 impl Stripes {

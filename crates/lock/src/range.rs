@@ -15,23 +15,23 @@
 //!   that has the key in a range has an ordinary request on it, except by KEYRANGE-2. So the queue's rules
 //!   and the deadlock search see all holders.
 //! - **KEYRANGE-2** Each key that existed when its range was entered is locked. The range also contains keys
-//!   that did not exist; one of them may be locked by a transaction that removed it, or looked for it to
-//!   change it. Such a key is not shared, and not locked by the range: the scan relies on the gap above it.
-//!   If that gap was not had, the key may appear later. So beside a request that conflicts, the owner of the
-//!   range has the key locked only if it has a request there.
+//!   that did not exist. Another transaction may hold an exclusive lock on such a key, because it removed the
+//!   key or read it for update. Then the key is not shared, and the range does not lock it: the scan relies
+//!   on the gap above the key. If the scan was refused that gap, the key may be inserted later. So while a
+//!   conflicting request exists, the owner of the range holds the key only if it has a request on it.
 //! - **KEYRANGE-3** A shared key is in the owner's list from the moment when its request is made, until the
 //!   transaction takes the request over (a grant) or releases it.
 //!
-//! Why KEYRANGE-1 holds: of scan S and request R, one fence is first. If it is S's, R reads the raised
-//! range count and the flag of S's owner, and visits the owner. If that visit's turn at the owner's mutex
-//! comes before S's, or S's owner is newer than R's count of owners, then R's exclusive count is ordered
-//! before S's reading by that mutex, and S reads it. If R's fence is first, S reads the exclusive count as
-//! well. So S sees R, or R sees the entry. If both see each other, S asks for the key by an ordinary
-//! request too, and one of them waits for the other.
+//! Proof of KEYRANGE-1 for a scan S and a request R. One of the two fences comes first. If it is that of S, R
+//! reads the raised range count and the flag of S's owner, and visits the owner. R may lock the owner's mutex
+//! before S does, or may have read a count of owners without S's owner. In both cases that mutex orders R's
+//! exclusive count before S's read of it, so S sees the count. If the fence of R comes first, S sees the
+//! count as well. So S sees R, or R sees the entry. If each sees the other, S makes an ordinary request for
+//! the key, too, and one of them waits for the other.
 //!
-//! A key is shared only while its owner runs, or before the request that shares it begins to wait. No request
-//! that waits there already gets a blocker by it, because none of them conflicts. So the proof in `deadlock`
-//! holds: the wait that begins last finds the cycle.
+//! A key is shared only while its owner runs, or before the request that shares it begins to wait. It blocks
+//! no request that waits already, because none of them conflicts with it. So the proof in `deadlock` holds:
+//! the wait that begins last finds the cycle.
 
 use azekura_base::sync::atomic::{
     AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence,

@@ -2,12 +2,12 @@
 //! or a futex, on which no other thread waits meanwhile. The Java VM's monitors and `java.util.concurrent`,
 //! CPython's `Condition` and `Semaphore`, and queue locks of programs are of this kind.
 //!
-//! One such object looks idle: its waiter never signals it. The evidence is the order of the wake-ups. A
-//! *turn* is the time from the end of a wait of a thread, or from a wake-up that it gave, to the next wake-up
-//! that it gives; all at one call site, and without a wait there meanwhile. (A holder can wake the next
-//! waiter and take the lock again before that waiter runs; the wake-up was then in vain.) At a lock the turns
-//! of its threads exclude each other, they fill the time of the waits, and a waiter sees a turn of a second
-//! thread follow one of a third:
+//! A single such object looks idle, because its waiter never signals it. The evidence is the order of the
+//! wake-ups. A *turn* of a thread ends when the thread wakes another one. It begins at the end of the thread's
+//! last wait, or at its last wake-up of another thread if it has not waited since. All of these are at one
+//! call site. (A holder can wake the next waiter and take the lock again before that waiter runs; the wake-up
+//! was then in vain.) At a lock the turns of the threads exclude each other and fill the time of the waits,
+//! and during a wait a turn of a second thread follows one of a third:
 //!
 //! ```text
 //! A   holds ──wakes B┐        ┌ waits …
@@ -27,15 +27,15 @@ use azekura_trace::event::{Event, EventKind, UNWOKEN, WAITED, WOKE};
 use azekura_trace::file::Trace;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// Fewer threads can hand each other work and results.
+/// Least number of threads; two threads may pass work and results to each other.
 const LEAST_THREADS: usize = 3;
-/// Turns that show a queue; fewer are no pattern.
+/// Least number of waits behind the turn of another waiter.
 const LEAST_QUEUED: usize = 3;
 /// At least one of so many waits is behind the turn of another waiter.
 const QUEUED_OF: usize = 8;
-/// A thread with a larger part of these turns is the one that the others work for.
+/// If a thread has a larger part of these turns, the others work for it.
 const MOST_OF_ONE: f64 = 0.75;
-/// A part of the waits that the turns of others fill, at least.
+/// Least part of the waiting time that the turns of other threads fill.
 const LEAST_FILLED: f64 = 0.75;
 /// The sum of the turns over the time in which there is one, at most: they exclude each other. A turn may
 /// begin with some time before its thread took the lock.
@@ -57,7 +57,7 @@ struct Wait {
     woken: (u64, usize),
 }
 
-/// See the module.
+/// A turn of a thread; see the head of the module.
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     thread: usize,
@@ -305,7 +305,7 @@ fn write(trace: &mut Trace, proven: &[(Vec<Wait>, Vec<Turn>)]) -> HashSet<u64> {
 mod tests {
     use super::*;
     use azekura_trace::WaitKind;
-    use azekura_trace::file::{ClockSample, CpuSource, Encoder, SessionInfo, ThreadInfo, TimeSource};
+    use azekura_trace::file::{ClockSample, CpuSource, Encoder, ThreadInfo};
 
     const WAITER: u32 = 1;
     const WAKER: u32 = 2;
@@ -330,17 +330,7 @@ mod tests {
         /// The part of the waits that are for a lock, their objects, and the number of holds.
         fn judged(mut self) -> (bool, usize, usize) {
             let mut encoder = Encoder::new();
-            encoder.session(&SessionInfo {
-                time: TimeSource::Monotonic,
-                cpu: CpuSource::None,
-                hold_sampling: 1,
-                event_cost_ps: 0,
-                ticks_per_second: 1_000_000_000,
-                process_id: 1,
-                processors: 1,
-                started_wall_ns: 0,
-                label: "queue".into(),
-            });
+            encoder.session(&crate::test_session("queue"));
             encoder.clock(&ClockSample { ticks: 0, monotonic_ns: 0, process_cpu_ns: 0 });
             encoder.sites([(WAITER, "semaphore", "@1000", 0), (WAKER, "semaphore", "@2000", 0)]);
             for (tag, events) in (1..).zip(&mut self.0) {

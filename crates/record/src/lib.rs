@@ -1,6 +1,6 @@
 //! Records the waits of an unmodified program, and names the locks and operations.
 //!
-//! It is not a debugger: the program is started with one preloaded library (`crates/preload`), which records
+//! No debugger is involved: the program is started with one preloaded library (`crates/preload`), which records
 //! contended waits by address. After the program has ended, the addresses are replaced by names from its
 //! files.
 //!
@@ -55,3 +55,20 @@ mod threads;
 pub use error::RecordError;
 pub use launch::{Launch, Launched, attach_until, launch};
 pub use recorder::{Collected, Recorded, Recorder};
+
+/// The session of a trace that a test makes: times in nanoseconds, every hold recorded.
+#[cfg(test)]
+fn test_session(label: &str) -> azekura_trace::file::SessionInfo {
+    use azekura_trace::file::{CpuSource, SessionInfo, TimeSource};
+    SessionInfo {
+        time: TimeSource::Monotonic,
+        cpu: CpuSource::None,
+        hold_sampling: 1,
+        event_cost_ps: 0,
+        ticks_per_second: 1_000_000_000,
+        process_id: 1,
+        processors: 1,
+        started_wall_ns: 0,
+        label: label.into(),
+    }
+}

@@ -219,26 +219,12 @@ impl Sites {
 mod tests {
     use super::*;
     use azekura_trace::event::WAITED;
-    use azekura_trace::file::{ClockSample, CpuSource, Encoder, SessionInfo, ThreadInfo, TimeSource};
-
-    fn session() -> SessionInfo {
-        SessionInfo {
-            time: TimeSource::Monotonic,
-            cpu: CpuSource::None,
-            hold_sampling: 1,
-            event_cost_ps: 0,
-            ticks_per_second: 1_000_000_000,
-            process_id: 1,
-            processors: 1,
-            started_wall_ns: 0,
-            label: "server".into(),
-        }
-    }
+    use azekura_trace::file::{ClockSample, CpuSource, Encoder, ThreadInfo};
 
     /// The kinds of the waits for objects that two threads use, after the evidence has decided.
     fn kinds(called: &str, threads: [&[Event]; 2]) -> Vec<u64> {
         let mut encoder = Encoder::new();
-        encoder.session(&session());
+        encoder.session(&crate::test_session("server"));
         encoder.clock(&ClockSample { ticks: 0, monotonic_ns: 0, process_cpu_ns: 0 });
         encoder.sites([(1, called, "@1000", 0)]);
         for (tag, events) in (1..).zip(threads) {

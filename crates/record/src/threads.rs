@@ -118,24 +118,14 @@ fn stem(name: &str) -> &str {
 mod tests {
     use super::*;
     use azekura_trace::event::Event;
-    use azekura_trace::file::{ClockSample, CpuSource, Encoder, SessionInfo, ThreadInfo, TimeSource};
+    use azekura_trace::file::{ClockSample, CpuSource, Encoder, ThreadInfo};
 
     const RUST: &str = "<std::sys::thread::unix::Thread>::new::thread_start";
 
     /// The operations of threads with these names, which begin with the functions of these numbers.
     fn operations(threads: &[(&str, u16)], beginnings: &HashMap<u32, Name>) -> Vec<String> {
         let mut encoder = Encoder::new();
-        encoder.session(&SessionInfo {
-            time: TimeSource::Monotonic,
-            cpu: CpuSource::None,
-            hold_sampling: 1,
-            event_cost_ps: 0,
-            ticks_per_second: 1_000_000_000,
-            process_id: 1,
-            processors: 1,
-            started_wall_ns: 0,
-            label: "server-of-long-name".into(),
-        });
+        encoder.session(&crate::test_session("server-of-long-name"));
         encoder.clock(&ClockSample { ticks: 0, monotonic_ns: 0, process_cpu_ns: 0 });
         encoder.operations([(1, "main", "", 0), (2, RUST, "", 0), (3, "worker", "server.c", 7)]);
         for (tag, (name, operation)) in (1..).zip(threads) {

@@ -438,7 +438,7 @@ impl Stream {
         }
     }
 
-    /// What the buffers may admit while no flush is in flight.
+    /// The records that the buffers may admit while no flush is in flight.
     pub(crate) fn admissible(&self) -> Admission {
         self.store.admission(self.rest(), self.open_count(), 1)
     }

@@ -1,7 +1,7 @@
 //! The whole-store check: every page of every tree, and the space maps against them.
 //!
-//! It reads every page in use through the pool, so checksums are verified on the way. It finds as much as it
-//! can: a damaged page costs the pages below it, not the rest.
+//! The check reads every page in use through the pool, which verifies checksums. After a damaged page it
+//! skips the pages below it and goes on with the others.
 //!
 //! Writers may go on. The check holds a latch for one node, or for a node and its parent, and no locks:
 //!

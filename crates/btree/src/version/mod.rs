@@ -30,13 +30,11 @@
 //! - **VERSION-5** Every record at or below the *all-visible LSN* of a snapshot belongs to a transaction that
 //!   the snapshot sees, or to one that was undone completely. The opener reads a lower bound of later LSNs,
 //!   then the first LSN of each active transaction, and then advances the clock. So a transaction that the
-//!   snapshot does not see has only larger LSNs. A leaf with a page LSN at or below the all-visible LSN is
-//!   read as it is, without a look for images.
-//!
+//!   snapshot does not see has only larger LSNs. Images are not looked up for a leaf with a page LSN at or
+//!   below the all-visible LSN.
 //! - **VERSION-6** A version is dropped only if no snapshot needs it, neither one of the list of open ones
 //!   nor one that was opened since the list was read. The clock was read with the list, and a version of a
 //!   transaction with a larger timestamp stays.
-//!
 //! - **VERSION-7** The image of a row that a transaction keeps is the one before its first change of the row.
 //!   A transaction that has changed rows with versions off, or before versions were turned off and on again,
 //!   keeps no images before the opener has visited it. Turning versions off drops all images. A writer that

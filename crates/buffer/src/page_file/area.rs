@@ -43,7 +43,7 @@ const MAX_SLOTS: u32 = 1024;
 const MAX_SEQUENCE: u64 = 1 << 62;
 const MAX_PAGES_PER_SLOT: u32 = ((HEAD_BYTES - ENTRIES_AT) / ENTRY_BYTES) as u32;
 
-/// How many batches, and how large ones, can be in flight at once.
+/// Number and size of the batches that can be in flight at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AreaShape {
     /// Batches that may be written before the page file has to be synced; also how many threads may write at

@@ -142,7 +142,7 @@ mod tests {
         ledger
     }
 
-    /// Which of these pages are written as new ones.
+    /// The pages of these that are written as new ones.
     fn new(pages: &NewPages, ids: &[u64], ledger: &Ledger) -> Vec<u64> {
         let mut order: Vec<usize> = (0..ids.len()).collect();
         let batch = pages.begin(&mut order, |index| PageId(ids[index]), ledger).unwrap();

@@ -11,7 +11,7 @@ use std::ptr;
 
 /// Number of failures in a row after which the failure has another reason.
 pub(super) const TRIES: usize = 1000;
-/// Bytes touched of a buffer whose length only the kernel knows.
+/// Bytes touched of a buffer if only the kernel knows its length.
 const SOME: usize = 4096;
 const STEP: usize = 4096;
 /// Of arguments and environment, when a program is started.

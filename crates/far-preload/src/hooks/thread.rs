@@ -1,10 +1,10 @@
 //! Our own threads, and their memory.
 //!
 //! For a thread the C library allocates memory (its list of destructors, for instance) with the program's
-//! allocator. That may be one whose state is far memory (jemalloc maps its state by `mmap`), or whose locks
-//! a thread holds that waits for a page: one of ours would wait for itself (FAR-1). So the few blocks of our
-//! threads come from the C library's own heap, whatever allocator the program brought; what others gave them
-//! they leave alone.
+//! allocator. The state of that allocator may be far memory (jemalloc maps its state by `mmap`), or a thread
+//! that waits for a page may hold its locks: a thread of this layer would then wait for itself (FAR-1). So
+//! the few blocks of the layer's threads come from the C library's own heap, whatever allocator the program
+//! brought. Blocks from other allocators are left to these.
 
 use crate::next::Next;
 use azekura_far::sys;

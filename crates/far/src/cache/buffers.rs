@@ -1,4 +1,4 @@
-//! Memory of images in flight: to a server, or to somebody who waits.
+//! Memory of images in flight: to a server, or to a thread that waits.
 //!
 //! A buffer is its taker's until it is given back, but for the time of an order, when it is the replica's
 //! (KEEPER-1).

@@ -1,5 +1,5 @@
-//! The slots of the servers: the page whose image each slot has, and the choice of the slot for another
-//! image: second chance in the order of slots.
+//! The slots of the servers: the page of the image in each slot, and the choice of the slot for another
+//! image by second chance in the order of slots.
 //!
 //! | state | the image is | next state |
 //! |---|---|---|

@@ -1,7 +1,7 @@
 //! Sets of pages: *unmanaged* pages left far memory for good, and the kernel alone manages them; *reserved*
 //! pages are empty, and an access to them is refused until they are committed.
 //!
-//! It has one bit per page in kernel-provided memory, so a table for a mostly unused region costs nothing.
+//! A set has one bit per page in kernel-provided memory, so a table for a mostly unused region costs nothing.
 //! Signal handlers and interposed calls read it without a lock.
 //!
 //! - **UNMANAGED-1** A bit of an unmanaged page is set once, under the pager's lock, after the page's bytes
@@ -64,6 +64,11 @@ impl PageSet {
             // Release: pairs with Acquire in `has`.
             self.word(page).fetch_or(1 << (page % 64), Release);
         }
+    }
+
+    /// Adds pages that are not in the set, or removes pages that are.
+    pub(crate) fn set(&self, pages: Range<u32>, is_member: bool) {
+        if is_member { self.add(pages) } else { self.remove(pages) }
     }
 
     /// The parts of a range that are not in the set.

@@ -279,11 +279,7 @@ impl Backend for SigsegvBackend {
 
     /// The pages are closed as long as they are empty; the handler of the signal tells the two apart.
     fn set_reserved(&self, pages: Range<u32>, is_reserved: bool) -> io::Result<()> {
-        if is_reserved {
-            self.reserved.add(pages)
-        } else {
-            self.reserved.remove(pages)
-        }
+        self.reserved.set(pages, is_reserved);
         Ok(())
     }
 

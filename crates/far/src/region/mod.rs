@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// A region of memory: one part is local, the rest is on memory servers.
 ///
-/// It dereferences to a slice of bytes, for any number of threads. It begins as zeros.
+/// A region dereferences to a slice of bytes, for any number of threads. Its bytes are zero at first.
 ///
 /// # Cost
 ///

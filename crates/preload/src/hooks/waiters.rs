@@ -19,12 +19,12 @@ fn count(object: usize) -> &'static AtomicU32 {
 // Relaxed, all of them: a hint. A signal that is to wake a waiter is ordered behind the beginning of its wait
 // by the program.
 
-/// The calling thread begins to wait.
+/// Counts the calling thread as a waiter.
 pub(super) fn enter(object: usize) {
     count(object).fetch_add(1, Relaxed);
 }
 
-/// The calling thread waits no more.
+/// Removes the calling thread from the count.
 pub(super) fn leave(object: usize) {
     count(object).fetch_sub(1, Relaxed);
 }

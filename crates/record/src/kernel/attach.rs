@@ -180,7 +180,8 @@ impl Made<'_> {
         trace
     }
 
-    /// Where each word that is a lock's was waited for: who releases it is waited for at all of them.
+    /// The call sites of waits for each word that belongs to a lock. A thread that releases the word ends
+    /// waits at all of them.
     fn locks(&mut self, seen: &Seen, callers: &Callers<'_>) -> Locks {
         let mut locks = Locks::new();
         // In order of threads: sites are numbered here first.

@@ -6,7 +6,7 @@
 //! to wake up (*handover*). In a recording with holds drawn at random a longer gap may be a hold that was
 //! not drawn: it is waited for somebody unknown. Otherwise it is the thread that let the object go nearest
 //! to the wait's end ([`released`](crate::released)). What is left is waited for somebody unknown. A wait
-//! counts at the one who let go.
+//! is attributed to the thread that released the object.
 //!
 //! While it was waited for, a holder ran, or waited itself (then the blame belongs further down: the site it
 //! waited at is told), or was off its processor. On few processors the last is often the largest part: not
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 /// A release is looked for up to this long after the wait ended: the holder's record may come a moment late.
 const LATE_NS: u64 = 50_000;
 
-/// Where holds are drawn at random, a gap between two recorded ones is a handover up to this long.
+/// Longest gap between two recorded holds that counts as a handover, if holds are sampled.
 const WAKE_UP_NS: u64 = 50_000;
 
 /// Waiter's operation, site, holder (`None`: unknown who held).

@@ -184,7 +184,7 @@ impl Uses {
         }
     }
 
-    /// Times from a holder's releasing until the one who waited has the lock.
+    /// Adds the times from the release by a holder until the waiting thread has the lock.
     fn add_handovers(&mut self, threads: &[ThreadSpans]) {
         let mut ends: QuickMap<Instance, Vec<(u64, usize)>> = QuickMap::default();
         for (index, thread) in threads.iter().enumerate() {

@@ -57,9 +57,9 @@ use cost_control::CostControl;
 use known::Known;
 use watch::Watch;
 
-/// Pages looked at for a victim: all that may leave, or if they are more so many at random. The farthest of
-/// all is often one whose prediction is wrong: with 256 there are more swaps of MG and SP, fewer where
-/// prediction is right, as for FT.
+/// Pages examined for a victim: all that may leave, or this many of them at random. The page with the
+/// farthest predicted use often has a wrong prediction: with 256 there are more swaps of MG and SP, and fewer
+/// of FT, where predictions are right.
 const LOOKED_AT: usize = 32;
 
 /// The resident pages and all that is known of every page.

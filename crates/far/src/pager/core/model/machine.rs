@@ -311,11 +311,7 @@ impl Backend for Machine {
     }
 
     fn set_reserved(&self, pages: Range<u32>, is_reserved: bool) -> io::Result<()> {
-        if is_reserved {
-            self.reserved.add(pages)
-        } else {
-            self.reserved.remove(pages)
-        }
+        self.reserved.set(pages, is_reserved);
         Ok(())
     }
 
