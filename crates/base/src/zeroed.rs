@@ -71,7 +71,8 @@ mod array {
     unsafe impl<T: Sync> Sync for ZeroedArray<T> {}
 
     impl<T: ZeroIsValid> ZeroedArray<T> {
-        /// An array of `len` items, each equal to the one that `make` returns. Ends the process if there is no memory, as a box does.
+        /// An array of `len` items, each equal to the one that `make` returns. Ends the process if
+        /// there is no memory, as a box does.
         #[must_use]
         pub fn new(len: usize, make: impl Fn() -> T) -> Self {
             let layout = Layout::array::<T>(len);

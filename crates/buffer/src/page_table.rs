@@ -1,8 +1,8 @@
 //! The page table: a map from PageId to frame with lock-free reads, inserts and removals, and without
 //! tombstones.
 //!
-//! The table is a fixed array of buckets. A bucket is one cache line with 15 slots and a count; 9 slots are full in
-//! a full pool. A slot is one word of 32 bits:
+//! The table is a fixed array of buckets. A bucket is one cache line with 15 slots and a count; 9 slots are
+//! full in a full pool. A slot is one word of 32 bits:
 //!
 //! | bits | meaning |
 //! |---|---|

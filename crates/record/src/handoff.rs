@@ -3,11 +3,11 @@
 //! CPython's `Condition` and `Semaphore`, and queue locks of programs are of this kind.
 //!
 //! A single such object looks idle, because its waiter never signals it. The evidence is the order of the
-//! wake-ups. A *turn* of a thread ends when the thread wakes another one. It begins at the end of the thread's
-//! last wait, or at its last wake-up of another thread if it has not waited since. All of these are at one
-//! call site. (A holder can wake the next waiter and take the lock again before that waiter runs; the wake-up
-//! was then in vain.) At a lock the turns of the threads exclude each other and fill the time of the waits,
-//! and during a wait a turn of a second thread follows one of a third:
+//! wake-ups. A *turn* of a thread ends when the thread wakes another one. It begins at the end of the
+//! thread's last wait, or at its last wake-up of another thread if it has not waited since. All of these
+//! are at one call site. (A holder can wake the next waiter and take the lock again before that waiter
+//! runs; the wake-up was then in vain.) At a lock the turns of the threads exclude each other and fill the
+//! time of the waits, and during a wait a turn of a second thread follows one of a third:
 //!
 //! ```text
 //! A   holds ──wakes B┐        ┌ waits …

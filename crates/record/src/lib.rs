@@ -1,8 +1,8 @@
 //! Records the waits of an unmodified program, and names the locks and operations.
 //!
-//! No debugger is involved: the program is started with one preloaded library (`crates/preload`), which records
-//! contended waits by address. After the program has ended, the addresses are replaced by names from its
-//! files.
+//! No debugger is involved: the program is started with one preloaded library (`crates/preload`), which
+//! records contended waits by address. After the program has ended, the addresses are replaced by names from
+//! its files.
 //!
 //! ```no_run
 //! use azekura_record::Recorder;

@@ -16,8 +16,8 @@
 //!
 //! | `published` | state | who may leave it |
 //! |---|---|---|
-//! | `boundary - 1` | the ended epochs are durable | a thread that ends the next one, by raising `boundary` |
-//! | less | the last ended epoch is in flight to disk | a thread that finds it durable, by raising `published` |
+//! | `boundary - 1` | the ended epochs are durable | the thread that ends the next one: raises `boundary` |
+//! | less | the last ended epoch is in flight | the thread that finds it durable: raises `published` |
 //!
 //! - **EPOCH-1** A commit is acknowledged only once `published` has reached its LSN, and `published` moves
 //!   from one boundary to the next: no commit of an epoch before all of that epoch is durable.

@@ -5,9 +5,9 @@
 //! A waiting thread records the current operation of the holder that it waits for (blame). At the end, the
 //! collector reports the operations that threads were still in.
 //!
-//! - **WHERE-1** Threads with numbers that share a line write the same line, and the line contains the number of
-//!   its writer. A reader that finds another number has no information. So with more than [`LINES`] threads
-//!   some are not visible, and none is taken for another.
+//! - **WHERE-1** Threads with numbers that share a line write the same line, and the line contains the number
+//!   of its writer. A reader that finds another number has no information. So with more than [`LINES`]
+//!   threads some are not visible, and none is taken for another.
 //! - **WHERE-2** `now` is written before `since`. A reader that finds `now` unchanged around `since` may
 //!   still pair them wrongly if the thread began the same operation again meanwhile; the time is then wrong
 //!   by one execution. Relaxed: hints.
