@@ -49,8 +49,8 @@ impl Password {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerOptions {
-    /// Address for clients; 127.0.0.1:6379 by default. Port 0 takes a free port. A Unix socket is for clients of
-    /// the server's user and of root.
+    /// Address for clients; 127.0.0.1:6379 by default. Port 0 takes a free port. A Unix socket is for
+    /// clients of the server's user and of root.
     pub listen: ListenAddress,
     /// Address for `/metrics` and `/healthz`; none by default.
     pub metrics: Option<SocketAddr>,

@@ -1,4 +1,4 @@
-//! A server at a Unix socket: its file, who may connect, and what a killed server leaves.
+//! A server at a Unix socket: its file, the users that may connect, the file of a killed server.
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -82,7 +82,7 @@ fn the_socket_of_a_killed_server_is_replaced_and_nothing_else_is() {
 }
 
 #[test]
-fn another_user_is_refused_although_the_file_admits_him() {
+fn another_user_is_refused_although_the_file_admits_it() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("redis.sock");
     let server = start(&path).unwrap();
