@@ -1,20 +1,20 @@
-//! Which leaves writers fight for: those that only share a leaf, and not a record, are given leaves of their
-//! own.
+//! Detects leaves that many writers latch for different records. Such a leaf is split, so that its records
+//! get leaves of their own.
 //!
-//! Two writers of different records meet at a latch only because the records lie in one leaf. Few hot records
-//! (warehouses, counters) lie in one leaf all together, and then its latch, not the store, says how many are
-//! changed in a second. So a leaf whose writers meet often is split though it has room
-//! ([`crate::structure`]), again and again if need be, down to a record each.
+//! Two writers of different records wait for one latch only because the records are in one leaf. A few hot
+//! records (warehouses, counters) fit one leaf, and its latch then limits the rate of all their changes. So a
+//! leaf with frequent conflicts is split although it has room ([`crate::structure`]), repeatedly if needed,
+//! down to one record per leaf.
 //!
-//! 1. A writer that met others during its descent makes its leaf warmer by one.
-//! 2. Of the others, one in [`SAMPLED`] cools it by [`COOLING`]: so leaves where fewer than one writer in
-//!    sixteen meets another stay cold, however long it goes on. Who is sampled is said by the change's LSN,
-//!    which is at hand: a writer alone writes nothing shared here.
-//! 3. A leaf that is [`HOT`] is split by the writer who found out, and begins anew.
+//! 1. A writer that waited for other threads during its descent adds one to the heat of its leaf.
+//! 2. Of the other writers, one in [`SAMPLED`] subtracts [`COOLING`]. So a leaf stays cold if fewer than one
+//!    writer in sixteen meets another, regardless of the total. The LSN of the change selects the sampled
+//!    writers: a writer without conflicts writes nothing shared here.
+//! 3. The writer that finds a leaf [`HOT`] splits it, and its heat restarts at 0.
 //!
-//! A slot of the table has one leaf; another that comes to it cools it first, and takes it when it is cold.
-//! All of it is a guess that decides nothing but where a split is worth its page: steps lost between two
-//! threads, and leaves forgotten, do no harm.
+//! A slot of the table holds one leaf. Another leaf with the same slot cools it first, and replaces it when
+//! it is cold. The table is only an estimate that selects splits: updates lost between two threads and
+//! forgotten leaves do no harm.
 //!
 //! The idea of splitting for contention: A. Alhomssi, V. Leis, *Contention and Space Management in B-Trees*,
 //! CIDR 2021. The measure is ours.
@@ -22,12 +22,12 @@
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use azekura_base::{Lsn, PageId};
 
-/// One writer in so many cools its leaf.
+/// One writer in this many cools its leaf.
 const SAMPLED: u64 = 64;
 const COOLING: u64 = 4;
-/// Meetings, less what has cooled since.
+/// Conflicts, less cooling, from which on a leaf is hot.
 const HOT: u64 = 16;
-/// Leaves that are watched at once, at most.
+/// Largest number of observed leaves.
 const SLOTS: usize = 256;
 const HEAT_BITS: u32 = 8;
 const HEAT: u64 = (1 << HEAT_BITS) - 1;
@@ -42,7 +42,8 @@ impl Heat {
         Self { slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// A leaf was changed, with this LSN, by a writer that met others or did not; whether it is hot.
+    /// Notes a change of a leaf with this LSN by a writer that met others or did not; returns whether the
+    /// leaf is hot.
     #[inline]
     pub(crate) fn changed(&self, leaf: PageId, lsn: Lsn, has_met_others: bool) -> bool {
         if has_met_others {
@@ -57,7 +58,7 @@ impl Heat {
     #[cold]
     fn warmer(&self, leaf: PageId) -> bool {
         let slot = self.slot(leaf);
-        // Relaxed, here and below: a guess (see the head).
+        // Relaxed, here and below: an estimate (see the head).
         let (page, heat) = parts(slot.load(Relaxed));
         let now = if page == leaf || heat == 0 { heat + 1 } else { heat - 1 };
         let is_hot = page == leaf && now >= HOT;
@@ -92,7 +93,8 @@ const fn word(page: PageId, heat: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// How often a leaf is found hot in 100,000 changes of which so many of a thousand meet others.
+    /// Returns how often a leaf is found hot in 100,000 changes of which `met_of_thousand` per thousand meet
+    /// others.
     fn hot(met_of_thousand: u64) -> usize {
         let heat = Heat::new();
         let mut state = 1_u64;

@@ -1,6 +1,6 @@
-//! The first key behind a leaf, looked up while that leaf stays latched or is validated afterwards.
+//! The first key after a leaf, looked up while that leaf stays latched or before it is validated.
 //!
-//! The next leaf is read optimistically, never waited for: whoever holds it may be waiting for ours.
+//! The next leaf is read optimistically without waiting: a thread that has it latched may wait for ours.
 
 use azekura_buffer::OptimisticPage;
 
@@ -11,19 +11,20 @@ use crate::locks::{Blocked, GapWant, KeyLocks, NextKey};
 use crate::node::Node;
 use crate::tree::Tree;
 
-/// What trying to lock a gap came to.
+/// The result of trying to lock a gap.
 pub(crate) enum Gap<'p> {
-    /// Locked, and the next key was what it was when the lock was granted.
+    /// Locked, and the next key was unchanged when the lock was granted.
     Locked,
-    /// The lock cannot be had at once.
+    /// The lock cannot be granted at once.
     Blocked,
-    /// The next key could not be looked up: let go of everything, do what the stop asks for, start over.
+    /// The next key could not be looked up: release everything, react to the stop, start over.
     Stopped(Stop<'p>),
 }
 
-/// Tries to lock the gap below the key of slot `slot` of `node`, which may be the first key of a later leaf.
+/// Tries to lock the gap below the key of slot `slot` of `node`; that key may be the first one of a later
+/// leaf.
 ///
-/// `node` is latched, or the caller validates it after this call and before it believes the lock.
+/// `node` is latched, or the caller validates it after this call and before it relies on the lock.
 pub(crate) fn lock_gap<'e>(
     env: &'e Env,
     tree: Tree,
@@ -51,7 +52,7 @@ pub(crate) fn lock_gap<'e>(
             }
         };
         let locked = locks.try_gap(tree.id, next, want);
-        // After the lock: so it was granted, or refused, while `next` was the next key.
+        // After the lock: so it was granted or refused while `next` was the next key.
         match (seen.into_iter().all(OptimisticPage::is_valid), locked) {
             (true, Ok(())) => Gap::Locked,
             (true, Err(Blocked)) => Gap::Blocked,
@@ -60,8 +61,8 @@ pub(crate) fn lock_gap<'e>(
     })
 }
 
-/// Replaces `from`, a fence, by the least key not below it; `false` if there is none. Appends the leaves that
-/// say so.
+/// Replaces `from`, a fence, by the least key not below it; returns `false` if there is none. Appends the
+/// leaves that were read.
 fn first_from<'e>(
     env: &'e Env,
     tree: Tree,

@@ -1,4 +1,4 @@
-//! The whole check: observe, infer, look for circles.
+//! The whole check: observe, infer, look for cycles.
 
 use crate::absence::{add_bounds, add_eliminated};
 use crate::cycle::{Cycle, any_cycle, cycles};
@@ -8,15 +8,14 @@ use crate::infer::dependencies;
 use crate::report::{Anomaly, Level, Report};
 use crate::versions::{Observations, observe};
 
-/// Looks for anomalies that `level` forbids; of circles, the shortest of each kind.
+/// Looks for anomalies that `level` forbids; of cycles, the shortest of each kind.
 ///
-/// Cost: about linear in the number of values shown by reads; removed keys under range reads need a bit for
-/// each pair of transactions. Ten thousand transactions take about two seconds.
+/// Cost: about linear in the number of values returned by reads; removed keys under range reads need a bit
+/// for each pair of transactions. Ten thousand transactions take about two seconds.
 ///
 /// # Panics
 ///
-/// If a value was written twice to one list: that is a mistake of the test, and would make every verdict
-/// worthless.
+/// If a value was written twice to one list: a mistake of the test that would make every verdict worthless.
 #[must_use]
 pub fn check(history: &History, level: Level) -> Report {
     let mut all = observe(history);
@@ -35,8 +34,8 @@ pub fn check(history: &History, level: Level) -> Report {
     Report { anomalies, transactions, dependencies }
 }
 
-/// Circles of what is certain. If there are none, one of what would have to be if the history were
-/// serializable.
+/// Returns cycles of proven dependencies. If there are none, returns a cycle of the dependencies that follow
+/// if the history is serializable.
 fn circles(history: &History, all: &Observations, certain: &Graph, time: bool) -> Vec<Anomaly> {
     let found = cycles(certain, time);
     if !found.is_empty() {

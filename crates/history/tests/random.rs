@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use azekura_history::{History, Kind, Level, Op, Status, Transaction, check};
 use proptest::prelude::*;
 
-/// What a transaction will do; values and results are filled in when it runs.
+/// The planned steps of a transaction; values and results are filled in when it runs.
 #[derive(Clone, Debug)]
 enum Plan {
     Append(u64),
