@@ -124,7 +124,7 @@ pub fn page_bytes(text: &str) -> Result<usize, String> {
     Err("the page size must be 4K, 8K, 16K, 32K or 64K".into())
 }
 
-/// Reads `HOST:PORT`; of a host with several addresses, an IPv4 one goes before the others.
+/// Reads `HOST:PORT`; prefers an IPv4 address of a host with several addresses.
 pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
     let cannot =
         |why: &dyn std::fmt::Display| format!("cannot resolve the address {text:?}: {why}; write HOST:PORT");
@@ -147,7 +147,7 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The bytes of a key or value given on the command line; `escaped` reads the escapes of `dump`.
+/// Returns the bytes of a key or value given on the command line; `escaped` reads the escapes of `dump`.
 pub(crate) fn argument_bytes(argument: &OsStr, escaped: bool) -> Result<Vec<u8>> {
     let bytes = argument.as_encoded_bytes();
     if !escaped {
@@ -174,7 +174,7 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
-    /// Width to which clap wraps help that does not go to a terminal.
+    /// Width to which clap wraps help that is not printed to a terminal.
     const WIDTH: usize = 100;
 
     /// Checks the help of a command and of its subcommands; returns the number of commands.
@@ -191,7 +191,7 @@ mod tests {
         for (place, sentence) in &sentences {
             assert!(!sentence.is_empty() || *sentence == after, "{place} has no help");
             let lower = sentence.to_lowercase();
-            // Measures without a measure, headless subjects, and a default in other words than clap's.
+            // Vague measures, headless subjects, and defaults in another form than clap's.
             for part in ["so long", "so much", "so many", "so often", "who ", "whose ", "unless given"] {
                 assert!(!lower.contains(part), "{place}: {part:?} in {sentence:?}");
             }
@@ -199,7 +199,7 @@ mod tests {
                 assert!(!lower.starts_with(opening), "{place}: {sentence:?}");
             }
         }
-        // A longer line would be wrapped, and its rest would stand alone on the next one.
+        // A longer line would be wrapped, with its rest alone on the next line.
         for line in after.lines() {
             assert!(line.chars().count() <= WIDTH, "azekura {name} --help: {line}");
         }
@@ -213,7 +213,7 @@ mod tests {
         assert!(commands > 25, "{commands} commands were checked");
     }
 
-    /// The words of a line of a shell, up to a comment, a pipe, a redirection or `&`.
+    /// Splits a line of a shell into words, up to a comment, a pipe, a redirection or `&`.
     fn words(line: &str) -> Vec<&str> {
         let is_end = |word: &&str| matches!(*word, "|" | "&" | ">" | "<") || word.starts_with('#');
         let words = line.split_whitespace().take_while(|word| !is_end(word));

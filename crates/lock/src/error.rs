@@ -11,8 +11,8 @@ pub struct WouldBlock;
 
 /// A wait for a lock ended without the lock. The transaction keeps the locks that it held before.
 ///
-/// The caller rolls the transaction back; after a deadlock or a timeout it may retry it. One that does not
-/// wait may also go on.
+/// The caller rolls the transaction back; after a deadlock or a timeout it may retry it. After
+/// [`WouldBlock`](Self::WouldBlock) it may also continue the transaction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -24,7 +24,7 @@ pub enum LockError {
     Deadlock {
         /// The transaction that gets this error.
         victim: TxnId,
-        /// Each waits for the next, and the last for the first.
+        /// The cycle: each waits for the next, and the last for the first.
         cycle: Vec<TxnId>,
     },
     /// The request would wait for a transaction of the same thread, directly or through other waits.

@@ -1,8 +1,8 @@
-//! `cluster`: nodes on this machine, for development: started, looked at, and stopped by one command.
+//! `cluster`: nodes on this machine, for development: started, inspected, and stopped by one command.
 //!
-//! Files in the directory: `cluster.toml`, the list of members; `cluster.key`, which only its owner can
-//! read; for each node `node-N.db`, its store, `node-N.log`, what it says, and `node-N.pid`, the process
-//! while it runs.
+//! Files in the directory: `cluster.toml`, the list of members; `cluster.key`, which only its owner can read;
+//! for each node its store `node-N.db`, its log `node-N.log`, and the id of its process `node-N.pid` while it
+//! runs.
 
 mod ask;
 mod balance;
@@ -160,7 +160,7 @@ impl Cluster {
     }
 }
 
-/// Ports that seem free may be taken a moment later: a new cluster is tried again with others.
+/// A free port may be taken before the node starts: a new cluster is tried again with other ports.
 const TRIES: usize = 5;
 
 fn start(
@@ -327,7 +327,7 @@ fn join(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
     Ok(Outcome::Well)
 }
 
-/// Has all nodes that run read the list, but for one.
+/// Makes all running nodes except one read the list of members.
 fn tell_of_new_list(home: &Home, but: PeId) -> Result<()> {
     for other in home.members.nodes().iter().filter(|other| other.pe != but) {
         if home.process(other.pe).is_some() {
@@ -339,7 +339,7 @@ fn tell_of_new_list(home: &Home, but: PeId) -> Result<()> {
     Ok(())
 }
 
-/// Moving all leaves of a node away takes so long at most.
+/// Time limit for moving all leaves of a node away.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(3600);
 
 fn leave(home: &Home, pe: PeId, out: &mut dyn Write) -> Result<Outcome> {

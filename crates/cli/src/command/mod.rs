@@ -42,7 +42,7 @@ pub(crate) use trace::Trace;
 use crate::Outcome;
 use crate::arguments::{Arguments, Command};
 
-/// Runs the command that was asked for; without one, says what there is.
+/// Runs the requested command; without one, prints an overview.
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome> {
     let store = &arguments.store;
     match &arguments.command {

@@ -35,10 +35,10 @@ docs/server.md lists the commands and the differences from Redis.";
 /// The environment variable of the password.
 pub(crate) const PASSWORD: &str = "AZEKURA_PASSWORD";
 
-/// With relaxed durability the log is synced so often, as by Redis with `appendfsync everysec`.
+/// Interval of log syncs with relaxed durability, as Redis with `appendfsync everysec`.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Loss that an answered write survives.
+/// The failures that an acknowledged write survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Durability {
     /// Power loss, and the end of the process.
@@ -160,7 +160,7 @@ impl Serve {
 
     fn serve(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
         let options = self.options()?;
-        options.validate()?; // before a store is made
+        options.validate()?; // before a store is created
         // Before the store is opened: a signal in the meantime is not lost.
         let mut signals = signals::to_stop()?;
         let interval = (self.durability == Durability::Relaxed).then_some(SYNC_INTERVAL);
@@ -258,7 +258,7 @@ fn membership(file: &Path, node: PeId) -> Result<(ClusterOptions, Option<SocketA
     Ok((ClusterOptions::new(Arc::new(FileMeta::new(file)), node, key), member.clients))
 }
 
-/// A file, or as much of it as shows that it is too long for a password.
+/// Reads a file, or a part that is already too long for a password.
 fn read_short(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(4096).read_to_end(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! Which leaf is at which node, as the cluster tells.
+//! The leaves of the cluster with their nodes.
 
 use anyhow::{Result, bail};
 use redis::Value;
@@ -10,7 +10,7 @@ use super::home::Home;
 pub(super) struct Leaf {
     /// Its first key.
     pub(super) low: Vec<u8>,
-    /// The key that it ends before; nothing: it is the last.
+    /// The key before which it ends; `None` for the last leaf.
     pub(super) high: Option<Vec<u8>>,
     pub(super) node: u16,
     /// Its number at its node.
@@ -33,8 +33,8 @@ impl Leaf {
     }
 }
 
-/// Gives each leaf to `take`, in key order. They are asked for some at a time: what moves meanwhile is told
-/// as it is when its turn comes.
+/// Passes each leaf to `take`, in key order. Leaves are requested in batches: a leaf that moves meanwhile is
+/// reported as it is when its batch is read.
 pub(super) fn each_leaf(home: &Home, mut take: impl FnMut(Leaf) -> Result<()>) -> Result<()> {
     let mut from = Vec::new();
     loop {
