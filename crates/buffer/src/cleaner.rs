@@ -25,7 +25,7 @@ const RUNNING: u32 = 1;
 const CALLED: u32 = 2;
 const STOPPED: u32 = 3;
 
-/// How the cleaner is called.
+/// The functions that start and wake the cleaner.
 #[derive(Debug)]
 pub(crate) struct CleanerBell {
     state: AtomicU32,

@@ -44,8 +44,8 @@ impl DirtyMap {
     /// The frame is clean; see DIRTY-1.
     pub(crate) fn clear(&self, frame: FrameId) {
         shared_rmw();
-        // Release: pairs with the Acquire in `iter`, so that who finds the bit clear may sync and count on
-        // the image.
+        // Release: pairs with the Acquire in `iter`, so that a thread that finds the bit clear may sync and
+        // rely on the image.
         let (word, bit) = self.place(frame);
         word.fetch_and(!bit, Release);
     }
@@ -62,8 +62,8 @@ impl DirtyMap {
         word.load(Relaxed) & bit != 0 // a hint for the cleaner
     }
 
-    /// The frames whose bits are set, as the clock comes to them from turn `start` on (modulo their number),
-    /// once around. A word is read when the iteration comes to it; 8 bytes per 64 frames.
+    /// Returns the frames with set bits, in the order of the clock from turn `start` on (modulo their
+    /// number), once around. A word is read when the iteration comes to it; 8 bytes per 64 frames.
     pub(crate) fn iter_from(&self, start: u64) -> impl Iterator<Item = FrameId> {
         let start = (start % self.frames as u64) as usize;
         let first = start / BITS;
@@ -78,7 +78,7 @@ impl DirtyMap {
         })
     }
 
-    /// The frames whose bits are set.
+    /// Returns the frames with set bits.
     pub(crate) fn iter(&self) -> impl Iterator<Item = FrameId> {
         self.iter_from(0)
     }

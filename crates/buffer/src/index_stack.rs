@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicU32 as Count;
 
 use crate::count::shared_rmw;
 
-/// Where it is noted which number is below another: 25 bits. Relaxed; the stack's head orders it.
+/// The links: for each number the one below it, in 25 bits. Relaxed; the stack's head orders them.
 pub(crate) trait Below {
     /// Returns the stored link, or an arbitrary value if the number is not in the stack any more.
     fn below(&self, number: u32) -> u32;
@@ -80,9 +80,8 @@ impl IndexStack {
         }
     }
 
-    /// As [`Self::pop`], but gives up if another thread is faster: for who has another way. When many want
-    /// the one number that is there, all but one of their compare-and-swaps are for nothing, and each holds
-    /// up the next.
+    /// As [`Self::pop`], but gives up if another thread is faster: for callers with an alternative. When many
+    /// threads want the only number, all compare-and-swaps except one fail, and each delays the next.
     pub(crate) fn try_pop(&self, notes: &impl Below) -> Option<u32> {
         if let Popped::Number(number) = self.pop_once(notes) { Some(number) } else { None }
     }

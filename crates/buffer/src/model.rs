@@ -29,7 +29,7 @@ impl ModelFrame {
         model
     }
 
-    /// Gives the frame to a page, whose content is there; pinned. The caller owns it (was told so by
+    /// Assigns the frame, pinned, to a page with loaded content. The caller owns it (by
     /// [`ModelFrame::see_out`]).
     pub fn publish(&self, page: u64) {
         step();
@@ -57,7 +57,7 @@ impl ModelFrame {
         self.0.try_evict()
     }
 
-    /// Joins those who see `page` out.
+    /// Joins the threads that evict `page`.
     pub fn join_leaving(&self, page: u64) -> bool {
         step();
         self.0.join_leaving(PageId(page))

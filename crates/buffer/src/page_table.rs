@@ -291,8 +291,8 @@ impl PageTable {
             for (i, slot) in self.slots(page_id, bucket) {
                 if slot.load(Relaxed) == 0 {
                     shared_rmw();
-                    // Release: who finds the frame here finds it published. Acquire: the counts of the entry
-                    // that was here are taken back before ours are.
+                    // Release: a thread that finds the frame here finds it published. Acquire: the counts of
+                    // the previous entry are withdrawn before ours are added.
                     if slot.compare_exchange(0, tentative, AcqRel, Relaxed).is_ok() {
                         return (bucket, i);
                     }
@@ -300,7 +300,7 @@ impl PageTable {
             }
             shared_rmw();
             sync_point!("passes a full bucket");
-            // Relaxed: before the fence, and so seen by who must see our word.
+            // Relaxed: before the fence, and so seen by the threads that must see our word.
             self.buckets[bucket].passed.fetch_add(1, Relaxed);
             bucket = self.after(bucket);
         }
@@ -394,8 +394,8 @@ impl PageTable {
         let mut passed = self.home(page_id);
         while passed != bucket {
             shared_rmw();
-            // Release: who sees the lower count sees the entry gone. (One that is too high costs a look
-            // more.)
+            // Release: a thread that sees the lower count sees the entry removed. (A count that is too high
+            // costs one more read.)
             self.buckets[passed].passed.fetch_sub(1, Release);
             passed = self.after(passed);
         }

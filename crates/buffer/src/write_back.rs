@@ -47,7 +47,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// A shared hold of a frame's latch, by who has the frame pinned.
+/// A shared hold of a frame's latch, by a thread that has pinned the frame.
 struct SharedHold<'p>(&'p HybridLatch);
 
 impl Drop for SharedHold<'_> {
@@ -259,12 +259,12 @@ impl BufferPool {
         sync_point!("settled");
     }
 
-    /// One step of the cleaner: writes up to `max_pages` dirty pages and gives how many.
+    /// Makes one step of the cleaner: writes up to `max_pages` dirty pages and returns their number.
     ///
-    /// With `below`: those whose recovery LSN is below it, oldest first, so that a checkpoint can move.
-    /// Without: those that the hand will meet next, so that misses find clean victims. The pages are written
-    /// in the order of their ids, several batches at once if the pool has a cleaner. Waits for the log (G4)
-    /// and the store. Several threads may clean at once.
+    /// With `below`: the pages with a recovery LSN below it, oldest first, so that a checkpoint can advance.
+    /// Without: the pages that the hand will reach next, so that misses find clean victims. The pages are
+    /// written in the order of their ids, several batches at once if the pool has a cleaner. Waits for the
+    /// log (G4) and the store. Several threads may clean at once.
     ///
     /// # Errors
     ///
@@ -361,7 +361,7 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Writes the page in this frame, if it is dirty, whoever latches it or writes it now.
+    /// Writes the page in this frame, if it is dirty, waiting for other latch holders and writers.
     fn flush_one(&self, id: FrameId) -> Result<(), WriteError> {
         let frame = &self.frames[id.0 as usize];
         loop {
@@ -387,8 +387,8 @@ impl BufferPool {
         }
     }
 
-    /// Writes those of `pages` that are dirty, whoever latches or writes them now; they are durable after the
-    /// next [`sync`](Self::sync). Waits for latches: the caller must hold none.
+    /// Writes the dirty ones of `pages`, waiting for other latch holders and writers; they are durable after
+    /// the next [`sync`](Self::sync). The caller must hold no latch.
     ///
     /// `are_fresh`: nobody will ask for what these pages were on disk, nor for what they are to be there
     /// before that sync returned. They are written once then, and a crash may tear them

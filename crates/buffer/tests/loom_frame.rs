@@ -39,7 +39,7 @@ fn spawn(world: &Arc<World>, run: impl FnOnce(&World) + 'static) -> thread::Join
 }
 
 impl World {
-    /// The end of an eviction: whoever owns the frame gives it to the next page.
+    /// Ends an eviction: the owner of the frame gives it to the next page.
     fn refill_if_ours(&self) {
         if self.frame.see_out() {
             fence(Release); // as before a buffer is filled (FRAME-7)

@@ -32,8 +32,8 @@
 //! | [`memory`] | `MemFs`: files in memory, every write durable at once |
 //! | [`overlay`] | `OverlayFs`: a layer that keeps changes in memory, above files that are only read |
 //! | [`counting`] | `CountingFs`: a layer that counts calls and bytes |
-//! | [`device`] | `DeviceFs`: a layer with the timing of a modelled device, and the device's costs as a pure function |
-//! | [`fault`] | `FaultFs`: files on a simulated disk that loses unsynced writes, fails, fills up and loses power |
+//! | [`device`] | `DeviceFs`: a layer with the timing of a modelled device, and its costs as a pure function |
+//! | [`fault`] | `FaultFs`: files on a simulated disk that loses unsynced writes, fails and loses power |
 //! | `tree`, `image`, `locks` | names, contents and file locks of the two in-memory file systems |
 
 // Only `submit::ring` and `os::scatter` need it.

@@ -23,18 +23,18 @@
 //! # Ok::<(), Full<String, Vec<u8>>>(())
 //! ```
 //!
-//! | frame | mapping | entry | who may use it |
+//! | frame | mapping | entry | used by |
 //! |---|---|---|---|
-//! | evicted | none | none, or being put in | its owner |
-//! | pinned | the hash's, or none yet | there | whoever has pinned it |
-//! | pinned or unpinned | the hash's | there | everybody |
-//! | pinned or unpinned | none: removed, replaced, or lost its insertion | there | who holds a borrow; the sweep, once they are gone |
-//! | leaving | as before, or none | there | nobody |
+//! | evicted | none | none, or being stored | its owner |
+//! | pinned | the hash's, or none yet | present | threads that have pinned it |
+//! | pinned or unpinned | the hash's | present | all threads |
+//! | pinned or unpinned | none: removed, replaced, or lost its insertion | present | holders of a borrow; then the sweep |
+//! | leaving | as before, or none | present | none |
 //!
 //! - **CACHE-1** An entry is put in and taken out only by the owner of its evicted frame (FRAME-2), and read
 //!   only under a pin.
-//! - **CACHE-2** A hit is believed only if its frame had the mapping in this generation (`buffer` says so),
-//!   or has it now. So a value whose insertion lost to another is seen by nobody.
+//! - **CACHE-2** A hit counts only if its frame had the mapping in this generation (`buffer` reports it), or
+//!   has it now. So a value that lost its insertion to another one is never returned.
 //! - **CACHE-3** Keys are compared. Two keys with one hash (39 bits) cannot be there together: the later one
 //!   replaces the earlier.
 //!

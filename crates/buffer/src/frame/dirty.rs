@@ -83,14 +83,14 @@ impl Frame {
     pub(crate) fn now_clean(&self) {
         self.recovery_lsn.store(0, Release);
         shared_rmw();
-        // Release: whoever finds the page clean finds the LSN cleared.
+        // Release: a thread that finds the page clean finds the LSN cleared.
         self.pin.fetch_and(!DIRTY, Release);
     }
 
     /// The least LSN that a restart needs to make this page what it is; `None` for a clean one. To be called
     /// after [`look_fence`].
     pub(crate) fn least_recovery_lsn(&self) -> Option<Lsn> {
-        // Acquire: pairs with the Release in `image_written` and `now_clean`; who syncs after this look makes
+        // Acquire: pairs with the Release in `image_written` and `now_clean`; a sync after this read makes
         // those images durable.
         Some(Lsn(self.recovery_lsn.load(Acquire))).filter(|&lsn| lsn != Lsn(0))
     }

@@ -9,7 +9,7 @@ pub(crate) const fn nth_frame(nth: usize, frames: usize) -> FrameId {
     FrameId(if nth < lines { 2 * nth } else { 2 * (nth - lines) + 1 } as u32)
 }
 
-/// Where the frame is in that order.
+/// The frame's position in that order.
 pub(crate) const fn turn_of(frame: FrameId, frames: usize) -> usize {
     let (line, is_second) = (frame.0 as usize / 2, frame.0 % 2 == 1);
     if is_second { frames.div_ceil(2) + line } else { line }

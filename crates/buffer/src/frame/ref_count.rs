@@ -9,7 +9,7 @@ use crate::count::shared_store;
 /// GCLOCK's reference count saturates here: the hottest page cools down in as many sweeps (G8).
 pub(crate) const MAX_REF_COUNT: u32 = 15;
 
-/// Where peeks stop counting: three uses besides the one that brought the page.
+/// Largest count that peeks set: three uses besides the load of the page.
 const WARM_REF_COUNT: u32 = 4;
 
 impl Frame {

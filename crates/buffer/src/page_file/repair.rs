@@ -32,7 +32,7 @@ const UNSEEN_SEQUENCES: u64 = 1 << 32;
 struct Copy {
     sequence: u64,
     slot: usize,
-    /// Where in the slot.
+    /// Offset in the slot.
     at: usize,
 }
 
@@ -42,7 +42,7 @@ struct Copies {
     /// Of slots without a copy that counts: no bytes.
     slots: Vec<PageBuf>,
     newest: BTreeMap<PageId, Copy>,
-    /// The largest sequence number, counting slots whose pages did not get to the disk.
+    /// The largest sequence number, including slots with pages that did not reach the disk.
     max_sequence: u64,
     has_unreadable: bool,
 }

@@ -10,7 +10,7 @@ use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::count::shared_rmw;
 
-/// How the hand is kept.
+/// The storage of the hand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandKind {
     /// One counter that every evicting thread writes.

@@ -84,7 +84,7 @@ pub(crate) enum Sweep {
     Dirty(FrameId),
     /// Every frame was pinned or in other hands when it was looked at, or other sweeps were faster.
     Nothing {
-        /// How many of them were pinned when last looked at.
+        /// Frames that were pinned when they were last read.
         pinned: usize,
     },
     /// The bound of the search was reached; the frames beyond it were not looked at.

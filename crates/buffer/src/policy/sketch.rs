@@ -1,5 +1,5 @@
-//! How often a page was loaded of late: a count-min sketch of four-bit counts (the idea of W-TinyLFU,
-//! Einziger et al. 2017, taken off the path of hits).
+//! Estimates of recent loads per page: a count-min sketch of four-bit counts (the idea of W-TinyLFU, Einziger
+//! et al. 2017, without cost for hits).
 //!
 //! It is written when a page leaves and read when a page has to prove itself, so a hit touches nothing of it.
 //! 32 counts per frame, 16 bytes. Each page has two counts, in one cache line, because a miss that waited for

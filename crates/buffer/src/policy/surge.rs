@@ -25,7 +25,7 @@ use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::count::{shared_rmw, shared_store};
 
-/// Where a surge begins; in candidates, 1/256 each.
+/// Threshold at which a surge begins; in candidates, 1/256 each.
 const THRESHOLD: u64 = 9 * ONE;
 const ONE: u64 = 256;
 const LEVEL_BITS: u32 = 16;

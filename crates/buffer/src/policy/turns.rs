@@ -31,7 +31,7 @@ const LEFT_BITS: u32 = 16;
 /// The hand. Relaxed throughout: a turn is a number and nothing else.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    /// Where the next batch begins.
+    /// The first turn of the next batch.
     hand: CachePadded<AtomicU64>,
     stripes: Box<[CachePadded<AtomicU64>]>,
     batch: u64,
@@ -67,7 +67,7 @@ impl Turns {
         &self.stripes[thread_stripe() % STRIPES]
     }
 
-    /// Where the next batch begins: turns below it have been dealt out.
+    /// Returns the first turn of the next batch: lower turns have been assigned.
     pub(crate) fn hand(&self) -> u64 {
         self.hand.load(Relaxed)
     }

@@ -272,10 +272,10 @@ impl TwoRings {
     /// Swaps the slots of step 3, if they are still what they were. The caller owns the victim.
     pub(crate) fn swap(&self, swap: Swap, owner: &Evicted) {
         let Swap { probation_slot, candidate, main_slot } = swap;
-        // Relaxed: whoever evicts this frame later has acquired what its owner did (the pin word), and looks
-        // again here.
+        // Relaxed: a thread that evicts this frame later has acquired its owner's stores (the pin word), and
+        // checks again here.
         if self.frame_at(main_slot) != owner.frame {
-            return; // it moved between our look and our eviction of it
+            return; // it moved between our read and our eviction of it
         }
         shared_rmw();
         let (probation, first) = (&self.slots[probation_slot], self.first_at(probation_slot));

@@ -36,7 +36,7 @@ impl<'p> Filling<'p> {
         Self { pool, frame, buffer, is_installed: false }
     }
 
-    /// Where the page's bytes go; `install` publishes them.
+    /// Memory for the page's bytes; `install` publishes them.
     pub(crate) fn words(&self) -> PageWords<'p> {
         self.pool.words_of(self.buffer)
     }
@@ -85,8 +85,8 @@ impl BufferPool {
         mut filling: Filling<'_>,
         fill: impl Fn(&Self, u32) -> Result<(), FixError>,
     ) -> Result<(), FixError> {
-        // The buffer held another page: who sees the stores that follow sees the version moved (FRAME-7).
-        // Pairs with the Acquire fence of `HybridLatch::validate`.
+        // The buffer held another page: a thread that sees the following stores sees the version changed
+        // (FRAME-7). Pairs with the Acquire fence of `HybridLatch::validate`.
         fence(Release);
         sync_point!("has a buffer to fill");
         let filled = fill(self, filling.buffer);

@@ -14,12 +14,12 @@ use super::NAP;
 
 /// Reads of one page in so many are timed; a power of two.
 const SAMPLED: u64 = 32;
-/// Times the time of a read.
+/// The wait lasts this many times the usual time of a read.
 const READS: u64 = 8;
-/// Naps at least, so that a read by who was only about to be done is seldom made again; and at most, however
-/// slow the device.
+/// Bounds of the wait: long enough that a read which is nearly done is seldom repeated, and limited for any
+/// slow device.
 const NAPS: (u64, u64) = (4, 4_000);
-/// Taken for the time of a read before one was timed.
+/// Assumed time of a read before one was measured.
 const UNKNOWN_NS: u64 = 250_000;
 
 /// The usual time of a read.

@@ -137,7 +137,7 @@ impl BufferPool {
             if must_wait {
                 let worker = match dirty {
                     Some(frame) if frame.is_being_written() => frame.worker(),
-                    // Only the cleaner can help; who has the others pinned is not known.
+                    // Only the cleaner can help; the holders of the other pins are unknown.
                     _ if search.dirty_met > 0 => self.bell.cleaner(),
                     _ => ThreadTag::NONE,
                 };

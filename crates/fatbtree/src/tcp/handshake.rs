@@ -8,10 +8,10 @@
 //! | 3 | caller | HMAC-SHA256(key, "azekura node calls" ‖ 1 ‖ 2) |
 //! | 4 | called | 1 for yes and the same of "azekura node answers"; 2 and the same of "azekura node refuses" if it knows another store of the caller; or zeros: both close |
 //!
-//! Every message has a fixed size: nothing that a stranger sends is read for a length. What a node is not
-//! told before it has shown the key: anything but the other's cluster, PE, epoch and store. What follows are
-//! [frames](crate::frame), from the caller only, neither encrypted nor signed one by one: on a network where
-//! others can write into a TCP stream, use a tunnel.
+//! Every message has a fixed size: no length is read from an unauthenticated peer. Before the peer has proved
+//! the key, a node learns only the other's cluster, PE, epoch and store. Then [frames](crate::frame) follow,
+//! from the caller only, neither encrypted nor signed individually: on a network where others can write into
+//! a TCP stream, use a tunnel.
 
 use std::io;
 

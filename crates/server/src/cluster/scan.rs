@@ -62,7 +62,7 @@ struct Found {
 /// Has a step done at the leaf of a target, and says what came of it and which leaf that was.
 type Leg<'a> = dyn FnMut(Target, Walk) -> Result<(Step, LeafRange), CommandError> + 'a;
 
-/// How the steps of a walk are done.
+/// The kind of steps of a walk.
 pub(super) struct Legs<'a> {
     leg: Box<Leg<'a>>,
     max_reply_bytes: usize,

@@ -143,7 +143,7 @@ pub(super) fn flush(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
     Ok(Reply::OK)
 }
 
-/// Whether `FLUSHDB` is asked for as it may be.
+/// Returns `true` if the arguments of `FLUSHDB` are valid.
 pub(crate) fn flush_options(request: Request<'_>) -> Result<(), CommandError> {
     let is_option = |option| is_word(option, "ASYNC") || is_word(option, "SYNC");
     let is_fine = request.len() < 3 && request.from(1).all(is_option);
@@ -171,7 +171,7 @@ impl<'a> ScanOptions<'a> {
         Ok(range_of(self.pattern).from(position))
     }
 
-    /// Whether a scan returns this key.
+    /// Returns `true` if a scan returns this key.
     pub(crate) fn wants(&self, key: &[u8]) -> bool {
         !self.is_other_type && self.pattern.is_none_or(|pattern| glob::matches(pattern, key))
     }
@@ -260,7 +260,7 @@ pub(crate) fn end_of_scan(
 pub(crate) struct Step {
     pub(crate) found: Vec<Reply>,
     pub(crate) count: usize,
-    /// Where the next one begins; `None` at the end.
+    /// Begin of the next one; `None` at the end.
     pub(crate) stopped_at: Option<Vec<u8>>,
 }
 

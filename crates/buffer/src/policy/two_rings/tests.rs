@@ -8,8 +8,8 @@ use azekura_base::{Lsn, PageId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// The policy in one thread, as plainly as can be: the pages in slots of probation, those of main in a queue
-/// whose front is under the hand.
+/// The policy in one thread, in its simplest form: the pages in slots of probation, those of main in a queue
+/// with its front under the hand.
 struct Reference {
     uses: HashMap<u64, u32>,
     probation: Vec<u64>,
@@ -135,8 +135,8 @@ fn in_one_thread_it_keeps_the_pages_that_the_plain_policy_keeps() {
     }
 }
 
-/// Hands that stand anywhere towards each other, as threads leave them: in a pool all of whose frames but one
-/// are pinned.
+/// Hands at arbitrary positions to each other, as threads leave them, in a pool with one frame that is not
+/// pinned.
 #[test]
 fn g6_the_one_frame_that_is_unpinned_is_found_wherever_the_hands_are() {
     for frames in [2, 3, 4, 7, 130, 330] {
