@@ -65,7 +65,7 @@ pub(crate) struct Holder {
     pub(crate) worker: LogBufferId,
     /// Bytes of log written since the first LSN that a restart needs of it.
     pub(crate) held_bytes: u64,
-    pub(crate) listed: Listed,
+    pub(crate) listed: ActiveHandle,
 }
 
 /// The longest-open transaction, by the time of the first checkpoint that saw it.
@@ -82,7 +82,7 @@ pub(crate) struct ActiveList {
 
 /// A transaction's entry in the list; returned to [`ActiveList::remove`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Listed {
+pub(crate) struct ActiveHandle {
     stripe: usize,
     txn: TxnId,
     undo_noted: u64,
@@ -101,7 +101,7 @@ impl ActiveList {
         undo: &SharedUndo,
         worker: LogBufferId,
         lsn_bound: impl FnOnce() -> Lsn,
-    ) -> Listed {
+    ) -> ActiveHandle {
         undo.lock().owner = Some(txn);
         let stripe = thread_stripe() % self.stripes.len();
         let mut list = self.stripes[stripe].lock();
@@ -116,10 +116,10 @@ impl ActiveList {
             seen: None,
             log_bytes: None,
         });
-        Listed { stripe, txn, undo_noted: 0 }
+        ActiveHandle { stripe, txn, undo_noted: 0 }
     }
 
-    pub(crate) fn remove(&self, listed: Listed) {
+    pub(crate) fn remove(&self, listed: ActiveHandle) {
         let mut list = self.stripes[listed.stripe].lock();
         if let Some(at) = list.iter().position(|active| active.txn == listed.txn) {
             list.swap_remove(at);
@@ -127,7 +127,7 @@ impl ActiveList {
     }
 
     /// Notes the number of a transaction's undo entries, if that has changed much.
-    pub(crate) fn note_undo(&self, listed: &mut Listed, entries: usize) {
+    pub(crate) fn note_undo(&self, listed: &mut ActiveHandle, entries: usize) {
         let entries = entries as u64;
         if entries.abs_diff(listed.undo_noted) < UNDO_STEP {
             return;
@@ -166,7 +166,7 @@ impl ActiveList {
     }
 
     /// Notes that a transaction which stays listed has committed and released its locks.
-    pub(crate) fn committed(&self, listed: &Listed) {
+    pub(crate) fn committed(&self, listed: &ActiveHandle) {
         let mut list = self.stripes[listed.stripe].lock();
         if let Some(active) = list.iter_mut().find(|active| active.txn == listed.txn) {
             active.first_change = Lsn::MAX;
@@ -192,7 +192,7 @@ impl ActiveList {
                         undo: Arc::clone(&active.undo),
                         worker: active.worker,
                         held_bytes: held,
-                        listed: Listed { stripe, txn: active.txn, undo_noted: 0 },
+                        listed: ActiveHandle { stripe, txn: active.txn, undo_noted: 0 },
                     });
                 }
             }
@@ -201,7 +201,7 @@ impl ActiveList {
     }
 
     /// Notes that a restart needs nothing of this transaction below `first_lsn` from now on.
-    pub(crate) fn carried(&self, listed: &Listed, first_lsn: Lsn, log_bytes: u64) {
+    pub(crate) fn carried(&self, listed: &ActiveHandle, first_lsn: Lsn, log_bytes: u64) {
         let mut list = self.stripes[listed.stripe].lock();
         if let Some(active) = list.iter_mut().find(|active| active.txn == listed.txn) {
             active.first_lsn = first_lsn;
@@ -231,7 +231,7 @@ impl ActiveList {
 mod tests {
     use super::*;
 
-    fn insert(list: &ActiveList, txn: u64, lsn: u64) -> Listed {
+    fn insert(list: &ActiveList, txn: u64, lsn: u64) -> ActiveHandle {
         list.insert(TxnId(txn), &SharedUndo::default(), LogBufferId::from_index(0), || Lsn(lsn))
     }
 

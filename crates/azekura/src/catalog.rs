@@ -165,7 +165,7 @@ pub(crate) fn decode(mut value: &[u8]) -> Option<Entry> {
 pub(crate) fn corrupt_row(table: &str) -> Error {
     Error::CorruptPage {
         page: CATALOG.root,
-        reason: format!("the catalog's row of table {table:?} is no tree"),
+        reason: format!("the catalog's row of table {table:?} does not describe a tree"),
     }
 }
 

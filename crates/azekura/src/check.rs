@@ -141,7 +141,7 @@ impl Pass {
                     None => findings.push(Finding {
                         page: CATALOG.root.0,
                         what: format!(
-                            "the row of table {:?} is not that of a table",
+                            "the row of table {:?} does not describe a table",
                             String::from_utf8_lossy(name)
                         ),
                     }),

@@ -13,7 +13,7 @@ use azekura_btree::{Committed, Deferred, Env, Head, UndoLog, UndoOp, Writer, fre
 use azekura_wal::Order;
 
 use crate::Error;
-use crate::active::Listed;
+use crate::active::ActiveHandle;
 use crate::database::Shared;
 
 /// The row that referred to a large value.
@@ -125,7 +125,7 @@ impl Leftovers {
 pub(crate) struct Unfreed {
     pub(crate) writer: Writer,
     pub(crate) leftovers: Leftovers,
-    pub(crate) listed: Option<Listed>,
+    pub(crate) listed: Option<ActiveHandle>,
     /// Snapshots that do not see this transaction may read the pages.
     pub(crate) committed: Committed,
 }

@@ -128,8 +128,8 @@ pub enum Error {
     /// and this snapshot, the oldest one, lost versions that it needs. Open a new snapshot; read in smaller
     /// parts, or raise the limit.
     #[error(
-        "the snapshot is too old: open for {age_ms} ms, row versions took {held_bytes} bytes and may take \
-         {limit_bytes}; open a new one"
+        "the snapshot is too old after {age_ms} ms: row versions took {held_bytes} bytes, more than the \
+         limit of {limit_bytes}; open a new one"
     )]
     SnapshotTooOld {
         /// Time since it was opened, in milliseconds.
@@ -151,13 +151,15 @@ pub enum Error {
         limit_bytes: u64,
     },
     /// An earlier call of this transaction failed and rolled it back; it can only be dropped.
-    #[error("transaction {txn} was rolled back by an earlier error and takes no more calls")]
+    #[error(
+        "transaction {txn} was rolled back by an earlier error and accepts no more calls; begin a new one"
+    )]
     Aborted {
         /// The transaction.
         txn: TxnId,
     },
     /// The store was opened [read only](crate::Builder::read_only); nothing was changed. Open it for writing.
-    #[error("the store was opened read only and takes no changes")]
+    #[error("the store is open for reading only; open it for writing to change rows")]
     ReadOnly,
     /// Another process, or this one, has the store open for writing; or it is open for reading and this call
     /// opens it for writing.
@@ -182,7 +184,8 @@ pub enum Error {
     /// This process was forked from the one that opened the store, which alone can use it. Open stores after
     /// the fork.
     #[error(
-        "the store was opened by process {opened_by}, and a process that was forked from it cannot use it"
+        "the store was opened by process {opened_by}; this process was forked from it and cannot use it: \
+         open the store after the fork"
     )]
     Forked {
         /// The process that opened the store.
@@ -196,7 +199,7 @@ pub enum Error {
     },
     /// The log, or the page file, cannot grow: the disk or the user's quota is full. The refused operation
     /// changed nothing; free space and continue.
-    #[error("the disk has no room for this change; free space and run it again")]
+    #[error("the disk has no space for this change; free space and run it again")]
     LogFull {
         /// The file that cannot grow.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -205,16 +208,15 @@ pub enum Error {
     /// so changes are refused. Committed transactions are safe in the log; reads still work. Close the store
     /// and open it again, which writes these changes again.
     #[error(
-        "a write or sync of the page file failed, and no more changes are taken; close the store and open it \
-         again"
+        "a write or sync of the page file failed, and changes are refused; close the store and open it again"
     )]
     PagesFailed,
     /// The lock may be held by a transaction that failed and cannot be undone yet, because the disk has no
     /// space for the log records of its undo. No call waits for locks meanwhile. The undo continues once
     /// there is space: free some, and run the transaction again.
     #[error(
-        "{transactions} rollbacks wait for room on the disk, so nobody waits for locks; free room and run it \
-         again"
+        "the lock may belong to one of {transactions} rollbacks that wait for disk space; free space and run \
+         the transaction again"
     )]
     RollbackPending {
         /// Transactions that are not undone yet.
@@ -231,7 +233,7 @@ pub enum Error {
     },
     /// The directory or file is no backup, or an unfinished one. Name the directory or the stream of a
     /// complete backup.
-    #[error("{} is no backup: {reason}", path.display())]
+    #[error("{} is not a backup: {reason}", path.display())]
     NotABackup {
         /// The directory or file.
         path: PathBuf,
@@ -257,7 +259,7 @@ pub enum Error {
         asked: Box<TableTypes>,
     },
     /// Another table has this name. Drop or rename that one first.
-    #[error("there is a table named {name:?} already")]
+    #[error("there is a table named {name:?} already; drop or rename it first")]
     TableExists {
         /// The name.
         name: String,
@@ -297,7 +299,10 @@ pub enum Error {
         source: DecodeError,
     },
     /// The store was written by a build with another format. Open it with that build.
-    #[error("{path} has format version {found}; this build of Azekura reads version {supported} only")]
+    #[error(
+        "{path} has format version {found}; this build of Azekura reads version {supported} only: open it \
+         with the build that wrote it"
+    )]
     UnsupportedFormat {
         /// The file with that format version.
         path: PathBuf,

@@ -1,7 +1,7 @@
 //! External sort of rows, for loads in any order: sorted runs in files, merged.
 //!
 //! 1. Rows are collected in memory, up to a bound, then sorted and written to a file as a *run* (`run`).
-//! 2. [`FAN_IN`] runs of one level are merged into one run of the next level, so that no merge reads more.
+//! 2. [`FAN_IN`] runs of one level are merged into one run of the next level; no merge reads more.
 //! 3. At the end all runs are merged on the way to the caller. Rows that fit in memory make no file.
 //!
 //! Of several rows with one key the one pushed last is kept. The files are in the store's directory and are
@@ -53,13 +53,12 @@ pub struct RowSorter {
     files: RunFiles,
     most_bytes: usize,
     rows: Collected,
-    /// By level; the runs of a level are newer than those of the next one, and in the order in which they
-    /// were made.
+    /// The runs of each level, oldest first. All runs of a level are newer than those of the next level.
     levels: Vec<Vec<Run>>,
     pushed: u64,
 }
 
-/// Names and makes the files of runs.
+/// Creates the files of runs, with new names.
 #[derive(Clone, Debug)]
 struct RunFiles {
     fs: Arc<dyn Fs>,
@@ -69,7 +68,7 @@ struct RunFiles {
 
 impl RunFiles {
     fn create(&self) -> Result<RunWriter, Error> {
-        /// Runs made by this process. Relaxed: only a number.
+        /// Runs made by this process. Relaxed: the number is only a part of a name.
         static MADE: AtomicU64 = AtomicU64::new(0);
         self.fs.create_dir_all(&self.dir).map_err(|error| Error::io("create", &self.dir, error))?;
         let path = self.dir.join(format!("run-{}", MADE.fetch_add(1, Relaxed)));
@@ -105,7 +104,7 @@ impl RowSorter {
         }
     }
 
-    /// Takes a row. May write a file of the size of the sorter's memory, and merge files.
+    /// Adds a row. May write a file of the size of the sorter's memory, and merge files.
     ///
     /// # Errors
     ///
@@ -127,7 +126,7 @@ impl RowSorter {
         self.pushed
     }
 
-    /// Runs written to files and not merged yet.
+    /// Returns the number of runs in files that are not merged yet.
     #[must_use]
     pub fn runs(&self) -> usize {
         self.levels.iter().map(Vec::len).sum()
@@ -180,9 +179,9 @@ impl RowSorter {
 /// Rows in ascending order of their keys; made by [`RowSorter::into_sorted`].
 #[derive(Debug)]
 pub struct SortedRows {
-    /// All rows, if they fit in memory,
+    /// All rows, if they fit in memory.
     rows: Collected,
-    /// and how many of them were returned.
+    /// The number of rows of `rows` returned so far.
     next: usize,
     merge: Option<Merge>,
 }

@@ -74,14 +74,14 @@ impl Seek<'_> {
 }
 
 /// A page as an optimistic reader sees it: its words, and a check that they are unchanged.
-pub trait Seen: Copy {
+pub trait OptimisticRead: Copy {
     /// The page's words; they may change while they are read.
     fn words(&self) -> PageWords<'_>;
     /// Returns `true` if the page is unchanged since this value was made.
     fn is_valid(self) -> bool;
 }
 
-impl Seen for OptimisticPage<'_> {
+impl OptimisticRead for OptimisticPage<'_> {
     #[inline]
     fn words(&self) -> PageWords<'_> {
         OptimisticPage::words(self)
@@ -103,7 +103,7 @@ pub enum Hop<L> {
 
 /// Makes one hop: from `parent` to the child that `seek` leads to. `look` takes the child's version.
 #[inline]
-pub fn hop<P: Seen, L>(parent: P, seek: Seek<'_>, look: impl FnOnce(PageId) -> L) -> Hop<L> {
+pub fn hop<P: OptimisticRead, L>(parent: P, seek: Seek<'_>, look: impl FnOnce(PageId) -> L) -> Hop<L> {
     let node = Node::new(parent.words());
     let child = node.child(seek.slot(node));
     // The id may be invalid if the page is just changing; a look for an absent page does no harm.
@@ -114,7 +114,7 @@ pub fn hop<P: Seen, L>(parent: P, seek: Seek<'_>, look: impl FnOnce(PageId) -> L
 
 /// The reason that an optimistic descent ended early.
 #[derive(Debug)]
-pub(crate) enum Stop<'p> {
+pub(crate) enum Restart<'p> {
     /// A visited node has changed.
     Changed,
     /// Another thread has this page latched exclusively, or is reading it in.
@@ -141,23 +141,23 @@ pub(crate) fn walk<'p>(
     tree: Tree,
     seek: Seek<'_>,
     level: u8,
-) -> Result<Walked<'p>, Stop<'p>> {
+) -> Result<Walked<'p>, Restart<'p>> {
     let root = match pool.peek(tree.root) {
         Peek::Page(page) => page,
-        Peek::Busy => return Err(Stop::Busy(tree.root)),
-        Peek::Absent => return Err(Stop::Absent(tree.root, None)),
+        Peek::Busy => return Err(Restart::Busy(tree.root)),
+        Peek::Absent => return Err(Restart::Absent(tree.root, None)),
     };
     let Some(mut height) = Node::new(root.words()).level() else { return Err(misplaced(None, root)) };
     let mut at = Walked { parent: None, page: root };
     while height > level {
         let (child, looked) = match hop(at.page, seek, |id| pool.peek(id)) {
             Hop::Child(id, looked) => (id, looked),
-            Hop::Changed => return Err(Stop::Changed),
+            Hop::Changed => return Err(Restart::Changed),
         };
         let page = match looked {
             Peek::Page(page) => page,
-            Peek::Busy => return Err(Stop::Busy(child)),
-            Peek::Absent => return Err(Stop::Absent(child, Some(at.page))),
+            Peek::Busy => return Err(Restart::Busy(child)),
+            Peek::Absent => return Err(Restart::Absent(child, Some(at.page))),
         };
         height -= 1;
         if Node::new(page.words()).level() != Some(height) {
@@ -170,35 +170,35 @@ pub(crate) fn walk<'p>(
 
 /// Handles a page of an unexpected level: corrupt if it and its parent are unchanged.
 #[cold]
-fn misplaced<'p>(parent: Option<OptimisticPage<'p>>, page: OptimisticPage<'p>) -> Stop<'p> {
+fn misplaced<'p>(parent: Option<OptimisticPage<'p>>, page: OptimisticPage<'p>) -> Restart<'p> {
     let error = corrupt_node(page.words(), page.words().page_id());
     let is_stable = page.is_valid() && parent.is_none_or(OptimisticPage::is_valid);
-    if is_stable { Stop::Failed(error) } else { Stop::Changed }
+    if is_stable { Restart::Failed(error) } else { Restart::Changed }
 }
 
 /// A leaf to read from.
 #[derive(Debug)]
 pub(crate) enum Leaf<'p> {
     /// Must be validated after the reading.
-    Seen(OptimisticPage<'p>),
+    Unlatched(OptimisticPage<'p>),
     /// Latched: unchanged while the guard lives.
-    Held(SharedGuard<'p>),
+    Latched(SharedGuard<'p>),
 }
 
 impl Leaf<'_> {
     #[inline]
     pub(crate) fn node(&self) -> Node<'_> {
         match self {
-            Self::Seen(page) => Node::new(page.words()),
-            Self::Held(guard) => Node::new(guard.words()),
+            Self::Unlatched(page) => Node::new(page.words()),
+            Self::Latched(guard) => Node::new(guard.words()),
         }
     }
 
     #[inline]
     pub(crate) fn is_valid(&self) -> bool {
         match self {
-            Self::Seen(page) => page.is_valid(),
-            Self::Held(_) => true,
+            Self::Unlatched(page) => page.is_valid(),
+            Self::Latched(_) => true,
         }
     }
 }
@@ -238,15 +238,15 @@ impl<'e> Descent<'e> {
     pub(crate) fn leaf(&mut self, seek: Seek<'_>) -> Result<Leaf<'e>, TreeError> {
         while self.attempts < self.env.optimistic_attempts() {
             match walk(self.env.pool(), self.tree, seek, 0) {
-                Ok(at) => return Ok(Leaf::Seen(at.page)),
-                Err(stop) => self.stopped(stop)?,
+                Ok(at) => return Ok(Leaf::Unlatched(at.page)),
+                Err(cause) => self.restart(cause)?,
             }
         }
         loop {
             let parent = self.latched_parent(seek, 0)?;
             let guard = self.env.pool().fix(self.below(parent.as_ref(), seek))?.shared();
             match Node::new(guard.words()).level() {
-                Some(0) => return Ok(Leaf::Held(guard)),
+                Some(0) => return Ok(Leaf::Latched(guard)),
                 Some(_) if parent.is_none() => {} // The root was a leaf and has grown.
                 _ => return Err(corrupt_node(guard.words(), guard.page_id())),
             }
@@ -262,12 +262,12 @@ impl<'e> Descent<'e> {
     ) -> Result<Leaf<'e>, TreeError> {
         while self.attempts < self.env.optimistic_attempts() {
             match walk(self.env.pool(), self.tree, seek, 0) {
-                Ok(at) => return Ok(Leaf::Seen(at.page)),
-                Err(stop) => {
-                    if let Stop::Absent(_, Some(parent)) = &stop {
+                Ok(at) => return Ok(Leaf::Unlatched(at.page)),
+                Err(cause) => {
+                    if let Restart::Absent(_, Some(parent)) = &cause {
                         absent(*parent);
                     }
-                    self.stopped(stop)?;
+                    self.restart(cause)?;
                 }
             }
         }
@@ -283,9 +283,9 @@ impl<'e> Descent<'e> {
                 // HOP-3: the upgrade succeeds only if the leaf is unchanged since the walk.
                 Ok(at) => match at.page.upgrade() {
                     Some(guard) => return Ok(guard),
-                    None => self.stopped(Stop::Changed)?,
+                    None => self.restart(Restart::Changed)?,
                 },
-                Err(stop) => self.stopped(stop)?,
+                Err(cause) => self.restart(cause)?,
             }
         }
         loop {
@@ -307,9 +307,9 @@ impl<'e> Descent<'e> {
             match walk(self.env.pool(), self.tree, seek, level) {
                 Ok(at) => match upgrade_both(at) {
                     Some(pair) => return Ok(pair),
-                    None => self.stopped(Stop::Changed)?,
+                    None => self.restart(Restart::Changed)?,
                 },
-                Err(stop) => self.stopped(stop)?,
+                Err(cause) => self.restart(cause)?,
             }
         }
         self.latched_pair(seek, level)
@@ -359,21 +359,21 @@ impl<'e> Descent<'e> {
 
     /// Notes that a validation failed.
     pub(crate) fn changed(&mut self) -> Result<(), TreeError> {
-        self.stopped(Stop::Changed)
+        self.restart(Restart::Changed)
     }
 
     /// Reacts to an early end; no latch may be held. The next attempt starts from the root.
     #[cold]
-    pub(crate) fn stopped(&mut self, stop: Stop<'e>) -> Result<(), TreeError> {
-        match stop {
-            Stop::Changed => {
+    pub(crate) fn restart(&mut self, cause: Restart<'e>) -> Result<(), TreeError> {
+        match cause {
+            Restart::Changed => {
                 self.attempts += 1;
                 self.has_met_others = true;
                 self.backoff.pause();
             }
-            Stop::Busy(page_id) => self.wait_for(page_id),
-            Stop::Absent(page_id, parent) => self.bring(page_id, parent)?,
-            Stop::Failed(error) => return Err(error),
+            Restart::Busy(page_id) => self.wait_for(page_id),
+            Restart::Absent(page_id, parent) => self.fix_for_retry(page_id, parent)?,
+            Restart::Failed(error) => return Err(error),
         }
         Ok(())
     }
@@ -390,9 +390,13 @@ impl<'e> Descent<'e> {
     }
 
     /// Reads a page in and keeps it pinned, so that the next attempt finds it.
-    fn bring(&mut self, page_id: PageId, parent: Option<OptimisticPage<'e>>) -> Result<(), TreeError> {
+    fn fix_for_retry(
+        &mut self,
+        page_id: PageId,
+        parent: Option<OptimisticPage<'e>>,
+    ) -> Result<(), TreeError> {
         self.attempts += 1;
-        match self.env.pool().bring(page_id) {
+        match self.env.pool().fix_without_reference(page_id) {
             Ok(guard) => {
                 if self.kept.len() == KEPT_PAGES {
                     drop(self.kept.remove(0));

@@ -39,7 +39,7 @@ impl Tree {
         let image = PageOp::image_of(scratch.page(), &mut image);
         let mut guards = [found.map, env.pool().fix_new(tree.root)?];
         let undo = UndoOp::DropTree { tree };
-        env.commit_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, take), (1, image)])?;
+        env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, take), (1, image)])?;
         Ok(tree)
     }
 
@@ -50,7 +50,7 @@ impl Tree {
     ///
     /// [`TreeError::Append`].
     pub fn drop_at_commit(&self, env: &Env, ctx: &mut WriteCtx<'_>) -> Result<(), TreeError> {
-        env.commit_update(ctx.writer(), ctx.undo, UndoOp::KeepTree { tree: *self }, &mut [], &[])?;
+        env.apply_logged_update(ctx.writer(), ctx.undo, UndoOp::KeepTree { tree: *self }, &mut [], &[])?;
         Ok(())
     }
 }
@@ -79,7 +79,7 @@ pub fn free_step(
             let runs = [(tree.root, 1)];
             let (map, ops) = clear_ops(env, &runs)?;
             let record = Head::FreeStep { txn: writer.txn, index, next_head: PageId(0) };
-            env.commit(writer.worker, &record, &mut [map], &ops_at(0, ops))?;
+            env.apply_logged(writer.worker, &record, &mut [map], &ops_at(0, ops))?;
             env.space().freed(tree.root);
             Ok(None)
         }
@@ -95,7 +95,7 @@ fn free_chain_step(
     let (runs, next_head) = runs_of_one_map(env, head)?;
     let (map, ops) = clear_ops(env, &runs)?;
     let record = Head::FreeStep { txn: writer.txn, index, next_head };
-    env.commit(writer.worker, &record, &mut [map], &ops_at(0, ops))?;
+    env.apply_logged(writer.worker, &record, &mut [map], &ops_at(0, ops))?;
     note_freed(env, &runs);
     Ok((next_head != PageId(0)).then_some(Deferred::Chain(next_head)))
 }
@@ -133,7 +133,7 @@ pub fn free_leaked(env: &Env, worker: LogBufferId, leaked: &[PageId]) -> Result<
     let parts = runs.chunk_by(|a, b| map(a.0) == map(b.0)).flat_map(|runs| runs.chunks(RUNS_PER_RECORD));
     for runs in parts {
         let (map, ops) = clear_ops(env, runs)?;
-        env.commit(worker, &Head::System, &mut [map], &ops_at(0, ops))?;
+        env.apply_logged(worker, &Head::System, &mut [map], &ops_at(0, ops))?;
         note_freed(env, runs);
     }
     Ok(())
@@ -187,7 +187,7 @@ fn reset_root(
 ) -> Result<bool, TreeError> {
     let (scratch, mut image) = (empty_leaf(env.page_size(), tree), Vec::new());
     let image = PageOp::image_of(scratch.page(), &mut image);
-    env.commit(worker, &Head::System, &mut [root], &[(0, image)])?;
+    env.apply_logged(worker, &Head::System, &mut [root], &[(0, image)])?;
     Ok(true)
 }
 
@@ -203,7 +203,7 @@ fn drop_last_child(
     let (map, ops) = clear_ops(env, &runs)?;
     let mut all = vec![(0, PageOp::Remove { slot: last as u16 }), (1, PageOp::Release)];
     all.extend(ops_at(2, ops));
-    env.commit(worker, &Head::System, &mut [above, child, map], &all)?;
+    env.apply_logged(worker, &Head::System, &mut [above, child, map], &all)?;
     note_freed(env, &runs);
     Ok(true)
 }
@@ -232,7 +232,7 @@ fn prune_value(env: &Env, worker: LogBufferId, leaf: ExclusiveGuard<'_>) -> Resu
     let (map, ops) = clear_ops(env, &runs)?;
     let mut all = vec![(0, op)];
     all.extend(ops_at(1, ops));
-    env.commit(worker, &Head::System, &mut [leaf, map], &all)?;
+    env.apply_logged(worker, &Head::System, &mut [leaf, map], &all)?;
     note_freed(env, &runs);
     Ok(true)
 }
@@ -260,7 +260,7 @@ fn prune_leaves(env: &Env, worker: LogBufferId, above: ExclusiveGuard<'_>) -> Re
     let (map, ops) = clear_ops(env, &runs)?;
     let mut all = vec![(0, PageOp::Truncate { keep, upper: &upper })];
     all.extend(ops_at(1, ops));
-    env.commit(worker, &Head::System, &mut [above, map], &all)?;
+    env.apply_logged(worker, &Head::System, &mut [above, map], &all)?;
     note_freed(env, &runs);
     Ok(true)
 }

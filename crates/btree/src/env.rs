@@ -8,8 +8,8 @@ use azekura_buffer::{BufferPool, ExclusiveGuard};
 use azekura_wal::{AppendError, LogBufferId, Order, Wal};
 
 use crate::change::{PageOp, apply_checked, check};
+use crate::contention::Contention;
 use crate::error::TreeError;
-use crate::heat::Heat;
 use crate::node::{Node, NodeSpec, Scratch};
 use crate::overflow::run_pages;
 use crate::record::{self, Head};
@@ -73,7 +73,7 @@ pub struct Env {
     pool: Arc<BufferPool>,
     log: Arc<dyn Log>,
     space: Space,
-    heat: Heat,
+    contention: Contention,
     versions: Versions,
     scanned_leaves: StripedCounter,
     optimistic_attempts: u32,
@@ -97,7 +97,7 @@ impl Env {
             pool,
             log,
             space,
-            heat: Heat::new(),
+            contention: Contention::new(),
             versions: Versions::new(options.version_bytes).leave_out(options.left_out),
             optimistic_attempts: options.optimistic_attempts,
             scanned_leaves: StripedCounter::new(),
@@ -130,8 +130,8 @@ impl Env {
         self.optimistic_attempts
     }
 
-    pub(crate) const fn heat(&self) -> &Heat {
-        &self.heat
+    pub(crate) const fn contention(&self) -> &Contention {
+        &self.contention
     }
 
     /// Row versions and open snapshots.
@@ -166,7 +166,7 @@ impl Env {
         let (scratch, mut buffer) = (empty_leaf(self.page_size(), tree), Vec::new());
         let image = PageOp::image_of(scratch.page(), &mut buffer);
         let map = PageOp::SpaceMake { used: 1 };
-        self.commit(worker, &Head::System, &mut guards, &[(0, map), (1, image)])?;
+        self.apply_logged(worker, &Head::System, &mut guards, &[(0, map), (1, image)])?;
         Ok(tree)
     }
 
@@ -175,7 +175,7 @@ impl Env {
     /// Each operation names its page by the index of its guard. Operations on one page are adjacent, and none
     /// depends on another one of this call. On an error no page has changed. Waits only for the log (a full
     /// buffer); the pages stay latched meanwhile, and until the caller drops the guards.
-    pub(crate) fn commit(
+    pub(crate) fn apply_logged(
         &self,
         worker: LogBufferId,
         head: &Head<'_>,
@@ -212,9 +212,9 @@ impl Env {
         Ok(lsn)
     }
 
-    /// As [`Self::commit`], for an update of `txn` with an inverse, which goes to `log` once the record is
-    /// appended.
-    pub(crate) fn commit_update(
+    /// As [`Self::apply_logged`], for an update of `txn` with an inverse, which goes to `log` once the record
+    /// is appended.
+    pub(crate) fn apply_logged_update(
         &self,
         writer: Writer,
         log: &mut UndoLog,
@@ -224,7 +224,7 @@ impl Env {
     ) -> Result<Lsn, TreeError> {
         // Before the page shows the change (VERSION-2). If the append fails, the image equals the row.
         self.versions.before_change(log, &undo, guards.first().map(|guard| Node::new(guard.words())));
-        let lsn = self.commit(writer.worker, &Head::Update { txn: writer.txn, undo }, guards, ops)?;
+        let lsn = self.apply_logged(writer.worker, &Head::Update { txn: writer.txn, undo }, guards, ops)?;
         log.push(&undo);
         Ok(lsn)
     }

@@ -36,7 +36,7 @@
 //! | [`record`] | bodies of log records; `undo`: inverses of changes |
 //! | `env` | pool, log and space maps; the mini-transaction |
 //! | [`descent`] | the descent from the root to a node |
-//! | `heat` | detection of leaves with latch contention |
+//! | `contention` | detection of leaves with latch contention |
 //! | `tree`, `write`, `scan` | reading a key, writing a key, cursors |
 //! | `next`, `locks` | the next key; the interface to the lock manager |
 //! | `structure` | splits, merges, growing and shrinking roots |
@@ -51,11 +51,11 @@
 #![forbid(unsafe_code)]
 
 pub mod change;
+mod contention;
 pub mod descent;
 mod destroy;
 mod env;
 mod error;
-mod heat;
 mod load;
 mod locks;
 mod next;

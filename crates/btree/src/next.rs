@@ -4,7 +4,7 @@
 
 use azekura_buffer::OptimisticPage;
 
-use crate::descent::{Seek, Stop, walk};
+use crate::descent::{Restart, Seek, walk};
 use crate::env::{Env, with_buffer};
 use crate::error::TreeError;
 use crate::locks::{Blocked, GapWant, KeyLocks, NextKey};
@@ -18,7 +18,7 @@ pub(crate) enum Gap<'p> {
     /// The lock cannot be granted at once.
     Blocked,
     /// The next key could not be looked up: release everything, react to the stop, start over.
-    Stopped(Stop<'p>),
+    Restart(Restart<'p>),
 }
 
 /// Tries to lock the gap below the key of slot `slot` of `node`; that key may be the first one of a later
@@ -48,7 +48,7 @@ pub(crate) fn lock_gap<'e>(
             match first_from(env, tree, key, &mut seen) {
                 Ok(true) => NextKey::Key(key),
                 Ok(false) => NextKey::End,
-                Err(stop) => return Gap::Stopped(stop),
+                Err(cause) => return Gap::Restart(cause),
             }
         };
         let locked = locks.try_gap(tree.id, next, want);
@@ -56,7 +56,7 @@ pub(crate) fn lock_gap<'e>(
         match (seen.into_iter().all(OptimisticPage::is_valid), locked) {
             (true, Ok(())) => Gap::Locked,
             (true, Err(Blocked)) => Gap::Blocked,
-            (false, _) => Gap::Stopped(Stop::Changed),
+            (false, _) => Gap::Restart(Restart::Changed),
         }
     })
 }
@@ -68,7 +68,7 @@ fn first_from<'e>(
     tree: Tree,
     from: &mut Vec<u8>,
     seen: &mut Vec<OptimisticPage<'e>>,
-) -> Result<bool, Stop<'e>> {
+) -> Result<bool, Restart<'e>> {
     loop {
         let leaf = walk(env.pool(), tree, Seek::Covering(from), 0)?.page;
         seen.push(leaf);
@@ -81,7 +81,7 @@ fn first_from<'e>(
             node.key_into(0, &mut found);
         }
         if !leaf.is_valid() {
-            return Err(Stop::Changed);
+            return Err(Restart::Changed);
         }
         if !is_empty {
             *from = found;
@@ -91,7 +91,10 @@ fn first_from<'e>(
             return Ok(false);
         }
         if found <= *from {
-            return Err(Stop::Failed(TreeError::corrupt(leaf.words().page_id(), "the fences do not ascend")));
+            return Err(Restart::Failed(TreeError::corrupt(
+                leaf.words().page_id(),
+                "the fences do not ascend",
+            )));
         }
         *from = found;
     }

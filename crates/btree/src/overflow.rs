@@ -195,9 +195,9 @@ fn write_run(
             ops.push((guards.len(), take));
             guards.push(map);
             let undo_op = UndoOp::FreePages { first, count };
-            env.commit_update(writer, undo, undo_op, &mut guards, &ops)?;
+            env.apply_logged_update(writer, undo, undo_op, &mut guards, &ops)?;
         } else {
-            env.commit(writer.worker, &Head::System, &mut guards, &ops)?;
+            env.apply_logged(writer.worker, &Head::System, &mut guards, &ops)?;
         }
         left = from;
     }
@@ -294,7 +294,7 @@ pub(crate) fn walk_chain(
 /// [`TreeError::Fix`], or [`TreeError::Corrupt`] if the chain contradicts the reference.
 pub(crate) fn read(env: &Env, reference: OverflowRef, out: &mut Vec<u8>) -> Result<(), TreeError> {
     if reference.len > MAX_VALUE {
-        return Err(TreeError::corrupt(reference.head, "a large value is larger than any"));
+        return Err(TreeError::corrupt(reference.head, "a large value exceeds the largest size"));
     }
     // A damaged reference must not allocate much memory: beyond this the buffer grows with the pages read.
     out.reserve(usize::try_from(reference.len).unwrap_or(usize::MAX).min(MOST_RESERVED));
@@ -328,7 +328,7 @@ pub(crate) fn runs_of_one_map(env: &Env, head: PageId) -> Result<(Vec<(PageId, u
         let guard = env.pool().fix(at)?.shared();
         let page = ChainPage::of(guard.words(), at, None)?;
         if page.run == 0 {
-            return Err(TreeError::corrupt(at, "the middle of a run in the place of its start"));
+            return Err(TreeError::corrupt(at, "a page inside of a run, referred to as its start"));
         }
         runs.push((at, page.run));
         at = page.next;

@@ -57,9 +57,11 @@ pub fn undo_one(env: &Env, writer: Writer, op: &UndoOp<'_>) -> Result<(), TreeEr
         }
         UndoOp::EmptyTree { tree, .. } => {
             while destroy::prune_step(env, tree, writer.worker)? {}
-            env.commit(writer.worker, &compensate(writer), &mut [], &[]).map(|_| ())
+            env.apply_logged(writer.worker, &compensate(writer), &mut [], &[]).map(|_| ())
         }
-        UndoOp::KeepTree { .. } => env.commit(writer.worker, &compensate(writer), &mut [], &[]).map(|_| ()),
+        UndoOp::KeepTree { .. } => {
+            env.apply_logged(writer.worker, &compensate(writer), &mut [], &[]).map(|_| ())
+        }
     }
 }
 
@@ -77,10 +79,10 @@ fn on_key<'o>(
 ) -> Result<bool, TreeError> {
     let leaf = covering_leaf(&mut Descent::new(env, tree), key)?;
     let Position::Found(slot) = Node::new(leaf.words()).search(key) else {
-        return Err(TreeError::corrupt(leaf.page_id(), "a key that is to be undone is not there"));
+        return Err(TreeError::corrupt(leaf.page_id(), "the key of an undo entry is missing"));
     };
     let mut guards = [leaf];
-    env.commit(writer.worker, &compensate(writer), &mut guards, &[(0, op(slot as u16))])?;
+    env.apply_logged(writer.worker, &compensate(writer), &mut guards, &[(0, op(slot as u16))])?;
     Ok(structure::is_tidy_due(Node::new(guards[0].words())))
 }
 
@@ -109,14 +111,14 @@ fn put_back(env: &Env, writer: Writer, tree: Tree, key: &[u8], cell: Cell<'_>) -
                 PageOp::Insert { slot: slot as u16, suffix, cell }
             }
         };
-        env.commit(writer.worker, &compensate(writer), &mut [leaf], &[(0, op)])?;
+        env.apply_logged(writer.worker, &compensate(writer), &mut [leaf], &[(0, op)])?;
         return Ok(());
     }
 }
 
 fn free_pages(env: &Env, writer: Writer, first: PageId, count: u32) -> Result<(), TreeError> {
     let (map, clear) = env.space().freeing(env.pool(), first, count)?;
-    env.commit(writer.worker, &compensate(writer), &mut [map], &[(0, clear)])?;
+    env.apply_logged(writer.worker, &compensate(writer), &mut [map], &[(0, clear)])?;
     env.space().freed(first);
     Ok(())
 }

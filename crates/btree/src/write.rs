@@ -8,7 +8,7 @@ use azekura_base::{Lsn, PageId};
 use azekura_buffer::ExclusiveGuard;
 
 use crate::change::PageOp;
-use crate::descent::{Descent, Stop};
+use crate::descent::{Descent, Restart};
 use crate::env::{Env, corrupt_node};
 use crate::error::TreeError;
 use crate::locks::{GapWant, Outcome};
@@ -121,11 +121,11 @@ impl Tree {
             match step {
                 Step::Done(done) => return Ok(Outcome::Done(done)),
                 Step::Changed(done, change) => {
-                    self.part_writers_if_hot(env, ctx, key, change, &descent)?;
+                    self.split_if_contended(env, ctx, key, change, &descent)?;
                     return Ok(Outcome::Done(done));
                 }
                 Step::Blocked => return Ok(Outcome::Blocked),
-                Step::Stopped(stop) => descent.stopped(stop)?,
+                Step::Restart(cause) => descent.restart(cause)?,
                 Step::NoRoom => structure::make_room(env, *self, ctx.worker, key, cell.value.len())?,
             }
         }
@@ -146,7 +146,7 @@ impl Tree {
         match lock_gap(env, *self, node, slot, GapWant::Insert, ctx.locks) {
             Gap::Locked => {}
             Gap::Blocked => return Ok(Step::Blocked),
-            Gap::Stopped(stop) => return Ok(Step::Stopped(stop)),
+            Gap::Restart(cause) => return Ok(Step::Restart(cause)),
         }
         if depth == Depth::Probe {
             return Ok(Step::Done(Written::Inserted));
@@ -158,7 +158,7 @@ impl Tree {
         let op = PageOp::Insert { slot: slot as u16, suffix, cell };
         let undo = UndoOp::RemoveKey { tree: *self, key };
         let page_id = leaf.page_id();
-        let lsn = env.commit_update(ctx.writer(), ctx.undo, undo, &mut [leaf], &[(0, op)])?;
+        let lsn = env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut [leaf], &[(0, op)])?;
         Ok(Step::Changed(Written::Inserted, Change { page_id, lsn }))
     }
 
@@ -191,7 +191,7 @@ impl Tree {
             (op, UndoOp::PutBack { tree: *self, key, cell: old_cell })
         };
         let page_id = leaf.page_id();
-        let lsn = env.commit_update(ctx.writer(), ctx.undo, undo, &mut [leaf], &[(0, op)])?;
+        let lsn = env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut [leaf], &[(0, op)])?;
         hand_out(env, old_slot.flags, old, old_out)?;
         Ok(Step::Changed(Written::Replaced, Change { page_id, lsn }))
     }
@@ -199,7 +199,7 @@ impl Tree {
     /// Splits the leaf with `key`, which this thread has just changed, if writers of different records
     /// contend for its latch.
     #[inline]
-    fn part_writers_if_hot(
+    fn split_if_contended(
         &self,
         env: &Env,
         ctx: &WriteCtx<'_>,
@@ -207,8 +207,8 @@ impl Tree {
         change: Change,
         descent: &Descent<'_>,
     ) -> Result<(), TreeError> {
-        if env.heat().changed(change.page_id, change.lsn, descent.has_met_others()) {
-            structure::part_writers(env, *self, ctx.worker, key)?;
+        if env.contention().changed(change.page_id, change.lsn, descent.has_met_others()) {
+            structure::split_contended(env, *self, ctx.worker, key)?;
         }
         Ok(())
     }
@@ -236,9 +236,9 @@ impl Tree {
             match lock_gap(env, *self, node, slot + 1, GapWant::Delete, ctx.locks) {
                 Gap::Locked => {}
                 Gap::Blocked => return Ok(Outcome::Blocked),
-                Gap::Stopped(stop) => {
+                Gap::Restart(cause) => {
                     drop(leaf);
-                    descent.stopped(stop)?;
+                    descent.restart(cause)?;
                     continue;
                 }
             }
@@ -264,7 +264,7 @@ impl Tree {
         let undo = UndoOp::PutBack { tree: *self, key, cell: Cell { flags: old_slot.flags, value: &old } };
         let mut guards = [leaf];
         let op = PageOp::Remove { slot: slot as u16 };
-        env.commit_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, op)])?;
+        env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, op)])?;
         let is_tidy_due = structure::is_tidy_due(Node::new(guards[0].words()));
         drop(guards);
         if is_tidy_due {
@@ -281,7 +281,7 @@ enum Step<'p> {
     /// The leaf was changed.
     Changed(Written, Change),
     Blocked,
-    Stopped(Stop<'p>),
+    Restart(Restart<'p>),
     NoRoom,
 }
 
@@ -316,7 +316,7 @@ pub(crate) fn covering_leaf<'e>(
     if node.covers(key) {
         return Ok(leaf);
     }
-    Err(TreeError::corrupt(leaf.page_id(), "its fences do not enclose a key that its parent sends there"))
+    Err(TreeError::corrupt(leaf.page_id(), "its fences do not enclose a key that its parent assigns to it"))
 }
 
 /// Appends the XOR of two values of one length from the first to the last difference; returns the place of

@@ -16,7 +16,7 @@ use crate::frame::{FrameId, nth_frame, turn_of};
 
 const BITS: usize = 64;
 
-/// A bit per frame.
+/// The map of dirty frames: a bit per frame.
 #[derive(Debug)]
 pub(crate) struct DirtyMap {
     words: ZeroedArray<AtomicU64>,
@@ -28,12 +28,12 @@ impl DirtyMap {
         Self { words: ZeroedArray::new(frames.div_ceil(BITS), || AtomicU64::new(0)), frames }
     }
 
-    /// Bytes that it takes.
+    /// Memory of the map.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.words)
     }
 
-    /// The frame turns dirty; see DIRTY-1.
+    /// Notes that the frame turns dirty; see DIRTY-1.
     pub(crate) fn set(&self, frame: FrameId) {
         shared_rmw();
         // Relaxed: ordered by the fences of `Frame::set_dirty` and `look_fence`.
@@ -41,7 +41,7 @@ impl DirtyMap {
         word.fetch_or(bit, Relaxed);
     }
 
-    /// The frame is clean; see DIRTY-1.
+    /// Notes that the frame is clean; see DIRTY-1.
     pub(crate) fn clear(&self, frame: FrameId) {
         shared_rmw();
         // Release: pairs with the Acquire in `iter`, so that a thread that finds the bit clear may sync and
@@ -50,7 +50,7 @@ impl DirtyMap {
         word.fetch_and(!bit, Release);
     }
 
-    /// The bits are in the order in which the clock comes to the frames.
+    /// The bit of a frame; bits are in the order in which the clock visits the frames.
     fn place(&self, frame: FrameId) -> (&AtomicU64, u64) {
         let turn = turn_of(frame, self.frames);
         (&self.words[turn / BITS], bit(turn))

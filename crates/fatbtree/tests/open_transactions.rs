@@ -185,7 +185,7 @@ async fn several(cluster: &Cluster, node: &Node, seen: &Shared, ops: &mut Vec<Op
                 return Status::Aborted;
             }
             Ok(other) => panic!("{other:?}"),
-            // Whatever the step, its commit was never requested.
+            // Any step may fail; the commit has not been requested.
             Err(_) => return Status::Aborted,
         }
         clock.sleep(Duration::from_micros(clock.below(30_000) as u64)).await;

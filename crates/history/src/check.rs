@@ -22,10 +22,10 @@ pub fn check(history: &History, level: Level) -> Report {
     let mut anomalies = std::mem::take(&mut all.anomalies);
     let mut graph = dependencies(history, &all);
     add_bounds(&mut graph, &all);
-    let mut found = circles(history, &all, &graph, false);
+    let mut found = cycle_anomalies(history, &all, &graph, false);
     if found.is_empty() && level == Level::StrictSerializable {
         graph.add_time(history, |txn| all.counts[txn]);
-        found = circles(history, &all, &graph, true);
+        found = cycle_anomalies(history, &all, &graph, true);
     }
     anomalies.append(&mut found);
     anomalies.retain(|a| a.forbidden_from() <= level);
@@ -36,18 +36,18 @@ pub fn check(history: &History, level: Level) -> Report {
 
 /// Returns cycles of proven dependencies. If there are none, returns a cycle of the dependencies that follow
 /// if the history is serializable.
-fn circles(history: &History, all: &Observations, certain: &Graph, time: bool) -> Vec<Anomaly> {
+fn cycle_anomalies(history: &History, all: &Observations, certain: &Graph, time: bool) -> Vec<Anomaly> {
     let found = cycles(certain, time);
     if !found.is_empty() {
-        return found.iter().map(|cycle| tell(history, cycle, time)).collect();
+        return found.iter().map(|cycle| anomaly_of(history, cycle, time)).collect();
     }
     let mut graph = certain.clone();
     add_eliminated(&mut graph, all);
     let cycle = any_cycle(&graph, time);
-    cycle.iter().map(|cycle| tell(history, cycle, time)).map(Anomaly::of_several_explanations).collect()
+    cycle.iter().map(|cycle| anomaly_of(history, cycle, time)).map(Anomaly::of_several_explanations).collect()
 }
 
-fn tell(history: &History, cycle: &Cycle, is_realtime: bool) -> Anomaly {
+fn anomaly_of(history: &History, cycle: &Cycle, is_realtime: bool) -> Anomaly {
     let transactions: Vec<usize> = cycle.steps.iter().map(|s| s.from as usize).collect();
     let mut text = cycle.kind.name().to_string();
     if is_realtime {

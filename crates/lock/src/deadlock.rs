@@ -117,7 +117,7 @@ impl Waits {
 
 /// Returns the youngest transaction of a cycle: the one with the largest number, and the least work to lose.
 pub(crate) fn youngest(cycle: &[u32], owners: &Owners) -> u32 {
-    cycle.iter().copied().max_by_key(|&o| owners.get(o).txn()).expect("a circle has members")
+    cycle.iter().copied().max_by_key(|&o| owners.get(o).txn()).expect("a cycle has members")
 }
 
 /// Returns a cycle through `start`, in order, beginning with `start`; `blockers` returns a node's edges.
@@ -171,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_circle_is_found_exactly_when_there_is_one(
+        fn a_cycle_is_found_exactly_when_there_is_one(
             edges in (2usize..12).prop_flat_map(|n| {
                 proptest::collection::vec(proptest::collection::vec(0..n as u32, 0..3), n)
             }),

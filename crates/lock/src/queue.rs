@@ -1,9 +1,5 @@
 //! Rules of one lock's queue: grants, waiters, blockers.
 //!
-//! 1. A newcomer is granted when its mode is compatible with every holder and with what every waiter wants
-//!    (no waiter is overtaken by a request that it would wait for). Else it waits at the end.
-//! 2. A holder that wants more *converts*: it is granted when the supremum is compatible with every other
-//!    holder. Else it waits, before all newcomers. Conversions wait for held modes only, not for modes that
 //! 1. A newcomer is granted when its mode is compatible with every holder and with the modes that all waiters
 //!    want (no waiter is overtaken by a request that it would wait for). Otherwise it waits at the end.
 //! 2. A holder that wants more *converts*: it is granted when the supremum is compatible with every other
@@ -11,7 +7,11 @@
 //!    that other conversions want.
 //! 3. When a holder leaves, or a waiter gives up, all waiters are checked in order: a conversion is granted
 //!    by rule 2, a newcomer when it is compatible with every holder and with all remaining waiters before it.
-//!   newcomer, a waiter before it. So each wait has a cause.
+//! 4. An *instant* request is granted by the same rules, and then holds nothing (or what it held before).
+//!
+//! - **QUEUE-1** Any two holders of one lock are compatible.
+//! - **QUEUE-2** A waiting request has at least one *blocker*: by rule 1 or 2 a holder, or, for a newcomer, a
+//!   waiter before it. So each wait has a cause.
 //! - **QUEUE-3** A grant changes the owner's state under the stripe's latch; the wake-up comes after the
 //!   latch.
 
@@ -27,7 +27,7 @@ pub(crate) struct Demand {
     pub(crate) owner: u32,
     /// The owner's request if it holds the lock already, else [`NONE`].
     pub(crate) own: u32,
-    /// All claims to hold: the supremum of the held and the requested modes.
+    /// All claims that the owner will hold: the supremum of the held and the requested modes.
     pub(crate) want: Claims,
     pub(crate) instant: bool,
 }
@@ -126,7 +126,7 @@ impl Stripe {
         };
         let owner = owners.get(demand.owner);
         if self.request(request).held != 0 && self.head(self.request(request).head).first_waiter != NONE {
-            owner.note_waiter(); // it stands before waiters now
+            owner.note_waiter(); // it is before waiters in the queue now
         }
         owner.set_waiting();
         // A range may have extended the claims that the owner knows.
@@ -187,7 +187,7 @@ impl Stripe {
         self.remove_if_unused(head);
     }
 
-    /// Rule 3.
+    /// Grants the waiters that can be granted, by rule 3.
     fn grant_waiters(&mut self, head: u32, owners: &Owners, wakes: &mut Wakes) {
         let family = self.head(head).id.family();
         let mut ahead = 0;
@@ -221,7 +221,7 @@ impl Stripe {
         }
         let owner = owners.get(r.owner);
         if r.held != 0 {
-            owner.note_waiter(); // it passed conversions that wait: one of them may have it as its blocker only now
+            owner.note_waiter(); // it passed waiting conversions, which may have it as their blocker only now
         }
         owner.end_wait(GRANTED); // QUEUE-3
     }

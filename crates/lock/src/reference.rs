@@ -312,7 +312,7 @@ impl Pair {
             }
             self.cancel_plain(self.owner_of(victim));
         }
-        assert_eq!(find_cycle(owner as u32, |o| self.edges(o)), None, "a circle was missed");
+        assert_eq!(find_cycle(owner as u32, |o| self.edges(o)), None, "a cycle was missed");
     }
 
     /// A wait ended without a grant.

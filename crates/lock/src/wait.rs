@@ -112,7 +112,7 @@ impl LockTable {
             waits.with_mates.push((demand.owner, self.owners.get(demand.owner).home()));
         }
         if has_mates || self.owners.get(demand.owner).has_waiters() {
-            self.break_circles(&mut waits, demand.owner, &mut wakes);
+            self.break_cycles(&mut waits, demand.owner, &mut wakes);
         }
         drop(waits);
         self.wake(&mut wakes);
@@ -120,7 +120,7 @@ impl LockTable {
     }
 
     /// Ends waits of youngest transactions until no cycle contains `owner`.
-    fn break_circles(&self, waits: &mut Waits, owner: u32, wakes: &mut Wakes) {
+    fn break_cycles(&self, waits: &mut Waits, owner: u32, wakes: &mut Wakes) {
         while let Some(cycle) = find_cycle(owner, |node| self.blockers_of(waits, node)) {
             let idle = cycle.iter().position(|&node| !self.is_waiting(waits, node));
             let victim = match idle {
@@ -131,9 +131,9 @@ impl LockTable {
                 Some(at) => waits.sentence_self(victim, cycle[at], &self.owners),
                 None => waits.sentence(victim, &cycle, &self.owners),
             }
-            let place = waits.place(victim).expect("a member of a circle waits");
+            let place = waits.place(victim).expect("a member of a cycle waits");
             let mut stripe = self.stripes.get(place.stripe as usize).lock();
-            debug_assert!(stripe.is_waiting(place.request, victim), "a circle that is found exists");
+            debug_assert!(stripe.is_waiting(place.request, victim), "a cycle that is found exists");
             stripe.cancel(place.request, &self.owners, wakes);
             self.owners.get(victim).end_wait(VICTIM); // SLEEP-1
             drop(stripe);

@@ -26,7 +26,7 @@ pub enum WalError {
         source: io::Error,
     },
     /// The directory holds a log of this incarnation, or of a later one: the caller's control file is old.
-    #[error("{} is of incarnation {found}, so {incarnation} is not new", path.display())]
+    #[error("{} has incarnation {found}, so {incarnation} is not new: the control file is too old", path.display())]
     IncarnationNotNew {
         /// A segment of that log.
         path: PathBuf,
@@ -65,13 +65,13 @@ pub enum AppendError {
     },
     /// The log's directory could not be made, or the caller could not note that this incarnation is written;
     /// append again when the cause is gone.
-    #[error("the log could not be begun")]
+    #[error("cannot begin the log")]
     Begin {
         /// The operating system's reason.
         source: io::Error,
     },
     /// The record can never be appended: split it.
-    #[error("a record of {bytes} bytes; at most {max} fit, half of a worker's buffer")]
+    #[error("a record of {bytes} bytes; at most {max} fit, half of a log buffer")]
     TooLarge {
         /// Size of the body.
         bytes: usize,
@@ -129,8 +129,8 @@ pub enum ReplayError<E> {
     /// The log is newer than the caller knows: the caller's control file is from an earlier time. Restore all
     /// files from the same moment.
     #[error(
-        "the log is of a later time than the control file: {} is of incarnation {found}, and the control file knows \
-         none above {newest}", file.display()
+        "the log is newer than the control file: {} has incarnation {found}, and the newest one in the \
+         control file is {newest}; restore all files from one moment", file.display()
     )]
     StaleRanges {
         /// A segment of the newer log.

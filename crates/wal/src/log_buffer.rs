@@ -87,7 +87,7 @@ pub enum Refused {
     NoSpace {
         /// The buffer's least LSN: once a flush has taken it, there is space.
         first_lsn: u64,
-        /// For [`LogBuffer::wait_for_space`].
+        /// The argument for [`LogBuffer::wait_for_space`].
         taken: u32,
     },
     /// A segment must be prepared first, for any record, or for one of this size.
@@ -97,7 +97,7 @@ pub enum Refused {
 /// The result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// Its LSN.
+    /// The LSN of the record.
     pub lsn: Lsn,
     /// The worker may have been idle before.
     pub was_idle: bool,
@@ -127,7 +127,7 @@ struct Front {
     totals: Totals,
 }
 
-/// One worker's buffer.
+/// The log buffer of one worker.
 #[derive(Debug)]
 pub struct LogBuffer {
     worker: usize,
@@ -308,8 +308,7 @@ impl Front {
         }
     }
 
-    /// Draws for a record that the open range has no LSN for; returns its LSN, and whether the worker was
-    /// idle.
+    /// Draws an LSN for a record if the open range has none; the flag is `true` if the worker was idle.
     fn draw(&mut self, worker: usize, horizon: &DurableHorizon, order: Order) -> (u64, bool) {
         let count = match order {
             Order::Newest => {
@@ -349,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn appends_go_on_while_what_was_taken_is_written() {
+    fn appends_continue_while_the_taken_batch_is_written() {
         let horizon = DurableHorizon::new(1, Lsn(1));
         let buffer = LogBuffer::new(0, 1024);
         assert_eq!(buffer.append(&horizon, b"a", Admission::All), Ok((Lsn(1), true)));
@@ -384,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_takes_along_what_was_drawn_and_not_used() {
+    fn a_batch_includes_the_gaps_of_its_ranges() {
         let horizon = DurableHorizon::new(1, Lsn(1));
         let buffer = LogBuffer::new(0, 4096).with_ranges(8);
         let append = |after| {
@@ -410,13 +409,13 @@ mod tests {
         batch.clear();
         append(0);
         assert_eq!(buffer.take(&horizon, &mut batch, Admission::All), 15);
-        assert_eq!((batch.last_lsn, batch.end_lsn()), (11, 14), "the rest of the range is void");
+        assert_eq!((batch.last_lsn, batch.end_lsn()), (11, 14), "the rest of the range is a gap");
         let totals = buffer.totals();
         assert_eq!((totals.records, totals.draws, totals.gap_lsns), (9, 6, 5));
     }
 
     #[test]
-    fn totals_count_what_the_frames_take() {
+    fn totals_include_the_frames() {
         let horizon = DurableHorizon::new(1, Lsn(1));
         let buffer = LogBuffer::new(0, 4096);
         for len in [0, 5, 200] {

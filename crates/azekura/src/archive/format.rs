@@ -160,7 +160,7 @@ impl LogReader {
             return Err(self.corrupt("a block header has a wrong checksum"));
         }
         if (word(0), long(12)) != (BLOCK_KIND, self.sequence) {
-            return Err(self.corrupt("a block is not in its place"));
+            return Err(self.corrupt("a block has a wrong kind or sequence number"));
         }
         let mut payload = Vec::new();
         let read = (&mut self.input).take(long(4)).read_to_end(&mut payload);

@@ -134,7 +134,7 @@ pub(crate) fn replay(
     let to = replay.to.unwrap_or(horizon);
     if to > horizon {
         return Err(Error::Invalid(format!(
-            "the archive {} has all commits up to {horizon}, and none of the time {to}; name an earlier time",
+            "the archive {} ends at {horizon}, before the time {to}; name an earlier time",
             replay.dir.display()
         )));
     }

@@ -294,7 +294,7 @@ impl<R: Read> Reader<R> {
         let mut more = [0];
         match self.input.read(&mut more) {
             Ok(0) => Ok(()),
-            Ok(_) => Err(self.corrupt(self.offset, "there are bytes behind the end block")),
+            Ok(_) => Err(self.corrupt(self.offset, "there are bytes after the end block")),
             Err(error) => Err(self.io(error)),
         }
     }

@@ -7,10 +7,10 @@
 //!   stream is complete with its end block. An unfinished backup is refused.
 //! - **BACKUP-2** A backup has durable commits only: it is not complete before the log is durable up to the
 //!   last record that the snapshot can see.
-//! - **BACKUP-3** A leaf with a page LSN at or below the all-visible LSN of the base's snapshot has the rows
 //! - **BACKUP-3** A leaf with a page LSN at or below the all-visible LSN of the base's snapshot has the same
 //!   rows and fences as in that snapshot: it has no change of a transaction that the base does not have, and
 //!   none since. An incremental backup keeps the base's rows between its fences.
+//! - **RESTORE-1** From its first durable name to its end a restored store has the file `RESTORING`, and a
 //!   directory with this file does not open. The file is removed after the store was closed.
 
 pub(crate) mod format;

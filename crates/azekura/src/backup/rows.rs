@@ -220,12 +220,12 @@ impl<'r> Rows<'r> {
 
     fn begin_kept(&mut self, kept: Kept) -> Result<(), Error> {
         if self.reader.header.base_id == 0 {
-            return Err(self.corrupt("a backup that is not incremental keeps rows of another one"));
+            return Err(self.corrupt("the backup is not incremental, but refers to rows of a base"));
         }
         let Some(base) = &self.base else { return Ok(()) };
         let is_there = base.rows.name == self.name && base.rows.tree == self.tree;
         if !is_there {
-            return Err(self.corrupt("it keeps rows of a table that its base does not have"));
+            return Err(self.corrupt("it refers to rows of a table that its base does not have"));
         }
         self.kept = Some(kept);
         Ok(())

@@ -5,6 +5,7 @@
 //! so after the redo LSN. So the restart reads at most as many pages as are dirty now plus those written
 //! since. Writing a page moves it from one count to the other: the sum grows only with the changes of
 //! transactions, and limits the redo LSN in the same way as the bytes of the log do.
+//!
 //! Writing pages does not reduce the undo work of open transactions. The time for this work is subtracted
 //! from the bound, up to half of it: beyond that a checkpoint cannot help.
 

@@ -13,7 +13,6 @@
 //!   the old records reads the whole copy; a copy that a crash has cut counts for nothing
 //!   (`restart::analysis`).
 //! - **CARRY-3** A copy is made only when the log has grown by more than [`UNDO_FACTOR`] times the bytes of
-//! - **CARRY-3** A copy is made only when the log has grown by more than [`UNDO_FACTOR`] times the bytes of
 //!   the copies since the transaction's first LSN. So copies are at most a fifth of the log, and open
 //!   transactions keep at most the given number of bytes plus a multiple of their undo logs.
 //!

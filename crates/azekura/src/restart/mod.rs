@@ -444,7 +444,7 @@ impl<'a> Restart<'a> {
             let entry = catalog::decode(value).ok_or_else(|| Error::CorruptPage {
                 page: CATALOG.root,
                 reason: format!(
-                    "the catalog's row {:?} is not that of a table",
+                    "the catalog's row {:?} does not describe a table",
                     String::from_utf8_lossy(name)
                 ),
             })?;
@@ -582,7 +582,7 @@ impl azekura_btree::Log for RestartLog {
     fn append(&self, worker: LogBufferId, body: &[u8], order: Order) -> Result<Lsn, AppendError> {
         match self.wal() {
             Some(wal) => wal.append_in_order(worker, body, order),
-            None => Err(LogFailed { reason: "the log is only being replayed".into() }.into()),
+            None => Err(LogFailed { reason: "the log accepts no records during its replay".into() }.into()),
         }
     }
 }

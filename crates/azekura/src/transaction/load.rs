@@ -264,7 +264,8 @@ impl Load<'_> {
 
 fn changed_by_rows(open: &OpenTree) -> Error {
     Error::Invalid(format!(
-        "the rows for table {:?} changed the transaction that loads them; make them in another one, or collect them first",
+        "the rows of the bulk load of table {:?} wrote in its transaction; collect them before, or write in \
+         another one",
         open.name()
     ))
 }

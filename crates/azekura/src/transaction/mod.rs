@@ -13,7 +13,7 @@
 //! - **TXN-3** A failed call leaves the transaction unchanged, or ends it.
 //! - **TXN-4** A transaction is in the active list from before its first record until after its last one.
 
-mod ends;
+mod commit;
 mod load;
 mod parked;
 mod rows;
@@ -272,7 +272,9 @@ impl Transaction {
         let undo_len = state.undo_len_at(savepoint.number).filter(|_| savepoint.txn == self.id);
         drop(state);
         let undo_len = undo_len.ok_or_else(|| {
-            Error::Invalid("this savepoint is not one of this transaction as it is now".into())
+            Error::Invalid(
+                "the savepoint belongs to another transaction, or an earlier rollback has removed it".into(),
+            )
         })?;
         self.return_to(undo_len).map_err(|error| self.fail(error))
     }

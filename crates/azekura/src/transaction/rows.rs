@@ -338,9 +338,7 @@ impl Transaction {
 }
 
 fn cursor_is_undone() -> Error {
-    Error::Invalid(
-        "a rollback to a savepoint took back what an iterator over rows began with; make a new one".into(),
-    )
+    Error::Invalid("a rollback to an earlier savepoint has ended this iterator; make a new one".into())
 }
 
 /// Refuses a row that is too large for any table.

@@ -16,7 +16,7 @@ use azekura_btree::{Tree, UndoLog, UndoOp};
 use azekura_lock::{TableMode, TxnLocks};
 use azekura_wal::LogBufferId;
 
-use crate::active::{Listed, SharedUndo, TxnUndo};
+use crate::active::{ActiveHandle, SharedUndo, TxnUndo};
 use crate::catalog::{Hint, TableTypes};
 use crate::database::Shared;
 
@@ -86,7 +86,7 @@ pub(crate) struct State {
     /// Locked for one change at a time: checkpoints copy it (ACTIVE-2).
     undo: SharedUndo,
     pub(super) worker: LogBufferId,
-    pub(super) listed: Option<Listed>,
+    pub(super) listed: Option<ActiveHandle>,
     /// The newest commit with changes that this transaction has read.
     pub(super) depends_on: Lsn,
     pub(super) slots: SmallMap<Arc<str>, TableSlot>,
@@ -246,7 +246,7 @@ impl State {
     }
 
     /// Lists the transaction as active before its first record (TXN-4).
-    pub(super) fn list(&mut self, db: &Shared, id: TxnId) -> Listed {
+    pub(super) fn list(&mut self, db: &Shared, id: TxnId) -> ActiveHandle {
         use azekura_base::DurableLog;
         let Self { listed, undo, worker, .. } = self;
         *listed.get_or_insert_with(|| db.active.insert(id, undo, *worker, || db.wal.lsn_bound()))

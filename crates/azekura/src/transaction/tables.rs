@@ -165,7 +165,10 @@ impl Transaction {
         let types = Arc::new(types());
         let row = catalog::encode(&Entry { tree, types: Arc::clone(&types) });
         if self.write_to(CATALOG, open.name.as_bytes(), &row, WriteKind::InsertIfAbsent)?.is_some() {
-            return Err(Error::Invalid(format!("table {:?} appeared while it was made", open.name)));
+            return Err(Error::Invalid(format!(
+                "table {:?} was created by another transaction meanwhile; run this one again",
+                open.name
+            )));
         }
         let mut state = self.state()?;
         let slot = state.slots.at_mut(open.slot);

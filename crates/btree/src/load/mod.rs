@@ -179,7 +179,7 @@ impl<'e> Loader<'e> {
     fn push_at(&mut self, level: usize, key: &[u8], cell: Cell<'_>) -> Result<(), TreeError> {
         if level == self.levels.len() {
             let number = u8::try_from(level)
-                .map_err(|_| TreeError::corrupt(self.tree.root, "the tree is impossibly high"))?;
+                .map_err(|_| TreeError::corrupt(self.tree.root, "the tree is higher than any valid tree"))?;
             self.levels.push(Filler::new(self.env.page_size(), self.tree.id, number));
         }
         let (spare, page_size) = (&mut self.spare, self.env.page_size());
@@ -218,7 +218,7 @@ impl<'e> Loader<'e> {
         // Read while the map is latched: the record that freed these pages is included (LOAD-2).
         self.last_freed = self.last_freed.max(self.env.space().last_freed());
         let undo = UndoOp::FreePages { first, count };
-        let lsn = self.env.commit_update(ctx.writer(), ctx.undo, undo, &mut map, &[(0, take)])?;
+        let lsn = self.env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut map, &[(0, take)])?;
         Ok(Run { first, count: count as usize, lsn })
     }
 
@@ -300,7 +300,7 @@ impl LoadedPages {
         let covers = (ctx.undo.len() - self.undo_mark) as u64;
         let mut guards = [env.pool().fix(self.tree.root)?.exclusive()];
         let undo = UndoOp::EmptyTree { tree: self.tree, covers, settled: self.settled };
-        env.commit_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, image)])?;
+        env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, image)])?;
         Ok(())
     }
 }

@@ -4,7 +4,6 @@
 //! after a successful check. Cells are taken from the bottom of the heap; released bytes count as garbage
 //! until a compaction. The time and result of a compaction depend only on the node's bytes, so that do and
 //! redo give the same page.
-//! so that doing and redoing give the same page.
 
 use azekura_base::page::PageMut;
 

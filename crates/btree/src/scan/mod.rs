@@ -19,7 +19,7 @@ use std::ops::Bound;
 
 use azekura_base::Lsn;
 
-use crate::descent::{Descent, Leaf, Seek, Stop};
+use crate::descent::{Descent, Leaf, Restart, Seek};
 use crate::env::Env;
 use crate::error::TreeError;
 use crate::locks::{Blocked, BlockedRecords, GapWant, KeyLocks, Outcome};
@@ -92,7 +92,7 @@ struct Part {
 enum Attempt<'e> {
     Part(Part),
     Blocked,
-    Stopped(Stop<'e>),
+    Restart(Restart<'e>),
 }
 
 impl Scan {
@@ -231,10 +231,10 @@ impl Scan {
                     self.consume(end, part);
                 }
                 Attempt::Blocked => return Ok(Outcome::Blocked),
-                Attempt::Stopped(stop) => {
+                Attempt::Restart(cause) => {
                     drop(leaf);
                     batch.clear();
-                    descent.stopped(stop)?;
+                    descent.restart(cause)?;
                 }
             }
         }
@@ -270,8 +270,8 @@ impl Scan {
         let is_right_leaf = node.covers(&self.from);
         let page_lsn = reader.note(node);
         // Invalid keys must not reach the locks.
-        if let Some(stop) = self.distrust(leaf, is_right_leaf) {
-            return Attempt::Stopped(stop);
+        if let Some(cause) = self.distrust(leaf, is_right_leaf) {
+            return Attempt::Restart(cause);
         }
         let locks = match reader {
             Reader::Locks(locks) => &mut **locks,
@@ -286,7 +286,7 @@ impl Scan {
                 return match view.is_still_valid(leaf) && was_valid {
                     true if hides_all => Attempt::Part(Part { is_cut: false, is_last: true, fence }),
                     true => Attempt::Part(Part { is_cut, is_last, fence }),
-                    false => Attempt::Stopped(Stop::Changed),
+                    false => Attempt::Restart(Restart::Changed),
                 };
             }
         };
@@ -297,8 +297,8 @@ impl Scan {
             let locked = self
                 .lock_records(env, node, (start..start + copied, range), batch, locks)
                 .and_then(|()| if is_cut { Ok(()) } else { as_result(gap(locks)) });
-            if let Some(stop) = after_locks(leaf, locked) {
-                return stop;
+            if let Some(cause) = after_locks(leaf, locked) {
+                return cause;
             }
         }
         Attempt::Part(Part { is_cut, is_last, fence })
@@ -324,12 +324,12 @@ impl Scan {
 
     /// Returns the reason that the read of `leaf` does not count, if it does not: the leaf has changed, or
     /// the tree should not lead to it. (With wrong fences a scan could omit records, or never end.)
-    fn distrust<'e>(&self, leaf: &Leaf<'e>, is_right_leaf: bool) -> Option<Stop<'e>> {
+    fn distrust<'e>(&self, leaf: &Leaf<'e>, is_right_leaf: bool) -> Option<Restart<'e>> {
         match (leaf.is_valid(), is_right_leaf) {
-            (false, _) => Some(Stop::Changed),
+            (false, _) => Some(Restart::Changed),
             (true, false) => {
                 let reason = "its fences do not enclose the place that its parent sends a scan for";
-                Some(Stop::Failed(TreeError::corrupt(leaf.node().page().page_id(), reason)))
+                Some(Restart::Failed(TreeError::corrupt(leaf.node().page().page_id(), reason)))
             }
             (true, true) => None,
         }
@@ -381,8 +381,8 @@ impl Scan {
             fence = batch.key(batch.len() - 1).to_vec();
         }
         let page_lsn = reader.note(node);
-        if let Some(stop) = self.distrust(leaf, is_right_leaf) {
-            return Attempt::Stopped(stop);
+        if let Some(cause) = self.distrust(leaf, is_right_leaf) {
+            return Attempt::Restart(cause);
         }
         let locks = match reader {
             Reader::Locks(locks) => &mut **locks,
@@ -396,7 +396,7 @@ impl Scan {
                 return match view.is_still_valid(leaf) && was_valid {
                     true if hides_all => Attempt::Part(Part { is_cut: false, is_last: true, fence }),
                     true => Attempt::Part(Part { is_cut, is_last, fence }),
-                    false => Attempt::Stopped(Stop::Changed),
+                    false => Attempt::Restart(Restart::Changed),
                 };
             }
         };
@@ -407,8 +407,8 @@ impl Scan {
             let locked = if self.is_gap_locked { Ok(()) } else { as_result(gap(locks)) }.and_then(|()| {
                 self.lock_records(env, node, ((end - copied..end).rev(), range), batch, locks)
             });
-            if let Some(stop) = after_locks(leaf, locked) {
-                return stop;
+            if let Some(cause) = after_locks(leaf, locked) {
+                return cause;
             }
         }
         Attempt::Part(Part { is_cut, is_last, fence })
@@ -449,7 +449,7 @@ impl Scan {
                         batch.leave_out(i);
                         continue;
                     }
-                    Err(stopped) => return Err(stopped),
+                    Err(cause) => return Err(cause),
                 }
             }
             match locks.try_scan(self.tree.id, batch.key(i)) {
@@ -473,22 +473,22 @@ fn prefetch_cells(node: Node<'_>, rows: usize) {
 /// The reason that a batch was not locked.
 enum NotLocked<'e> {
     Blocked,
-    Stopped(Stop<'e>),
+    Restart(Restart<'e>),
 }
 
 fn as_result(gap: Gap<'_>) -> Result<(), NotLocked<'_>> {
     match gap {
         Gap::Locked => Ok(()),
         Gap::Blocked => Err(NotLocked::Blocked),
-        Gap::Stopped(stop) => Err(NotLocked::Stopped(stop)),
+        Gap::Restart(cause) => Err(NotLocked::Restart(cause)),
     }
 }
 
 /// Returns the early end of an attempt, if it ends early: the locks count only if the leaf is unchanged.
 fn after_locks<'e>(leaf: &Leaf<'e>, locked: Result<(), NotLocked<'e>>) -> Option<Attempt<'e>> {
     match locked {
-        Err(NotLocked::Stopped(stop)) => Some(Attempt::Stopped(stop)),
-        _ if !leaf.is_valid() => Some(Attempt::Stopped(Stop::Changed)),
+        Err(NotLocked::Restart(cause)) => Some(Attempt::Restart(cause)),
+        _ if !leaf.is_valid() => Some(Attempt::Restart(Restart::Changed)),
         Err(NotLocked::Blocked) => Some(Attempt::Blocked),
         Ok(()) => None,
     }

@@ -91,7 +91,7 @@ fn make_next(env: &Env, worker: LogBufferId, map: ExclusiveGuard<'_>, next: Page
     env.pool().make_room(next)?;
     let mut guards = [map, fix_unwritten(env.pool(), next)?];
     let ops = [(0, PageOp::SpaceNext), (1, PageOp::SpaceMake { used: 0 })];
-    env.commit(worker, &Head::System, &mut guards, &ops).map(drop)
+    env.apply_logged(worker, &Head::System, &mut guards, &ops).map(drop)
 }
 
 /// Fixes and latches a page for a new space map. The page must be unwritten: content there is in use, so an
@@ -105,7 +105,7 @@ pub(crate) fn fix_unwritten(pool: &BufferPool, page_id: PageId) -> Result<Exclus
             if guard.words().page_type() == Some(PageType::Free) {
                 return Ok(guard);
             }
-            Err(TreeError::corrupt(page_id, "in use, but no space map knows of it"))
+            Err(TreeError::corrupt(page_id, "in use, but not marked in a space map"))
         }
     }
 }

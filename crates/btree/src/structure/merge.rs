@@ -183,7 +183,7 @@ impl<'k> Tidying<'k> {
         let (map, clear) = self.env.space().freeing(self.env.pool(), freed, 1)?;
         ops.extend([(1, op), (2, PageOp::Release), (3, clear)]);
         let mut guards = [parent, stays, goes, map];
-        self.env.commit(self.worker, &Head::System, &mut guards, &ops)?;
+        self.env.apply_logged(self.worker, &Head::System, &mut guards, &ops)?;
         self.env.space().freed(freed);
         let (above, node) = (Node::new(guards[0].words()), Node::new(guards[1].words()));
         let is_root_bare = is_bare(above) && guards[0].page_id() == self.tree.root;
@@ -221,7 +221,7 @@ impl<'k> Tidying<'k> {
             (1, PageOp::image_of(halves.left.page(), &mut left_image)),
             (2, PageOp::image_of(halves.right.page(), &mut right_image)),
         ];
-        self.env.commit(self.worker, &Head::System, &mut [parent, left, right], &ops)?;
+        self.env.apply_logged(self.worker, &Head::System, &mut [parent, left, right], &ops)?;
         Ok(Next::Nothing)
     }
 
@@ -233,7 +233,7 @@ impl<'k> Tidying<'k> {
         let (map, clear) = self.env.space().freeing(self.env.pool(), freed, 1)?;
         let mut guards = [root, child, map];
         let ops = [(0, image), (1, PageOp::Release), (2, clear)];
-        self.env.commit(self.worker, &Head::System, &mut guards, &ops)?;
+        self.env.apply_logged(self.worker, &Head::System, &mut guards, &ops)?;
         self.env.space().freed(freed);
         // An inner node: it may have had only one child, as the root has now.
         Ok(if self.level == 0 { Next::Nothing } else { Next::AboveFirst })

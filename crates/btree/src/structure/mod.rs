@@ -17,13 +17,13 @@
 //! If the parent lacks room for one more separator, it is split first, by a change of its own.
 //!
 //! A leaf is split when it lacks room, or when writers of different records contend for its latch
-//! ([`crate::heat`]). The rules of merges are in `merge`.
+//! ([`crate::contention`]). The rules of merges are in `merge`.
 
 mod merge;
 mod split;
 
 pub(crate) use merge::tidy;
-pub(crate) use split::{make_room, part_writers};
+pub(crate) use split::{make_room, split_contended};
 
 use crate::node::{Node, Position, cell_words, entry_bytes};
 

@@ -33,7 +33,7 @@ pub(crate) fn make_room(
 }
 
 /// Splits the leaf that covers `key` although it may have room, if it has more than one record: its writers
-/// then use separate leaves ([`crate::heat`]).
+/// then use separate leaves ([`crate::contention`]).
 ///
 /// This is optional: a tree where it fails is still correct.
 ///
@@ -41,7 +41,12 @@ pub(crate) fn make_room(
 ///
 /// Only [`TreeError::Corrupt`] and [`TreeError::Apply`].
 #[cold]
-pub(crate) fn part_writers(env: &Env, tree: Tree, worker: LogBufferId, key: &[u8]) -> Result<(), TreeError> {
+pub(crate) fn split_contended(
+    env: &Env,
+    tree: Tree,
+    worker: LogBufferId,
+    key: &[u8],
+) -> Result<(), TreeError> {
     match split_at(env, tree, worker, Wanted { key, level: 0, what: What::FewerRecords }) {
         Err(error @ (TreeError::Corrupt { .. } | TreeError::Apply(_))) => Err(error),
         _ => Ok(()),
@@ -150,7 +155,7 @@ fn split(
     let truncate = PageOp::Truncate { keep: cut.at as u16, upper: &cut.separator };
     let mut guards = [parent, node, found.map, new];
     let ops = [(0, separator), (1, truncate), (2, take), (3, image)];
-    env.commit(worker, &Head::System, &mut guards, &ops)?;
+    env.apply_logged(worker, &Head::System, &mut guards, &ops)?;
     Ok(())
 }
 
@@ -167,7 +172,9 @@ fn slot_for(
         {
             Ok((slot, above.prefix_len()))
         }
-        _ => Err(TreeError::corrupt(parent.page_id(), "the separators around a child are not its fences")),
+        _ => {
+            Err(TreeError::corrupt(parent.page_id(), "the separators around a child differ from its fences"))
+        }
     }
 }
 
@@ -186,7 +193,7 @@ fn grow_root(env: &Env, worker: LogBufferId, root: ExclusiveGuard<'_>) -> Result
     let view = Node::new(root.words());
     let level = view.level().unwrap_or(0);
     if level == u8::MAX {
-        return Err(TreeError::corrupt(root.page_id(), "the tree is impossibly high"));
+        return Err(TreeError::corrupt(root.page_id(), "the tree is higher than any valid tree"));
     }
     let mut child_image = Vec::new();
     let child_image = PageOp::image_of(root.words(), &mut child_image);
@@ -199,7 +206,7 @@ fn grow_root(env: &Env, worker: LogBufferId, root: ExclusiveGuard<'_>) -> Result
     let mut root_image = Vec::new();
     let root_image = PageOp::image_of(top.page(), &mut root_image);
     let mut guards = [root, found.map, new];
-    env.commit(worker, &Head::System, &mut guards, &[(0, root_image), (1, take), (2, child_image)])?;
+    env.apply_logged(worker, &Head::System, &mut guards, &[(0, root_image), (1, take), (2, child_image)])?;
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use crate::frame::Evicted;
 #[derive(Debug)]
 pub(super) struct Entry<K, V> {
     held: UnsafeCell<Option<(K, V)>>,
-    /// Tells a model when somebody reads the entry while another puts it in or takes it out.
+    /// Lets a model detect a read of the entry during a store or a removal.
     #[cfg(loom)]
     witness: loom::cell::UnsafeCell<()>,
 }
@@ -28,7 +28,7 @@ impl<K, V> Entry<K, V> {
         }
     }
 
-    /// Puts an entry into an empty place.
+    /// Stores an entry in an empty place.
     pub(super) fn put(&self, _owner: &Evicted, entry: (K, V)) {
         #[cfg(loom)]
         self.witness.with_mut(|_| ());
@@ -37,7 +37,7 @@ impl<K, V> Entry<K, V> {
         unsafe { *self.held.get() = Some(entry) };
     }
 
-    /// Takes the entry out.
+    /// Removes the entry.
     pub(super) fn take(&self, _owner: &Evicted) -> Option<(K, V)> {
         #[cfg(loom)]
         self.witness.with_mut(|_| ());
@@ -49,11 +49,11 @@ impl<K, V> Entry<K, V> {
     ///
     /// # Safety
     ///
-    /// The caller has pinned the frame, and keeps it so as long as the reference is used.
+    /// The caller has pinned the frame, and keeps the pin as long as it uses the reference.
     ///
     /// # Panics
     ///
-    /// Never: a frame is published after its entry was put in.
+    /// Never: a frame is published after its entry was stored.
     pub(super) unsafe fn get(&self) -> &(K, V) {
         #[cfg(loom)]
         self.witness.with(|_| ());

@@ -113,11 +113,12 @@ pub enum HandshakeError {
     Key,
     /// The other side has another store than this node knows it to have.
     #[error(
-        "{0} has come with another store than the cluster knows; bring that one back, or serve the empty one with --accept-loss if it is lost for good"
+        "{0} has another store than the cluster knows; start it with the old one, or, if that is lost for good, serve \
+         the empty one with --accept-loss"
     )]
     OtherStore(PeId),
     /// The other side knows another store of this node.
-    #[error("{0} knows another store of this node")]
+    #[error("{0} knows another store of this node; start this node with that store")]
     Displaced(PeId),
 }
 

@@ -3,10 +3,10 @@
 //! A command waits for a channel, occupies it for its own time and its bytes', and is done no earlier than
 //! the shared bus has carried its bytes. A flush waits for a slot; while it waits, others join it if the
 //! model merges.
+//!
 //! Times are nanoseconds since the device was switched on. Commands are served in the order of the calls. A
 //! time before an earlier call's is used unchanged (the device may appear idle to it), so calls should have
 //! ascending times.
-//! should come in order.
 
 use super::model::{DeviceModel, transfer_ns};
 

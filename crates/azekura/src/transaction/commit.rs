@@ -8,7 +8,7 @@ use azekura_lock::{GapMode, KeyRef, LockError};
 
 use super::{Direction, State, Transaction};
 use crate::Error;
-use crate::active::Listed;
+use crate::active::ActiveHandle;
 use crate::archive::Archive;
 use crate::bounds::ByteBounds;
 use crate::catalog::CATALOG;
@@ -22,7 +22,7 @@ impl Transaction {
     }
 
     /// Lists the transaction as active before its first record (TXN-4).
-    pub(super) fn listed(&self, state: &mut State) -> Listed {
+    pub(super) fn listed(&self, state: &mut State) -> ActiveHandle {
         state.list(&self.db, self.id)
     }
 
