@@ -85,7 +85,7 @@ pub fn run() -> ExitCode {
 }
 
 /// Runs the command of these arguments; the first one is the program's name.
-/// refused, 2 usage.
+///
 /// Wrong arguments end the process with exit code 2, as does `--help` with 0.
 #[must_use]
 pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -1,4 +1,4 @@
-//! Both directions of a connection's socket, which never blocks: in the clear, or by TLS.
+//! The non-blocking socket of a connection, in clear text or with TLS.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -15,8 +15,8 @@ pub(crate) enum Channel {
     Tls(Box<ServerConnection>),
 }
 
-/// A socket by its system calls alone: those of the C library are places where a thread may be cancelled,
-/// which takes it longer to say than parts of the call.
+/// A socket, used by direct system calls: the functions of the C library are cancellation points, which cost
+/// more than parts of the call.
 struct Bare<'s>(&'s TcpStream);
 
 impl Read for Bare<'_> {
@@ -29,11 +29,11 @@ impl Read for Bare<'_> {
 /// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// So many bytes for the reader, and perhaps more.
+    /// This number of bytes was read; there may be more.
     Bytes(usize),
-    /// Nothing is there now.
+    /// No bytes are available now.
     Nothing,
-    /// The client will send no more.
+    /// The client has closed its direction.
     End,
 }
 
@@ -50,7 +50,7 @@ impl Channel {
         }
     }
 
-    /// Sends of `bytes` what the socket takes; how much that was.
+    /// Sends as many bytes of `bytes` as the socket accepts; returns their number.
     pub(crate) fn send(&mut self, socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Clear => match send(socket, bytes, SendFlags::NOSIGNAL).map_err(io::Error::from) {
@@ -75,11 +75,11 @@ impl Channel {
         }
     }
 
-    /// Tells the client that nothing more comes, as far as it can be told at once.
+    /// Announces the end of the stream to the client, as far as the socket accepts it at once.
     pub(crate) fn close_notify(&mut self, socket: &TcpStream) {
         if let Self::Tls(tls) = self {
             tls.send_close_notify();
-            // It may have gone already.
+            // The client may have disconnected.
             let _ = flush_tls(tls, socket);
         }
     }
@@ -91,12 +91,12 @@ fn receive_tls(
     reader: &mut RequestReader,
 ) -> io::Result<Received> {
     loop {
-        // Bytes that are decrypted already come first.
+        // Decrypted bytes come first.
         match reader.fill(&mut tls.reader()) {
             Ok(0) => return Ok(Received::End),
             Ok(count) => return Ok(Received::Bytes(count)),
-            // The end without the farewell of TLS: whole requests are counted by their own lengths, so
-            // nothing is cut.
+            // An end without the close message of TLS: requests have explicit lengths, so none is cut
+            // unnoticed.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Received::End),
             Err(error) if is_not_yet(&error) => {}
             Err(error) => return Err(error),
@@ -105,7 +105,7 @@ fn receive_tls(
             return nothing_yet(error);
         }
         let done = tls.process_new_packets();
-        // Answers of the handshake, or what is wrong.
+        // Messages of the handshake, or an alert.
         flush_tls(tls, socket)?;
         done.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
     }

@@ -90,7 +90,7 @@ pub(super) fn read_all(mut source: impl BufRead, mut each: impl FnMut(Message)) 
         let message = Message::parse(&line).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("the child said {:?}", String::from_utf8_lossy(&line)),
+                format!("unexpected line from the child: {:?}", String::from_utf8_lossy(&line)),
             )
         })?;
         each(message);

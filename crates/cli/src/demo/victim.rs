@@ -48,6 +48,9 @@ impl Victim {
         for (name, number) in numbers.into_iter().chain(cache) {
             command.arg(format!("{name}={number}"));
         }
+        if store.direct_pages {
+            command.arg("--direct-pages");
+        }
         if let Some(file) = trace {
             command.arg("--trace").arg(file);
         }

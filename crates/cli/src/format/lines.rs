@@ -102,7 +102,7 @@ mod tests {
     fn a_line_without_an_end_is_not_read_into_memory_whole() {
         let mut lines = Lines::with_limit(io::BufReader::new(io::repeat(b'x').take(1 << 30)), 100);
         let error = lines.next_line().unwrap_err().to_string();
-        assert_eq!(error, "line 1: longer than 100 bytes");
+        assert_eq!(error, "line 1: the line is longer than 100 bytes");
         assert!(lines.bytes() <= 101);
     }
 

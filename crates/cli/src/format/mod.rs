@@ -57,7 +57,7 @@ pub enum Fault {
     #[error(transparent)]
     Escape(#[from] EscapeError),
     /// A line that does not end within the limit.
-    #[error("longer than {limit} bytes")]
+    #[error("the line is longer than {limit} bytes")]
     TooLong {
         /// The longest line that is read.
         limit: usize,

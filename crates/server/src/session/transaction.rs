@@ -151,9 +151,9 @@ impl Session {
             Run::Session(command) => {
                 Ok(self.plain(command, request.as_request()).unwrap_or_else(Reply::Error))
             }
-            _ => replies
-                .next()
-                .ok_or_else(|| CommandError::Unavailable("the owner answered less than it was asked".into())),
+            _ => replies.next().ok_or_else(|| {
+                CommandError::Unavailable("the owner's reply has fewer results than requested".into())
+            }),
         });
         Ok(Reply::Array(all.collect::<Result<_, _>>()?))
     }

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result, bail};
 
-use super::home::Home;
+use super::directory::ClusterDirectory;
 use super::map::each_leaf;
 use crate::{Outcome, progress};
 
@@ -14,8 +14,12 @@ use crate::{Outcome, progress};
 /// stays, and is offered again.
 const TRIES: usize = 20;
 
-pub(super) fn balance(home: &Home, without: Option<u16>, out: &mut dyn Write) -> Result<Outcome> {
-    let mut takers: Vec<u16> = home.members.nodes().iter().map(|member| member.pe.0).collect();
+pub(super) fn balance(
+    directory: &ClusterDirectory,
+    without: Option<u16>,
+    out: &mut dyn Write,
+) -> Result<Outcome> {
+    let mut takers: Vec<u16> = directory.members.nodes().iter().map(|member| member.pe.0).collect();
     if let Some(node) = without {
         if !takers.contains(&node) {
             bail!("there is no node {node}");
@@ -26,7 +30,7 @@ pub(super) fn balance(home: &Home, without: Option<u16>, out: &mut dyn Write) ->
         bail!("no other node could take the leaves");
     }
     let (mut owners, mut keys) = (Vec::new(), Vec::new());
-    each_leaf(home, |leaf| {
+    each_leaf(directory, |leaf| {
         owners.push(leaf.node);
         keys.push(leaf.low);
         Ok(())
@@ -34,7 +38,7 @@ pub(super) fn balance(home: &Home, without: Option<u16>, out: &mut dyn Write) ->
     let moves = plan(&mut owners, &takers);
     let bar = progress::leaves(moves.len());
     for (place, to) in &moves {
-        give(home, &keys[*place], *to)?;
+        give(directory, &keys[*place], *to)?;
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -48,15 +52,16 @@ pub(super) fn balance(home: &Home, without: Option<u16>, out: &mut dyn Write) ->
     Ok(Outcome::Well)
 }
 
-fn give(home: &Home, key: &[u8], to: u16) -> Result<()> {
+fn give(directory: &ClusterDirectory, key: &[u8], to: u16) -> Result<()> {
     let to = to.to_string();
     let request: [&[u8]; 4] = [b"AZ.CLUSTER", b"MOVE", key, to.as_bytes()];
     for _ in 1..TRIES {
-        if home.ask_any(&request).is_ok() {
+        if directory.ask_any(&request).is_ok() {
             return Ok(());
         }
     }
-    home.ask_any(&request)
+    directory
+        .ask_any(&request)
         .map(drop)
         .with_context(|| format!("cannot move the leaf of {:?} to node {to}", key.escape_ascii().to_string()))
 }

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use redis::Value;
 
-use super::home::Home;
+use super::directory::ClusterDirectory;
 
 /// A leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,15 +35,18 @@ impl Leaf {
 
 /// Passes each leaf to `take`, in key order. Leaves are requested in batches: a leaf that moves meanwhile is
 /// reported as it is when its batch is read.
-pub(super) fn each_leaf(home: &Home, mut take: impl FnMut(Leaf) -> Result<()>) -> Result<()> {
+pub(super) fn each_leaf(
+    directory: &ClusterDirectory,
+    mut take: impl FnMut(Leaf) -> Result<()>,
+) -> Result<()> {
     let mut from = Vec::new();
     loop {
-        let reply = home.ask_any(&[b"AZ.CLUSTER", b"MAP", b"FROM", &from])?;
+        let reply = directory.ask_any(&[b"AZ.CLUSTER", b"MAP", b"FROM", &from])?;
         let leaves = match reply {
             Value::Array(leaves) => leaves.iter().map(Leaf::parse).collect::<Option<Vec<_>>>(),
             _ => None,
         };
-        let Some(leaves) = leaves else { bail!("the node answered something else than a map") };
+        let Some(leaves) = leaves else { bail!("the node's reply is not a map of the cluster") };
         let Some(last) = leaves.last() else { return Ok(()) };
         let next = last.high.clone();
         leaves.into_iter().try_for_each(&mut take)?;

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
-pub(super) struct Home {
+pub(super) struct ClusterDirectory {
     pub(super) dir: PathBuf,
     pub(super) members: Membership,
 }
@@ -54,7 +54,7 @@ fn last_line(log: &str) -> String {
     log.trim_end().lines().next_back().unwrap_or_default().to_owned()
 }
 
-impl Home {
+impl ClusterDirectory {
     /// Returns `true` if there is a cluster in this directory.
     pub(super) fn is_at(dir: &Path) -> bool {
         dir.join(LIST).exists()
@@ -62,7 +62,7 @@ impl Home {
 
     pub(super) fn open(dir: &Path) -> Result<Self> {
         if !Self::is_at(dir) {
-            bail!("no cluster in {0}; `azekura cluster start --dir {0}` makes one", dir.display());
+            bail!("no cluster in {0}; `azekura cluster start --dir {0}` creates one", dir.display());
         }
         let members = Membership::read(&dir.join(LIST));
         let members = members.with_context(|| format!("cannot read {}", dir.join(LIST).display()))?;
@@ -73,7 +73,7 @@ impl Home {
     pub(super) fn make(dir: &Path, shares: &[String]) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let cluster = match Self::open(dir) {
-            Ok(home) => home.members.cluster(),
+            Ok(directory) => directory.members.cluster(),
             Err(_) => rand::rng().random(),
         };
         let key = dir.join(KEY);
@@ -103,9 +103,9 @@ impl Home {
                 left: false,
             });
         }
-        let home = Self { dir: dir.to_owned(), members: Membership::new(cluster, key, nodes)? };
-        home.members.write(&dir.join(LIST))?;
-        Ok(home)
+        let directory = Self { dir: dir.to_owned(), members: Membership::new(cluster, key, nodes)? };
+        directory.members.write(&dir.join(LIST))?;
+        Ok(directory)
     }
 
     /// Returns the cluster with other members, unless they were changed concurrently.
