@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A cluster of four nodes, each in a network namespace of its own, while nodes are killed with SIGKILL, links are cut and leaves move. Half-way the last node leaves: refused
 # while another is away, done when all are there again; then its process is killed and its store deleted. Clients at every
-# node write all the time, single keys and pairs of keys in interactive transactions (AZ.BEGIN … AZ.COMMIT); in the end each key whose write was answered must be found
+# node write all the time, single keys and pairs of keys in interactive transactions (AZ.BEGIN … AZ.COMMIT); in the end each key with an answered write must be found
 # from every node, once and in order, and of each pair both keys or neither: both if the commit was answered, neither if it was refused, either if its outcome is not known.
 #
 #   scripts/cluster-namespaces.sh [AZEKURA]        target/release/azekura unless given
@@ -57,7 +57,7 @@ head -c 32 /dev/urandom | base64 >"$dir/cluster.key"
 members=(0 1 2 3)
 from=("" h n t)
 
-# list VERSION: the list of members, on which who is no member any more has left; in the place of the old one at once.
+# list VERSION: writes the list of members without the nodes that have left; replaces the old list atomically.
 list() {
     local n
     {
@@ -97,7 +97,7 @@ wait_for() { # wait_for N: until it takes requests for keys of every node
     done
 }
 
-# write N: a client beside node N, until it is over. Notes each key whose write was answered.
+# write N: a client at node N, until the end of the test. Notes each key with an answered write.
 write() {
     ip netns exec "$tag-$1" bash -c '
         letters=abcdefghijklmnopqrstuvwxyz number=0
@@ -233,7 +233,7 @@ for n in "${members[@]}"; do
     sort -c -u -k1,1 "$dir/found.$n" || fail "node $n: a key twice, or out of order"
     lost=$(sort "$dir/found.$n" | comm -23 "$dir/acked" - | head -n 3)
     [ -z "$lost" ] || fail "node $n does not find what was answered: $lost"
-    # What came of a pair is its last line: one that was begun and not asked to commit is not there.
+    # The last line of a pair has its outcome: a pair without a commit request must not be found.
     wrong=$(awk 'NR == FNR {came[$1] = $2; next}
         match($1, /\.[ab]$/) {there[substr($1, 1, length($1) - 2)]++}
         END {for (pair in came) {

@@ -7,7 +7,7 @@
 #   scripts/redis-clients.sh --ceiling [AZEKURA]   how far a durable SET is from what any server could do here: Redis, ours, and a server that does nothing, each with
 #                                                  redis-benchmark and with a client that takes less of the processors (cargo build --release -p azekura-server --example light)
 #   scripts/redis-clients.sh --functions [AZEKURA] which functions take how many instructions of a request, counted by callgrind (valgrind): the same on a busy machine
-#   scripts/redis-clients.sh --ycsb [AZEKURA]      the YCSB mixes A to F, all servers in turn, with a cluster of three nodes by all of its doors; E is ordered
+#   scripts/redis-clients.sh --ycsb [AZEKURA]      the YCSB mixes A to F, all servers in turn, with a cluster of three nodes, through all client addresses; E is ordered
 #                                                  scans, which Redis does not have
 #
 # PYTHON may name an interpreter that has the package `redis`; RUNS (3), REQUESTS (200000) and CLIENTS (50) size the benchmark; for YCSB RECORDS (100000) and
@@ -50,7 +50,7 @@ serve() {
     fail "the server does not start: $(cat "$dir/$name.err")"
 }
 
-# nodes NAME: starts a cluster of three nodes, whose doors are left in $doors with + between them. The benchmark's keys are any bytes; their shares begin at 0, 55 and c2aa.
+# nodes NAME: starts a cluster of three nodes and sets $doors to their client addresses, with + between them. The benchmark's keys are any bytes; their shares begin at 0, 55 and c2aa.
 nodes() {
     clusters+=("$dir/$1")
     "$azekura" cluster start --dir "$dir/$1" --split-at U,ª >"$dir/$1.out" 2>&1 || fail "no cluster: $(cat "$dir/$1.out")"
@@ -230,7 +230,7 @@ spent() {
     cat "/proc/$1/task"/*/status | awk '/^voluntary/ { own += $2 } /^nonvoluntary/ { forced += $2 } END { print own, forced }'
 }
 
-# flushed: flushes of the log so far, as the server on $port tells them; nothing from Redis, whose calls of fdatasync are counted.
+# flushed: flushes of the log so far, from the server on $port; nothing for Redis, where the calls of fdatasync are counted.
 flushed() { redis-cli -p "$port" info persistence | tr -d '\r' | sed -n 's/^log_flushes://p'; }
 
 # cost NAME PID TEST OPTIONS...: runs a test against the server on $port, and prints a line of what a request took.

@@ -19,7 +19,7 @@ import re
 import pytest
 from redis._parsers.base import BaseParser
 
-# What the server says of things that it does not claim. MAINT_NOTIFICATIONS is asked for by redis-py itself, by every connection.
+# Server messages for unsupported features. redis-py itself requests MAINT_NOTIFICATIONS with every connection.
 REFUSED = re.compile(
     r"unknown command|unknown subcommand (?!'MAINT_NOTIFICATIONS')|there is one database|is not offered"
     r"|settings cannot be changed while the server runs"

@@ -7,7 +7,7 @@
 //!   under the mutex, and appended to the same log buffer, lies in LSN order exactly between the records that
 //!   it contains and those that it does not (`checkpoint::carry`).
 //!
-//! A checkpoint reads a bound below LSNs to come first and the list second: a transaction that it does not
+//! A checkpoint reads a lower bound of later LSNs first and the list second: a transaction that it does not
 //! see either ended before, or gets only LSNs from that bound on.
 //!
 //! Lock order: the mutex of an undo log, then a stripe of the list.
@@ -24,7 +24,7 @@ use azekura_wal::LogBufferId;
 
 type Stripe = CachePadded<Mutex<Vec<ActiveEntry>>>;
 
-/// Entries to undo are noted in steps of so many: a short transaction is never asked.
+/// The number of undo entries is noted in steps of this many, so a short transaction notes nothing.
 const UNDO_STEP: u64 = 64;
 
 /// The undo log of one transaction, as its owner and checkpoints share it (ACTIVE-2).
@@ -40,35 +40,35 @@ pub(crate) type SharedUndo = Arc<Mutex<TxnUndo>>;
 #[derive(Debug)]
 struct ActiveEntry {
     txn: TxnId,
-    /// Not above the first LSN that a restart needs of it: its first, or that of the last copy of its undo
+    /// At most the first LSN that a restart needs of it: its first one, or that of the last copy of its undo
     /// log.
     first_lsn: Lsn,
-    /// Not above the LSN of any of its changes, also of those before a copy. `Lsn::MAX` once it has
+    /// At most the LSN of any of its changes, including those before a copy. `Lsn::MAX` once it has
     /// committed: it only frees pages then.
     first_change: Lsn,
-    /// What undoes it, as last noted.
+    /// Number of its undo entries, as last noted.
     undo_entries: u64,
     undo: SharedUndo,
     worker: LogBufferId,
-    /// When a checkpoint first saw it.
+    /// Time at which a checkpoint first saw it.
     seen: Option<Instant>,
     /// Bytes of log written when a checkpoint first saw `first_lsn`.
     log_bytes: Option<u64>,
 }
 
-/// A transaction that holds log back.
+/// A transaction that keeps the log from being trimmed.
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
     pub(crate) txn: TxnId,
     pub(crate) undo: SharedUndo,
-    /// The buffer that its records go to.
+    /// The log buffer of its records.
     pub(crate) worker: LogBufferId,
     /// Bytes of log written since the first LSN that a restart needs of it.
     pub(crate) held_bytes: u64,
-    pub(crate) listed: Listed,
+    pub(crate) listed: ActiveHandle,
 }
 
-/// The open transaction that a checkpoint has seen first.
+/// The longest-open transaction, by the time of the first checkpoint that saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Oldest {
     pub(crate) txn: TxnId,
@@ -80,9 +80,9 @@ pub(crate) struct ActiveList {
     stripes: Box<[Stripe]>,
 }
 
-/// Where a transaction is listed; given back to [`ActiveList::remove`].
+/// A transaction's entry in the list; returned to [`ActiveList::remove`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Listed {
+pub(crate) struct ActiveHandle {
     stripe: usize,
     txn: TxnId,
     undo_noted: u64,
@@ -93,7 +93,7 @@ impl ActiveList {
         Self { stripes: (0..stripe_count()).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect() }
     }
 
-    /// Lists `txn`; `lsn_bound` gives a bound below all LSNs that are drawn later, and is called inside
+    /// Lists `txn`; `lsn_bound` returns a bound below all LSNs that are drawn later, and is called inside
     /// (ACTIVE-1).
     pub(crate) fn insert(
         &self,
@@ -101,7 +101,7 @@ impl ActiveList {
         undo: &SharedUndo,
         worker: LogBufferId,
         lsn_bound: impl FnOnce() -> Lsn,
-    ) -> Listed {
+    ) -> ActiveHandle {
         undo.lock().owner = Some(txn);
         let stripe = thread_stripe() % self.stripes.len();
         let mut list = self.stripes[stripe].lock();
@@ -116,18 +116,18 @@ impl ActiveList {
             seen: None,
             log_bytes: None,
         });
-        Listed { stripe, txn, undo_noted: 0 }
+        ActiveHandle { stripe, txn, undo_noted: 0 }
     }
 
-    pub(crate) fn remove(&self, listed: Listed) {
+    pub(crate) fn remove(&self, listed: ActiveHandle) {
         let mut list = self.stripes[listed.stripe].lock();
         if let Some(at) = list.iter().position(|active| active.txn == listed.txn) {
             list.swap_remove(at);
         }
     }
 
-    /// Notes how many entries undo a transaction, if that has changed much.
-    pub(crate) fn note_undo(&self, listed: &mut Listed, entries: usize) {
+    /// Notes the number of a transaction's undo entries, if that has changed much.
+    pub(crate) fn note_undo(&self, listed: &mut ActiveHandle, entries: usize) {
         let entries = entries as u64;
         if entries.abs_diff(listed.undo_noted) < UNDO_STEP {
             return;
@@ -139,13 +139,13 @@ impl ActiveList {
         }
     }
 
-    /// Entries that undo all listed transactions, less a few of each.
+    /// Returns the number of undo entries of all listed transactions; may miss up to [`UNDO_STEP`] of each.
     pub(crate) fn undo_entries(&self) -> u64 {
         self.stripes.iter().map(|s| s.lock().iter().map(|active| active.undo_entries).sum::<u64>()).sum()
     }
 
-    /// The undo logs of all listed transactions that hold locks. If a log has no owner, its last record is
-    /// appended.
+    /// Returns the undo logs of all listed transactions that hold locks. The last record of a log without an
+    /// owner is appended.
     pub(crate) fn undo_logs(&self) -> Vec<SharedUndo> {
         let of_stripe = |s: &Stripe| {
             let list = s.lock();
@@ -160,13 +160,13 @@ impl ActiveList {
         self.stripes.iter().filter_map(|s| s.lock().iter().map(|active| active.first_lsn).min()).min()
     }
 
-    /// Not above the LSN of any change of a listed transaction that has not committed.
+    /// Returns a lower bound of the LSNs of all changes of listed transactions that have not committed.
     pub(crate) fn min_first_change(&self) -> Option<Lsn> {
         self.stripes.iter().filter_map(|s| s.lock().iter().map(|active| active.first_change).min()).min()
     }
 
     /// Notes that a transaction which stays listed has committed and released its locks.
-    pub(crate) fn committed(&self, listed: &Listed) {
+    pub(crate) fn committed(&self, listed: &ActiveHandle) {
         let mut list = self.stripes[listed.stripe].lock();
         if let Some(active) = list.iter_mut().find(|active| active.txn == listed.txn) {
             active.first_change = Lsn::MAX;
@@ -177,9 +177,9 @@ impl ActiveList {
         self.stripes.iter().map(|s| s.lock().len()).sum()
     }
 
-    /// The listed transactions that need log of at least `held_bytes` for their undo, when `log_bytes` have
-    /// been written. Age and bytes count from the first call that sees a transaction, so call it at every
-    /// look of the checkpointer.
+    /// Returns the listed transactions that need log of at least `held_bytes` for their undo, when
+    /// `log_bytes` have been written. Age and bytes count from the first call that sees a transaction, so the
+    /// checkpointer calls it in every check.
     pub(crate) fn holders(&self, now: Instant, log_bytes: u64, held_bytes: u64) -> Vec<Holder> {
         let mut holders = Vec::new();
         for (stripe, list) in self.stripes.iter().enumerate() {
@@ -192,7 +192,7 @@ impl ActiveList {
                         undo: Arc::clone(&active.undo),
                         worker: active.worker,
                         held_bytes: held,
-                        listed: Listed { stripe, txn: active.txn, undo_noted: 0 },
+                        listed: ActiveHandle { stripe, txn: active.txn, undo_noted: 0 },
                     });
                 }
             }
@@ -200,8 +200,8 @@ impl ActiveList {
         holders
     }
 
-    /// From now on a restart needs nothing of this transaction below `first_lsn`.
-    pub(crate) fn carried(&self, listed: &Listed, first_lsn: Lsn, log_bytes: u64) {
+    /// Notes that a restart needs nothing of this transaction below `first_lsn` from now on.
+    pub(crate) fn carried(&self, listed: &ActiveHandle, first_lsn: Lsn, log_bytes: u64) {
         let mut list = self.stripes[listed.stripe].lock();
         if let Some(active) = list.iter_mut().find(|active| active.txn == listed.txn) {
             active.first_lsn = first_lsn;
@@ -219,7 +219,7 @@ impl ActiveList {
         self.stripes.iter().filter_map(of_stripe).max_by_key(|oldest| oldest.age)
     }
 
-    /// The most bytes of log that any transaction of the list needs for its undo; see
+    /// Returns the largest number of bytes of log that any transaction of the list needs for its undo; see
     /// [`holders`](Self::holders).
     pub(crate) fn held_bytes(&self, log_bytes: u64) -> u64 {
         let held = |active: &ActiveEntry| log_bytes.saturating_sub(active.log_bytes.unwrap_or(log_bytes));
@@ -231,7 +231,7 @@ impl ActiveList {
 mod tests {
     use super::*;
 
-    fn insert(list: &ActiveList, txn: u64, lsn: u64) -> Listed {
+    fn insert(list: &ActiveList, txn: u64, lsn: u64) -> ActiveHandle {
         list.insert(TxnId(txn), &SharedUndo::default(), LogBufferId::from_index(0), || Lsn(lsn))
     }
 

@@ -231,7 +231,7 @@ impl ByteBounds {
         Self { lower, upper }
     }
 
-    /// The place right above `key`, where at most one key can be.
+    /// Returns the range directly above `key`, which contains at most one key.
     pub(crate) fn right_above(key: Vec<u8>) -> Self {
         let mut next = key.clone();
         next.push(0);
@@ -258,7 +258,7 @@ impl ByteBounds {
         <Self as RangeBounds<[u8]>>::contains(self, key)
     }
 
-    /// The part up to `last`, included, seen in one direction.
+    /// Returns the part up to `last`, included, in one direction.
     pub(crate) fn up_to(&self, last: &[u8], is_ascending: bool) -> Self {
         let (mut part, end) = (self.clone(), Bound::Included(last.to_vec()));
         *(if is_ascending { &mut part.upper } else { &mut part.lower }) = end;
@@ -270,7 +270,7 @@ impl ByteBounds {
         match (&self.lower, &self.upper) {
             (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
             (Bound::Included(a), Bound::Included(b)) => a > b,
-            // No byte string lies between `a` and `a + 00`, but an empty look there costs little.
+            // No byte string lies between `a` and `a + 00`, but an empty scan there costs little.
             (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => a >= b,
         }
     }

@@ -1,12 +1,12 @@
-//! Names of tables: a tree of its own (root page 1) from name to tree id, root page, and types.
+//! The catalog: a tree (root page 1) that maps each table name to tree id, root page, and types.
 //!
 //! A table name is looked up in a cache first. A cached entry is believed only after the transaction has a
 //! lock on the table itself and finds the entry still there. A transaction that drops a table holds that lock
 //! exclusively and removes the entry before it releases the lock. So no transaction works on a removed tree.
 //!
-//! - **CATALOG-1** A [`Hint`] is made while a lock on its table is held, and the version moves under the
-//!   exclusive lock of each table that is dropped. A transaction that has locked the hint's table and finds
-//!   the version unmoved has a table that exists. This costs one load of a line that is rarely written.
+//! - **CATALOG-1** A [`Hint`] is made while a lock on its table is held. The catalog's version changes under
+//!   the exclusive lock of each table that is dropped. So if a transaction has locked the hint's table and
+//!   the version is unchanged, the table exists. This costs one load of a line that is rarely written.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,10 +26,10 @@ use crate::Error;
 use crate::key::Key;
 use crate::value::Value;
 
-/// The catalogue's own tree.
+/// The catalog's own tree.
 pub(crate) const CATALOG: Tree = Tree { id: TreeId(0), root: PageId(1) };
 
-/// Version of the encodings of keys and values, as a table is written today.
+/// Version of the encodings of keys and values in tables written by this build.
 const CODEC_VERSION: u32 = 1;
 
 /// The types of a table's rows, as the catalog keeps them from the table's first row on.
@@ -82,7 +82,7 @@ pub(crate) struct Catalog {
     version: AtomicU64,
 }
 
-/// A table's tree, and when it was that: see CATALOG-1.
+/// A table's tree, with the catalog's version at that time: see CATALOG-1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hint {
     pub(crate) tree: Tree,
@@ -94,12 +94,14 @@ impl Catalog {
         self.cache.read().get(name).cloned()
     }
 
-    /// The caller holds a shared lock, at least, on the catalogue's row of this name, and read `entry` there.
+    /// Adds a table to the cache. The caller holds at least a shared lock on the catalog's row of this name,
+    /// and read `entry` there.
     pub(crate) fn remember(&self, name: &Arc<str>, entry: Entry) {
         self.cache.write().insert(Arc::clone(name), entry);
     }
 
-    /// The caller holds an exclusive lock on the table and is about to let it go.
+    /// Removes a table from the cache. The caller holds an exclusive lock on the table, which it releases
+    /// afterwards.
     pub(crate) fn forget(&self, name: &str) {
         self.cache.write().remove(name);
         // Release: pairs with the Acquire in `is_current`, though the table's own lock orders the two
@@ -107,17 +109,17 @@ impl Catalog {
         self.version.fetch_add(1, Release);
     }
 
-    /// What to remember of a table that the caller has locked and knows to be there.
+    /// Returns the hint for a table that the caller has locked and found.
     pub(crate) fn hint(&self, tree: Tree) -> Hint {
         Hint { tree, version: self.version.load(Relaxed) }
     }
 
-    /// Whether the hint's table, which the caller has locked, is still there (CATALOG-1).
+    /// Returns `true` if the hint's table, which the caller has locked, still exists (CATALOG-1).
     pub(crate) fn is_current(&self, hint: Hint) -> bool {
         self.version.load(Acquire) == hint.version
     }
 
-    /// A tree id that no tree has had since the store was opened.
+    /// Returns a tree id that no tree has had since the store was opened.
     pub(crate) fn new_id(&self) -> TreeId {
         // SeqCst: pairs with the load in `next_id`. The creator of the tree reads the clock of snapshots
         // later, and an opener advances the clock before that load; so an opener that sees the tree sees
@@ -125,18 +127,18 @@ impl Catalog {
         TreeId(self.next_id.fetch_add(1, SeqCst))
     }
 
-    /// No id at or below `used` is given out any more.
+    /// Excludes ids up to `used` from later use.
     pub(crate) fn reserve(&self, used: TreeId) {
         self.next_id.fetch_max(used.0 + 1, Relaxed);
     }
 
-    /// No table has this id or a larger one.
+    /// Returns an id that is larger than those of all tables.
     pub(crate) fn next_id(&self) -> u32 {
         self.next_id.load(SeqCst) // pairs with the one in `new_id`
     }
 }
 
-/// The catalogue's value for a table.
+/// Returns the catalog's value for a table.
 pub(crate) fn encode(entry: &Entry) -> Vec<u8> {
     let mut out = Vec::new();
     put_u64(&mut out, u64::from(entry.tree.id.0));
@@ -147,7 +149,7 @@ pub(crate) fn encode(entry: &Entry) -> Vec<u8> {
     out
 }
 
-/// The table of a catalogue value; `None` for bytes that are none.
+/// Decodes a catalog value; `None` for invalid bytes.
 pub(crate) fn decode(mut value: &[u8]) -> Option<Entry> {
     let input = &mut value;
     let id = u32::try_from(take_u64(input)?).ok()?;
@@ -163,7 +165,7 @@ pub(crate) fn decode(mut value: &[u8]) -> Option<Entry> {
 pub(crate) fn corrupt_row(table: &str) -> Error {
     Error::CorruptPage {
         page: CATALOG.root,
-        reason: format!("the catalog's row of table {table:?} is no tree"),
+        reason: format!("the catalog's row of table {table:?} does not describe a tree"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Walking everything: what must hold in a sound store, looked up page by page.
+//! The check of a store: visits every page and tests the invariants.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::catalog::CATALOG;
 use crate::database::{Database, Shared};
 use crate::{Error, catalog};
 
-/// Something that is not as it must be.
+/// One finding of damage.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// The page where it is.
+    /// The damaged page.
     pub page: u64,
-    /// What is wrong.
+    /// Description of the damage.
     pub what: String,
 }
 
@@ -34,7 +34,7 @@ pub struct TableReport {
     pub rows: u64,
     /// Levels of its tree; 1 for a lone leaf.
     pub height: u32,
-    /// Pages above the leaves.
+    /// Inner pages.
     pub inner_pages: u64,
     /// Leaf pages.
     pub leaf_pages: u64,
@@ -54,12 +54,12 @@ pub struct CheckReport {
     /// Pages that were leaked (marked as used, but nothing referred to them) and that
     /// [`Database::repair`] has freed.
     pub freed_pages: u64,
-    /// All damage; empty for a sound store.
+    /// All damage; empty for a valid store.
     pub findings: Vec<Finding>,
 }
 
 impl CheckReport {
-    /// Returns `true` if nothing is wrong.
+    /// Returns `true` if no damage was found.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
@@ -70,22 +70,22 @@ impl CheckReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaks {
     Report,
-    /// Unless anything else is wrong: what hangs below a damaged page looks leaked.
+    /// Frees them unless there is other damage: pages below a damaged page look leaked.
     Free,
 }
 
-/// Attempts to find no transaction between its commit and the freeing of its pages, 1 ms apart.
+/// Attempts, 1 ms apart, to find no transaction between its commit and the freeing of its pages.
 const GATE_ATTEMPTS: usize = 100;
 
-/// Passes beside writers, before one without them decides.
+/// Passes beside writers before the one without writers decides.
 const SHARED_PASSES: usize = 2;
 
 /// Checks the store, by two kinds of passes.
 ///
 /// A pass beside writers takes no locks. It finds all damage, but a transaction that takes a large value or a
-/// table out of use meanwhile, or puts it back, may pass for damage (CHECK-3 of `azekura_btree::verify`).
-/// So its findings count only if nothing was changed meanwhile. Otherwise a pass with shared locks on all
-/// tables decides, and frees leaked pages. A sound store hardly ever needs it.
+/// table out of use during the pass, or restores it, may look like damage (CHECK-3 of
+/// `azekura_btree::verify`). So its findings count only if nothing was changed meanwhile. Otherwise a pass
+/// with shared locks on all tables decides, and frees leaked pages. A valid store rarely needs it.
 pub(crate) fn check(
     db: &Database,
     leaks: Leaks,
@@ -98,8 +98,8 @@ pub(crate) fn check(
             return Ok(pass.into_report(0));
         }
     }
-    // Shared locks on all tables keep writers out, to the end of this transaction; the gate keeps out those
-    // that have committed and still free pages.
+    // Shared locks on all tables exclude writers until the end of this transaction. The gate excludes
+    // transactions that have committed and still free pages.
     let tx = db.lock_all_tables()?;
     let shared = db.shared();
     let _no_leftovers = shared.leftovers_gate.write();
@@ -128,7 +128,8 @@ impl Pass {
     ) -> Result<Self, Error> {
         let (mut names, mut findings) = (Vec::new(), Vec::new());
         let start = || -> Result<_, Error> {
-            // Before the catalog is read: a table that is dropped meanwhile is in one of them at most.
+            // Before the catalog is read, so that a table that is dropped meanwhile is in at most one of
+            // them.
             let pending = shared.unfreed_pages();
             let mut trees = vec![CATALOG];
             crate::scan::unlocked(&shared.env, CATALOG, &mut |name, value| {
@@ -140,7 +141,7 @@ impl Pass {
                     None => findings.push(Finding {
                         page: CATALOG.root.0,
                         what: format!(
-                            "the row of table {:?} is not that of a table",
+                            "the row of table {:?} does not describe a table",
                             String::from_utf8_lossy(name)
                         ),
                     }),
@@ -185,8 +186,8 @@ impl Pass {
 
 /// Pages that transactions hold, beside those of trees.
 fn held_pages(shared: &Shared) -> Vec<Held> {
-    // Keeps out transactions that have committed and have not yet freed, or listed, their pages. One that
-    // frees much may take long; commits do not wait for this look, and another pass decides.
+    // Excludes transactions that have committed and have not yet freed, or listed, their pages. One that
+    // frees much may take long; commits do not wait for this pass, and another pass decides.
     let mut gate = None;
     for _ in 0..GATE_ATTEMPTS {
         gate = shared.leftovers_gate.try_write();
@@ -212,7 +213,7 @@ mod tests {
 
     const ROWS: TableDefinition<u32, [u8]> = TableDefinition::new("rows");
 
-    /// Takes a page and loses the undo entry of that.
+    /// Allocates a page and discards the undo entry for it.
     fn leak_page(db: &Database) {
         let shared = db.shared();
         let (txn, worker, undo) = (TxnId(1 << 40), shared.wal.worker(), &mut UndoLog::new());

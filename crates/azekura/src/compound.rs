@@ -1,5 +1,5 @@
-//! Operations of a table that are made of others: counting, changing a value by its old one, removing many
-//! rows.
+//! Operations of a table that are composed of others: counting, changing a value by a function of the old
+//! one, removing many rows.
 
 use crate::Error;
 use crate::bounds::{ByteBounds, KeyRange};
@@ -10,7 +10,7 @@ use crate::table::Table;
 use crate::transaction::{Direction, WriteKind};
 use crate::value::{EncodeValue, Value};
 
-/// Keys that are gathered before their rows are removed.
+/// Number of keys that are collected before their rows are removed.
 const REMOVED_AT_ONCE: usize = 1024;
 
 impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
@@ -27,7 +27,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
         Ok(rows)
     }
 
-    /// Returns `true` if the table has no row. Costs what [`first`](Self::first) does.
+    /// Returns `true` if the table has no row. Costs as much as [`first`](Self::first).
     ///
     /// # Errors
     ///
@@ -36,8 +36,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
         Ok(!self.cursor(ByteBounds::ALL).advance(Direction::Forward)?)
     }
 
-    /// Replaces the value at `key` by what `change` makes of it; `None` is for no value, before and after.
-    /// The row is locked for update before `change` runs.
+    /// Replaces the value at `key` by the result of `change`. `None` stands for an absent row, as argument
+    /// and as result. The row is locked for update before `change` runs.
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -74,8 +74,9 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
         })
     }
 
-    /// Stores `new` at `key` if the value there is `expected`, and returns `true` if it was; `None` is for no
-    /// value. Values are compared as they are stored. The row is locked for update in both cases.
+    /// Stores `new` at `key` if the present value is `expected`, and returns `true` if it was. `None` stands
+    /// for an absent row. Values are compared in their encoded form. The row is locked for update in both
+    /// cases.
     ///
     /// # Errors
     ///
@@ -105,7 +106,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
                 Some(value) if found.is_some() => {
                     tx.write(&self.tree, key, value, WriteKind::Put).map(|_| true)
                 }
-                // Where there was no table yet, nothing was locked: only an insert tells.
+                // If the table did not exist, nothing was locked: only an insert decides.
                 Some(value) => {
                     tx.write(&self.tree, key, value, WriteKind::InsertIfAbsent).map(|old| old.is_none())
                 }
@@ -137,8 +138,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
         })
     }
 
-    /// Removes the rows for which `keep` returns `false`, and returns their number. All rows are looked at
-    /// before the first one is removed: so long their keys are kept in memory, and a panic of `keep` changes
+    /// Removes the rows for which `keep` returns `false`, and returns their number. All rows are read before
+    /// the first one is removed: their keys are kept in memory until then, and a panic of `keep` changes
     /// nothing.
     ///
     /// # Errors
@@ -165,7 +166,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Table<'_, K, V> {
         keys.drain(..).try_for_each(|key| self.tx.remove(&self.tree, &key).map(drop))
     }
 
-    /// Runs some changes as one: those before an error are undone.
+    /// Runs several changes as one: an error undoes the earlier ones.
     fn as_one<T>(&self, changes: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let before = self.tx.savepoint()?;
         let changed = changes();

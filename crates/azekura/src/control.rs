@@ -1,27 +1,27 @@
-//! CONTROL: where a restart begins. Two checksummed slots written in turn, so that a torn write leaves the
-//! other.
+//! CONTROL: the file that states where a restart begins. Two checksummed slots are written in turn, so that a
+//! torn write leaves the other one.
 //!
 //! - **CONTROL-1** A slot is written whole and synchronously; the other slot, with the older sequence number,
 //!   stays valid.
-//! - **CONTROL-2** What a slot says is already true on disk when it is written: pages below `redo_lsn` are
+//! - **CONTROL-2** The statements of a slot are true on disk before it is written: pages below `redo_lsn` are
 //!   synced, the log up to the checkpoint is durable.
-//! - **CONTROL-3** `ranges` lists, oldest first, the incarnations that a restart still reads. All but the
-//!   last have a fixed end (their cut); whatever they hold above it is void for ever (W5).
-//! - **CONTROL-4** `durable_lsn`, `covered` and `redo_lsn` are of one moment: when the slot is written the
-//!   log is durable up to the first, and a sync of the page file has covered every batch of page writes up to
-//!   the second. The sync began after the third was chosen, so a later batch has every change below
+//! - **CONTROL-3** `ranges` lists, oldest first, the incarnations that a restart still reads. All except the
+//!   last have a fixed end (their cut); their records above it never count (W5).
+//! - **CONTROL-4** `durable_lsn`, `covered` and `redo_lsn` are from one moment: when the slot is written the
+//!   log is durable up to `durable_lsn`, and a sync of the page file has covered every batch of page writes
+//!   up to `covered`. The sync began after `redo_lsn` was chosen, so a later batch has every change below
 //!   `redo_lsn` (DW-8). A log that ends below `durable_lsn` has lost records; a page file with a head below
 //!   `covered` has lost pages.
-//! - **CONTROL-5** No page has an LSN inside a gap. Each opening leaves one above the end of the log that it
-//!   found: if pages were written after that, by files of a later time, their LSNs lie in it.
+//! - **CONTROL-5** No page has an LSN inside a gap. Each opening leaves a gap above the end of the log that
+//!   it found. If the pages are from a later time than the log, their LSNs lie in the gap.
 //! - **CONTROL-6** A store without ranges is *closed*: all changes are in its pages, a restart reads no log,
-//!   and LSNs go on above `durable_lsn`. It stays closed until the first record of the next run.
-//! - **CONTROL-7** Every record from `keep_lsn` on that counts is in the log. It is below `scan_lsn` while an
-//!   archive has not got all of the log.
-//! - **CONTROL-8** Behind the slots lies the *log end*: an LSN up to which the log was durable, later than
+//!   and LSNs continue above `durable_lsn`. It stays closed until the first record of the next run.
+//! - **CONTROL-7** The log has every record from `keep_lsn` on that counts. `keep_lsn` is below `scan_lsn`
+//!   while an archive lacks a part of the log.
+//! - **CONTROL-8** After the slots comes the *log end*: an LSN up to which the log was durable, later than
 //!   `durable_lsn`. It is written after each flush and not synced. So the death of the process leaves the
-//!   newest one, and a power loss an older one or none: each is a lower bound. It shows the loss of the
-//!   newest chunks of the log, which no later chunk tells of.
+//!   newest one, and a power loss an older one or none: each is a lower bound. It reveals the loss of the
+//!   newest chunks of the log, which no later chunk refers to.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ use crate::Error;
 /// Version of the whole on-disk format; a store with another one is refused.
 pub(crate) const FORMAT_VERSION: u32 = 9;
 pub(crate) const CONTROL_NAME: &str = "CONTROL";
-/// Of a file that becomes CONTROL when it is complete.
+/// Name of the file before it is complete and becomes CONTROL.
 pub(crate) const NEW_CONTROL_NAME: &str = "CONTROL.new";
 
 const MAGIC: [u8; 8] = *b"AZEKURA\x01";
@@ -48,14 +48,14 @@ const LOG_END_AT: usize = 2 * SLOT_BYTES;
 const LOG_END_BYTES: usize = 24;
 /// Bytes of the file.
 const FILE_BYTES: usize = LOG_END_AT + 4096;
-/// magic 8, format version 4, body length 4, CRC-32C 4 (over everything but itself), reserved 4.
+/// magic 8, format version 4, body length 4, CRC-32C 4 (over all bytes except itself), reserved 4.
 const HEAD_BYTES: usize = 24;
-/// No store gets to numbers of this size: what says so was never written.
+/// Larger numbers are damage: no store reaches them.
 const MOST: u64 = 1 << 62;
-/// Gaps that are remembered: 5 KiB of the slot at most. The oldest goes first.
+/// Number of gaps that are stored: at most 5 KiB of the slot. The oldest one is dropped first.
 const MOST_GAPS: usize = 256;
 
-/// LSNs that no page of the store can have: a restart after a crash begins a new log this far above the end
+/// LSNs that no page of the store can have: a restart after a crash begins a new log with a gap after the end
 /// of the old one. A page with such an LSN is from a later time than the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LsnGap {
@@ -65,7 +65,7 @@ pub(crate) struct LsnGap {
     pub(crate) before: Lsn,
 }
 
-/// What CONTROL remembers.
+/// The content of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Control {
     pub(crate) sequence: u64,
@@ -76,18 +76,17 @@ pub(crate) struct Control {
     /// The log is read from here: the least of `redo_lsn` and the first LSN of every transaction active at
     /// the checkpoint.
     pub(crate) scan_lsn: Lsn,
-    /// The log is there from here on (CONTROL-7).
+    /// The log has all records from here on (CONTROL-7).
     pub(crate) keep_lsn: Lsn,
     /// No transaction below the checkpoint has this id or a larger one.
     pub(crate) next_txn: TxnId,
     /// Number of log streams: chosen when the store is created, and by `Builder::wal_streams`.
     pub(crate) streams: u64,
-    /// No table of a closed store has this id or a larger one.
+    /// Larger than the ids of all tables of a closed store.
     pub(crate) next_tree: u32,
-    /// The newest incarnation of which anything may be in the log; 0: nothing was ever written.
+    /// The newest incarnation that may have records in the log; 0: nothing was ever written.
     pub(crate) incarnation: u32,
-    /// The log was durable up to here when this was written: a log that is found to end below has lost
-    /// records.
+    /// The log was durable up to here when the slot was written: a log that ends below it has lost records.
     pub(crate) durable_lsn: Lsn,
     /// Number of the last batch of page writes that the page file's sync had covered when `redo_lsn` was
     /// chosen: copies of pages in the double-write area count only if their batch came later.
@@ -162,7 +161,7 @@ impl Control {
         (input.is_empty() && control.has_sound_numbers()).then_some(control)
     }
 
-    /// Returns `true` if one more can be added to every number, and taken from every LSN, without overflow.
+    /// Returns `true` if one can be added to every number, and subtracted from every LSN, without overflow.
     fn has_sound_numbers(&self) -> bool {
         let is_lsn = |lsn: Lsn| (1..=MOST).contains(&lsn.0);
         let is_range = |r: &LogRange| {
@@ -181,8 +180,8 @@ impl Control {
             && self.ranges.last().is_none_or(|r| r.incarnation <= self.incarnation)
     }
 
-    /// Remembers a gap, and forgets the oldest if there are too many. A gap right behind the last one makes
-    /// that one larger: no LSN between them is in use. So does one that begins where the last one does.
+    /// Adds a gap, and drops the oldest if there are too many. A gap directly after the last one, or with the
+    /// same begin, extends that one: no LSN between them is in use.
     pub(crate) fn add_gap(&mut self, gap: LsnGap) {
         if let Some(last) =
             self.gaps.last_mut().filter(|last| last.after == gap.after || last.before == gap.after.next())
@@ -195,7 +194,7 @@ impl Control {
         self.gaps.push(gap);
     }
 
-    /// The bytes of a slot that says so.
+    /// Returns the bytes of a slot with this content.
     fn to_slot(&self, path: &Path) -> Result<PageBuf, Error> {
         let body = self.encode();
         if HEAD_BYTES + body.len() > SLOT_BYTES {
@@ -215,7 +214,7 @@ impl Control {
         Ok(slot)
     }
 
-    /// Returns `true` if all is in the pages (CONTROL-5).
+    /// Returns `true` if all changes are in the pages (CONTROL-6).
     pub(crate) fn is_closed(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -237,8 +236,8 @@ fn read_slot(bytes: &[u8]) -> Slot {
     if bytes[..8] != MAGIC {
         return Slot::Invalid;
     }
-    // Head of every version: magic, version, body length, checksum. So another version can be told from
-    // damage.
+    // The head is the same in every version: magic, version, body length, checksum. So another version is
+    // distinguished from damage.
     let len = u32_at(12) as usize;
     let Some(body) = bytes.get(HEAD_BYTES..HEAD_BYTES.saturating_add(len)) else { return Slot::Invalid };
     let crc = checksum::crc32c_append(checksum::crc32c(&bytes[..16]), body);
@@ -263,7 +262,7 @@ pub(crate) struct LogEnd {
 impl LogEnd {
     /// Notes that the log is durable up to `lsn`. An error is ignored: then an older LSN stays.
     pub(crate) fn note(&self, lsn: Lsn) {
-        // Relaxed: spares writes of what is there already.
+        // Relaxed: avoids repeated writes of the same LSN.
         if self.noted.fetch_max(lsn.0, Relaxed) < lsn.0 {
             let bytes = encode_log_end(self.database_id, self.incarnation, lsn);
             let _ = self.file.write_at(LOG_END_AT as u64, &bytes);
@@ -281,7 +280,7 @@ fn encode_log_end(database_id: u64, incarnation: u32, lsn: Lsn) -> [u8; LOG_END_
     bytes
 }
 
-/// The LSN in a log end of the newest incarnation of `control`, if that one's log counts.
+/// Returns the LSN of the log end if it belongs to the newest incarnation of `control` and that log counts.
 fn read_log_end(bytes: &[u8], control: &Control) -> Option<Lsn> {
     let range = control.ranges.last().filter(|range| range.last_lsn.is_none())?;
     let lsn = Lsn(u64::from_le_bytes(bytes.get(16..LOG_END_BYTES)?.try_into().ok()?));
@@ -299,13 +298,13 @@ pub(crate) struct ControlFile {
 }
 
 impl ControlFile {
-    /// Makes the CONTROL of a new database: once it has its name the directory is one. The name is not
-    /// durable yet.
+    /// Creates the CONTROL of a new database. The directory is a database once the file has its name; the
+    /// name is not durable yet.
     pub(crate) fn create(fs: &dyn Fs, dir: &Path, first: Control) -> Result<(), Error> {
         let path = dir.join(NEW_CONTROL_NAME);
         let io = |source| Error::io("create", &path, source);
         let file = fs.open(&path, OpenOptions { create: true, ..OpenOptions::default() }).map_err(io)?;
-        // The whole length is written, so that no later write needs room.
+        // The whole length is written, so that no later write needs disk space.
         file.write_zeroes(0, FILE_BYTES as u64).map_err(io)?;
         let slot = Control { sequence: 1, ..first }.to_slot(&path)?;
         file.write_at(SLOT_BYTES as u64, &slot).map_err(io)?;
@@ -349,7 +348,7 @@ impl ControlFile {
         &self.current
     }
 
-    /// An LSN up to which the log that a restart reads was durable (CONTROL-8).
+    /// Returns an LSN up to which the log that a restart reads was durable (CONTROL-8).
     pub(crate) fn log_was_durable_to(&self) -> Lsn {
         self.log_end.unwrap_or(Lsn(0)).max(self.current.durable_lsn)
     }
@@ -360,7 +359,7 @@ impl ControlFile {
         LogEnd { file, database_id, incarnation, noted: AtomicU64::new(0) }
     }
 
-    /// Writes `next` into the older slot (CONTROL-1); on failure the current one still holds.
+    /// Writes `next` into the older slot (CONTROL-1); after a failure the current one is still valid.
     pub(crate) fn write(&mut self, mut next: Control) -> Result<(), Error> {
         next.sequence = self.current.sequence + 1;
         let slot = next.to_slot(&self.path)?;

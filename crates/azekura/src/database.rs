@@ -1,4 +1,4 @@
-//! A store, open: the handle, what all its transactions share, and how it is opened and closed.
+//! The open store: its handle, the state that its transactions share, opening and closing.
 
 use std::fmt;
 use std::ops::Range;
@@ -34,7 +34,7 @@ use crate::ticket::CommitTicket;
 use crate::transaction::{Parked, StatePool, Transaction};
 use crate::{CheckReport, Error, RowSorter, Stats, TableInfo};
 
-/// What every transaction of an open store shares.
+/// The state that all transactions of an open store share.
 pub(crate) struct Shared {
     pub(crate) path: PathBuf,
     pub(crate) options: Builder,
@@ -50,15 +50,15 @@ pub(crate) struct Shared {
     pub(crate) parked: Parked,
     pub(crate) archive: Option<Archive>,
     pub(crate) control: Arc<Mutex<ControlFile>>,
-    /// For keeping restarts short.
+    /// History of work done, for the bound on the time of a restart.
     pub(crate) restart_past: Mutex<Past>,
     pub(crate) undo_pace: UndoPace,
-    /// Held shared while pages that no tree refers to are still to be freed; `check` holds it exclusively.
+    /// Held shared while unreferenced pages are still to be freed; `check` holds it exclusively.
     pub(crate) leftovers_gate: RwLock<()>,
     pub(crate) recovery: RecoveryReport,
     pub(crate) snapshot_durability: Mutex<SnapshotDurability>,
     pub(crate) durable_snapshots: Mutex<DurableSnapshots>,
-    /// What committed transactions could not free because of an error.
+    /// Deferred frees of committed transactions that failed.
     pub(crate) unfreed: Mutex<Vec<Unfreed>>,
     /// The first error of a background activity.
     pub(crate) background_error: Mutex<Option<String>>,
@@ -76,7 +76,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Parts that opening puts together.
+/// The parts of a store, assembled by opening.
 pub(crate) struct Parts {
     pub(crate) env: Env,
     pub(crate) pool: Arc<BufferPool>,
@@ -89,19 +89,19 @@ pub(crate) struct Parts {
     pub(crate) control: Arc<Mutex<ControlFile>>,
     pub(crate) recovery: RecoveryReport,
     pub(crate) next_txn: TxnId,
-    /// Keeps a second writer out.
+    /// Excludes a second writer.
     pub(crate) control_lock: Box<dyn FileLock>,
 }
 
 impl Shared {
-    /// So many numbers for transactions, that no other has.
+    /// Draws `count` transaction numbers that no other transaction has.
     pub(crate) fn draw_txn_ids(&self, count: u64) -> Range<u64> {
         // Relaxed: only distinctness and rough age matter.
         let first = self.next_txn.fetch_add(count, Relaxed);
         first..first + count
     }
 
-    /// No transaction below this moment has this id or a larger one.
+    /// Returns an id that is larger than those of all transactions begun so far.
     pub(crate) fn txn_bound(&self) -> TxnId {
         TxnId(self.next_txn.load(Relaxed))
     }
@@ -269,12 +269,12 @@ impl Database {
         Transaction::begin(self.owners.enter()?)
     }
 
-    /// Runs `body` in a transaction and commits it; when it is rolled back so that others can go on, runs it
-    /// again, later and later, within [`Builder::retry_limit`]. An error from `body` rolls back and is
-    /// returned.
+    /// Runs `body` in a transaction and commits it. If the transaction is rolled back because of a conflict,
+    /// runs it again after growing pauses, within [`Builder::retry_limit`]. An error from `body` rolls back
+    /// and is returned.
     ///
-    /// `body` may run several times: let it change nothing but the store. Within `body`, use its transaction:
-    /// another one of the same thread that would wait for it fails with [`Error::SelfDeadlock`].
+    /// `body` may run several times: it should change only the store. Within `body`, use its transaction:
+    /// another transaction of the same thread that would wait for it fails with [`Error::SelfDeadlock`].
     ///
     /// # Errors
     ///
@@ -326,8 +326,8 @@ impl Database {
         Ok(value)
     }
 
-    /// As [`transact`](Self::transact), but does not wait for the log: a ticket tells when the commit is
-    /// durable.
+    /// As [`transact`](Self::transact), but does not wait for the log: the returned ticket reports when the
+    /// commit is durable.
     ///
     /// # Errors
     ///
@@ -378,14 +378,14 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// An error of a file; the store goes on with its former checkpoint.
+    /// An error of a file; the store continues with its previous checkpoint.
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.shared.lifetime.while_open(|| self.shared.checkpoint_fully())
     }
 
-    /// A part of a checkpoint: writes at most `max_pages` of the pages that were changed longest ago, and
-    /// recycles the log as far as that allows. For stores without background threads: their callers
-    /// choose when. Other stores do it by themselves.
+    /// Does a part of a checkpoint: writes at most `max_pages` of the pages that were changed longest ago,
+    /// and recycles the log as far as that allows. A store without background threads needs such calls; other
+    /// stores do it themselves.
     ///
     /// # Errors
     ///
@@ -394,15 +394,15 @@ impl Database {
         self.shared.lifetime.while_open(|| self.shared.checkpoint_step(max_pages))
     }
 
-    /// Writes one log stream's buffers and no other's: for crash tests that want LSNs missing in the midst.
+    /// Writes only the buffers of one log stream, for crash tests that need missing LSNs in the middle of the
+    /// log.
     #[doc(hidden)]
     pub fn write_one_log_stream(&self, stream: usize) {
-        // What fails here fails again where somebody waits for it.
+        // A failure here is kept, and returned to a thread that waits for the log.
         let _ = self.shared.wal.flush(LogBufferId::from_index(stream));
     }
 
-    /// Begins a transaction whose records go to this buffer of the log: for crash tests that must
-    /// repeat exactly.
+    /// Begins a transaction with its records in this log buffer, for crash tests that must repeat exactly.
     #[doc(hidden)]
     pub fn begin_on_log_worker(&self, worker: usize) -> Result<Transaction, Error> {
         let tx = self.begin()?;
@@ -410,39 +410,39 @@ impl Database {
         Ok(tx)
     }
 
-    /// Counts of what the store did and has.
+    /// Returns counters and sizes of the store.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats::of(&self.shared)
     }
 
-    /// Walks everything: order and bounds of keys, checksums, reachability of pages, pages lost or used
-    /// twice. Reports `(pages done, pages in all)` on the way.
+    /// Checks every page: order and bounds of keys, checksums, reachability, pages lost or used twice.
+    /// Reports `(pages done, pages in all)` to `progress`.
     ///
-    /// Takes no locks: transactions read and write meanwhile, and each leaf is counted as it was at the time
-    /// of its visit. Only if two passes seem to find damage, and pages were changed meanwhile, a last pass
-    /// takes shared locks on all tables and decides; writers wait for that one.
+    /// Takes no locks: transactions read and write meanwhile, and each leaf is counted as it is when it is
+    /// visited. Only if two passes seem to find damage, and pages were changed meanwhile, a last pass takes
+    /// shared locks on all tables and decides; writers wait for that one.
     ///
     /// # Errors
     ///
-    /// Only when looking fails; what is wrong is in the report.
+    /// An error of reading; damage is in the report, not an error.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
         crate::check::check(self, Leaks::Report, progress)
     }
 
-    /// As [`check`](Self::check), and frees pages that are marked as used and that nothing refers to, unless
-    /// anything else is wrong; writers wait if there are any. [`CheckReport::freed_pages`] counts them.
+    /// As [`check`](Self::check), and frees pages that are marked as used and unreferenced, unless there is
+    /// other damage; writers wait if there are such pages. [`CheckReport::freed_pages`] counts them.
     ///
     /// # Errors
     ///
-    /// As for [`check`](Self::check); errors of the log, after which a part of the pages is free.
+    /// As for [`check`](Self::check); errors of the log, after which some of the pages are free.
     pub fn repair(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, Error> {
         crate::check::check(self, Leaks::Free, progress)
     }
 
     /// Closes the store for all its handles: stops its threads, takes a last checkpoint, and unlocks the
     /// directory. Later calls of any handle fail with [`Error::Closed`]; closing again is `Ok`. Dropping the
-    /// last handle does the same without telling what went wrong.
+    /// last handle does the same without reporting errors.
     ///
     /// ```
     /// # use azekura::{Database, Error};
@@ -459,9 +459,9 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// [`Error::StillInUse`]: transactions are open, in any thread; nothing was changed, the store stays open. A
-    /// transaction that was leaked (`std::mem::forget`) is open until the process ends. Else an error of a
-    /// file: the store is closed, and what was acknowledged is safe all the same.
+    /// [`Error::StillInUse`]: transactions are open, in any thread; nothing was changed, the store stays
+    /// open. A transaction that was leaked (`std::mem::forget`) is open until the process ends. Otherwise an
+    /// error of a file: the store is closed, and acknowledged commits are safe.
     pub fn close(&self) -> Result<(), Error> {
         self.owners.close()
     }
@@ -484,8 +484,8 @@ impl Database {
         azekura_btree::max_key(self.shared.page_size())
     }
 
-    /// A sorter of rows for loads in any order, which takes `memory_bytes` for rows, and half of that, 16 MiB
-    /// at most, to merge files. Rows that do not fit lie in files in the store's directory.
+    /// Returns a sorter of rows for loads in any order. It uses `memory_bytes` for rows, and half of that, at
+    /// most 16 MiB, to merge files. Rows that do not fit are stored in files in the store's directory.
     ///
     /// [`Table::bulk_load_unsorted`](crate::Table::bulk_load_unsorted) sorts and loads in one call.
     #[must_use]
@@ -493,7 +493,7 @@ impl Database {
         RowSorter::new(&self.shared, memory_bytes)
     }
 
-    /// A transaction that holds every table shared: nobody writes while it lives.
+    /// Returns a transaction that holds every table shared: nothing is written while it lives.
     pub(crate) fn lock_all_tables(&self) -> Result<Transaction, Error> {
         self.retry(Transaction::lock_all_tables).map(|((), tx)| tx)
     }
@@ -530,7 +530,7 @@ impl Database {
     }
 }
 
-/// Random pauses that grow: 50 µs at first, 10 ms at most.
+/// Random pauses between retries that grow from 50 µs to 10 ms.
 struct RetryPause {
     bound_us: u64,
 }

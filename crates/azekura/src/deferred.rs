@@ -1,10 +1,9 @@
-//! What a committed transaction leaves to do: freeing large values that it replaced and tables that it
-//! dropped.
+//! Deferred frees of a committed transaction: large values that it replaced and tables that it dropped.
 //!
-//! Undo must be able to put a removed value back, so its pages stay until the commit record is in the log.
-//! From then on they are freed in bounded steps, each one log record, and `End` says that nothing is left. A
-//! restart that finds a commit without its `End` goes on where the steps stopped. What is left follows from
-//! the undo entries alone ([`UndoLog::deferred_frees`], in order): no other list has to survive.
+//! Undo must be able to restore a removed value, so its pages stay until the commit record is in the log.
+//! Then they are freed in bounded steps, each one log record; an `End` record follows the last one. A restart
+//! that finds a commit without its `End` continues after the last step. The rest follows from the undo
+//! entries alone ([`UndoLog::deferred_frees`], in order), so no other list must survive.
 
 use std::collections::HashMap;
 
@@ -14,7 +13,7 @@ use azekura_btree::{Committed, Deferred, Env, Head, UndoLog, UndoOp, Writer, fre
 use azekura_wal::Order;
 
 use crate::Error;
-use crate::active::Listed;
+use crate::active::ActiveHandle;
 use crate::database::Shared;
 
 /// The row that referred to a large value.
@@ -43,21 +42,21 @@ impl Item {
         op.deferred_free().map(|what| Self { what, row: row(op) })
     }
 
-    /// Returns whether an open snapshot can still read it.
+    /// Returns whether an open snapshot can still read the item.
     fn is_needed(&self, env: &Env, committed: &Committed) -> bool {
         let versions = env.versions();
         match (&self.row, self.what) {
             (Some(row), _) => versions.needs_value(committed, row.tree, &row.key, &row.cell),
             (None, Deferred::Tree(tree)) => versions.needs_tree(committed, tree.id),
-            (None, Deferred::Chain(_)) => false, // of a restart: no snapshot is as old
+            (None, Deferred::Chain(_)) => false, // after a restart: no snapshot is that old
         }
     }
 }
 
-/// What is left of a committed transaction.
+/// The deferred frees of a committed transaction that remain.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
-    /// `None` for what is free already.
+    /// `None` for items that are free already.
     items: Vec<Option<Item>>,
 }
 
@@ -66,8 +65,8 @@ impl Leftovers {
         Self { items: undo.deferred_entries().filter_map(|op| Item::of(&op)).map(Some).collect() }
     }
 
-    /// What is left after the free steps of the log: `freed` has each item's newest head, page 0 for one that
-    /// is free.
+    /// Returns the items that remain after the free steps in the log. `freed` has each item's newest head,
+    /// page 0 if the whole item is free.
     pub(crate) fn after(undo: &UndoLog, freed: &HashMap<u64, PageId>) -> Self {
         let mut left = Self::of(undo);
         for (index, item) in (0u64..).zip(&mut left.items) {
@@ -84,7 +83,7 @@ impl Leftovers {
         self.items.is_empty()
     }
 
-    /// Frees what no open snapshot can read. Logs the end and returns `true` if nothing is left.
+    /// Frees the items that no open snapshot can read. Logs the end and returns `true` if none remains.
     pub(crate) fn free(&mut self, env: &Env, writer: Writer, committed: &Committed) -> Result<bool, Error> {
         for (index, item) in (0u64..).zip(&mut self.items) {
             if item.as_ref().is_some_and(|item| item.is_needed(env, committed)) {
@@ -101,18 +100,18 @@ impl Leftovers {
         append_end(env, writer).map(|()| true)
     }
 
-    /// Returns `true` if a call of [`free`](Self::free) would do something.
+    /// Returns `true` if a call of [`free`](Self::free) would free anything.
     pub(crate) fn can_free(&self, env: &Env, committed: &Committed) -> bool {
         let mut items = self.items.iter().flatten().peekable();
         items.peek().is_none() || items.any(|item| !item.is_needed(env, committed))
     }
 
-    /// What is still there.
+    /// Returns the remaining items.
     fn rest(&self) -> impl Iterator<Item = Deferred> {
         self.items.iter().flatten().map(|item| item.what)
     }
 
-    /// An undo log whose deferred frees are what is still there.
+    /// Returns an undo log with the remaining items as its deferred frees.
     fn rest_as_log(&self) -> UndoLog {
         let mut log = UndoLog::new();
         self.rest().for_each(|what| log.push_deferred(what));
@@ -121,18 +120,18 @@ impl Leftovers {
 }
 
 /// Pages that a committed transaction could not free, because of an error or for a snapshot. The transaction
-/// stays in the active list, so that a restart finds what is left; the checkpointer tries again.
+/// stays in the active list, so that a restart finds them; the checkpointer tries again.
 #[derive(Debug)]
 pub(crate) struct Unfreed {
     pub(crate) writer: Writer,
     pub(crate) leftovers: Leftovers,
-    pub(crate) listed: Option<Listed>,
-    /// Snapshots that do not see the transaction may read what is to be freed.
+    pub(crate) listed: Option<ActiveHandle>,
+    /// Snapshots that do not see this transaction may read the pages.
     pub(crate) committed: Committed,
 }
 
 impl Shared {
-    /// Tries to free what earlier attempts left. An error leaves the rest for the next attempt.
+    /// Tries to free the items that earlier attempts left. An error leaves the rest for the next attempt.
     pub(crate) fn retry_unfreed(&self) {
         if self.unfreed.lock().is_empty() {
             return;
@@ -147,7 +146,7 @@ impl Shared {
         }
     }
 
-    /// Carries what is not freed yet forward (`checkpoint::carry`); returns how many transactions it carried.
+    /// Carries the remaining items forward (`checkpoint::carry`); returns the number of carried transactions.
     pub(crate) fn carry_unfreed(&self, log_bytes: u64) -> usize {
         let mut carried = 0;
         for unfreed in self.unfreed.lock().iter_mut() {
@@ -162,13 +161,13 @@ impl Shared {
         carried
     }
 
-    /// What waits to be freed, for a check of all pages.
+    /// Returns the pages that wait to be freed, for a check of all pages.
     pub(crate) fn unfreed_pages(&self) -> Vec<Deferred> {
         self.unfreed.lock().iter().flat_map(|unfreed| unfreed.leftovers.rest().collect::<Vec<_>>()).collect()
     }
 }
 
-/// Logs that nothing more is to be done for the transaction.
+/// Logs that the transaction is complete.
 pub(crate) fn append_end(env: &Env, writer: Writer) -> Result<(), Error> {
     let mut end = Vec::with_capacity(16);
     encode(&mut end, &Head::End { txn: writer.txn }, std::iter::empty());

@@ -8,7 +8,7 @@ use crate::table::Table;
 use crate::transaction::WriteKind;
 use crate::value::{EncodeValue, Value};
 
-/// The row at one key, there or not, locked for a change; made by [`Table::entry`].
+/// The row at one key, present or not, locked for a change; made by [`Table::entry`].
 #[must_use = "an entry changes nothing until one of its methods is called"]
 pub struct Entry<'t, 'tx, K: Key + ?Sized, V: Value + ?Sized> {
     table: &'t Table<'tx, K, V>,
@@ -24,7 +24,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> fmt::Debug for Entry<'_, '_, K, V> {
 
 impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// Reads the row at `key`, locks it for a change, and returns it as an [`Entry`]. To change a value by a
-    /// function of the old one, [`update`](Self::update) is shorter.
+    /// function of the old one, use [`update`](Self::update).
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};

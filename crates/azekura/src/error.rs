@@ -1,4 +1,4 @@
-//! One error for the whole public API, with a [`kind`](Error::kind) that says what a caller does about it.
+//! The error type of the public API; its [`kind`](Error::kind) selects the caller's reaction.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,24 +11,24 @@ use crate::catalog::TableTypes;
 use crate::key::DecodeError;
 use crate::value::EncodeError;
 
-/// What a caller does about an error.
+/// The caller's reaction to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The transaction was aborted so that others can go on: run it again.
+    /// The transaction was rolled back because of a conflict with another one: run it again.
     /// [`Database::transact`](crate::Database::transact) does.
     Conflict,
-    /// Something is in use or exhausted for now: another process has the store open, every frame of the page
-    /// cache is pinned.
+    /// A resource is in use or exhausted at the moment: another process has the store open, or every frame of
+    /// the page cache is pinned.
     Busy,
-    /// The call or its arguments are wrong; trying again does not help.
+    /// The call or its arguments are wrong; another attempt does not help.
     Invalid,
-    /// Bytes on disk are not what was written. `azekura check` tells how far it goes.
+    /// Bytes on disk are not those that were written. `azekura check` reports the extent.
     Corrupt,
     /// The operating system failed a call; the message names the file.
     Io,
-    /// The store takes no more calls of this kind: it was closed, its log failed (reads go on then), or this
-    /// process was forked from the one that opened it. Open it again.
+    /// The store accepts no more calls of this kind: it was closed, its log failed (reads still work then),
+    /// or this process was forked from the one that opened it. Open it again.
     Closed,
     /// The caller's own error, carried through [`Database::transact`](crate::Database::transact).
     Other,
@@ -62,22 +62,22 @@ pub enum Error {
     Deadlock {
         /// The transaction that was aborted.
         txn: TxnId,
-        /// The transactions that waited for each other in a ring.
+        /// The cycle of transactions that waited for each other.
         cycle: Vec<TxnId>,
     },
-    /// A lock was not had in the time the options allow; the transaction has been rolled back. Run it again.
+    /// A lock was not granted within the configured time; the transaction has been rolled back. Run it again.
     #[error("transaction {txn} waited {waited_ms} ms for a lock held by {holders:?}; run it again")]
     LockTimeout {
         /// The transaction that waited.
         txn: TxnId,
-        /// How long it waited, in milliseconds.
+        /// Time of the wait, in milliseconds.
         waited_ms: u64,
-        /// Who held the lock at the end.
+        /// The transactions that held the lock at the end of the wait.
         holders: Vec<TxnId>,
     },
     /// [`Database::transact`](crate::Database::transact) ran its body as often, or for as long, as
-    /// [`Builder::retry_limit`](crate::Builder::retry_limit) allows, and each time it was rolled back so that
-    /// others could go on. `source` is the last conflict.
+    /// [`Builder::retry_limit`](crate::Builder::retry_limit) allows, and each run was rolled back because of
+    /// a conflict. `source` is the last conflict.
     #[error(
         "the transaction was rolled back {attempts} times in {elapsed_ms} ms; \
          do less in it, lock rows in one order, or raise the retry limit"
@@ -87,13 +87,13 @@ pub enum Error {
         attempts: u32,
         /// Time since the first run began, in milliseconds.
         elapsed_ms: u64,
-        /// Why it was rolled back the last time.
+        /// The last conflict.
         source: Box<Error>,
     },
-    /// The call would wait for a transaction that its own thread has open, itself or through others that wait
-    /// for that one: it would never return. The transaction is as it was before the call. End the other
-    /// transaction first, or do both things in one; if another thread is going to end the other one, see
-    /// [`Transaction::detach_from_thread`](crate::Transaction::detach_from_thread).
+    /// The call would wait for a transaction that its own thread has open, directly or through other
+    /// transactions that wait for that one: it would never return. The transaction is unchanged by the call.
+    /// End the other transaction first, or use one transaction for both; if another thread is going to end
+    /// the other one, see [`Transaction::detach_from_thread`](crate::Transaction::detach_from_thread).
     #[error(
         "transaction {txn} would wait for transaction {holder}, which the same thread has open; \
          end that one first, or use one transaction for both"
@@ -105,7 +105,7 @@ pub enum Error {
         holder: TxnId,
     },
     /// Another transaction holds a lock that the call needs, and this transaction does not wait
-    /// ([`Transaction::set_nowait`](crate::Transaction::set_nowait)). It is as it was before the call.
+    /// ([`Transaction::set_nowait`](crate::Transaction::set_nowait)). It is unchanged by the call.
     #[error("transaction {txn} does not wait, and another transaction holds a lock that the call needs")]
     WouldBlock {
         /// The transaction that does not wait.
@@ -119,17 +119,17 @@ pub enum Error {
     TransactionTimeout {
         /// The transaction.
         txn: TxnId,
-        /// How long it was open, in milliseconds.
+        /// Time since it began, in milliseconds.
         open_ms: u64,
         /// The limit, in milliseconds.
         limit_ms: u64,
     },
     /// Row versions took more memory than [`Builder::version_bytes`](crate::Builder::version_bytes) allows,
-    /// and this snapshot, the oldest one, lost those that it needs. Open a new snapshot; read in smaller
+    /// and this snapshot, the oldest one, lost versions that it needs. Open a new snapshot; read in smaller
     /// parts, or raise the limit.
     #[error(
-        "the snapshot is too old: open for {age_ms} ms, row versions took {held_bytes} bytes and may take \
-         {limit_bytes}; open a new one"
+        "the snapshot is too old after {age_ms} ms: row versions took {held_bytes} bytes, more than the \
+         limit of {limit_bytes}; open a new one"
     )]
     SnapshotTooOld {
         /// Time since it was opened, in milliseconds.
@@ -150,17 +150,19 @@ pub enum Error {
         /// The limit, in bytes.
         limit_bytes: u64,
     },
-    /// An earlier call of this transaction failed and it was rolled back; only dropping it is left.
-    #[error("transaction {txn} was rolled back by an earlier error and takes no more calls")]
+    /// An earlier call of this transaction failed and rolled it back; it can only be dropped.
+    #[error(
+        "transaction {txn} was rolled back by an earlier error and accepts no more calls; begin a new one"
+    )]
     Aborted {
         /// The transaction.
         txn: TxnId,
     },
     /// The store was opened [read only](crate::Builder::read_only); nothing was changed. Open it for writing.
-    #[error("the store was opened read only and takes no changes")]
+    #[error("the store is open for reading only; open it for writing to change rows")]
     ReadOnly,
-    /// Another process, or this one, has the store open: for writing, or for reading where this opening wants
-    /// to write.
+    /// Another process, or this one, has the store open for writing; or it is open for reading and this call
+    /// opens it for writing.
     #[error(
         "{path} is open already: one process at a time may write, with one `Database::open` (clone the \
          handle), or several read"
@@ -182,39 +184,39 @@ pub enum Error {
     /// This process was forked from the one that opened the store, which alone can use it. Open stores after
     /// the fork.
     #[error(
-        "the store was opened by process {opened_by}, and a process that was forked from it cannot use it"
+        "the store was opened by process {opened_by}; this process was forked from it and cannot use it: \
+         open the store after the fork"
     )]
     Forked {
-        /// The process that opened it.
+        /// The process that opened the store.
         opened_by: u32,
     },
-    /// Every frame of the page cache stayed pinned; retry with less at once or a larger cache.
+    /// Every frame of the page cache stayed pinned; retry with fewer concurrent calls or a larger cache.
     #[error("page cache exhausted: {reason}")]
     CacheExhausted {
-        /// What was wanted and how many frames there are.
+        /// The requested page and the number of frames.
         reason: String,
     },
-    /// The log, or the page file, cannot grow: the disk is full, or the user's part of it. Nothing of the
-    /// refused operation happened; free space and go on.
-    #[error("the disk has no room for this change; free space and run it again")]
+    /// The log, or the page file, cannot grow: the disk or the user's quota is full. The refused operation
+    /// changed nothing; free space and continue.
+    #[error("the disk has no space for this change; free space and run it again")]
     LogFull {
         /// The file that cannot grow.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A write or a sync of the page file failed some time ago: what is on disk of the last changes is
-    /// unknown, so no changes are taken any more. What was committed is safe in the log; reads go on. Close
-    /// the store and open it again: that writes what may be lost once more.
+    /// A write or a sync of the page file failed earlier: the state of the last changes on disk is unknown,
+    /// so changes are refused. Committed transactions are safe in the log; reads still work. Close the store
+    /// and open it again, which writes these changes again.
     #[error(
-        "a write or sync of the page file failed, and no more changes are taken; close the store and open it \
-         again"
+        "a write or sync of the page file failed, and changes are refused; close the store and open it again"
     )]
     PagesFailed,
-    /// The lock is held, perhaps, by a transaction that failed and cannot be undone yet, because the disk has
-    /// no room for the log of that. Nobody waits for locks meanwhile. It is undone once there is room: free
-    /// some, and run the transaction again.
+    /// The lock may be held by a transaction that failed and cannot be undone yet, because the disk has no
+    /// space for the log records of its undo. No call waits for locks meanwhile. The undo continues once
+    /// there is space: free some, and run the transaction again.
     #[error(
-        "{transactions} rollbacks wait for room on the disk, so nobody waits for locks; free room and run it \
-         again"
+        "the lock may belong to one of {transactions} rollbacks that wait for disk space; free space and run \
+         the transaction again"
     )]
     RollbackPending {
         /// Transactions that are not undone yet.
@@ -229,8 +231,9 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
-    /// This is no backup, or one that did not finish. Name the directory or the stream of a complete one.
-    #[error("{} is no backup: {reason}", path.display())]
+    /// The directory or file is no backup, or an unfinished one. Name the directory or the stream of a
+    /// complete backup.
+    #[error("{} is not a backup: {reason}", path.display())]
     NotABackup {
         /// The directory or file.
         path: PathBuf,
@@ -244,42 +247,42 @@ pub enum Error {
         /// The store's directory.
         path: PathBuf,
     },
-    /// The rows of a table have other types than those with which it was opened; nothing was read or changed.
-    /// Open it with the stored types, or as bytes ([`TableDefinition::raw`](crate::TableDefinition::raw)).
+    /// The rows of a table have other types than the given ones; nothing was read or changed. Open it with
+    /// the stored types, or as bytes ([`TableDefinition::raw`](crate::TableDefinition::raw)).
     #[error("table {table:?} has {stored}; it was opened with {asked}")]
     TableTypeMismatch {
         /// The table.
         table: String,
         /// The types of its rows.
         stored: Box<TableTypes>,
-        /// The types asked for.
+        /// The given types.
         asked: Box<TableTypes>,
     },
-    /// A table cannot get this name: another one has it. Drop or rename that one first.
-    #[error("there is a table named {name:?} already")]
+    /// Another table has this name. Drop or rename that one first.
+    #[error("there is a table named {name:?} already; drop or rename it first")]
     TableExists {
         /// The name.
         name: String,
     },
-    /// A table that is to be filled by a bulk load has rows; nothing was changed. Insert the rows one by one,
-    /// or into another table.
+    /// The table of a bulk load has rows; nothing was changed. Insert the rows one by one, or load another
+    /// table.
     #[error("table {table:?} has rows already; a bulk load fills an empty one")]
     NotEmpty {
         /// The table.
         table: String,
     },
-    /// The rows of a bulk load do not come in ascending order of their keys, each once; nothing was changed.
+    /// The rows of a bulk load are not in strictly ascending order of their keys; nothing was changed.
     #[error("table {table:?}: row {row} of the load has a key that is not above the one before it: {}", key.escape_ascii())]
     NotAscending {
         /// The table.
         table: String,
-        /// Which row of the load, from 1.
+        /// Number of the row in the load, from 1.
         row: u64,
         /// Its key, as it would be stored.
         key: Vec<u8>,
     },
-    /// A value that cannot be stored so that it can be read again; nothing was changed. `source` has the type
-    /// and the reason of the codec.
+    /// A value cannot be stored because it could not be decoded again; nothing was changed. `source` has the
+    /// type and the reason of the codec.
     #[error("table {table:?}: the value cannot be stored")]
     Encode {
         /// The table.
@@ -292,41 +295,44 @@ pub enum Error {
     Decode {
         /// The table.
         table: String,
-        /// What did not fit.
+        /// The type and the length of the bytes.
         source: DecodeError,
     },
     /// The store was written by a build with another format. Open it with that build.
-    #[error("{path} has format version {found}; this build of Azekura reads version {supported} only")]
+    #[error(
+        "{path} has format version {found}; this build of Azekura reads version {supported} only: open it \
+         with the build that wrote it"
+    )]
     UnsupportedFormat {
-        /// The file that says so.
+        /// The file with that format version.
         path: PathBuf,
         /// Its version.
         found: u32,
         /// The version that this build reads.
         supported: u32,
     },
-    /// A file of the store holds something else than was written there.
+    /// A file of the store contains other bytes than were written.
     #[error("{} is damaged at byte {offset}: {reason}", path.display())]
     Corrupt {
         /// The file.
         path: PathBuf,
         /// Byte offset in it.
         offset: u64,
-        /// What is wrong there.
+        /// Description of the damage.
         reason: String,
     },
-    /// A page is not what the structure above it says it is.
+    /// A page contradicts its place in the structure.
     #[error("page {page} is damaged: {reason}")]
     CorruptPage {
         /// The page.
         page: PageId,
-        /// What is wrong with it.
+        /// Description of the damage.
         reason: String,
     },
     /// The operating system failed a call on a file of the store.
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -336,11 +342,11 @@ pub enum Error {
     /// The operating system failed reading or writing pages.
     #[error("cannot read or write the page file")]
     PageIo {
-        /// Which page and why.
+        /// The page, with the operating system's reason.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A log write or sync failed some time ago: what is durable is unknown, so nothing more is committed
-    /// (reads go on).
+    /// A log write or sync failed earlier: the durable part of the log is unknown, so no more transactions
+    /// are committed (reads still work). Open the store again.
     #[error(transparent)]
     Log(#[from] LogFailed),
     /// An error of the caller, made by [`Error::other`].
@@ -349,8 +355,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Wraps an error of the caller, to leave [`Database::transact`](crate::Database::transact) with; the
-    /// transaction is rolled back.
+    /// Wraps an error of the caller, to be returned from the body of
+    /// [`Database::transact`](crate::Database::transact); the transaction is rolled back.
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Other(error.into())
     }
@@ -402,7 +408,7 @@ impl Error {
         matches!(self.kind(), ErrorKind::Conflict)
     }
 
-    /// A copy of an error after which the transaction is to be run again.
+    /// Returns a copy of an error after which the transaction should be run again.
     pub(crate) fn copy_of_conflict(&self) -> Option<Self> {
         match self {
             Self::Deadlock { txn, cycle } => Some(Self::Deadlock { txn: *txn, cycle: cycle.clone() }),
@@ -461,7 +467,7 @@ impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Failed { .. } => Self::PagesFailed,
-            // Only growth leaves nothing in doubt.
+            // Only a failed growth leaves the file's content certain.
             StoreError::Io { action: "make room for" | "make room in", ref source, .. }
                 if is_full(source) =>
             {
@@ -527,7 +533,7 @@ impl From<ReplayError<Error>> for Error {
     }
 }
 
-/// Returns `true` if there was no room: on the disk, or in what the user may use of it.
+/// Returns `true` if the disk or the user's quota is full.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

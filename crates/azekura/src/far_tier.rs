@@ -1,17 +1,17 @@
-//! The page cache's second tier: clean pages that leave it go to memory servers, and are asked for there
-//! before the disk.
+//! The second tier of the page cache: clean pages that leave the cache are sent to memory servers, and read
+//! from there before the disk.
 //!
-//! The tier stands between the pool and the page file and is invisible to both: [`FarTier`] is a page store.
-//! Whatever a server does, a read's answer is what the disk would have answered:
+//! The tier is a page store ([`FarTier`]) between the pool and the page file, invisible to both. Regardless
+//! of the servers, a read returns the same bytes as a read of the disk:
 //!
 //! - **TIER-1** Before a page is written to disk its far image is forgotten, and offers of older images are
 //!   refused from then on (CACHE-1 of `azekura_far::cache`, with the stamp that the pool takes while the page
 //!   is still mapped).
-//! - **TIER-2** What is far is known to this opening of the store only: after a crash, or a clean close,
-//!   nothing of it is believed. Recovery so reads the disk, or what it wrote there itself.
-//! - **TIER-3** An image that comes back is, by a digest of 128 bits of all of it (page number and page LSN
-//!   included), the one that was sent last. A server that is lost, stalls, is full or lies costs a miss, and
-//!   no error.
+//! - **TIER-2** The list of far pages belongs to one opening of the store: after a crash or a close no far
+//!   page is used. So recovery reads only the disk, or images that it wrote itself.
+//! - **TIER-3** An image that is read back is the last one sent, by a digest of 128 bits over all of it (page
+//!   number and page LSN included). A server that is lost, stalls, is full or returns wrong bytes costs a
+//!   miss, never an error.
 
 use std::sync::Arc;
 
@@ -61,8 +61,7 @@ impl PageStore for FarTier {
         if self.is_far(id, out) { Ok(()) } else { self.disk.read_page(id, out) }
     }
 
-    /// Pages that are far are asked for all at once; the others are read from disk, those that follow each
-    /// other in one piece.
+    /// Requests all far pages at once; reads the others from disk, adjacent ones by one call.
     fn read_pages(&self, first: PageId, page_size: usize, out: &mut [u8]) -> Result<(), StoreError> {
         assert!(out.len().is_multiple_of(page_size), "pages are read whole");
         let pages = out.len() / page_size;
@@ -116,7 +115,7 @@ impl PageStore for FarTier {
     }
 
     fn evicted(&self, id: PageId, stamp: u64, image: &[u8]) {
-        // A page that was never written has no header, and nothing to keep.
+        // A page that was never written has no header, and no content to keep.
         if image::id(image) == id && !image::is_zero(image) {
             self.far.offer(id.0, stamp, image);
         }

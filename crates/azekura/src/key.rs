@@ -15,12 +15,12 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A stored key whose bytes are not an encoding of the table's key type.
+/// The bytes of a stored key are not an encoding of the table's key type.
 ///
-/// The table was written with another type, or the store is damaged (`azekura check` tells which).
+/// The table was written with another type, or the store is damaged (`azekura check` distinguishes these).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
-    /// The type that was asked for.
+    /// The requested type.
     pub expected: &'static str,
     /// Length of the bytes that did not fit.
     pub len: usize,
@@ -142,10 +142,10 @@ pub trait Key: EncodeKey<Self> + EncodeKey<<Self as Key>::Owned> {
     note = "see `azekura::EncodeKey` for the types that a table takes as keys"
 )]
 pub trait EncodeKey<Q: ?Sized> {
-    /// Appends a key, or the last part of one: nothing has to tell where it ends.
+    /// Appends a key, or the last part of one: its end needs no mark.
     fn encode(key: &Q, out: &mut Vec<u8>);
 
-    /// Appends a part that others follow.
+    /// Appends a part that is followed by others.
     fn encode_part(key: &Q, out: &mut Vec<u8>) {
         Self::encode(key, out);
     }
@@ -162,7 +162,7 @@ pub trait AsKey<K: ?Sized> {
     /// Appends the encoded key.
     fn encode_key(&self, out: &mut Vec<u8>);
 
-    /// Appends the encoded key as a part that others follow.
+    /// Appends the encoded key as a part that is followed by others.
     fn encode_key_part(&self, out: &mut Vec<u8>);
 }
 
@@ -300,7 +300,7 @@ impl Key for bool {
     }
 }
 
-/// Appends bytes so that the end of them shows.
+/// Appends bytes with an end mark.
 pub(crate) fn put_bytes_part(bytes: &[u8], out: &mut Vec<u8>) {
     for &byte in bytes {
         out.push(byte);

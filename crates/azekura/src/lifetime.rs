@@ -1,22 +1,23 @@
-//! How long a store is open: the handles and transactions that keep it so, and the two ways in which it ends.
+//! The lifetime of an open store: the handles and transactions that keep it open, and the two ways of
+//! closing.
 //!
 //! | state | means | leaves it |
 //! |---|---|---|
 //! | open | transactions begin and run | `close`; the end of the last handle and of the last transaction |
-//! | closing | `close` looks whether a transaction is open; a transaction that begins waits for the answer | `close` |
+//! | closing | `close` checks whether a transaction is open; a transaction that begins waits for the result | `close` |
 //! | closed | everything is on disk, the directory is unlocked; each call fails with [`Error::Closed`] | – |
 //!
-//! - **LIFE-1** A transaction counts itself before it looks at the state; `close` changes the state before it
-//!   reads the counts. Both touch the count by read-modify-writes with Acquire and Release, which have one
-//!   order: the count that `close` reads includes the transaction, or the transaction sees that the store is
-//!   closing.
+//! - **LIFE-1** A transaction counts itself before it reads the state; `close` changes the state before it
+//!   reads the counts. Both access the count by read-modify-writes with Acquire and Release, which have one
+//!   order: either the count that `close` reads includes the transaction, or the transaction sees that the
+//!   store is closing.
 //! - **LIFE-2** The directory is unlocked only after the last write to its files: no transaction is open, the
 //!   store's background jobs have ended, the log is closed.
 //! - **LIFE-3** In a process that was forked from the one that opened the store, nothing is done: each call
-//!   fails with [`Error::Forked`], and what is dropped is forgotten. The files, their locks and the threads
-//!   are the parent's.
+//!   fails with [`Error::Forked`], and dropped objects are leaked. The files, their locks and the threads
+//!   belong to the parent.
 //!
-//! Tickets keep the log's memory, and not the store: a commit whose store was closed is durable.
+//! A ticket keeps the log's memory but not the store open: closing the store makes its commit durable.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ const CLOSED: u8 = 2;
 pub(crate) struct Lifetime {
     /// Written under `closing`, or by the last owner.
     state: AtomicU8,
-    /// Held by `close` from its first look to its last act.
+    /// Held by `close` from its first check to its last step.
     closing: Mutex<()>,
     locks: Mutex<Vec<Box<dyn FileLock>>>,
     opened_in: Generation,
@@ -54,7 +55,7 @@ pub(crate) struct Lifetime {
 }
 
 impl Lifetime {
-    /// Of a store that is opened now, in this process, with these locks on its directory.
+    /// Returns the lifetime of a store that this process opens now, with these locks on its directory.
     pub(crate) fn new(locks: Vec<Box<dyn FileLock>>) -> Self {
         Self {
             state: AtomicU8::new(OPEN),
@@ -80,7 +81,7 @@ impl Lifetime {
         }
     }
 
-    /// Whether a transaction may begin: `None` while `close` decides (LIFE-1).
+    /// Returns whether a transaction may begin; `None` while `close` decides (LIFE-1).
     fn admits(&self) -> Result<Option<()>, Error> {
         self.check_process()?;
         // Acquire: pairs with the Release in `set`; what was written before the closing is visible.
@@ -96,14 +97,13 @@ impl Lifetime {
     }
 }
 
-/// A count of the open transactions of some threads; aligned, so that each count lies on a line of
-/// its own.
+/// The number of open transactions of some threads; aligned, so that each count has a cache line of its own.
 #[repr(align(128))]
 #[derive(Debug)]
 pub(crate) struct Stripe {
     shared: Arc<Shared>,
     tickets: Arc<TicketLog>,
-    /// Dropped after all else of the last owner: closes the store.
+    /// Dropped after the other fields of the last owner: closes the store.
     _threads: Arc<Threads>,
     /// Transactions that are open (LIFE-1).
     open: AtomicUsize,
@@ -132,7 +132,7 @@ impl Drop for Use {
     }
 }
 
-/// What the handles of a store have in common.
+/// The state that all handles of a store share.
 #[derive(Debug)]
 pub(crate) struct Owners {
     threads: Arc<Threads>,
@@ -140,11 +140,11 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// Begins the life of a store.
+    /// Starts the background jobs of a store.
     ///
     /// # Errors
     ///
-    /// The system gives no thread.
+    /// The system cannot create a thread.
     pub(crate) fn start(shared: &Arc<Shared>) -> Result<Self, Error> {
         let threads = Arc::new(Threads::start(shared)?);
         let stripe = |_| {
@@ -166,7 +166,7 @@ impl Owners {
         loop {
             // AcqRel: LIFE-1; pairs with the AcqRel in `open`.
             stripe.open.fetch_add(1, AcqRel);
-            let using = Use(Arc::clone(stripe)); // gives the count back when it is dropped
+            let using = Use(Arc::clone(stripe)); // decrements the count when it is dropped
             if using.lifetime.admits()?.is_some() {
                 return Ok(using);
             }
@@ -199,7 +199,7 @@ impl Owners {
     }
 }
 
-/// The store's background jobs, and the end of the store.
+/// The background jobs of the store, and its close.
 #[derive(Debug)]
 struct Threads {
     shared: Arc<Shared>,
@@ -243,7 +243,7 @@ impl Drop for Threads {
             std::mem::forget(self.running.get_mut().take());
             std::mem::forget(Arc::clone(&self.shared));
         } else if self.shared.lifetime.state.load(Acquire) != CLOSED {
-            // No caller is left to tell; the next opening recovers whatever this did not finish.
+            // No caller can receive the error; the next opening recovers the unfinished rest.
             let _ = self.end();
         }
     }

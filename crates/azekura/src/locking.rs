@@ -1,4 +1,4 @@
-//! Which locks an operation on a tree takes, and why they make transactions serializable.
+//! The locks of each operation on a tree, and the proof that they make transactions serializable.
 //!
 //! The lock of a key has a record part and a part for the gap below the key (down to the key before it); the
 //! end of a tree has a gap too. Names are by key, so the record part also stands for keys that are not there.
@@ -14,41 +14,41 @@
 //! | insert | gap I + record X | gap I, tested: it must be grantable, and is not kept |
 //! | delete | gap X + record X | gap X |
 //!
-//! A scan past locked rows relies on nothing but the rows that it returns: others may insert and remove rows
-//! in its range, and it leaves out rows that others hold. For removal it also leaves out a row if the gap
-//! above is taken, because the removal would have to wait for that gap.
+//! A scan past locked rows relies only on the rows that it returns: other transactions may insert and remove
+//! rows in its range, and it omits rows that others have locked. For removal it also omits a row if the gap
+//! above it is locked, because the removal would have to wait for that gap.
 //!
 //! A reading scan locks the rows of a step in a leaf as one *range* ([`LockTable::try_lock_range`]): the same
 //! modes on the same keys, and on keys between them that do not exist. A change of such a key is either an
 //! insert, which the gap forbids anyway, or changes nothing.
 //!
-//! All are held to the end of the transaction (strict two-phase locking). Gap I goes with I only, S with S
-//! only, X with nothing. A transaction that itself holds the next key's gap in S or X and inserts below it
-//! takes the same mode on the new key's gap, because its hold now covers only the upper part of what it
-//! covered.
+//! All locks are held to the end of the transaction (strict two-phase locking). Gap I is compatible with I
+//! only, S with S only, X with nothing. If a transaction holds the next key's gap in S or X and inserts below
+//! it, it takes the same mode on the new key's gap, because the old lock now covers only the upper part of
+//! the gap.
 //!
-//! **What a scan saw stays so.** Suppose T scanned a range, and U, still without T's end, changes what T
-//! would see.
+//! **Results of a scan stay valid.** Suppose T scanned a range, and U changes T's result before T ends.
 //! - *U updates or deletes a key of the range*: it needs record X on it; T holds record S.
 //! - *U inserts a key K into the range*: let N be the next key when U inserts, determined under the leaf's
-//!   exclusive latch. T holds gap S on the least key at or above K that existed when T looked, and that key
-//!   is still there (deleting it needs gap X on it), so N is that key, or one inserted between by someone
-//!   else meanwhile, with gap I on it as U needs it, or one inserted by T itself, which took gap S along.
-//!   Each way U's test of gap I fails.
+//!   exclusive latch. T holds gap S on the least key at or above K that existed during T's scan, and that key
+//!   still exists (deleting it needs gap X on it). So N is that key, or a key between that another
+//!   transaction inserted meanwhile, with the gap I that U needs on it, or a key that T itself inserted, with
+//!   gap S taken along. In each case U's test of gap I fails.
 //!
-//! **No dirty reads by absence.** If U deleted K and may still abort, T's scan over K's place meets N, the
-//! next key: U holds gap X on it. If U inserted K and aborts, K's removal merges its gap into N's; nobody
-//! else can have relied on K's gap alone, because U holds gap I on it. U itself can, and goes on when it
-//! rolls back to a savepoint: so before the undo removes K, U takes gap S on N if it has read K's gap. (While
-//! K is still there, nobody can come between K and N once this is granted, or remove N.)
+//! **No dirty reads of absent keys.** If U deleted K and may still abort, a scan of T over K's place meets N,
+//! the next key: U holds gap X on it. If U inserted K and aborts, the removal of K merges its gap into N's.
+//! No other transaction can rely on K's gap alone, because U holds gap I on it. U itself can, and it
+//! continues after a rollback to a savepoint: so before the undo removes K, U takes gap S on N if it has read
+//! K's gap. (While K exists and U holds that lock, no key can be inserted between K and N, and N cannot be
+//! removed.)
 //!
-//! **No key slips between the look and the lock.** Gap locks are only *tried*, while the leaf is latched
-//! exclusively (writes) or before its version is validated (reads). If one cannot be had, the operation backs
-//! out, waits for it with no latch held, and looks again.
+//! **No key appears between the read and the lock.** Gap locks are only *tried*, while the leaf is latched
+//! exclusively (writes) or before its version is validated (reads). If one cannot be granted, the operation
+//! releases its latches, waits for the lock, and reads again.
 //!
-//! **Answers wait for what they saw** (W8). Locks are released at commit before the log is on disk; the lock
-//! table keeps the newest commit LSN released per slot and hands it to the next holder, which raises its
-//! `depends_on`; a read-only commit waits for it. The records that the holder appends from then on have
+//! **Results wait for the commits that they depend on** (W8). Locks are released at commit before the log is
+//! on disk. The lock table keeps the newest commit LSN released per slot and passes it to the next holder,
+//! which raises its `depends_on`; a read-only commit waits for that LSN. Later records of the holder have
 //! larger LSNs (RANGE-3).
 
 use azekura_base::{Lsn, TreeId};
@@ -58,11 +58,11 @@ use azekura_lock::{
 };
 use azekura_wal::{LogBufferId, Wal};
 
-/// Rows of a scan step from which on a range lock takes the place of locks on the keys. One range costs about
-/// as much as two keys, and it also holds keys of the range that do not exist.
+/// Number of rows of a scan step from which on a range lock replaces locks on the keys. One range costs about
+/// as much as two keys, and it also locks keys of the range that do not exist.
 const RANGE_ROWS: usize = 2;
 
-/// A cell of the table above, which a test can have left out to see whether it would notice; see
+/// A cell of the table above, which a test can omit to show that it detects the error; see
 /// `Builder::leave_out`.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,18 +81,18 @@ pub enum LockPart {
     InsertGap,
     /// The test of gap I on the key after an inserted one.
     InsertTest,
-    /// The mode that an inserted key's gap takes over from the next key's.
+    /// The mode that an inserted key's gap inherits from the next key's.
     InheritedGap,
     /// Gap X of a deleted key.
     DeleteGap,
     /// Gap X of the key after a deleted one.
     DeleteNext,
-    /// Gap S of the key after one whose insertion is undone by a rollback to a savepoint.
+    /// Gap S of the next key, when a rollback to a savepoint removes an inserted key.
     UndoneNext,
 }
 
 impl LockPart {
-    /// What is left of `mode` without the part that is left out; `None` if it is nothing.
+    /// Returns `mode` without the omitted part; `None` if nothing remains.
     pub(crate) fn rest_of(mode: KeyMode, left_out: Option<Self>) -> Option<KeyMode> {
         match left_out {
             None => Some(mode),
@@ -100,7 +100,8 @@ impl LockPart {
         }
     }
 
-    /// The modes of the table are all different, so a mode tells which operation asks for it.
+    /// Removes this part from `mode`. The modes of the table are all different, so a mode identifies its
+    /// operation.
     fn strip(self, mode: KeyMode) -> Option<KeyMode> {
         let rest = match (self, mode) {
             (Self::GetRecord, KeyMode::READ)
@@ -119,15 +120,15 @@ impl LockPart {
     }
 }
 
-/// The use that a scan's caller has for the rows, which decides on their locks.
+/// The caller's use of the scanned rows, which determines their locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Purpose {
     #[default]
     Read,
-    /// The rows are going to get other values.
+    /// The rows will get other values.
     Update,
-    /// The rows are going to be removed: no wait for another lock lies between the scan and the removal of a
-    /// first or last row.
+    /// The rows will be removed: no wait for another lock lies between the scan and the removal of a first or
+    /// last row.
     Remove,
 }
 
@@ -135,7 +136,7 @@ pub(crate) enum Purpose {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScanLocks {
     pub(crate) purpose: Purpose,
-    /// Rows that other transactions hold are left out, and gaps are not locked.
+    /// Rows that other transactions have locked are omitted, and gaps are not locked.
     pub(crate) skips_locked: bool,
 }
 
@@ -169,7 +170,7 @@ impl ScanLocks {
     }
 }
 
-/// A lock that an operation could not have at once, to be waited for with no latch held.
+/// A lock that could not be granted at once, to be waited for while no latch is held.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     tree: TreeId,
@@ -181,13 +182,13 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// The tree of the key, if the transaction holds the key already, in a mode that is not enough.
+    /// Returns the tree of the key if the transaction already holds the key in a mode that is too weak.
     pub(crate) fn is_upgrade(&self, table: &LockTable, held: &TxnLocks) -> Option<TreeId> {
         let key = self.key.as_deref().map_or(KeyRef::End, KeyRef::Key);
         (table.held_key_mode(held, self.tree, key) != KeyMode::NONE).then_some(self.tree)
     }
 
-    /// Waits until the lock can be had, and takes it unless it is only tested.
+    /// Waits until the lock can be granted, and takes it unless it is only tested.
     pub(crate) fn wait(&self, table: &LockTable, held: &mut TxnLocks) -> Result<Lsn, LockError> {
         let key = self.key.as_deref().map_or(KeyRef::End, KeyRef::Key);
         if self.is_test {
@@ -198,23 +199,23 @@ impl Wanted {
     }
 }
 
-/// The locks of one operation on one tree, as the tree asks for them.
+/// The locks of one operation on one tree, as the tree requests them.
 #[derive(Debug)]
 pub(crate) struct OperationLocks<'a> {
     table: &'a LockTable,
-    /// The log, and the worker to which the operation appends.
+    /// The log, and the log buffer of the operation.
     log: (&'a Wal, LogBufferId),
     held: &'a mut TxnLocks,
     /// The key that is inserted or removed; `None` for scans.
     key: Option<&'a [u8]>,
-    /// What the transaction holds on the whole table.
+    /// The transaction's lock on the whole table.
     table_mode: Option<TableMode>,
     pub(crate) depends_on: Lsn,
-    /// Why the operation came back blocked.
+    /// The lock that blocked the operation.
     pub(crate) wanted: Option<Wanted>,
     /// The locks of this operation's scan.
     pub(crate) scan: ScanLocks,
-    /// `None` but in tests of the tests.
+    /// `None` except in tests of the tests.
     pub(crate) left_out: Option<LockPart>,
 }
 
@@ -231,8 +232,7 @@ impl<'a> OperationLocks<'a> {
         Self { table, log, held, key, table_mode, depends_on, wanted, scan, left_out: None }
     }
 
-    /// Notes the commit LSN that a granted lock passed on; at once, because the next record must be above it
-    /// (RANGE-3).
+    /// Notes the commit LSN of a granted lock; at once, because the next record must be above it (RANGE-3).
     fn depend_on(&mut self, lsn: Lsn) {
         if lsn > self.depends_on {
             self.depends_on = lsn;
@@ -283,7 +283,7 @@ impl<'a> OperationLocks<'a> {
         Err(Blocked)
     }
 
-    /// The gap below `next` is about to be split by `self.key`.
+    /// Tries the gap lock for the insertion of `self.key` below `next`.
     fn try_insert(&mut self, tree: TreeId, next: KeyRef<'_>) -> Result<(), Blocked> {
         self.test(tree, next, KeyMode::INSERT_TEST)?;
         let closed = self.table.closed_gap(self.held, tree, next);

@@ -1,10 +1,10 @@
-//! The memory that this process may use: that of the machine, or of its control group if that is less; and
-//! the settings that follow it by default. The whole process stays within three quarters of a limit of 64 MiB
-//! and more.
+//! The memory that this process may use (that of the machine, or of its control group if that is less), and
+//! the settings with defaults that depend on it. With a limit of at least 64 MiB the whole process stays
+//! within three quarters of it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-// std's own atomic: no protocol rests on the budget, and a simulated machine takes no step for it.
+// std's own atomic: no protocol depends on the budget, and a simulated machine takes no step for it.
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
@@ -35,7 +35,7 @@ impl Version {
     }
 }
 
-/// Returns the bytes of memory that this process may use; `None` if the system does not say.
+/// Returns the bytes of memory that this process may use; `None` if the system does not report them.
 ///
 /// The first call reads a few small files below `/proc` and `/sys/fs/cgroup`; later calls return its result.
 pub(crate) fn memory_limit() -> Option<u64> {
@@ -52,8 +52,8 @@ pub(crate) fn memory_limit() -> Option<u64> {
 /// Largest default capacity of the page cache.
 const DEFAULT_CACHE_BYTES: u64 = 256 << 20;
 /// The default cache takes at most this part of the memory that the process may use. Most of its pages are in
-/// the system's page cache too, which has the rest. Measured in control groups of 64 MiB, uniform reads, rows
-/// of half the memory: bytes read from the device per byte asked for are 0.0 with an eighth, 0.4 with a
+/// the system's page cache too, which uses the rest. Measured in control groups of 64 MiB, uniform reads,
+/// rows of half the memory: bytes read from the device per requested byte are 0.0 with an eighth, 0.4 with a
 /// quarter, and 6.5 with half and direct pages. Rows of 2 and 8 times the memory, random inserts: an eighth
 /// writes 1.05 times the bytes of a quarter.
 const DEFAULT_CACHE_SHARE: u64 = 8;
@@ -69,9 +69,9 @@ pub(crate) fn default_cache_bytes(limit: Option<u64>) -> usize {
     usize::try_from(share.clamp(least, DEFAULT_CACHE_BYTES)).unwrap_or(usize::MAX)
 }
 
-/// The memory of a process for the page caches of stores that have the default capacity. Each store reserves
-/// half of the bytes that are left, within the bounds of [`default_cache_bytes`]: so one store has an eighth
-/// of the process's memory, and all of them together a quarter, beside the least capacity of each.
+/// The memory of a process for the page caches of stores with the default capacity. Each store reserves half
+/// of the bytes that are left, within the bounds of [`default_cache_bytes`]. So one store has an eighth of
+/// the process's memory, and all of them together a quarter, besides the least capacity of each.
 #[derive(Debug)]
 struct CacheBudget {
     left: AtomicU64,
@@ -108,7 +108,7 @@ impl CacheBudget {
     }
 }
 
-/// The reserved cache of one store; dropping it gives the bytes back.
+/// The reserved cache of one store; dropping it returns the bytes.
 #[derive(Debug)]
 pub(crate) struct CacheShare {
     bytes: usize,
@@ -127,7 +127,7 @@ pub(crate) enum CacheCapacity {
 }
 
 impl CacheCapacity {
-    /// The capacity of a store that opens now.
+    /// Reserves the capacity of a store that opens now.
     pub(crate) fn reserved(self) -> Self {
         match self {
             Self::Set(bytes) => Self::Set(bytes),
@@ -137,7 +137,7 @@ impl CacheCapacity {
         }
     }
 
-    /// The bytes; of a default that is not reserved yet, the most that it can be.
+    /// Returns the bytes; for a default that is not reserved yet, the largest possible number.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Default => default_cache_bytes(memory_limit()),
@@ -159,7 +159,7 @@ pub(crate) fn default_log_buffers(limit: Option<u64>) -> usize {
     default_log_buffer_count().min(usize::try_from(most).unwrap_or(usize::MAX)).max(1)
 }
 
-/// Does the same for a file system root, which tests choose.
+/// As [`memory_limit`], below a file system root that tests choose.
 fn limit_below(root: &Path) -> Option<u64> {
     let machine = fs::read_to_string(root.join("proc/meminfo")).ok().and_then(|text| total(&text));
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
@@ -205,7 +205,7 @@ mod peak_tests;
 mod tests {
     use super::*;
 
-    /// A root with these files.
+    /// Returns a root with these files.
     fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {

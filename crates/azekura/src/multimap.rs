@@ -1,7 +1,7 @@
 //! Multimap tables: an ordered set of values for each key.
 //!
 //! A multimap table is stored as a table of rows with the key `(key, value)` and no value: the values of one
-//! key lie side by side, in order. It can be opened as a `TableDefinition<(K, V), ()>` too.
+//! key are adjacent, in order. It can be opened as a `TableDefinition<(K, V), ()>` too.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -152,7 +152,7 @@ impl Transaction {
 }
 
 impl Snapshot {
-    /// Returns a multimap table as it was; otherwise as [`table`](Self::table).
+    /// Returns a multimap table of the snapshot; otherwise as [`table`](Self::table).
     ///
     /// # Errors
     ///

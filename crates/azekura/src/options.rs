@@ -1,4 +1,4 @@
-//! Settings of a store: what the caller may choose at open, with defaults that need no tuning.
+//! Settings of a store, chosen at open; the defaults need no tuning.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub enum Durability {
     #[default]
     Immediate,
     /// `commit` returns at once; the next flush makes it durable, within milliseconds. A crash may lose the
-    /// newest such transactions, never a part of one, and never one on which a durable one depends.
+    /// newest such transactions, but no part of one, and none on which a durable transaction depends.
     Relaxed,
 }
 
@@ -90,7 +90,7 @@ pub struct Builder {
     pub(crate) log_sync_interval: Option<Duration>,
     pub(crate) create: bool,
     pub(crate) read_only: bool,
-    /// A restore opens the store that it makes.
+    /// The store is opened by a restore.
     pub(crate) restoring: bool,
     pub(crate) background: bool,
     pub(crate) recovery_time: Duration,
@@ -158,7 +158,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Size of a page in bytes, 4096 to 65536 and a power of two; 8192 unless set. Counts when the store is
+    /// Size of a page in bytes, 4096 to 65536 and a power of two; default 8192. Used when the store is
     /// created; an existing store keeps its own.
     #[must_use]
     pub fn page_size(mut self, bytes: usize) -> Self {
@@ -167,19 +167,20 @@ impl Builder {
     }
 
     /// Capacity of the page cache in bytes. Default: 256 MiB, or an eighth of the memory that the process may
-    /// use (machine, control group) if that is less: the system's page cache has the rest. The store may be
-    /// many times larger. A page in both caches takes memory twice. So raise it if all pages fit into it, or
-    /// with [`direct_pages`](Self::direct_pages). Stores of one process that have the default share a quarter
-    /// of the memory: each reserves at most half of the bytes that are left when it opens, at least 1.5 MiB.
+    /// use (machine, control group) if that is less; the system's page cache uses the rest. The store may be
+    /// many times larger. A page in both caches takes memory twice, so raise the capacity if all pages fit
+    /// into it, or together with [`direct_pages`](Self::direct_pages). Stores of one process that have the
+    /// default share a quarter of the memory: each reserves at most half of the bytes that are left when it
+    /// opens, at least 1.5 MiB.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache = CacheCapacity::Set(bytes);
         self
     }
 
-    /// Has pages read and written past the system's page cache (`O_DIRECT`). Default: through it, so that
-    /// pages that do not fit into [`Builder::cache_bytes`] are read from free memory of the machine. With
-    /// direct pages the store takes no memory but its own cache. A crash loses no more in either way.
+    /// Reads and writes pages past the system's page cache (`O_DIRECT`). Default: through it, so that pages
+    /// that do not fit into [`Builder::cache_bytes`] are read from free memory of the machine. With direct
+    /// pages the store uses no memory except its own cache. Durability is the same in both cases.
     #[must_use]
     pub fn direct_pages(mut self, direct: bool) -> Self {
         self.page_access = if direct { PageAccess::Direct } else { PageAccess::Buffered };
@@ -203,17 +204,17 @@ impl Builder {
         self
     }
 
-    /// Log buffers. Default: two per core, at least sixteen; fewer if they took more than a sixteenth of the
-    /// memory. Any number of threads may commit; those that share a buffer wait for each other's copies.
+    /// Number of log buffers. Default: two per core, at least sixteen; fewer if they would take more than a
+    /// sixteenth of the memory. Any number of threads may commit; those that share a buffer take turns.
     #[must_use]
     pub fn log_buffers(mut self, count: usize) -> Self {
         self.log_buffers = Some(count);
         self
     }
 
-    /// Log files written at the same time, at most one per log buffer. Default: the number that the store was
-    /// created or last opened with; for a new store one per 16 processors, at least one. A commit waits for
-    /// all of them: set more where the device executes flushes in parallel.
+    /// Number of log files written at the same time, at most one per log buffer. Default: the number with
+    /// which the store was created or last opened; for a new store one per 16 processors, at least one. A
+    /// commit waits for all of them: set more if the device executes flushes in parallel.
     #[must_use]
     pub fn wal_streams(mut self, streams: usize) -> Self {
         self.streams = Some(streams);
@@ -228,9 +229,8 @@ impl Builder {
         self
     }
 
-    /// Most log sequence numbers that a thread draws at once from the counter that all share; 64 unless set.
-    /// With 1 each record draws its own, as the P-WAL paper has it, and builds that know no ranges can read
-    /// the log.
+    /// Largest number of log sequence numbers that a thread draws at once from the shared counter; default
+    /// 64. With 1 each record draws its own, as in the P-WAL paper.
     #[doc(hidden)]
     #[must_use]
     pub fn wal_lsn_range(mut self, most: u32) -> Self {
@@ -238,25 +238,25 @@ impl Builder {
         self
     }
 
-    /// Largest size of a log file in bytes; 16 MiB unless set, 2 MiB at least. The first files of a run are
-    /// small, and each one that is filled makes the next twice as large.
+    /// Largest size of a log file in bytes; default 16 MiB, at least 2 MiB. The first files of a run are
+    /// small, and each filled file doubles the size of the next one.
     #[must_use]
     pub fn wal_segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
         self
     }
 
-    /// What `commit` waits for unless a transaction says otherwise.
+    /// Sets the durability that a commit waits for, unless a transaction sets its own.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Hands the log to the operating system before a commit is acknowledged, and syncs it so often, instead
-    /// of before each acknowledgment; `None`, unless set: before each. The death of the process then loses
-    /// nothing that was acknowledged. A power loss may lose the commits of this time, whole transactions from
-    /// the end.
+    /// Hands the log to the operating system before a commit is acknowledged, and syncs it once per interval.
+    /// Default: `None`, which syncs it before each acknowledgment. With an interval, the death of the process
+    /// loses no acknowledged commit. A power loss may lose the commits of the last interval, whole
+    /// transactions from the end.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -275,71 +275,71 @@ impl Builder {
         self
     }
 
-    /// Whether to make a store where there is none; yes unless set.
+    /// Creates the store if it does not exist; default yes.
     #[must_use]
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Opens the store for reading only; no unless set. Nothing is written to its files, so they may lie on a
+    /// Opens the store for reading only; default no. Nothing is written to its files, so they may be on a
     /// read-only mount, and several processes may read them at once; none can write meanwhile. Each call that
-    /// would change a row fails with [`Error::ReadOnly`]. A store that was not closed is recovered in memory,
-    /// each time anew. The store must exist.
+    /// would change a row fails with [`Error::ReadOnly`]. A store that was not closed is recovered in memory
+    /// at each opening. The store must exist.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// Time that a restart after a crash should take at the most; 2 seconds unless set. The checkpointer
-    /// writes dirty pages as early as this needs: it counts on 64 MiB of log, 20,000 pages (read and written
-    /// back) and, until a restart or rollbacks have shown another pace
-    /// ([`Stats::undo_per_second`](crate::Stats::undo_per_second)), 100,000 undone changes per second, all
-    /// one after the other. Pages count whether they are in the cache or not. The changes of a transaction
-    /// that is left open take their time to be undone; up to half of the bound is left for that.
+    /// Largest time of a restart after a crash; default 2 seconds. The checkpointer writes dirty pages early
+    /// enough for this. It assumes, one after the other, 64 MiB of log per second, 20,000 pages (read and
+    /// written back) per second, and 100,000 undone changes per second until a restart or rollbacks have
+    /// shown another rate ([`Stats::undo_per_second`](crate::Stats::undo_per_second)). Pages count even if
+    /// they are in the cache. The undo of open transactions counts too; up to half of the bound is reserved
+    /// for it.
     #[must_use]
     pub fn recovery_time(mut self, time: Duration) -> Self {
         self.recovery_time = time;
         self
     }
 
-    /// Threads that redo the log after a crash, 1 to 64, each with its share of the pages. Unless set: as
-    /// many as the machine has cores, but 8 at least, because they mostly wait for pages to be read; where
-    /// the store may run [no threads](Self::background), none but the caller's.
+    /// Number of threads that redo the log after a crash, 1 to 64, each with its share of the pages. Default:
+    /// the number of cores, but at least 8, because they mostly wait for page reads; without [background
+    /// threads](Self::background) only the caller's thread.
     #[must_use]
     pub fn redo_threads(mut self, threads: usize) -> Self {
         self.redo_threads = Some(threads);
         self
     }
 
-    /// Longest wait for one lock; unless set, for ever (deadlocks are found at once and need no timeout).
+    /// Longest wait for one lock; default unlimited (deadlocks are detected at once and need no timeout).
     #[must_use]
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(timeout);
         self
     }
 
-    /// Longest time from the begin of a transaction to its commit; unless set, there is none. The first call
-    /// of a transaction after that time rolls it back and fails with [`Error::TransactionTimeout`]. A
-    /// transaction that makes no call keeps its locks; the log does not wait for it.
+    /// Longest time from the begin of a transaction to its commit; default unlimited. The first call of a
+    /// transaction after that time rolls it back and fails with [`Error::TransactionTimeout`]. A transaction
+    /// that makes no call keeps its locks; the log does not wait for it.
     #[must_use]
     pub fn transaction_timeout(mut self, limit: Duration) -> Self {
         self.transaction_timeout = Some(limit);
         self
     }
 
-    /// Bounds [`Database::transact`] where its transaction is rolled back again and again so that others can
-    /// go on: the number of runs of the body, and the time after which no run begins. 10,000 runs and 30
-    /// seconds unless set. Then it fails with [`Error::RetriesExhausted`]. The body runs at least once.
+    /// Bounds the retries of [`Database::transact`] after conflicts: the number of runs of the body, and the
+    /// time after which no run begins. Default: 10,000 runs and 30 seconds. Then it fails with
+    /// [`Error::RetriesExhausted`]. The body runs at least once.
     #[must_use]
     pub fn retry_limit(mut self, attempts: u32, time: Duration) -> Self {
         (self.retry_attempts, self.retry_time) = (attempts, time);
         self
     }
 
-    /// Record locks that one transaction may take in a table before it tries to lock the whole table, which
-    /// it gets only if nobody is in the way; 1024 unless set.
+    /// Number of record locks that one transaction may take in a table before it tries to lock the whole
+    /// table, which succeeds only without conflicting locks; default 1024.
     #[doc(hidden)]
     #[must_use]
     pub fn lock_escalation(mut self, records: usize) -> Self {
@@ -347,8 +347,8 @@ impl Builder {
         self
     }
 
-    /// Turns background jobs (log flusher, page cleaner, checkpointer) on or off; on unless set. They run in
-    /// a few threads that all stores of the process share; an idle store has none. Without them the caller's
+    /// Turns background jobs (log flusher, page cleaner, checkpointer) on or off; default on. They run in a
+    /// few threads that all stores of the process share; an idle store has none. Without them the caller's
     /// calls do that work, which makes a run deterministic.
     #[must_use]
     pub fn background(mut self, background: bool) -> Self {
@@ -356,7 +356,7 @@ impl Builder {
         self
     }
 
-    /// The file system to live on: the operating system's, or one that injects faults.
+    /// Sets the file system: the operating system's, or one that injects faults.
     #[must_use]
     pub fn file_system(mut self, fs: Arc<dyn Fs>) -> Self {
         self.fs = fs;
@@ -364,21 +364,21 @@ impl Builder {
         self
     }
 
-    /// Permission bits of files that the store creates, less those of the process's umask; 0600 unless set. A
-    /// directory may be searched by every user that may read its files: 0640 gives 0750. Files that exist
-    /// keep their mode.
+    /// Permission bits of files that the store creates, less those of the process's umask; default 0600. A
+    /// directory may be searched by every user that may read its files: 0640 gives 0750. Existing files keep
+    /// their mode.
     #[must_use]
     pub fn file_mode(mut self, mode: u32) -> Self {
         self.file_mode = Some(mode);
         self
     }
 
-    /// Servers (`azekura memory-server`), as `host:port`, which together lend so many bytes for pages that
-    /// leave the page cache; none unless set. They are asked before the disk, which is worth it where a
-    /// network round trip is shorter than a read of the disk. Needs the feature `far`.
+    /// Servers (`azekura memory-server`), as `host:port`, which together provide `bytes` for pages that leave
+    /// the page cache; default none. They are asked before the disk, which pays if a network round trip is
+    /// shorter than a read of the disk. Needs the feature `far`.
     ///
-    /// A server that cannot be reached, is lost, full or wrong is a miss and never an error; it is asked
-    /// again every half second. The servers' copies are forgotten when the store is closed.
+    /// A server that cannot be reached, is lost, full or wrong causes a miss and never an error; the store
+    /// tries it again every half second. The servers' copies are unused after the store is closed.
     /// [`Stats::far`](crate::Stats::far) has the counts.
     #[cfg(feature = "far")]
     #[must_use]
@@ -397,7 +397,7 @@ impl Builder {
         self
     }
 
-    /// Leaves a lock out, which breaks isolation: only for tests that show that they would notice.
+    /// Omits a lock, which breaks isolation: only for tests that show that they detect it.
     #[doc(hidden)]
     #[must_use]
     pub fn leave_out(mut self, part: LockPart) -> Self {
@@ -405,7 +405,7 @@ impl Builder {
         self
     }
 
-    /// Leaves a part of the protocol of snapshots out: only for tests that show that they would notice.
+    /// Omits a part of the protocol of snapshots: only for tests that show that they detect it.
     #[doc(hidden)]
     #[must_use]
     pub fn leave_out_of_snapshots(mut self, part: VersionPart) -> Self {
@@ -420,8 +420,8 @@ impl Builder {
     /// # Errors
     ///
     /// [`Error::InUse`] when it is open elsewhere ([read only](Self::read_only): for writing);
-    /// [`Error::UnsupportedFormat`], [`Error::Corrupt`] and
-    /// [`Error::CorruptPage`] name what is wrong where; [`Error::Invalid`] for settings out of bounds.
+    /// [`Error::UnsupportedFormat`], [`Error::Corrupt`] and [`Error::CorruptPage`] name the damaged file or
+    /// page; [`Error::Invalid`] for settings out of bounds.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database, Error> {
         self.validate()?;
         let mut options = self;
@@ -433,13 +433,13 @@ impl Builder {
             options.fs = Arc::new(OverlayFs::new(options.fs));
         }
         let path = path.as_ref();
-        // Files are opened and made for as long as the store is open, whatever the working directory is by
-        // then.
+        // Files are opened and created for as long as the store is open, even if the working directory
+        // changes.
         let path = options.fs.absolute(path).map_err(|e| Error::io("find the absolute path of", path, e))?;
         Database::open_with(&path, options)
     }
 
-    /// Opens a new store in memory: everything but surviving the process.
+    /// Opens a new store in memory; its content is lost with the process.
     ///
     /// # Errors
     ///
@@ -514,12 +514,12 @@ impl Builder {
     }
 }
 
-/// Frames that the deepest structure change, with its neighbours and space maps, may pin at once.
+/// Number of frames that the deepest structure change, with its neighbors and space maps, may pin at once.
 pub(crate) const MIN_FRAMES: usize = 24;
 const MAX_REDO_THREADS: usize = 64;
-/// Page reads that keep a flash device busy; measured, more bring nothing to redo.
+/// Number of page reads that keep a flash device busy; measured, more do not speed up redo.
 const READS_AT_ONCE: usize = 8;
-/// Four buffers, each of which holds at least two of the largest records (128 KiB of a large value's pages).
+/// Bytes of four buffers of which each holds at least two of the largest records (128 KiB of a large value).
 const MIN_SEGMENT_BYTES: u64 = 2 << 20;
 
 impl Builder {
@@ -554,7 +554,7 @@ impl Builder {
         self.redo_threads.unwrap_or_else(unset)
     }
 
-    /// The second tier of the page cache, if the settings have one.
+    /// Returns the second tier of the page cache, if the settings have one.
     #[cfg(feature = "far")]
     pub(crate) fn make_far_cache(&self, page_size: usize) -> Result<Option<FarCache>, Error> {
         let Some(far) = &self.far else { return Ok(None) };
@@ -566,7 +566,7 @@ impl Builder {
         setting.build().map(Some).map_err(|error| Error::Invalid(format!("far cache: {error}")))
     }
 
-    /// The number of log streams, where the store's files name `stored` (0: none).
+    /// Returns the number of log streams; `stored` is the number in the store's files (0: none).
     pub(crate) fn stream_count(&self, stored: usize) -> usize {
         let chosen = self.streams.or(Some(stored).filter(|stored| *stored > 0));
         chosen.unwrap_or_else(default_stream_count).min(self.log_buffer_count())
@@ -577,8 +577,8 @@ impl Builder {
         self.log_buffers.unwrap_or_else(|| default_log_buffers(memory_limit()))
     }
 
-    /// Size of one log buffer. One of many may be small: sixteen full ones fit half of a segment of the usual
-    /// size. A serial log has one.
+    /// Returns the size of one log buffer. With many buffers each may be small: sixteen full ones fit half of
+    /// a segment of the usual size. A serial log has one.
     pub(crate) fn log_buffer_bytes(&self) -> usize {
         let most = if self.protocol.is_serial() { 1 << 20 } else { 512 << 10 };
         usize::try_from(self.segment_bytes / 4).map_or(most, |bytes| bytes.min(most))

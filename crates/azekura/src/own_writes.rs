@@ -1,12 +1,14 @@
-//! Own writes taken back: a cursor shows the table as its transaction had it when the cursor was made.
+//! A cursor shows the table as its transaction had it when the cursor was made; later own writes are undone
+//! in its view.
 //!
-//! The later writes of a transaction are in its undo log, which says of each row how it was before. So the
+//! The later writes of a transaction are in its undo log, which has the earlier state of each row. So the
 //! rows of the tree, changed back by the log's entries since then, are the rows of that time. Other
 //! transactions cannot change a row that the cursor has shown, or a row that this transaction has written.
 //!
-//! - **OWN-1** `originals` has each row in the cursor's rest that entries `mark..seen` of the log changed.
-//! - **OWN-2** Entries below `mark` are those of the time when the cursor was made. A rollback that takes
-//!   them away ends the cursor.
+//! - **OWN-1** `originals` has each row in the cursor's remaining range that entries `mark..seen` of the log
+//!   changed.
+//! - **OWN-2** Entries below `mark` are those of the time when the cursor was made. A rollback that removes
+//!   them ends the cursor.
 
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
@@ -16,7 +18,7 @@ use azekura_btree::{LeafBatch, Tree, UndoLog, UndoOp};
 
 use crate::bounds::ByteBounds;
 
-/// A row as it was when the cursor was made.
+/// The state of a row when the cursor was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Original {
     Absent,
@@ -24,7 +26,7 @@ enum Original {
         flags: u16,
         value: Vec<u8>,
     },
-    /// As it is in the tree, but for these bits: offset and bits that flip back.
+    /// The row in the tree, with these bits flipped back: offset and bits.
     Flipped(Vec<(usize, Vec<u8>)>),
 }
 
@@ -40,18 +42,18 @@ pub(crate) enum ShownRow {
     },
 }
 
-/// The entries that the cursor began with are gone: see OWN-2.
+/// The entries of the cursor's beginning were removed: see OWN-2.
 #[derive(Debug)]
 pub(crate) struct Undone;
 
-/// The writes of a transaction since a cursor was made, as far as the cursor has rows to come.
+/// The writes of a transaction since a cursor was made, for the rest of the cursor's range.
 #[derive(Debug, Default)]
 pub(crate) struct OwnWrites {
     mark: usize,
     seen: usize,
     shrink_count: u64,
     originals: BTreeMap<Vec<u8>, Original>,
-    /// The table was loaded since, so it was empty: rows without an original were absent.
+    /// The table was loaded since, so it was empty before: rows without an original were absent.
     was_loaded: bool,
 }
 
@@ -61,17 +63,17 @@ impl OwnWrites {
         Self { mark, seen: mark, shrink_count, ..Self::default() }
     }
 
-    /// Returns whether there is nothing to take back.
+    /// Returns whether there is nothing to undo in the view.
     pub(crate) fn is_empty(&self) -> bool {
         self.originals.is_empty() && !self.was_loaded
     }
 
-    /// Entries of the undo log when the cursor was made.
+    /// Returns the number of entries of the undo log when the cursor was made.
     pub(crate) const fn mark(&self) -> usize {
         self.mark
     }
 
-    /// Returns whether entries were taken off the log since the last look; fails if that ends the cursor.
+    /// Returns whether entries were removed from the log since the last call; fails if that ends the cursor.
     pub(crate) fn is_shrunk(&self, undo: &UndoLog) -> Result<bool, Undone> {
         match undo.shortest_since(self.shrink_count) {
             Some(len) if len < self.mark => Err(Undone),
@@ -79,7 +81,7 @@ impl OwnWrites {
         }
     }
 
-    /// Takes in the entries of `undo` that are new.
+    /// Takes in the new entries of `undo`.
     pub(crate) fn look(&mut self, undo: &UndoLog, tree: Tree, rest: &ByteBounds) -> Result<(), Undone> {
         if self.is_shrunk(undo)? {
             *self = Self { mark: self.mark, seen: self.mark, ..Self::default() };
@@ -120,7 +122,7 @@ impl OwnWrites {
         Ok(())
     }
 
-    /// Forgets rows that are not in the rest any more.
+    /// Drops rows that are not in the remaining range any more.
     pub(crate) fn narrow(&mut self, rest: &ByteBounds) {
         while self.originals.first_entry().is_some_and(|row| !rest.contains(row.key())) {
             self.originals.pop_first();
@@ -130,7 +132,7 @@ impl OwnWrites {
         }
     }
 
-    /// The rows of `part`, which `found` has as they are in the tree, as they were; in the order of `found`.
+    /// Returns the earlier state of the rows of `part`; `found` has the present ones, in the same order.
     pub(crate) fn rows(&self, found: &LeafBatch, part: &ByteBounds, is_ascending: bool) -> Vec<ShownRow> {
         let mut rows = Vec::new();
         if part.is_empty() {
@@ -141,7 +143,7 @@ impl OwnWrites {
         let mut original = next();
         for i in 0..found.len() {
             let key = found.key(i);
-            // Those that are in the tree no more.
+            // Rows that are no longer in the tree.
             while let Some((at, was)) = original.filter(|(at, _)| at.as_slice() != key)
                 && (at.as_slice() < key) == is_ascending
             {
@@ -174,7 +176,7 @@ impl Original {
         }
     }
 
-    /// This row's original, where `newer` is what it was when it was last looked at.
+    /// Extends this row's original by an older one, `newer` being the state at the last look.
     fn follow(&mut self, newer: Self) {
         if let Self::Flipped(flips) = self {
             let flips = std::mem::take(flips);
@@ -183,7 +185,7 @@ impl Original {
         }
     }
 
-    /// The row to be shown, if there was one; `now` is its cell in the tree.
+    /// Returns the row to be shown, if there was one; `now` is its cell in the tree.
     fn shown(&self, key: &[u8], now: Option<Cell<'_>>) -> Option<ShownRow> {
         let (flags, value) = match (self, now) {
             (Self::Absent, _) | (Self::Flipped(_), None) => return None,

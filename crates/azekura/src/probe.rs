@@ -1,8 +1,8 @@
 //! The names under which operations of the store appear in recordings (see `azekura_trace`).
 //!
 //! A transaction run by [`Database::transact`](crate::Database::transact) is an operation around the calls
-//! made in it; in a transaction begun by hand the calls stand for themselves. Off, each costs one relaxed
-//! load.
+//! made in it; in a transaction begun by hand the calls are operations of their own. Without a recording each
+//! costs one relaxed load.
 
 use azekura_trace::{Operation, OperationGuard, operation};
 
@@ -22,7 +22,7 @@ pub(crate) fn transaction() -> OperationGuard {
     operation(&TRANSACTION)
 }
 
-/// A look at one key.
+/// A read of one key.
 #[inline]
 pub(crate) fn get() -> OperationGuard {
     operation(&GET)
@@ -34,7 +34,7 @@ pub(crate) fn put() -> OperationGuard {
     operation(&PUT)
 }
 
-/// A table filled from below.
+/// A bulk load of a table.
 pub(crate) fn bulk_load() -> OperationGuard {
     operation(&BULK_LOAD)
 }
@@ -60,12 +60,12 @@ pub(crate) fn rollback() -> OperationGuard {
     operation(&ROLLBACK)
 }
 
-/// Waiting for a commit made before.
+/// The wait for an earlier commit.
 pub(crate) fn ticket() -> OperationGuard {
     operation(&TICKET)
 }
 
-/// A checkpoint, asked for or due.
+/// A checkpoint, requested or due.
 pub(crate) fn checkpoint() -> OperationGuard {
     operation(&CHECKPOINT)
 }

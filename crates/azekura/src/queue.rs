@@ -1,9 +1,8 @@
-//! Rows taken to be changed or removed: scans that take the write's locks, and a way past locked rows.
+//! Scans that lock rows for a change or removal, optionally skipping locked rows.
 //!
-//! A consumer that reads the first row with a read lock and then removes it gets into a deadlock with every
-//! other consumer: all of them hold the read lock, and each waits until the others release theirs. The calls
-//! here lock the row for the change when they come to it, so the second consumer waits for the first, or goes
-//! past the row.
+//! If several consumers read the first row with a read lock and then remove it, they deadlock: all of them
+//! hold the read lock, and each waits until the others release theirs. The calls here lock the row for the
+//! change when they reach it, so the second consumer waits for the first, or skips the row.
 
 use crate::Error;
 use crate::bounds::{ByteBounds, KeyRange};
@@ -20,10 +19,10 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// `pop_first` and `pop_last` leave out rows that other transactions hold, instead of waiting for them
     /// (`SKIP LOCKED` in SQL).
     ///
-    /// Such a call does not see all rows, and nothing that it finds missing stays missing: other transactions
-    /// may insert and remove rows in the range. A row that it returns is locked as without `skip_locked`. Use
-    /// it for queues with several consumers, where any row that is free will do. A lock on the whole table
-    /// (a scan of thousands of rows, `drop_table`) is waited for.
+    /// Such a call does not see all rows, and its result may be outdated at once: other transactions may
+    /// insert and remove rows in the range. A row that it returns is locked as without `skip_locked`. Use it
+    /// for queues with several consumers, where any free row will do. The call waits for a lock on the whole
+    /// table (a scan of thousands of rows, `drop_table`).
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -74,10 +73,10 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         self.for_removal().next_back().transpose()
     }
 
-    /// Removes the row with the least key and gives it back.
+    /// Removes the row with the least key and returns it.
     ///
-    /// Consumers that call this at once wait for each other, in the order in which they came, until the
-    /// commit record of the one before is in the log; they do not wait for its flush. With
+    /// Consumers that call this at once wait for each other, in the order of their calls, until the commit
+    /// record of the previous one is in the log; they do not wait for its flush. With
     /// [`skip_locked`](Self::skip_locked) they do not wait, and take different rows.
     ///
     /// # Errors
@@ -87,7 +86,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         self.pop(Direction::Forward)
     }
 
-    /// Removes the row with the greatest key and gives it back; otherwise as [`pop_first`](Self::pop_first).
+    /// Removes the row with the greatest key and returns it; otherwise as [`pop_first`](Self::pop_first).
     ///
     /// # Errors
     ///

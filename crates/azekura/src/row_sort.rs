@@ -1,11 +1,11 @@
 //! External sort of rows, for loads in any order: sorted runs in files, merged.
 //!
 //! 1. Rows are collected in memory, up to a bound, then sorted and written to a file as a *run* (`run`).
-//! 2. [`FAN_IN`] runs of one level are merged into one run of the next level, so that no merge reads more.
+//! 2. [`FAN_IN`] runs of one level are merged into one run of the next level; no merge reads more.
 //! 3. At the end all runs are merged on the way to the caller. Rows that fit in memory make no file.
 //!
-//! Of several rows with one key the one pushed last is kept. The files lie in the store's directory and are
-//! removed with the sorter; those of a process that was killed are removed when the store is opened.
+//! Of several rows with one key the one pushed last is kept. The files are in the store's directory and are
+//! removed with the sorter; files of a killed process are removed when the store is opened.
 
 mod merge;
 mod run;
@@ -22,7 +22,7 @@ use crate::transaction::check_row;
 use merge::Merge;
 use run::{Run, RunWriter};
 
-/// Name of the directory of runs in the store's.
+/// Name of the directory of runs in the store's directory.
 const DIR: &str = "sort";
 /// Runs merged at once.
 const FAN_IN: usize = 64;
@@ -53,12 +53,12 @@ pub struct RowSorter {
     files: RunFiles,
     most_bytes: usize,
     rows: Collected,
-    /// By level; the runs of a level are newer than those of the next one, and in the order of their making.
+    /// The runs of each level, oldest first. All runs of a level are newer than those of the next level.
     levels: Vec<Vec<Run>>,
     pushed: u64,
 }
 
-/// Names and makes the files of runs.
+/// Creates the files of runs, with new names.
 #[derive(Clone, Debug)]
 struct RunFiles {
     fs: Arc<dyn Fs>,
@@ -68,7 +68,7 @@ struct RunFiles {
 
 impl RunFiles {
     fn create(&self) -> Result<RunWriter, Error> {
-        /// Runs made by this process. Relaxed: a number and nothing else.
+        /// Runs made by this process. Relaxed: the number is only a part of a name.
         static MADE: AtomicU64 = AtomicU64::new(0);
         self.fs.create_dir_all(&self.dir).map_err(|error| Error::io("create", &self.dir, error))?;
         let path = self.dir.join(format!("run-{}", MADE.fetch_add(1, Relaxed)));
@@ -104,11 +104,11 @@ impl RowSorter {
         }
     }
 
-    /// Takes a row. May write a file of the size of the sorter's memory, and merge files.
+    /// Adds a row. May write a file of the size of the sorter's memory, and merge files.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a key or value longer than a table takes; the sorter is as before then.
+    /// [`Error::Invalid`] for a key or value longer than a table allows; the sorter is unchanged then.
     /// [`Error::Io`] if a file cannot be written or read.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         check_row(self.page_size, key, value)?;
@@ -120,13 +120,13 @@ impl RowSorter {
         Ok(())
     }
 
-    /// Rows taken so far, with those that later rows replace.
+    /// Returns the number of rows pushed so far, including those that later rows replace.
     #[must_use]
     pub const fn pushed(&self) -> u64 {
         self.pushed
     }
 
-    /// Runs written to files and not merged yet.
+    /// Returns the number of runs in files that are not merged yet.
     #[must_use]
     pub fn runs(&self) -> usize {
         self.levels.iter().map(Vec::len).sum()
@@ -158,7 +158,7 @@ impl RowSorter {
         self.add_run(level + 1, writer.finish()?)
     }
 
-    /// Ends the pushing: gives the rows in ascending order of their keys, each key once.
+    /// Ends the input: returns the rows in ascending order of their keys, each key once.
     ///
     /// # Errors
     ///
@@ -179,9 +179,9 @@ impl RowSorter {
 /// Rows in ascending order of their keys; made by [`RowSorter::into_sorted`].
 #[derive(Debug)]
 pub struct SortedRows {
-    /// All rows, if they fit in memory,
+    /// All rows, if they fit in memory.
     rows: Collected,
-    /// and how many of them were given.
+    /// The number of rows of `rows` returned so far.
     next: usize,
     merge: Option<Merge>,
 }
@@ -262,7 +262,7 @@ impl Collected {
         (self.key(place), &self.bytes[value_at..][..place.value_len as usize])
     }
 
-    /// Sorts by key, and drops the rows that later ones replace.
+    /// Sorts by key, and drops rows that later ones replace.
     fn sort(&mut self) -> &Self {
         let mut order = std::mem::take(&mut self.order);
         // The newest of equal keys first: it is the one that stays.

@@ -1,9 +1,9 @@
 //! Scans: a cursor over the rows of a range, locked a leaf or less at a time.
 //!
-//! - **CURSOR-1** `rest` encloses every row that has not been delivered, and of the delivered ones only those
-//!   of the buffer: they are taken out of it before it is read again.
-//! - **CURSOR-2** The buffer has rows as they were when the cursor was made ([`crate::own_writes`]), so it
-//!   counts whatever the transaction writes. Other transactions cannot change them: they are locked.
+//! - **CURSOR-1** `rest` encloses every row that has not been delivered. Of the delivered rows it contains
+//!   only those of the buffer; they are removed from it before it is read again.
+//! - **CURSOR-2** The buffer has rows as of the creation of the cursor ([`crate::own_writes`]), so it stays
+//!   valid when the transaction writes. Other transactions cannot change these rows: they are locked.
 
 use std::ops::Bound;
 
@@ -19,24 +19,24 @@ use crate::transaction::{Direction, OpenTree, State, Transaction};
 /// The first step reads one row, so that `first()` locks one; later ones double up to this.
 const MAX_BATCH: usize = 256;
 
-/// Where a scan is; moves from either end, and knows the row it has come to.
+/// The position of a scan; moves from either end, and has the current row.
 #[derive(Debug)]
 pub(crate) struct Cursor<'tx> {
     tx: &'tx Transaction,
     table: OpenTree,
-    /// The table's tree; `None`: not looked up yet, or not there.
+    /// The table's tree; `None`: not looked up yet, or the table does not exist.
     tree: Option<Tree>,
     /// The transaction knew the tree when the cursor was made.
     is_tree_old: bool,
     locks: ScanLocks,
     rest: ByteBounds,
     direction: Direction,
-    /// Goes on behind the buffer; `None` where the buffer counts no more, and at first.
+    /// Continues after the buffer; `None` if the buffer is invalid, and at first.
     scan: Option<Scan>,
     found: LeafBatch,
-    /// The rows of `found` as they were, if own writes have to be taken back.
+    /// The rows of `found` in their earlier state, if own writes have to be undone in the view.
     shown: Option<Vec<ShownRow>>,
-    /// Rows that were delivered; the last of them is the one that the cursor is at.
+    /// Number of delivered rows; the last of them is the current one.
     delivered: usize,
     is_exhausted: bool,
     limit: usize,
@@ -44,7 +44,7 @@ pub(crate) struct Cursor<'tx> {
     /// The transaction's count of writes when `own` was last compared with its undo log.
     writes: u64,
     is_over: bool,
-    /// The value that the cursor is at, if it is a large one.
+    /// The current value, if it is a large one.
     large: Vec<u8>,
 }
 
@@ -76,7 +76,7 @@ impl<'tx> Cursor<'tx> {
         self.table.name()
     }
 
-    /// Moves to the next row from one end; `false` when there is none left, and ever after.
+    /// Moves to the next row from one end; returns `false` when there is none left, and in each later call.
     #[inline]
     pub(crate) fn advance(&mut self, direction: Direction) -> Result<bool, Error> {
         if self.delivered < self.rows() && self.direction == direction {
@@ -94,14 +94,14 @@ impl<'tx> Cursor<'tx> {
         self.shown.as_ref().map_or(self.found.len(), Vec::len)
     }
 
-    /// Compares with the undo log after a write or a rollback.
+    /// Checks the undo log after a write or a rollback.
     fn look_at_writes(&mut self) -> Result<(), Error> {
         self.writes = self.tx.write_count();
         if self.tx.is_rolled_back_since(&self.own)? {
-            // Rows that are back may lie behind the last one found, where the scan has passed already.
+            // Restored rows may lie behind the last one found, where the scan has passed already.
             self.scan = None;
             if !self.is_tree_old {
-                self.tree = None; // what was rolled back may have made the table
+                self.tree = None; // a rollback may have removed the table
             }
         }
         Ok(())
@@ -135,7 +135,7 @@ impl<'tx> Cursor<'tx> {
         Ok(false)
     }
 
-    /// Fills the buffer behind what was read last.
+    /// Fills the buffer after the last row read.
     fn read(&mut self) -> Result<(), Error> {
         let Self { tx, table, tree, locks, rest, scan, found, limit, direction, .. } = self;
         if tree.is_none() {
@@ -148,7 +148,7 @@ impl<'tx> Cursor<'tx> {
             return Ok(());
         };
         self.is_exhausted = tx.scan((tree, *locks), rest, scan, *direction, *limit, found)?;
-        // Rows that others could have are not locked ahead of the cursor.
+        // Rows that other consumers could take are not locked ahead of the cursor.
         let is_locked_ahead = locks.purpose != Purpose::Remove && !locks.skips_locked;
         *limit = if is_locked_ahead { (*limit * 2).min(MAX_BATCH) } else { 1 };
         tx.look_at_own(&mut self.own, tree, rest)?;
@@ -162,12 +162,13 @@ impl<'tx> Cursor<'tx> {
         Ok(())
     }
 
-    /// Takes what was delivered out of the rest (CURSOR-1).
+    /// Removes the delivered rows from the rest (CURSOR-1).
     fn settle(&mut self) {
         let last_found = self.found.len().checked_sub(1);
         let key = match (&self.shown, last_found) {
             (None, _) => self.delivered.checked_sub(1).map(|i| self.found.key(i)),
-            // All of the buffer, also what is not shown, and rows behind it that the tree has no more.
+            // All of the buffer, including rows that are not shown, and rows behind it that are no longer in
+            // the tree.
             (Some(shown), Some(last)) if self.delivered == shown.len() => {
                 let found = self.found.key(last);
                 let shown = shown.last().map_or(found, |row| row.key(&self.found));
@@ -187,13 +188,13 @@ impl<'tx> Cursor<'tx> {
         self.delivered = 0;
     }
 
-    /// There is nothing more to come.
+    /// Ends the scan.
     pub(crate) fn end(&mut self) {
         self.is_over = true;
         self.settle();
     }
 
-    /// Key and cell of the row that the cursor is at.
+    /// Returns key and cell of the current row.
     fn at(&self) -> (&[u8], Cell<'_>) {
         let at = self.delivered - 1;
         let found = match &self.shown {
@@ -206,17 +207,17 @@ impl<'tx> Cursor<'tx> {
         (self.found.key(found), self.found.cell(found))
     }
 
-    /// Key, encoded, and value of the row that the cursor is at; reads a large value.
+    /// Returns the encoded key and the value of the current row; reads a large value.
     ///
     /// # Panics
     ///
-    /// If it is at none.
+    /// If there is no current row.
     #[inline]
     pub(crate) fn row(&mut self) -> Result<(&[u8], &[u8]), Error> {
         self.row_start(usize::MAX)
     }
 
-    /// As [`row`](Self::row), with the first `max` bytes of the value: of a large one, one page is read.
+    /// As [`row`](Self::row), with the first `max` bytes of the value; reads one page of a large value.
     pub(crate) fn row_start(&mut self, max: usize) -> Result<(&[u8], &[u8]), Error> {
         if let ValueRef::Large(reference) = ValueRef::of_cell(self.at().1) {
             let (env, value) = (&self.tx.shared().env, ValueRef::Large(reference));
@@ -251,7 +252,7 @@ impl ByteBounds {
     }
 }
 
-/// The next rows of `scan`, `max` at most, from the end that `direction` says; locked.
+/// Returns the next rows of `scan`, at most `max`, in `direction`; locked.
 pub(crate) fn batch(
     tx: &Transaction,
     (tree, scan_locks): (Tree, ScanLocks),
@@ -277,10 +278,10 @@ pub(crate) fn batch(
     }
 }
 
-/// What is done with each row: its key and value.
+/// The function that is called with each row: key and value.
 pub(crate) type EachRow<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<(), Error>;
 
-/// Hands every row of a tree that nobody changes to `each`, in key order.
+/// Passes every row of a tree without concurrent writers to `each`, in key order.
 pub(crate) fn unlocked(env: &Env, tree: Tree, each: EachRow<'_>) -> Result<(), Error> {
     let mut scan = ByteBounds::ALL.scan(tree);
     let (mut found, mut value) = (LeafBatch::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! What the store did so far, in numbers.
+//! Counters and sizes of a store.
 
 use azekura_base::sync::time::Instant;
 use serde::Serialize;
@@ -21,25 +21,25 @@ pub struct Stats {
     pub locks: LockCounts,
     /// Open snapshots and row versions.
     pub snapshots: SnapshotStats,
-    /// What opening found.
+    /// Result of the recovery at opening.
     pub recovery: RecoveryReport,
-    /// Leaves that scans came to: those of a table without unused pages hold some of what was asked for.
+    /// Leaves that scans visited; without unused pages in a table, each has some of the scanned rows.
     pub scanned_leaves: u64,
     /// Transactions that have written and not ended.
     pub active_writers: usize,
-    /// Number of the transaction that has been open for longest of those that have written and not ended.
+    /// Number of the longest-open transaction of those that have written and not ended.
     pub oldest_writer: Option<u64>,
-    /// Its age in milliseconds, from the first look of the checkpointer (every 50 ms) on.
+    /// Its age in milliseconds, from the first check of the checkpointer (every 50 ms) on.
     pub oldest_writer_ms: f64,
-    /// Rollbacks that wait for room in the log, or for a page that could not be read; their rows are locked.
+    /// Rollbacks that wait for space in the log, or for a page that could not be read; their rows are locked.
     pub parked_rollbacks: usize,
-    /// Changes per second that a restart is counted on to undo, where its time is kept
+    /// Changes per second that a restart is assumed to undo, for the bound on its time
     /// ([`recovery_time`](crate::Builder::recovery_time)).
     pub undo_per_second: f64,
-    /// The first error of a background activity since one has succeeded.
+    /// The first error of a background activity since its last success.
     pub background_error: Option<String>,
-    /// Why the store takes no changes, or not all of them, if that is so: its log or its page file failed, or
-    /// a rollback waits for room on the disk.
+    /// The reason that the store refuses changes, or some of them: its log or its page file failed, or a
+    /// rollback waits for space on the disk.
     pub degraded: Option<String>,
 }
 
@@ -49,17 +49,17 @@ pub struct Stats {
 pub struct CacheStats {
     /// Bytes of a page.
     pub page_size: usize,
-    /// Pages that fit.
+    /// Capacity in pages.
     pub frames: usize,
     /// Pages changed and not written yet.
     pub dirty_pages: u64,
     /// Pages read in.
     pub misses: u64,
-    /// Pages that left for another.
+    /// Pages evicted for another.
     pub evictions: u64,
     /// Page images written.
     pub pages_written: u64,
-    /// Of these, by a miss that found nothing clean to evict.
+    /// Those written by a miss that found no clean page to evict.
     pub foreground_writes: u64,
 }
 
@@ -67,17 +67,17 @@ pub struct CacheStats {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct FarTierStats {
-    /// Servers that are there.
+    /// Servers that are connected.
     pub servers_up: usize,
-    /// Pages that they hold.
+    /// Pages that the servers hold.
     pub pages: usize,
-    /// Pages that they may hold.
+    /// Capacity of the servers in pages.
     pub capacity_pages: usize,
-    /// Reads that they answered.
+    /// Reads that the servers answered.
     pub hits: u64,
-    /// Reads of pages that they do not hold.
+    /// Reads of pages that the servers do not hold.
     pub misses: u64,
-    /// Reads that a server held and did not answer in time, or not rightly; the disk did.
+    /// Reads that a server did not answer in time, or answered wrongly; the disk answered them.
     pub broken: u64,
     /// Pages sent.
     pub sent: u64,
@@ -85,7 +85,7 @@ pub struct FarTierStats {
     pub dropped: u64,
     /// Servers lost.
     pub losses: u64,
-    /// Why the last one was lost, cannot be reached, or refused a page.
+    /// The reason that the last one was lost, cannot be reached, or refused a page.
     pub last_loss: Option<String>,
 }
 
@@ -93,7 +93,7 @@ pub struct FarTierStats {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct LogStats {
-    /// How it is written: `p-wal`, `serial`, `epoch:40`.
+    /// The log protocol: `p-wal`, `serial`, `epoch:40`.
     pub protocol: String,
     /// Buffers.
     pub buffers: usize,
@@ -101,7 +101,7 @@ pub struct LogStats {
     pub streams: usize,
     /// Records appended.
     pub records: u64,
-    /// Writes to the one LSN counter.
+    /// Writes to the shared LSN counter.
     pub lsn_draws: u64,
     /// Bytes of records.
     pub record_bytes: u64,
@@ -111,12 +111,12 @@ pub struct LogStats {
     pub written_bytes: u64,
     /// Bytes of log files kept.
     pub retained_bytes: u64,
-    /// Of these, bytes that the undo of open transactions may need. They grow until a checkpoint carries the
-    /// undo forward.
+    /// Those that the undo of open transactions may need. They grow until a checkpoint carries the undo
+    /// forward.
     pub held_bytes: u64,
-    /// Newest LSN that is durable in every log.
+    /// Newest LSN that is durable in every stream.
     pub durable_lsn: u64,
-    /// Where a restart would begin to read.
+    /// LSN at which a restart would begin to read.
     pub scan_lsn: u64,
 }
 
@@ -132,7 +132,7 @@ pub struct LockCounts {
     pub wait_ms: f64,
     /// Transactions aborted to end a deadlock.
     pub deadlocks: u64,
-    /// Waits that took too long.
+    /// Waits that exceeded the lock timeout.
     pub timeouts: u64,
 }
 
@@ -151,22 +151,23 @@ pub struct SnapshotStats {
     pub versions: u64,
     /// Memory of these versions, in bytes.
     pub version_bytes: u64,
-    /// Bulk loads that are kept in mind for snapshots which must not see their rows.
+    /// Bulk loads that are remembered for snapshots which must not see their rows.
     pub hidden_loads: usize,
     /// Transactions that replaced large values or dropped tables, and wait for older snapshots to close (or
-    /// for an error to go) before they free the pages.
+    /// for the end of an error) before they free the pages.
     pub waiting_to_free: usize,
     /// Snapshots that failed with [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld).
     pub too_old: u64,
-    /// Leaves for which snapshots have looked for row versions. They do so where a leaf has changes that are
-    /// not durable, or are not older than all open transactions.
+    /// Leaves for which snapshots have looked up row versions. They do so if a leaf has changes that are not
+    /// durable, or are not older than all open transactions.
     pub version_lookups: u64,
-    /// Says that the oldest snapshot has been open for more than a minute, and what it holds back.
+    /// A warning if the oldest snapshot has been open for more than a minute, with the resources that it
+    /// holds.
     pub warning: Option<String>,
 }
 
 /// Age of a snapshot above which [`SnapshotStats::warning`] names it. Queries take milliseconds to seconds; a
-/// backup of a large store takes longer, and is worth a line.
+/// backup of a large store takes longer, and is named.
 const LONG_SNAPSHOT_MS: f64 = 60_000.0;
 
 impl SnapshotStats {

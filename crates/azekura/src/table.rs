@@ -1,4 +1,4 @@
-//! Typed tables: a name with the types of its keys and values, and what a transaction can do with one.
+//! Typed tables: definitions with name and types, and the operations of a transaction on a table.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::value::{EncodeError, EncodeValue, Value};
 /// Longest table name, in bytes.
 pub const MAX_TABLE_NAME: usize = 255;
 
-/// Values of so many bytes are worth a buffer of their own more than a copy.
+/// Values of at least this size are moved into a buffer of their own instead of copied.
 const KEEPABLE: usize = 4096;
 
 /// Decodes a value; takes the memory of a large one along.
@@ -30,7 +30,7 @@ pub(crate) fn decode<V: Value + ?Sized>(value: &mut Vec<u8>) -> Result<V::Owned,
 /// The types of a table, without a key or a value.
 pub(crate) type Types<K, V> = PhantomData<(fn(&K), fn(&V))>;
 
-/// A row as reading gives it back: key and value.
+/// A row as reading returns it: key and value.
 pub type RowOf<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
 
 /// A table's name and types; costs nothing and can be a `const`.
@@ -62,7 +62,7 @@ impl<K: ?Sized, V: ?Sized> TableDefinition<K, V> {
         Self { name: Cow::Owned(name.into()), is_raw: false, types: PhantomData }
     }
 
-    /// The table's name.
+    /// Returns the table's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -76,15 +76,16 @@ impl<K: ?Sized, V: ?Sized> AsRef<str> for TableDefinition<K, V> {
 }
 
 impl TableDefinition<[u8], [u8]> {
-    /// The table of this name as bytes, whatever the types of its rows: for tools that list, copy or mend
-    /// tables. Keys and values that are written through it must be encodings of the table's types.
+    /// Returns the table of this name with keys and values as bytes, regardless of the types of its rows: for
+    /// tools that list, copy or repair tables. Keys and values that are written through it must be encodings
+    /// of the table's types.
     pub fn raw(name: impl Into<String>) -> Self {
         Self { is_raw: true, ..Self::named(name) }
     }
 }
 
 impl<K: Key + ?Sized, V: Value + ?Sized> TableDefinition<K, V> {
-    /// The types to compare with those of the rows.
+    /// Returns the types to compare with those of the rows.
     pub(crate) fn types_of(&self) -> Option<TypesOf> {
         (!self.is_raw).then_some(TableTypes::of::<K, V>)
     }
@@ -108,9 +109,9 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for TableDefinition<K, V> {
 /// of `String` keys takes `"rice"`, a table of `(String, u64)` keys takes `&("rice", 7)`. Ranges are
 /// [`KeyRange`]s: `..`, `"a".."b"`, `("rice", 0)..`, [`Prefix`]`(("rice",))`.
 ///
-/// Reads lock the rows that they return against change, and the gaps that they found empty against insertion,
-/// until the end of the transaction: what was read stays true until commit. Any call may block on another
-/// transaction's lock and may fail with [`Error::Deadlock`]; the transaction is then rolled back already.
+/// Until the end of the transaction, reads lock the returned rows against change, and the gaps without rows
+/// against insertion: the results stay valid until commit. Any call may block on another transaction's lock
+/// and may fail with [`Error::Deadlock`]; the transaction is then rolled back already.
 ///
 /// A table borrows its transaction, and like it is used by one thread at a time: neither a table nor a
 /// [`Range`] can be sent to another thread. Send the transaction and open the table there; for readers in
@@ -188,7 +189,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     ///
     /// # Errors
     ///
-    /// Conflict errors, damage found on the way, or a value that is no `V`.
+    /// Conflict errors, damage, or a value that is no `V`.
     pub fn get<Q: ?Sized>(&self, key: &Q) -> Result<Option<V::Owned>, Error>
     where
         K: EncodeKey<Q>,
@@ -199,9 +200,9 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
 
     /// Returns the value at `key` and locks the row for a change.
     ///
-    /// Two transactions that read the same row and then write it get into a deadlock, each waiting for the
-    /// other's read lock, and one of them has to run again; with this call the second waits for the first.
-    /// Costs the same as [`get`](Self::get).
+    /// If two transactions read the same row and then write it, they deadlock, each waiting for the other's
+    /// read lock, and one of them has to run again. With this call the second waits for the first. Costs the
+    /// same as [`get`](Self::get).
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -269,12 +270,12 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         self.with_key(key, |tx, bytes| tx.contains(&self.tree, bytes))
     }
 
-    /// Stores `value` at `key`, and replaces a value that is there.
+    /// Stores `value` at `key`, replacing an existing value.
     ///
     /// # Errors
     ///
     /// [`Error::Invalid`] for a key or value beyond its bound; [`Error::Encode`] for a value of a serde type
-    /// that could not be read back; conflict, log and cache errors.
+    /// that could not be decoded again; conflict, log and cache errors.
     pub fn insert<Q: ?Sized, W: ?Sized>(&self, key: &Q, value: &W) -> Result<(), Error>
     where
         K: EncodeKey<Q>,
@@ -296,7 +297,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         Ok(self.write(key, value, WriteKind::InsertIfAbsent)?.is_none())
     }
 
-    /// Stores `value` at `key` and returns the value that was there.
+    /// Stores `value` at `key` and returns the previous value.
     ///
     /// # Errors
     ///
@@ -324,7 +325,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
         old.map(|mut value| self.take(&mut value)).transpose()
     }
 
-    /// Removes the value at `key` without reading it; returns `false` if there was none. Of a large value
+    /// Removes the value at `key` without reading it; returns `false` if there was none. For a large value
     /// only the page numbers are read, after the commit.
     ///
     /// # Errors
@@ -341,10 +342,10 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     /// Returns an iterator over the rows with keys in `range`, in key order and from both ends.
     ///
     /// The iterator shows the table as this transaction had it when the iterator was made: rows that the
-    /// transaction inserts, changes or removes afterwards are shown as they were, so a loop that moves rows
-    /// ahead ends. Rows are read and locked a few at a time as the iterator moves; a row that another
-    /// transaction commits before the iterator reaches it is shown as committed. A rollback to a savepoint
-    /// from before the iterator ends it with [`Error::Invalid`].
+    /// transaction inserts, changes or removes afterwards are shown in their earlier state, so a loop that
+    /// moves rows ahead ends. Rows are read and locked a few at a time as the iterator moves; a row that
+    /// another transaction commits before the iterator reaches it is shown as committed. A rollback to a
+    /// savepoint from before the iterator ends it with [`Error::Invalid`].
     ///
     /// ```
     /// # use azekura::{Database, Error, TableDefinition};
@@ -405,7 +406,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     ///
     /// # Errors
     ///
-    /// As for [`get`](Self::get), and what `each` returns.
+    /// As for [`get`](Self::get), and errors of `each`.
     pub fn for_each(
         &self,
         range: impl KeyRange<K>,
@@ -424,7 +425,7 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
 
     /// Calls `each` with the keys of `range`, as stored, and the first `max` bytes of their values, in key
     /// order, until it breaks or fails: for scans that need only the first bytes of each value. Reads at most
-    /// the first page of a large value, and passes no more than it holds.
+    /// the first page of a large value, and passes at most its bytes.
     ///
     /// # Errors
     ///

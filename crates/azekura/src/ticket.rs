@@ -14,11 +14,12 @@ use azekura_wal::{Ticket, Wal};
 use crate::Error;
 use crate::lifetime::Use;
 
-/// Tells when a commit is durable; made by [`Transaction::commit_async`](crate::Transaction::commit_async)
-/// and [`commit_deferred_flush`](crate::Transaction::commit_deferred_flush).
+/// A handle that reports when a commit is durable; made by
+/// [`Transaction::commit_async`](crate::Transaction::commit_async) and
+/// [`commit_deferred_flush`](crate::Transaction::commit_deferred_flush).
 ///
-/// The commit goes on whether or not the ticket is looked at; dropping it is fine. As a `Future` it needs no
-/// particular runtime. A ticket does not keep the store open: closing makes its commit durable.
+/// The commit proceeds without the ticket; a ticket may be dropped. As a `Future` it needs no particular
+/// runtime. A ticket does not keep the store open: closing makes its commit durable.
 ///
 /// # Examples
 ///
@@ -42,8 +43,8 @@ use crate::lifetime::Use;
 #[must_use = "the commit may not be durable until `wait` returns, or the ticket is awaited"]
 pub struct CommitTicket(Ticket<LogRef>);
 
-/// The store's log for the tickets of some threads; aligned, so that each count of references lies on a line
-/// of its own.
+/// The store's log for the tickets of some threads; aligned, so that each reference count has a cache line of
+/// its own.
 #[repr(align(128))]
 #[derive(Debug)]
 pub(crate) struct TicketLog {
@@ -58,21 +59,21 @@ impl TicketLog {
     }
 }
 
-/// The store's log, by the reference that the threads of the ticket's transaction share: a count of the log's
-/// own would be written by all threads.
+/// The store's log, by a reference that some threads share: all threads would write the reference count of
+/// the log itself.
 #[derive(Debug)]
 struct LogRef(Arc<TicketLog>);
 
 impl LogRef {
     fn of(db: &Use) -> Self {
-        machine::adds(&**db.tickets()); // the count
+        machine::adds(&**db.tickets()); // the reference count
         Self(Arc::clone(db.tickets()))
     }
 }
 
 impl Clone for LogRef {
     fn clone(&self) -> Self {
-        machine::adds(&*self.0); // the count
+        machine::adds(&*self.0); // the reference count
         Self(Arc::clone(&self.0))
     }
 }
@@ -94,7 +95,7 @@ impl CommitTicket {
         Self(Wal::quiet_ticket_through(LogRef::of(db), commit))
     }
 
-    /// The log's threads and mutexes are those of the process that opened the store.
+    /// Refuses a forked process: the log's threads and mutexes belong to the process that opened the store.
     fn check_process(&self) -> Result<(), Error> {
         let log = &self.0.log_ref().0;
         if log.opened_in.is_current() { Ok(()) } else { Err(Error::Forked { opened_by: log.process }) }
@@ -104,8 +105,8 @@ impl CommitTicket {
     ///
     /// # Errors
     ///
-    /// [`Error::Log`] when the log failed first: whether the commit lasted is known only after reopening.
-    /// [`Error::Forked`] in a child process.
+    /// [`Error::Log`] when the log failed before: whether the commit is durable is known only after
+    /// reopening. [`Error::Forked`] in a child process.
     pub fn wait(self) -> Result<(), Error> {
         let _ticket = crate::probe::ticket();
         self.check_process()?;
@@ -117,7 +118,7 @@ impl CommitTicket {
         Self(self.0.max(other.0))
     }
 
-    /// Returns `true` if the commit survives power loss by now. Costs a few loads.
+    /// Returns `true` if the commit survives power loss now. Costs a few loads.
     ///
     /// # Errors
     ///

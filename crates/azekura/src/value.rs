@@ -8,13 +8,13 @@ use serde::de::DeserializeOwned;
 
 use crate::key::{DecodeError, text_of};
 
-/// A value that cannot be stored: its type refuses to be written, or what was written could not be read.
+/// A value cannot be stored: its type cannot be serialized, or the result could not be deserialized.
 #[derive(Debug, thiserror::Error)]
-#[error("a value of type {type_name} cannot be stored so that it can be read again")]
+#[error("a value of type {type_name} cannot be encoded, or not decoded again")]
 pub struct EncodeError {
     /// The value's type.
     pub type_name: &'static str,
-    /// The reason that the codec gives.
+    /// The reason given by the codec.
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
@@ -37,7 +37,7 @@ pub trait Value: EncodeValue<<Self as Value>::Owned> {
     /// [`DecodeError`] when the bytes are no encoding of this type.
     fn decode(bytes: &[u8]) -> Result<Self::Owned, DecodeError>;
 
-    /// Decodes a value as [`decode`](Self::decode) does, from bytes that the value may keep.
+    /// Decodes a value as [`decode`](Self::decode) does; the value may keep the memory of `bytes`.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ pub trait EncodeValue<Q: ?Sized> {
     ///
     /// # Errors
     ///
-    /// [`EncodeError`] when a serde type refuses to be written, or could not be read back.
+    /// [`EncodeError`] when a serde type cannot be serialized, or could not be deserialized.
     fn encode(value: &Q, out: &mut Vec<u8>) -> Result<(), EncodeError>;
 }
 
@@ -200,7 +200,7 @@ impl<V: EncodeValue<Q>, Q> EncodeValue<Option<Q>> for Option<V> {
 }
 as_value! { [V, Q] Option<V>, Option<Q>; }
 
-/// No value is one byte 0; a value is one byte 1 and its bytes.
+/// `None` is one byte 0; a value is one byte 1 and its bytes.
 impl<V: Value> Value for Option<V> {
     type Owned = Option<V::Owned>;
     fn type_name() -> String {
@@ -215,7 +215,7 @@ impl<V: Value> Value for Option<V> {
     }
 }
 
-/// Appends a value that others follow: its length, and its bytes.
+/// Appends a value that is followed by others: its length, and its bytes.
 fn encode_part<V: EncodeValue<Q>, Q>(value: &Q, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let mut bytes = Vec::new();
     V::encode(value, &mut bytes)?;
@@ -236,7 +236,7 @@ macro_rules! tuple_value {
             }
         }
         as_value! { [$($part, $form,)+ $last, $last_form] ($($part,)+ $last), ($($form,)+ $last_form); }
-        /// The parts one after another, each but the last with its length before it.
+        /// The parts one after another, each except the last with its length before it.
         impl<$($part: Value,)+ $last: Value> Value for ($($part,)+ $last) {
             type Owned = ($($part::Owned,)+ $last::Owned);
             fn type_name() -> String {
@@ -302,13 +302,12 @@ fn without_paths(name: &str) -> String {
     out
 }
 
-/// Marks a table whose values are any serde type, stored in the compact `postcard` format.
+/// Marks a table with values of any serde type, stored in the compact `postcard` format.
 ///
-/// The format does not describe itself. So each value is read back when it is written, and a value of a type
-/// that asks the format for the type of the next field (`untagged` and internally tagged enums,
-/// `serde_json::Value`, `flatten`), or that writes a sequence without its length, is refused with
-/// [`Error::Encode`](crate::Error::Encode). Types that leave fields out (`skip_serializing_if`) may be read
-/// wrong: do without that attribute.
+/// The format is not self-describing. So each value is decoded again when it is written. A value is refused
+/// with [`Error::Encode`](crate::Error::Encode) if its type asks the format for the type of the next field
+/// (`untagged` and internally tagged enums, `serde_json::Value`, `flatten`), or writes a sequence without its
+/// length. Types that omit fields (`skip_serializing_if`) may be decoded wrongly: do not use that attribute.
 ///
 /// # Examples
 ///
@@ -337,8 +336,8 @@ impl<T: Serialize + DeserializeOwned> EncodeValue<T> for Serde<T> {
         };
         let start = out.len();
         *out = postcard::to_extend(value, std::mem::take(out)).map_err(refused)?;
-        // Some types write what they cannot read: those that ask the format for the type, which it does not
-        // tell, and those that leave fields out.
+        // Some types cannot be decoded after encoding: those that ask the format for the type, which it does
+        // not store, and those that omit fields.
         match postcard::take_from_bytes::<T>(&out[start..]) {
             Ok((_, [])) => Ok(()),
             Ok((_, _)) => Err(refused(postcard::Error::DeserializeBadEncoding)),

@@ -123,8 +123,8 @@ impl Script<'_> {
                 side.insert(b"large".to_vec(), large.clone());
             },
         )?;
-        // All of it but the table, whose name the loading transaction's look at the catalogue may have
-        // locked.
+        // All rows except the table's: the loading transaction's lookup in the catalog may have locked its
+        // name.
         self.commit(
             |tx| {
                 let side = tx.table(&table("side"))?;

@@ -44,7 +44,7 @@ fn open(fs: &FaultFs, log: LogShape) -> Result<Database, Error> {
     log.apply(builder).open("db")
 }
 
-/// What transaction `number` of a thread writes: the same each time it is asked.
+/// The writes of transaction `number` of a thread: the same for each call.
 struct Plan {
     writes: Vec<(u32, usize)>,
     removes: Vec<u32>,

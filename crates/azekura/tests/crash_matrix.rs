@@ -57,7 +57,7 @@ fn live(disk: &FaultFs, shape: LogShape, start: Model, seed: u64, rng: &mut StdR
     (crashed, outcome)
 }
 
-/// What histories have met.
+/// Events that occurred in the histories.
 #[derive(Debug, Default)]
 struct Met {
     acknowledged: usize,

@@ -1,5 +1,5 @@
-//! Bytes of every file of a store are changed. Whatever is read after that is what was written, or there is a
-//! typed error; and what `check` calls sound has the content that was written. No panic, no silence.
+//! Bytes of every file of a store are changed. Reads afterwards return the written content or a typed error;
+//! and a store that `check` finds clean has the written content. No panic, no silent loss.
 
 #![allow(unreachable_pub, dead_code, reason = "the entries are shared with the fuzz targets")]
 
@@ -98,7 +98,7 @@ fn damage(random: &mut Random, files: &mut Files) -> (usize, String) {
     (at_file, format!("{done} at byte {at}"))
 }
 
-/// What the store says after the damage: its content, or why it cannot be had.
+/// Returns the store's reaction to the damage: its content, or the error.
 fn ask(fs: &MemFs, what: &str, outcome: &Outcome, oldest_allowed: usize) -> Option<ErrorKind> {
     let db = match open(fs) {
         Ok(db) => db,

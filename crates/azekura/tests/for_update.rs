@@ -1,5 +1,5 @@
-//! Rows read to be changed are locked for the change: whoever reads them so as second waits, and nobody has
-//! to run again.
+//! Rows read for update are locked for the change: a second such reader waits, and no transaction has to run
+//! again.
 
 use std::sync::Barrier;
 

@@ -281,7 +281,7 @@ fn run_with_a_failure(closed: &FaultFs, n: u64, kind: FailKind) -> Option<(Strin
         outcome = [outcome[0].clone(), name(&write), name(&read), degraded.to_owned()];
         let _ = db.close();
     }
-    // Whatever it was: the next opening has all that was acknowledged, and takes changes.
+    // In each case the next opening has all acknowledged rows, and accepts changes.
     drop(db);
     db = open_with_one_log_buffer(&fs.kill());
     let rows = db.transact(|tx| tx.table(&ROWS)?.iter().map(|row| Ok(row?.0)).collect::<Result<Vec<_>, _>>());

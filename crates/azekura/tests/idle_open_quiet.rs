@@ -1,5 +1,5 @@
-//! What a parallel log must not do to a commit, seen from the store, with every log: wait for a worker that
-//! idles (W1), or for a transaction that stays open (W2), or for traffic that does not come (W3).
+//! A commit in a parallel log, tested through the store with every log, must not wait for an idle log buffer
+//! (W1), for an open transaction (W2), or for more traffic (W3).
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -28,7 +28,7 @@ fn store(disk: &FaultFs, shape: LogShape, background: bool) -> Database {
     shape.apply(builder).open("db").unwrap()
 }
 
-/// What a power loss leaves that takes everything not synced.
+/// The disk after a power loss that drops everything not synced.
 fn after_power_loss(disk: &FaultFs) -> Database {
     let left = disk.crash_losing_all();
     store(&left, LogShape { protocol: PROTOCOLS[0], workers: 3, streams: 2 }, false)

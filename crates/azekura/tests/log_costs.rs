@@ -2,8 +2,8 @@
 //! bytes that rows in key order cost in all files: counted, not timed.
 //!
 //! The paper logs BEGIN, each update and END (section 5.2.1): three draws for U-1 and twelve for U-10. Here
-//! there is no BEGIN, a structure change of many pages is one record, and who only read draws nothing. Then
-//! one draw serves many records.
+//! there is no BEGIN, a structure change of many pages is one record, and a read-only transaction draws
+//! nothing. With ranges, one draw serves many records.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it must be")]
 
@@ -15,7 +15,7 @@ use azekura_io::{CountingFs, MemFs};
 
 const ROWS: TableDefinition<u32, u32> = TableDefinition::new("rows");
 
-/// A store with rows, that runs no threads of its own, and whose records draw an LSN each.
+/// Returns a store with rows, without threads of its own; its records draw an LSN each.
 fn store(protocol: LogProtocol) -> Database {
     store_with_ranges(protocol, 1)
 }

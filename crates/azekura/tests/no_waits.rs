@@ -157,7 +157,7 @@ fn retries_end_with_the_number_of_attempts_and_the_last_cause() -> Result<(), Er
             }
             other => panic!("{other:?}"),
         }
-        // What is free at last is had.
+        // A lock that was released can be acquired.
         assert!(db.transact(|tx| Ok(tx.table(&ROWS)?.get(&20)?.is_some()))?);
     }
     Ok(())

@@ -24,7 +24,7 @@ fn rows(db: &Database) -> usize {
     db.transact(|tx| Ok(tx.table(&ROWS)?.iter().count())).unwrap()
 }
 
-/// What there is after an opening, and what the opening did.
+/// The files of a store after an opening, and the costs of the opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     files: usize,
@@ -34,7 +34,7 @@ struct Held {
     syncs: u64,
 }
 
-/// How a run ends and what it writes, by its number.
+/// The end and the writes of each run, by its number.
 struct Runs {
     is_killed: fn(u64) -> bool,
     writes: fn(u64) -> bool,

@@ -51,7 +51,7 @@ fn scatter(tx: &Transaction, rng: &mut StdRng, updates: usize) -> Result<(), aze
     Ok(())
 }
 
-/// What a restart does after a kill at this moment.
+/// Returns the recovery after a kill at this moment.
 fn restarted(fs: &FaultFs) -> RecoveryReport {
     open(&fs.kill(), Duration::MAX).stats().recovery
 }

@@ -231,7 +231,7 @@ proptest! {
         let tx = db.begin().expect("begins");
         let rows = tx.table(&ROWS).expect("opens");
         let mut range = rows.iter();
-        // What the iterator has still to show, and the changes made when it was made.
+        // The rows that the iterator has still to show, and the number of changes when it was made.
         let (mut rest, mut made_at) = (model.clone(), 0);
         let mut changes = 0;
         let mut savepoints = Vec::new();

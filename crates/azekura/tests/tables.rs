@@ -165,7 +165,7 @@ fn a_renamed_table_has_its_rows_under_the_new_name_only() {
         let before = tx.savepoint().expect("is open");
         assert!(tx.rename_table(&ROWS, "moved").expect("renames"));
         assert_eq!((count(&tx, "rows").unwrap(), count(&tx, "moved").unwrap()), (0, 100));
-        // What is undone after the renaming does not undo that.
+        // A rollback of later changes keeps the renaming.
         let after = tx.savepoint().expect("is open");
         tx.table(&OTHER).unwrap().insert(&1, &1).expect("writes");
         tx.rollback_to(after).expect("rolls back");

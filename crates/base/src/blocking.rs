@@ -1,18 +1,18 @@
-//! What a thread does before it blocks: a hook for schedulers that multiplex work over few threads.
+//! A hook that runs before a thread blocks, for schedulers that multiplex work over few threads.
 //!
-//! A thread that serves many callers, as the reactors of the server do, must not keep all of them waiting
-//! when one of them has to wait. The store does not know who calls it; it only says "I am about to block"
-//! ([`announce`]), and a thread that cares has said before what is to happen then ([`on_block`]). Go's
-//! scheduler takes the processor from a thread in a system call in the same way.
+//! A thread that serves many callers, such as a reactor of the server, must not delay all of them when one of
+//! them has to wait. The store does not know its caller; before it blocks it calls [`announce`], which runs
+//! the hook that the thread has set with [`on_block`]. Go's scheduler takes the processor from a thread in a
+//! system call in the same way.
 //!
-//! Announced is every wait that may take as long as a device, or as another transaction: calls of files, lock
-//! requests that sleep, waits for a flush, for room in the log, for a page that another thread reads, for a
-//! free frame, for a page's writer. Latches are not: whoever holds one waits for devices at most, never for a
-//! transaction, so it goes on by itself.
+//! Announced is every wait that may take as long as a device access, or as another transaction: calls of
+//! files, lock requests that sleep, waits for a flush, for space in the log, for a page that another thread
+//! reads, for a free frame, for a page's writer. Latch waits are not announced: a latch holder waits for
+//! devices at most, never for a transaction.
 //!
-//! - **BLOCK-1** The hook is called while the store's latches may be held: it takes only locks under which
+//! - **BLOCK-1** The hook may be called while latches of the store are held: it takes only locks under which
 //!   nothing else is taken, and never calls the store.
-//! - **BLOCK-2** It may be called several times in one wait, and before waits that turn out to be none.
+//! - **BLOCK-2** It may be called several times in one wait, and before waits that end at once.
 //!
 //! ```
 //! use std::cell::Cell;
@@ -30,12 +30,12 @@ thread_local! {
     static HOOK: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// Sets what this thread does before it blocks; `None`: nothing.
+/// Sets this thread's hook; `None`: no hook.
 pub fn on_block(hook: Option<fn()>) {
     HOOK.set(hook);
 }
 
-/// Says that this thread is about to block. One load of a thread's own memory if nobody wants to know.
+/// Calls this thread's hook, if it has one. Costs one load of thread-local memory without a hook.
 #[inline]
 pub fn announce() {
     if let Some(hook) = HOOK.get() {

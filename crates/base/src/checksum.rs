@@ -18,7 +18,7 @@ mod tests {
 
     #[test]
     fn matches_the_published_check_value() {
-        // The CRC catalogue's check value for CRC-32/ISCSI over "123456789".
+        // The CRC catalog's check value for CRC-32/ISCSI over "123456789".
         assert_eq!(crc32c(b"123456789"), 0xE306_9283);
         assert_eq!(crc32c_append(crc32c(b"1234"), b"56789"), 0xE306_9283);
     }

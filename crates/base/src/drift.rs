@@ -1,35 +1,35 @@
-//! Whether something that is measured again and again has changed for good: who finds out by trial what is
-//! best tries anew then.
+//! Detection of a lasting change in repeated measurements, so that a decision based on them can be renewed.
 
-/// Values that differ by more than this are far from each other: machines that others use differ by less
-/// between one moment and the next.
+/// Values that differ by more than this factor are far from each other: on shared machines values differ by
+/// less from one moment to the next.
 const FAR: f64 = 1.6;
 
-/// Filtered measurements. Values are positive.
+/// A filtered measurement. Values are positive.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     value: Option<f64>,
-    /// Values in a row that were far from it, and how many make a change.
+    /// Number of consecutive far values, and the number that makes a change.
     far: u32,
     patience: u32,
-    /// Part that a new value has in the known one.
+    /// Weight of a new value in the filtered one.
     weight: f64,
 }
 
 impl Known {
-    /// Nothing yet. So many far values in a row are believed; of each other one this part goes into what is
-    /// known.
+    /// Returns a filter without a value. After `patience` consecutive far values the value is replaced; each
+    /// other value is averaged in with `weight`.
     #[must_use]
     pub const fn new(patience: u32, weight: f64) -> Self {
         Self { value: None, far: 0, patience, weight }
     }
 
-    /// This is known from now on.
+    /// Sets the filtered value.
     pub const fn set(&mut self, value: f64) {
         (self.value, self.far) = (Some(value), 0);
     }
 
-    /// Another value was measured. Whether what was known no longer holds: then this is known.
+    /// Adds a measured value. Returns `true` if the measurement has changed for good: then the filtered value
+    /// is replaced.
     pub fn note(&mut self, value: f64) -> bool {
         let known = *self.value.get_or_insert(value);
         if value <= FAR * known && value * FAR >= known {

@@ -2,11 +2,11 @@
 
 use crate::{Lsn, PageId};
 
-/// The log can no longer make anything durable: a write or a sync failed, and the store stopped committing
+/// The log cannot make anything durable any more: a write or a sync failed, and the store stopped committing
 /// (W10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFailed {
-    /// The first failure, in words: file, offset and the operating system's reason.
+    /// The first failure, as text: file, offset and the operating system's reason.
     pub reason: std::sync::Arc<str>,
 }
 
@@ -20,16 +20,16 @@ impl std::error::Error for LogFailed {}
 
 /// The log as the page cache sees it.
 pub trait DurableLog: Send + Sync {
-    /// Above every LSN drawn so far. Records that come after this call may have smaller ones, if the log
-    /// draws LSNs ahead: [`lsn_bound`](Self::lsn_bound) is below them. Once everything below what this gave
-    /// is durable, that is too.
+    /// Returns an LSN above every LSN drawn so far. Later records may have smaller ones, if the log draws
+    /// LSNs ahead: [`lsn_bound`](Self::lsn_bound) is below them. Once everything below the returned LSN is
+    /// durable, it is durable too.
     ///
-    /// Costs a look at a counter that every appender writes.
+    /// Costs a load of a counter that every appender writes.
     fn next_lsn(&self) -> Lsn;
 
-    /// An LSN that is not above that of any record that is appended after this call. It may lie further back
-    /// than [`next_lsn`](Self::next_lsn), by what is not durable yet, and costs a look at a line that only
-    /// flushes write. The default is for logs that give each record the next LSN.
+    /// Returns a lower bound of the LSNs of all records that are appended after this call. It may be lower
+    /// than [`next_lsn`](Self::next_lsn), by the records that are not durable yet, and costs a load of a line
+    /// that only flushes write. The default is for logs that give each record the next LSN.
     ///
     /// A page that turns dirty takes this as the lower bound of its recovery LSN *before* its record is
     /// appended.
@@ -37,17 +37,18 @@ pub trait DurableLog: Send + Sync {
         self.next_lsn()
     }
 
-    /// Every record with an LSN up to and including this one is on disk, in every worker's log.
+    /// Returns the LSN up to which every record is on disk, in every stream.
     fn durable_lsn(&self) -> Lsn;
 
-    /// Says if a page that is read from disk can have this LSN. If not, the page is of another time than the
-    /// log: files of different moments were put together. The default is for logs that cannot tell.
+    /// Returns `true` if a page that is read from disk can have this LSN. If not, the page is from another
+    /// time than the log: files of different moments were combined. The default is for logs that cannot
+    /// decide.
     fn is_possible(&self, _page_id: PageId, _page_lsn: Lsn) -> bool {
         true
     }
 
-    /// Blocks until `durable_lsn() >= lsn`, pushing out other workers' buffers as needed (W2). Never waits
-    /// for another transaction's end.
+    /// Blocks until `durable_lsn() >= lsn`, flushing other log buffers as needed (W2). Never waits for the
+    /// end of another transaction.
     ///
     /// # Errors
     ///
@@ -55,7 +56,7 @@ pub trait DurableLog: Send + Sync {
     fn make_durable(&self, lsn: Lsn) -> Result<(), LogFailed>;
 }
 
-/// A log that has nothing to say: everything is durable at once. For caches without a log, and for tests.
+/// A log without content: everything is durable at once. For caches without a log, and for tests.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct NoLog;
 

@@ -1,9 +1,8 @@
-//! Forks: tells a process from the one that it was forked from.
+//! Detection of forks: distinguishes a process from the one that it was forked from.
 //!
-//! A fork copies the memory and one thread. A store in that memory is of no use in the child: its threads are
-//! gone, its locks may be held by threads that are not there, and its files belong to the parent. So whatever
-//! owns threads or files remembers the [`Generation`] in which it was made, and refuses to work in another
-//! one.
+//! A fork copies the memory and one thread. A store in that memory is useless in the child: its threads are
+//! missing, its locks may be held by them, and its files belong to the parent. So an object that owns threads
+//! or files stores the [`Generation`] in which it was made, and refuses to work in another one.
 //!
 //! ```
 //! let here = azekura_base::fork::Generation::current();
@@ -18,12 +17,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// std's own atomic: it changes only in a process that has one thread, so no model needs to see it.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// The process in which something was made.
+/// The process in which an object was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(u64);
 
 impl Generation {
-    /// This process. The first call has forks counted from then on.
+    /// Returns the present process. The first call starts counting forks.
     #[must_use]
     pub fn current() -> Self {
         static COUNTED: Once = Once::new();
@@ -32,11 +31,11 @@ impl Generation {
             // memory) leaves forks uncounted.
             let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
-        Self(FORKS.load(Relaxed)) // Relaxed: nothing is read through it
+        Self(FORKS.load(Relaxed)) // Relaxed: no other data is read through it
     }
 
-    /// Returns `true` if this still is the process; `false` in one that was forked from it. Costs a load of
-    /// a line that no thread writes.
+    /// Returns `true` in the same process; `false` in one that was forked from it. Costs a load of a line
+    /// that no thread writes.
     #[inline]
     #[must_use]
     pub fn is_current(self) -> bool {

@@ -1,4 +1,4 @@
-//! Names of things, as newtypes: two `u64` arguments cannot be swapped.
+//! Identifiers as newtypes: two `u64` arguments cannot be swapped.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ id! {
     TxnId(u64)
 }
 id! {
-    /// Number of a tree (a table, or the catalogue) inside one database.
+    /// Number of a tree (a table, or the catalog) inside one database.
     TreeId(u32)
 }
 
@@ -48,6 +48,6 @@ impl Lsn {
 }
 
 impl TxnId {
-    /// The transaction of structure changes that belong to nobody.
+    /// The transaction of structure changes.
     pub const SYSTEM: Self = Self(0);
 }

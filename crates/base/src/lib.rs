@@ -1,7 +1,7 @@
-//! The ground floor of Azekura: names for things, bytes of a page, checksums, and the one door to atomics.
+//! The base crate of Azekura: identifiers, page bytes, checksums, and the only import of atomics and locks.
 //!
-//! It is not a utility drawer: a thing lives here only because two rooms that must not know each other both
-//! need it (the page cache and the log share [`DurableLog`]; the cache and the tree share [`page`]).
+//! It is not a collection of utilities: each module is here because two crates that must not depend on each
+//! other need it (the page cache and the log share [`DurableLog`]; the cache and the tree share [`page`]).
 //!
 //! ```
 //! use azekura_base::{Lsn, PageId};
@@ -14,16 +14,16 @@
 //! | [`id`] | `PageId`, `Lsn`, `TxnId`, `TreeId` |
 //! | [`page`] | page bytes as relaxed atomic words, and the header that every page carries |
 //! | [`checksum`] | CRC-32C |
-//! | [`durable`] | what the page cache asks of the log |
-//! | [`sync`] | the one door to std or loom atomics, mutexes and parking |
-//! | [`drift`] | whether something measured has changed for good |
+//! | [`durable`] | the page cache's interface to the log |
+//! | [`sync`] | atomics, mutexes and parking: std's, loom's, or simulated |
+//! | [`drift`] | detection of a lasting change in measurements |
 //! | [`background`] | background work of stores, done by threads of the process |
 //! | [`backoff`] | exponential back-off for spins |
-//! | [`blocking`] | what a thread does before it blocks |
-//! | [`fork`] | which process something was made in |
+//! | [`blocking`] | a hook that runs before a thread blocks |
+//! | [`fork`] | detection of forked processes |
 //! | [`rate_limit`] | a bound on log lines of one kind |
 //! | [`striped`] | counters spread over cache lines |
-//! | [`zeroed`] | arrays that take memory as they are used |
+//! | [`zeroed`] | arrays that take memory only for used parts |
 //! | [`varint`] | variable-length integers of the log and the control file |
 
 pub mod background;

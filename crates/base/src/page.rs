@@ -1,9 +1,9 @@
 //! Bytes of a page as relaxed atomic words, and the header that every page carries.
 //!
-//! Optimistic readers look at a page while its latch holder changes it, and throw away what they saw when the
-//! latch's version moved. A plain read there would be a data race; a relaxed atomic load is not, and is a
-//! plain move on every machine that matters. So *all* access to a page in the pool goes through this module:
-//! readers by [`PageWords`], the exclusive holder by [`PageMut`], both without `unsafe`.
+//! Optimistic readers read a page while its latch holder changes it, and drop the result when the latch's
+//! version has changed. A plain read there would be a data race; a relaxed atomic load is not, and is a plain
+//! move on all relevant machines. So *all* access to a page in the pool goes through this module: readers by
+//! [`PageWords`], the exclusive holder by [`PageMut`], both without `unsafe`.
 //!
 //! Header of every page, little-endian:
 //!
@@ -16,8 +16,8 @@
 //! | 16..24 | page LSN: the last log record applied to this page |
 //! | 24.. | owned by the page type |
 //!
-//! A torn optimistic read can yield any garbage: every offset is bounds-checked here (a bad one reads as zero
-//! bytes), so that garbage costs a retry and never a panic.
+//! A torn optimistic read can return any bytes: every offset is bounds-checked here (an invalid one reads as
+//! zero bytes), so that torn reads cost a retry and never a panic.
 
 mod buf;
 mod change;
@@ -34,7 +34,7 @@ pub use self::buf::PageBuf;
 pub use self::change::PageMut;
 pub use self::words::PageWords;
 
-/// Bytes of the common page header; the page type owns what follows.
+/// Bytes of the common page header; the rest belongs to the page type.
 pub const HEADER_BYTES: usize = 24;
 /// Smallest page.
 pub const MIN_PAGE_SIZE: usize = 4096;
@@ -53,7 +53,7 @@ pub enum PageType {
     Free = 0,
     /// One bit for each page of its group.
     SpaceMap = 1,
-    /// B+tree node above the leaves.
+    /// Inner B+tree node.
     Inner = 2,
     /// B+tree leaf.
     Leaf = 3,

@@ -1,4 +1,4 @@
-//! A bound on the log lines of one kind, so that a flood of bad requests does not fill a disk with them.
+//! A bound on the log lines of one kind, so that a flood of bad requests does not fill a disk.
 
 use crate::sync::Mutex;
 use crate::sync::time::Instant;

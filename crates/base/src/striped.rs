@@ -5,12 +5,12 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Fewest and most stripes.
 const STRIPES: (usize, usize) = (16, 512);
-/// Fewest lines of a counter. A thread that loses its processor holds up no other one here, so there need not
-/// be many more than processors; and each store has a dozen counters.
+/// Fewest lines of a counter. A thread that loses its processor delays no other one here, so few more lines
+/// than processors are needed; and each store has a dozen counters.
 const FEWEST_LINES: usize = 4;
 
-/// The processors that this process may use, as the system says at the first call: it reads several files of
-/// control groups to tell them.
+/// Returns the number of processors that this process may use, determined at the first call, which reads
+/// several files of control groups.
 #[must_use]
 pub fn processors() -> usize {
     #[cfg(loom)]
@@ -26,8 +26,8 @@ pub fn processors() -> usize {
     }
 }
 
-/// How many stripes to deal threads out to: two for each processor, so that threads that run at once seldom
-/// meet; a power of two, 16 at least.
+/// Returns the number of stripes over which threads are distributed: two for each processor, so that
+/// concurrent threads seldom share one; a power of two, at least 16.
 #[must_use]
 pub fn stripe_count() -> usize {
     stripes(STRIPES.0)
@@ -37,7 +37,8 @@ fn stripes(fewest: usize) -> usize {
     (2 * processors()).next_power_of_two().clamp(fewest, STRIPES.1)
 }
 
-/// The stripe of the calling thread: a small number, dealt out round robin, the same for the thread's life.
+/// Returns the stripe of the calling thread: a small number, assigned round robin, constant for the thread's
+/// life.
 #[must_use]
 pub fn thread_stripe() -> usize {
     // A machine's threads have numbers of their own, so that its runs are alike.
@@ -47,14 +48,15 @@ pub fn thread_stripe() -> usize {
     }
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     thread_local! {
-        // std's own atomic: the stripe only spreads load, no protocol rests on it, so no model needs to see
+        // std's own atomic: the stripe only spreads load, no protocol depends on it, so no model needs to see
         // it.
         static STRIPE: usize = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
     STRIPE.with(|s| *s)
 }
 
-/// A statistics counter without a hot line. Exact when nobody is adding; otherwise some moment's value.
+/// A statistics counter without a contended cache line. Exact when no thread is adding; otherwise the value
+/// of some moment.
 #[derive(Debug)]
 pub struct StripedCounter {
     stripes: Box<[CachePadded<AtomicU64>]>,

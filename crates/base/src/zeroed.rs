@@ -1,7 +1,7 @@
-//! Arrays that take memory as they are used: zero until then, as the system gives it.
+//! Arrays that take memory only for used parts: they are zero until then, as the system returns memory.
 //!
-//! A page cache for many pages that holds few of them touches few pages of its arrays, and so does the lock
-//! table of a store with few locks.
+//! A page cache that holds few pages touches few pages of its arrays, and so does the lock table of a store
+//! with few locks.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,18 +10,19 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// statistic of the process.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes of address space that the arrays of this process have beside what the allocator counts.
+/// Returns the bytes of address space that the arrays of this process have from the system, outside of the
+/// allocator.
 #[must_use]
 pub fn mapped_bytes() -> usize {
     MAPPED.load(Relaxed) // a statistic
 }
 
-/// Values of which zero bytes are one.
+/// Types for which zero bytes are a valid value.
 ///
 /// # Safety
 ///
-/// Bytes that are all zero are a valid value, equal to the one that `make` of [`ZeroedArray::new`] gives; the
-/// type has no padding and needs no drop.
+/// Bytes that are all zero are a valid value, equal to the one that `make` of [`ZeroedArray::new`] returns;
+/// the type has no padding and needs no drop.
 pub unsafe trait ZeroIsValid {}
 
 // SAFETY: an atomic integer has the layout of the integer.
@@ -80,7 +81,7 @@ mod array {
                 .unwrap_or_else(|_| handle_alloc_error(layout.unwrap_or(Layout::new::<T>())))
         }
 
-        /// The same.
+        /// As [`new`](Self::new), with an error if there is no memory.
         ///
         /// # Errors
         ///
@@ -175,7 +176,7 @@ mod array {
             Self((0..len).map(|_| make()).collect())
         }
 
-        /// The same.
+        /// As [`new`](Self::new).
         ///
         /// # Errors
         ///

@@ -1,18 +1,18 @@
-//! The way from the root to a node, without writing a shared cache line on warm inner pages (G8).
+//! The descent from the root to a node, without writing a shared cache line on warm inner pages (G8).
 //!
 //! One hop, optimistically:
 //!
-//! 1. The parent's version was taken when we came to it. Search it; this gives a child id.
+//! 1. The parent's version was taken when the descent came to it. Search the parent; this gives a child id.
 //! 2. Peek at the child: take *its* version.
-//! 3. Validate the parent. If it has changed, nothing read so far means anything: start over.
-//! 4. The child is the parent now.
+//! 3. Validate the parent. If it has changed, nothing read so far is reliable: start over.
+//! 4. The child becomes the parent.
 //!
 //! - **HOP-1** A child's version is taken before its parent is validated. So at the moment of that validation
-//!   the page was the parent's child, and its version is not older than that moment's: every later change of
-//!   the child, also its being freed and made into something else, moves the version that we hold.
+//!   the page was the parent's child, and the version is from that moment or later. Every later change of the
+//!   child, including a release and reuse of its page, changes the version.
 //! - **HOP-2** A page leaves a tree only under its own exclusive latch and its parent's, with both versions
 //!   moved.
-//! - **HOP-3** What was read in a node is believed only after the node validated (or was latched by an
+//! - **HOP-3** Data that was read in a node is used only after the node validated (or was latched by an
 //!   upgrade of the version under which it was read).
 //!
 //! ```text
@@ -24,20 +24,20 @@
 //! validates P: fails, starts over     -- without step 3 it would read the other tree's leaf and find it valid
 //! ```
 //!
-//! Had the reader taken C's version before the writer latched C, validating C at the end would fail. There is
-//! no third case: `tests/loom_hop.rs` runs this very code against that writer.
+//! If the reader takes C's version before the writer latches C, the final validation of C fails. There is no
+//! third case: `tests/loom_hop.rs` runs this code against that writer.
 //!
-//! *Who holds up whom.* A reader of resident pages holds nothing: one that stops for ever, anywhere, holds up
-//! nobody. A writer that stops holds up those who come to the nodes that it has latched, and nobody else: its
-//! leaf in a change in place; the leaf, its new sibling and their parent in a split, and so, under a parent,
-//! for that moment, the readers of its other leaves too. Shown by stopping threads at every access:
+//! *Progress.* A reader of resident pages holds nothing, so a reader that stops at any step never blocks
+//! another thread. A writer that stops blocks only threads that come to the nodes that it has latched: the
+//! leaf in a change in place; the leaf, its new sibling and their parent in a split (the parent also delays
+//! readers of its other leaves). Tested by stopping threads at every access to shared memory:
 //! `eval/sim/tests/tree.rs`.
 //!
-//! A page that is not in the pool is fixed (read in) with nothing latched. A page that stays latched is
-//! waited for without pin or latch, asleep, which is traced: waiters that pinned and latched took the line
-//! with the latch from its holder, and with 64 processors the holder could not let go. After
-//! [`crate::EnvOptions::optimistic_attempts`] failures the way is taken with latches (shared down to the
-//! parent, each child latched before its parent is released), so that progress is certain.
+//! A page that is not in the pool is fixed (read in) while nothing is latched. For a page that stays latched
+//! the descent sleeps without pin or latch; this wait is traced. (Waiters that pinned and latched took the
+//! cache line of the latch from its holder, and with 64 processors the holder could not release it.) After
+//! [`crate::EnvOptions::optimistic_attempts`] failures the descent uses latches (shared down to the parent,
+//! each child latched before its parent is released), so that progress is certain.
 
 use azekura_base::{Backoff, PageId, PageWords};
 use azekura_buffer::{BufferPool, ExclusiveGuard, FixError, OptimisticPage, PageGuard, Peek, SharedGuard};
@@ -47,12 +47,12 @@ use crate::error::TreeError;
 use crate::node::Node;
 use crate::tree::Tree;
 
-/// Meetings with a latched page after which the descent sleeps until the latch is free.
+/// Encounters with a latched page after which the descent sleeps until the latch is free.
 const BUSY_SPINS: u32 = 8;
 /// Pages that a descent keeps in the pool for its next attempt.
 const KEPT_PAGES: usize = 3;
 
-/// Where a descent goes.
+/// The target of a descent.
 #[derive(Clone, Copy, Debug)]
 pub enum Seek<'k> {
     /// To the node that covers this key.
@@ -73,15 +73,15 @@ impl Seek<'_> {
     }
 }
 
-/// A page as an optimistic reader sees it: words, and whether they have stayed as they were.
-pub trait Seen: Copy {
+/// A page as an optimistic reader sees it: its words, and a check that they are unchanged.
+pub trait OptimisticRead: Copy {
     /// The page's words; they may change while they are read.
     fn words(&self) -> PageWords<'_>;
-    /// Whether the page is what it was when this value was made.
+    /// Returns `true` if the page is unchanged since this value was made.
     fn is_valid(self) -> bool;
 }
 
-impl Seen for OptimisticPage<'_> {
+impl OptimisticRead for OptimisticPage<'_> {
     #[inline]
     fn words(&self) -> PageWords<'_> {
         OptimisticPage::words(self)
@@ -92,7 +92,7 @@ impl Seen for OptimisticPage<'_> {
     }
 }
 
-/// What a hop found.
+/// The result of a hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hop<L> {
     /// The child with this id, looked at while it was the parent's child (HOP-1).
@@ -101,32 +101,31 @@ pub enum Hop<L> {
     Changed,
 }
 
-/// One hop: from `parent` to the child that `seek` leads to, as `look` finds it.
+/// Makes one hop: from `parent` to the child that `seek` leads to. `look` takes the child's version.
 #[inline]
-pub fn hop<P: Seen, L>(parent: P, seek: Seek<'_>, look: impl FnOnce(PageId) -> L) -> Hop<L> {
+pub fn hop<P: OptimisticRead, L>(parent: P, seek: Seek<'_>, look: impl FnOnce(PageId) -> L) -> Hop<L> {
     let node = Node::new(parent.words());
     let child = node.child(seek.slot(node));
-    // The id may be rubbish of a page that is just changing; looking for a page that is not there does no
-    // harm.
+    // The id may be invalid if the page is just changing; a look for an absent page does no harm.
     let looked = look(child);
     // HOP-1: after the look, which took the child's version.
     if parent.is_valid() { Hop::Child(child, looked) } else { Hop::Changed }
 }
 
-/// Why an optimistic descent ended early.
+/// The reason that an optimistic descent ended early.
 #[derive(Debug)]
-pub(crate) enum Stop<'p> {
-    /// Something changed underneath.
+pub(crate) enum Restart<'p> {
+    /// A visited node has changed.
     Changed,
-    /// Someone has this page latched exclusively, or is reading it in.
+    /// Another thread has this page latched exclusively, or is reading it in.
     Busy(PageId),
     /// This page, a child of that parent, is not in the pool.
     Absent(PageId, Option<OptimisticPage<'p>>),
-    /// The structure contradicts itself.
+    /// The structure is corrupt.
     Failed(TreeError),
 }
 
-/// Where a descent ended: not validated yet.
+/// The end of a descent: not validated yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Walked<'p> {
     /// The node above; `None` if `page` is the root.
@@ -134,30 +133,31 @@ pub(crate) struct Walked<'p> {
     pub(crate) page: OptimisticPage<'p>,
 }
 
-/// Walks optimistically to the node of `level` where `seek` leads; to the root, if the tree is not that high.
+/// Walks optimistically to the node of `level` that `seek` leads to; to the root, if the tree is not that
+/// high.
 #[inline]
 pub(crate) fn walk<'p>(
     pool: &'p BufferPool,
     tree: Tree,
     seek: Seek<'_>,
     level: u8,
-) -> Result<Walked<'p>, Stop<'p>> {
+) -> Result<Walked<'p>, Restart<'p>> {
     let root = match pool.peek(tree.root) {
         Peek::Page(page) => page,
-        Peek::Busy => return Err(Stop::Busy(tree.root)),
-        Peek::Absent => return Err(Stop::Absent(tree.root, None)),
+        Peek::Busy => return Err(Restart::Busy(tree.root)),
+        Peek::Absent => return Err(Restart::Absent(tree.root, None)),
     };
     let Some(mut height) = Node::new(root.words()).level() else { return Err(misplaced(None, root)) };
     let mut at = Walked { parent: None, page: root };
     while height > level {
         let (child, looked) = match hop(at.page, seek, |id| pool.peek(id)) {
             Hop::Child(id, looked) => (id, looked),
-            Hop::Changed => return Err(Stop::Changed),
+            Hop::Changed => return Err(Restart::Changed),
         };
         let page = match looked {
             Peek::Page(page) => page,
-            Peek::Busy => return Err(Stop::Busy(child)),
-            Peek::Absent => return Err(Stop::Absent(child, Some(at.page))),
+            Peek::Busy => return Err(Restart::Busy(child)),
+            Peek::Absent => return Err(Restart::Absent(child, Some(at.page))),
         };
         height -= 1;
         if Node::new(page.words()).level() != Some(height) {
@@ -168,42 +168,42 @@ pub(crate) fn walk<'p>(
     Ok(at)
 }
 
-/// A page without the level that its place demands: corrupt if it and its parent are still what they were.
+/// Handles a page of an unexpected level: corrupt if it and its parent are unchanged.
 #[cold]
-fn misplaced<'p>(parent: Option<OptimisticPage<'p>>, page: OptimisticPage<'p>) -> Stop<'p> {
+fn misplaced<'p>(parent: Option<OptimisticPage<'p>>, page: OptimisticPage<'p>) -> Restart<'p> {
     let error = corrupt_node(page.words(), page.words().page_id());
     let is_stable = page.is_valid() && parent.is_none_or(OptimisticPage::is_valid);
-    if is_stable { Stop::Failed(error) } else { Stop::Changed }
+    if is_stable { Restart::Failed(error) } else { Restart::Changed }
 }
 
 /// A leaf to read from.
 #[derive(Debug)]
 pub(crate) enum Leaf<'p> {
-    /// Believed only once it is valid after the reading.
-    Seen(OptimisticPage<'p>),
-    /// Nobody changes it.
-    Held(SharedGuard<'p>),
+    /// Must be validated after the reading.
+    Unlatched(OptimisticPage<'p>),
+    /// Latched: unchanged while the guard lives.
+    Latched(SharedGuard<'p>),
 }
 
 impl Leaf<'_> {
     #[inline]
     pub(crate) fn node(&self) -> Node<'_> {
         match self {
-            Self::Seen(page) => Node::new(page.words()),
-            Self::Held(guard) => Node::new(guard.words()),
+            Self::Unlatched(page) => Node::new(page.words()),
+            Self::Latched(guard) => Node::new(guard.words()),
         }
     }
 
     #[inline]
     pub(crate) fn is_valid(&self) -> bool {
         match self {
-            Self::Seen(page) => page.is_valid(),
-            Self::Held(_) => true,
+            Self::Unlatched(page) => page.is_valid(),
+            Self::Latched(_) => true,
         }
     }
 }
 
-/// One operation's descents: how often it has failed, and what it does about it.
+/// The attempts of one operation's descent, with its reaction to failed ones.
 #[derive(Debug)]
 pub(crate) struct Descent<'e> {
     env: &'e Env,
@@ -233,28 +233,28 @@ impl<'e> Descent<'e> {
         self.has_met_others
     }
 
-    /// The leaf where `seek` leads, to be read.
+    /// Returns the leaf that `seek` leads to, for reading.
     #[inline]
     pub(crate) fn leaf(&mut self, seek: Seek<'_>) -> Result<Leaf<'e>, TreeError> {
         while self.attempts < self.env.optimistic_attempts() {
             match walk(self.env.pool(), self.tree, seek, 0) {
-                Ok(at) => return Ok(Leaf::Seen(at.page)),
-                Err(stop) => self.stopped(stop)?,
+                Ok(at) => return Ok(Leaf::Unlatched(at.page)),
+                Err(cause) => self.restart(cause)?,
             }
         }
         loop {
             let parent = self.latched_parent(seek, 0)?;
             let guard = self.env.pool().fix(self.below(parent.as_ref(), seek))?.shared();
             match Node::new(guard.words()).level() {
-                Some(0) => return Ok(Leaf::Held(guard)),
+                Some(0) => return Ok(Leaf::Latched(guard)),
                 Some(_) if parent.is_none() => {} // The root was a leaf and has grown.
                 _ => return Err(corrupt_node(guard.words(), guard.page_id())),
             }
         }
     }
 
-    /// As [`Self::leaf`]; `absent` is told the parent of each leaf that is not in the pool, not validated,
-    /// before that leaf is brought.
+    /// As [`Self::leaf`]; calls `absent` with the parent (not validated) of each leaf that is not in the
+    /// pool, before that leaf is read in.
     pub(crate) fn leaf_or(
         &mut self,
         seek: Seek<'_>,
@@ -262,30 +262,30 @@ impl<'e> Descent<'e> {
     ) -> Result<Leaf<'e>, TreeError> {
         while self.attempts < self.env.optimistic_attempts() {
             match walk(self.env.pool(), self.tree, seek, 0) {
-                Ok(at) => return Ok(Leaf::Seen(at.page)),
-                Err(stop) => {
-                    if let Stop::Absent(_, Some(parent)) = &stop {
+                Ok(at) => return Ok(Leaf::Unlatched(at.page)),
+                Err(cause) => {
+                    if let Restart::Absent(_, Some(parent)) = &cause {
                         absent(*parent);
                     }
-                    self.stopped(stop)?;
+                    self.restart(cause)?;
                 }
             }
         }
         self.leaf(seek)
     }
 
-    /// The leaf that covers `key`, latched exclusively.
+    /// Returns the leaf that covers `key`, latched exclusively.
     #[inline]
     pub(crate) fn leaf_exclusive(&mut self, key: &[u8]) -> Result<ExclusiveGuard<'e>, TreeError> {
         let seek = Seek::Covering(key);
         while self.attempts < self.env.optimistic_attempts() {
             match walk(self.env.pool(), self.tree, seek, 0) {
-                // HOP-3: the upgrade succeeds only if the leaf is what the walk came to.
+                // HOP-3: the upgrade succeeds only if the leaf is unchanged since the walk.
                 Ok(at) => match at.page.upgrade() {
                     Some(guard) => return Ok(guard),
-                    None => self.stopped(Stop::Changed)?,
+                    None => self.restart(Restart::Changed)?,
                 },
-                Err(stop) => self.stopped(stop)?,
+                Err(cause) => self.restart(cause)?,
             }
         }
         loop {
@@ -299,17 +299,17 @@ impl<'e> Descent<'e> {
         }
     }
 
-    /// The node of `level` that covers `key`, and its parent, both latched exclusively. Without a parent the
-    /// node is the root, which may be lower than `level`.
+    /// Returns the node of `level` that covers `key`, and its parent, both latched exclusively. Without a
+    /// parent the node is the root, which may be lower than `level`.
     pub(crate) fn pair(&mut self, key: &[u8], level: u8) -> Result<Pair<'e>, TreeError> {
         let seek = Seek::Covering(key);
         while self.attempts < self.env.optimistic_attempts() {
             match walk(self.env.pool(), self.tree, seek, level) {
                 Ok(at) => match upgrade_both(at) {
                     Some(pair) => return Ok(pair),
-                    None => self.stopped(Stop::Changed)?,
+                    None => self.restart(Restart::Changed)?,
                 },
-                Err(stop) => self.stopped(stop)?,
+                Err(cause) => self.restart(cause)?,
             }
         }
         self.latched_pair(seek, level)
@@ -330,8 +330,8 @@ impl<'e> Descent<'e> {
         }
     }
 
-    /// The node just above `level` where `seek` leads, latched for readers; `None` if the root is on `level`
-    /// or below.
+    /// Returns the node just above `level` that `seek` leads to, latched for readers; `None` if the root is
+    /// on `level` or below.
     fn latched_parent(&self, seek: Seek<'_>, level: u8) -> Result<Option<SharedGuard<'e>>, TreeError> {
         let pool = self.env.pool();
         let mut at = pool.fix(self.tree.root)?.shared();
@@ -357,23 +357,23 @@ impl<'e> Descent<'e> {
         })
     }
 
-    /// Notes that what was read did not validate.
+    /// Notes that a validation failed.
     pub(crate) fn changed(&mut self) -> Result<(), TreeError> {
-        self.stopped(Stop::Changed)
+        self.restart(Restart::Changed)
     }
 
-    /// Does what a stop asks for; no latch may be held. The next attempt starts from the root.
+    /// Reacts to an early end; no latch may be held. The next attempt starts from the root.
     #[cold]
-    pub(crate) fn stopped(&mut self, stop: Stop<'e>) -> Result<(), TreeError> {
-        match stop {
-            Stop::Changed => {
+    pub(crate) fn restart(&mut self, cause: Restart<'e>) -> Result<(), TreeError> {
+        match cause {
+            Restart::Changed => {
                 self.attempts += 1;
                 self.has_met_others = true;
                 self.backoff.pause();
             }
-            Stop::Busy(page_id) => self.wait_for(page_id),
-            Stop::Absent(page_id, parent) => self.bring(page_id, parent)?,
-            Stop::Failed(error) => return Err(error),
+            Restart::Busy(page_id) => self.wait_for(page_id),
+            Restart::Absent(page_id, parent) => self.fix_for_retry(page_id, parent)?,
+            Restart::Failed(error) => return Err(error),
         }
         Ok(())
     }
@@ -384,15 +384,19 @@ impl<'e> Descent<'e> {
         self.has_met_others = true;
         self.backoff.pause();
         if self.busy.is_multiple_of(BUSY_SPINS) {
-            // Sleeps until the holder is gone. The page may have left the tree: then this was for nothing.
+            // Sleeps until the latch is free. The page may have left the tree: then the wait was needless.
             self.env.pool().wait_while_latched(page_id);
         }
     }
 
     /// Reads a page in and keeps it pinned, so that the next attempt finds it.
-    fn bring(&mut self, page_id: PageId, parent: Option<OptimisticPage<'e>>) -> Result<(), TreeError> {
+    fn fix_for_retry(
+        &mut self,
+        page_id: PageId,
+        parent: Option<OptimisticPage<'e>>,
+    ) -> Result<(), TreeError> {
         self.attempts += 1;
-        match self.env.pool().bring(page_id) {
+        match self.env.pool().fix_without_reference(page_id) {
             Ok(guard) => {
                 if self.kept.len() == KEPT_PAGES {
                     drop(self.kept.remove(0));
@@ -400,7 +404,7 @@ impl<'e> Descent<'e> {
                 self.kept.push(guard);
                 Ok(())
             }
-            // The page may have been freed since its parent was looked at, and its place be unreadable.
+            // The page may have been freed since its parent was read, and its place may be unreadable.
             Err(_) if parent.is_some_and(|parent| !parent.is_valid()) => Ok(()),
             Err(FixError::PoolExhausted { .. }) if !self.kept.is_empty() => {
                 self.kept.clear();
@@ -419,7 +423,7 @@ pub(crate) struct Pair<'p> {
     pub(crate) node: ExclusiveGuard<'p>,
 }
 
-/// Parent first, as latches go; both upgrades only try.
+/// Parent first, in latch order; neither upgrade waits.
 fn upgrade_both(at: Walked<'_>) -> Option<Pair<'_>> {
     let parent = match at.parent {
         Some(parent) => Some(parent.upgrade()?),

@@ -1,9 +1,9 @@
-//! Trees from birth to death: creating one, dropping one, and freeing its pages in bounded steps.
+//! Creation and removal of trees: creating one, dropping one, and freeing its pages in bounded steps.
 //!
-//! A dropped tree is left alone until its transaction has committed. Then, like the chains of large values,
-//! it is freed step by step, each step one record of bounded size, with a tree that is smaller after each:
-//! its last leaves go first, then the inner nodes that have become empty. Whoever does this has the tree to
-//! itself; a crash in the middle leaves a smaller tree, and the same steps go on with it.
+//! A dropped tree stays unchanged until its transaction has committed. Then it is freed step by step, like
+//! the chains of large values. Each step is one record of bounded size and leaves a smaller tree: first its
+//! last leaves go, then the inner nodes that have become empty. The freeing thread has exclusive use of the
+//! tree. A crash leaves a smaller tree, and the same steps continue with it.
 
 use azekura_base::{PageId, TreeId};
 use azekura_buffer::ExclusiveGuard;
@@ -31,7 +31,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// [`TreeError::SpaceFull`], or what pool and log say.
+    /// [`TreeError::SpaceFull`], or an error of pool or log.
     pub fn create(env: &Env, ctx: &mut WriteCtx<'_>, id: TreeId) -> Result<Self, TreeError> {
         let found = find_pages(env, ctx.worker, 1)?;
         let tree = Self { id, root: found.first };
@@ -39,27 +39,27 @@ impl Tree {
         let image = PageOp::image_of(scratch.page(), &mut image);
         let mut guards = [found.map, env.pool().fix_new(tree.root)?];
         let undo = UndoOp::DropTree { tree };
-        env.commit_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, take), (1, image)])?;
+        env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, take), (1, image)])?;
         Ok(tree)
     }
 
-    /// Notes in the transaction of `ctx` that the tree goes when it commits ([`crate::free_step`]). Until
-    /// then the tree stays as it is. The caller holds table lock X, and takes the tree's name away.
+    /// Notes in the transaction of `ctx` that the tree is freed after the commit ([`crate::free_step`]).
+    /// Until then the tree stays unchanged. The caller holds table lock X, and removes the tree's name.
     ///
     /// # Errors
     ///
     /// [`TreeError::Append`].
     pub fn drop_at_commit(&self, env: &Env, ctx: &mut WriteCtx<'_>) -> Result<(), TreeError> {
-        env.commit_update(ctx.writer(), ctx.undo, UndoOp::KeepTree { tree: *self }, &mut [], &[])?;
+        env.apply_logged_update(ctx.writer(), ctx.undo, UndoOp::KeepTree { tree: *self }, &mut [], &[])?;
         Ok(())
     }
 }
 
 /// Frees a bounded part of `what`, which the committed transaction `writer.txn` left to free.
 ///
-/// `index` is its place in [`crate::UndoLog::deferred_frees`]. Gives what is left of it; `None` once all is
-/// free. After a crash, go on with the newest `next_head` that the log has for this index, or with the item
-/// itself; the same step done again does no harm.
+/// `index` is its position in [`crate::UndoLog::deferred_frees`]. Returns the rest, or `None` once all is
+/// free. After a crash, continue with the newest `next_head` that the log has for this index, or with the
+/// item itself; repeating a step does no harm.
 ///
 /// # Errors
 ///
@@ -79,7 +79,7 @@ pub fn free_step(
             let runs = [(tree.root, 1)];
             let (map, ops) = clear_ops(env, &runs)?;
             let record = Head::FreeStep { txn: writer.txn, index, next_head: PageId(0) };
-            env.commit(writer.worker, &record, &mut [map], &ops_at(0, ops))?;
+            env.apply_logged(writer.worker, &record, &mut [map], &ops_at(0, ops))?;
             env.space().freed(tree.root);
             Ok(None)
         }
@@ -95,12 +95,12 @@ fn free_chain_step(
     let (runs, next_head) = runs_of_one_map(env, head)?;
     let (map, ops) = clear_ops(env, &runs)?;
     let record = Head::FreeStep { txn: writer.txn, index, next_head };
-    env.commit(writer.worker, &record, &mut [map], &ops_at(0, ops))?;
+    env.apply_logged(writer.worker, &record, &mut [map], &ops_at(0, ops))?;
     note_freed(env, &runs);
     Ok((next_head != PageId(0)).then_some(Deferred::Chain(next_head)))
 }
 
-/// Latches the one map of `runs`, which are not empty; the operations that free them.
+/// Latches the single map of `runs`, which are not empty; returns the operations that free them.
 fn clear_ops<'e>(
     env: &'e Env,
     runs: &[(PageId, u32)],
@@ -111,12 +111,12 @@ fn clear_ops<'e>(
     Ok((map, ops))
 }
 
-/// Frees pages that are in use and that nothing refers to, in ascending order, each at most once
+/// Frees pages that are in use and unreferenced, in ascending order, each at most once
 /// ([`Report::leaked`](crate::Report::leaked)).
 ///
 /// # Errors
 ///
-/// [`TreeError`]; a part of the pages is free then.
+/// [`TreeError`]; some of the pages are free then.
 pub fn free_leaked(env: &Env, worker: LogBufferId, leaked: &[PageId]) -> Result<(), TreeError> {
     let map = |page_id| map_of(page_id, env.page_size()).0;
     let mut runs: Vec<(PageId, u32)> = Vec::new();
@@ -133,7 +133,7 @@ pub fn free_leaked(env: &Env, worker: LogBufferId, leaked: &[PageId]) -> Result<
     let parts = runs.chunk_by(|a, b| map(a.0) == map(b.0)).flat_map(|runs| runs.chunks(RUNS_PER_RECORD));
     for runs in parts {
         let (map, ops) = clear_ops(env, runs)?;
-        env.commit(worker, &Head::System, &mut [map], &ops_at(0, ops))?;
+        env.apply_logged(worker, &Head::System, &mut [map], &ops_at(0, ops))?;
         note_freed(env, runs);
     }
     Ok(())
@@ -147,7 +147,8 @@ fn note_freed(env: &Env, runs: &[(PageId, u32)]) {
     runs.iter().for_each(|run| env.space().freed(run.0));
 }
 
-/// Makes a tree that nobody else uses smaller by one record; `false` once it is an empty leaf.
+/// Makes a tree smaller by one record; returns `false` once it is an empty leaf. The caller has exclusive use
+/// of the tree.
 pub(crate) fn prune_step(env: &Env, tree: Tree, worker: LogBufferId) -> Result<bool, TreeError> {
     let root = env.pool().fix(tree.root)?.exclusive();
     let mut height = Node::new(root.words()).level().ok_or_else(|| corrupt_node(root.words(), tree.root))?;
@@ -177,7 +178,7 @@ pub(crate) fn prune_step(env: &Env, tree: Tree, worker: LogBufferId) -> Result<b
     }
 }
 
-/// Makes the root an empty leaf: nothing below it is left.
+/// Makes the root an empty leaf, after all its children were freed.
 fn reset_root(
     env: &Env,
     tree: Tree,
@@ -186,7 +187,7 @@ fn reset_root(
 ) -> Result<bool, TreeError> {
     let (scratch, mut image) = (empty_leaf(env.page_size(), tree), Vec::new());
     let image = PageOp::image_of(scratch.page(), &mut image);
-    env.commit(worker, &Head::System, &mut [root], &[(0, image)])?;
+    env.apply_logged(worker, &Head::System, &mut [root], &[(0, image)])?;
     Ok(true)
 }
 
@@ -202,12 +203,12 @@ fn drop_last_child(
     let (map, ops) = clear_ops(env, &runs)?;
     let mut all = vec![(0, PageOp::Remove { slot: last as u16 }), (1, PageOp::Release)];
     all.extend(ops_at(2, ops));
-    env.commit(worker, &Head::System, &mut [above, child, map], &all)?;
+    env.apply_logged(worker, &Head::System, &mut [above, child, map], &all)?;
     note_freed(env, &runs);
     Ok(true)
 }
 
-/// The last slot that refers to a large value.
+/// Returns the last slot that refers to a large value.
 fn last_large(node: Node<'_>) -> Option<usize> {
     (0..node.count()).rev().find(|&i| node.slot(i).flags & FLAG_OVERFLOW != 0)
 }
@@ -231,12 +232,12 @@ fn prune_value(env: &Env, worker: LogBufferId, leaf: ExclusiveGuard<'_>) -> Resu
     let (map, ops) = clear_ops(env, &runs)?;
     let mut all = vec![(0, op)];
     all.extend(ops_at(1, ops));
-    env.commit(worker, &Head::System, &mut [leaf, map], &all)?;
+    env.apply_logged(worker, &Head::System, &mut [leaf, map], &all)?;
     note_freed(env, &runs);
     Ok(true)
 }
 
-/// Frees the last leaves below `above`: those without large values whose pages share a map.
+/// Frees the last leaves below `above`: those without large values that share a map.
 fn prune_leaves(env: &Env, worker: LogBufferId, above: ExclusiveGuard<'_>) -> Result<bool, TreeError> {
     let node = Node::new(above.words());
     let mut runs = Vec::new();
@@ -259,7 +260,7 @@ fn prune_leaves(env: &Env, worker: LogBufferId, above: ExclusiveGuard<'_>) -> Re
     let (map, ops) = clear_ops(env, &runs)?;
     let mut all = vec![(0, PageOp::Truncate { keep, upper: &upper })];
     all.extend(ops_at(1, ops));
-    env.commit(worker, &Head::System, &mut [above, map], &all)?;
+    env.apply_logged(worker, &Head::System, &mut [above, map], &all)?;
     note_freed(env, &runs);
     Ok(true)
 }

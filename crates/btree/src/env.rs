@@ -1,4 +1,4 @@
-//! What every operation on a tree works with: the page pool, the log, and the space maps.
+//! The environment of tree operations: the page pool, the log, and the space maps.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use azekura_buffer::{BufferPool, ExclusiveGuard};
 use azekura_wal::{AppendError, LogBufferId, Order, Wal};
 
 use crate::change::{PageOp, apply_checked, check};
+use crate::contention::Contention;
 use crate::error::TreeError;
-use crate::heat::Heat;
 use crate::node::{Node, NodeSpec, Scratch};
 use crate::overflow::run_pages;
 use crate::record::{self, Head};
@@ -18,10 +18,10 @@ use crate::tree::Tree;
 use crate::undo::{UndoLog, UndoOp};
 use crate::version::Versions;
 
-/// The log as the tree sees it: somewhere to append to. [`Wal`] is one; tests have others.
+/// The log as the tree sees it: records can be appended. [`Wal`] implements it; tests have other logs.
 pub trait Log: DurableLog {
-    /// Appends a record to log buffer `worker` and returns its LSN, which is above what `order` names. A log
-    /// that gives each record the next LSN need not look at `order`.
+    /// Appends a record to log buffer `worker` and returns its LSN, which is in the `order` requested. A log
+    /// that gives each record the next LSN may ignore `order`.
     ///
     /// # Errors
     ///
@@ -40,17 +40,17 @@ impl Log for Wal {
 pub struct EnvOptions {
     /// The page file never has more pages than this.
     pub max_pages: u64,
-    /// How often a descent may fail because something changed underneath before it latches its way down. 0 is
-    /// always: slow, but a way to test that way.
+    /// Number of failed optimistic attempts after which a descent latches its way down. 0: it always latches,
+    /// which is slow, for tests.
     pub optimistic_attempts: u32,
     /// Most memory for row versions, in bytes.
     pub version_bytes: u64,
-    /// A part of the protocol of snapshots that a test leaves out.
+    /// A part of the protocol of snapshots that a test omits.
     pub left_out: Option<crate::version::VersionPart>,
 }
 
 impl Default for EnvOptions {
-    /// As many pages as the pool can name; 64 attempts; 64 MiB of versions.
+    /// Returns as many pages as the pool can name, 64 attempts, 64 MiB of versions.
     fn default() -> Self {
         Self {
             max_pages: azekura_buffer::MAX_PAGE_ID + 1,
@@ -61,8 +61,8 @@ impl Default for EnvOptions {
     }
 }
 
-/// Most bytes of a record body that this crate appends, with room to spare: a run of a large value, or a
-/// whole page, and what goes with it. A log's buffers must take records of that size.
+/// Returns the largest record body that this crate appends, with a margin: a run of a large value, or a whole
+/// page, with its fields. A log's buffers must accept records of that size.
 #[must_use]
 pub const fn max_record_bytes(page_size: usize) -> usize {
     run_pages(page_size) as usize * page_size + page_size + 1024
@@ -73,7 +73,7 @@ pub struct Env {
     pool: Arc<BufferPool>,
     log: Arc<dyn Log>,
     space: Space,
-    heat: Heat,
+    contention: Contention,
     versions: Versions,
     scanned_leaves: StripedCounter,
     optimistic_attempts: u32,
@@ -89,7 +89,7 @@ impl std::fmt::Debug for Env {
 }
 
 impl Env {
-    /// Puts a pool and a log together. No I/O.
+    /// Combines a pool and a log. No I/O.
     #[must_use]
     pub fn new(pool: Arc<BufferPool>, log: Arc<dyn Log>, options: EnvOptions) -> Self {
         let space = Space::new(pool.page_size(), options.max_pages);
@@ -97,7 +97,7 @@ impl Env {
             pool,
             log,
             space,
-            heat: Heat::new(),
+            contention: Contention::new(),
             versions: Versions::new(options.version_bytes).leave_out(options.left_out),
             optimistic_attempts: options.optimistic_attempts,
             scanned_leaves: StripedCounter::new(),
@@ -130,8 +130,8 @@ impl Env {
         self.optimistic_attempts
     }
 
-    pub(crate) const fn heat(&self) -> &Heat {
-        &self.heat
+    pub(crate) const fn contention(&self) -> &Contention {
+        &self.contention
     }
 
     /// Row versions and open snapshots.
@@ -140,7 +140,7 @@ impl Env {
         &self.versions
     }
 
-    /// Leaves that scans have come to, those without records included.
+    /// Returns the number of leaves that scans have visited, including those without records.
     #[must_use]
     pub fn scanned_leaves(&self) -> u64 {
         self.scanned_leaves.sum()
@@ -154,8 +154,8 @@ impl Env {
         &self.space
     }
 
-    /// Makes an empty store of an empty page file, by one record: the first space map (page 0), and a tree
-    /// without records whose root is page 1, which it returns; its id is 0.
+    /// Formats an empty page file as an empty store, by one record: the first space map (page 0), and an
+    /// empty tree with id 0 and root page 1, which it returns.
     ///
     /// # Errors
     ///
@@ -166,16 +166,16 @@ impl Env {
         let (scratch, mut buffer) = (empty_leaf(self.page_size(), tree), Vec::new());
         let image = PageOp::image_of(scratch.page(), &mut buffer);
         let map = PageOp::SpaceMake { used: 1 };
-        self.commit(worker, &Head::System, &mut guards, &[(0, map), (1, image)])?;
+        self.apply_logged(worker, &Head::System, &mut guards, &[(0, map), (1, image)])?;
         Ok(tree)
     }
 
     /// Performs one mini-transaction: appends a record with `ops` to the log, then applies them.
     ///
-    /// Each operation names its page by the index of its guard; operations on one page stand side by side,
-    /// and none depends on another of this call. On an error no page has changed. Waits at most for the log
-    /// (a full buffer); the pages stay latched meanwhile, and until the caller drops the guards.
-    pub(crate) fn commit(
+    /// Each operation names its page by the index of its guard. Operations on one page are adjacent, and none
+    /// depends on another one of this call. On an error no page has changed. Waits only for the log (a full
+    /// buffer); the pages stay latched meanwhile, and until the caller drops the guards.
+    pub(crate) fn apply_logged(
         &self,
         worker: LogBufferId,
         head: &Head<'_>,
@@ -185,8 +185,8 @@ impl Env {
         for &(i, ref op) in ops {
             check(op, guards[i].words(), guards[i].page_id())?;
         }
-        // Before the append: a checkpoint that runs between append and apply must see these pages as dirty
-        // from an LSN that is not above the record's.
+        // Before the append: a checkpoint between append and apply must see these pages as dirty from an LSN
+        // that is not above the record's.
         let bound = self.log.lsn_bound();
         guards.iter_mut().for_each(|guard| guard.will_change(bound));
         let order = order_of(guards, ops);
@@ -199,8 +199,8 @@ impl Env {
             let page_id = guards[i].page_id();
             let mut page = guards[i].page_mut();
             apply_checked(op, &mut page, page_id);
-            // W7: above the page's LSN (RANGE-3), or drawn under the latch, so that no larger one has come to
-            // this page before it (RANGE-4).
+            // W7: above the page's LSN (RANGE-3), or drawn under the latch, so that the page has no larger
+            // one (RANGE-4).
             page.set_lsn(lsn);
         }
         if ops.iter().any(|(_, op)| matches!(op, PageOp::SpaceClear { .. })) {
@@ -212,8 +212,9 @@ impl Env {
         Ok(lsn)
     }
 
-    /// [`Self::commit`] of an update of `txn`, whose inverse goes to `log` once the record is appended.
-    pub(crate) fn commit_update(
+    /// As [`Self::apply_logged`], for an update of `txn` with an inverse, which goes to `log` once the record
+    /// is appended.
+    pub(crate) fn apply_logged_update(
         &self,
         writer: Writer,
         log: &mut UndoLog,
@@ -223,15 +224,15 @@ impl Env {
     ) -> Result<Lsn, TreeError> {
         // Before the page shows the change (VERSION-2). If the append fails, the image equals the row.
         self.versions.before_change(log, &undo, guards.first().map(|guard| Node::new(guard.words())));
-        let lsn = self.commit(writer.worker, &Head::Update { txn: writer.txn, undo }, guards, ops)?;
+        let lsn = self.apply_logged(writer.worker, &Head::Update { txn: writer.txn, undo }, guards, ops)?;
         log.push(&undo);
         Ok(lsn)
     }
 }
 
-/// What a record with these operations comes after: the last changes of its pages. Those of pages that it
-/// takes, frees or makes from nothing may not show in them, so such a record comes after everything
-/// (RANGE-4).
+/// Returns the required place of a record with these operations: after the last changes of its pages. The
+/// record of an operation that takes, frees or formats pages comes after all other records, because such a
+/// page may not show its last change (RANGE-4).
 fn order_of(guards: &[ExclusiveGuard<'_>], ops: &[(usize, PageOp<'_>)]) -> Order {
     if ops.iter().all(|(_, op)| op.is_of_rows()) {
         let last = guards.iter().map(|guard| guard.words().lsn()).max();
@@ -241,8 +242,8 @@ fn order_of(guards: &[ExclusiveGuard<'_>], ops: &[(usize, PageOp<'_>)]) -> Order
     }
 }
 
-/// Makes a page that was to be formatted, and is not, a free one. It is dirty, so it will be written: it must
-/// be a page, and as new as the log, so that records of its former life are not redone on it.
+/// Frees a page that was to be formatted, and is not. It is dirty, so it will be written: it must be a valid
+/// page, and as new as the log, so that redo applies no records of its earlier content to it.
 #[cold]
 fn leave_free(guard: &mut ExclusiveGuard<'_>, next_lsn: Lsn) {
     let id = guard.page_id();
@@ -253,16 +254,16 @@ fn leave_free(guard: &mut ExclusiveGuard<'_>, next_lsn: Lsn) {
     }
 }
 
-/// In whose name records are appended, and to which buffer.
+/// The transaction and the log buffer of appended records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Writer {
     /// The transaction.
     pub txn: azekura_base::TxnId,
-    /// The calling thread's log worker.
+    /// The transaction's log buffer.
     pub worker: LogBufferId,
 }
 
-/// A leaf without entries or bounds.
+/// Returns a leaf without entries or bounds.
 pub(crate) fn empty_leaf(page_size: usize, tree: Tree) -> Scratch {
     let mut scratch = Scratch::new(page_size);
     scratch
@@ -271,8 +272,8 @@ pub(crate) fn empty_leaf(page_size: usize, tree: Tree) -> Scratch {
     scratch
 }
 
-/// Runs `f` with this thread's buffer for a record or a key, empty. If `f` asks for it again, as a keeper of
-/// locks may that uses a tree, that is another one.
+/// Runs `f` with this thread's buffer for a record or a key, empty. A nested call, for example by a
+/// [`KeyLocks`](crate::KeyLocks) that uses a tree, gets another buffer.
 pub(crate) fn with_buffer<R>(f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     azekura_base::per_thread! {
         static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
@@ -284,7 +285,7 @@ pub(crate) fn with_buffer<R>(f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     result
 }
 
-/// The page as a node of `tree`, or what is wrong with it.
+/// Returns the error of a page that is no node.
 pub(crate) fn corrupt_node(page: PageWords<'_>, page_id: PageId) -> TreeError {
     let reason = match page.page_type() {
         None => "no page type has this number",

@@ -1,4 +1,4 @@
-//! What can go wrong in a tree.
+//! Errors of tree operations.
 
 use azekura_base::PageId;
 
@@ -38,8 +38,8 @@ pub enum RecordError {
     },
 }
 
-/// Why an operation on a tree failed. Nothing was changed by the failing step; a statement of several steps
-/// (a large value) may have pushed undo entries, which the caller rolls back.
+/// The reason that an operation on a tree failed. The failing step changed nothing. A statement of several
+/// steps (a large value) may have pushed undo entries; the caller rolls them back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TreeError {
@@ -49,13 +49,13 @@ pub enum TreeError {
     /// Pages could not be written or made durable.
     #[error(transparent)]
     Write(#[from] azekura_buffer::WriteError),
-    /// A key that is to be loaded is not above the one before it; what was loaded is to be rolled back.
+    /// A loaded key is not above the previous one; the load must be rolled back.
     #[error("key {key:02x?} is not above the key before it")]
     NotAscending {
         /// The key.
         key: Vec<u8>,
     },
-    /// The tree that is to be loaded has records.
+    /// The tree to be loaded has records.
     #[error("the tree of root {root} is not empty")]
     NotEmpty {
         /// The tree's root page.
@@ -64,7 +64,7 @@ pub enum TreeError {
     /// The log did not take the record.
     #[error(transparent)]
     Append(#[from] azekura_wal::AppendError),
-    /// The key is longer than a page of this size takes; use a shorter one.
+    /// The key is longer than a page of this size allows; use a shorter one.
     #[error("key of {len} bytes is longer than {max}")]
     KeyTooLong {
         /// Its length.
@@ -72,7 +72,7 @@ pub enum TreeError {
         /// The longest.
         max: usize,
     },
-    /// The value is longer than any chain; use a shorter one.
+    /// The value is longer than the longest chain; use a shorter one.
     #[error("value of {len} bytes is longer than {max}")]
     ValueTooLong {
         /// Its length.
@@ -86,15 +86,15 @@ pub enum TreeError {
         /// The bound on the file, in pages.
         pages: u64,
     },
-    /// A page contradicts what its place in the structure demands.
+    /// A page contradicts its place in the structure.
     #[error("page {page_id} is corrupt: {reason}")]
     Corrupt {
         /// The page.
         page_id: PageId,
-        /// What is wrong with it.
+        /// Description of the damage.
         reason: &'static str,
     },
-    /// A page operation contradicts the page that it is for.
+    /// A page operation contradicts its page.
     #[error(transparent)]
     Apply(#[from] ApplyError),
     /// A log record cannot be read.
@@ -103,7 +103,7 @@ pub enum TreeError {
 }
 
 impl TreeError {
-    /// For `map_err`: names the page that a contradiction was found on.
+    /// For `map_err`: adds the page on which a contradiction was found.
     pub(crate) const fn on_page(page_id: PageId) -> impl Fn(CorruptNode) -> Self {
         move |CorruptNode(reason)| Self::Corrupt { page_id, reason }
     }

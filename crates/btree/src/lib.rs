@@ -1,7 +1,7 @@
 //! B+trees of pages: records in key order, changed by many threads at once, each change one log record.
 //!
-//! It is not a database: it knows no transactions beyond a number, takes no locks (it asks for them, see
-//! [`KeyLocks`]), decides nothing about commits, and starts no threads.
+//! It is not a database: transactions are only numbers to it, it requests locks from its caller (see
+//! [`KeyLocks`]), does not decide commits, and starts no threads.
 //!
 //! ```
 //! use std::{path::Path, sync::Arc};
@@ -31,31 +31,31 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`node`] | one page of a tree: layout, search, editing, where to split |
-//! | [`change`] | page operations: the one function for doing and redoing |
-//! | [`record`] | bodies of log records; `undo`: what undoes a change |
+//! | [`node`] | one page of a tree: layout, search, editing, split point |
+//! | [`change`] | page operations: one function for do and redo |
+//! | [`record`] | bodies of log records; `undo`: inverses of changes |
 //! | `env` | pool, log and space maps; the mini-transaction |
-//! | [`descent`] | the way from the root to a node |
-//! | `heat` | leaves that writers fight for |
+//! | [`descent`] | the descent from the root to a node |
+//! | `contention` | detection of leaves with latch contention |
 //! | `tree`, `write`, `scan` | reading a key, writing a key, cursors |
-//! | `next`, `locks` | the next key, and what is asked of the keeper of locks |
+//! | `next`, `locks` | the next key; the interface to the lock manager |
 //! | `structure` | splits, merges, growing and shrinking roots |
 //! | `overflow` | large values |
-//! | [`space`] | which pages are in use |
-//! | `rollback`, `redo` | undoing a transaction, doing the log again |
-//! | `load` | an empty tree filled from below, in key order |
-//! | `destroy` | birth and death of trees; freeing what committed transactions left |
+//! | [`space`] | pages in use |
+//! | `rollback`, `redo` | undo of a transaction; redo of the log |
+//! | `load` | bottom-up bulk load of an empty tree |
+//! | `destroy` | creation and removal of trees; deferred frees of committed transactions |
 //! | `version` | row versions for snapshots: clock, before-images, reading by snapshot |
-//! | `verify` | everything that must hold, looked up |
+//! | `verify` | check of all invariants |
 
 #![forbid(unsafe_code)]
 
 pub mod change;
+mod contention;
 pub mod descent;
 mod destroy;
 mod env;
 mod error;
-mod heat;
 mod load;
 mod locks;
 mod next;

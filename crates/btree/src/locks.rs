@@ -1,43 +1,43 @@
-//! What the tree asks of whoever keeps the locks, at the moments when only the tree knows the next key.
+//! The interface to the lock manager, called when only the tree knows the next key.
 //!
-//! A lock is only *tried* here: the calls come while a leaf is latched exclusively (writes), or between
-//! reading a leaf and validating its version (reads). So what is locked is what was looked at: no key slips
-//! between the look and the lock. When a lock cannot be had, the operation returns [`Outcome::Blocked`] with
-//! nothing changed and no latch held; the caller waits for that lock and calls again.
+//! The tree only *tries* locks: the calls come while a leaf is latched exclusively (writes), or between
+//! reading a leaf and validating its version (reads). So no key can appear between the read and the lock. If
+//! a lock cannot be granted at once, the operation returns [`Outcome::Blocked`] with nothing changed and no
+//! latch held; the caller waits for that lock and calls again.
 //!
-//! A *read* may ask for a lock, find that the leaf has changed, and ask again for other keys: the locks of
-//! the first attempt are held for nothing until the transaction ends.
+//! A *read* may lock a key, find that the leaf has changed, and lock other keys: the locks of the first
+//! attempt are then needless, and are held until the transaction ends.
 
 use azekura_base::TreeId;
 
 use crate::scan::LeafBatch;
 
-/// The first key above a place in the tree.
+/// The first key above a position in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextKey<'a> {
     /// This key.
     Key(&'a [u8]),
-    /// There is none: the end of the tree.
+    /// No key: the end of the tree.
     End,
 }
 
-/// What is about to happen in the gap below the next key.
+/// The intended use of the gap below the next key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GapWant {
-    /// A scan relies on the gap having no keys but those it saw.
+    /// A scan relies on the absence of other keys in the gap.
     Read,
-    /// A key is about to appear in the gap.
+    /// A key will be inserted in the gap.
     Insert,
-    /// The key below the gap is about to go, which makes the gap longer.
+    /// The key below the gap will be removed, which extends the gap.
     Delete,
-    /// As [`Self::Delete`], tested and not kept: the key may go later.
+    /// As [`Self::Delete`], tested and not kept: the key may be removed later.
     TestDelete,
 }
 
-/// Rules of a scan for records with locks that cannot be had at once.
+/// A scan's rule for records with locks that cannot be granted at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BlockedRecords {
-    /// The scan comes back with [`Outcome::Blocked`].
+    /// The scan returns [`Outcome::Blocked`].
     #[default]
     Stop,
     /// The scan leaves the record out.
@@ -46,14 +46,14 @@ pub enum BlockedRecords {
     PassOverUnlessRemovable,
 }
 
-/// The lock cannot be had at once.
+/// The lock cannot be granted at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocked;
 
-/// The keeper of locks as the tree sees it.
+/// The lock manager as the tree sees it.
 pub trait KeyLocks {
-    /// Whether the calls below do anything. If not (the whole table is locked), the tree looks for no next
-    /// key.
+    /// Returns `true` if the calls below do anything. If not (the whole table is locked), the tree does not
+    /// look up next keys.
     fn is_needed(&self) -> bool {
         true
     }
@@ -67,7 +67,7 @@ pub trait KeyLocks {
     ///
     /// # Errors
     ///
-    /// [`Blocked`]: not without waiting; the keeper remembers for what.
+    /// [`Blocked`]: the lock would have to be waited for; the implementation remembers which one.
     fn try_gap(&mut self, tree: TreeId, next: NextKey<'_>, want: GapWant) -> Result<(), Blocked>;
 
     /// Tries to lock `key` and the gap below it for a scan.
@@ -77,8 +77,8 @@ pub trait KeyLocks {
     /// As [`Self::try_gap`].
     fn try_scan(&mut self, tree: TreeId, key: &[u8]) -> Result<(), Blocked>;
 
-    /// Tries to lock all keys of `run`, each with the gap below it, for a scan: the keys that exist from
-    /// `from` to below `to`, in the order of the scan.
+    /// Tries to lock all keys of `run`, each with the gap below it, for a scan: the existing keys from `from`
+    /// to below `to`, in the order of the scan.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ pub trait KeyLocks {
     }
 }
 
-/// No locks at all: the caller has the whole table locked, or the tree to itself.
+/// Needs no locks: the caller has locked the whole table, or has exclusive use of the tree.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoLocks;
 
@@ -115,9 +115,9 @@ impl KeyLocks for NoLocks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome<T> {
-    /// It is done.
+    /// The operation is done.
     Done(T),
-    /// A lock could not be had at once; nothing was changed. Wait for the lock and call again.
+    /// A lock could not be granted at once; nothing was changed. Wait for the lock and call again.
     Blocked,
 }
 

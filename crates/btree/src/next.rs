@@ -1,29 +1,30 @@
-//! The first key behind a leaf, looked up while that leaf stays latched or is validated afterwards.
+//! The first key after a leaf, looked up while that leaf stays latched or before it is validated.
 //!
-//! The next leaf is read optimistically, never waited for: whoever holds it may be waiting for ours.
+//! The next leaf is read optimistically without waiting: a thread that has it latched may wait for ours.
 
 use azekura_buffer::OptimisticPage;
 
-use crate::descent::{Seek, Stop, walk};
+use crate::descent::{Restart, Seek, walk};
 use crate::env::{Env, with_buffer};
 use crate::error::TreeError;
 use crate::locks::{Blocked, GapWant, KeyLocks, NextKey};
 use crate::node::Node;
 use crate::tree::Tree;
 
-/// What trying to lock a gap came to.
+/// The result of trying to lock a gap.
 pub(crate) enum Gap<'p> {
-    /// Locked, and the next key was what it was when the lock was granted.
+    /// Locked, and the next key was unchanged when the lock was granted.
     Locked,
-    /// The lock cannot be had at once.
+    /// The lock cannot be granted at once.
     Blocked,
-    /// The next key could not be looked up: let go of everything, do what the stop asks for, start over.
-    Stopped(Stop<'p>),
+    /// The next key could not be looked up: release everything, react to the stop, start over.
+    Restart(Restart<'p>),
 }
 
-/// Tries to lock the gap below the key of slot `slot` of `node`, which may be the first key of a later leaf.
+/// Tries to lock the gap below the key of slot `slot` of `node`; that key may be the first one of a later
+/// leaf.
 ///
-/// `node` is latched, or the caller validates it after this call and before it believes the lock.
+/// `node` is latched, or the caller validates it after this call and before it relies on the lock.
 pub(crate) fn lock_gap<'e>(
     env: &'e Env,
     tree: Tree,
@@ -47,27 +48,27 @@ pub(crate) fn lock_gap<'e>(
             match first_from(env, tree, key, &mut seen) {
                 Ok(true) => NextKey::Key(key),
                 Ok(false) => NextKey::End,
-                Err(stop) => return Gap::Stopped(stop),
+                Err(cause) => return Gap::Restart(cause),
             }
         };
         let locked = locks.try_gap(tree.id, next, want);
-        // After the lock: so it was granted, or refused, while `next` was the next key.
+        // After the lock: so it was granted or refused while `next` was the next key.
         match (seen.into_iter().all(OptimisticPage::is_valid), locked) {
             (true, Ok(())) => Gap::Locked,
             (true, Err(Blocked)) => Gap::Blocked,
-            (false, _) => Gap::Stopped(Stop::Changed),
+            (false, _) => Gap::Restart(Restart::Changed),
         }
     })
 }
 
-/// Replaces `from`, a fence, by the least key not below it; `false` if there is none. Appends the leaves that
-/// say so.
+/// Replaces `from`, a fence, by the least key not below it; returns `false` if there is none. Appends the
+/// leaves that were read.
 fn first_from<'e>(
     env: &'e Env,
     tree: Tree,
     from: &mut Vec<u8>,
     seen: &mut Vec<OptimisticPage<'e>>,
-) -> Result<bool, Stop<'e>> {
+) -> Result<bool, Restart<'e>> {
     loop {
         let leaf = walk(env.pool(), tree, Seek::Covering(from), 0)?.page;
         seen.push(leaf);
@@ -80,7 +81,7 @@ fn first_from<'e>(
             node.key_into(0, &mut found);
         }
         if !leaf.is_valid() {
-            return Err(Stop::Changed);
+            return Err(Restart::Changed);
         }
         if !is_empty {
             *from = found;
@@ -90,7 +91,10 @@ fn first_from<'e>(
             return Ok(false);
         }
         if found <= *from {
-            return Err(Stop::Failed(TreeError::corrupt(leaf.words().page_id(), "the fences do not ascend")));
+            return Err(Restart::Failed(TreeError::corrupt(
+                leaf.words().page_id(),
+                "the fences do not ascend",
+            )));
         }
         *from = found;
     }

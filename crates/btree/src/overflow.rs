@@ -1,12 +1,12 @@
 //! Values too large for a leaf: chains of runs of pages.
 //!
-//! A leaf's cell refers to the chain's first page. A *run* is up to 4 MiB of neighboring pages; its first
-//! page names the next run. So freeing a chain reads one page of each run, and a reader has many pages
-//! brought in by one call. The chain is written from its end, so that each run knows its successor. The
-//! record of a run's last [`run_pages`] pages takes the whole run, with the inverse "free these pages"; its
-//! other pages come in records of the same size, which need no inverse. The cell that refers to the chain
-//! comes last. A chain is read only under the lock of its record, so pages are read one after the other
-//! without coupling.
+//! A leaf's cell refers to the chain's first page. A *run* is up to 4 MiB of adjacent pages; its first page
+//! refers to the next run. So freeing a chain reads one page of each run, and a reader fetches many pages by
+//! one call. The chain is written from its end, so that each run knows its successor. The record of a run's
+//! last [`run_pages`] pages takes the whole run, with the inverse "free these pages"; its other pages come in
+//! records of the same size, which need no inverse. The cell that refers to the chain is written last. A
+//! chain is read only under the lock of its record, so its pages are read one after the other without latch
+//! coupling.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | 24..32 | first page of a run: first page of the next run, 0 for none; other pages: 0 |
 //! | 32..36 | first page of a run: pages in the run; other pages: 0 |
 //! | 36..40 | payload bytes in this page |
-//! | 40..48 | which page of the chain this is, from 0 |
+//! | 40..48 | index of the page in the chain, from 0 |
 //! | 48.. | payload |
 
 use std::collections::HashMap;
@@ -76,7 +76,7 @@ impl OverflowRef {
         out
     }
 
-    /// The reference in a cell's bytes; `None` if it has another length.
+    /// Decodes the reference in a cell's bytes; `None` if it has another length.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (len, head) = bytes.split_first_chunk::<8>()?;
@@ -85,7 +85,7 @@ impl OverflowRef {
     }
 }
 
-/// Large values put together from the log records that wrote their pages.
+/// Large values reassembled from the log records that wrote their pages.
 #[derive(Debug, Default)]
 pub struct LargeValues {
     /// Bytes from [`NEXT_AT`] on.
@@ -99,7 +99,7 @@ impl LargeValues {
         Self::default()
     }
 
-    /// Takes the pages of large values that a record wrote.
+    /// Adds the pages of large values that a record wrote.
     pub fn note(&mut self, record: &Record<'_>) {
         for (page_id, op) in record.ops().flatten() {
             if let PageOp::Image { kind, front, .. } = op
@@ -110,7 +110,7 @@ impl LargeValues {
         }
     }
 
-    /// The value, and forgets its pages; `None` if they are not all there, or do not fit together.
+    /// Returns the value and removes its pages; `None` if pages are missing or do not fit together.
     pub fn take(&mut self, reference: OverflowRef) -> Option<Vec<u8>> {
         let (mut value, mut index, mut head) = (Vec::new(), 0, reference.head);
         while head != PageId(0) {
@@ -141,7 +141,7 @@ const fn payload(page_size: usize) -> usize {
     page_size - PAYLOAD_AT
 }
 
-/// Pages that a value of `len` bytes takes.
+/// Returns the number of pages of a value of `len` bytes.
 pub(crate) const fn chain_pages(len: u64, page_size: usize) -> u64 {
     len.div_ceil(payload(page_size) as u64)
 }
@@ -165,7 +165,8 @@ pub(crate) fn write(
     Ok(OverflowRef { len: value.len() as u64, head: next })
 }
 
-/// Writes up to `want` pages that end before page `end` of the chain; gives the run's first page and length.
+/// Writes up to `want` pages that end before page `end` of the chain; returns the run's first page and
+/// length.
 fn write_run(
     env: &Env,
     writer: Writer,
@@ -194,16 +195,16 @@ fn write_run(
             ops.push((guards.len(), take));
             guards.push(map);
             let undo_op = UndoOp::FreePages { first, count };
-            env.commit_update(writer, undo, undo_op, &mut guards, &ops)?;
+            env.apply_logged_update(writer, undo, undo_op, &mut guards, &ops)?;
         } else {
-            env.commit(writer.worker, &Head::System, &mut guards, &ops)?;
+            env.apply_logged(writer.worker, &Head::System, &mut guards, &ops)?;
         }
         left = from;
     }
     Ok((first, count))
 }
 
-/// Bytes 24.. of page `index` of the chain.
+/// Returns bytes 24.. of page `index` of the chain.
 fn front_of(value: &[u8], payload: usize, index: u64, run: (PageId, u32)) -> Vec<u8> {
     let start = index as usize * payload;
     let bytes = &value[start..value.len().min(start + payload)];
@@ -226,7 +227,7 @@ pub(crate) struct ChainPage {
 }
 
 impl ChainPage {
-    /// Reads the header of page `page_id`, which must be page `index` of a chain, if that is known.
+    /// Reads the header of page `page_id`, which must be page `index` of a chain if an index is given.
     pub(crate) fn of(page: PageWords<'_>, page_id: PageId, index: Option<u64>) -> Result<Self, TreeError> {
         let this = Self {
             next: PageId(page.u64(NEXT_AT)),
@@ -247,7 +248,7 @@ impl ChainPage {
     }
 }
 
-/// Walks over a chain: calls `each` with every page, its header and words. Ends with the value's length.
+/// Walks over a chain: calls `each` with every page, its header and words. Returns the value's length.
 pub(crate) fn walk_chain(
     env: &Env,
     reference: OverflowRef,
@@ -286,22 +287,22 @@ pub(crate) fn walk_chain(
     }
 }
 
-/// Appends the value that `reference` names to `out`.
+/// Appends the referenced value to `out`.
 ///
 /// # Errors
 ///
-/// [`TreeError::Fix`], or [`TreeError::Corrupt`] if the chain is not what the reference says.
+/// [`TreeError::Fix`], or [`TreeError::Corrupt`] if the chain contradicts the reference.
 pub(crate) fn read(env: &Env, reference: OverflowRef, out: &mut Vec<u8>) -> Result<(), TreeError> {
     if reference.len > MAX_VALUE {
-        return Err(TreeError::corrupt(reference.head, "a large value is larger than any"));
+        return Err(TreeError::corrupt(reference.head, "a large value exceeds the largest size"));
     }
-    // A damaged reference must not ask for much memory: beyond this the buffer grows with what is there.
+    // A damaged reference must not allocate much memory: beyond this the buffer grows with the pages read.
     out.reserve(usize::try_from(reference.len).unwrap_or(usize::MAX).min(MOST_RESERVED));
     walk_chain(env, reference, |_, page, len| page.read_into(PAYLOAD_AT, len, out))
 }
 
-/// Appends the first `max` bytes of the value that `reference` names to `out`, or as many as its first page
-/// has. Reads that page only.
+/// Appends the first `max` bytes of the referenced value to `out`, at most those of its first page. Reads
+/// only that page.
 ///
 /// # Errors
 ///
@@ -318,7 +319,7 @@ pub(crate) fn read_start(
     Ok(())
 }
 
-/// The first runs of the chain at `head` that share one map, and where the rest starts (page 0: nowhere).
+/// Returns the first runs of the chain at `head` that share one map, and the head of the rest (page 0: none).
 pub(crate) fn runs_of_one_map(env: &Env, head: PageId) -> Result<(Vec<(PageId, u32)>, PageId), TreeError> {
     let mut runs = Vec::new();
     let mut at = head;
@@ -327,7 +328,7 @@ pub(crate) fn runs_of_one_map(env: &Env, head: PageId) -> Result<(Vec<(PageId, u
         let guard = env.pool().fix(at)?.shared();
         let page = ChainPage::of(guard.words(), at, None)?;
         if page.run == 0 {
-            return Err(TreeError::corrupt(at, "the middle of a run in the place of its start"));
+            return Err(TreeError::corrupt(at, "a page inside of a run, referred to as its start"));
         }
         runs.push((at, page.run));
         at = page.next;
@@ -335,7 +336,7 @@ pub(crate) fn runs_of_one_map(env: &Env, head: PageId) -> Result<(Vec<(PageId, u
     Ok((runs, at))
 }
 
-/// All pages of the chain at `head`, whose value's length is not known.
+/// Returns all pages of the chain at `head`; the length of its value need not be known.
 pub(crate) fn chain_of(env: &Env, head: PageId) -> Result<Vec<PageId>, TreeError> {
     let (mut pages, mut at) = (Vec::new(), head);
     let most = chain_pages(MAX_VALUE, env.page_size()) as usize;

@@ -1,17 +1,17 @@
-//! Bodies of log records: what happened, what undoes it, and the page operations that did it.
+//! Bodies of log records: the change, its inverse, and its page operations.
 //!
 //! | kind | head | meaning |
 //! |---|---|---|
 //! | 1 update | txn, undo entry | one change of a transaction |
 //! | 2 compensate | txn | the transaction's newest entry not yet undone is now undone |
-//! | 3 system | – | a structure change: belongs to nobody, is never undone |
-//! | 4 commit | txn, flags, time | committed; flag 1: it leaves something to free; flag 2: the time follows |
-//! | 5 end | txn | nothing more is to be done for the transaction |
-//! | 6 free step | txn, index, next head | part of what a committed transaction left to free is free now: item `index`; the rest of a chain starts at the next head, 0 when all of the item is free |
-//! | 7 carry | txn, flags, undo entries | a copy of the transaction's undo log as it is at this place; see [`Carry`] |
+//! | 3 system | – | a structure change: belongs to no transaction, is never undone |
+//! | 4 commit | txn, flags, time | committed; flag 1: deferred frees remain; flag 2: the time follows |
+//! | 5 end | txn | the transaction is complete |
+//! | 6 free step | txn, index, next head | a part of a committed transaction's deferred frees is done: item `index`; the rest of a chain starts at the next head, 0 when all of the item is free |
+//! | 7 carry | txn, flags, undo entries | a copy of the transaction's undo log at this place of the log; see [`Carry`] |
 //!
 //! Then follow page operations up to the record's end. Numbers are LEB128. Kinds from 32 on belong to the
-//! floors above.
+//! crates above.
 
 use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u64};
 use azekura_base::{PageId, TxnId};
@@ -37,25 +37,24 @@ const CARRY_COMMITTED: u64 = 4;
 
 /// One part of a copy of a transaction's undo log, which a checkpoint writes to the head of the log.
 ///
-/// From the last part on, the copy replaces everything that earlier records say about the transaction: a
-/// restart need not read them. A copy without its last part counts for nothing. No other record of the
-/// transaction lies between the parts.
+/// From the last part on, the copy replaces all earlier records of the transaction: a restart need not read
+/// them. A copy without its last part is ignored. No other record of the transaction lies between the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carry<'a> {
-    /// Whether this is the first part.
+    /// The first part.
     pub is_first: bool,
-    /// Whether this is the last part.
+    /// The last part.
     pub is_last: bool,
-    /// Whether the transaction has committed, and the entries say only what is left to free.
+    /// The transaction has committed, and the entries contain only its deferred frees.
     pub is_committed: bool,
     /// Undo entries, oldest first, as [`UndoLog::parts`](crate::UndoLog::parts) gives them.
     pub entries: &'a [u8],
 }
 
-/// What a record says beside its page operations.
+/// The content of a record besides its page operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head<'a> {
-    /// A change of a transaction, and what undoes it.
+    /// A change of a transaction, with its inverse.
     Update {
         /// The transaction.
         txn: TxnId,
@@ -73,8 +72,8 @@ pub enum Head<'a> {
     Commit {
         /// The transaction.
         txn: TxnId,
-        /// Whether it leaves something to free ([`crate::UndoLog::deferred_frees`]); if not, this record is
-        /// its last.
+        /// Deferred frees remain ([`crate::UndoLog::deferred_frees`]); if not, this record is the
+        /// transaction's last.
         has_deferred: bool,
         /// The commit time, in microseconds since 1970; 0 for none.
         time: u64,
@@ -84,16 +83,16 @@ pub enum Head<'a> {
         /// The transaction.
         txn: TxnId,
     },
-    /// Part of what a committed transaction left to free is free.
+    /// A part of a committed transaction's deferred frees is done.
     FreeStep {
         /// The transaction.
         txn: TxnId,
         /// The item's position in [`crate::UndoLog::deferred_frees`].
         index: u64,
-        /// Where the rest of the chain starts; page 0 if the item is free altogether.
+        /// Start of the rest of the chain; page 0 if the whole item is free.
         next_head: PageId,
     },
-    /// A copy of the transaction's undo log, or a part of it.
+    /// A copy of the transaction's undo log, or a part of the copy.
     Carry {
         /// The transaction.
         txn: TxnId,
@@ -105,13 +104,13 @@ pub enum Head<'a> {
 /// One record, borrowed from its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// What happened.
+    /// The kind of record, with its fields.
     pub head: Head<'a>,
     ops: Ops<'a>,
 }
 
 impl<'a> Record<'a> {
-    /// Reads a record's head; its page operations are read as they are walked over.
+    /// Reads a record's head; its page operations are read as they are iterated.
     ///
     /// # Errors
     ///
@@ -122,8 +121,8 @@ impl<'a> Record<'a> {
         Ok(Self { head, ops: Ops::new(rest) })
     }
 
-    /// The record relies on pages that are not in the log, and that the page store has once it holds all
-    /// batches of page writes up to this number; 0 for none. See [`UndoOp::EmptyTree`].
+    /// Returns the number that the page store's batches of page writes must have reached, because the record
+    /// relies on pages that are not in the log; 0 for none. See [`UndoOp::EmptyTree`].
     #[must_use]
     pub const fn settled(&self) -> u64 {
         match self.head {

@@ -1,4 +1,4 @@
-//! Redo: doing again what a record says, on the pages that do not have it yet.
+//! Redo: applies a record to the pages that do not contain it yet.
 
 use azekura_base::{Lsn, PageId};
 use azekura_buffer::ExclusiveGuard;
@@ -8,8 +8,8 @@ use crate::env::Env;
 use crate::error::{RecordError, TreeError};
 use crate::record::Record;
 
-/// What one record does to one page: the unit of redo. The changes of one page must be redone in LSN order;
-/// those of different pages need no order, not even those of one record.
+/// The change of one page by one record: the unit of redo. The changes of one page must be redone in LSN
+/// order; those of different pages need no order, not even those of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageChange<'a> {
     page_id: PageId,
@@ -18,7 +18,7 @@ pub struct PageChange<'a> {
 }
 
 impl<'a> PageChange<'a> {
-    /// The change whose [`bytes`](Self::bytes) these are.
+    /// Returns the change with these [`bytes`](Self::bytes).
     #[must_use]
     pub const fn from_bytes(page_id: PageId, bytes: &'a [u8]) -> Self {
         Self { page_id, ops: bytes }
@@ -30,17 +30,18 @@ impl<'a> PageChange<'a> {
         self.page_id
     }
 
-    /// Its operations as the log holds them.
+    /// Returns its operations, encoded as in the log.
     #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
         self.ops
     }
 
-    /// Applies the change, whose record has this LSN, unless the page shows it already; says whether it did.
+    /// Applies the change of a record with this LSN, unless the page contains it already; returns whether it
+    /// did.
     ///
-    /// Idempotent. A page that is rewritten whole is not read first: should it be newer on disk, all that
-    /// made it newer is in the log behind this record and is done again. (Not so for loaded pages: of those
-    /// no former record is redone, LOAD-2 of `load`.) Blocks for the page's read, and for its latch.
+    /// Idempotent. A page that is rewritten whole is not read first: if it is newer on disk, all later
+    /// changes are in the log after this record and are redone. (Loaded pages are an exception: no earlier
+    /// record of them is redone, LOAD-2 of `load`.) Blocks for the page's read, and for its latch.
     ///
     /// # Errors
     ///
@@ -70,15 +71,15 @@ impl<'a> PageChange<'a> {
     }
 }
 
-/// The changes of a record, page by page: operations on one page stand side by side, and go together, since
-/// the page's LSN cannot tell them apart.
+/// The changes of a record, page by page: operations on one page are adjacent and applied together, because
+/// the page's LSN cannot distinguish them.
 #[derive(Clone, Copy, Debug)]
 pub struct PageChanges<'a> {
     rest: Ops<'a>,
 }
 
 impl<'a> Record<'a> {
-    /// What the record does, page by page.
+    /// Returns the changes of the record, page by page.
     #[must_use]
     pub const fn page_changes(&self) -> PageChanges<'a> {
         PageChanges { rest: self.ops() }
@@ -106,7 +107,7 @@ impl<'a> Iterator for PageChanges<'a> {
     }
 }
 
-/// Redoes a whole record; says on how many pages it had still to be done. See [`PageChange::redo`].
+/// Redoes a whole record; returns the number of pages that it changed. See [`PageChange::redo`].
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
-//! Undoing what a transaction did, newest first, and logging that it is undone.
+//! Undoes the changes of a transaction, newest first, and logs the undo.
 //!
-//! Each entry undone is one compensation record, which recovery counts: "the newest entry not yet undone is
-//! undone". A structure change that undoing needs on the way is a record of its own, belonging to nobody.
+//! Each undone entry is one compensation record, which recovery counts: "the newest entry not yet undone is
+//! undone". A structure change during undo is a record of its own that belongs to no transaction.
 
 use azekura_base::PageId;
 
@@ -17,11 +17,11 @@ use crate::tree::Tree;
 use crate::undo::{UndoLog, UndoOp};
 use crate::write::covering_leaf;
 
-/// Undoes and forgets the entries of `undo` beyond the first `len`.
+/// Undoes and removes the entries of `undo` beyond the first `len`.
 ///
 /// # Errors
 ///
-/// [`TreeError`]; `undo` then holds what is still to be undone, and a later call goes on there.
+/// [`TreeError`]; `undo` then holds the entries that remain, and a later call continues with them.
 pub fn roll_back_to(env: &Env, writer: Writer, undo: &mut UndoLog, len: usize) -> Result<(), TreeError> {
     while undo.len() > len {
         let Some(op) = undo.last() else { break };
@@ -37,7 +37,7 @@ pub fn roll_back_to(env: &Env, writer: Writer, undo: &mut UndoLog, len: usize) -
     Ok(())
 }
 
-/// Undoes one entry, the newest of the transaction. The transaction holds its locks still, or no one else
+/// Undoes one entry, the newest of the transaction. The transaction still holds its locks, or no other thread
 /// runs.
 ///
 /// # Errors
@@ -57,9 +57,11 @@ pub fn undo_one(env: &Env, writer: Writer, op: &UndoOp<'_>) -> Result<(), TreeEr
         }
         UndoOp::EmptyTree { tree, .. } => {
             while destroy::prune_step(env, tree, writer.worker)? {}
-            env.commit(writer.worker, &compensate(writer), &mut [], &[]).map(|_| ())
+            env.apply_logged(writer.worker, &compensate(writer), &mut [], &[]).map(|_| ())
         }
-        UndoOp::KeepTree { .. } => env.commit(writer.worker, &compensate(writer), &mut [], &[]).map(|_| ()),
+        UndoOp::KeepTree { .. } => {
+            env.apply_logged(writer.worker, &compensate(writer), &mut [], &[]).map(|_| ())
+        }
     }
 }
 
@@ -67,7 +69,7 @@ const fn compensate(writer: Writer) -> Head<'static> {
     Head::Compensate { txn: writer.txn }
 }
 
-/// Applies an operation to the slot of a key that must be there; says whether its leaf is to be tidied now.
+/// Applies an operation to the slot of a key that must exist; returns whether its leaf must be tidied now.
 fn on_key<'o>(
     env: &Env,
     writer: Writer,
@@ -77,16 +79,16 @@ fn on_key<'o>(
 ) -> Result<bool, TreeError> {
     let leaf = covering_leaf(&mut Descent::new(env, tree), key)?;
     let Position::Found(slot) = Node::new(leaf.words()).search(key) else {
-        return Err(TreeError::corrupt(leaf.page_id(), "a key that is to be undone is not there"));
+        return Err(TreeError::corrupt(leaf.page_id(), "the key of an undo entry is missing"));
     };
     let mut guards = [leaf];
-    env.commit(writer.worker, &compensate(writer), &mut guards, &[(0, op(slot as u16))])?;
+    env.apply_logged(writer.worker, &compensate(writer), &mut guards, &[(0, op(slot as u16))])?;
     Ok(structure::is_tidy_due(Node::new(guards[0].words())))
 }
 
 fn remove_key(env: &Env, writer: Writer, tree: Tree, key: &[u8]) -> Result<(), TreeError> {
     if on_key(env, writer, tree, key, |slot| PageOp::Remove { slot })? {
-        // Only upkeep: the entry *is* undone, and must not be reported as if it were not.
+        // An optional step: the entry *is* undone, so an error here must not be reported as a failed undo.
         let _ = structure::tidy(env, tree, writer.worker, key);
     }
     Ok(())
@@ -109,14 +111,14 @@ fn put_back(env: &Env, writer: Writer, tree: Tree, key: &[u8], cell: Cell<'_>) -
                 PageOp::Insert { slot: slot as u16, suffix, cell }
             }
         };
-        env.commit(writer.worker, &compensate(writer), &mut [leaf], &[(0, op)])?;
+        env.apply_logged(writer.worker, &compensate(writer), &mut [leaf], &[(0, op)])?;
         return Ok(());
     }
 }
 
 fn free_pages(env: &Env, writer: Writer, first: PageId, count: u32) -> Result<(), TreeError> {
     let (map, clear) = env.space().freeing(env.pool(), first, count)?;
-    env.commit(writer.worker, &compensate(writer), &mut [map], &[(0, clear)])?;
+    env.apply_logged(writer.worker, &compensate(writer), &mut [map], &[(0, clear)])?;
     env.space().freed(first);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A tree by name, and reading one key of it.
+//! A tree's identity, and reading one key of it.
 
 use azekura_base::{PageId, TreeId, TxnId};
 use azekura_wal::LogBufferId;
@@ -14,21 +14,21 @@ use crate::undo::UndoLog;
 /// A tree: its number and the page of its root, which never moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tree {
-    /// The name that locks and pages know it by.
+    /// The id that locks and pages use for it.
     pub id: TreeId,
     /// The root page.
     pub root: PageId,
 }
 
-/// Whom an operation writes for: its transaction, log buffer, undo log and locks.
+/// The context of a write: its transaction, log buffer, undo log and locks.
 pub struct WriteCtx<'a> {
     /// The transaction.
     pub txn: TxnId,
-    /// The calling thread's log worker.
+    /// The transaction's log buffer.
     pub worker: LogBufferId,
-    /// Where the inverse of each change goes, once its record is in the log.
+    /// Receives the inverse of each change, once its record is in the log.
     pub undo: &'a mut UndoLog,
-    /// The keeper of the transaction's locks.
+    /// The transaction's locks.
     pub locks: &'a mut dyn KeyLocks,
 }
 
@@ -48,11 +48,11 @@ impl WriteCtx<'_> {
 }
 
 impl Tree {
-    /// Reads the value of `key` into `out`, replacing what was there; says whether the key is present.
+    /// Reads the value of `key` into `out`, replacing its content; returns whether the key is present.
     ///
-    /// The caller holds what lock it needs on the key. Pages that are in the pool are neither latched nor
-    /// pinned, and nothing is written to a shared line; a page that is not is read in. A large value takes a
-    /// fix and a shared latch per page of it.
+    /// The caller holds the lock that it needs on the key. Pages in the pool are neither latched nor pinned,
+    /// and no shared cache line is written; other pages are read in. A large value takes a fix and a shared
+    /// latch per page.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl Tree {
         }
     }
 
-    /// Whether `key` is present; as [`Self::get`], without the value.
+    /// Returns whether `key` is present; as [`Self::get`], without the value.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl Tree {
     }
 }
 
-/// Replaces the reference in `out` by the value, if it is one.
+/// Replaces a reference in `out` by the value; leaves other content.
 pub(crate) fn load_if_large(env: &Env, flags: u16, out: &mut Vec<u8>) -> Result<(), TreeError> {
     if flags & FLAG_OVERFLOW == 0 {
         return Ok(());

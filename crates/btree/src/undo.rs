@@ -1,9 +1,9 @@
-//! What undoes a change, logically: entries of a transaction's undo log.
+//! Logical inverses of changes: entries of a transaction's undo log.
 //!
-//! A record may have moved to another page by the time it is undone (W13), so an entry names a key, never a
-//! page of a tree. Transactions undo strictly last-in first-out; an entry is therefore undone when the tree's
-//! record is exactly as the change left it. [`UndoOp::Flip`] rests on that: the bits that it flips back are
-//! those it flipped.
+//! A record may have moved to another page before it is undone (W13), so an entry names a key, never a page
+//! of a tree. Transactions undo strictly last-in first-out, so the tree's record is as the change left it
+//! when the entry is undone. [`UndoOp::Flip`] relies on this: it flips back exactly the bits that the change
+//! flipped.
 
 use azekura_base::varint::{put_bytes, put_u64, take_bytes, take_u8, take_u64};
 use azekura_base::{PageId, TreeId};
@@ -19,25 +19,25 @@ use crate::version::WriterVersions;
 /// The inverse of one change of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UndoOp<'a> {
-    /// An insert: the key goes away again.
+    /// Inverse of an insert: removes the key.
     RemoveKey {
-        /// Where.
+        /// The tree.
         tree: Tree,
         /// The key.
         key: &'a [u8],
     },
-    /// A removal or a replacement: the key gets its old cell back.
+    /// Inverse of a removal or a replacement: restores the key's old cell.
     PutBack {
-        /// Where.
+        /// The tree.
         tree: Tree,
         /// The key.
         key: &'a [u8],
         /// The old value, or the reference to it.
         cell: Cell<'a>,
     },
-    /// A replacement by a value of the same length: the bits that changed flip back.
+    /// Inverse of a replacement by a value of the same length: flips the changed bits back.
     Flip {
-        /// Where.
+        /// The tree.
         tree: Tree,
         /// The key.
         key: &'a [u8],
@@ -46,44 +46,44 @@ pub enum UndoOp<'a> {
         /// Old bytes XOR new bytes.
         diff: &'a [u8],
     },
-    /// Pages were taken for a large value: they are free again.
+    /// Inverse of taking pages for a large value: frees them.
     FreePages {
         /// The first of a run.
         first: PageId,
         /// Pages in the run.
         count: u32,
     },
-    /// A tree was created: all its pages are free again.
+    /// Inverse of creating a tree: frees all its pages.
     DropTree {
         /// The tree.
         tree: Tree,
     },
-    /// An empty tree was filled by [`Loader`](crate::Loader): it is empty again, and the pages of its nodes
-    /// and large values are free.
+    /// Inverse of filling an empty tree by [`Loader`](crate::Loader): empties it, and frees the pages of its
+    /// nodes and large values.
     EmptyTree {
         /// The tree.
         tree: Tree,
-        /// So many entries before this one, which said what to free while the tree did not yet refer to it,
-        /// are done with.
+        /// Number of entries before this one that it replaces. They freed the loaded pages while the tree did
+        /// not refer to them yet.
         covers: u64,
-        /// The number that the page store gave when the loaded pages were durable
-        /// ([`PageStore::sync_for_checkpoint`](azekura_buffer::PageStore::sync_for_checkpoint)): a store that
-        /// does not get as far lacks some of them.
+        /// The number of the page store when the loaded pages were durable
+        /// ([`PageStore::sync_for_checkpoint`](azekura_buffer::PageStore::sync_for_checkpoint)): a store with
+        /// a smaller number lacks some of them.
         settled: u64,
     },
-    /// A tree was dropped: it stays. Its pages are freed only after the commit.
+    /// Inverse of dropping a tree: keeps it. Its pages are freed only after the commit.
     KeepTree {
         /// The tree.
         tree: Tree,
     },
 }
 
-/// What a committed transaction leaves to free.
+/// A deferred free: space that is freed after its transaction has committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deferred {
     /// The chain of a large value, from this page on.
     Chain(PageId),
-    /// A tree with all that is in it.
+    /// A tree with all its pages.
     Tree(Tree),
 }
 
@@ -98,10 +98,8 @@ const KEEP_TREE: u8 = 7;
 const EMPTY_TREE: u8 = 8;
 
 impl<'a> UndoOp<'a> {
-    /// What the change took out of use: to be freed once the transaction has committed
-    /// ([`crate::free_step`]).
-    ///
-    /// Until then it stays as it is, so that undo can put the reference back.
+    /// Returns the space that the change took out of use, to be freed after the transaction has committed
+    /// ([`crate::free_step`]). Until then it stays unchanged, so that undo can restore the reference.
     #[must_use]
     pub fn deferred_free(&self) -> Option<Deferred> {
         match self {
@@ -113,13 +111,13 @@ impl<'a> UndoOp<'a> {
         }
     }
 
-    /// Appends the entry, complete in itself.
+    /// Appends the entry, complete by itself.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         self.encode_beside(out, None);
     }
 
-    /// Appends the entry as part of a record whose first page operation is `op`: what both hold is written
-    /// once.
+    /// Appends the entry as part of a record with the first page operation `op`: bytes that both contain are
+    /// written once.
     pub(crate) fn encode_beside(&self, out: &mut Vec<u8>, op: Option<&PageOp<'_>>) {
         match *self {
             Self::RemoveKey { tree, key } => {
@@ -161,7 +159,7 @@ impl<'a> UndoOp<'a> {
         }
     }
 
-    /// Takes an entry off the front of `input`. `first_op` finds the record's first page operation behind it.
+    /// Takes an entry off the front of `input`. `first_op` finds the record's first page operation after it.
     pub(crate) fn decode(
         input: &mut &'a [u8],
         first_op: impl FnOnce(&'a [u8]) -> Option<PageOp<'a>>,
@@ -224,10 +222,9 @@ pub struct UndoLog {
     bytes: Vec<u8>,
     starts: Vec<usize>,
     pub(crate) writer: WriterVersions,
-    /// Number of times that entries were taken off the end since the log was cleared.
+    /// Number of removals from the end since the log was cleared.
     shrink_count: u64,
-    /// Of the times when that happened, those after which the log was never shorter: number and length, both
-    /// ascending.
+    /// The removals after which the log was never shorter: number and length, both ascending.
     shrinks: Vec<(u64, usize)>,
 }
 
@@ -244,16 +241,16 @@ impl UndoLog {
         self.starts.len()
     }
 
-    /// Whether there is nothing to undo.
+    /// Returns `true` if there is nothing to undo.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty()
     }
 
-    /// Appends an entry, in the place of those that it covers.
+    /// Appends an entry, in place of those that it covers.
     pub fn push(&mut self, op: &UndoOp<'_>) {
         if let UndoOp::EmptyTree { covers, .. } = *op {
-            // Of a transaction that began before the log which is read, some may be missing.
+            // If the transaction began before the log that is read, entries may be missing.
             let covers = usize::try_from(covers).unwrap_or(usize::MAX);
             self.truncate(self.len().saturating_sub(covers));
         }
@@ -261,7 +258,7 @@ impl UndoLog {
         op.encode(&mut self.bytes);
     }
 
-    /// Appends an entry that leaves this to be freed after the commit, and undoes nothing.
+    /// Appends an entry with a deferred free, which undoes nothing.
     pub fn push_deferred(&mut self, what: Deferred) {
         match what {
             Deferred::Tree(tree) => self.push(&UndoOp::KeepTree { tree }),
@@ -280,7 +277,7 @@ impl UndoLog {
         self.get(self.len().checked_sub(1)?)
     }
 
-    /// Entry `index`, 0 being the oldest.
+    /// Returns entry `index`, counted from the oldest.
     ///
     /// # Panics
     ///
@@ -291,7 +288,7 @@ impl UndoLog {
         Some(UndoOp::decode(&mut bytes, |_| None).expect("this log encoded it"))
     }
 
-    /// Forgets the newest entry, which has been undone.
+    /// Removes the newest entry, which has been undone.
     pub fn pop(&mut self) {
         self.truncate(self.len().saturating_sub(1));
     }
@@ -306,21 +303,21 @@ impl UndoLog {
         }
     }
 
-    /// Number of times that entries were taken off the end; other entries may have replaced them since.
+    /// Returns the number of removals from the end; other entries may have replaced the removed ones since.
     #[must_use]
     pub const fn shrink_count(&self) -> u64 {
         self.shrink_count
     }
 
-    /// The least number of entries since [`shrink_count`](Self::shrink_count) was `count`; `None` if none has
-    /// been taken off since.
+    /// Returns the least number of entries since [`shrink_count`](Self::shrink_count) was `count`; `None` if
+    /// none was removed since.
     #[must_use]
     pub fn shortest_since(&self, count: u64) -> Option<usize> {
         let later = self.shrinks.partition_point(|&(number, _)| number <= count);
         self.shrinks.get(later).map(|&(_, len)| len)
     }
 
-    /// Forgets all entries and keeps the memory.
+    /// Removes all entries and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.starts.clear();
@@ -334,8 +331,8 @@ impl UndoLog {
         (0..self.len()).filter_map(|i| self.get(i))
     }
 
-    /// The bytes of all entries, oldest first, in parts of about `part_bytes`, at least one; no part ends
-    /// inside an entry.
+    /// Returns the bytes of all entries, oldest first, in parts of about `part_bytes`, at least one; no part
+    /// ends inside an entry.
     pub fn parts(&self, part_bytes: usize) -> impl Iterator<Item = &[u8]> {
         let mut rest = Some(0);
         std::iter::from_fn(move || {
@@ -347,12 +344,12 @@ impl UndoLog {
         })
     }
 
-    /// Appends entries that [`parts`](Self::parts) gave. An entry that covers others covers none of those
-    /// that precede it here: they have been taken out of the log that was copied.
+    /// Appends the entries of [`parts`](Self::parts). An entry that covers others covers none of those before
+    /// it here: they have been removed from the log that was copied.
     ///
     /// # Errors
     ///
-    /// [`RecordError`] for bytes that are no entries; those before them have been appended.
+    /// [`RecordError`] for invalid bytes; the entries before them have been appended.
     pub fn append_part(&mut self, mut part: &[u8]) -> Result<(), RecordError> {
         while !part.is_empty() {
             let before = part;
@@ -363,7 +360,7 @@ impl UndoLog {
         Ok(())
     }
 
-    /// What to free after commit, in the order in which the transaction took it out of use.
+    /// Returns the deferred frees, in the order in which the transaction took the space out of use.
     #[must_use]
     pub fn deferred_frees(&self) -> Vec<Deferred> {
         self.deferred_entries().filter_map(|op| op.deferred_free()).collect()
@@ -371,15 +368,15 @@ impl UndoLog {
 
     /// The entries of [`deferred_frees`](Self::deferred_frees), in the same order.
     pub fn deferred_entries(&self) -> impl Iterator<Item = UndoOp<'_>> {
-        // The kind of most entries says already that there is nothing.
+        // The kinds of most entries have no deferred free.
         let may_defer = |start: usize| matches!(self.bytes.get(start), Some(&(PUT_BACK | KEEP_TREE)));
         let entries = (0..self.len()).filter(move |&i| may_defer(self.starts[i]));
         entries.filter_map(|i| self.get(i).filter(|op| op.deferred_free().is_some()))
     }
 
-    /// Pages that the transaction keeps in use, although no tree may refer to them.
+    /// Returns the pages that the transaction keeps in use, although no tree may refer to them.
     pub fn held(&self) -> impl Iterator<Item = Held> {
-        // The kind of most entries says already that there is nothing.
+        // Most entries hold no pages, by their kind.
         const KINDS: [u8; 5] = [PUT_BACK, KEEP_TREE, FREE_PAGES, DROP_TREE, EMPTY_TREE];
         let may_hold = |start: usize| self.bytes.get(start).is_some_and(|kind| KINDS.contains(kind));
         let entries = (0..self.len()).filter(move |&i| may_hold(self.starts[i]));
@@ -392,7 +389,7 @@ impl UndoLog {
         })
     }
 
-    /// Bytes that the entries take.
+    /// Returns the bytes of all entries.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.len()

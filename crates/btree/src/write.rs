@@ -1,13 +1,14 @@
 //! Writing one key: insert, put, replace, remove.
 //!
-//! Each way: find the leaf and latch it, look for the key, try the gap lock if a key appears or goes, make
-//! room if there is none (by a structure change, then start over), and perform the mini-transaction.
+//! Each operation finds the leaf and latches it, looks for the key, tries the gap lock if a key is inserted
+//! or removed, makes room if needed (by a structure change, then starts over), and performs the
+//! mini-transaction.
 
 use azekura_base::{Lsn, PageId};
 use azekura_buffer::ExclusiveGuard;
 
 use crate::change::PageOp;
-use crate::descent::{Descent, Stop};
+use crate::descent::{Descent, Restart};
 use crate::env::{Env, corrupt_node};
 use crate::error::TreeError;
 use crate::locks::{GapWant, Outcome};
@@ -19,50 +20,50 @@ use crate::structure;
 use crate::tree::{Tree, WriteCtx, load_if_large};
 use crate::undo::UndoOp;
 
-/// Which keys a write touches.
+/// The keys that a write changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutMode {
-    /// Present or not.
+    /// Any key.
     Put,
-    /// Only one that is not there yet.
+    /// Only an absent one.
     Insert,
-    /// Only one that is there.
+    /// Only a present one.
     Replace,
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
     /// The key is new.
     Inserted,
     /// The key had another value before.
     Replaced,
-    /// Nothing: the key was there ([`PutMode::Insert`]).
+    /// Nothing was written: the key exists ([`PutMode::Insert`]).
     Exists,
-    /// Nothing: the key was not there ([`PutMode::Replace`]).
+    /// Nothing was written: the key is absent ([`PutMode::Replace`]).
     Missing,
 }
 
-/// How far a write goes.
+/// The last step of a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Depth {
-    /// To the point where the change would be made.
+    /// Stops before the change.
     Probe,
-    /// All the way.
+    /// Makes the change.
     Write,
 }
 
 impl Tree {
-    /// Writes `value` under `key`, as `mode` says. If `old` is given, it receives the value that was there.
+    /// Writes `value` under `key` by the rule `mode`. If `old` is given, it receives the previous value.
     ///
-    /// The caller holds record X on the key. For a new key, [`GapWant::Insert`] is asked for the next key; on
-    /// [`Outcome::Blocked`] nothing was changed. Values above [`max_inline_value`] become a chain, written
-    /// before the key and taken back if the key then cannot be written.
+    /// The caller holds record X on the key. For a new key, [`GapWant::Insert`] is requested for the next
+    /// key; on [`Outcome::Blocked`] nothing was changed. Values above [`max_inline_value`] become a chain,
+    /// written before the key and undone if the key cannot be written.
     ///
     /// # Errors
     ///
-    /// [`TreeError::KeyTooLong`], [`TreeError::ValueTooLong`], [`TreeError::SpaceFull`], or what pool and log
-    /// say. What a failed call left in the undo log the caller rolls back.
+    /// [`TreeError::KeyTooLong`], [`TreeError::ValueTooLong`], [`TreeError::SpaceFull`], or an error of pool
+    /// or log. The caller rolls back the entries that a failed call left in the undo log.
     pub fn put(
         &self,
         env: &Env,
@@ -120,11 +121,11 @@ impl Tree {
             match step {
                 Step::Done(done) => return Ok(Outcome::Done(done)),
                 Step::Changed(done, change) => {
-                    self.part_writers_if_hot(env, ctx, key, change, &descent)?;
+                    self.split_if_contended(env, ctx, key, change, &descent)?;
                     return Ok(Outcome::Done(done));
                 }
                 Step::Blocked => return Ok(Outcome::Blocked),
-                Step::Stopped(stop) => descent.stopped(stop)?,
+                Step::Restart(cause) => descent.restart(cause)?,
                 Step::NoRoom => structure::make_room(env, *self, ctx.worker, key, cell.value.len())?,
             }
         }
@@ -145,7 +146,7 @@ impl Tree {
         match lock_gap(env, *self, node, slot, GapWant::Insert, ctx.locks) {
             Gap::Locked => {}
             Gap::Blocked => return Ok(Step::Blocked),
-            Gap::Stopped(stop) => return Ok(Step::Stopped(stop)),
+            Gap::Restart(cause) => return Ok(Step::Restart(cause)),
         }
         if depth == Depth::Probe {
             return Ok(Step::Done(Written::Inserted));
@@ -157,7 +158,7 @@ impl Tree {
         let op = PageOp::Insert { slot: slot as u16, suffix, cell };
         let undo = UndoOp::RemoveKey { tree: *self, key };
         let page_id = leaf.page_id();
-        let lsn = env.commit_update(ctx.writer(), ctx.undo, undo, &mut [leaf], &[(0, op)])?;
+        let lsn = env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut [leaf], &[(0, op)])?;
         Ok(Step::Changed(Written::Inserted, Change { page_id, lsn }))
     }
 
@@ -190,15 +191,15 @@ impl Tree {
             (op, UndoOp::PutBack { tree: *self, key, cell: old_cell })
         };
         let page_id = leaf.page_id();
-        let lsn = env.commit_update(ctx.writer(), ctx.undo, undo, &mut [leaf], &[(0, op)])?;
+        let lsn = env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut [leaf], &[(0, op)])?;
         hand_out(env, old_slot.flags, old, old_out)?;
         Ok(Step::Changed(Written::Replaced, Change { page_id, lsn }))
     }
 
-    /// Splits the leaf with `key`, which this thread has just changed, if writers of different records fight
-    /// for it.
+    /// Splits the leaf with `key`, which this thread has just changed, if writers of different records
+    /// contend for its latch.
     #[inline]
-    fn part_writers_if_hot(
+    fn split_if_contended(
         &self,
         env: &Env,
         ctx: &WriteCtx<'_>,
@@ -206,20 +207,20 @@ impl Tree {
         change: Change,
         descent: &Descent<'_>,
     ) -> Result<(), TreeError> {
-        if env.heat().changed(change.page_id, change.lsn, descent.has_met_others()) {
-            structure::part_writers(env, *self, ctx.worker, key)?;
+        if env.contention().changed(change.page_id, change.lsn, descent.has_met_others()) {
+            structure::split_contended(env, *self, ctx.worker, key)?;
         }
         Ok(())
     }
 
-    /// Removes `key`; says whether it was there. If `old` is given, it receives the value that was there.
+    /// Removes `key`; returns whether it was present. If `old` is given, it receives the previous value.
     ///
-    /// The caller holds record X and gap X on the key. [`GapWant::Delete`] is asked for the next key; on
+    /// The caller holds record X and gap X on the key. [`GapWant::Delete`] is requested for the next key; on
     /// [`Outcome::Blocked`] nothing was changed. A large value's chain stays until [`crate::free_step`].
     ///
     /// # Errors
     ///
-    /// What pool and log say. What a failed call left in the undo log the caller rolls back.
+    /// An error of pool or log. The caller rolls back the entries that a failed call left in the undo log.
     pub fn remove(
         &self,
         env: &Env,
@@ -235,9 +236,9 @@ impl Tree {
             match lock_gap(env, *self, node, slot + 1, GapWant::Delete, ctx.locks) {
                 Gap::Locked => {}
                 Gap::Blocked => return Ok(Outcome::Blocked),
-                Gap::Stopped(stop) => {
+                Gap::Restart(cause) => {
                     drop(leaf);
-                    descent.stopped(stop)?;
+                    descent.restart(cause)?;
                     continue;
                 }
             }
@@ -247,7 +248,7 @@ impl Tree {
         }
     }
 
-    /// Removes slot `slot` of the latched leaf; gives what it held.
+    /// Removes slot `slot` of the latched leaf; returns its content.
     fn remove_at(
         &self,
         env: &Env,
@@ -263,7 +264,7 @@ impl Tree {
         let undo = UndoOp::PutBack { tree: *self, key, cell: Cell { flags: old_slot.flags, value: &old } };
         let mut guards = [leaf];
         let op = PageOp::Remove { slot: slot as u16 };
-        env.commit_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, op)])?;
+        env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, op)])?;
         let is_tidy_due = structure::is_tidy_due(Node::new(guards[0].words()));
         drop(guards);
         if is_tidy_due {
@@ -273,18 +274,18 @@ impl Tree {
     }
 }
 
-/// What one attempt with a latched leaf came to; the leaf is no longer latched.
+/// The result of one attempt with a latched leaf; the leaf is no longer latched.
 enum Step<'p> {
-    /// Without a change.
+    /// Nothing was changed.
     Done(Written),
-    /// With one.
+    /// The leaf was changed.
     Changed(Written, Change),
     Blocked,
-    Stopped(Stop<'p>),
+    Restart(Restart<'p>),
     NoRoom,
 }
 
-/// A change that was made.
+/// A change of a leaf.
 #[derive(Clone, Copy)]
 struct Change {
     page_id: PageId,
@@ -302,7 +303,7 @@ pub(crate) fn check_sizes(env: &Env, key: &[u8], value: &[u8]) -> Result<(), Tre
     Ok(())
 }
 
-/// The leaf that covers `key`, latched, and seen to cover it.
+/// Returns the leaf that covers `key`, latched, after checking that it covers it.
 pub(crate) fn covering_leaf<'e>(
     descent: &mut Descent<'e>,
     key: &[u8],
@@ -315,10 +316,11 @@ pub(crate) fn covering_leaf<'e>(
     if node.covers(key) {
         return Ok(leaf);
     }
-    Err(TreeError::corrupt(leaf.page_id(), "its fences do not enclose a key that its parent sends there"))
+    Err(TreeError::corrupt(leaf.page_id(), "its fences do not enclose a key that its parent assigns to it"))
 }
 
-/// The bytes in which two values of one length differ, from the first difference to the last.
+/// Appends the XOR of two values of one length from the first to the last difference; returns the place of
+/// the first.
 fn difference(old: &[u8], new: &[u8], diff: &mut Vec<u8>) -> u16 {
     let first = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let end = old.len() - old[first..].iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
@@ -326,7 +328,8 @@ fn difference(old: &[u8], new: &[u8], diff: &mut Vec<u8>) -> u16 {
     first as u16
 }
 
-/// Gives the old value to whoever asked for it. Its chain, if it has one, stays until after the commit.
+/// Hands the old value to the caller if it was requested. Its chain, if it has one, stays until after the
+/// commit.
 fn hand_out(env: &Env, flags: u16, mut old: Vec<u8>, out: Option<&mut Vec<u8>>) -> Result<(), TreeError> {
     if let Some(out) = out {
         load_if_large(env, flags, &mut old)?;

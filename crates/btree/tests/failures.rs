@@ -1,4 +1,4 @@
-//! What fails leaves everything as it was, says what it was, and can be tried again.
+//! A failed operation changes nothing, names its cause, and can be retried.
 
 mod common;
 
@@ -54,7 +54,7 @@ fn a_log_that_takes_no_more_leaves_the_tree_as_it_was() {
             assert!(put(&mut txn, tree, &key(2000 + n), &[1; 100]).is_ok());
         }
     }
-    // What a failed attempt has split stays split, so the next one gets further.
+    // Splits of a failed attempt stay, so the next attempt gets further.
     assert!(most >= 2, "an insertion with splits takes several records");
     assert!(world.assert_sound(&[tree], &[]).trees[0].height >= 3);
     txn.roll_back();
@@ -81,7 +81,7 @@ fn a_rollback_that_fails_in_the_middle_can_be_gone_on_with() {
         let writer = txn.writer();
         let _ = azekura_btree::roll_back_to(&world.env, writer, &mut txn.undo, 0);
         world.log.repair();
-        // Pages of a large value whose key is gone, and which are still to be freed, belong to nobody.
+        // Pages of a large value that is removed and still to be freed have no owner.
         let report = verify(&world.env, &[tree], &[], &mut |_, _| {}).expect("verify");
         assert_eq!(report.findings, []);
     }

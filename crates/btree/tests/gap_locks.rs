@@ -12,7 +12,7 @@ use azekura_btree::{
 };
 use common::{World, get};
 
-/// What was offered to the keeper of locks.
+/// The lock requests of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Offer {
     Gap(Option<Vec<u8>>, GapWant),

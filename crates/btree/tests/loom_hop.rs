@@ -17,7 +17,7 @@ use azekura_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use azekura_base::sync::{Arc, thread};
 use azekura_base::{PageId, PageWords, TreeId};
 use azekura_btree::change::{PageOp, apply};
-use azekura_btree::descent::{Hop, Seek, Seen, hop};
+use azekura_btree::descent::{Hop, OptimisticRead, Seek, hop};
 use azekura_btree::node::{Cell, Node, NodeSpec, Position, Scratch};
 use azekura_latch::{HybridLatch, Version};
 
@@ -54,7 +54,7 @@ struct Look<'p> {
     version: Version,
 }
 
-impl Seen for Look<'_> {
+impl OptimisticRead for Look<'_> {
     fn words(&self) -> PageWords<'_> {
         self.page.words()
     }

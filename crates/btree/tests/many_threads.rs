@@ -25,8 +25,8 @@ impl Dice {
     }
 }
 
-/// Keys of all threads interleave, so that every leaf is everybody's; 160 bytes are enough for three levels,
-/// 480 for five, whose inner nodes split and merge all the time.
+/// Keys of all threads interleave, so that every leaf has keys of all; 160 bytes are enough for three levels,
+/// 480 for five, with inner nodes that split and merge all the time.
 fn own_key(thread: u32, n: u32, width: usize) -> Vec<u8> {
     format!("{n:05}{:.<width$}/{thread}", n * 31).into_bytes()
 }

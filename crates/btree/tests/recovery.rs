@@ -1,5 +1,5 @@
-//! W13: a crash leaves a prefix of the log. Whatever the prefix, redo and logical undo give a sound store
-//! with exactly the committed records, also when the crash was in the middle of a split, of a large value, of
+//! W13: a crash leaves a prefix of the log. For any prefix, redo and logical undo give a valid store with
+//! exactly the committed records, even if the crash was in the middle of a split, of a large value, of
 //! freeing, of undo itself, or of a recovery.
 
 mod common;
@@ -31,7 +31,7 @@ impl Dice {
 struct Known {
     undo: UndoLog,
     committed: bool,
-    /// What is left of item `index` of what it leaves to free.
+    /// The rest of deferred free `index`.
     freed: BTreeMap<u64, PageId>,
 }
 
@@ -86,7 +86,7 @@ fn free_rest(world: &World, writer: Writer, known: &Known) {
     }
 }
 
-/// What is committed after each record: the states, and the number of records from which each holds.
+/// The committed states, each with the number of records from which on it holds.
 struct History {
     records: Vec<Vec<u8>>,
     states: Vec<(usize, BTreeMap<u32, Model>)>,

@@ -201,7 +201,7 @@ fn run(page_size: usize, frames: usize, steps: &[Step]) {
     let catalogue = Tree { id: azekura_base::TreeId(0), root: PageId(1) };
     let pending = run.txn.undo.deferred_frees();
     world.assert_sound(&[catalogue, tree], &pending);
-    // What the transaction left open is undone: the committed state is back.
+    // The changes of the open transaction are undone: the committed state is back.
     run.txn.roll_back();
     let contents = world.contents(tree);
     assert_eq!(contents, run.committed.clone().into_iter().collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! What one call costs: a fix that hits, a peek, a fix that misses; the page cold or hot, alone or beside
+//! The cost of one call: a fix that hits, a peek, a fix that misses; the page cold or hot, alone or beside
 //! another thread.
 //!
 //! `cargo bench -p azekura-buffer`. Absolute numbers say little; compare the lines of one run with each

@@ -1,11 +1,11 @@
 //! The background job that writes dirty pages before the clock hand reaches them, so that misses find clean
 //! victims.
 //!
-//! | state of the bell | the cleaner's job | left by |
+//! | state of the notifier | the cleaner's job | left by |
 //! |---|---|---|
-//! | asleep | does not run | a call or a ring: starts the job |
+//! | asleep | does not run | a call or a notification: starts the job |
 //! | called | is started, or runs; a round must begin | the job, when it begins the round |
-//! | running | runs a round that began after the last call | a call or a ring; the end of the round |
+//! | running | runs a round that began after the last call | a call or a notification; the end of the round |
 //! | stopped | does not run, or ends | the next cleaner |
 //!
 //! - **CLEANER-1** At most one job runs: the exchange that ends the state "asleep" starts it.
@@ -25,29 +25,30 @@ const RUNNING: u32 = 1;
 const CALLED: u32 = 2;
 const STOPPED: u32 = 3;
 
-/// How the cleaner is called.
+/// The functions that start and wake the cleaner.
 #[derive(Debug)]
-pub(crate) struct CleanerBell {
+pub(crate) struct CleanerNotifier {
     state: AtomicU32,
     starter: Starter,
     /// The thread of the cleaner, for the tracer.
     thread: AtomicU32,
 }
 
-impl Default for CleanerBell {
+impl Default for CleanerNotifier {
     fn default() -> Self {
         Self { state: AtomicU32::new(STOPPED), starter: Starter::default(), thread: AtomicU32::new(0) }
     }
 }
 
-impl CleanerBell {
-    /// Calls the cleaner unless it is called. A load, as a rule.
-    pub(crate) fn ring(&self) {
-        self.ring_if(|| true);
+impl CleanerNotifier {
+    /// Calls the cleaner unless it has been called. Usually costs one load.
+    pub(crate) fn notify(&self) {
+        self.notify_if(|| true);
     }
 
-    pub(crate) fn ring_if(&self, is_needed: impl FnOnce() -> bool) {
-        // Relaxed: the bell orders nothing; a ring that is missed comes again with the next dirty page met.
+    pub(crate) fn notify_if(&self, is_needed: impl FnOnce() -> bool) {
+        // Relaxed: the notifier orders nothing; the next dirty page that a miss meets repeats a lost
+        // notification.
         if self.state.load(Relaxed) < CALLED && is_needed() {
             self.call();
         }
@@ -55,20 +56,20 @@ impl CleanerBell {
 
     /// Calls for a round that begins after this call (SUPPLY-2).
     pub(crate) fn call(&self) {
-        // AcqRel: pairs with the exchange of the cleaner that takes the call back, which so sees what the
-        // caller did before. A larger state says that the cleaner is stopped.
+        // AcqRel: pairs with the exchange by which the cleaner accepts the call, so that its round sees the
+        // earlier work of the caller. A larger state means that the cleaner is stopped.
         if self.state.fetch_max(CALLED, AcqRel) == ASLEEP {
             self.starter.start(); // CLEANER-1
         }
     }
 
-    /// The cleaner's thread, if there is one.
+    /// The thread that runs the cleaner's job, if any.
     pub(crate) fn cleaner(&self) -> ThreadTag {
         // No load in a model: it would double the schedules and show nothing. Relaxed: a hint.
         if cfg!(loom) { ThreadTag::NONE } else { ThreadTag(self.thread.load(Relaxed)) }
     }
 
-    /// Calls start the cleaner by `start` from now on.
+    /// Makes later calls start the cleaner by `start`.
     pub(crate) fn begin(&self, start: impl Fn() + Send + Sync + 'static) {
         self.starter.set(start);
         // AcqRel: a read-modify-write, as all changes of the state.
@@ -78,7 +79,7 @@ impl CleanerBell {
     /// The cleaner's job: a round after each call, until no call came during a round.
     pub(crate) fn serve(&self, supply: &FrameSupply, round: impl Fn()) {
         let serving = Serving(supply);
-        // The call is taken back before the round (SUPPLY-2). AcqRel: pairs with `call`.
+        // The call is accepted before the round (SUPPLY-2). AcqRel: pairs with `call`.
         while self.state.compare_exchange(CALLED, RUNNING, AcqRel, Relaxed).is_ok() {
             round();
             // AcqRel: pairs with `call`, which then begins another job.
@@ -89,16 +90,16 @@ impl CleanerBell {
         std::mem::forget(serving);
     }
 
-    /// Ends the life of the cleaner: a job that is called from now on does nothing.
+    /// Stops the cleaner: later calls and jobs do nothing.
     pub(crate) fn stop(&self, supply: &FrameSupply) {
-        // AcqRel: a read-modify-write, so that no call that races with it can end up later in the state.
+        // AcqRel: a read-modify-write, so that a racing call cannot overwrite the state.
         self.state.swap(STOPPED, AcqRel);
         supply.end();
     }
 }
 
-/// Batches that one cleaning has in flight: one is copied, one waits for the double-write area, and two for
-/// their pages' places.
+/// Batches in flight in one round: one is copied, one waits for the double-write area, and two are written in
+/// place.
 const IN_FLIGHT: usize = 4;
 
 /// The cleaner of a pool; dropping it ends its jobs.
@@ -109,8 +110,8 @@ pub struct Cleaner {
 }
 
 impl Cleaner {
-    /// Gives `pool` a cleaner: [jobs](azekura_base::background) that are started when pages are to be
-    /// written. Without one, pages are written by misses and by [`BufferPool::clean`].
+    /// Gives `pool` a cleaner: [jobs](azekura_base::background) that are started when pages must be
+    /// written. Without a cleaner, misses and [`BufferPool::clean`] write pages.
     ///
     /// # Errors
     ///
@@ -128,7 +129,7 @@ impl Cleaner {
         };
         let (clean, help) = (start(run), start(|pool, _| pool.help_writing()));
         pool.supply.begin();
-        pool.bell.begin(move || {
+        pool.notifier.begin(move || {
             clean(); // refused only after `stop`
         });
         pool.write_queue.begin(IN_FLIGHT - 1, help);
@@ -139,7 +140,7 @@ impl Cleaner {
 impl Drop for Cleaner {
     fn drop(&mut self) {
         self.jobs.close(|| {
-            self.pool.bell.stop(&self.pool.supply);
+            self.pool.notifier.stop(&self.pool.supply);
             self.pool.write_queue.end();
         });
     }
@@ -155,15 +156,15 @@ impl Drop for Serving<'_> {
 }
 
 fn run(pool: &BufferPool, jobs: &Group) {
-    pool.bell.thread.store(azekura_trace::thread_tag().0, Relaxed); // a hint for the tracer
-    pool.bell.serve(&pool.supply, || clean_round(pool, jobs));
+    pool.notifier.thread.store(azekura_trace::thread_tag().0, Relaxed); // a hint for the tracer
+    pool.notifier.serve(&pool.supply, || clean_round(pool, jobs));
 }
 
 /// Frees frames and writes batches until there is nothing to write, or few pages are dirty and no miss waits,
 /// or jobs of other stores wait for a thread: then the next dirty page calls the cleaner again.
 fn clean_round(pool: &BufferPool, jobs: &Group) {
     let most = pool.batch_pages() * pool.batches_in_flight();
-    let is_stopped = || pool.bell.state.load(Relaxed) == STOPPED; // a flag
+    let is_stopped = || pool.notifier.state.load(Relaxed) == STOPPED; // a flag
     pool.supply_frames();
     // An error reaches the miss that needs the frame, or the checkpoint; here it only ends this round.
     while let Ok(written) = pool.clean(None, most)

@@ -16,7 +16,7 @@ use crate::frame::{FrameId, nth_frame, turn_of};
 
 const BITS: usize = 64;
 
-/// A bit per frame.
+/// The map of dirty frames: a bit per frame.
 #[derive(Debug)]
 pub(crate) struct DirtyMap {
     words: ZeroedArray<AtomicU64>,
@@ -28,12 +28,12 @@ impl DirtyMap {
         Self { words: ZeroedArray::new(frames.div_ceil(BITS), || AtomicU64::new(0)), frames }
     }
 
-    /// Bytes that it takes.
+    /// Memory of the map.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.words)
     }
 
-    /// The frame turns dirty; see DIRTY-1.
+    /// Notes that the frame turns dirty; see DIRTY-1.
     pub(crate) fn set(&self, frame: FrameId) {
         shared_rmw();
         // Relaxed: ordered by the fences of `Frame::set_dirty` and `look_fence`.
@@ -41,16 +41,16 @@ impl DirtyMap {
         word.fetch_or(bit, Relaxed);
     }
 
-    /// The frame is clean; see DIRTY-1.
+    /// Notes that the frame is clean; see DIRTY-1.
     pub(crate) fn clear(&self, frame: FrameId) {
         shared_rmw();
-        // Release: pairs with the Acquire in `iter`, so that who finds the bit clear may sync and count on
-        // the image.
+        // Release: pairs with the Acquire in `iter`, so that a thread that finds the bit clear may sync and
+        // rely on the image.
         let (word, bit) = self.place(frame);
         word.fetch_and(!bit, Release);
     }
 
-    /// The bits are in the order in which the clock comes to the frames.
+    /// The bit of a frame; bits are in the order in which the clock visits the frames.
     fn place(&self, frame: FrameId) -> (&AtomicU64, u64) {
         let turn = turn_of(frame, self.frames);
         (&self.words[turn / BITS], bit(turn))
@@ -62,8 +62,8 @@ impl DirtyMap {
         word.load(Relaxed) & bit != 0 // a hint for the cleaner
     }
 
-    /// The frames whose bits are set, as the clock comes to them from turn `start` on (modulo their number),
-    /// once around. A word is read when the iteration comes to it; 8 bytes per 64 frames.
+    /// Returns the frames with set bits, in the order of the clock from turn `start` on (modulo their
+    /// number), once around. A word is read when the iteration comes to it; 8 bytes per 64 frames.
     pub(crate) fn iter_from(&self, start: u64) -> impl Iterator<Item = FrameId> {
         let start = (start % self.frames as u64) as usize;
         let first = start / BITS;
@@ -78,7 +78,7 @@ impl DirtyMap {
         })
     }
 
-    /// The frames whose bits are set.
+    /// Returns the frames with set bits.
     pub(crate) fn iter(&self) -> impl Iterator<Item = FrameId> {
         self.iter_from(0)
     }

@@ -4,25 +4,25 @@ use azekura_base::{LogFailed, Lsn, PageId};
 
 use crate::store::StoreError;
 
-/// Why a page could not be fixed. Nothing stays behind: a later call tries anew.
+/// The reason that a page was not fixed. Nothing was changed; a later call tries again.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FixError {
-    /// No frame could be had in [`MAX_ROUNDS`](crate::policy) sweeps: all pinned, or being filled by others.
-    /// Retry with less at once, or make the cache larger.
+    /// No frame became free in [`MAX_ROUNDS`](crate::policy) sweeps: all were pinned, or being filled by
+    /// other threads. Use fewer pages at once, or make the cache larger.
     #[error("page cache exhausted: no frame for page {page_id}; {pinned} of {frames} frames are pinned")]
     PoolExhausted {
-        /// The page wanted.
+        /// The requested page.
         page_id: PageId,
-        /// Frames pinned when last looked at.
+        /// Pinned frames in the last sweep.
         pinned: usize,
-        /// Frames of the pool.
+        /// Number of frames of the pool.
         frames: usize,
     },
     /// The page id is larger than any store can have: a reference to it is damaged.
     #[error("page {page_id} is beyond the largest page id, {max}")]
     NoSuchPage {
-        /// The page wanted.
+        /// The requested page.
         page_id: PageId,
         /// The largest id.
         max: u64,
@@ -30,29 +30,29 @@ pub enum FixError {
     /// The page could not be read, or is damaged.
     #[error(transparent)]
     Read(StoreError),
-    /// The page has an LSN that the log never gave to a durable record: the page file is of a later time than
-    /// the log. Restore all files from one moment.
+    /// The page has an LSN that no durable record of the log has: the page file is newer than the
+    /// log. Restore all files from one moment.
     #[error(
-        "page {page_id} is of another time than the log: its LSN is {lsn}, and the log has no such record; \
+        "page {page_id} has LSN {lsn}, which the log does not have: the files are from different moments; \
          restore all files from one moment"
     )]
     Foreign {
-        /// The page wanted.
+        /// The requested page.
         page_id: PageId,
         /// Its LSN.
         lsn: Lsn,
     },
-    /// A dirty page that had to leave could not be written; it is still in the pool.
+    /// A dirty page to be evicted could not be written; it is still in the pool.
     #[error("write back page {page_id} to make room: {source}")]
     WriteBack {
-        /// The page that was to leave.
+        /// The page to be evicted.
         page_id: PageId,
-        /// Why it could not.
+        /// The reason.
         source: WriteError,
     },
 }
 
-/// Why changed pages could not be written. They are still dirty in the pool.
+/// The reason that changed pages were not written. They are still dirty in the pool.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -64,32 +64,32 @@ pub enum WriteError {
     Log(#[from] LogFailed),
 }
 
-/// Why a pool could not be made.
+/// The reason that a pool was not created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
     /// Not a power of two from 4 KiB to 64 KiB.
-    #[error("a page size of {page_size} bytes; powers of two from 4096 to 65536 are possible")]
+    #[error("page size {page_size} is not a power of two from 4096 to 65536")]
     PageSize {
-        /// The size asked for.
+        /// The requested size.
         page_size: usize,
     },
     /// Too few or too many frames.
     #[error("a page cache of {capacity_bytes} bytes has {frames} frames; {min} to {max} are possible")]
     Capacity {
-        /// The capacity asked for.
+        /// The requested capacity in bytes.
         capacity_bytes: usize,
-        /// The frames it makes.
+        /// The number of frames of that capacity.
         frames: usize,
-        /// Fewest.
+        /// Smallest number of frames.
         min: usize,
-        /// Most.
+        /// Largest number of frames.
         max: usize,
     },
     /// The system has no memory for so many pages; make the cache smaller.
     #[error("the system has no memory for a page cache of {capacity_bytes} bytes; make it smaller")]
     Memory {
-        /// The capacity asked for.
+        /// The requested capacity in bytes.
         capacity_bytes: usize,
     },
 }

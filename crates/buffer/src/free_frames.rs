@@ -3,7 +3,7 @@
 use crate::frame::{Evicted, Frame, FrameId, nth_frame, turn_of};
 use crate::index_stack::{Below, IndexStack};
 
-/// A stack of frames, by their turns: which one follows is in their headers.
+/// A stack of frames, by their turns; the header of each frame has the next one.
 #[derive(Debug)]
 pub(crate) struct FreeFrames(IndexStack);
 
@@ -27,24 +27,24 @@ impl Below for Headers<'_> {
 }
 
 impl FreeFrames {
-    /// All frames of so many.
+    /// A list of all `frames` frames.
     pub(crate) fn all(frames: usize) -> Self {
         Self(IndexStack::new(frames))
     }
 
-    /// One of them is the caller's; `None` too if another thread takes it first, as there may be a victim.
+    /// Takes a frame. Returns `None` also if another thread was faster, because the caller can take a victim.
     pub(crate) fn pop(&self, frames: &[Frame]) -> Option<Evicted> {
         let headers = Headers(frames);
         self.0.try_pop(&headers).map(|turn| Evicted { frame: headers.frame(turn) })
     }
 
-    /// As [`Self::pop`], but tries again if another thread was faster: `None` means that there is none.
+    /// Like [`Self::pop`], but retries if another thread was faster: `None` means that the list was empty.
     pub(crate) fn pop_any(&self, frames: &[Frame]) -> Option<Evicted> {
         let headers = Headers(frames);
         self.0.pop(&headers).map(|turn| Evicted { frame: headers.frame(turn) })
     }
 
-    /// Frames in the list, about.
+    /// The approximate number of frames in the list.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

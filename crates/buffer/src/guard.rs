@@ -13,7 +13,7 @@ use crate::pool::BufferPool;
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub enum Peek<'p> {
-    /// The page, to be read optimistically.
+    /// The page, for an optimistic read.
     Page(OptimisticPage<'p>),
     /// The page is latched exclusively, or is being paged in or out: try again.
     Busy,
@@ -21,7 +21,7 @@ pub enum Peek<'p> {
     Absent,
 }
 
-/// A page in the pool, neither pinned nor latched: data read from it count only if it is valid afterwards.
+/// A page in the pool, neither pinned nor latched. Data read from it count only if it is valid afterwards.
 #[derive(Clone, Copy, Debug)]
 pub struct OptimisticPage<'p> {
     pool: &'p BufferPool,
@@ -40,7 +40,7 @@ impl<'p> OptimisticPage<'p> {
         &self.pool.frames[self.frame.0 as usize]
     }
 
-    /// Returns the page's words; they may change while they are read, and may become another page's.
+    /// Returns the page's words; they may change during the read, also to those of another page.
     #[inline]
     #[must_use]
     pub const fn words(&self) -> PageWords<'p> {
@@ -99,7 +99,7 @@ impl<'p> PageGuard<'p> {
         self.pool.words_of(self.frame().buffer())
     }
 
-    /// The page.
+    /// Returns the id of the page.
     #[must_use]
     pub fn page_id(&self) -> PageId {
         self.frame().page_id()
@@ -155,13 +155,13 @@ pub struct SharedGuard<'p> {
 }
 
 impl SharedGuard<'_> {
-    /// The page.
+    /// Returns the id of the page.
     #[must_use]
     pub fn page_id(&self) -> PageId {
         self.guard.page_id()
     }
 
-    /// The page's words.
+    /// Returns the words of the page.
     #[must_use]
     pub fn words(&self) -> PageWords<'_> {
         self.guard.words()
@@ -180,7 +180,7 @@ impl Drop for SharedGuard<'_> {
 #[derive(Debug)]
 #[must_use]
 pub struct ExclusiveGuard<'p> {
-    /// As in [`SharedGuard`].
+    /// See [`SharedGuard`].
     _hold: HoldGuard,
     guard: PageGuard<'p>,
     has_changed: bool,
@@ -192,13 +192,13 @@ impl<'p> ExclusiveGuard<'p> {
         Self { _hold: guard.frame().latch.hold(HoldMode::Exclusive), guard, has_changed: false }
     }
 
-    /// The page.
+    /// Returns the id of the page.
     #[must_use]
     pub fn page_id(&self) -> PageId {
         self.guard.page_id()
     }
 
-    /// The page's words.
+    /// Returns the words of the page.
     #[must_use]
     pub fn words(&self) -> PageWords<'_> {
         self.guard.words()

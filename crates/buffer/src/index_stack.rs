@@ -17,21 +17,21 @@ use std::sync::atomic::AtomicU32 as Count;
 
 use crate::count::shared_rmw;
 
-/// Where it is noted which number is below another: 25 bits. Relaxed; the stack's head orders it.
+/// The links: for each number the number below it, in 25 bits. Relaxed: the head of the stack orders them.
 pub(crate) trait Below {
     /// Returns the stored link, or an arbitrary value if the number is not in the stack any more.
     fn below(&self, number: u32) -> u32;
-    /// Notes it; the number is the caller's, and is about to be pushed.
+    /// Stores the link of a number that the caller owns and is about to push.
     fn set_below(&self, number: u32, below: u32);
 }
 
 #[derive(Debug)]
 pub(crate) struct IndexStack {
     head: AtomicU64,
-    /// Numbers from here on were never pushed nor popped.
+    /// The numbers from here on have never been pushed or popped.
     fresh: AtomicU32,
     bound: u32,
-    /// Numbers pushed and not popped, about: relaxed, and counted after the fact.
+    /// Approximate count of numbers that are pushed and not popped: relaxed, and updated after the CAS.
     pushed: Count,
 }
 
@@ -46,19 +46,19 @@ const TAG_ONE: u64 = 1 << 32;
 const NUMBER: u64 = TAG_ONE - 1;
 
 impl IndexStack {
-    /// A stack of all numbers below `bound`, which come in their order.
+    /// A stack of all numbers below `bound`, in ascending order.
     pub(crate) fn new(bound: usize) -> Self {
         Self { head: AtomicU64::new(0), fresh: AtomicU32::new(0), bound: bound as u32, pushed: Count::new(0) }
     }
 
-    /// Puts a number on top; it must not be in the stack.
+    /// Pushes a number, which must not be in the stack.
     pub(crate) fn push(&self, number: u32, notes: &impl Below) {
         let mut head = self.head.load(Relaxed);
         loop {
             notes.set_below(number, (head & NUMBER) as u32);
             let new = ((head & !NUMBER).wrapping_add(TAG_ONE)) | u64::from(number + 1);
             shared_rmw();
-            // Release part: the note above, and whatever the number stands for, become visible to the popper.
+            // Release: the link, and the data of the number, become visible to the thread that pops it.
             match self.head.compare_exchange_weak(head, new, AcqRel, Relaxed) {
                 Ok(_) => {
                     self.pushed.fetch_add(1, Relaxed); // a count, see the field
@@ -69,7 +69,7 @@ impl IndexStack {
         }
     }
 
-    /// Takes the number on top, or one never taken.
+    /// Pops the number on top, or a number that was never popped.
     pub(crate) fn pop(&self, notes: &impl Below) -> Option<u32> {
         loop {
             match self.pop_once(notes) {
@@ -80,20 +80,19 @@ impl IndexStack {
         }
     }
 
-    /// As [`Self::pop`], but gives up if another thread is faster: for who has another way. When many want
-    /// the one number that is there, all but one of their compare-and-swaps are for nothing, and each holds
-    /// up the next.
+    /// Like [`Self::pop`], but gives up if another thread is faster: for callers with an alternative. If many
+    /// threads want the only number, all CASes except one fail, and each delays the next.
     pub(crate) fn try_pop(&self, notes: &impl Below) -> Option<u32> {
         if let Popped::Number(number) = self.pop_once(notes) { Some(number) } else { None }
     }
 
     fn pop_once(&self, notes: &impl Below) -> Popped {
-        // Acquire: pairs with the Release of the push that stored this head; so its note is visible.
+        // Acquire: pairs with the Release of the push that stored this head; so its link is visible.
         let head = self.head.load(Acquire);
         let Some(number) = ((head & NUMBER) as u32).checked_sub(1) else {
             return self.take_fresh().map_or(Popped::Empty, Popped::Number);
         };
-        // May be another push's by now, or no note at all; then the tag has moved and the CAS fails
+        // This may be the link of a later push, or no link at all; then the tag has changed and the CAS fails
         // (STACK-1).
         let below = notes.below(number);
         let new = ((head & !NUMBER).wrapping_add(TAG_ONE)) | u64::from(below);
@@ -106,20 +105,20 @@ impl IndexStack {
         Popped::Number(number)
     }
 
-    /// Numbers that can be popped now, about.
+    /// The approximate count of numbers that can be popped.
     pub(crate) fn len(&self) -> usize {
-        // Relaxed: counts. The difference of two of them may be below zero for a moment.
+        // Relaxed: counts. Their difference may be below zero temporarily.
         let pushed = self.pushed.load(Relaxed).cast_signed().max(0) as usize;
         pushed + self.bound.saturating_sub(self.fresh.load(Relaxed)) as usize
     }
 
     fn take_fresh(&self) -> Option<u32> {
-        // Relaxed: a number and nothing else; what it stands for was there before the stack.
+        // Relaxed: the number publishes nothing; its data existed before the stack.
         if self.fresh.load(Relaxed) >= self.bound {
             return None;
         }
         shared_rmw();
-        // Beyond the bound by the number of threads at most.
+        // Exceeds the bound by the number of threads at most.
         Some(self.fresh.fetch_add(1, Relaxed)).filter(|&number| number < self.bound)
     }
 }

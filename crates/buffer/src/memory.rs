@@ -89,8 +89,8 @@ fn zeroed_words(count: usize) -> io::Result<ZeroedArray<AtomicU64>> {
     Ok(words)
 }
 
-/// Stores a page's bytes into its words, each word at once: optimistic readers may look at any time, and do
-/// not believe what they read (FRAME-7). Relaxed: whoever hands the words over publishes them.
+/// Stores a page's bytes into its words, each word at once: optimistic readers may read at any time, and drop
+/// the result (FRAME-7). Relaxed: the caller publishes the words.
 ///
 /// # Panics
 ///

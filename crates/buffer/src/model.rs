@@ -1,11 +1,11 @@
-//! The parts of the pool one by one, for the models in `tests/loom_*.rs`. Each call begins with a switch
+//! Single parts of the pool, for the models in `tests/loom_*.rs`. Each call begins with a switch
 //! point.
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use azekura_base::{Lsn, PageId};
 use azekura_latch::{HybridLatch, Version};
 
-use crate::cleaner::CleanerBell;
+use crate::cleaner::CleanerNotifier;
 use crate::dirty_map::DirtyMap;
 use crate::frame::{self, Evicted, Frame, FrameId, Look};
 use crate::page_table::{Inserted, Owners, PageTable};
@@ -29,8 +29,8 @@ impl ModelFrame {
         model
     }
 
-    /// Gives the frame to a page, whose content is there; pinned. The caller owns it (was told so by
-    /// [`ModelFrame::see_out`]).
+    /// Assigns the frame, pinned, to a page with loaded content. The caller owns it (by
+    /// [`ModelFrame::finish_eviction`]).
     pub fn publish(&self, page: u64) {
         step();
         self.0.publish(Evicted { frame: FrameId(0) }, PageId(page));
@@ -38,33 +38,33 @@ impl ModelFrame {
         step();
     }
 
-    /// Pins it if it holds `page`.
+    /// Pins the frame if it holds `page`.
     pub fn try_pin(&self, page: u64) -> bool {
         step();
         self.0.try_pin(PageId(page))
     }
 
-    /// Unpins.
+    /// Releases a pin.
     pub fn unpin(&self) {
         step();
         self.0.unpin();
         step();
     }
 
-    /// Begins to evict.
+    /// Begins to evict the page.
     pub fn try_evict(&self) -> bool {
         step();
         self.0.try_evict()
     }
 
-    /// Joins those who see `page` out.
+    /// Joins the threads that evict `page`.
     pub fn join_leaving(&self, page: u64) -> bool {
         step();
         self.0.join_leaving(PageId(page))
     }
 
-    /// Closes a leaving frame and leaves; whether the caller owns it now.
-    pub fn see_out(&self) -> bool {
+    /// Closes a leaving frame and leaves it; `true` if the caller owns it now.
+    pub fn finish_eviction(&self) -> bool {
         step();
         self.0.close();
         step();
@@ -82,13 +82,13 @@ impl ModelFrame {
         }
     }
 
-    /// The latch.
+    /// The frame's latch.
     pub fn latch(&self) -> &HybridLatch {
         step();
         &self.0.latch
     }
 
-    /// Makes it dirty.
+    /// Marks the page as dirty.
     pub fn set_dirty(&self, next_lsn: u64) {
         step();
         self.0.set_dirty(Lsn(next_lsn), || {
@@ -98,20 +98,20 @@ impl ModelFrame {
         step();
     }
 
-    /// Becomes the writer.
+    /// Begins to write the page.
     pub fn claim_writing(&self) -> bool {
         step();
         self.0.claim_writing()
     }
 
-    /// The image is on disk; what was remembered when it was taken.
+    /// Notes that the image is on disk; later changes have LSNs of at least `next_lsn`.
     pub fn image_written(&self, next_lsn: u64) {
         step();
         self.0.image_written(Lsn(next_lsn));
         step();
     }
 
-    /// The page is clean.
+    /// Notes that the page is clean.
     pub fn now_clean(&self) {
         step();
         self.0.now_clean();
@@ -120,7 +120,7 @@ impl ModelFrame {
         step();
     }
 
-    /// The writer is done.
+    /// Ends the write.
     pub fn release_writing(&self) {
         step();
         self.0.release_writing();
@@ -139,7 +139,7 @@ impl ModelFrame {
     }
 }
 
-/// Two rings over frames that hold pages 0, 1, …, not pinned; the first ring has one slot.
+/// Two rings over unpinned frames with pages 0, 1, …; the first ring has one slot.
 #[derive(Debug)]
 pub struct ModelRings {
     frames: Box<[Frame]>,
@@ -147,7 +147,7 @@ pub struct ModelRings {
 }
 
 impl ModelRings {
-    /// So many frames.
+    /// Two rings over `frames` frames.
     #[must_use]
     pub fn new(frames: u32) -> Self {
         let all: Box<[Frame]> = (0..frames).map(|_| Frame::new()).collect();
@@ -164,7 +164,7 @@ impl ModelRings {
         step();
     }
 
-    /// A miss: evicts somebody, and puts `page` there. Whether a frame was found.
+    /// A miss: evicts a page and loads `page` into the frame. `false` if no frame was found.
     pub fn miss(&self, page: u64) -> bool {
         step();
         let Sweep::Victim { frame, swap } = self.rings.sweep(&self.frames, &mut Search::full()) else {
@@ -185,7 +185,7 @@ impl ModelRings {
         true
     }
 
-    /// Returns `true` if every frame has its slot; nobody may be in a miss.
+    /// Returns `true` if every frame has its slot; no miss may be running.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.rings.is_permutation()
@@ -196,7 +196,7 @@ impl ModelRings {
 #[derive(Debug, Default)]
 pub struct ModelSupply {
     supply: FrameSupply,
-    bell: CleanerBell,
+    notifier: CleanerNotifier,
     /// Free frames.
     free: AtomicU64,
     /// Rounds of the cleaner that run.
@@ -205,7 +205,7 @@ pub struct ModelSupply {
 
 impl ModelSupply {
     fn take(&self) -> bool {
-        // Acquire and Release as the head of the free list.
+        // The same orderings as the head of the free list.
         let mut free = self.free.load(Acquire);
         while free > 0 {
             match self.free.compare_exchange(free, free - 1, AcqRel, Acquire) {
@@ -226,7 +226,7 @@ impl ModelSupply {
             if self.take() {
                 return true;
             }
-            self.bell.call();
+            self.notifier.call();
             if !self.supply.wait(registration) {
                 return false;
             }
@@ -236,7 +236,7 @@ impl ModelSupply {
 
     /// The cleaner's job: each round frees one frame if a miss waits.
     pub fn clean(&self) {
-        self.bell.serve(&self.supply, || {
+        self.notifier.serve(&self.supply, || {
             assert_eq!(self.rounds.fetch_add(1, AcqRel), 0, "CLEANER-1");
             if self.supply.is_awaited() {
                 self.free.fetch_add(1, AcqRel);
@@ -247,15 +247,15 @@ impl ModelSupply {
         });
     }
 
-    /// A cleaner serves from now on; `start` starts its job.
+    /// Begins the service of a cleaner; `start` starts its job.
     pub fn begin(&self, start: impl Fn() + Send + Sync + 'static) {
         self.supply.begin();
-        self.bell.begin(start);
+        self.notifier.begin(start);
     }
 
     /// Stops the cleaner.
     pub fn stop(&self) {
-        self.bell.stop(&self.supply);
+        self.notifier.stop(&self.supply);
     }
 }
 
@@ -273,7 +273,7 @@ impl Owners for [AtomicU64] {
 }
 
 impl ModelTable {
-    /// For so many frames; buckets have one slot each in models, and all pages one tag.
+    /// A page table for `frames` frames; in models a bucket has one slot, and all pages have the same tag.
     #[must_use]
     pub fn new(frames: usize) -> Self {
         let pages = (0..frames).map(|_| AtomicU64::new(u64::MAX)).collect();
@@ -286,14 +286,14 @@ impl ModelTable {
         self.table.get(PageId(page), &*self.pages).map(|frame| frame.0)
     }
 
-    /// Gives the frame, which is the caller's, to the page.
+    /// Publishes a frame of the caller for the page.
     pub fn publish(&self, page: u64, frame: u32) {
         self.pages[frame as usize].store(page, Relaxed);
         step();
     }
 
-    /// Publishes the frame for the page and puts it in if the page has none; gives the page's frame, ours or
-    /// another.
+    /// Publishes the frame for the page and inserts its mapping, unless the page has one; returns the page's
+    /// frame.
     pub fn insert(&self, page: u64, frame: u32) -> u32 {
         self.publish(page, frame);
         let inserted = self.table.insert(PageId(page), FrameId(frame), &*self.pages);
@@ -304,20 +304,20 @@ impl ModelTable {
         }
     }
 
-    /// Removes.
+    /// Removes the mapping.
     pub fn remove(&self, page: u64, frame: u32) {
         step();
         self.table.remove(PageId(page), FrameId(frame));
         step();
     }
 
-    /// Returns `true` if each count of passed buckets was taken back.
+    /// Returns `true` if all counts of passed buckets are zero.
     #[must_use]
     pub fn counts_are_zero(&self) -> bool {
         self.table.counts_are_zero()
     }
 
-    /// The bucket that a page belongs into.
+    /// The home bucket of a page.
     #[must_use]
     pub fn home(&self, page: u64) -> usize {
         self.table.home(PageId(page))

@@ -1,4 +1,4 @@
-//! `PageFile`: the store whose pages survive a power loss whole, by writing each twice.
+//! `PageFile`: a store of pages that survive a power loss whole, by writing each twice.
 //!
 //! It is not a cache and not a log: a page written here is the old one or the new one after a crash, and from
 //! the next [`PageStore::sync`] on the new one. The log records the state in between.
@@ -17,10 +17,10 @@
 //! above that. A page that is damaged later has no copy that counts, and reads as an error.
 //!
 //! The file begins with a head of one page (`head`): the store's id, and the number up to which all batches
-//! are in their places, written before the checkpoint's sync. A page file whose number is below the
-//! checkpoint's is of an earlier time, and refused. Page *n* follows at (*n* + 1) × page size.
+//! are in their places, written before the checkpoint's sync. A page file with a number below the
+//! checkpoint's is from an earlier time, and refused. Page *n* follows at (*n* + 1) × page size.
 //!
-//! - **DW-1** A slot has one user at a time, who owns an `OwnedSlot`.
+//! - **DW-1** A slot has one user at a time, the owner of an `OwnedSlot`.
 //! - **DW-2** The places of a batch are written only after the write of its slot returned, durable.
 //! - **DW-3** A slot is written only after a sync of the page file that began when the places of the slot's
 //!   last batch had been written, and succeeded.
@@ -36,8 +36,8 @@
 //! - **DW-8** A copy counts only if its batch is above `covered`, the number that the last checkpoint got
 //!   from [`PageStore::sync_for_checkpoint`]. Such a copy has every change with an LSN below the checkpoint's
 //!   redo LSN, because that was chosen before: so redo brings any of them to the page's newest state.
-//! - **DW-9** The area is redundant. Slots that cannot be read hold nothing; an area whose head is lost is
-//!   made anew after the repair. Sequence numbers go on far above those that were not seen (DW-5).
+//! - **DW-9** The area is redundant. Slots that cannot be read hold nothing; an area with a lost head is made
+//!   anew after the repair. Sequence numbers continue far above those that were not seen (DW-5).
 //!
 //! Why a page is never torn for ever. Let its place be damaged after a crash. Some write to it was under way,
 //! or not covered by a successful sync; let *w* be the last such write. When *w* began, its copy was durable
@@ -58,10 +58,10 @@
 //! A *new* page, which the file did not have at the last checkpoint, is written in place only: a crash may
 //! tear it until the next sync, and redo makes it anew from the record that took it (`new_pages`).
 //!
-//! *Fresh* pages (of a bulk load, say) are those whose place holds nothing that anybody will ask for: until
-//! the next sync a crash may tear them, and their writer does not refer to them before. They are written in
-//! place only. Should repair find an old copy of such a page, from its former life, it puts that over the
-//! tear; over an intact page it does not.
+//! *Fresh* pages (for example of a bulk load) are pages with a place that holds nothing that will be read:
+//! until the next sync a crash may tear them, and their writer does not refer to them before. They are
+//! written in place only. If repair finds an old copy of such a page, from its earlier content, it writes the
+//! copy over a torn page, but not over an intact one.
 //!
 //! The page file grows by allocated ranges, so that a page write does not run out of space. They are not
 //! filled: written zeroes would double the bytes of an ordinary load, and in the system's page cache they
@@ -159,7 +159,7 @@ pub struct PageFile {
     is_area_lost: bool,
     /// Copies of batches up to this number do not count (DW-8).
     covered: u64,
-    /// One handle for each slot, so that the kernel reports a lost write to the one who made it.
+    /// One handle for each slot, so that the kernel reports a lost write to the thread that made it.
     slots: Vec<Place>,
     /// Bytes of the area that are there; changed under `growing` only.
     area_len: AtomicU64,
@@ -409,7 +409,7 @@ impl PageFile {
         Ok(())
     }
 
-    /// Where a page is, behind the head; `None` if no file is that long.
+    /// Returns the offset of a page, after the head; `None` if no file is that long.
     fn offset(&self, id: PageId) -> Option<u64> {
         let size = self.area.page_size as u64;
         let offset = id.0.checked_add(1)?.checked_mul(size)?;

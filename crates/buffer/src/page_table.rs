@@ -7,8 +7,8 @@
 //! | bits | meaning |
 //! |---|---|
 //! | 31 | tentative: being inserted, not visible to readers |
-//! | up to 31 | a tag: some bits of the page's hash |
-//! | as many as the largest takes | frame number + 1; the whole word is 0 for an empty slot |
+//! | the bits between | a tag: some bits of the page's hash |
+//! | low bits, as many as the largest frame number needs | frame number + 1; an empty slot is 0 |
 //!
 //! The page id is not in the table but in the frame's header, which a lookup reads anyway. A word with the
 //! page's tag belongs to the page if its frame holds the page ([`Owners`]). With 32,768 frames, one in
@@ -40,7 +40,7 @@
 //!   Acquire of the lookup that finds the word), and holds the page until the word is removed. So a lookup
 //!   that finds a word with the right tag and then another page in the frame knows that the word is not the
 //!   page's, or that the page has left its frame since. A tentative word that is removed because its frame
-//!   held the page a moment ago may belong to another page with the same tag by now; then its inserter
+//!   held the page shortly before may belong to another page with the same tag by now; then its inserter
 //!   starts over.
 //!
 //! A thread that stalls permanently in any step leaves at most a tentative word, which the next inserter
@@ -61,9 +61,9 @@ const SLOTS: usize = if cfg!(loom) { 1 } else { 15 };
 const FULL_SLOTS: usize = if cfg!(loom) { 1 } else { 9 };
 const TENTATIVE: u32 = 1 << 31;
 
-/// Which page a frame holds.
+/// The pages of the frames.
 pub(crate) trait Owners {
-    /// As the frame says it now; may be old if nobody has pinned it (TABLE-3).
+    /// The page in the header of a frame; may be outdated unless the frame is pinned (TABLE-3).
     fn page_of(&self, frame: FrameId) -> PageId;
 }
 
@@ -84,7 +84,7 @@ struct Bucket {
 // SAFETY: 16 atomic integers in 64 bytes.
 unsafe impl ZeroIsValid for Bucket {}
 
-/// Which frame holds which page.
+/// The page table.
 #[derive(Debug)]
 pub(crate) struct PageTable {
     buckets: ZeroedArray<Bucket>,
@@ -96,9 +96,8 @@ const fn hash(page_id: PageId) -> u64 {
     page_id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// A SeqCst fence; the last write before it was a read-modify-write. On x86-64 that was a fence already
-/// (every locked instruction is), so only the compiler has to be held: a second one would cost a miss as much
-/// again.
+/// A SeqCst fence after a read-modify-write. On x86-64 each locked instruction is a full fence, so a compiler
+/// fence is sufficient; a second hardware fence would double the cost.
 #[inline]
 fn fence_after_rmw() {
     #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
@@ -112,7 +111,7 @@ fn fence_after_rmw() {
 pub(crate) enum Inserted {
     /// The entry is in the table.
     New,
-    /// The page has this frame already.
+    /// The page already has this frame.
     Existing(FrameId),
 }
 
@@ -128,13 +127,12 @@ impl PageTable {
         }
     }
 
-    /// Bytes that it takes.
+    /// Memory of the table.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.buckets)
     }
 
-    /// Returns `true` if no entry counts as having passed a bucket; with no entry in the table this must be
-    /// so.
+    /// Returns `true` if the counts of all buckets are zero, as in an empty table.
     #[cfg(any(test, loom))]
     pub(crate) fn counts_are_zero(&self) -> bool {
         self.buckets.iter().all(|bucket| bucket.passed.load(SeqCst) == 0)
@@ -153,10 +151,10 @@ impl PageTable {
         ((scaled >> 32) as usize, (slot >> 32) as usize)
     }
 
-    /// The page's tag, where it is in a word.
+    /// The page's tag at its position in a word.
     #[inline]
     const fn tag(&self, page_id: PageId) -> u32 {
-        // Bits that do not say the place. In models all pages have one tag.
+        // Bits of the hash that do not determine the slot. In models all pages have the same tag.
         let bits = if cfg!(loom) { 0 } else { hash(page_id) as u32 >> (self.frame_bits + 1) };
         bits << self.frame_bits
     }
@@ -173,15 +171,15 @@ impl PageTable {
         if frame < (1 << self.frame_bits) - 1 { Some(FrameId(frame)) } else { None }
     }
 
-    /// The slots of a bucket, in the order in which they are looked at for a page.
+    /// The slots of a bucket, in the order of the search for a page.
     #[inline]
     fn slots(&self, page_id: PageId, bucket: usize) -> impl Iterator<Item = (usize, &AtomicU32)> {
         self.slots_from(bucket, self.place(page_id).1).take(SLOTS)
     }
 
-    /// The slots of a bucket from one on, round and round. Each place comes from the one before: computed
-    /// from the first one, all of them are computed before the first is looked at, which is a hundred
-    /// instructions.
+    /// The slots of a bucket from one on, cyclically. Each slot is computed from the one before. (If each is
+    /// computed from the first one, the compiler computes all before the first read, in a hundred
+    /// instructions.)
     #[inline]
     fn slots_from(&self, bucket: usize, first: usize) -> impl Iterator<Item = (usize, &AtomicU32)> {
         let (slots, mut next) = (&self.buckets[bucket].slots, first);
@@ -197,8 +195,8 @@ impl PageTable {
         if bucket + 1 < self.buckets.len() { bucket + 1 } else { 0 }
     }
 
-    /// The frame of a page. Writes nothing; one cache line, and the frame's, when the page is in its own
-    /// bucket.
+    /// The frame of a page. Writes nothing; reads one cache line and the frame's header if the page is in its
+    /// home bucket.
     #[inline]
     pub(crate) fn get<O: Owners + ?Sized>(&self, page_id: PageId, owners: &O) -> Option<FrameId> {
         self.find(page_id, |frame| (owners.page_of(frame) == page_id).then_some(frame))
@@ -213,7 +211,7 @@ impl PageTable {
         self.look_at(slot, tag, &mut look).or_else(|| self.find_further(bucket, first, tag, look))
     }
 
-    /// The same behind the first slot. Apart, so that the first look is short where it is inlined.
+    /// Continues the search after the first slot. A separate function, so that the inlined part is short.
     #[inline(never)]
     fn find_further<T>(
         &self,
@@ -229,8 +227,8 @@ impl PageTable {
                     return Some(found);
                 }
             }
-            // Acquire: pairs with the Release in `uncount`. A count that is not seen yet belongs to an
-            // insertion that this call may come before.
+            // Acquire: pairs with the Release in `uncount`. If a new count is not visible yet, this
+            // call may precede its insertion.
             if self.buckets[bucket].passed.load(Acquire) == 0 {
                 return None;
             }
@@ -251,8 +249,8 @@ impl PageTable {
         self.tagged(slot.load(Acquire), tag).and_then(look)
     }
 
-    /// Puts `page_id → frame` unless the page has a frame. Lock-free but for two inserters that keep removing
-    /// each other's tentative words, which back off.
+    /// Inserts `page_id → frame` unless the page has a frame. Lock-free, except that two inserters may remove
+    /// each other's tentative words repeatedly; they back off.
     ///
     /// # Panics
     ///
@@ -264,12 +262,12 @@ impl PageTable {
                 return Inserted::Existing(existing);
             }
             let place = self.place_tentative(page_id, frame);
-            // TABLE-1: our word, then the look at others'.
+            // TABLE-1: our word is placed before the other words are read again.
             fence_after_rmw();
             sync_point!("placed a tentative word");
             match self.clear_rivals(page_id, place, owners) {
                 Some(existing) => {
-                    // If a rival removed our tentative word, only the counts are left to take back.
+                    // If another inserter removed our tentative word, only the counts remain to be withdrawn.
                     self.take_out(place, self.word(page_id, frame) | TENTATIVE);
                     self.uncount(page_id, place.0);
                     return Inserted::Existing(existing);
@@ -283,7 +281,7 @@ impl PageTable {
         }
     }
 
-    /// Step 2.
+    /// Places the tentative word (step 2).
     fn place_tentative(&self, page_id: PageId, frame: FrameId) -> (usize, usize) {
         let tentative = self.word(page_id, frame) | TENTATIVE;
         let mut bucket = self.home(page_id);
@@ -291,8 +289,8 @@ impl PageTable {
             for (i, slot) in self.slots(page_id, bucket) {
                 if slot.load(Relaxed) == 0 {
                     shared_rmw();
-                    // Release: who finds the frame here finds it published. Acquire: the counts of the entry
-                    // that was here are taken back before ours are.
+                    // Release: a thread that reads this word sees the frame published. Acquire: the counts of
+                    // the previous entry are withdrawn before ours are added.
                     if slot.compare_exchange(0, tentative, AcqRel, Relaxed).is_ok() {
                         return (bucket, i);
                     }
@@ -300,7 +298,7 @@ impl PageTable {
             }
             shared_rmw();
             sync_point!("passes a full bucket");
-            // Relaxed: before the fence, and so seen by who must see our word.
+            // Relaxed: it precedes the fence, so the threads that must see our word see it.
             self.buckets[bucket].passed.fetch_add(1, Relaxed);
             bucket = self.after(bucket);
         }
@@ -331,7 +329,7 @@ impl PageTable {
                     }
                     shared_rmw();
                     match slot.compare_exchange(seen, 0, AcqRel, Acquire) {
-                        Ok(_) => break, // its inserter takes its counts back
+                        Ok(_) => break, // its inserter withdraws its counts
                         Err(now) => seen = now,
                     }
                 }
@@ -344,7 +342,7 @@ impl PageTable {
         None
     }
 
-    /// Step 4.
+    /// Finishes the own word (step 4).
     fn finish(&self, page_id: PageId, frame: FrameId, (bucket, i): (usize, usize)) -> bool {
         sync_point!("cleared rivals");
         let done = self.word(page_id, frame);
@@ -353,18 +351,18 @@ impl PageTable {
         self.buckets[bucket].slots[i].compare_exchange(done | TENTATIVE, done, AcqRel, Relaxed).is_ok()
     }
 
-    /// Removes the entry `page_id → frame`, if it is there; whether this call did it. The caller sees the
-    /// page out of the frame (TABLE-2), or has pinned it, so that no other page's word can name the frame.
+    /// Removes the entry `page_id → frame`; `true` if this call removed it. The caller evicts the page
+    /// from the frame (TABLE-2) or has pinned the frame, so no other page's word can name the frame.
     pub(crate) fn remove(&self, page_id: PageId, frame: FrameId) -> bool {
         let word = self.word(page_id, frame);
         let mut bucket = self.home(page_id);
         for _ in 0..self.buckets.len() {
             for (i, slot) in self.slots(page_id, bucket) {
-                // Relaxed: the entry was found by the caller, or put there by its inserter, before the page
-                // turned to leave.
+                // Relaxed: the caller has read the entry, or its inserter has placed it, before the
+                // eviction of the page began.
                 if slot.load(Relaxed) == word {
-                    // The thread that removes the word also takes its counts back; of several removers, one
-                    // succeeds.
+                    // The thread that removes the word also withdraws its counts; only one of several
+                    // removers succeeds.
                     let is_ours = self.take_out((bucket, i), word);
                     if is_ours {
                         self.uncount(page_id, bucket);
@@ -380,22 +378,22 @@ impl PageTable {
         false
     }
 
-    /// Empties a slot that holds `expected`; says whether it did.
+    /// Empties a slot if it holds `expected`; `true` on success.
     fn take_out(&self, (bucket, i): (usize, usize), expected: u32) -> bool {
         sync_point!("takes a word out");
         shared_rmw();
-        // AcqRel: as in `place_tentative`, from the other side.
+        // AcqRel: pairs with `place_tentative`.
         self.buckets[bucket].slots[i].compare_exchange(expected, 0, AcqRel, Relaxed).is_ok()
     }
 
-    /// Takes back the counts of the buckets that an entry in `bucket` passed by.
+    /// Withdraws the counts of the buckets that an entry in `bucket` has passed.
     fn uncount(&self, page_id: PageId, bucket: usize) {
         sync_point!("takes counts back");
         let mut passed = self.home(page_id);
         while passed != bucket {
             shared_rmw();
-            // Release: who sees the lower count sees the entry gone. (One that is too high costs a look
-            // more.)
+            // Release: a thread that sees the lower count sees the entry removed. (A count that is too high
+            // costs one more read.)
             self.buckets[passed].passed.fetch_sub(1, Release);
             passed = self.after(passed);
         }
@@ -409,7 +407,7 @@ mod tests {
     use std::collections::HashMap;
     use std::sync::atomic::AtomicU64;
 
-    /// A table, and which page each frame holds.
+    /// A table, and the page of each frame.
     struct Scene(PageTable, Box<[AtomicU64]>);
 
     impl Owners for [AtomicU64] {
@@ -442,7 +440,7 @@ mod tests {
         *state >> 33
     }
 
-    /// Pages near each other, and some that all belong into one bucket.
+    /// Adjacent pages, and some pages with the same home bucket.
     #[test]
     fn agrees_with_a_map_through_full_buckets() {
         let scene = Scene::new(64);
@@ -476,7 +474,7 @@ mod tests {
         let scene = Scene::new(8);
         let (place, tag) = (scene.0.place(PageId(1)), scene.0.tag(PageId(1)));
         let alike = |&page: &u64| (scene.0.place(PageId(page)), scene.0.tag(PageId(page))) == (place, tag);
-        // A multiplicative hash: what is added for the upper bits alone leaves the tag.
+        // The hash is multiplicative: an addition to the upper bits only does not change the tag.
         let other = (2..64u64).map(|n| 1 + (n << 33)).find(alike).or_else(|| (2..).find(alike)).unwrap();
         assert_eq!((scene.insert(1, 5), scene.get(other)), (Inserted::New, None));
         assert_eq!(

@@ -42,7 +42,7 @@ fn assert_nothing_is_held(pool: &BufferPool) {
     }
 }
 
-/// Besides, all frames can be had at once.
+/// Checks also that all frames can be fixed at the same time.
 fn assert_whole(pool: &BufferPool) {
     assert_nothing_is_held(pool);
     let all: Vec<_> = (1_000..).take(FRAMES).map(|id| pool.fix(PageId(id)).unwrap()).collect();
@@ -96,7 +96,7 @@ fn g9_a_write_back_that_panics_leaves_its_page_dirty_and_free_to_be_written() {
     assert_whole(&pool);
 }
 
-/// Panics when told to, at any question.
+/// A log that panics in every method once the flag is set.
 #[derive(Debug, Default)]
 struct PanickingLog(AtomicBool);
 

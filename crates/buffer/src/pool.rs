@@ -34,7 +34,7 @@
 //! may be another page by then (G2).
 
 mod page_in;
-mod patience;
+mod read_wait;
 mod victim;
 
 use std::sync::Arc;
@@ -46,7 +46,7 @@ use azekura_base::page;
 use azekura_base::sync::Mutex;
 use azekura_base::{Backoff, CachePadded, DurableLog, Lsn, PageBuf, PageId, PageWords, StripedCounter};
 
-use crate::cleaner::CleanerBell;
+use crate::cleaner::CleanerNotifier;
 use crate::dirty_map::DirtyMap;
 use crate::error::{FixError, PoolError, WriteError};
 use crate::frame::{Frame, FrameId, Look, MAX_FRAMES, MAX_PAGE_ID, NO_BUFFER, look_fence, turn_of};
@@ -64,7 +64,7 @@ use crate::write_queue::WriteQueue;
 use azekura_base::zeroed::ZeroedArray;
 
 pub(crate) use self::page_in::{Filling, Fixed};
-use self::patience::Patience;
+use self::read_wait::ReadWait;
 use self::victim::Vacant;
 
 /// Fewest frames of a pool.
@@ -100,11 +100,11 @@ pub struct BufferPool {
     pub(crate) policy: Replacement,
     free_frames: CachePadded<FreeFrames>,
     spare_buffers: CachePadded<IndexStack>,
-    patience: Patience,
+    read_wait: ReadWait,
     pub(crate) store: Arc<dyn PageStore>,
     pub(crate) log: Arc<dyn DurableLog>,
     pub(crate) counters: Counters,
-    pub(crate) bell: CleanerBell,
+    pub(crate) notifier: CleanerNotifier,
     pub(crate) dirty_frames: StripedCounter,
     pub(crate) dirty: DirtyMap,
     pub(crate) supply: FrameSupply,
@@ -153,11 +153,11 @@ impl BufferPool {
             policy: Replacement::new(policy, frames),
             free_frames: CachePadded::new(FreeFrames::all(frames)),
             spare_buffers: CachePadded::new(IndexStack::new(buffers)),
-            patience: Patience::default(),
+            read_wait: ReadWait::default(),
             store,
             log,
             counters: Counters::default(),
-            bell: CleanerBell::default(),
+            notifier: CleanerNotifier::default(),
             dirty_frames: StripedCounter::new(),
             dirty: DirtyMap::new(frames),
             supply: FrameSupply::default(),
@@ -208,7 +208,7 @@ impl BufferPool {
     /// # Errors
     ///
     /// As [`BufferPool::fix`].
-    pub fn bring(&self, page_id: PageId) -> Result<PageGuard<'_>, FixError> {
+    pub fn fix_without_reference(&self, page_id: PageId) -> Result<PageGuard<'_>, FixError> {
         let fixed = self.fix_frame(page_id, false)?;
         self.with_content(fixed, |pool, buffer| pool.read_into(page_id, buffer))
     }
@@ -308,7 +308,7 @@ impl BufferPool {
                     }
                 }
                 Mapped::Closed(id) if self.frames[id.0 as usize].join_leaving(page_id) => {
-                    self.free_if_ours(self.see_out(id));
+                    self.free_if_owned(self.finish_eviction(id));
                     is_first = false;
                     continue;
                 }
@@ -379,7 +379,7 @@ impl BufferPool {
         // A stale lookup (FRAME-5) or the hand may have brought another thread here; then that thread
         // recycles the frame.
         if frame.try_evict() {
-            self.free_if_ours(self.see_out(id));
+            self.free_if_owned(self.finish_eviction(id));
         }
         None
     }

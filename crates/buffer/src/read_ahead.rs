@@ -104,7 +104,7 @@ impl BufferPool {
 
     /// Step 1; `None` when no frame is to be had.
     fn claim_page(&self, page_id: PageId) -> Option<Option<Claimed<'_>>> {
-        // Neither pinned nor counted as a use if it is there; an empty frame may be one whose read failed.
+        // Neither pinned nor counted as a use if it is resident; an empty frame may belong to a failed read.
         if self.is_resident(page_id) {
             return Some(None);
         }

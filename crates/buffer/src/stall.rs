@@ -51,7 +51,7 @@ mod hook {
         is_open: bool,
     }
 
-    /// Where to stop.
+    /// The point at which to stop.
     #[derive(Clone, Copy, Debug)]
     pub(crate) enum Point {
         /// At the n-th point reached, from 0.

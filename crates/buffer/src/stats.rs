@@ -17,40 +17,41 @@ pub(crate) struct Counters {
     pub(crate) waits_for_frames: StripedCounter,
 }
 
-/// Counts since the pool was made. Hits are not counted: that would cost each of them more than all the rest.
+/// Statistics of a pool since its creation. Hits are not counted: the count would cost more than the hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStats {
-    /// Frames.
+    /// Number of frames.
     pub frames: usize,
     /// Bytes of a page.
     pub page_size: usize,
-    /// Bytes besides the pages' own: headers, page table, policy, lists.
+    /// Memory besides the pages, in bytes: headers, page table, policy, lists.
     pub metadata_bytes: usize,
-    /// Dirty pages now, about.
+    /// Approximate number of dirty pages now.
     pub dirty_pages: u64,
-    /// Pages brought in.
+    /// Page-ins.
     pub misses: u64,
-    /// Of these, pages that another thread brought in first (paper, Table 2).
+    /// Page-ins of these that another thread completed first (paper, Table 2).
     pub duplicate_reads: u64,
-    /// Pages that left for another.
+    /// Evicted pages.
     pub evictions: u64,
     /// Page images written.
     pub pages_written: u64,
-    /// Pages that a write left clean: less than the images written by those of pages changed meanwhile.
+    /// Pages that were clean after their write: the images written, without those of pages that changed
+    /// during the write.
     pub pages_cleaned: u64,
-    /// Of these, images that a miss had to write because nothing clean was cold.
+    /// Images of these that a miss wrote, because no clean page was cold.
     pub foreground_writes: u64,
-    /// Frames that the cleaner looked at to free frames for misses.
+    /// Frames that the cleaner checked to free frames for misses.
     pub cleaner_looks: u64,
-    /// Misses that looked at more than 64 frames before they had one.
+    /// Misses that checked more than 64 frames.
     pub long_searches: u64,
     /// Times that a miss slept until the cleaner freed frames.
     pub waits_for_frames: u64,
 }
 
 impl BufferPool {
-    /// The counts so far.
+    /// Returns the statistics.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         let counters = &self.counters;

@@ -24,7 +24,7 @@ use azekura_base::sync::atomic::{
     AtomicBool, AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 
-/// Frames that one search of a miss looks at, if there is a cleaner.
+/// Bound of one search of a miss, in frames, if there is a cleaner.
 pub(crate) const MISS_LOOKS: usize = 64;
 
 /// Bit of the word: a miss is registered. The bits above count notifications.
@@ -38,11 +38,11 @@ pub(crate) struct FrameSupply {
     /// Rounds of the cleaner that freed nothing for a registered miss.
     stuck: AtomicU32,
     has_cleaner: AtomicBool,
-    /// A search met dirty frames since the cleaner's last round.
+    /// `true` if a search met dirty frames since the last round of the cleaner.
     is_wanted: AtomicBool,
 }
 
-/// A registration: the word as it was then.
+/// A registration: the word at that moment.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) struct Registration {
@@ -67,18 +67,18 @@ impl FrameSupply {
         self.has_cleaner.load(Relaxed) // a late answer is corrected by SUPPLY-3
     }
 
-    /// A cleaner frees frames from now on.
+    /// Notes that a cleaner frees frames from now on.
     pub(crate) fn begin(&self) {
-        self.has_cleaner.store(true, Relaxed); // a miss that sees it late searches for itself
+        self.has_cleaner.store(true, Relaxed); // a miss that reads the old value searches itself
     }
 
-    /// The cleaner is gone: wakes every miss (SUPPLY-3).
+    /// Notes that the cleaner has stopped, and wakes every miss (SUPPLY-3).
     pub(crate) fn end(&self) {
         self.has_cleaner.store(false, Relaxed); // published by the word
         self.notify();
     }
 
-    /// A search met dirty frames: the cleaner keeps free frames ready for a while.
+    /// Notes that a search met dirty frames, so that the cleaner keeps free frames for some time.
     pub(crate) fn want(&self) {
         // Relaxed, here and below: a hint; a miss that finds no frame registers.
         if !self.is_wanted.load(Relaxed) {
@@ -91,12 +91,12 @@ impl FrameSupply {
         self.is_wanted.load(Relaxed)
     }
 
-    /// The cleaner's round ends.
+    /// Notes the end of a round of the cleaner.
     pub(crate) fn end_round(&self) {
         self.is_wanted.store(false, Relaxed);
     }
 
-    /// Registers the calling miss. It must look into the free list before it waits.
+    /// Registers the calling miss, which must then check the free list before it waits.
     pub(crate) fn register(&self) -> Registration {
         // AcqRel: acquires the pushes before earlier notifications, and is seen by later ones (SUPPLY-1).
         let word = self.word.word().fetch_or(REGISTERED, AcqRel) | REGISTERED;
@@ -104,7 +104,7 @@ impl FrameSupply {
     }
 
     /// Sleeps until the next notification after the registration. Returns `false` if the cleaner is stuck or
-    /// gone.
+    /// has stopped.
     pub(crate) fn wait(&self, registration: Registration) -> bool {
         while self.has_cleaner() {
             // Acquire: pairs with the Release of `notify`: its pushes, `stuck` and `has_cleaner`.
@@ -118,14 +118,14 @@ impl FrameSupply {
 
     /// Returns `true` if a miss is registered and was not notified.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.word.word().load(Relaxed) & REGISTERED != 0 // a hint: SUPPLY-2 has another round look again
+        self.word.word().load(Relaxed) & REGISTERED != 0 // a hint: by SUPPLY-2 a later round checks again
     }
 
-    /// Frames were freed: wakes every registered miss.
+    /// Wakes every registered miss, because frames were freed.
     pub(crate) fn notify(&self) {
         let word = self.word.word();
         let mut before = word.load(Relaxed);
-        // Release: the pushes before this call; Acquire: what registered misses did (SUPPLY-1).
+        // Release: the pushes before this call; Acquire: the earlier work of registered misses (SUPPLY-1).
         while let Err(now) = word.compare_exchange_weak(
             before,
             (before & !REGISTERED).wrapping_add(NOTIFICATION),
@@ -139,7 +139,7 @@ impl FrameSupply {
         }
     }
 
-    /// A round could free nothing: wakes every registered miss to search for itself.
+    /// Wakes every registered miss to search itself, because a round freed nothing.
     pub(crate) fn notify_stuck(&self) {
         self.stuck.fetch_add(1, Release); // published by the word as well
         self.notify();

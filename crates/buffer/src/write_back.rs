@@ -31,12 +31,12 @@ use crate::stall::sync_point;
 
 static WRITE_BACK: Site = Site::new("page being written by another");
 
-/// Most pages of one batch: as many as a slot of the double-write area takes
+/// Maximum of pages in a batch: the capacity of a slot of the double-write area
 /// ([`AreaShape::for_page_size`](crate::page_file::AreaShape::for_page_size)).
 const MAX_BATCH_PAGES: usize = 128;
 
-/// The right to write a page's image (WRITE-2), and the frame's pin. Dropping it releases both, even if
-/// store or log panicked (G9): the page stays dirty then.
+/// The right to write a page's image (WRITE-2), and a pin of the frame. The drop releases both, also if the
+/// store or the log panicked (G9); the page stays dirty then.
 struct Writing<'p> {
     guard: PageGuard<'p>,
 }
@@ -47,7 +47,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// A shared hold of a frame's latch, by who has the frame pinned.
+/// A shared hold of a frame's latch, by a thread that has pinned the frame.
 struct SharedHold<'p>(&'p HybridLatch);
 
 impl Drop for SharedHold<'_> {
@@ -60,7 +60,7 @@ impl Drop for SharedHold<'_> {
 struct Image<'p> {
     writing: Writing<'p>,
     version: Version,
-    /// No change of the page that is not in the image has a smaller LSN.
+    /// Changes of the page that are not in the image have at least this LSN.
     next_lsn: Lsn,
 }
 
@@ -70,10 +70,10 @@ impl Image<'_> {
     }
 }
 
-/// Dirty frames that one step of the cleaner looks at, per page that it may write: what is warm is passed.
+/// Dirty frames checked in one step of the cleaner, per page that it may write; warm pages are skipped.
 const LOOKS_PER_PAGE: usize = 64;
 
-/// Which pages are written, and how: a frame may have become another page's since it was looked up.
+/// The pages to write, and how; a frame may have changed its page since it was looked up.
 #[derive(Clone, Copy)]
 enum Pages<'a> {
     /// Any dirty pages of the frames.
@@ -96,40 +96,40 @@ impl Pages<'_> {
 /// Behavior for a page that a thread has latched exclusively.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Latched {
-    /// Leave it (WRITE-1).
+    /// Skips it (WRITE-1).
     Skip,
-    /// Wait for its image: the caller holds no latch.
+    /// Waits for the latch: the caller holds none.
     Wait,
 }
 
 impl BufferPool {
     pub(crate) fn note_dirtied(&self) {
         self.dirty_frames.add(1);
-        self.bell.ring_if(|| self.is_too_dirty());
+        self.notifier.notify_if(|| self.is_too_dirty());
     }
 
-    /// Pages of a batch: they are pinned while it is written, so all batches in flight together take an
-    /// eighth of the pool at most.
+    /// Pages of a batch. They are pinned while it is written, so all batches in flight together have at
+    /// most an eighth of the pool.
     pub(crate) fn batch_pages(&self) -> usize {
         (self.frames.len() / (8 * self.batches_in_flight())).clamp(1, MAX_BATCH_PAGES)
     }
 
-    /// Batches that one cleaning writes at once.
+    /// Concurrent batches of one cleaning.
     pub(crate) fn batches_in_flight(&self) -> usize {
         1 + self.write_queue.helpers()
     }
 
-    /// Dirty frames, about.
+    /// The approximate number of dirty frames.
     pub(crate) fn dirty_count(&self) -> u64 {
         self.dirty_frames.sum()
     }
 
     pub(crate) fn is_too_dirty(&self) -> bool {
-        // Signed: the stripes of one counter may be read while others move.
+        // Signed: the stripes of the counter are not read at the same moment.
         (self.dirty_count() as i64) > (self.frames.len() / 2) as i64
     }
 
-    /// A cold dirty page that has to leave: written in the caller's time. Says whether it was.
+    /// Writes a cold dirty page in the thread of a miss. Returns `true` if it was written.
     pub(crate) fn write_back_victim(&self, id: FrameId) -> Result<bool, FixError> {
         let Some(page_id) = self.page_of(id) else { return Ok(true) };
         match self.write_frames(&[id], Latched::Skip) {
@@ -147,7 +147,7 @@ impl BufferPool {
         frame.try_pin_any().then(|| PageGuard::pinned(self, id).page_id())
     }
 
-    /// Writes the dirty ones of these frames, as one batch; gives those of which an image was written.
+    /// Writes the dirty frames of these as one batch; returns the frames with a written image.
     fn write_frames(&self, ids: &[FrameId], latched: Latched) -> Result<Vec<FrameId>, WriteError> {
         self.write_frames_as(ids, latched, Pages::Any)
     }
@@ -203,13 +203,13 @@ impl BufferPool {
         Ok(ids)
     }
 
-    /// Memory for a batch's images.
+    /// Takes memory for the images of a batch.
     fn take_spare_images(&self) -> Vec<PageBuf> {
-        // Models do without: no protocol rests on it, and the lock would double their schedules.
+        // Not in models: no protocol depends on it, and the lock would double their schedules.
         if cfg!(loom) { Vec::new() } else { self.spare_images.lock().pop().unwrap_or_default() }
     }
 
-    /// Keeps the memory of a batch's images for a later batch: as much as batches were in flight at once.
+    /// Keeps the memory of a batch's images for a later batch.
     fn keep_images(&self, images: Vec<PageBuf>) {
         if !images.is_empty() && !cfg!(loom) {
             self.spare_images.lock().push(images);
@@ -231,8 +231,8 @@ impl BufferPool {
         }
         let _unchanged = SharedHold(&frame.latch);
         let version = frame.latch.optimistic().expect("latched shared, so not exclusively");
-        // Read under the latch: a change that comes later is above all that is durable now, and above those
-        // of the page so far.
+        // Read under the latch: the LSN of a later change is above the durable LSN of now, and above the
+        // earlier changes of the page.
         let bound = self.log.lsn_bound();
         self.words_of(frame.buffer()).copy_to(bytes);
         let next_lsn = bound.max(Lsn(image::lsn(bytes).0.saturating_add(1)));
@@ -250,7 +250,7 @@ impl BufferPool {
                 let _unchanged = SharedHold(&frame.latch);
                 if frame.latch.validate(image.version) {
                     frame.now_clean();
-                    self.dirty.clear(image.frame_id()); // DIRTY-1: still latched
+                    self.dirty.clear(image.frame_id()); // DIRTY-1: the latch is still held
                     self.counters.pages_cleaned.add(1);
                     self.dirty_frames.add(1u64.wrapping_neg());
                 }
@@ -259,12 +259,12 @@ impl BufferPool {
         sync_point!("settled");
     }
 
-    /// One step of the cleaner: writes up to `max_pages` dirty pages and gives how many.
+    /// Makes one step of the cleaner: writes up to `max_pages` dirty pages and returns their number.
     ///
-    /// With `below`: those whose recovery LSN is below it, oldest first, so that a checkpoint can move.
-    /// Without: those that the hand will meet next, so that misses find clean victims. The pages are written
-    /// in the order of their ids, several batches at once if the pool has a cleaner. Waits for the log (G4)
-    /// and the store. Several threads may clean at once.
+    /// With `below`: the pages with a recovery LSN below it, oldest first, so that a checkpoint can advance.
+    /// Without: the pages that the hand will reach next, so that misses find clean victims. The pages are
+    /// written in the order of their ids, several batches at once if the pool has a cleaner. Waits for the
+    /// log (G4) and the store. Several threads may clean at once.
     ///
     /// # Errors
     ///
@@ -277,10 +277,10 @@ impl BufferPool {
         Ok(self.write_sorted(chosen)?.len())
     }
 
-    /// Writes those of the frames that are dirty and not latched, in the order of their pages' ids, and gives
-    /// those of which an image was written.
+    /// Writes the frames that are dirty and not latched, in the order of their page ids; returns the
+    /// frames with a written image.
     fn write_sorted(&self, mut frames: Vec<FrameId>) -> Result<Vec<FrameId>, WriteError> {
-        // A frame may be given to another page meanwhile; then the order is a little off.
+        // A frame may get another page meanwhile; then the order is not exact.
         frames.sort_by_cached_key(|id| self.frames[id.0 as usize].page_id());
         let outcome = self
             .write_queue
@@ -288,7 +288,7 @@ impl BufferPool {
         outcome.error.map_or(Ok(outcome.written), Err)
     }
 
-    /// Writes batches of other threads' cleanings until none is queued.
+    /// Writes queued batches of other threads' cleanings until the queue is empty.
     pub(crate) fn help_writing(&self) {
         self.write_queue.help(|batch| self.write_frames(batch, Latched::Skip));
     }
@@ -308,8 +308,8 @@ impl BufferPool {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Cold pages first met by the hand; then, if there are few and too many are dirty, warm ones. Looks at
-    /// [`LOOKS_PER_PAGE`] dirty frames for each page wanted, and at no clean one.
+    /// Cold pages in the order of the hand; then warm ones, if there are few cold ones and too many dirty
+    /// pages. Checks [`LOOKS_PER_PAGE`] dirty frames per page, and no clean frame.
     fn dirty_ahead(&self, max: usize) -> Vec<FrameId> {
         let (mut cold, mut warm) = (Vec::new(), Vec::new());
         if self.dirty.iter().next().is_none() {
@@ -351,7 +351,7 @@ impl BufferPool {
     ///
     /// # Errors
     ///
-    /// [`WriteError`]; what was not written stays dirty.
+    /// [`WriteError`]; unwritten pages stay dirty.
     pub fn write_all(&self) -> Result<(), WriteError> {
         let all: Vec<FrameId> = self.dirty.iter().collect();
         let written: HashSet<FrameId> = self.write_sorted(all.clone())?.into_iter().collect();
@@ -361,12 +361,12 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Writes the page in this frame, if it is dirty, whoever latches it or writes it now.
+    /// Writes the page in this frame, if it is dirty, waiting for other latch holders and writers.
     fn flush_one(&self, id: FrameId) -> Result<(), WriteError> {
         let frame = &self.frames[id.0 as usize];
         loop {
-            // The image of another writer may be older than this call, or never arrive: once that one is
-            // done, take ours.
+            // The image of another writer may be older than this call, or its write may fail: wait for
+            // the end of that write, then write again.
             self.await_writer(id);
             if !self.write_frames(&[id], Latched::Wait)?.is_empty() || !frame.is_dirty() {
                 return Ok(());
@@ -387,16 +387,16 @@ impl BufferPool {
         }
     }
 
-    /// Writes those of `pages` that are dirty, whoever latches or writes them now; they are durable after the
-    /// next [`sync`](Self::sync). Waits for latches: the caller must hold none.
+    /// Writes the dirty ones of `pages`, waiting for other latch holders and writers; they are durable after
+    /// the next [`sync`](Self::sync). The caller must hold no latch.
     ///
-    /// `are_fresh`: nobody will ask for what these pages were on disk, nor for what they are to be there
-    /// before that sync returned. They are written once then, and a crash may tear them
+    /// `are_fresh`: no reader needs the pages' earlier content on disk, or their new content before that sync
+    /// returns. Then the pages are written once, and a crash may tear them
     /// ([`PageStore::write_fresh`](crate::PageStore::write_fresh)).
     ///
     /// # Errors
     ///
-    /// [`WriteError`]; what was not written stays dirty.
+    /// [`WriteError`]; unwritten pages stay dirty.
     pub fn flush_pages(&self, pages: &[PageId], are_fresh: bool) -> Result<(), WriteError> {
         for batch in pages.chunks(self.batch_pages()) {
             let these = if are_fresh { Pages::Fresh(batch) } else { Pages::These(batch) };
@@ -409,22 +409,22 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Returns when the page is clean, or no longer in the pool, which only clean pages leave (G3).
+    /// Waits until the page is clean or not in the pool; only clean pages leave the pool (G3).
     fn flush_page(&self, page_id: PageId, these: Pages<'_>) -> Result<(), WriteError> {
         while let Some(id) = self.frame_of(page_id)
             && self.frames[id.0 as usize].is_dirty()
         {
-            // As in `flush_one`.
+            // See `flush_one`.
             self.await_writer(id);
             self.write_frames_as(&[id], Latched::Wait, these)?;
         }
-        // Acquire: pairs with the Release in `now_clean`. Another's write of the page ended before, so a sync
-        // that begins now covers it.
+        // Acquire: pairs with the Release in `now_clean`. A write of the page by another thread ended
+        // before, so a sync that begins now covers it.
         fence(Acquire);
         Ok(())
     }
 
-    /// Makes durable what was written.
+    /// Makes all written pages durable.
     ///
     /// # Errors
     ///
@@ -433,7 +433,7 @@ impl BufferPool {
         self.store.sync().map_err(WriteError::from)
     }
 
-    /// Makes durable what was written, and what is being written: see
+    /// Makes all pages durable that are written or being written; see
     /// [`PageStore::sync_for_checkpoint`](crate::PageStore::sync_for_checkpoint).
     ///
     /// # Errors

@@ -47,7 +47,7 @@ fn pages_that_are_named_are_written_and_others_stay_dirty() {
     assert_eq!(store.writes(), writes, "clean ones are not written again");
 }
 
-/// The cleaner's writes and evictions meanwhile: whoever writes a page, it is written when the call returns.
+/// Concurrent writes and evictions by the cleaner: each page is written when the call returns, by any thread.
 #[test]
 fn pages_that_others_write_or_evict_meanwhile_are_written_when_it_returns() {
     let (pool, store) = pool(40);

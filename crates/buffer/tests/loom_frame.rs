@@ -39,9 +39,9 @@ fn spawn(world: &Arc<World>, run: impl FnOnce(&World) + 'static) -> thread::Join
 }
 
 impl World {
-    /// The end of an eviction: whoever owns the frame gives it to the next page.
+    /// Ends an eviction: the owner of the frame gives it to the next page.
     fn refill_if_ours(&self) {
-        if self.frame.see_out() {
+        if self.frame.finish_eviction() {
             fence(Release); // as before a buffer is filled (FRAME-7)
             self.content.store(NEW, Relaxed);
             step();
@@ -129,7 +129,7 @@ fn g10_an_evictor_and_two_helpers_hand_the_frame_to_one_of_them() {
             other.join().unwrap();
         }
         // Nobody is left in, and the frame was not handed out twice.
-        assert!(world.frame.try_evict() && world.frame.see_out());
+        assert!(world.frame.try_evict() && world.frame.finish_eviction());
     });
 }
 
@@ -155,7 +155,7 @@ fn frame_7_a_page_that_validates_is_not_yet_changed_elsewhere() {
     model("peek, evict, change elsewhere", 4, 100, || {
         let world = world();
         let evictor = spawn(&world, |world| {
-            if world.frame.try_evict() && world.frame.see_out() {
+            if world.frame.try_evict() && world.frame.finish_eviction() {
                 // Another frame has the page now, and somebody changed it there.
                 world.disk.store(OLD * 10, Release);
                 step();
@@ -183,7 +183,7 @@ fn g3_a_change_is_on_disk_before_its_page_leaves() {
                 world.content.load(Relaxed),
                 "evicted with an unwritten change"
             );
-            world.frame.see_out();
+            world.frame.finish_eviction();
         }
         for other in others {
             other.join().unwrap();

@@ -1,4 +1,4 @@
-//! The page table: one frame for a page, whoever inserts, removes and helps (TABLE-1 to TABLE-3).
+//! The page table: one frame for a page, for any threads that insert, remove and help (TABLE-1 to TABLE-3).
 #![cfg(loom)]
 #![expect(clippy::unwrap_used, reason = "a model ends where it fails")]
 

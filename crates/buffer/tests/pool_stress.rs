@@ -175,7 +175,7 @@ fn g8_warm_pages_are_peeked_at_without_a_shared_write_and_fixed_with_three() {
     assert_eq!(writes() - before, 2, "a fix and unfix of a hot page: pin and unpin");
 }
 
-/// A log whose durable LSN is moved by hand; asking for more counts.
+/// A log with a durable LSN that the test moves; a request for more is counted.
 #[derive(Debug, Default)]
 struct SlowLog {
     next: AtomicU64,

@@ -12,7 +12,7 @@ use azekura_buffer::{BufferPool, MemStore, PoolOptions};
 const PAGE: usize = 4096;
 const ID: PageId = PageId(7);
 
-/// A log whose counter is far ahead, and which changes the page once while the page's image waits for it.
+/// A log with a counter far ahead, which changes the page once while the page's image waits for it.
 #[derive(Default)]
 struct Ahead {
     /// Durable LSN.

@@ -1,4 +1,4 @@
-//! Invariant 8: who waits for a page that another thread reads, or for a frame, can tell for whom.
+//! Invariant 8: a wait for a page that another thread reads, or for a frame, names the blocking thread.
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 
@@ -12,7 +12,7 @@ use azekura_trace::{CpuTime, Options, ThreadTag, WaitKind, start, stop, thread_t
 
 const PAGE: usize = 4096;
 
-/// A store whose first read lasts until a second one has begun.
+/// A store with a first read that lasts until a second one has begun.
 #[derive(Debug)]
 struct Meeting {
     pages: MemStore,

@@ -69,7 +69,7 @@ unsafe fn open_cursor(
     cursor: *mut *mut azk_cursor,
 ) -> Result<(), Error> {
     if flags & !AZK_REVERSE != 0 {
-        return Err(Error::Invalid(format!("flags {flags:#x} of a range are not known")));
+        return Err(Error::Invalid(format!("unknown range flags {flags:#x}")));
     }
     // SAFETY: CAPI-2.
     let bound = |at: *const azk_slice| unsafe { at.as_ref() }.map(|at| unsafe { bytes(*at, "bound") });

@@ -19,9 +19,6 @@ use crate::format::escape;
 #[derive(Debug, Parser)]
 #[command(name = "azekura", version, after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
-    #[command(flatten)]
-    pub(crate) store: StoreArguments,
-
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
@@ -31,43 +28,86 @@ Exit codes: 0 success; 1 not found, check failed or refused; 2 wrong usage.
 Data goes to stdout, errors and progress to stderr.
 `azekura COMMAND --help` shows examples.";
 
-/// How to open the store.
-#[derive(Args, Clone, Copy, Debug)]
+/// Settings with which a command opens its store.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreArguments {
-    /// Page cache, such as 64M or 2G [default: 256M, or an eighth of the available memory if less]
-    #[arg(long, global = true, value_name = "SIZE", value_parser = cache_bytes, help_heading = "Store options")]
     pub(crate) cache: Option<usize>,
-
-    /// Page size of a new store: 4K, 8K, 16K, 32K or 64K [default: 8K]
-    #[arg(long, global = true, value_name = "SIZE", value_parser = page_bytes, help_heading = "Store options")]
     pub(crate) page_size: Option<usize>,
+    pub(crate) direct_pages: bool,
+}
+
+// No doc comment: clap would show it as the help of each command.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Store options")]
+struct CacheArguments {
+    /// Page cache, such as 64M or 2G [default: 256M, or an eighth of the available memory if less]
+    #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
+    cache: Option<usize>,
 
     /// Bypass the operating system's page cache (O_DIRECT) for pages of the store
-    #[arg(long, global = true, help_heading = "Store options")]
-    pub(crate) direct_pages: bool,
+    #[arg(long)]
+    direct_pages: bool,
+}
+
+// A command that opens an existing store, with the options for that.
+#[derive(Args, Debug)]
+pub(crate) struct Opens<C: Args> {
+    #[command(flatten)]
+    cache: CacheArguments,
+
+    #[command(flatten)]
+    pub(crate) command: C,
+}
+
+impl<C: Args> Opens<C> {
+    pub(crate) const fn store(&self) -> StoreArguments {
+        let CacheArguments { cache, direct_pages } = self.cache;
+        StoreArguments { cache, page_size: None, direct_pages }
+    }
+}
+
+// A command that opens a store or creates one, with the options for that.
+#[derive(Args, Debug)]
+pub(crate) struct Creates<C: Args> {
+    #[command(flatten)]
+    cache: CacheArguments,
+
+    /// Page size of a new store: 4K, 8K, 16K, 32K or 64K [default: 8K]
+    #[arg(long, value_name = "SIZE", value_parser = page_bytes, help_heading = "Store options")]
+    page_size: Option<usize>,
+
+    #[command(flatten)]
+    pub(crate) command: C,
+}
+
+impl<C: Args> Creates<C> {
+    pub(crate) const fn store(&self) -> StoreArguments {
+        let CacheArguments { cache, direct_pages } = self.cache;
+        StoreArguments { cache, page_size: self.page_size, direct_pages }
+    }
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Demo(Demo),
-    Load(Load),
-    Get(Get),
-    Put(Put),
-    Delete(Delete),
-    Scan(Scan),
-    Dump(Dump),
-    Tables(Tables),
-    Stats(Stats),
-    Check(Check),
-    Backup(Backup),
-    Restore(Restore),
-    Serve(Serve),
+    Demo(Creates<Demo>),
+    Load(Creates<Load>),
+    Get(Opens<Get>),
+    Put(Creates<Put>),
+    Delete(Opens<Delete>),
+    Scan(Opens<Scan>),
+    Dump(Opens<Dump>),
+    Tables(Opens<Tables>),
+    Stats(Opens<Stats>),
+    Check(Opens<Check>),
+    Backup(Opens<Backup>),
+    Restore(Creates<Restore>),
+    Serve(Creates<Serve>),
     Cluster(Cluster),
     Trace(Trace),
     MemoryServer(MemoryServer),
     Far(Far),
     #[command(hide = true)]
-    DemoChild(DemoChild),
+    DemoChild(Creates<DemoChild>),
 }
 
 /// A table of a store.
@@ -124,7 +164,7 @@ pub fn page_bytes(text: &str) -> Result<usize, String> {
     Err("the page size must be 4K, 8K, 16K, 32K or 64K".into())
 }
 
-/// Reads `HOST:PORT`; of a host with several addresses, an IPv4 one goes before the others.
+/// Reads `HOST:PORT`; prefers an IPv4 address of a host with several addresses.
 pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
     let cannot =
         |why: &dyn std::fmt::Display| format!("cannot resolve the address {text:?}: {why}; write HOST:PORT");
@@ -147,7 +187,7 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The bytes of a key or value given on the command line; `escaped` reads the escapes of `dump`.
+/// Returns the bytes of a key or value given on the command line; `escaped` reads the escapes of `dump`.
 pub(crate) fn argument_bytes(argument: &OsStr, escaped: bool) -> Result<Vec<u8>> {
     let bytes = argument.as_encoded_bytes();
     if !escaped {
@@ -174,7 +214,7 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
-    /// Width to which clap wraps help that does not go to a terminal.
+    /// Width to which clap wraps help that is not printed to a terminal.
     const WIDTH: usize = 100;
 
     /// Checks the help of a command and of its subcommands; returns the number of commands.
@@ -191,7 +231,7 @@ mod tests {
         for (place, sentence) in &sentences {
             assert!(!sentence.is_empty() || *sentence == after, "{place} has no help");
             let lower = sentence.to_lowercase();
-            // Measures without a measure, headless subjects, and a default in other words than clap's.
+            // Vague measures, headless subjects, and defaults in another form than clap's.
             for part in ["so long", "so much", "so many", "so often", "who ", "whose ", "unless given"] {
                 assert!(!lower.contains(part), "{place}: {part:?} in {sentence:?}");
             }
@@ -199,7 +239,7 @@ mod tests {
                 assert!(!lower.starts_with(opening), "{place}: {sentence:?}");
             }
         }
-        // A longer line would be wrapped, and its rest would stand alone on the next one.
+        // A longer line would be wrapped, with its rest alone on the next line.
         for line in after.lines() {
             assert!(line.chars().count() <= WIDTH, "azekura {name} --help: {line}");
         }
@@ -208,12 +248,33 @@ mod tests {
     }
 
     #[test]
+    fn store_options_exist_only_where_they_have_an_effect() {
+        let long = |command: &clap::Command, name: &str| {
+            let command = command.find_subcommand(name).expect("a command").clone();
+            ["cache", "direct-pages", "page-size"]
+                .map(|option| command.get_arguments().any(|argument| argument.get_long() == Some(option)))
+        };
+        let mut all = Arguments::command();
+        all.build();
+        for name in ["memory-server", "far", "trace", "cluster"] {
+            assert_eq!(long(&all, name), [false; 3], "{name}");
+        }
+        for name in ["get", "delete", "scan", "dump", "tables", "stats", "check", "backup"] {
+            assert_eq!(long(&all, name), [true, true, false], "{name}");
+        }
+        for name in ["demo", "load", "put", "restore", "serve"] {
+            assert_eq!(long(&all, name), [true; 3], "{name}");
+        }
+        assert!(Arguments::try_parse_from(["azekura", "memory-server", "--cache", "8M"]).is_err());
+    }
+
+    #[test]
     fn every_help_line_is_plain_and_fits() {
         let commands = check_help(&Arguments::command(), "azekura");
         assert!(commands > 25, "{commands} commands were checked");
     }
 
-    /// The words of a line of a shell, up to a comment, a pipe, a redirection or `&`.
+    /// Splits a line of a shell into words, up to a comment, a pipe, a redirection or `&`.
     fn words(line: &str) -> Vec<&str> {
         let is_end = |word: &&str| matches!(*word, "|" | "&" | ">" | "<") || word.starts_with('#');
         let words = line.split_whitespace().take_while(|word| !is_end(word));

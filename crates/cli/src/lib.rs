@@ -1,7 +1,7 @@
 //! The `azekura` command: a store from the shell.
 //!
-//! It is not an API: programs use the `azekura` crate. It is a library at all so that the parsers of what
-//! `load` reads can be fuzzed from outside.
+//! It is not an API: programs use the `azekura` crate. It is a library so that the parsers of `load` can be
+//! fuzzed from outside.
 //!
 //! ```
 //! use azekura_cli::format::{Row, tsv};
@@ -17,7 +17,7 @@
 //! | `arguments` | the command line: subcommands, sizes, keys |
 //! | `store` | opening a store, finding a table, with messages that say what to do next |
 //! | `command` | one module per subcommand |
-//! | `demo` | the bank that is killed again and again |
+//! | `demo` | the bank that is killed and audited in rounds |
 //! | `logging` | the log of `serve` |
 //! | `progress` | bars on stderr |
 //! | `scratch` | temporary directories that signals remove too |
@@ -71,12 +71,12 @@ pub enum Outcome {
     Code(u8),
 }
 
-/// A wrong command line that only looking at several arguments together shows: exit code 2.
+/// An invalid combination of arguments, detected after parsing: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct UsageError(String);
 
-/// Runs the command that the process's arguments ask for.
+/// Runs the command of the process's arguments.
 ///
 /// Wrong arguments end the process with exit code 2, as does `--help` with 0.
 #[must_use]
@@ -84,7 +84,7 @@ pub fn run() -> ExitCode {
     run_from(std::env::args_os())
 }
 
-/// Runs the command that these arguments ask for; the first one is the program's name.
+/// Runs the command of these arguments; the first one is the program's name.
 ///
 /// Wrong arguments end the process with exit code 2, as does `--help` with 0.
 #[must_use]

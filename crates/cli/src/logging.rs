@@ -26,11 +26,13 @@ pub(crate) enum LogFormat {
 pub(crate) fn start(format: LogFormat) -> Result<()> {
     let filter = match std::env::var(FILTER) {
         Ok(text) if !text.is_empty() => text.parse::<Targets>().map_err(|error| {
-            UsageError(format!("{FILTER}={text:?} is no filter ({error}); write info, or warn,azekura=debug"))
+            UsageError(format!(
+                "{FILTER}={text:?} is not a filter ({error}); example: info, or warn,azekura=debug"
+            ))
         })?,
         _ => Targets::new().with_default(LevelFilter::INFO),
     };
-    // Without internal errors: a write that fails would be reported on stderr too, and would panic there.
+    // No internal errors: a failed write to stderr would be reported on stderr too, and would panic there.
     let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE).log_internal_errors(false);
     let lines = lines.with_writer(io::stderr);
     let installed = match format {
@@ -47,7 +49,7 @@ pub(crate) fn start(format: LogFormat) -> Result<()> {
     installed.context("cannot start the log")
 }
 
-/// As the standard hook, with a line that parses.
+/// Reports a panic like the standard hook, but as a JSON line.
 fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let location = panic.location().map(ToString::to_string);

@@ -1,16 +1,16 @@
-//! A process that ends with the one that started it, however that ends.
+//! Ends this process together with the one that started it, even if that is killed.
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-/// From now on this process is killed, even if it is stopped, when the thread that started it ends.
+/// Makes the system kill this process, even if it is stopped, when the thread that started it ends.
 ///
 /// # Errors
 ///
-/// `pid` is not the process that started this one: it has ended already, or it never was.
+/// `pid` is not the process that started this one: it has ended already, or it never was its parent.
 pub fn end_with(pid: u32) -> Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL)).context("ask for the end with the parent")?;
-    // Looked at after it was asked for: a parent that ended before is no longer the parent now.
+    set_parent_process_death_signal(Some(Signal::KILL)).context("cannot tie this process to its parent")?;
+    // Checked after the request: a parent that ended before is no longer the parent now.
     let parent = getppid().map_or(0, |parent| parent.as_raw_nonzero().get().unsigned_abs());
     ensure!(
         parent == pid,

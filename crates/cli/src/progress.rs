@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar over `bytes` of input, or one without an end when that is unknown; the message stands at its end.
+/// Returns a bar over `bytes` of input, or one without an end if that is unknown; the message is at its end.
 pub(crate) fn bytes(bytes: Option<u64>) -> ProgressBar {
     match bytes {
         Some(bytes) => styled(ProgressBar::new(bytes), "{bar:30} {bytes}/{total_bytes}, {msg}, {eta} left"),
@@ -17,12 +17,12 @@ pub(crate) fn pages() -> ProgressBar {
     styled(ProgressBar::new(0), "{bar:30} {human_pos}/{human_len} pages, {eta} left")
 }
 
-/// A bar over so many leaves that are moved.
+/// Returns a bar over `count` leaves to be moved.
 pub(crate) fn leaves(count: usize) -> ProgressBar {
     styled(ProgressBar::new(count as u64), "{bar:30} {human_pos}/{human_len} leaves moved, {eta} left")
 }
 
-/// A line that tells what is being done.
+/// Returns a line with the present activity.
 pub(crate) fn activity() -> ProgressBar {
     ticking(styled(ProgressBar::new_spinner(), "{spinner} {msg}"))
 }
@@ -34,7 +34,7 @@ fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     bar
 }
 
-/// Moves by itself while nothing is told.
+/// Makes the bar move by itself between updates.
 fn ticking(bar: ProgressBar) -> ProgressBar {
     bar.enable_steady_tick(Duration::from_millis(100));
     bar

@@ -2,8 +2,8 @@
 //!
 //! After a signal, child processes are stopped first and killed last, so that none of them writes into a
 //! directory that is being removed, and the program does not start another one meanwhile. Threads of this
-//! process may still make files: a directory counts as removed when it has stayed away for some time. A
-//! thread that is done with its directory waits for the end of the process.
+//! process may still create files: a directory counts as removed when it has stayed absent for some time. A
+//! thread that has finished with its directory waits for the end of the process.
 
 use std::fs;
 use std::io;
@@ -26,9 +26,9 @@ struct Live {
 
 static LIVE: Mutex<Live> = Mutex::new(Live { paths: Vec::new(), is_ending: false });
 
-/// Most looks at the directories after a signal.
+/// Most checks of the directories after a signal.
 const MOST_LOOKS: u32 = 100;
-/// Looks in a row at which they have to be absent.
+/// Consecutive checks at which they have to be absent.
 const LOOKS_WITHOUT: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -83,7 +83,7 @@ impl Drop for Scratch {
         if live.is_ending {
             drop(live);
             loop {
-                thread::park(); // the thread of the signal ends the process
+                thread::park(); // the signal thread ends the process
             }
         }
         live.paths.retain(|path| path != self.directory.path());
@@ -123,14 +123,14 @@ fn end() {
             break;
         }
         for path in &paths {
-            let _ = fs::remove_dir_all(path); // looked at again
+            let _ = fs::remove_dir_all(path); // checked again
         }
         thread::sleep(PAUSE);
     }
     send_to_children(Signal::KILL);
 }
 
-/// Sends a signal to all child processes that there are.
+/// Sends a signal to all child processes.
 fn send_to_children(signal: Signal) {
     for thread in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
         let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// Gets a byte with the first signal to stop; with the second the process ends.
+/// Returns a stream that gets a byte with the first signal to stop; the second one ends the process.
 pub(crate) fn to_stop() -> Result<UnixStream> {
     let (reader, writer) = UnixStream::pair().context("cannot make a pipe for signals")?;
     let is_stopping = Arc::new(AtomicBool::new(false));

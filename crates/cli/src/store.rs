@@ -1,4 +1,4 @@
-//! Opening a store and finding a table in it, with messages that say what to do next.
+//! Opening a store and finding a table in it, with messages that include the remedy.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl StoreArguments {
         Ok(self.builder().open(path)?)
     }
 
-    /// Opens the store at `path` for reading: nothing in it is written.
+    /// Opens the store at `path` for reading, without writing to it.
     pub(crate) fn open_to_read(&self, path: &Path) -> Result<Database> {
         self.builder().read_only(true).open(path).map_err(|error| match error {
             Error::NotFound { .. } => {
@@ -61,7 +61,7 @@ impl StoreArguments {
 /// A table of bytes.
 pub(crate) type Bytes = TableDefinition<[u8], [u8]>;
 
-/// Opens table `name` for reading, which must be there.
+/// Opens the existing table `name` for reading.
 pub(crate) fn existing_table<'tx>(
     db: &Database,
     tx: &'tx Transaction,
@@ -73,7 +73,7 @@ pub(crate) fn existing_table<'tx>(
     Ok(tx.table(&Bytes::raw(name))?)
 }
 
-/// Opens table `name` of a snapshot, which must be there.
+/// Opens the existing table `name` of a snapshot.
 pub(crate) fn existing_in<'s>(
     db: &Database,
     snapshot: &'s Snapshot,

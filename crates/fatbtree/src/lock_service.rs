@@ -314,7 +314,7 @@ mod tests {
         let writer = service.try_lock(PAGE, LockMode::X).expect("free");
         let mut second = service.lock(PAGE, LockMode::X);
         assert!(poll(&mut second).is_none());
-        drop(writer); // grants it to the second, who never looks
+        drop(writer); // grants it to the second, which never looks
         drop(second);
         assert!(service.try_lock(PAGE, LockMode::X).is_some());
     }

@@ -33,8 +33,8 @@ fn two_leaves(cluster: &Cluster) -> (Rc<Node>, LeafHead, LeafHead) {
     (source, left.clone(), right.clone())
 }
 
-/// Else what is known of the right half would be as new as what is known of the whole, and whoever learnt it
-/// first would keep it.
+/// Otherwise route entries of the right half would have the same version as entries of the whole, and a node
+/// that learned the older one first would keep it.
 #[test]
 fn a_merged_leaf_is_newer_than_both_halves() {
     let cluster = started(1, Duration::ZERO);

@@ -213,7 +213,7 @@ fn a_leaf_that_waits_for_one_that_has_left_is_given_up() {
     assert!(moved.is_err(), "no word comes back");
     let staged = |cluster: &Cluster| cluster.disk(FIRST).structure().1.len();
     assert_eq!(staged(&cluster), 1, "it came, and waits");
-    // What tells the receiver that it was given up is lost: it was sent, and is in flight.
+    // The message that tells the receiver of the cancellation is lost: it was sent, and is in flight.
     cluster.network().cut(LEAVER, FIRST);
     cluster.executor().run_for(Duration::from_millis(10));
     cluster.network().mend();

@@ -89,9 +89,9 @@ struct State {
     network: Vec<Message>,
     next_id: u8,
     crashes: u8,
-    /// How often it has given up leaving.
+    /// Number of cancelled decommissions.
     stops: u8,
-    /// For the properties: nobody looks at it.
+    /// Only for the properties.
     has_ever_left: bool,
 }
 

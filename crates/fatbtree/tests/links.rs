@@ -25,10 +25,10 @@ const NODE: PeId = PeId(0);
 const PLAYED: PeId = PeId(1);
 const ME: Identity =
     Identity { cluster: CLUSTER, pe: PLAYED, epoch: 1, store: STORE, list: NO_LIST, clock_ms: 0 };
-/// It says nothing of the list that it goes by.
+/// The call has no version of the list of members.
 const NO_LIST: ListMark = ListMark { version: 0, digest: 0 };
 const STORE: Credentials = Credentials { birth: 5, is_settled: true, is_loss_accepted: false };
-/// Calls that fail before it comes: by then the node pauses for long.
+/// Number of failing calls before it arrives: by then the node pauses for long.
 const FAILED_CALLS: usize = 8;
 /// A test that hangs fails instead, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
-//! A node whose store was lost comes back with an empty one. It is noticed, and answers for nothing until
-//! somebody says that what was lost may be; then it owns, empty, exactly what nobody else has, whatever was
-//! in flight when the store went.
+//! A node with a lost store comes back with an empty one. The other nodes notice, and it answers for no keys
+//! until the operator accepts the loss; then it owns, empty, exactly the keys that no other node has,
+//! whatever was in flight when the store was lost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

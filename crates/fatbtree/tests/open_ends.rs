@@ -1,5 +1,5 @@
-//! How transactions that stay open come to their ends (`node::open`, OPEN-2 to OPEN-4), where chance seldom
-//! comes: each by a small cluster that is driven there.
+//! The ends of open transactions (`node::open`, OPEN-2 to OPEN-4) that random tests seldom reach: each in a
+//! small cluster that is driven there.
 
 mod lists;
 
@@ -137,8 +137,8 @@ fn a_step_that_is_at_work_when_the_time_is_over_is_the_last() {
     assert_eq!((cluster.running(COORDINATOR).open_transactions(), locks.borrow().len()), (0, 0));
 }
 
-/// Nobody can go on with a transaction whose client came by a node that cannot be reached: what it holds is
-/// wanted by others.
+/// No node can continue a transaction if its client's node is unreachable, and other transactions want its
+/// locks.
 #[test]
 fn what_came_by_a_node_that_is_lost_ends_at_once_and_nothing_else() {
     let (cluster, locks) = started();

@@ -1,7 +1,7 @@
 //! Transactions that stay open over several requests, under a seeded simulation: their nodes crash, frames
-//! are lost, leaves split, merge and move under them, and clients vanish. What all clients saw must be
-//! strictly serializable, what was not asked to commit must never be seen, and nothing may stay open (hazard
-//! B5).
+//! are lost, leaves split, merge and move under them, and clients vanish. The results of all clients must be
+//! strictly serializable, transactions without a commit request must never be seen, and none may stay open
+//! (hazard B5).
 
 mod chaos;
 mod lists;
@@ -15,7 +15,7 @@ use azekura_fatbtree::{Answer, Clock, Error, Key, Node, PeId, Rng, Target, Work}
 use azekura_history::{History, Level, Op, Status, Transaction, check};
 use lists::{Lists, Locks};
 
-/// How long a lock is waited for: a deadlock ends so.
+/// Longest wait for a lock, which ends a deadlock.
 const LOCK_WAIT: Duration = Duration::from_millis(40);
 const OPEN_TIMEOUT: Duration = Duration::from_millis(400);
 const KEYS: u64 = 12;
@@ -185,7 +185,7 @@ async fn several(cluster: &Cluster, node: &Node, seen: &Shared, ops: &mut Vec<Op
                 return Status::Aborted;
             }
             Ok(other) => panic!("{other:?}"),
-            // Whichever the step, its commit was never requested.
+            // Any step may fail; the commit has not been requested.
             Err(_) => return Status::Aborted,
         }
         clock.sleep(Duration::from_micros(clock.below(30_000) as u64)).await;

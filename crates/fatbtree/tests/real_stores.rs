@@ -1,5 +1,5 @@
-//! Nodes whose stores are real databases on disks that lose power: what was acknowledged is found after
-//! crashes in the midst of splits and moves.
+//! Nodes with real databases on disks that lose power: acknowledged writes are found after crashes in the
+//! middle of splits and moves.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,16 +1,16 @@
-//! Keys that a range read did not show: which version did it see?
+//! Keys that a range read did not return: the version that it saw.
 //!
 //! A key is absent in version 0 and in every version that ends with a tombstone. If only one of these is
-//! possible, the range read saw that version: it depends on its maker, and the maker of the next version
-//! depends on it (a phantom, if that closes a circle). If several are, it still saw none before the first of
-//! them and none after the last. So much is certain ([`add_bounds`]).
+//! possible, the range read saw that version: it depends on the version's writer, and the writer of the next
+//! version depends on it (a phantom, if that closes a cycle). If several are possible, the read still saw
+//! none before the first of them and none after the last ([`add_bounds`]).
 //!
-//! In a serializable history, a version is also impossible if the reader is known to come before its maker,
-//! or after the next one's. Each dependency found so can make more versions impossible, so this is repeated
-//! until nothing changes ([`add_eliminated`]). A circle that comes of it proves that the history is not
-//! serializable, and no more: which version was seen, and so which lower level it breaks, stays open.
+//! In a serializable history, a version is also impossible if the reader is known to come before its writer,
+//! or after the next version's. Each dependency found in this way can exclude more versions, so this is
+//! repeated until nothing changes ([`add_eliminated`]). A resulting cycle proves only that the history is not
+//! serializable: the version that was seen, and so the weaker level that is violated, stays open.
 //!
-//! When several versions stay possible, something may stay unsaid.
+//! If several versions stay possible, an anomaly may stay undetected.
 
 use crate::graph::{Graph, RW_RANGE, Why};
 use crate::infer::{add_wr, maker, next_writers};
@@ -20,31 +20,31 @@ use crate::versions::{Absent, Observations};
 struct Candidates {
     absent: Absent,
     versions: Vec<usize>,
-    /// A removal that nobody saw may have come last.
+    /// A removal that no read returned may have come last.
     may_be_unseen: bool,
 }
 
-/// Adds what range reads prove by what they did not show, whatever the level of isolation.
+/// Adds the dependencies that range reads prove by absent keys, at any level of isolation.
 pub(crate) fn add_bounds(graph: &mut Graph, all: &Observations) {
     for &absent in &all.absent {
         add_bounds_of(graph, all, &candidates(all, absent));
     }
 }
 
-/// Adds what range reads prove by what they did not show if the history is serializable. The graph has the
-/// bounds and no circle; afterwards it may have one.
+/// Adds the dependencies that range reads prove by absent keys if the history is serializable. The graph has
+/// the bounds and no cycle; afterwards it may have one.
 pub(crate) fn add_eliminated(graph: &mut Graph, all: &Observations) {
     let mut open: Vec<Candidates> = all.absent.iter().map(|&absent| candidates(all, absent)).collect();
     open.retain(|of| of.versions.len() > 1);
     while !open.is_empty() {
-        let Some(reach) = Reach::new(graph) else { return }; // a circle already: no need for more
+        let Some(reach) = Reach::new(graph) else { return }; // a cycle already: no need for more
         let mut is_changed = false;
         for of in &mut open {
             let before = std::mem::take(&mut of.versions);
             of.versions =
                 before.iter().copied().filter(|&v| is_possible(all, &reach, of.absent, v)).collect();
             if of.versions.is_empty() {
-                // A contradiction. The last version that was there in time makes the circle to be told.
+                // A contradiction. The last version that existed in time gives the cycle to report.
                 of.versions.extend(before.iter().rev().find(|&&v| !is_too_late(all, &reach, of.absent, v)));
             }
             if of.versions.len() < before.len() {
@@ -70,7 +70,8 @@ fn candidates(all: &Observations, absent: Absent) -> Candidates {
     }
 }
 
-/// The reader comes after the maker of the first candidate, and before whoever made a key of the last one.
+/// Makes the reader come after the writer of the first candidate, and before the writers that made the key
+/// exist after the last one.
 fn add_bounds_of(graph: &mut Graph, all: &Observations, of: &Candidates) -> bool {
     let Absent { txn, key } = of.absent;
     let versions = &all.versions[&key];
@@ -85,7 +86,7 @@ fn add_bounds_of(graph: &mut Graph, all: &Observations, of: &Candidates) -> bool
     is_changed
 }
 
-/// The reader comes before the maker of this version.
+/// Returns `true` if the reader comes before the writer of this version.
 fn is_too_late(all: &Observations, reach: &Reach, absent: Absent, version: usize) -> bool {
     let maker = maker(all, absent.key, &all.versions[&absent.key], version);
     maker.is_some_and(|maker| reach.is_before(absent.txn, maker))
@@ -100,14 +101,14 @@ fn is_possible(all: &Observations, reach: &Reach, absent: Absent, version: usize
     !is_overtaken && !is_too_late(all, reach, absent, version)
 }
 
-/// Which transactions come before which: the transitive closure, one bit a pair.
+/// The order of transactions: the transitive closure of the dependencies, one bit per pair.
 struct Reach {
     words: usize,
     rows: Vec<u64>,
 }
 
 impl Reach {
-    /// `None` if the graph has a circle.
+    /// Returns `None` if the graph has a cycle.
     fn new(graph: &Graph) -> Option<Self> {
         let order = topological(graph)?;
         let words = graph.transactions.div_ceil(64);
@@ -131,7 +132,7 @@ impl Reach {
     }
 }
 
-/// The nodes, each before those it points to; `None` if there is a circle.
+/// Returns the nodes, each before those it points to; `None` if there is a cycle.
 fn topological(graph: &Graph) -> Option<Vec<usize>> {
     let mut incoming = vec![0u32; graph.edges.len()];
     for edge in graph.edges.iter().flatten() {

@@ -1,4 +1,4 @@
-//! The whole check: observe, infer, look for circles.
+//! The whole check: observe, infer, look for cycles.
 
 use crate::absence::{add_bounds, add_eliminated};
 use crate::cycle::{Cycle, any_cycle, cycles};
@@ -8,25 +8,24 @@ use crate::infer::dependencies;
 use crate::report::{Anomaly, Level, Report};
 use crate::versions::{Observations, observe};
 
-/// Looks for anomalies that `level` forbids; of circles, the shortest of each kind.
+/// Looks for anomalies that `level` forbids; of cycles, the shortest of each kind.
 ///
-/// Cost: about linear in the number of values shown by reads; removed keys under range reads need a bit for
-/// each pair of transactions. Ten thousand transactions take about two seconds.
+/// Cost: about linear in the number of values returned by reads; removed keys under range reads need a bit
+/// for each pair of transactions. Ten thousand transactions take about two seconds.
 ///
 /// # Panics
 ///
-/// If a value was written twice to one list: that is a mistake of the test, and would make every verdict
-/// worthless.
+/// If a value was written twice to one list: a mistake of the test that would make every verdict worthless.
 #[must_use]
 pub fn check(history: &History, level: Level) -> Report {
     let mut all = observe(history);
     let mut anomalies = std::mem::take(&mut all.anomalies);
     let mut graph = dependencies(history, &all);
     add_bounds(&mut graph, &all);
-    let mut found = circles(history, &all, &graph, false);
+    let mut found = cycle_anomalies(history, &all, &graph, false);
     if found.is_empty() && level == Level::StrictSerializable {
         graph.add_time(history, |txn| all.counts[txn]);
-        found = circles(history, &all, &graph, true);
+        found = cycle_anomalies(history, &all, &graph, true);
     }
     anomalies.append(&mut found);
     anomalies.retain(|a| a.forbidden_from() <= level);
@@ -35,20 +34,20 @@ pub fn check(history: &History, level: Level) -> Report {
     Report { anomalies, transactions, dependencies }
 }
 
-/// Circles of what is certain. If there are none, one of what would have to be if the history were
-/// serializable.
-fn circles(history: &History, all: &Observations, certain: &Graph, time: bool) -> Vec<Anomaly> {
+/// Returns cycles of proven dependencies. If there are none, returns a cycle of the dependencies that follow
+/// if the history is serializable.
+fn cycle_anomalies(history: &History, all: &Observations, certain: &Graph, time: bool) -> Vec<Anomaly> {
     let found = cycles(certain, time);
     if !found.is_empty() {
-        return found.iter().map(|cycle| tell(history, cycle, time)).collect();
+        return found.iter().map(|cycle| anomaly_of(history, cycle, time)).collect();
     }
     let mut graph = certain.clone();
     add_eliminated(&mut graph, all);
     let cycle = any_cycle(&graph, time);
-    cycle.iter().map(|cycle| tell(history, cycle, time)).map(Anomaly::of_several_explanations).collect()
+    cycle.iter().map(|cycle| anomaly_of(history, cycle, time)).map(Anomaly::of_several_explanations).collect()
 }
 
-fn tell(history: &History, cycle: &Cycle, is_realtime: bool) -> Anomaly {
+fn anomaly_of(history: &History, cycle: &Cycle, is_realtime: bool) -> Anomaly {
     let transactions: Vec<usize> = cycle.steps.iter().map(|s| s.from as usize).collect();
     let mut text = cycle.kind.name().to_string();
     if is_realtime {

@@ -1,32 +1,32 @@
-//! Circles in the dependency graph: Tarjan's components, then the shortest circle of each kind.
+//! Cycles in the dependency graph: Tarjan's components, then the shortest cycle of each kind.
 
 use std::collections::VecDeque;
 
 use crate::graph::{Edge, Edges, Graph, Node, RW, RW_RANGE, TIME, WR, WW};
 use crate::report::Kind;
 
-/// A circle: each edge leads to the next one's `from`, the last to the first.
+/// A cycle: each edge leads to the next one's `from`, the last to the first.
 #[derive(Clone, Debug)]
 pub(crate) struct Cycle {
     pub(crate) kind: Kind,
     pub(crate) steps: Vec<Step>,
 }
 
-/// One edge of a circle, from one transaction to another; ticks are left out.
+/// One edge of a cycle, from one transaction to another; ticks are omitted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) from: Node,
     pub(crate) edge: Edge,
 }
 
-/// A kind of circle: at least one edge of `one`, the rest of `rest`.
+/// A kind of cycle: at least one edge of `one`, the rest of `rest`.
 struct Class {
     kind: Kind,
     one: Edges,
     rest: Edges,
 }
 
-/// The worst first. Each asks for an edge or a number of edges that those before it do not have.
+/// The worst first. Each requires an edge or a number of edges that earlier classes do not have.
 const CLASSES: [Class; 5] = [
     Class { kind: Kind::G0, one: WW, rest: WW },
     Class { kind: Kind::G1c, one: WR, rest: WW | WR },
@@ -35,17 +35,17 @@ const CLASSES: [Class; 5] = [
     Class { kind: Kind::Phantom, one: RW_RANGE, rest: WW | WR | RW | RW_RANGE },
 ];
 
-/// How many edges of a component are tried as the first of a circle; a broken store yields thousands of
-/// circles.
+/// Number of edges of a component that are tried as the first of a cycle; a broken store yields thousands of
+/// cycles.
 const TRIED: usize = 2000;
 
-/// The shortest circle of each class; with `time`, the order in time may be part of it.
+/// Returns the shortest cycle of each class; with `time`, the order in time may be part of it.
 pub(crate) fn cycles(graph: &Graph, time: bool) -> Vec<Cycle> {
     let extra = if time { TIME } else { 0 };
     CLASSES.iter().filter_map(|class| shortest(graph, class, extra)).collect()
 }
 
-/// The shortest circle of any edges, told as a phantom, the mildest.
+/// Returns the shortest cycle of any edges, reported as a phantom, the weakest kind.
 pub(crate) fn any_cycle(graph: &Graph, time: bool) -> Option<Cycle> {
     let all = WW | WR | RW | RW_RANGE;
     shortest(graph, &Class { kind: Kind::Phantom, one: all, rest: all }, if time { TIME } else { 0 })
@@ -77,8 +77,8 @@ fn shortest(graph: &Graph, class: &Class, extra: Edges) -> Option<Cycle> {
     best.map(|steps| Cycle { kind: class.kind, steps })
 }
 
-/// The shortest path over allowed edges inside one component, as steps between transactions. Going along the
-/// chain of ticks costs nothing: only transactions are counted.
+/// Returns the shortest path over allowed edges inside one component, as steps between transactions. Steps
+/// along the chain of ticks cost nothing: only transactions are counted.
 fn path(graph: &Graph, from: Node, to: Node, allowed: Edges, component: &[u32]) -> Option<Vec<Step>> {
     let mut came: Vec<Option<(Node, Edge)>> = vec![None; graph.edges.len()];
     let mut done = vec![false; graph.edges.len()];
@@ -95,7 +95,7 @@ fn path(graph: &Graph, from: Node, to: Node, allowed: Edges, component: &[u32]) 
             if edge.kind & allowed == 0 || component[next] != component[from as usize] || done[next] {
                 continue;
             }
-            // A node is settled when it is taken off the queue; until then a cheaper way may still replace
+            // A node is settled when it is taken off the queue; until then a cheaper path may still replace
             // this one.
             let is_free = graph.is_tick(node);
             if came[next].is_none() || is_free {

@@ -1,11 +1,11 @@
-//! Dependencies between transactions, each with what it rests on.
+//! Dependencies between transactions, each with its evidence.
 //!
-//! | edge A → B | says |
+//! | edge A → B | meaning |
 //! |---|---|
 //! | ww | B appended right after A to the same list |
-//! | wr | B read what A wrote, and nothing newer |
+//! | wr | B read a value that A wrote, and nothing newer |
 //! | rw | A read a list without B's append, which came next |
-//! | rw of a range | A read a range without a key that B put there next |
+//! | rw of a range | A read a range without a key that B inserted next |
 //! | time | A had ended when B began |
 //!
 //! Time is a chain of *ticks*, one per end: a transaction points to the tick of its end, each tick to the
@@ -24,11 +24,11 @@ pub(crate) const RW: Edges = 4;
 pub(crate) const RW_RANGE: Edges = 8;
 pub(crate) const TIME: Edges = 16;
 
-/// What an edge rests on.
+/// The evidence of an edge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Why {
     pub(crate) key: u64,
-    /// The value that the earlier one wrote or saw last, if any.
+    /// The value that the earlier transaction wrote or saw last, if any.
     pub(crate) before: Option<u64>,
     /// The value that came next, or was read.
     pub(crate) after: Option<u64>,
@@ -55,7 +55,7 @@ impl Graph {
         Self { transactions, edges: vec![Vec::new(); transactions] }
     }
 
-    /// Adds an edge between different transactions, unless one of that kind is there already.
+    /// Adds an edge between different transactions, unless one of that kind exists already.
     pub(crate) fn add(&mut self, from: usize, to: usize, kind: Edges, why: Why) -> bool {
         let edges = &mut self.edges[from];
         let is_new = from != to && !edges.iter().any(|e| e.to as usize == to && e.kind == kind);
@@ -103,7 +103,7 @@ impl Graph {
     }
 }
 
-/// A step of a circle, as a sentence.
+/// Describes a step of a cycle in a sentence.
 pub(crate) fn sentence(history: &History, from: usize, to: usize, kind: Edges, why: Why) -> String {
     let Why { key, before, after } = why;
     let value = |v: Option<u64>| v.map_or("nothing".to_string(), |v| v.to_string());

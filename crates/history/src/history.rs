@@ -1,4 +1,4 @@
-//! What was observed: transactions and their operations, as text too.
+//! Observations: transactions and their operations, and their text form.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub enum Op {
     Append {
         /// The list.
         key: u64,
-        /// What was appended.
+        /// The appended value.
         value: u64,
     },
     /// Removed `key` from what range reads see, and appended the tombstone `value` to its list.
@@ -37,14 +37,15 @@ pub enum Op {
     },
 }
 
-/// How a transaction ended.
+/// The end of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// The client was told that it committed.
     Committed,
     /// The client was told that it did not, or never asked.
     Aborted,
-    /// The client does not know: a crash, a lost answer. It counts as committed if somebody saw its writes.
+    /// The client does not know: a crash, a lost reply. The transaction counts as committed if its writes
+    /// were seen.
     Unknown,
 }
 
@@ -55,13 +56,13 @@ pub struct Transaction {
     pub began: u64,
     /// Instant after its end was known; `None` if it never was.
     pub ended: Option<u64>,
-    /// How it ended.
+    /// The end of the transaction.
     pub status: Status,
-    /// What it did, in order.
+    /// Its operations, in order.
     pub ops: Vec<Op>,
 }
 
-/// Everything that was observed. Transactions are named by their position: T0, T1, …
+/// All observations. Transactions are named by their position: T0, T1, …
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// In any order.

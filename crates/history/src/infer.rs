@@ -4,7 +4,7 @@ use crate::graph::{Graph, RW, RW_RANGE, WR, WW, Why};
 use crate::history::History;
 use crate::versions::{Observations, Versions};
 
-/// Every dependency that the lists read prove; range reads that miss keys come later (`absence`).
+/// Returns every dependency that the returned lists prove; absent keys of range reads come later (`absence`).
 pub(crate) fn dependencies(history: &History, all: &Observations) -> Graph {
     let mut graph = Graph::new(history.transactions.len());
     for (&key, versions) in &all.versions {
@@ -23,13 +23,14 @@ pub(crate) fn dependencies(history: &History, all: &Observations) -> Graph {
     graph
 }
 
-/// The transaction that made a version, if it counts; version 0 is nobody's.
+/// Returns the transaction that wrote a version, if it counts; version 0 has no writer.
 pub(crate) fn maker(all: &Observations, key: u64, versions: &Versions, version: usize) -> Option<usize> {
     let value = *versions.order.get(version.checked_sub(1)?)?;
     all.writers.get(&(key, value)).map(|w| w.txn).filter(|&txn| all.counts[txn])
 }
 
-/// Who made the version after this one, with the value: after the last one, all whose appends nobody saw.
+/// Returns the writers of the next version, with their values; after the last seen version these are all
+/// writers of appends that no read returned.
 pub(crate) fn next_writers(
     all: &Observations,
     key: u64,
@@ -44,7 +45,7 @@ pub(crate) fn next_writers(
     }
 }
 
-/// `reader` saw this version or a later one of `key`.
+/// Adds that `reader` saw this version or a later one of `key`.
 pub(crate) fn add_wr(graph: &mut Graph, all: &Observations, reader: usize, key: u64, version: usize) -> bool {
     let versions = &all.versions[&key];
     maker(all, key, versions, version).is_some_and(|writer| {

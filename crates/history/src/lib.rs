@@ -1,14 +1,13 @@
-//! Was that history serializable? Records what concurrent transactions saw and did, and looks for a
-//! contradiction.
+//! Checks that a history of concurrent transactions was serializable: records the operations and results of
+//! clients, and looks for a contradiction.
 //!
-//! It is a test library with no store in it: it never asks a database anything, it only judges what clients
-//! observed. It is not a proof either: a clean report means that this history has an explanation.
+//! It is a test library without a store: it never accesses a database, it only checks the observations of
+//! clients. It is not a proof either: a clean report means that this history has an explanation.
 //!
 //! The method is that of Elle (Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental
-//! Observations", VLDB 2020) for lists that are only appended to: a list read tells the order of all writes
-//! before it, so who depended on whom can be inferred, and a circle of dependencies is an anomaly in the
-//! sense of Adya ("Weak Consistency", 1999). Range reads and removals are added to that, so phantoms are
-//! found as well.
+//! Observations", VLDB 2020) for append-only lists: a list read shows the order of all writes before it, so
+//! dependencies between transactions can be inferred, and a cycle of dependencies is an anomaly in the sense
+//! of Adya ("Weak Consistency", 1999). Range reads and removals are added, so phantoms are detected as well.
 //!
 //! ```
 //! use azekura_history::{Kind, Level, Recorder, check};
@@ -33,18 +32,17 @@
 //! | `history` | [`History`], [`Transaction`], [`Op`] |
 //! | `record` | [`Recorder`]: collects transactions from many threads |
 //! | `versions` | the order of each list's versions; reads that no order explains |
-//! | `graph` | dependencies and what they rest on |
+//! | `graph` | dependencies and their evidence |
 //! | `infer` | from versions to dependencies |
-//! | `absence` | keys that a range read did not show |
-//! | `cycle` | strongly connected components, shortest circles |
+//! | `absence` | keys that a range read did not return |
+//! | `cycle` | strongly connected components, shortest cycles |
 //! | `report` | [`Kind`], [`Level`], [`Report`] |
 //!
-//! How to drive it, for a store with keys and values: a list is the value of a key; *append* reads the list
-//! and writes it back longer; *remove* deletes the key, appends a tombstone to the list, and keeps the list
-//! in a second table that is never scanned, from where a later append to that key goes on. So every read of a
-//! key (of both tables if need be) yields the whole list, and only range reads meet removed keys as absent.
-//! At the end, one more transaction reads every key: then no write stays unobserved and the check is as sharp
-//! as it can be.
+//! Use with a key-value store: a list is the value of a key; *append* reads the list and writes it back
+//! longer; *remove* deletes the key, appends a tombstone to the list, and keeps the list in a second table
+//! that is never scanned; a later append to that key continues from there. So every read of a key (of both
+//! tables if necessary) returns the whole list, and only range reads see removed keys as absent. At the end,
+//! one more transaction reads every key: then every write is observed and the check is as strict as possible.
 
 #![forbid(unsafe_code)]
 

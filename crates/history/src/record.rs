@@ -7,9 +7,9 @@ use crate::history::{History, Op, Status, Transaction};
 
 /// Collects transactions while they run. Shared by reference between threads.
 ///
-/// Its clock is one counter: an instant taken before something began on one thread, and after something had
-/// ended on another, are in the right order (SeqCst; a test library can afford it). These are std's atomics:
-/// nothing here is part of the store or of a model of it.
+/// Its clock is one counter: an instant taken before an event began on one thread, and one taken after an
+/// event ended on another, are in the right order (SeqCst; a test library can afford it). These are std's
+/// atomics: nothing here is part of the store or of a model of it.
 #[derive(Debug, Default)]
 pub struct Recorder {
     clock: AtomicU64,
@@ -17,8 +17,8 @@ pub struct Recorder {
     done: Mutex<Vec<Transaction>>,
 }
 
-/// A transaction that is under way. Dropped without being told how it ended, it is recorded as
-/// [`Status::Unknown`] (a client that panicked, or lost the store).
+/// A running transaction. Dropped before its end was recorded, it counts as [`Status::Unknown`] (a client
+/// that panicked, or lost the store).
 #[derive(Debug)]
 pub struct Running<'a> {
     recorder: &'a Recorder,
@@ -27,7 +27,7 @@ pub struct Running<'a> {
 }
 
 impl Recorder {
-    /// Nothing recorded yet.
+    /// Returns a recorder without transactions.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -38,12 +38,12 @@ impl Recorder {
         Running { recorder: self, began: self.now(), ops: Vec::new() }
     }
 
-    /// A value that was not handed out before.
+    /// Returns a value that was not returned before.
     pub fn value(&self) -> u64 {
         self.values.fetch_add(1, SeqCst) + 1
     }
 
-    /// What was recorded so far, and takes it out.
+    /// Takes the recorded transactions out and returns them.
     pub fn finish(&self) -> History {
         History { transactions: std::mem::take(&mut self.lock()) }
     }
@@ -53,38 +53,39 @@ impl Recorder {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Transaction>> {
-        // A client that panics while it records leaves a whole list behind.
+        // A client that panics while it records leaves a valid list.
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Running<'_> {
-    /// `value` was appended to the list of `key`.
+    /// Records that `value` was appended to the list of `key`.
     pub fn append(&mut self, key: u64, value: u64) {
         self.ops.push(Op::Append { key, value });
     }
 
-    /// `key` was removed; the tombstone `value` was appended to its list.
+    /// Records that `key` was removed, and the tombstone `value` appended to its list.
     pub fn remove(&mut self, key: u64, value: u64) {
         self.ops.push(Op::Remove { key, value });
     }
 
-    /// The list of `key` was read.
+    /// Records that the list of `key` was read.
     pub fn read(&mut self, key: u64, list: impl Into<Vec<u64>>) {
         self.ops.push(Op::Read { key, list: list.into() });
     }
 
-    /// The keys `from..to` were read.
+    /// Records that the keys `from..to` were read.
     pub fn scan(&mut self, from: u64, to: u64, rows: impl Into<Vec<(u64, Vec<u64>)>>) {
         self.ops.push(Op::Scan { from, to, rows: rows.into() });
     }
 
-    /// It committed, and the client knows. Call it after the store's own `commit` returned.
+    /// Records that the transaction committed, known to the client. Call it after the store's own `commit`
+    /// returned.
     pub fn committed(mut self) {
         self.end(Status::Committed);
     }
 
-    /// It was aborted, and the client knows.
+    /// Records that the transaction was aborted, known to the client.
     pub fn aborted(mut self) {
         self.end(Status::Aborted);
     }

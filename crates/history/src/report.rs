@@ -1,46 +1,46 @@
-//! What was found, and how bad it is.
+//! Anomalies, and their severity.
 
 use std::fmt;
 
 /// A level of isolation, weakest first. Each forbids what the levels before it forbid, and more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// No circle of overwrites; nobody reads what was never written.
+    /// No cycle of overwrites; no read of a value that was never written.
     ReadUncommitted,
-    /// Nobody reads what was aborted or not final, and no circle of information flow.
+    /// No read of a value that was aborted or not final, and no cycle of information flow.
     ReadCommitted,
-    /// Some order of the committed transactions, one after the other, explains everything.
+    /// Some serial order of the committed transactions explains all results.
     Serializable,
-    /// Such an order exists in which no transaction comes before one that had ended when it began.
+    /// Such an order exists in which no transaction precedes one that had ended when it began.
     StrictSerializable,
 }
 
 /// A kind of anomaly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A read shows a value that nobody wrote, twice the same value, or a removed key.
+    /// A read returns a value that was never written, the same value twice, or a removed key.
     Garbage,
     /// Two reads of one list disagree on the order of its values: an append was lost, or writes were not
     /// ordered.
     IncompatibleOrder,
-    /// A transaction does not see what it wrote itself.
+    /// A transaction does not see its own writes.
     Internal,
-    /// G0: a circle of overwrites.
+    /// G0: a cycle of overwrites.
     G0,
     /// G1a: a read of an aborted write.
     G1a,
     /// G1b: a read of a write that its transaction overwrote later.
     G1b,
-    /// G1c: a circle of overwrites and reads.
+    /// G1c: a cycle of overwrites and reads.
     G1c,
     /// Two transactions read the same version of a list, and both appended to it.
     LostUpdate,
-    /// G-single (read skew): a circle with exactly one read that missed a write.
+    /// G-single (read skew): a cycle with exactly one read that missed a write.
     GSingle,
-    /// G2-item (write skew among them): a circle with several reads that missed writes.
+    /// G2-item (write skew among them): a cycle with several reads that missed writes.
     G2Item,
-    /// G2: a circle with a range read that missed a key, or a range read that fits nowhere, whichever
-    /// versions it saw.
+    /// G2: a cycle with a range read that missed a key, or a range read that contradicts every possible
+    /// choice of versions.
     Phantom,
 }
 
@@ -74,21 +74,21 @@ impl Kind {
     }
 }
 
-/// One contradiction, with the transactions it takes to see it.
+/// One contradiction, with the transactions that show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anomaly {
-    /// What it is.
+    /// The kind of anomaly.
     pub kind: Kind,
-    /// It takes the clock to see it: the order of ends and beginnings is part of the circle.
+    /// The cycle includes the order of ends and beginnings in time.
     pub is_realtime: bool,
-    /// The transactions, by their position in the history; of a circle, in its order.
+    /// The transactions, by their position in the history; for a cycle, in its order.
     pub transactions: Vec<usize>,
-    /// The counterexample for people: each step and what it rests on, then the transactions.
+    /// The counterexample as text: each step with its evidence, then the transactions.
     pub text: String,
 }
 
 impl Anomaly {
-    /// Says that the circle is one of several that are possible.
+    /// Notes that the cycle is one of several possible ones.
     pub(crate) fn of_several_explanations(mut self) -> Self {
         self.text.push_str(
             "\n  Whichever version of a missing key was seen, there is a circle; this is one of them.",
@@ -103,7 +103,7 @@ impl Anomaly {
     }
 }
 
-/// Everything that a check found against the level it was asked for.
+/// All anomalies that a check found against the requested level.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub(crate) anomalies: Vec<Anomaly>,
@@ -112,19 +112,19 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns `true` if nothing was found.
+    /// Returns `true` if no anomaly was found.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.anomalies.is_empty()
     }
 
-    /// What was found, the worst kind first.
+    /// Returns the anomalies, the worst kind first.
     #[must_use]
     pub fn anomalies(&self) -> &[Anomaly] {
         &self.anomalies
     }
 
-    /// Returns `true` if something of this kind was found.
+    /// Returns `true` if an anomaly of this kind was found.
     #[must_use]
     pub fn has(&self, kind: Kind) -> bool {
         self.anomalies.iter().any(|a| a.kind == kind)
@@ -136,11 +136,11 @@ impl Report {
         self.dependencies
     }
 
-    /// Panics with the report if something was found.
+    /// Panics with the report if an anomaly was found.
     ///
     /// # Panics
     ///
-    /// That is its use.
+    /// If there is an anomaly.
     #[track_caller]
     pub fn assert_clean(&self) {
         assert!(self.is_clean(), "{self}");

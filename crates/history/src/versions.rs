@@ -1,20 +1,20 @@
-//! The order of each list's versions, who saw which, and reads that no order explains.
+//! The order of each list's versions, the reader of each version, and reads that no order explains.
 //!
-//! 1. Who wrote each value, and was it the writer's last append to that list?
-//! 2. Which transactions count: the committed ones, and those of unknown end whose writes somebody who counts
-//!    saw.
+//! 1. The writer of each value, and whether it was the writer's last append to that list.
+//! 2. The transactions that count: the committed ones, and those of unknown end with writes that a
+//!    transaction which counts has seen.
 //! 3. The longest list read of a key is the order of its versions (version 0 is the empty list, version n
 //!    ends with the n-th value); every other list read of it must be a beginning of that one.
-//! 4. What a transaction saw of others in a list is the list without its own appends at the end.
+//! 4. The part of a list that a transaction saw of others is the list without its own appends at the end.
 //!
-//! Committed appends that nobody ever saw come after all versions that were seen, in an unknown order.
+//! Committed appends that no read returned come after all versions that were seen, in an unknown order.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::history::{History, Op, Status};
 use crate::report::{Anomaly, Kind};
 
-/// Who wrote a value.
+/// The writer of a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writer {
     pub(crate) txn: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Writer {
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
     pub(crate) order: Vec<u64>,
-    /// Values of transactions that count and that no read shows.
+    /// Values of transactions that count and that no read returned.
     pub(crate) unseen: Vec<u64>,
 }
 
@@ -41,14 +41,14 @@ pub(crate) struct Seen {
     pub(crate) in_range: bool,
 }
 
-/// A range read did not show a key that the transaction had not touched itself.
+/// A range read did not return a key that the transaction had not changed itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Absent {
     pub(crate) txn: usize,
     pub(crate) key: u64,
 }
 
-/// Everything about versions; see the module's head.
+/// All observations about versions; see the module's head.
 #[derive(Debug, Default)]
 pub(crate) struct Observations {
     pub(crate) counts: Vec<bool>,
@@ -95,7 +95,7 @@ fn writers(history: &History) -> HashMap<(u64, u64), Writer> {
     writers
 }
 
-/// Every list that an operation shows.
+/// Returns every list that an operation read.
 fn lists(op: &Op) -> Box<dyn Iterator<Item = (u64, &[u64])> + '_> {
     match op {
         Op::Read { key, list } => Box::new(std::iter::once((*key, list.as_slice()))),
@@ -122,7 +122,7 @@ fn counts(history: &History, writers: &HashMap<(u64, u64), Writer>) -> Vec<bool>
     counts
 }
 
-/// What a transaction did to a list so far.
+/// The changes of a transaction to a list so far.
 #[derive(Default)]
 struct Own {
     values: Vec<u64>,
@@ -247,7 +247,7 @@ impl Observations {
         }
     }
 
-    /// A row of a range read must be of the range and exist.
+    /// Checks that a row of a range read belongs to the range and exists.
     fn observe_row(&mut self, history: &History, txn: usize, (from, to): (u64, u64), key: u64, list: &[u64]) {
         let last = list.last().and_then(|&value| self.writers.get(&(key, value)));
         let wrong = if !(from..to).contains(&key) {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use azekura_history::{History, Kind, Level, Op, Status, Transaction, check};
 use proptest::prelude::*;
 
-/// What a transaction will do; values and results are filled in when it runs.
+/// The planned steps of a transaction; values and results are filled in when it runs.
 #[derive(Clone, Debug)]
 enum Plan {
     Append(u64),
@@ -196,8 +196,7 @@ fn with_removals_nearly_everything_inexplicable_is_accused() {
     assert!(wrong > 500 && found * 100 >= wrong * 99, "{found} of {wrong}");
 }
 
-/// Transactions whose range reads lock no gaps miss the keys that others insert: the checker calls it by its
-/// name.
+/// Without gap locks, range reads miss the keys that other transactions insert: the checker reports phantoms.
 #[test]
 fn a_store_without_gap_locks_shows_phantoms_only() {
     let plan = |own: u64| vec![Plan::Scan(0, 10, 0), Plan::Append(own)];

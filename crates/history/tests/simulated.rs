@@ -48,7 +48,7 @@ impl Store {
         self.clock
     }
 
-    /// What the client sees: its own writes on top of what its isolation shows.
+    /// The client's view: its own writes on top of the state that its isolation returns.
     fn view(&self, client: &Client) -> Lists {
         let mut view = match (&client.snapshot, self.isolation) {
             (Some(snapshot), Isolation::Snapshot) => snapshot.clone(),

@@ -10,7 +10,7 @@ use azekura_base::page::PageWord;
 
 use crate::fs::{File, FileLock, Fs, OpenOptions};
 
-/// A file system that counts what is done with another one.
+/// A file system that counts the calls to another one.
 ///
 /// ```
 /// use azekura_io::{CountingFs, Fs, MemFs, OpenOptions};
@@ -31,7 +31,7 @@ pub struct CountingFs {
     counters: Arc<Counters>,
 }
 
-/// Numbers since the layer was made, or since [`CountingFs::reset`].
+/// Counts since the layer was made, or since [`CountingFs::reset`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Files opened, including those created.
@@ -57,7 +57,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Calls that change something: writes, syncs, and changes of names.
+    /// Returns the number of calls that change something: writes, syncs, and changes of names.
     #[must_use]
     pub const fn changes(&self) -> u64 {
         self.created + self.writes + self.syncs + self.renames + self.removed
@@ -87,7 +87,7 @@ impl CountingFs {
         Self { inner, counters: Arc::default() }
     }
 
-    /// The numbers by now.
+    /// Returns the present counts.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let c = &self.counters;
@@ -105,7 +105,8 @@ impl CountingFs {
         }
     }
 
-    /// Bytes written to the files with such a path, zeroes too, under the names that they were opened with.
+    /// Returns the bytes written to files with a counted path, including zeroes, by the names at their
+    /// opening.
     #[must_use]
     pub fn bytes_written_to(&self, is_counted: impl Fn(&Path) -> bool) -> u64 {
         let files = self.counters.bytes_by_file.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,9 +1,9 @@
 //! The errors that callers tell apart, and the checks that every file system here makes in the same way.
 //!
-//! All calls return [`std::io::Error`]. Its kind or number says what to do: `NotFound`, `AlreadyExists`,
-//! `StorageFull` (ENOSPC), EIO, EINVAL for a direct access that is not aligned, EBADF for a write to a file
-//! opened read-only, EFBIG for an offset beyond the largest file size. The caller knows the purpose of the
-//! file and adds its name.
+//! All calls return [`std::io::Error`]. Its kind or number determines the reaction: `NotFound`,
+//! `AlreadyExists`, `StorageFull` (ENOSPC), EIO, EINVAL for a direct access that is not aligned, EBADF for a
+//! write to a file opened read-only, EFBIG for an offset beyond the largest file size. The caller knows the
+//! purpose of the file and adds its name.
 
 use std::io;
 
@@ -21,7 +21,7 @@ impl std::fmt::Display for PowerCut {
 
 impl std::error::Error for PowerCut {}
 
-/// Returns `true` if `error`, or what caused it, is a [`PowerCut`].
+/// Returns `true` if `error`, or its cause, is a [`PowerCut`].
 ///
 /// ```
 /// use azekura_io::{FaultFs, Fs, is_power_cut};
@@ -54,7 +54,7 @@ pub(crate) fn os(errno: Errno) -> io::Error {
     errno.into()
 }
 
-/// Refuses an access that a direct file cannot do: EINVAL, as the kernel says it.
+/// Refuses an access that a direct file cannot do: EINVAL, like the kernel.
 ///
 /// # Errors
 ///

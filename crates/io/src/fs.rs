@@ -2,16 +2,15 @@
 //!
 //! Durability of each call, that is, the effects that survive a power loss:
 //!
-//! | what | survives once this returned |
+//! | effect | survives once this returned |
 //! |---|---|
 //! | bytes of [`File::write_at`], [`File::write_zeroes`] | the next [`File::sync`] of that file |
 //! | bytes of [`File::write_at_sync`], and the length they need | the call itself |
 //! | a length set by [`File::set_len`] | the next `sync`, or `write_at_sync`, of that file |
 //! | a name made, changed or removed by [`Fs::open`], [`Fs::create_dir_all`], [`Fs::rename`], [`Fs::remove_file`] | [`Fs::sync_dir`] of the directory that holds the name |
 //!
-//! Everything that is not in the right column yet may survive wholly, in part (in units of 512-byte sectors),
-//! or not at all, in any order. A rename is kept whole or lost whole. A file with synced bytes and an
-//! unsynced name is lost with its name.
+//! All other effects may survive wholly, in part (in units of 512-byte sectors), or not at all, in any order.
+//! A rename is kept or lost as a whole. A file with synced bytes and an unsynced name is lost with its name.
 //!
 //! **After a failed `sync` the file's earlier writes are not retried**: a later `sync` may succeed without
 //! them. Treat the file's unsynced contents as unknown (W10).
@@ -41,7 +40,7 @@ pub struct OpenOptions {
     pub create: bool,
     /// Create the file, empty; it must be missing.
     pub create_new: bool,
-    /// Ask for direct I/O. Where it cannot be had the file is opened buffered; see [`File::is_direct`].
+    /// Request direct I/O. If it is not available, the file is opened buffered; see [`File::is_direct`].
     pub direct: bool,
     /// Refuse writes. Not together with `create` or `create_new`.
     pub read_only: bool,
@@ -82,7 +81,7 @@ impl OpenOptions {
         self
     }
 
-    /// Refuses combinations that mean nothing.
+    /// Refuses contradicting options.
     pub(crate) fn check(self) -> io::Result<()> {
         if self.read_only && (self.create || self.create_new) {
             return Err(io::Error::new(
@@ -105,7 +104,7 @@ pub trait Fs: Send + Sync + Debug {
     ///
     /// - `NotFound`: the file, or its directory, is missing.
     /// - `AlreadyExists`: `create_new`, and it does.
-    /// - `IsADirectory`, `InvalidInput` (contradicting options), or the device's own.
+    /// - `IsADirectory`, `InvalidInput` (contradicting options), or an error of the device.
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>>;
 
     /// Creates a directory and those above it that are missing; no error if it exists.
@@ -115,19 +114,19 @@ pub trait Fs: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// `NotADirectory` or `AlreadyExists` if a file stands in the way, or the device's own.
+    /// `NotADirectory` or `AlreadyExists` if a file has that name, or an error of the device.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
 
     /// Names of files and directories in a directory, sorted by bytes, without `.` and `..`.
     ///
-    /// A name that is not UTF-8, and so none of ours, comes with U+FFFD in the place of what is not.
+    /// A name that is not UTF-8, and so not of this store, has U+FFFD in place of the invalid bytes.
     ///
     /// # Errors
     ///
     /// `NotFound`, `NotADirectory`, or the device's own.
     fn list_dir(&self, path: &Path) -> io::Result<Vec<String>>;
 
-    /// Returns `true` if a file or directory has this name. `false` also when that cannot be found out.
+    /// Returns `true` if a file or directory has this name; `false` also if that cannot be determined.
     fn exists(&self, path: &Path) -> bool;
 
     /// Gives the file (or directory) at `from` the name `to`; the former file of that name is removed. Both
@@ -145,16 +144,17 @@ pub trait Fs: Send + Sync + Debug {
     /// `NotFound`, `IsADirectory`, or the device's own.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes durable what happened to the names in this directory (not below it). Blocks for the device.
+    /// Makes durable the changes of names in this directory (not below it). Blocks for the device.
     ///
     /// # Errors
     ///
-    /// `NotFound`, `NotADirectory`, or the device's own; then the names are in doubt, now and later.
+    /// `NotFound`, `NotADirectory`, or an error of the device; then the state of the names is unknown from
+    /// then on.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Takes the file at `path`, created if missing, for the caller alone; `None` if another holder, of this
-    /// process or another, has it. Never waits. Dropping the lock, or the end of the process, releases it; a
-    /// copy of the lock in a child that was forked does not release it, and holds it until the child ends.
+    /// Locks the file at `path`, created if missing, exclusively; `None` if another holder, of this process
+    /// or another, has it. Never waits. Dropping the lock, or the end of the process, releases it; a copy of
+    /// the lock in a child that was forked does not release it, and holds it until the child ends.
     ///
     /// # Errors
     ///
@@ -162,15 +162,16 @@ pub trait Fs: Send + Sync + Debug {
     fn lock_exclusive(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>>;
 
     /// Locks the file at `path`, which must exist, together with other callers of this method; `None` if
-    /// another holder has it for itself. Writes nothing, so it works on a read-only file system. Never waits.
+    /// another holder has it exclusively. Writes nothing, so it works on a read-only file system. Never
+    /// waits.
     ///
     /// # Errors
     ///
     /// As [`Fs::open`] with `read_only`.
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn FileLock>>>;
 
-    /// A path that leads to the same file or directory whatever the process's working directory becomes. The
-    /// path itself on a file system that has no working directory.
+    /// Returns a path that leads to the same file or directory after any change of the process's working
+    /// directory. On a file system without a working directory, the path itself.
     ///
     /// # Errors
     ///
@@ -185,7 +186,7 @@ pub trait FileLock: Send + Sync + Debug {}
 
 /// An open file. Positions are bytes from the start; there is no cursor.
 pub trait File: Send + Sync + Debug {
-    /// Reads bytes at `offset` until `buf` is full or the file ends, and returns how many there were.
+    /// Reads bytes at `offset` until `buf` is full or the file ends, and returns their number.
     ///
     /// Bytes of `buf` beyond that number are unspecified.
     ///
@@ -194,9 +195,9 @@ pub trait File: Send + Sync + Debug {
     /// EINVAL if not aligned as [`File::alignment`] says; or the device's own.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// As [`File::read_at`], into runs of words one after the other, as the bytes lie in the file; other
-    /// threads may read the words meanwhile. Where the file can, the bytes come there by one call and are not
-    /// copied; each run must be aligned as memory for [`File::read_at`] must.
+    /// As [`File::read_at`], into consecutive runs of words; other threads may read the words meanwhile. If
+    /// the file supports it, one call reads all bytes without copying; each run must be aligned like memory
+    /// for [`File::read_at`].
     ///
     /// # Errors
     ///
@@ -211,30 +212,30 @@ pub trait File: Send + Sync + Debug {
         Ok(read)
     }
 
-    /// A hint: these bytes will be read soon. A file system with a cache may have the device begin to read
-    /// them; the call does not wait for the device. By default nothing happens.
+    /// A hint: these bytes will be read soon. A file system with a cache may start reading them; the call
+    /// does not wait for the device. By default nothing happens.
     fn will_read(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
 
-    /// A hint: reads of this file come in random order, so the system need not read beyond what is asked for.
+    /// A hint: reads of this file come in random order, so the system need not read more than requested.
     /// [`File::will_read`] still reads ahead. By default nothing happens.
     fn reads_are_random(&self) {}
 
-    /// Writes all of `buf` at `offset`; the file grows if need be, and a gap reads as zero. Durable after
+    /// Writes all of `buf` at `offset`, extending the file if necessary; a gap reads as zero. Durable after
     /// [`File::sync`].
     ///
     /// # Errors
     ///
-    /// `StorageFull`, EINVAL if not aligned, EBADF if read-only, EFBIG, or the device's own. Any part of
-    /// `buf` may have been written.
+    /// `StorageFull`, EINVAL if not aligned, EBADF if read-only, EFBIG, or an error of the device. Any part
+    /// of `buf` may have been written.
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()>;
 
-    /// Writes all of `buf` at `offset` and waits until exactly these bytes, and a length that shows them, are
-    /// durable. Says nothing of earlier unsynced writes elsewhere in the file.
+    /// Writes all of `buf` at `offset` and waits until exactly these bytes, and a length that includes them,
+    /// are durable. Earlier unsynced writes elsewhere in the file stay unsynced.
     ///
-    /// On the operating system this is one call (`RWF_DSYNC`), which a device with forced unit access answers
-    /// without emptying its whole cache.
+    /// On the operating system this is one call (`RWF_DSYNC`), which a device with forced unit access
+    /// completes without emptying its whole cache.
     ///
     /// # Errors
     ///
@@ -245,8 +246,8 @@ pub trait File: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// The device's own. The writes in question are then in doubt for ever: do not call again and believe it
-    /// (W10).
+    /// An error of the device. The state of these writes is then unknown for good: do not rely on another
+    /// call (W10).
     fn sync(&self) -> io::Result<()>;
 
     /// Length in bytes.
@@ -265,7 +266,7 @@ pub trait File: Send + Sync + Debug {
         Ok(self.len()? == 0)
     }
 
-    /// Cuts the file off, or extends it by a hole that reads as zero (and may still run out of space when
+    /// Truncates the file, or extends it by a hole that reads as zero (and may still run out of space when
     /// written).
     ///
     /// # Errors
@@ -273,8 +274,8 @@ pub trait File: Send + Sync + Debug {
     /// EBADF if read-only, EFBIG, or the device's own.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// Writes `len` zero bytes at `offset`: really written, not a hole, so that no later write there
-    /// allocates or runs out of space. Durable after [`File::sync`].
+    /// Writes `len` zero bytes at `offset`: not a hole, so that no later write there allocates or runs out of
+    /// space. Durable after [`File::sync`].
     ///
     /// # Errors
     ///
@@ -282,10 +283,10 @@ pub trait File: Send + Sync + Debug {
     fn write_zeroes(&self, offset: u64, len: u64) -> io::Result<()>;
 
     /// Makes the file at least `offset + len` bytes long and allocates the range, which lies beyond its end,
-    /// so that no later write there runs out of space. The range reads as zero. Unlike
-    /// [`File::write_zeroes`] it need not write the range; then the first write of each place makes the file
-    /// system change its metadata. A file that is synced after each small write should be filled with
-    /// zeroes. Durable after [`File::sync`].
+    /// so that no later write there runs out of space. The range reads as zero. Unlike [`File::write_zeroes`]
+    /// it need not write the range; then the first write of each place makes the file system change its
+    /// metadata. A file that is synced after each small write should be filled with zeroes. Durable after
+    /// [`File::sync`].
     ///
     /// # Errors
     ///
@@ -295,20 +296,20 @@ pub trait File: Send + Sync + Debug {
     }
 
     /// Tells the device that these bytes are not needed: they read as zero afterwards, their space may be
-    /// given back, and a later write there may allocate and run out of space. A hint about space, not about
-    /// contents: it is durable when the file system likes.
+    /// freed, and a later write there may allocate and run out of space. A hint about space, not about
+    /// contents: the file system decides when it is durable.
     ///
     /// # Errors
     ///
-    /// `Unsupported` where it cannot be done (also unless a file system says otherwise), EINVAL if not
-    /// aligned, EBADF if read-only, or the device's own.
+    /// `Unsupported` if it is not possible (the default), EINVAL if not aligned, EBADF if read-only, or an
+    /// error of the device.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         let _ = (offset, len);
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// 1: any access will do. Otherwise offsets, lengths and memory addresses must be multiples of this power
-    /// of two, and another access is refused with EINVAL.
+    /// Returns 1 if any access is allowed. Otherwise offsets, lengths and memory addresses must be multiples
+    /// of this power of two, and another access is refused with EINVAL.
     fn alignment(&self) -> usize;
 
     /// Returns `true` if accesses go past the operating system's page cache.

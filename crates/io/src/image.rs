@@ -1,7 +1,7 @@
 //! `Image`: the bytes of one file in memory, in blocks that copies share until one of them writes.
 //!
 //! A copy costs one counter, the first write to a copy the table of blocks, each first write to a block that
-//! block. So the image of a crashed disk costs what the crash tears, not what the disk holds.
+//! block. So the image of a crashed disk costs as much as the crash tears, not as much as the disk holds.
 //!
 //! - **IMAGE-1** Bytes of a block beyond the file's length are zero, so that growing shows zeroes.
 //! - **IMAGE-2** A missing block is a hole: it reads as zero, and a write there needs space.
@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 
 /// Size of one block.
 pub(crate) const BLOCK_BYTES: usize = 16 << 10;
-/// Longest file in memory: a bound on the table of blocks, not on what is stored.
+/// Longest file in memory: a bound on the table of blocks, not on the content.
 pub(crate) const MAX_LEN: u64 = 1 << 36;
 
 type Block = [u8; BLOCK_BYTES];
@@ -89,7 +89,7 @@ impl Image {
         }
     }
 
-    /// Writes zero bytes that are no hole.
+    /// Writes zero bytes, not a hole.
     pub(crate) fn write_zeroes(&mut self, offset: u64, len: u64) {
         for part in parts(offset, len) {
             if part.len == BLOCK_BYTES {
@@ -103,8 +103,8 @@ impl Image {
         }
     }
 
-    /// Makes a hole of what lies inside the file: blocks that are wholly in the range go, the rest of it is
-    /// zeroed.
+    /// Makes a hole of the part inside the file: blocks that are wholly in the range are dropped, the rest of
+    /// it is zeroed.
     pub(crate) fn discard(&mut self, offset: u64, len: u64) {
         let len = len.min(self.len.saturating_sub(offset));
         for part in parts(offset, len) {
@@ -119,13 +119,13 @@ impl Image {
         }
     }
 
-    /// Cuts the file off, or extends it by a hole.
+    /// Truncates the file, or extends it by a hole.
     pub(crate) fn set_len(&mut self, len: u64) {
         if len < self.len {
             let whole = len.div_ceil(BLOCK_BYTES as u64) as usize;
             let blocks = Arc::make_mut(&mut self.blocks);
             blocks.truncate(whole);
-            // IMAGE-1 for what is left of the last block.
+            // IMAGE-1 for the rest of the last block.
             let at = (len % BLOCK_BYTES as u64) as usize;
             if at > 0
                 && let Some(Some(last)) = blocks.get_mut(whole - 1)

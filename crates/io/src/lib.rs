@@ -1,7 +1,8 @@
-//! Files as the store sees them: what was written, what is durable, and what the power may take away.
+//! File systems for the store, with exact rules for the durability of each call.
 //!
-//! It is not a portable file library and not a cache: it has the few calls a database makes, says for each
-//! what survives a power loss, and has a file system whose power a test can cut at any call.
+//! It is not a portable file library and not a cache: it has the few calls that a database makes, documents
+//! the effects of each that survive a power loss, and has a file system with a simulated power loss at any
+//! call.
 //!
 //! ```
 //! use azekura_io::{FaultFs, Fs, OpenOptions};
@@ -24,15 +25,15 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`fs`] | the traits `Fs`, `File`, `FileLock`, and when a thing is durable |
-//! | [`error`] | the errors that callers tell apart, and the check of direct accesses |
+//! | [`fs`] | the traits `Fs`, `File`, `FileLock`, and the durability of each call |
+//! | [`error`] | the errors that callers distinguish, and the check of direct accesses |
 //! | [`os`] | `OsFs`: the operating system's files, direct or buffered |
-//! | [`submit`] | `SubmitFs`: the same, with io_uring and atomic writes where they can be had |
+//! | [`submit`] | `SubmitFs`: the same, with io_uring and atomic writes if available |
 //! | [`memory`] | `MemFs`: files in memory, every write durable at once |
 //! | [`overlay`] | `OverlayFs`: a layer that keeps changes in memory, above files that are only read |
 //! | [`counting`] | `CountingFs`: a layer that counts calls and bytes |
-//! | [`device`] | `DeviceFs`: a layer that takes as long as a modelled device, and the device's costs as a pure function |
-//! | [`fault`] | `FaultFs`: files on a disk that forgets, fails, fills up and loses power |
+//! | [`device`] | `DeviceFs`: a layer with the timing of a modelled device, and its costs as a pure function |
+//! | [`fault`] | `FaultFs`: files on a simulated disk that loses unsynced writes, fails and loses power |
 //! | `tree`, `image`, `locks` | names, contents and file locks of the two in-memory file systems |
 
 // Only `submit::ring` and `os::scatter` need it.

@@ -1,4 +1,4 @@
-//! `Locks`: which files of an in-memory file system are locked.
+//! `Locks`: the locked files of an in-memory file system.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,7 +12,7 @@ use crate::tree;
 
 type Name = Vec<Arc<str>>;
 
-/// The locked files, by name: 0 for one exclusive holder, otherwise the number of those that share the lock.
+/// The locked files, by name: 0 for one exclusive holder, otherwise the number of shared holders.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locks(Arc<Mutex<BTreeMap<Name, usize>>>);
 
@@ -27,7 +27,7 @@ impl Locks {
         Ok(Some(self.held(name)))
     }
 
-    /// Locks `path` together with others, or returns `None` if one holder has it for itself.
+    /// Locks `path` shared, or returns `None` if it is locked exclusively.
     pub(crate) fn try_share(&self, path: &Path) -> std::io::Result<Option<Box<dyn FileLock>>> {
         let name = tree::components(path)?;
         match self.0.lock().entry(name.clone()) {

@@ -1,4 +1,4 @@
-//! `MemFs`: files in memory, every write durable at once; for examples, tests, and stores that need not last.
+//! `MemFs`: files in memory, every write durable at once; for examples, tests, and temporary stores.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use crate::tree::{Change, Entry, Opening, Tree};
 
 type Node = Mutex<Image>;
 
-/// A file system in memory. Clones are the same file system; it goes with the last clone and the last open
-/// file.
+/// A file system in memory. Clones are the same file system; it is freed with the last clone and the last
+/// open file.
 ///
 /// ```
 /// use azekura_io::{Fs, MemFs, OpenOptions};
@@ -27,7 +27,7 @@ type Node = Mutex<Image>;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// Direct I/O is never to be had here, and a file is 64 GiB at most. One file's accesses take turns.
+/// Direct I/O is never available here, and a file is at most 64 GiB. Accesses to one file are serialized.
 #[derive(Clone, Debug, Default)]
 pub struct MemFs {
     tree: Arc<Mutex<Tree<Node>>>,
@@ -41,8 +41,8 @@ impl MemFs {
         Self::default()
     }
 
-    /// A file system of its own with the same files as this one has now. Costs a few words per file: the two
-    /// share each block until one of them writes it.
+    /// Returns a separate file system with the same files as this one has now. Costs a few words per file:
+    /// the two share each block until one of them writes it.
     ///
     /// ```
     /// use azekura_io::{Fs, MemFs, OpenOptions};
@@ -61,8 +61,8 @@ impl MemFs {
         Self { tree: Arc::new(Mutex::new(tree)), locks: Locks::default() }
     }
 
-    /// All files in a directory and in those below it, as bytes, in order of names. Not at one moment, if
-    /// they are written meanwhile.
+    /// Returns all files in a directory and in those below it, as bytes, in order of names. Not an atomic
+    /// view if they are written meanwhile.
     ///
     /// # Errors
     ///
@@ -82,7 +82,8 @@ impl MemFs {
         Ok(found)
     }
 
-    /// A file system with these files, as [`files`](Self::files) gives them. Blocks of zeroes take no memory.
+    /// Returns a file system with these files, as returned by [`files`](Self::files). Blocks of zeroes take
+    /// no memory.
     ///
     /// ```
     /// use azekura_io::{Fs, MemFs, OpenOptions};

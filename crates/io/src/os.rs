@@ -1,7 +1,7 @@
 //! `OsFs`: the operating system's files, direct or buffered.
 //!
-//! Direct I/O is a wish: it is turned on after the file is open, so that a file system that refuses it leaves
-//! no half-made file behind, and the alignment comes from `statx` where the kernel tells it (Linux 6.1).
+//! Direct I/O is optional: it is turned on after the file is open, so that a file system that refuses it
+//! leaves no incomplete file behind. The alignment comes from `statx` if the kernel reports it (Linux 6.1).
 
 mod scatter;
 
@@ -21,13 +21,12 @@ use rustix::io::{Errno, ReadWriteFlags};
 use crate::error::{check_aligned, check_aligned_range, check_end, os};
 use crate::fs::{File, FileLock, Fs, OpenOptions};
 
-/// Taken for the alignment of a direct file when the kernel does not tell: enough for every sector size in
-/// use.
+/// Assumed alignment of a direct file if the kernel does not report one: enough for every sector size in use.
 const ASSUMED_ALIGNMENT: usize = 4096;
-/// [`File::write_zeroes`] writes blocks of this size, at multiples of it. Others write to the device at the
-/// same time, small and in a hurry: a log, while its next segment is made. Behind blocks of 1 MiB a synced
-/// write of 4 KiB took 1.7 ms on average, 42 ms at most; behind such ones 90 µs and 310 µs
-/// (`docs/figures.md`), and the zeroes were not written slower.
+/// [`File::write_zeroes`] writes blocks of this size, at multiples of it. Concurrent small writes, such as
+/// those of a log while its next segment is made, wait for such a block. Behind blocks of 1 MiB a synced
+/// write of 4 KiB took 1.7 ms on average, 42 ms at most; behind blocks of this size 90 µs and 310 µs
+/// (`docs/figures.md`), and the zeroes were not written more slowly.
 const ZERO_BLOCK_BYTES: usize = 128 << 10;
 /// The kernel's `loff_t` ends here.
 const MAX_LEN: u64 = i64::MAX as u64;
@@ -39,7 +38,7 @@ static WRITE: Site = Site::new("file write");
 static SYNC: Site = Site::new("file sync");
 static DISCARD: Site = Site::new("file discard");
 
-/// Permission bits of files unless others are set: only the owner reads and writes them.
+/// Default permission bits of files: only the owner reads and writes them.
 pub const FILE_MODE: u32 = 0o600;
 
 /// The operating system's file system.
@@ -161,12 +160,12 @@ impl Fs for OsFs {
     }
 }
 
-/// Turns direct I/O on, and returns the alignment it wants; `None` if it cannot be had.
+/// Turns direct I/O on, and returns its alignment; `None` if it is not available.
 fn make_direct(file: &std::fs::File) -> io::Result<Option<usize>> {
     let alignment = match rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
         Ok(stat) if StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN) => {
             if stat.stx_dio_offset_align == 0 {
-                return Ok(None); // the kernel says: not on this file
+                return Ok(None); // the kernel refuses it for this file
             }
             stat.stx_dio_offset_align.max(stat.stx_dio_mem_align).next_power_of_two() as usize
         }
@@ -214,7 +213,7 @@ impl OsFile {
         &self.file
     }
 
-    /// Calls `write` until all of `buf` is written; a direct file goes on from a multiple of its alignment.
+    /// Calls `write` until all of `buf` is written; a direct file continues at a multiple of its alignment.
     pub(crate) fn write_all(
         &self,
         offset: u64,
@@ -240,7 +239,7 @@ impl OsFile {
         Ok(())
     }
 
-    /// One `pwritev2` with `RWF_DSYNC`; where that is unknown, a write, and `true` for "not synced yet".
+    /// Makes one `pwritev2` with `RWF_DSYNC`; if that is unknown, a write, and sets `unsynced`.
     pub(crate) fn write_dsync(&self, buf: &[u8], offset: u64, unsynced: &mut bool) -> io::Result<usize> {
         // Relaxed: a hint.
         if !self.no_dsync.load(Relaxed) {
@@ -314,8 +313,8 @@ impl File for OsFile {
 
     fn sync(&self) -> io::Result<()> {
         let _waiting = self.device(&SYNC);
-        // Not retried after EINTR: whether the pages are still dirty then is not defined. fdatasync does not
-        // return it on the file systems in use. It includes the length, which reading the data back needs.
+        // Not retried after EINTR: the state of the pages is undefined then. fdatasync does not return it on
+        // the file systems in use. It includes the length, which reading the data back needs.
         Ok(rustix::fs::fdatasync(&self.file)?)
     }
 
@@ -380,13 +379,13 @@ impl File for OsFile {
     }
 }
 
-/// `ftruncate` says EINVAL of a read-only handle, where `pwrite` says EBADF; callers see EBADF from both.
+/// Maps the EINVAL that `ftruncate` returns for a read-only handle to EBADF, as `pwrite` returns.
 fn bad_handle(errno: Errno) -> Errno {
     if errno == Errno::INVAL { Errno::BADF } else { errno }
 }
 
-/// A held `flock`. It belongs to the open file, which a child that was forked shares; only the process that
-/// took it gives it back.
+/// A held `flock`. It belongs to the open file, which a forked child shares; only the process that took it
+/// releases it.
 #[derive(Debug)]
 struct OsLock {
     file: std::fs::File,
@@ -424,8 +423,8 @@ mod tests {
 
     #[test]
     fn a_refusal_of_rwf_dsync_is_met_by_a_write_and_a_sync() {
-        // A file of procfs that can be written but has neither `pwritev2` flags nor `fsync`: the write
-        // happens, and the sync's own error shows that it was tried. The value written is the one it has.
+        // A file of procfs that can be written but supports neither `pwritev2` flags nor `fsync`: the write
+        // happens, and the sync's own error shows that it was tried. The written value is the present one.
         let path = "/proc/self/oom_score_adj";
         let value = std::fs::read(path).unwrap();
         let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();

@@ -1,7 +1,7 @@
 //! `OverlayFs`: a layer that reads from the file system below it and keeps every change in memory.
 //!
 //! A store that is opened through this layer can be recovered and used without a write to the files below: on
-//! a read-only mount, or beside other readers. The changes are gone when the layer is dropped. The files
+//! a read-only mount, or beside other readers. The changes are lost when the layer is dropped. The files
 //! below must not change meanwhile: a lock of the layer is a shared lock below.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -180,7 +180,7 @@ impl OverlayFile {
         Ok(Self { below, changes: Mutex::new(changes) })
     }
 
-    /// Reads what lies below; zeroes where there is nothing.
+    /// Reads bytes of the file below; zeroes beyond it.
     fn read_below(&self, changes: &Changes, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let there = usize::try_from(changes.below_len.saturating_sub(offset)).unwrap_or(usize::MAX);
         let (there, beyond) = out.split_at_mut(there.min(out.len()));
@@ -193,7 +193,7 @@ impl OverlayFile {
         Ok(())
     }
 
-    /// Hands each piece of a range to `each`: its block, where in the block, and where in the range.
+    /// Returns the pieces of a range: block, offset in the block, and part of the range.
     fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
         let mut done = 0;
         std::iter::from_fn(move || {

@@ -1,7 +1,8 @@
-//! `Tree`: the names of an in-memory file system, and what a call would change in them.
+//! `Tree`: the names of an in-memory file system, and the changes that a call makes to them.
 //!
-//! A call is first *planned*: the plan checks everything the operating system would check, and is a list of
-//! [`Change`]s. Applying the list is then certain, and can be put off: that is how a fault disk forgets it.
+//! A call is first *planned*: the plan checks all conditions that the operating system would check, and is a
+//! list of [`Change`]s. Applying the list cannot fail, and can be postponed: this is how a fault disk loses
+//! it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -43,7 +44,7 @@ impl<N> Clone for Entry<N> {
     }
 }
 
-/// A name's new meaning; `None`: it is gone.
+/// A name's new object; `None`: it is removed.
 #[derive(Debug)]
 pub(crate) struct Change<N> {
     pub(crate) name: Name,
@@ -116,7 +117,7 @@ impl<N> Tree<N> {
         Ok(dir)
     }
 
-    /// The place of a path's last name, whether or not anything is there.
+    /// Returns the place of a path's last name, whether or not it exists.
     fn place(&self, path: &Path) -> io::Result<Name> {
         let names = components(path)?;
         let (name, above) = names.split_last().ok_or_else(|| os(Errno::ISDIR))?;
@@ -154,7 +155,7 @@ impl<N> Tree<N> {
         Ok(self.entries_of(dir).map(|(name, _)| name.to_string()).collect())
     }
 
-    /// Looks for the file to open, and obeys the options about creating.
+    /// Looks up the file to open, and applies the options about creating.
     pub(crate) fn plan_open(&self, path: &Path, options: OpenOptions) -> io::Result<Opening<N>> {
         options.check()?;
         let place = self.place(path)?;
@@ -167,7 +168,7 @@ impl<N> Tree<N> {
         }
     }
 
-    /// The first missing directory of `path` as a new one, or `None` if all are there. Call again after
+    /// Returns the first missing directory of `path` as a new one, or `None` if all exist. Call again after
     /// applying it.
     pub(crate) fn plan_create_dir(&mut self, path: &Path) -> io::Result<Option<Change<N>>> {
         let mut dir = ROOT;
@@ -245,7 +246,7 @@ impl<N> Tree<N> {
         }
     }
 
-    /// Never gives a new directory the number of one of `other`'s.
+    /// Excludes the directory numbers of `other` from new directories.
     pub(crate) fn reserve_dirs_of(&mut self, other: &Self) {
         self.next_dir = self.next_dir.max(other.next_dir);
     }

@@ -1,4 +1,4 @@
-//! What a power loss does to the bytes of a file: each sentence at the head of `fault` as a test.
+//! Effects of a power loss on the bytes of a file: each sentence at the head of `fault` as a test.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What a power loss does to names: created, renamed, removed, before and after their directory is synced.
+//! Effects of a power loss on names: created, renamed, removed, before and after their directory is synced.
 
 mod common;
 

@@ -15,7 +15,7 @@ use rand::{RngExt, SeedableRng};
 /// Longest file; bytes beyond the end count as 0, and the length is modelled by itself.
 const LEN: usize = 6 * 512;
 
-/// What may be seen after a crash; the last of each list is what reads see now.
+/// The possible contents after a crash; the last of each list is the present content.
 struct Model {
     bytes: Vec<Vec<u8>>,
     lens: Vec<usize>,

@@ -1,4 +1,4 @@
-//! What only the operating system's files can show.
+//! Tests that need the operating system's files.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;

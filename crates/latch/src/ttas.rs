@@ -11,7 +11,7 @@ use azekura_trace::{Site, WaitKind};
 
 /// A mutex that spins, then yields; it never sleeps, so hold it for a few dozen instructions only.
 ///
-/// - **TTAS-1** Only the thread whose CAS found `false` uses the value, until it stores `false`.
+/// - **TTAS-1** Only the thread with the CAS that found `false` uses the value, until it stores `false`.
 #[derive(Debug)]
 pub struct TtasLock<T> {
     is_held: AtomicBool,

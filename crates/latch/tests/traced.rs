@@ -1,4 +1,4 @@
-//! Invariant 8: every wait for a latch is visible to `trace`, under one name, and so is who was waited for.
+//! Invariant 8: every wait for a latch is visible to `trace`, under one name, with the holding thread.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 

@@ -82,7 +82,7 @@ impl Drop for StripeGuard<'_> {
     }
 }
 
-/// The stripes of a lock table, made in groups as they are used: a store that is idle has few.
+/// The stripes of a lock table, made in groups on first use: an idle store has few.
 #[derive(Debug)]
 pub(crate) struct Stripes {
     groups: Box<[OnceLock<Group>]>,

@@ -1,45 +1,45 @@
-//! Exact deadlock detection: when a wait begins, the waits-for graph is searched as it is at that moment.
+//! Exact deadlock detection: when a wait begins, the waits-for graph is searched in its present state.
 //!
-//! An edge A → B says: A waits, and B is one of its blockers (a holder in conflict, or, for a newcomer, a
-//! waiter before it in conflict; see `queue`). Nothing is stored: the edges of A are read off A's queue,
-//! under the latch of its stripe. One mutex, the *waits latch*, is held from before a request is put among
-//! the waiters until the search for cycles through it is done, and by each thread that withdraws a waiting
+//! An edge A → B means: A waits, and B is one of its blockers (a holder in conflict, or, for a newcomer, a
+//! waiter before it in conflict; see `queue`). Edges are not stored: the edges of A are derived from A's
+//! queue, under the latch of its stripe. One mutex, the *waits latch*, is held from before a request is added
+//! to the waiters until the search for cycles through it is done, and by each thread that withdraws a waiting
 //! request (timeouts, victims). Grants and releases do not need it. Latch order: waits latch, then one
 //! stripe's latch, then an owner's intents.
 //!
 //! - **WAIT-1** A request joins the waiters, and leaves them other than by a grant, only under the waits
 //!   latch.
-//! - **WAIT-2** A transaction that waits holds on to all it holds.
+//! - **WAIT-2** A waiting transaction keeps all its locks.
 //!
-//! **No cycle is missed.** A cycle consists of waiting transactions. Take the one of them, T, that began to
-//! wait last, or that, as a conversion, came to stand before others last. Only T's beginning can close the
-//! cycle: a waiter's blockers grow in no other way than by a conversion that is granted (its owner runs: it
-//! closes a cycle only if it waits later, and then it is itself "last") or that begins to wait before
-//! others. (A newcomer that is granted while others wait is compatible with all of them; a waiter that is
-//! granted blocks those behind it just as it did before.) T's search starts after T stands in its queue, and
-//! by WAIT-1 all others of the cycle stand in theirs; edges of the cycle cannot go away while all its
-//! members wait (next paragraph). So the search finds it.
+//! **No cycle is missed.** A cycle consists of waiting transactions. Let T be the one that began to wait
+//! last, or that as a conversion was queued before others last. Only T's wait can close the cycle, because a
+//! waiter's blockers grow only by a conversion that is granted (its owner runs: it closes a cycle only if it
+//! waits later, and then it is itself "last") or that begins to wait before others. (A newcomer that is
+//! granted while others wait is compatible with all of them; a waiter that is granted blocks those behind it
+//! as before.) T's search starts after T is in its queue, and by WAIT-1 all others of the cycle are in
+//! theirs. Edges of the cycle persist while all its members wait (next paragraph). So the search finds the
+//! cycle.
 //!
 //! **No cycle is false.** The search reads one queue after another, so suppose it reports T1 → … → Tn → T1
-//! and the edges did not all exist at once. Let Ti → Ti+1 be the first of them to go away after it was read.
-//! It goes away only if Ti stops waiting, which needs (WAIT-1) a grant and so all of Ti's blockers gone, or
-//! if Ti+1 stops being a blocker: it released (then it ran: WAIT-2) or it left the queue (by a grant, after
-//! which it still blocks, or under the waits latch). In each case Ti+1 was not waiting for a moment before
-//! the search ended. But the search saw Ti+1 wait. If later than that moment: it began to wait during the
-//! search, against WAIT-1. If earlier: its own edge, Ti+1 → Ti+2, went away before Ti → Ti+1 did, against
-//! "first". So they all exist at once.
+//! and the edges did not all exist at once. Let Ti → Ti+1 be the first of them to end after it was read. It
+//! ends only if Ti stops waiting, which needs (WAIT-1) a grant and so the end of all of Ti's blockers, or if
+//! Ti+1 stops being a blocker: it released (then it ran: WAIT-2) or it left the queue (by a grant, after
+//! which it still blocks, or under the waits latch). In each case Ti+1 was not waiting at some moment before
+//! the search ended. But the search saw Ti+1 wait. If it saw that later than the moment, Ti+1 began to wait
+//! during the search, against WAIT-1. If earlier, the edge Ti+1 → Ti+2 ended before Ti → Ti+1 did, against
+//! "first". So all edges exist at once.
 //!
 //! **Shortcut.** A cycle through T needs a transaction that waits for T. A transaction that begins to wait
 //! marks its blockers (`Owner::note_waiter`), and a conversion that passes waiters marks itself; a T
 //! without the mark skips the search.
 //!
-//! **One thread, several transactions.** While a thread waits on behalf of one of its transactions, its other
-//! transactions do not go on: one more edge, from each of them to the waiting one. A wait of a thread with
+//! **One thread, several transactions.** While a thread waits for one of its transactions, its other
+//! transactions cannot continue: one more edge, from each of them to the waiting one. A wait of a thread with
 //! other transactions open is in the list `with_mates` from before its search until after its end, and is
-//! searched without the shortcut; so the search that comes last sees an edge of this kind, too. In a cycle
-//! with such an edge the transaction at the edge's end gives way, with an error that a retry would only
-//! repeat. (A transaction that has changed its thread since its last request counts as one of the former
-//! thread: see `LockTable::detach`.)
+//! searched without the shortcut; so the last search sees an edge of this kind, too. In a cycle with such an
+//! edge the transaction at the edge's end becomes the victim, with an error that a retry would only repeat.
+//! (A transaction that has changed its thread since its last request counts as one of the former thread: see
+//! `LockTable::detach`.)
 //!
 //! The victim is the youngest of the cycle. One wait can close several cycles; they are broken one by one
 //! until none goes through T, or T itself was chosen.
@@ -62,8 +62,8 @@ const NOWHERE: WaitPlace = WaitPlace { stripe: NONE, request: NONE };
 /// State under the waits latch.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// By owner. Stays when the wait ends with a grant, so it is checked against the request itself; an owner
-    /// that is waiting now has its present place here (WAIT-1).
+    /// By owner. An entry remains when the wait ends with a grant, so it is checked against the request
+    /// itself; a waiting owner has its present place here (WAIT-1).
     places: Vec<WaitPlace>,
     /// Victims that have not returned their error yet.
     pub(crate) sentences: Vec<(u32, LockError)>,
@@ -73,7 +73,7 @@ pub(crate) struct Waits {
     /// Waits are closed: no request may begin to wait.
     pub(crate) is_closed: bool,
     /// Owners that wait while their thread has other transactions open, with that thread: these cannot end
-    /// before the wait does. An entry may outlast its wait a little.
+    /// before the wait does. An entry may outlast its wait briefly.
     pub(crate) with_mates: Vec<(u32, u32)>,
 }
 
@@ -117,10 +117,10 @@ impl Waits {
 
 /// Returns the youngest transaction of a cycle: the one with the largest number, and the least work to lose.
 pub(crate) fn youngest(cycle: &[u32], owners: &Owners) -> u32 {
-    cycle.iter().copied().max_by_key(|&o| owners.get(o).txn()).expect("a circle has members")
+    cycle.iter().copied().max_by_key(|&o| owners.get(o).txn()).expect("a cycle has members")
 }
 
-/// A cycle through `start`, in order, beginning with `start`; `blockers` gives a node's edges.
+/// Returns a cycle through `start`, in order, beginning with `start`; `blockers` returns a node's edges.
 ///
 /// Depth first, each node once: its cost is the number of edges that can be reached.
 pub(crate) fn find_cycle(start: u32, mut blockers: impl FnMut(u32) -> Vec<u32>) -> Option<Vec<u32>> {
@@ -149,7 +149,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Whether `to` can be reached from `from` by at least one edge; repeated squaring of the edge relation.
+    /// Returns `true` if `to` can be reached from `from` by at least one edge; repeated squaring of the edge
+    /// relation.
     fn reaches(edges: &[Vec<u32>], from: u32, to: u32) -> bool {
         let n = edges.len();
         let mut reach = vec![vec![false; n]; n];
@@ -170,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_circle_is_found_exactly_when_there_is_one(
+        fn a_cycle_is_found_exactly_when_there_is_one(
             edges in (2usize..12).prop_flat_map(|n| {
                 proptest::collection::vec(proptest::collection::vec(0..n as u32, 0..3), n)
             }),

@@ -39,7 +39,7 @@ const WHOLE: usize = LINES * TABLES;
 const KEYS: usize = WHOLE + TABLES;
 
 fn raise(slot: &AtomicU64, lsn: Lsn) {
-    // Look first: a slot that is high enough is not written to. DEPEND-2.
+    // Read first: a slot that is high enough is not written. DEPEND-2.
     if slot.load(Relaxed) < lsn.0 {
         slot.fetch_max(lsn.0, Relaxed);
     }

@@ -11,20 +11,20 @@ pub struct WouldBlock;
 
 /// A wait for a lock ended without the lock. The transaction keeps the locks that it held before.
 ///
-/// The caller rolls the transaction back; after a deadlock or a timeout it may retry it. One that does not
-/// wait may also go on.
+/// The caller rolls the transaction back; after a deadlock or a timeout it may retry it. After
+/// [`WouldBlock`](Self::WouldBlock) it may also continue the transaction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
     /// The transaction was the youngest in a cycle of waiting transactions.
     #[error(
-        "deadlock: transaction {victim} was chosen to give way in the circle {}; roll it back and retry",
-        circle(cycle)
+        "deadlock: transaction {victim} is the victim of the cycle {}; roll it back and retry",
+        shown(cycle)
     )]
     Deadlock {
         /// The transaction that gets this error.
         victim: TxnId,
-        /// Each waits for the next, and the last for the first.
+        /// The cycle: each waits for the next, and the last for the first.
         cycle: Vec<TxnId>,
     },
     /// The request would wait for a transaction of the same thread, directly or through other waits.
@@ -39,7 +39,7 @@ pub enum LockError {
     },
     /// The lock was not granted in time.
     #[error(
-        "no lock within {} ms, held up by {}; roll back and retry, or raise the lock timeout",
+        "no lock within {} ms, blocked by {}; roll back and retry, or raise the lock timeout",
         waited.as_millis(),
         list(holders)
     )]
@@ -53,11 +53,11 @@ pub enum LockError {
     #[error("the lock is taken, and this transaction does not wait for locks")]
     WouldBlock,
     /// Waits are closed: [`LockTable::close_waits`](crate::LockTable::close_waits) was called.
-    #[error("the lock is taken, and who holds it may never let go: the store takes no more changes")]
+    #[error("the lock is held, and its holder may be unable to release it: the store refuses changes")]
     Closed,
 }
 
-fn circle(cycle: &[TxnId]) -> String {
+fn shown(cycle: &[TxnId]) -> String {
     let mut names: Vec<String> = cycle.iter().map(TxnId::to_string).collect();
     names.extend(names.first().cloned());
     names.join(" -> ")

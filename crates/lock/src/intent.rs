@@ -1,15 +1,15 @@
-//! Table intents without a contended cache line. Every transaction takes IS or IX on its tables, and
-//! intents are compatible with each other. So an intent is noted with its owner and not in the shared
-//! table, unless a transaction wants S, SIX or X.
+//! Table intents without a contended cache line. Every transaction takes IS or IX on its tables, and intents
+//! are compatible with each other. So an intent is noted with its owner and not in the shared table, unless a
+//! transaction requests S, SIX or X.
 //!
 //! The idea is PostgreSQL's fast-path locking. The steps here:
 //!
-//! 1. An intent locks its own owner's small mutex (a line that no other transaction uses), looks at the
-//!    table's *strong count*, and if that is 0 notes tree and mode there. Done.
-//! 2. A strong mode first raises the strong count. Then, under the latch of the table's stripe, it goes
-//!    through all owners' notes and turns each intent on this tree into an ordinary held request. Then it
-//!    queues as usual.
-//! 3. While the count is not 0, intents go to the shared table like everything else.
+//! 1. An intent locks its own owner's small mutex (a line that no other transaction uses), reads the table's
+//!    *strong count*, and if that is 0 notes tree and mode there.
+//! 2. A strong mode first raises the strong count. Then, under the latch of the table's stripe, it visits all
+//!    owners' notes and turns each intent on this tree into an ordinary held request. Then it queues as
+//!    usual.
+//! 3. While the count is not 0, intents go to the shared table like other requests.
 //! 4. At its end a transaction empties its notes; those that were turned into requests are released as such.
 //!
 //! - **INTENT-1** While a strong request on a tree waits or holds, every intent on that tree is a request in
@@ -20,11 +20,11 @@
 //! *Progress.* A transaction that stalls at any step of noting or removing an intent blocks only transactions
 //! that want the whole table. `eval/sim/tests/lock_table.rs` stops threads at every access.
 //!
-//! Why INTENT-1 holds: let intent A and strong B meet in A's owner's mutex. If A comes first, B's visit finds
-//! A's note. If B comes first, A's look at the count, made inside the mutex, comes after B's raising of it,
-//! so A sees it raised and goes the long way. An owner added after B counted the owners is ordered after B by
-//! the `grow` mutex of `owner`. The count covers many trees (it is an array by hash): a false hit costs the
-//! long way, nothing else.
+//! Proof of INTENT-1: intent A and strong request B both lock the mutex of A's owner. If A comes first, B's
+//! visit finds A's note. If B comes first, A reads the count inside the mutex after B has raised it, so A
+//! uses the shared table. An owner added after B counted the owners is ordered after B by the `grow` mutex of
+//! `owner`. The count covers many trees (it is an array by hash): a false hit only costs the way through the
+//! shared table.
 
 use azekura_base::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use azekura_base::zeroed::ZeroedArray;
@@ -37,8 +37,8 @@ use crate::stripe::{NONE, Stripe};
 
 /// Notes beside the owner's mutex, so that transactions of few tables touch no other memory.
 const NEAR: usize = 8;
-/// Tables that a transaction can use at once without touching the shared table: room for those of a schema,
-/// and a bound on what an owner keeps, 4 KiB.
+/// Tables that a transaction can use at once without the shared table: enough for a schema, and a bound on an
+/// owner's memory, 4 KiB.
 const MOST: usize = 256;
 
 /// One intent of one owner.
@@ -57,7 +57,7 @@ const EMPTY: Note = Note { tree: TreeId(0), claims: 0, request: NONE };
 #[derive(Debug)]
 pub(crate) struct Intents {
     near: [Note; NEAR],
-    /// Those that did not fit there, numbered on; as many as its transactions ever had at once.
+    /// Notes that did not fit there, numbered consecutively; as many as its transactions ever had at once.
     more: Vec<Note>,
     /// Intents noted here, ever.
     pub(crate) acquisitions: u64,
@@ -90,7 +90,7 @@ impl Intents {
         Some(free as u32)
     }
 
-    /// Step 1: notes a new intent, if the fast path is open and a note is free. The note's number.
+    /// Step 1: notes a new intent, if the fast path is open and a note is free. Returns the note's number.
     pub(crate) fn add(&mut self, tree: TreeId, claims: Claims, strong: &StrongCounts) -> Option<u32> {
         if strong.is_raised(tree) {
             return None;
@@ -101,8 +101,8 @@ impl Intents {
         Some(free)
     }
 
-    /// Makes a noted intent stronger (IS to IX), if it is still only a note. No look at the strong count is
-    /// needed: a strong request that has not visited this note yet will find it in its new mode.
+    /// Makes a noted intent stronger (IS to IX), if it is still only a note. The strong count need not be
+    /// read: a strong request that has not visited this note yet will find it in its new mode.
     pub(crate) fn strengthen(&mut self, note: u32, claims: Claims) -> bool {
         let note = self.note(note);
         if note.request != NONE {
@@ -123,8 +123,8 @@ impl Intents {
         self.all().filter(|n| n.claims != 0)
     }
 
-    /// Step 2 for one owner: turns its intent on `tree` into a request of `stripe`, whose latch the caller
-    /// holds.
+    /// Step 2 for one owner: turns its intent on `tree` into a request of `stripe`. The caller holds the
+    /// stripe's latch.
     fn share(&mut self, tree: TreeId, owner: u32, stripe: &mut Stripe) {
         let mut all = self.near.iter_mut().chain(&mut self.more);
         let found = all.find(|n| n.claims != 0 && n.tree == tree && n.request == NONE);
@@ -149,7 +149,7 @@ pub(crate) fn share_all(owners: &Owners, tree: TreeId, stripe: &mut Stripe) {
 
 const COUNTS: usize = if cfg!(loom) { 1 } else { 256 };
 
-/// Counts from one to the next that is used: no two share a cache line.
+/// Distance between used counts, so that no two share a cache line.
 const STRIDE: usize = if cfg!(loom) { 1 } else { STRIDE_BYTES / size_of::<u32>() };
 const STRIDE_BYTES: usize = size_of::<CachePadded<u32>>();
 
@@ -167,9 +167,9 @@ impl StrongCounts {
     }
 
     fn is_raised(&self, tree: TreeId) -> bool {
-        // Acquire: pairs with the Release in `lower`. A thread that reads the count as 0 sees what the strong
-        // holder did, as if it had been handed the lock. (That a raised count is *seen* is the mutexes'
-        // doing.)
+        // Acquire: pairs with the Release in `lower`. A thread that reads the count as 0 sees the writes of
+        // the strong holder, as after a handover of the lock. (The mutexes ensure that a raised count is
+        // *seen*.)
         self.count(tree).load(Acquire) != 0
     }
 
@@ -179,7 +179,7 @@ impl StrongCounts {
         self.count(tree).fetch_add(1, Relaxed);
     }
 
-    /// The strong request is gone.
+    /// Notes that the strong request has ended.
     pub(crate) fn lower(&self, tree: TreeId) {
         // Release: pairs with the Acquire in `is_raised`. Read-modify-writes keep earlier releases visible.
         let before = self.count(tree).fetch_sub(1, Release);

@@ -28,7 +28,7 @@
 //! |---|---|
 //! | [`mode`] | table modes, key modes (gap and record), compatibility and supremum |
 //! | `claims` | the same as bit sets |
-//! | `id` | names of lockable things in 64 bits |
+//! | `id` | names of lockable objects in 64 bits |
 //! | `cell` | a stripe with its latch and the count that scans read |
 //! | `range` | range locks: a scan's run of keys by one entry |
 //! | `stripe` | one part of the table: pools of heads and requests |

@@ -228,8 +228,8 @@ impl fmt::Display for KeyMode {
 mod tests {
     use super::*;
 
-    /// MODE-2, by its definition: among the modes in the way of all that `a` or `b` is in the way of, the one
-    /// that is in the way of least.
+    /// MODE-2, by its definition: among the modes that conflict with everything that conflicts with `a` or
+    /// `b`, the one with the fewest conflicts.
     fn least_above<M: Copy + PartialEq + fmt::Debug>(
         all: &[M],
         compatible: impl Fn(M, M) -> bool,

@@ -1,7 +1,7 @@
 //! Owners: the state of a locking transaction that other threads read.
 //!
-//! An owner is a place in a growing array; its number stands in every request. Places are used again by later
-//! transactions, never freed, so that an index can be followed without counting references.
+//! An owner is an entry of a growing array; its number is in every request. Entries are reused by later
+//! transactions, never freed, so that an index can be followed without reference counts.
 //!
 //! | `word` | state | set by |
 //! |---|---|---|
@@ -42,7 +42,8 @@ pub(crate) struct Owner {
     txn: AtomicU64,
     /// The thread that began it, for the trace.
     thread: AtomicU32,
-    /// Somebody began to wait for this owner: only then can it be part of a circle. May be set for no reason.
+    /// Another transaction began to wait for this owner: only then can it be part of a cycle. May be a false
+    /// positive.
     has_waiters: AtomicBool,
     /// See HOME-1.
     home: AtomicU32,
@@ -53,7 +54,7 @@ pub(crate) struct Owner {
     pub(crate) ranges: Mutex<Ranges>,
 }
 
-// Owners at home in this thread, in all tables; more if other threads have released some of them.
+// Number of owners with this home thread, in all tables; higher if other threads have released some of them.
 azekura_base::per_thread! {
     static AT_HOME: Cell<u32> = const { Cell::new(0) };
 }
@@ -78,10 +79,10 @@ impl Owner {
         }
     }
 
-    /// The place's new transaction; called by its own thread before it asks for anything.
+    /// Sets the entry's new transaction; called by its own thread before any request.
     pub(crate) fn begin(&self, txn: TxnId) {
-        // Relaxed, all four: a thread finds this owner in a request or an intent, under the latch
-        // under which that was put there after this.
+        // Relaxed, all four: a thread finds this owner in a request or an intent, under the latch under which
+        // that was added after this.
         self.txn.store(txn.0, Relaxed);
         self.thread.store(azekura_trace::thread_tag().0, Relaxed);
         self.has_waiters.store(false, Relaxed);
@@ -112,8 +113,8 @@ impl Owner {
 
     pub(crate) fn home(&self) -> u32 {
         // Relaxed: read by the home itself, which wrote it, or for an owner that is found in a request, under
-        // the latch under which that was put there after `settle`. A later change is a move to another
-        // thread, and that is as if it came after the look.
+        // the latch under which that was added after `settle`. A later change is a move to another thread,
+        // equivalent to one after the read.
         self.home.load(Relaxed)
     }
 
@@ -140,7 +141,7 @@ impl Owner {
 
     pub(crate) fn set_has_ranges(&self, has: bool) {
         // Release: pairs with the Acquire in `has_ranges`. A requester that reads `false` comes after the
-        // scans that have ended. That `true` is read is the doing of the fences of `range` (KEYRANGE-1).
+        // scans that have ended. The fences of `range` ensure that `true` is read (KEYRANGE-1).
         self.has_ranges.store(has, Release);
     }
 
@@ -156,7 +157,7 @@ impl Owner {
 
     /// Ends the wait; the sleeper is woken by a later [`Owner::wake`], when no latch is held any more.
     pub(crate) fn end_wait(&self, how: u32) {
-        // Release: pairs with the Acquire in `state`; the owner sees what the former holder did.
+        // Release: pairs with the Acquire in `state`; the owner sees the writes of the former holder.
         self.word.word().store(how, Release);
     }
 
@@ -179,7 +180,7 @@ impl Owner {
 const FIRST_CHUNK: u32 = if cfg!(loom) { 2 } else { 4 };
 const CHUNKS: usize = 30;
 
-/// Every owner there is; see the module's head.
+/// All owners; see the module's head.
 #[derive(Debug)]
 pub(crate) struct Owners {
     chunks: [OnceLock<Box<[CachePadded<Owner>]>>; CHUNKS],
@@ -211,7 +212,8 @@ impl Owners {
         index
     }
 
-    /// Number of owners. An owner added later than this call finds everything its caller did before it.
+    /// Returns the number of owners. An owner added later than this call sees all writes that its caller made
+    /// before.
     pub(crate) fn len(&self) -> u32 {
         // The mutex, not the load, is the point: it orders the caller's closing of the fast path (see
         // `intent`) before every owner that this count leaves out.
@@ -219,8 +221,8 @@ impl Owners {
         self.len.load(Relaxed)
     }
 
-    /// Returns `true` if the calling thread is the home of another owner beside this one. Looks at every
-    /// owner, if the thread's own count does not rule it out.
+    /// Returns `true` if the calling thread is the home of another owner besides this one. Reads every owner,
+    /// unless the thread's own count rules it out.
     pub(crate) fn has_mates(&self, index: u32) -> bool {
         let home = self.get(index).home();
         home != 0

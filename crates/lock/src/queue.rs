@@ -1,18 +1,17 @@
 //! Rules of one lock's queue: grants, waiters, blockers.
 //!
-//! 1. A newcomer is granted when its mode is compatible with every holder and with what every waiter wants
-//!    (no waiter is overtaken by a request that it would wait for). Else it waits at the end.
+//! 1. A newcomer is granted when its mode is compatible with every holder and with the modes that all waiters
+//!    want (no waiter is overtaken by a request that it would wait for). Otherwise it waits at the end.
 //! 2. A holder that wants more *converts*: it is granted when the supremum is compatible with every other
-//!    holder. Else it waits, before all newcomers. Conversions wait for held modes only, not for modes that
-//!    other conversions want.
-//! 3. When a holder leaves, or a waiter gives up, all waiters are gone through in order: a conversion is
-//!    granted by rule 2, a newcomer when it is compatible with every holder and with all that still wait
-//!    before it.
+//!    holder. Otherwise it waits, before all newcomers. Conversions wait for held modes only, not for modes
+//!    that other conversions want.
+//! 3. When a holder leaves, or a waiter gives up, all waiters are checked in order: a conversion is granted
+//!    by rule 2, a newcomer when it is compatible with every holder and with all remaining waiters before it.
 //! 4. An *instant* request is granted by the same rules, and then holds nothing (or what it held before).
 //!
 //! - **QUEUE-1** Any two holders of one lock are compatible.
-//! - **QUEUE-2** A request that waits has at least one *blocker*: by rule 1 or 2 a holder, or, for a
-//!   newcomer, a waiter before it. So each wait has a cause.
+//! - **QUEUE-2** A waiting request has at least one *blocker*: by rule 1 or 2 a holder, or, for a newcomer, a
+//!   waiter before it. So each wait has a cause.
 //! - **QUEUE-3** A grant changes the owner's state under the stripe's latch; the wake-up comes after the
 //!   latch.
 
@@ -28,17 +27,17 @@ pub(crate) struct Demand {
     pub(crate) owner: u32,
     /// The owner's request if it holds the lock already, else [`NONE`].
     pub(crate) own: u32,
-    /// Everything it is to hold: the supremum of what it holds and what it asks for.
+    /// All claims that the owner will hold: the supremum of the held and the requested modes.
     pub(crate) want: Claims,
     pub(crate) instant: bool,
 }
 
-/// Owners to be woken once the latch is open.
+/// Owners to be woken once the latch is released.
 pub(crate) type Wakes = Vec<u32>;
 
 impl Stripe {
-    /// Grants `demand` if it can be granted now: the request that holds it ([`NONE`] for an instant one of a
-    /// newcomer). `None` when it has to wait; then nothing changed.
+    /// Grants `demand` if it can be granted now: returns the request that holds it ([`NONE`] for an instant
+    /// one of a newcomer). Returns `None` if it has to wait; then nothing changed.
     pub(crate) fn attempt(&mut self, demand: &Demand, owners: &Owners) -> Option<u32> {
         if demand.own != NONE {
             return self.attempt_conversion(demand, owners);
@@ -80,9 +79,9 @@ impl Stripe {
         request
     }
 
-    /// Makes a range lock of `owner` a held request of the key: the new request, if `owner` had none. Does
-    /// nothing if other holders or waiters conflict (KEYRANGE-2): such a waiter would have shared the range
-    /// when it came, had the range locked the key then.
+    /// Makes a range lock of `owner` a held request of the key: returns the new request, if `owner` had none.
+    /// Does nothing if other holders or waiters conflict (KEYRANGE-2): such a waiter would have shared the
+    /// range when it arrived, if the range had locked the key then.
     pub(crate) fn share(&mut self, id: LockId, owner: u32, claims: Claims) -> Option<u32> {
         let head = self.find(id);
         if head == NONE {
@@ -117,7 +116,7 @@ impl Stripe {
         request
     }
 
-    /// Puts a demand that [`Stripe::attempt`] refused among the waiters: its request.
+    /// Adds a demand that [`Stripe::attempt`] refused to the waiters; returns its request.
     pub(crate) fn enqueue(&mut self, demand: &Demand, owners: &Owners) -> u32 {
         let request = if demand.own == NONE {
             let head = self.find_or_add(demand.id);
@@ -127,10 +126,10 @@ impl Stripe {
         };
         let owner = owners.get(demand.owner);
         if self.request(request).held != 0 && self.head(self.request(request).head).first_waiter != NONE {
-            owner.note_waiter(); // it stands before waiters now
+            owner.note_waiter(); // it is before waiters in the queue now
         }
         owner.set_waiting();
-        // A range may have added to what the owner knows that it holds.
+        // A range may have extended the claims that the owner knows.
         let held = self.request(request).held;
         self.link_waiter(request, claims::normal(demand.id.family(), demand.want | held));
         self.request_mut(request).instant = demand.instant;
@@ -140,7 +139,7 @@ impl Stripe {
         request
     }
 
-    /// The owners that a waiting request waits for, each perhaps more than once.
+    /// Returns the owners that a waiting request waits for, possibly with repetitions.
     pub(crate) fn blockers(&self, request: u32) -> Vec<u32> {
         let r = self.request(request);
         let conflicts = claims::conflicts(self.head(r.head).id.family(), r.want);
@@ -161,7 +160,7 @@ impl Stripe {
         }
     }
 
-    /// Gives a held lock back.
+    /// Releases a held lock.
     #[inline]
     pub(crate) fn release(&mut self, request: u32, owners: &Owners, wakes: &mut Wakes) {
         let head = self.request(request).head;
@@ -170,7 +169,7 @@ impl Stripe {
         self.after_leaving(head, owners, wakes);
     }
 
-    /// Takes a waiting request back; a conversion keeps what it held.
+    /// Withdraws a waiting request; a conversion keeps the mode that it held.
     pub(crate) fn cancel(&mut self, request: u32, owners: &Owners, wakes: &mut Wakes) {
         let head = self.request(request).head;
         self.unlink_waiter(request);
@@ -188,7 +187,7 @@ impl Stripe {
         self.remove_if_unused(head);
     }
 
-    /// Rule 3.
+    /// Grants the waiters that can be granted, by rule 3.
     fn grant_waiters(&mut self, head: u32, owners: &Owners, wakes: &mut Wakes) {
         let family = self.head(head).id.family();
         let mut ahead = 0;
@@ -222,7 +221,7 @@ impl Stripe {
         }
         let owner = owners.get(r.owner);
         if r.held != 0 {
-            owner.note_waiter(); // it passed conversions that wait: one of them may have it as its blocker only now
+            owner.note_waiter(); // it passed waiting conversions, which may have it as their blocker only now
         }
         owner.end_wait(GRANTED); // QUEUE-3
     }

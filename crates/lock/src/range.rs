@@ -50,8 +50,8 @@ use crate::txn::TxnLocks;
 /// Claims that conflict with a scan: record X, gap I and gap X.
 pub(crate) const EXCLUSIVE: Claims = claims::conflicts(Family::Key, claims::of_key(KeyMode::SCAN));
 
-/// Ranges of one transaction. A further scan locks its keys one by one: a request that meets ranges looks at
-/// all of them.
+/// Largest number of ranges of one transaction. A further scan locks its keys one by one, because a request
+/// that meets ranges reads all of them.
 const MOST: usize = 64;
 
 /// The keys from `from` to below `to`; `None` is the end of the tree.
@@ -85,7 +85,7 @@ pub(crate) struct Ranges {
     pub(crate) acquisitions: u64,
 }
 
-/// The change that locked a range, to be taken back.
+/// The change that locked a range, for undoing it.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     /// None: a range contains it already.
@@ -131,7 +131,7 @@ impl Ranges {
         Some(Change::Added)
     }
 
-    /// Takes the last change back.
+    /// Undoes the last change.
     fn take_back(&mut self, change: Change, from: &[u8], to: Option<&[u8]>) {
         match (change, self.all.last_mut()) {
             (Change::Above, Some(last)) => last.to = Some(from.to_vec()),
@@ -266,9 +266,9 @@ impl LockTable {
         }
     }
 
-    /// The request of the transaction's own range on a key, made if there is none; [`NONE`] if the range does
-    /// not contain the key, or does not lock it (KEYRANGE-2), or has added to a request that the transaction
-    /// held before. The caller holds the stripe's latch.
+    /// Returns the request of the transaction's own range on a key, made if there is none; [`NONE`] if the
+    /// range does not contain the key, or does not lock it (KEYRANGE-2), or has added to a request that the
+    /// transaction held before. The caller holds the stripe's latch.
     pub(crate) fn own_shared(
         &self,
         stripe: &mut StripeGuard<'_>,

@@ -1,4 +1,5 @@
-//! The lock table against a plain one: the same requests to both, in one thread, and everything compared.
+//! The lock table compared with a plain one: the same requests to both, in one thread, and all states
+//! compared.
 //!
 //! The plain table is written from the rules at the head of `queue` with the modes' own definitions, without
 //! pools, bits, notes or marks; its deadlock check is a search of the whole waits-for graph.
@@ -72,7 +73,7 @@ impl PlainLock {
         Some(self.blockers(owner, self.waiters[at].want, &self.waiters[..at]))
     }
 
-    /// Rules 1 and 2; whether it was granted.
+    /// Rules 1 and 2; returns whether it was granted.
     fn request(&mut self, owner: usize, mode: AnyMode, instant: bool, wait: bool) -> bool {
         let held = self.holders.get(&owner).copied();
         let want = held.map_or(mode, |h| supremum(h, mode));
@@ -97,7 +98,7 @@ impl PlainLock {
         false
     }
 
-    /// The range of `owner` locks the key as soon as nothing is in its way (KEYRANGE-2).
+    /// The range of `owner` locks the key as soon as nothing conflicts (KEYRANGE-2).
     fn lock_by_range(&mut self, owner: usize, mode: AnyMode) {
         let held = self.holders.get(&owner).copied();
         let want = held.map_or(mode, |held| supremum(held, mode));
@@ -184,7 +185,7 @@ type Thing = usize;
 struct Pair {
     real: LockTable,
     locks: Vec<TxnLocks>,
-    /// Of waiting owners: what they wait for.
+    /// The request that each waiting owner waits for.
     pending: Vec<Option<(Demand, u32, Thing, AnyMode)>>,
     plain: Vec<PlainLock>,
     /// The modes of ranges on keys that did not exist, by owner and thing.
@@ -267,7 +268,7 @@ impl Pair {
         }
         for (i, thing) in existing().enumerate() {
             let is_refused = locked == Err(i);
-            // Of a refused range, keys before the blocked one may be locked by requests of their own.
+            // If a range is refused, keys before the blocked one may be locked by requests of their own.
             let is_held = self.locks[owner].claims(self.real.key_id(TREE, KeyRef::Key(&bytes[i])));
             let is_held = crate::claims::key_mode(is_held).supremum(mode) == crate::claims::key_mode(is_held);
             if locked.is_ok() || is_held || is_refused {
@@ -288,8 +289,8 @@ impl Pair {
         }
     }
 
-    /// Waits in both; then breaks the plain table's circles where the real one did, and looks for any left
-    /// over.
+    /// Waits in both; then breaks the plain table's cycles where the real one did, and checks that none is
+    /// left.
     fn begin_wait(&mut self, owner: usize, demand: Demand, thing: Thing, mode: AnyMode) {
         let deadlocks = self.real.stats().deadlocks;
         let key = [thing as u8];
@@ -311,7 +312,7 @@ impl Pair {
             }
             self.cancel_plain(self.owner_of(victim));
         }
-        assert_eq!(find_cycle(owner as u32, |o| self.edges(o)), None, "a circle was missed");
+        assert_eq!(find_cycle(owner as u32, |o| self.edges(o)), None, "a cycle was missed");
     }
 
     /// A wait ended without a grant.

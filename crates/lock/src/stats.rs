@@ -4,25 +4,26 @@ use std::time::Duration;
 
 use crate::table::LockTable;
 
-/// Counts since the table was made. Exact when nobody uses the table; otherwise each is some moment's value.
+/// Counts since the table was made. Exact while the table is unused; otherwise each is the value of some
+/// moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockStats {
-    /// Locks granted, conversions and tests included; not those that were covered by what was held.
+    /// Locks granted, conversions and tests included; not requests covered by held locks.
     pub acquisitions: u64,
-    /// Of these, intents that did not touch the shared table.
+    /// Those that were intents outside the shared table.
     pub noted_intents: u64,
-    /// Of these, runs of keys that scans locked as a range.
+    /// Those that were runs of keys, locked by scans as a range.
     pub ranges: u64,
     /// Requests that had to wait.
     pub waits: u64,
     /// Total time of the waits that ended.
     pub wait_time: Duration,
-    /// Waits that ended because their transaction was chosen to break a deadlock.
+    /// Waits that ended because their transaction became the victim of a deadlock.
     pub deadlocks: u64,
     /// Waits that ended because of their time limit.
     pub timeouts: u64,
-    /// Locks that somebody holds or waits for now; intents outside the shared table not counted.
+    /// Locks with a holder or waiter now, without intents outside the shared table.
     pub locks: usize,
 }
 

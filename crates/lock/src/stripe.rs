@@ -26,7 +26,7 @@ use crate::range::EXCLUSIVE;
 pub(crate) const NONE: u32 = u32::MAX;
 
 const FIRST_BUCKETS: usize = 16;
-/// A stripe that once held more locks than this gives its memory back when it becomes empty.
+/// A stripe that once held more locks than this frees its memory when it becomes empty.
 const KEPT_HEADS: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -50,11 +50,11 @@ pub(crate) struct Request {
     prev_waiter: u32,
     pub(crate) held: Claims,
     pub(crate) want: Claims,
-    /// To be granted for no time: its waiting ends, and nothing is held.
+    /// An instant request: its wait ends by a grant, and nothing is held.
     pub(crate) instant: bool,
 }
 
-/// Values named by index; freed places are used again, the last freed first.
+/// Values named by index; freed entries are reused, the last freed first.
 #[derive(Debug)]
 struct Pool<T> {
     items: Vec<T>,
@@ -194,7 +194,7 @@ impl Stripe {
         }
     }
 
-    /// Removes `head` if nobody holds it or waits for it.
+    /// Removes `head` if it has no holder and no waiter.
     #[inline]
     pub(crate) fn remove_if_unused(&mut self, head: u32) {
         let h = self.head(head);
@@ -278,7 +278,7 @@ impl Stripe {
         }
     }
 
-    /// The union of the claims held on `head` by everybody but a holder with `own` claims.
+    /// Returns the union of the claims held on `head` by all holders except one with `own` claims.
     #[inline]
     pub(crate) fn held_by_others(&self, head: u32, own: Claims) -> Claims {
         let head = self.head(head);

@@ -1,7 +1,7 @@
 //! The lock table: stripes, owners, and the steps of a request.
 //!
 //! ```text
-//! lock ── covered by what is held? ── yes ─▶ done, nothing shared was touched
+//! lock ── covered by held locks? ── yes ─▶ done, no shared memory was accessed
 //!   │ no
 //!   ├─ table, IS or IX ─▶ note it with the owner (`intent`) ─▶ done
 //!   ▼
@@ -12,7 +12,7 @@
 //! waits latch ─ stripe latch ─ attempt again ─ enqueue ─ search for cycles ─ sleep (`wait`)
 //! ```
 //!
-//! The second attempt is needed because the first one's refusal was only true under the first latch.
+//! The second attempt is needed because the first refusal was true only under the first latch.
 //!
 //! Latch order: waits latch, one stripe's latch, one owner's intents or the list of owners. No latch is held
 //! while a thread sleeps or wakes another.
@@ -49,14 +49,14 @@ static WAITS: Site = Site::new("lock table waits");
 #[derive(Clone, Debug)]
 pub struct LockOptions {
     /// Parts of the table with a latch of their own; rounded up to a power of two. More parts, less
-    /// contention; 256 bytes each, taken when a lock of the part or of its neighbors is first asked for.
+    /// contention; 256 bytes each, allocated at the first request for a lock of the part or of its neighbors.
     pub stripes: usize,
-    /// Slots that remember commit LSNs of released keys; rounded up to a power of two; 8 bytes each. More
-    /// slots, fewer readers that wait for a commit they did not read from.
+    /// Slots for commit LSNs of released keys; rounded up to a power of two; 8 bytes each. With more slots,
+    /// fewer readers wait for a commit that they did not read from.
     pub dependency_slots: usize,
     /// Bound of each wait; [`TxnLocks::set_timeout`] overrides it. `None`: deadlocks alone end waits.
     pub timeout: Option<Duration>,
-    /// Seed of the hash over keys. By default a random one, so that nobody can choose keys that collide.
+    /// Seed of the hash over keys. Default: random, so that a client cannot choose colliding keys.
     pub seed: u64,
 }
 
@@ -102,8 +102,8 @@ impl LockTable {
         }
     }
 
-    /// Gives a transaction its list of locks, empty. Numbers of living transactions differ; a larger one is
-    /// younger, and the youngest of a deadlock gives way.
+    /// Returns an empty list of locks for a transaction. Numbers of running transactions differ; a larger one
+    /// is younger, and the youngest of a deadlock is the victim.
     pub fn begin(&self, txn: TxnId) -> TxnLocks {
         let pooled = self.pools[thread_stripe() % self.pools.len()].lock().pop();
         let mut locks = pooled.unwrap_or_else(|| TxnLocks::new(self.owners.add()));
@@ -130,22 +130,22 @@ impl LockTable {
         }
     }
 
-    /// Says that the transaction may go on in any thread: that a thread which has used it waits for its locks
-    /// is no deadlock then.
+    /// Declares that the transaction may continue in any thread: if a thread that has used it waits for its
+    /// locks, that is no deadlock then.
     pub fn detach(&self, t: &mut TxnLocks) {
         t.is_detached = true;
         self.owners.get(t.owner).leave_home(std::mem::take(&mut t.home));
     }
 
-    /// Locks a whole table, waiting as long as need be: the commit LSN this transaction now depends on (W8),
-    /// or `Lsn(0)` if there is none, or if what was held before already covers `mode`.
+    /// Locks a whole table, waiting if necessary. Returns the commit LSN that this transaction now depends on
+    /// (W8), or `Lsn(0)` if there is none, or if held locks already cover `mode`.
     ///
-    /// IS and IX touch no line that other transactions write, unless somebody has or wants S, SIX or X.
+    /// IS and IX access no line that other transactions write, unless S, SIX or X is held or requested.
     ///
     /// # Errors
     ///
-    /// [`LockError`], always retryable: what was held is still held; roll back,
-    /// [`release_all`](Self::release_all), start anew.
+    /// [`LockError`], always retryable: all earlier locks are still held; roll back,
+    /// [`release_all`](Self::release_all), start again.
     pub fn lock_table(&self, t: &mut TxnLocks, tree: TreeId, mode: TableMode) -> Result<Lsn, LockError> {
         match self.attempt_table(t, tree, mode) {
             Attempt::Granted(lsn) => Ok(lsn),
@@ -159,7 +159,7 @@ impl LockTable {
         }
     }
 
-    /// Locks a whole table if that is possible at once; else like [`lock_table`](Self::lock_table).
+    /// Locks a whole table if that is possible at once; otherwise like [`lock_table`](Self::lock_table).
     ///
     /// # Errors
     ///
@@ -174,16 +174,16 @@ impl LockTable {
         }
     }
 
-    /// Locks a key, waiting as long as need be: the commit LSN this transaction now depends on (W8), or
-    /// `Lsn(0)` if there is none, or if what was held before (on the key or the table) already covers `mode`.
+    /// Locks a key, waiting if necessary. Returns the commit LSN that this transaction now depends on (W8),
+    /// or `Lsn(0)` if there is none, or if held locks (on the key or the table) already cover `mode`.
     ///
     /// The caller holds a fitting intent on the table, and no page latch. Uncontended cost, with the release:
     /// about 60 ns (bench `lock`).
     ///
     /// # Errors
     ///
-    /// [`LockError`], always retryable: what was held is still held; roll back,
-    /// [`release_all`](Self::release_all), start anew.
+    /// [`LockError`], always retryable: all earlier locks are still held; roll back,
+    /// [`release_all`](Self::release_all), start again.
     pub fn lock_key(
         &self,
         t: &mut TxnLocks,
@@ -197,8 +197,8 @@ impl LockTable {
         }
     }
 
-    /// Locks a key if that is possible at once; else like [`lock_key`](Self::lock_key). May be called under a
-    /// page latch: it never sleeps for a transaction.
+    /// Locks a key if that is possible at once; otherwise like [`lock_key`](Self::lock_key). May be called
+    /// under a page latch: it never sleeps for a transaction.
     ///
     /// # Errors
     ///
@@ -373,8 +373,8 @@ impl LockTable {
         self.attempt_id(t, tree, key, (self.key_id(tree, key), in_range), (mode, instant))
     }
 
-    /// As [`attempt_key`](Self::attempt_key), with the key's name, and the claims that the transaction's
-    /// ranges have on it.
+    /// As [`attempt_key`](Self::attempt_key), with the key's name, and the claims of the transaction's ranges
+    /// on it.
     #[inline]
     pub(crate) fn attempt_id(
         &self,
@@ -443,7 +443,7 @@ impl LockTable {
             .map_or(Attempt::Refused(demand), |request| Attempt::Granted(self.granted(t, &demand, request)))
     }
 
-    /// The fast path of IS and IX; `false` when it is closed.
+    /// Takes the fast path of IS and IX; returns `false` when it is closed.
     fn note_intent(&self, t: &mut TxnLocks, own: Option<Held>, tree: TreeId, want: Claims) -> bool {
         let mut intents = self.owners.get(t.owner).intents.lock();
         let note = match own {
@@ -459,8 +459,7 @@ impl LockTable {
         note.is_some()
     }
 
-    /// The request behind a lock on a table; a note that has been shared by now becomes an ordinary held
-    /// lock.
+    /// Returns the request of a lock on a table; a note that has been shared becomes an ordinary held lock.
     fn own_request(&self, t: &mut TxnLocks, held: Held) -> u32 {
         if !held.is_note {
             return held.request;
@@ -471,7 +470,7 @@ impl LockTable {
         note.request
     }
 
-    /// Remembers a grant: the commit LSN the transaction now depends on.
+    /// Notes a grant; returns the commit LSN that the transaction now depends on.
     #[inline]
     pub(crate) fn granted(&self, t: &mut TxnLocks, demand: &Demand, request: u32) -> Lsn {
         if !demand.instant {
@@ -485,8 +484,8 @@ impl LockTable {
         self.depend.find(demand.id, demand.want) // DEPEND-1
     }
 
-    /// A strong mode was not granted: opens the fast path again, unless the transaction holds a strong mode
-    /// already.
+    /// Opens the fast path again after a strong mode was not granted, unless the transaction holds a strong
+    /// mode already.
     pub(crate) fn abandon_strong(&self, t: &TxnLocks, tree: TreeId, mode: TableMode) {
         let held = t.get(LockId::table(tree));
         let want = held.and_then(|h| claims::table_mode(h.claims)).map_or(mode, |h| h.supremum(mode));

@@ -12,7 +12,7 @@ use crate::stripe::NONE;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) id: LockId,
-    /// The request in the lock's stripe; of a noted intent, the note's number.
+    /// The request in the lock's stripe; for a noted intent, the note's number.
     pub(crate) request: u32,
     pub(crate) claims: Claims,
     /// A noted intent, not a request: see `intent`.
@@ -39,13 +39,13 @@ pub struct TxnLocks {
     pub(crate) home: u32,
     pub(crate) is_detached: bool,
     /// A lock stronger than an intent is held on some table, a gap is held in S or X: most transactions have
-    /// neither, and need not look for it.
+    /// neither, and need not search for it.
     has_strong: bool,
     closes_gaps: bool,
     /// Trees in which it has range locks.
     pub(crate) range_trees: Vec<TreeId>,
     held: Vec<Held>,
-    /// Open addressing over `held`, by name; unused (and empty) while a look at all of `held` is cheaper.
+    /// Open addressing over `held`, by name; unused (and empty) while a linear search of `held` is cheaper.
     index: Vec<u32>,
 }
 
@@ -90,15 +90,14 @@ impl TxnLocks {
         self.held.is_empty() && self.range_trees.is_empty()
     }
 
-    /// Bounds each later wait of this transaction; `None` waits as long as it takes (deadlocks are found
-    /// anyway).
+    /// Bounds each later wait of this transaction; `None`: no bound (deadlocks are detected anyway).
     pub const fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
 
     /// Makes later requests of this transaction fail with
-    /// [`LockError::WouldBlock`](crate::LockError::WouldBlock) where they would wait for a lock; a failed
-    /// request changes nothing. Such a transaction is in no deadlock, because it waits for no other.
+    /// [`LockError::WouldBlock`](crate::LockError::WouldBlock) if they would wait for a lock; a failed
+    /// request changes nothing. Such a transaction cannot deadlock, because it waits for no other.
     pub const fn set_nowait(&mut self, nowait: bool) {
         self.is_nowait = nowait;
     }
@@ -158,7 +157,7 @@ impl TxnLocks {
         self.get(id).map_or(0, |h| h.claims)
     }
 
-    /// Remembers a lock, in place of what was remembered of it.
+    /// Adds a lock, or replaces the entry of that lock.
     #[inline]
     pub(crate) fn put(&mut self, held: Held) {
         self.has_strong |= held.is_strong;
@@ -198,7 +197,7 @@ impl TxnLocks {
         }
     }
 
-    /// Forgets everything, keeping memory of ordinary size for the next transaction.
+    /// Removes everything, keeping memory of ordinary size for the next transaction.
     pub(crate) fn reset(&mut self) {
         (self.has_strong, self.closes_gaps) = (false, false);
         self.held.clear();

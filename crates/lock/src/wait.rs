@@ -8,10 +8,10 @@
 //! | closing | the thread that closes | waits latch, then stripe's latch |
 //!
 //! - **SLEEP-1** The state word leaves `WAITING` exactly once per wait, under the stripe's latch, together
-//!   with the request's leaving the waiters. So a timed-out waiter checks under the same
-//!   latch that no grant came first.
-//! - **SLEEP-2** The word is changed before the wake-up is sent, and the sleeper gives the value it saw to
-//!   the kernel: no wake-up is lost. A wake-up that comes late meets an owner that runs or a wait that looks
+//!   with the removal of the request from the waiters. So a timed-out waiter checks under the same latch that
+//!   no grant came first.
+//! - **SLEEP-2** The word is changed before the wake-up is sent, and the sleeper passes the value that it
+//!   read to the kernel: no wake-up is lost. A late wake-up meets an owner that runs, or a wait that checks
 //!   again.
 
 use azekura_base::sync::time::Instant;
@@ -33,8 +33,8 @@ use crate::txn::TxnLocks;
 static KEY_LOCK: Site = Site::new("key lock");
 static TABLE_LOCK: Site = Site::new("table lock");
 
-/// Reads of the state word before a thread sleeps: a holder that is about to commit is worth some hundred
-/// nanoseconds of spinning.
+/// Reads of the state word before a thread sleeps: a holder is often about to commit, so some hundred
+/// nanoseconds of spinning pay.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
 
 /// Result of enqueuing a request.
@@ -88,7 +88,7 @@ impl LockTable {
         let mut stripe = self.stripes.get(number).lock();
         let mut demand = *demand;
         if demand.id.family() == Family::Key {
-            // Ranges may have come since the attempt, and the request of an own one.
+            // Ranges may have been entered since the attempt, and a request of an own range.
             if demand.own == NONE && self.owners.get(demand.owner).has_ranges() {
                 demand.own = self.own_shared(&mut stripe, demand.owner, demand.id, 0);
             }
@@ -112,15 +112,15 @@ impl LockTable {
             waits.with_mates.push((demand.owner, self.owners.get(demand.owner).home()));
         }
         if has_mates || self.owners.get(demand.owner).has_waiters() {
-            self.break_circles(&mut waits, demand.owner, &mut wakes);
+            self.break_cycles(&mut waits, demand.owner, &mut wakes);
         }
         drop(waits);
         self.wake(&mut wakes);
         Begun::Waiting(request, holder)
     }
 
-    /// Ends waits of youngest transactions until no cycle goes through `owner`.
-    fn break_circles(&self, waits: &mut Waits, owner: u32, wakes: &mut Wakes) {
+    /// Ends waits of youngest transactions until no cycle contains `owner`.
+    fn break_cycles(&self, waits: &mut Waits, owner: u32, wakes: &mut Wakes) {
         while let Some(cycle) = find_cycle(owner, |node| self.blockers_of(waits, node)) {
             let idle = cycle.iter().position(|&node| !self.is_waiting(waits, node));
             let victim = match idle {
@@ -131,9 +131,9 @@ impl LockTable {
                 Some(at) => waits.sentence_self(victim, cycle[at], &self.owners),
                 None => waits.sentence(victim, &cycle, &self.owners),
             }
-            let place = waits.place(victim).expect("a member of a circle waits");
+            let place = waits.place(victim).expect("a member of a cycle waits");
             let mut stripe = self.stripes.get(place.stripe as usize).lock();
-            debug_assert!(stripe.is_waiting(place.request, victim), "a circle that is found exists");
+            debug_assert!(stripe.is_waiting(place.request, victim), "a cycle that is found exists");
             stripe.cancel(place.request, &self.owners, wakes);
             self.owners.get(victim).end_wait(VICTIM); // SLEEP-1
             drop(stripe);
@@ -144,8 +144,8 @@ impl LockTable {
         }
     }
 
-    /// Ends every wait with [`LockError::Closed`], and refuses those that would begin from now on: some
-    /// holder can never release. What can be granted at once still is.
+    /// Ends every wait with [`LockError::Closed`], and refuses those that would begin from now on: a holder
+    /// cannot release any more. Locks that can be granted at once still are.
     pub fn close_waits(&self) {
         let mut waits = self.waits.lock(); // WAIT-1
         if std::mem::replace(&mut waits.is_closed, true) {
@@ -190,7 +190,7 @@ impl LockTable {
         waits.place(owner).is_some_and(is_at)
     }
 
-    /// Sleeps until the wait ends one way or the other.
+    /// Sleeps until the wait ends.
     fn sleep(
         &self,
         demand: &Demand,
@@ -221,7 +221,7 @@ impl LockTable {
         }
     }
 
-    /// Withdraws a timed-out request and returns its blockers; `None` if the wait has ended otherwise.
+    /// Withdraws a timed-out request and returns its blockers; `None` if the wait has ended in another way.
     pub(crate) fn give_up(&self, demand: &Demand, request: u32) -> Option<Vec<TxnId>> {
         let mut waits = self.waits.lock(); // WAIT-1
         let mut stripe = self.stripe(demand.id).lock();

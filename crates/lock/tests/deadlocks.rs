@@ -46,7 +46,7 @@ fn cross(
 }
 
 #[test]
-fn the_youngest_gives_way_whoever_closes_the_circle() {
+fn the_youngest_gives_way_whoever_closes_the_cycle() {
     for (first, second) in [(1, 2), (2, 1)] {
         let table = table();
         let (mut a, mut b) = (table.begin(TxnId(first)), table.begin(TxnId(second)));
@@ -98,7 +98,7 @@ fn noted_intents_are_seen_by_the_search() {
 }
 
 #[test]
-fn a_circle_through_a_waiting_newcomer_is_found() {
+fn a_cycle_through_a_waiting_newcomer_is_found() {
     // 1 reads k. 2 waits to write k. 3 holds j and waits to read k, behind 2. 1 asks for j: 1 -> 3 -> 2 -> 1,
     // though 3 conflicts with no holder of k.
     let table = table();
@@ -271,7 +271,7 @@ fn a_transaction_that_moved_to_another_thread_is_waited_for() {
 /// The outer transaction reads, and one of another thread waits to write. The inner transaction, of the outer
 /// one's thread, would queue up behind the writer. Tested in both orders of the two waits.
 #[test]
-fn a_circle_through_another_thread_and_the_own_one_is_refused() {
+fn a_cycle_through_another_thread_and_the_own_one_is_refused() {
     for inner_waits_first in [false, true] {
         let table = table();
         let mut outer = table.begin(TxnId(1));

@@ -312,8 +312,9 @@ fn with_any_lock_left_out_some_history_is_not_serializable() {
     }
 }
 
-/// The one whose loss takes a rare schedule to see, so the schedule is given: a transaction scans, inserts
-/// into what it scanned, and scans again; another one inserts below the new key in between.
+/// The loss of this lock shows only under a rare schedule, so the test gives the schedule: a transaction
+/// scans, inserts into the scanned range, and scans again; another one inserts below the new key in
+/// between.
 #[test]
 fn a_scanner_that_inserts_keeps_the_gap_it_scanned() {
     for omit in [Omit::Nothing, Omit::InheritedGapOfInsert] {

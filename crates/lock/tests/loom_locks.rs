@@ -1,6 +1,6 @@
 //! Models of the lock table's hand-overs, run over the shipped code.
 //!
-//! - Grant and wake: who waits for a lock is granted it and woken, in every schedule (SLEEP-1, SLEEP-2).
+//! - Grant and wake: a waiter is granted its lock and woken, in every schedule (SLEEP-1, SLEEP-2).
 //! - Intents against a strong lock: never both held, nobody is left asleep, the fast path opens again
 //!   (INTENT-1).
 //! - Ranges against a writer: never both held, nobody is left asleep (KEYRANGE-1).
@@ -61,7 +61,7 @@ fn a_lock_is_handed_from_one_writer_to_the_next() {
         let other = thread::spawn(move || write(&table2, &guarded2, 2));
         let mine = write(&table, &guarded, 1);
         let theirs = other.join().unwrap();
-        // Whoever came second depends on the first.
+        // The second holder depends on the first.
         assert!((mine, theirs) == (Lsn(0), Lsn(1)) || (mine, theirs) == (Lsn(2), Lsn(0)), "{mine} {theirs}");
         assert_eq!(table.stats().locks, 0);
     });

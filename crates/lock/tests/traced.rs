@@ -1,4 +1,4 @@
-//! Invariant 8: every wait for a lock is visible to `trace`, under a stable name, with who was waited for.
+//! Invariant 8: every wait for a lock is visible to `trace`, under a stable name, with the blocking thread.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 

@@ -6,9 +6,9 @@
 //! registered once, so a request is a read, a write and its share of a look for events. (`redis-benchmark`
 //! makes two more system calls for each request.)
 //!
-//! `light nothing ADDRESS` answers `+OK` to whatever arrives, as soon as it arrives: no store, no log, no
-//! device. Nobody who answers by the same system calls is faster. It takes each `*` for a request, so it is
-//! for benchmarks whose keys and values have none. It ends when its input does.
+//! `light nothing ADDRESS` answers `+OK` to all input at once: no store, no log, no device. No server with
+//! the same system calls can be faster. It counts each `*` as a request, so it is for benchmarks with keys
+//! and values without one. It ends when its input does.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Instant;
@@ -112,8 +112,8 @@ impl Load {
     }
 }
 
-/// How many replies lie in these bytes, all of which must be `+OK`; only lines' ends are counted, as a reply
-/// may come in two reads.
+/// Counts the replies in these bytes, all of which must be `+OK`; only line ends are counted, because a reply
+/// may be split over two reads.
 fn acknowledged(replies: &[u8]) -> Outcome<usize> {
     if replies.iter().any(|byte| !b"+OK\r\n".contains(byte)) {
         return Err(format!("answered: {}", String::from_utf8_lossy(replies)).into());

@@ -1,20 +1,20 @@
-//! Memory of all connections together for requests that are not finished: those that have arrived in part,
-//! and those that `MULTI` has queued.
+//! Memory of all connections together for incomplete requests: partly arrived ones, and those that
+//! `MULTI` has queued.
 //!
 //! A connection's small buffer does not count: [`FREE_BYTES`] for each are bounded by the number of
 //! connections. So a connection without large requests never touches the shared count.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Bytes that each connection may hold without asking.
+/// Bytes that each connection may hold without counting.
 pub(crate) const FREE_BYTES: usize = 64 << 10;
 
-/// Bytes that all connections hold, of those with more than their free ones.
+/// Bytes held by the connections that hold more than [`FREE_BYTES`].
 #[derive(Debug, Default)]
 pub(crate) struct Budget(AtomicUsize);
 
 impl Budget {
-    /// Bytes held now.
+    /// Returns the bytes held now.
     pub(crate) fn held(&self) -> usize {
         // Relaxed: a count that orders nothing.
         self.0.load(Relaxed)
@@ -26,8 +26,8 @@ impl Budget {
 pub(crate) struct Part(usize);
 
 impl Part {
-    /// The connection holds so many bytes now. Returns whether all connections together hold at most `most`;
-    /// `true` if this one holds only its free bytes.
+    /// Sets the bytes that the connection holds. Returns `true` if all connections together hold at most
+    /// `most`, or if this one holds only its free bytes.
     pub(crate) fn set(&mut self, budget: &Budget, bytes: usize, most: usize) -> bool {
         let counted = if bytes > FREE_BYTES { bytes } else { 0 };
         let before = std::mem::replace(&mut self.0, counted);

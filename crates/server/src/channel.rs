@@ -1,4 +1,4 @@
-//! Both directions of a connection's socket, which never blocks: in the clear, or by TLS.
+//! The non-blocking socket of a connection, in clear text or with TLS.
 
 use std::io::{self, ErrorKind, Write};
 
@@ -17,11 +17,11 @@ pub(crate) enum Channel {
 /// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// So many bytes for the reader, and perhaps more.
+    /// This number of bytes was read; there may be more.
     Bytes(usize),
-    /// Nothing is there now.
+    /// No bytes are available now.
     Nothing,
-    /// The client will send no more.
+    /// The client has closed its direction.
     End,
 }
 
@@ -38,7 +38,7 @@ impl Channel {
         }
     }
 
-    /// Sends of `bytes` what the socket takes; how much that was.
+    /// Sends as many bytes of `bytes` as the socket accepts; returns their number.
     pub(crate) fn send(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Clear => match (&*socket).write(bytes) {
@@ -63,11 +63,11 @@ impl Channel {
         }
     }
 
-    /// Tells the client that nothing more comes, as far as it can be told at once.
+    /// Announces the end of the stream to the client, as far as the socket accepts it at once.
     pub(crate) fn close_notify(&mut self, socket: &Socket) {
         if let Self::Tls(tls) = self {
             tls.send_close_notify();
-            // It may have gone already.
+            // The client may have disconnected.
             let _ = flush_tls(tls, socket);
         }
     }
@@ -79,12 +79,12 @@ fn receive_tls(
     reader: &mut RequestReader,
 ) -> io::Result<Received> {
     loop {
-        // Bytes that are decrypted already come first.
+        // Decrypted bytes come first.
         match reader.fill(&mut tls.reader()) {
             Ok(0) => return Ok(Received::End),
             Ok(count) => return Ok(Received::Bytes(count)),
-            // The end without the farewell of TLS: whole requests are counted by their own lengths, so
-            // nothing is cut.
+            // An end without the close message of TLS: requests have explicit lengths, so none is cut
+            // unnoticed.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Received::End),
             Err(error) if is_not_yet(&error) => {}
             Err(error) => return Err(error),
@@ -93,7 +93,7 @@ fn receive_tls(
             return nothing_yet(error);
         }
         let done = tls.process_new_packets();
-        // Answers of the handshake, or what is wrong.
+        // Messages of the handshake, or an alert.
         flush_tls(tls, socket)?;
         done.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
     }

@@ -17,7 +17,7 @@ pub(crate) struct Client {
     began: Instant,
     pub(crate) socket: Socket,
     pub(crate) about: Mutex<About>,
-    /// Place of the last command in the table of commands.
+    /// Index of the last command in the table of commands.
     pub(crate) last_command: AtomicUsize,
     /// Written by its connection only.
     requests: AtomicU64,
@@ -33,19 +33,19 @@ pub(crate) struct About {
 }
 
 impl Client {
-    /// Counts one more; called by its connection, which one thread at a time has.
+    /// Adds one; called only by the connection, which is used by one thread at a time.
     pub(crate) fn count_request(&self) {
-        // Relaxed: a count. No addition in one step, as nobody else writes it.
+        // Relaxed: a count. No atomic addition, because there is only one writer.
         self.requests.store(self.requests.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Name of the last command; `NULL` before the first one.
+    /// Returns the name of the last command; `NULL` before the first one.
     pub(crate) fn last_command_name(&self) -> &'static str {
         // Relaxed: a statistic.
         crate::command::TABLE.get(self.last_command.load(Relaxed)).map_or("NULL", |spec| spec.name)
     }
 
-    /// A line of `CLIENT LIST`.
+    /// Returns the line of `CLIENT LIST`.
     pub(crate) fn line(&self) -> String {
         let about = self.about.lock().clone();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -69,13 +69,13 @@ impl Client {
         self.began.elapsed()
     }
 
-    /// Cuts the connection; it ends by itself.
+    /// Shuts the socket down, which ends the connection.
     pub(crate) fn cut(&self) {
         self.socket.shutdown(Shutdown::Both);
     }
 }
 
-/// Takes the connection off the list, also after a panic.
+/// Removes the connection from the list, also after a panic.
 #[derive(Debug)]
 pub(crate) struct Released {
     clients: Arc<Clients>,
@@ -103,7 +103,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Takes a connection in, unless there are `max`.
+    /// Adds a connection, unless there are `max`.
     pub(crate) fn admit(&self, socket: Socket, max: usize) -> Result<Arc<Client>, Socket> {
         let mut by_id = self.by_id.lock();
         if by_id.len() >= max {
@@ -122,7 +122,7 @@ impl Clients {
         Ok(client)
     }
 
-    /// Lets a connection go.
+    /// Removes a connection.
     pub(crate) fn release(&self, id: u64) {
         let mut by_id = self.by_id.lock();
         by_id.remove(&id);
@@ -139,8 +139,8 @@ impl Clients {
         self.by_id.lock().values().cloned().collect()
     }
 
-    /// Ends all: each answers what had arrived, then is closed. After `patience` the rest is cut off; says
-    /// how many that were.
+    /// Ends all connections: each answers the requests that have arrived, then closes. Shuts the
+    /// remaining ones down after `patience`, and returns their number.
     pub(crate) fn drain(&self, patience: Duration) -> usize {
         for client in self.list() {
             // The socket's input buffer can still be read; the end of the stream follows it.

@@ -10,8 +10,8 @@
 //! and 2 the connection leaves the group that some of its requests have joined ([`Connection::leave`];
 //! `group`).
 //!
-//! - **REPLY-1** No byte of a reply is sent before everything that was committed for it, or that it has
-//!   seen, is durable.
+//! - **REPLY-1** No byte of a reply is sent before the commits of its request, and all commits that the
+//!   request has seen, are durable.
 //! - **REPLY-2** Memory is bounded. A request is bounded by [`WireLimits`]; unsent replies by a quarter of a
 //!   MiB plus one reply, which [`max_reply_bytes`](crate::ServerOptions::max_reply_bytes) bounds (in a
 //!   cluster: one reply for each request of a pipeline, `cluster::pipeline`). Incomplete requests of all
@@ -204,12 +204,12 @@ impl Connection {
         self.is_member
     }
 
-    /// Returns `true` if that group must be closed before the connection is served on.
+    /// Returns `true` if that group must be closed before the connection is served further.
     pub(crate) const fn needs_group_end(&self) -> bool {
         self.needs_group_end
     }
 
-    /// The group has ended.
+    /// Notes the end of the group.
     pub(crate) fn leave(&mut self, ended: &Ended) {
         if !std::mem::take(&mut self.is_member) {
             return;
@@ -243,8 +243,8 @@ impl Connection {
         self.unauthenticated_since.map(|since| since + self.shared.options.login_timeout)
     }
 
-    /// Reads and runs what has arrived, up to a request that [needs the end](Self::needs_group_end) of the
-    /// group. May block where the store does.
+    /// Reads and runs the requests that have arrived, up to one that [needs the
+    /// end](Self::needs_group_end) of the group. May block in the store.
     pub(crate) fn serve(&mut self, group: &mut Group) {
         self.check_deadlines();
         self.flush();
@@ -257,7 +257,7 @@ impl Connection {
         self.serve_on(group);
     }
 
-    /// Runs what was left when the group had to be closed first.
+    /// Runs the requests that remained because the group had to be closed first.
     pub(crate) fn serve_on(&mut self, group: &mut Group) {
         self.run_all(group);
         if self.ends || self.is_over {
@@ -278,7 +278,7 @@ impl Connection {
             self.session.check_deadlines();
             self.last_input_at = now;
         } else if self.send_blocked_since.is_some() || self.input == Input::None {
-            // It takes nothing, or says nothing.
+            // The client accepts no bytes, or sends none.
             if self.send_blocked_since.is_some() {
                 self.refuse(Refusal::RepliesNotTaken);
             }
@@ -286,7 +286,7 @@ impl Connection {
         }
     }
 
-    /// Reads once. A socket that gave less than there was room for is empty, unless its end is near.
+    /// Reads once. After a read that did not fill the buffer the socket is empty, unless its end may follow.
     fn read(&mut self) {
         if self.input == Input::None || self.ends {
             return;
@@ -319,7 +319,7 @@ impl Connection {
         self.shared.events.refused(&self.client.socket.peer, refusal);
     }
 
-    /// Counts what unfinished requests hold here, and ends the connection if all hold too much.
+    /// Counts the memory of incomplete requests; ends the connection if all together exceed the bound.
     fn account(&mut self) {
         let most = self.shared.options.max_unfinished_bytes;
         let bytes = self.reader.held_bytes() + self.session.queued_bytes();
@@ -334,7 +334,7 @@ impl Connection {
         }
     }
 
-    /// Runs the requests that have arrived whole.
+    /// Runs the complete requests.
     fn run_all(&mut self, group: &mut Group) {
         self.needs_group_end = false;
         let batch = self.batch.get_or_insert_with(Batch::begin);
@@ -352,7 +352,7 @@ impl Connection {
                 Ok(Some(request)) => {
                     let flow = self.session.execute(request, &mut self.out, &mut self.pending, group);
                     if flow != Flow::Retry {
-                        // Relaxed: this thread's own store.
+                        // Relaxed: written by this thread.
                         batch.note(self.client.last_command.load(Relaxed));
                     }
                     flow
@@ -390,14 +390,14 @@ impl Connection {
         }
     }
 
-    /// Blocks until what was run is durable.
+    /// Blocks until the commits of the requests are durable.
     pub(crate) fn wait(&mut self) {
         if let Err(error) = self.shared.engine.wait(&mut self.pending) {
             self.fail(error);
         }
     }
 
-    /// Ends it with what was sent: a step of it panicked, so nothing that it would say is known to be so
+    /// Ends the connection without further replies: a step panicked, so no reply is known to be true
     /// (REPLY-1).
     pub(crate) fn abandon(&mut self) {
         self.report_panic();
@@ -412,7 +412,7 @@ impl Connection {
         self.shared.events.panicked(&self.client);
     }
 
-    /// Sends the replies, as far as the client takes them now.
+    /// Sends the replies, as far as the client accepts them now.
     pub(crate) fn send(&mut self) {
         debug_assert!(!self.must_wait() && !self.is_member, "REPLY-1");
         if let Some(batch) = self.batch.take()
@@ -434,7 +434,7 @@ impl Connection {
             let before = self.sent;
             match self.channel.send(&self.client.socket, &self.out[self.sent..]) {
                 Ok(0) if self.channel.has_unsent() || self.sent < self.out.len() => {
-                    // Since it took the last byte, not since now.
+                    // From the last accepted byte, not from now.
                     self.send_blocked_since.get_or_insert_with(Instant::now);
                     return;
                 }
@@ -468,7 +468,7 @@ impl Drop for Connection {
         }
         self.channel.close_notify(&self.client.socket);
         self.unfinished.set(&self.shared.unfinished, 0, 0);
-        // The list may hold the socket too, so dropping is not closing.
+        // The list may hold the socket too, so a drop does not close it.
         self.client.cut();
     }
 }

@@ -1,5 +1,5 @@
-//! Counters for `INFO` and `/metrics`. Counters of every request are striped: each thread adds on cache
-//! lines of its own, so that reactors on several processors do not contend for a line with each request.
+//! Counters for `INFO` and `/metrics`. Counters of every request are striped over cache lines, so that
+//! reactors on several processors do not contend for a line with each request.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,7 +7,7 @@ use azekura_base::striped::{StripedCounter, stripe_count, thread_stripe};
 
 use crate::command::TABLE;
 
-/// A count; Relaxed, since nothing follows from it.
+/// A count; Relaxed, because it orders nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Count {
     total: AtomicU64,
@@ -24,12 +24,12 @@ impl Count {
         self.total.fetch_add(more, Relaxed);
     }
 
-    /// Since the server began, as `/metrics` tells.
+    /// The total since the start of the server, for `/metrics`.
     pub(crate) fn get(&self) -> u64 {
         self.total.load(Relaxed)
     }
 
-    /// Since statistics were reset, as `INFO` tells.
+    /// The total since the last reset of statistics, for `INFO`.
     pub(crate) fn recent(&self) -> u64 {
         self.get().saturating_sub(self.forgotten.load(Relaxed))
     }
@@ -39,11 +39,11 @@ impl Count {
     }
 }
 
-/// A count of what happens with each request.
+/// A striped count, for events of every request.
 #[derive(Debug, Default)]
 pub(crate) struct SpreadCount {
     total: StripedCounter,
-    /// As in [`Count`].
+    /// See [`Count`].
     forgotten: AtomicU64,
 }
 
@@ -65,11 +65,11 @@ impl SpreadCount {
     }
 }
 
-/// Number of calls of each command, by its place in the table of commands; one row per stripe of threads.
+/// Number of calls of each command, by its index in the table of commands; one row per stripe of threads.
 #[derive(Debug)]
 pub(crate) struct Calls {
     rows: Box<[Box<[AtomicU64]>]>,
-    /// As in [`Count`], for all rows together.
+    /// See [`Count`]; for all rows together.
     forgotten: Box<[AtomicU64]>,
 }
 
@@ -83,17 +83,17 @@ impl Calls {
         self.rows[thread_stripe() % self.rows.len()][at].fetch_add(1, Relaxed);
     }
 
-    /// Of the command at this place, since the server began.
+    /// The calls of the command with this index since the start of the server.
     pub(crate) fn get(&self, at: usize) -> u64 {
         self.rows.iter().map(|row| row[at].load(Relaxed)).sum()
     }
 
-    /// The same since statistics were reset.
+    /// The calls since the last reset of statistics.
     pub(crate) fn recent(&self, at: usize) -> u64 {
         self.get(at).saturating_sub(self.forgotten[at].load(Relaxed))
     }
 
-    /// Of all commands, since statistics were reset.
+    /// The calls of all commands since the last reset of statistics.
     pub(crate) fn recent_of_all(&self) -> u64 {
         (0..TABLE.len()).map(|at| self.recent(at)).sum()
     }
@@ -108,12 +108,12 @@ impl Calls {
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) connections: Count,
-    /// For want of room.
+    /// Connections refused because of the maximum.
     pub(crate) rejected: Count,
-    /// By place in the table of commands.
+    /// Calls by index in the table of commands.
     pub(crate) calls: Calls,
     pub(crate) failed_calls: Calls,
-    /// Requests that named no command, had the wrong number of arguments, or came before a password.
+    /// Requests with an unknown command, a wrong number of arguments, or without a login.
     pub(crate) refused: Count,
     pub(crate) protocol_errors: Count,
     pub(crate) failed_logins: Count,
@@ -121,7 +121,7 @@ pub(crate) struct Counters {
     pub(crate) bytes_in: SpreadCount,
     pub(crate) bytes_out: SpreadCount,
     pub(crate) expired: Count,
-    /// Transactions that several writes shared, and those writes.
+    /// Transactions of write groups, and their writes.
     pub(crate) groups: SpreadCount,
     pub(crate) grouped: SpreadCount,
 }
@@ -145,7 +145,7 @@ impl Counters {
         }
     }
 
-    /// `CONFIG RESETSTAT`: what `INFO` tells counts from now.
+    /// `CONFIG RESETSTAT`: the numbers of `INFO` count from now.
     pub(crate) fn forget(&self) {
         let Self { connections, rejected, calls, failed_calls, refused, .. } = self;
         let Self {

@@ -1,19 +1,18 @@
-//! Cursors of `SCAN`: 63-bit numbers that say where a scan goes on, in this run of the server and in every
-//! later one.
+//! Cursors of `SCAN`: 63-bit numbers for the position of a scan, valid also after a restart of the server.
 //!
-//! A cursor is a *position* among the keys: the scan goes on with the first key at or above it. It consists
+//! A cursor is a *position* among the keys: the scan continues with the first key at or above it. It consists
 //! of the number of a *prefix* and of the next [`TAIL_BYTES`] bytes, so the keys that share a prefix have
 //! positions between them as far as they differ in those bytes. Prefix 0 is empty; the others are rows of two
 //! tables, added where a scan needs one, and never changed or removed. `docs/decisions/021-scan-cursor.md`
 //! has the reasons and the alternatives.
 //!
 //! - **CURSOR-1** Every key that was present during the whole scan is returned: a cursor lies above the last
-//!   key that was returned or looked at, and not above the next one.
-//! - **CURSOR-2** A cursor means the same position for ever: the row of its prefix was durable before the
+//!   key that was returned or visited, and not above the next one.
+//! - **CURSOR-2** A cursor means the same position forever: the row of its prefix was durable before the
 //!   cursor was given out.
-//! - **CURSOR-3** The prefixes are read and added in transactions of their own, which touch no other table.
-//!   So they never wait for a transaction that waits for them, and an interactive transaction that is rolled
-//!   back takes none away.
+//! - **CURSOR-3** The prefixes are read and added in separate transactions, which use no other table. So they
+//!   never wait for a transaction that waits for them, and the rollback of an interactive transaction removes
+//!   no prefix.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -25,7 +24,7 @@ use parking_lot::Mutex;
 const NUMBERS: TableDefinition<[u8], u64> = TableDefinition::new("redis.scan.numbers");
 /// Rows: a number, and its prefix.
 const PREFIXES: TableDefinition<u64, [u8]> = TableDefinition::new("redis.scan.prefixes");
-/// Bytes of a position behind its prefix.
+/// Bytes of a position after its prefix.
 const TAIL_BYTES: usize = 4;
 /// A byte of a key, or its end, which comes before every byte.
 const SYMBOLS: u64 = u8::MAX as u64 + 2;
@@ -33,15 +32,15 @@ const SYMBOLS: u64 = u8::MAX as u64 + 2;
 const TAILS: u64 = SYMBOLS.pow(TAIL_BYTES as u32);
 /// Numbers of prefixes are below this, so that cursors are below 2^63.
 const MAX_NUMBER: u64 = 1 << 30;
-/// Each node of a cluster gives numbers of a range of its own; a server that is no node those of node 0.
+/// Each node of a cluster assigns numbers of its own range; a server outside a cluster uses that of node 0.
 const NUMBERS_PER_NODE: u64 = 1 << 20;
-/// Prefixes that are remembered.
+/// Bound of cached prefixes.
 const KNOWN: usize = 4096;
-/// Keys that a step looks at beyond those it was asked for before it adds a prefix: each prefix serves at
-/// least so many keys.
+/// Keys that a step visits beyond the requested ones before it adds a prefix: each prefix serves at least
+/// this number of keys.
 pub(crate) const WINDOW: usize = 512;
 
-/// See the module's head.
+/// The cursors of a server; see the module.
 #[derive(Debug)]
 pub(crate) struct Cursors {
     db: Database,
@@ -68,13 +67,13 @@ impl Known {
 }
 
 impl Cursors {
-    /// The cursors of a server, as node `node` of a cluster.
+    /// The cursors of a server that is node `node` of a cluster.
     pub(crate) fn new(db: Database, node: u16) -> Self {
         let first = u64::from(node) * NUMBERS_PER_NODE;
         Self { db, own: first..(first + NUMBERS_PER_NODE).min(MAX_NUMBER), known: Mutex::default() }
     }
 
-    /// The first key that a scan with this cursor may return; `None`: no cursor of this store.
+    /// The first key that a scan with this cursor may return; `None` if the cursor is not of this store.
     pub(crate) fn position(&self, cursor: u64) -> Result<Option<Vec<u8>>, Error> {
         let (number, tail) = (cursor / TAILS, cursor % TAILS);
         let Some(mut key) = self.prefix(number)? else { return Ok(None) };
@@ -93,7 +92,7 @@ impl Cursors {
     /// A cursor above `last` and not above `next`, if there is one without another prefix.
     pub(crate) fn between(&self, last: &[u8], next: &[u8]) -> Result<Option<u64>, Error> {
         let shared = shared_bytes(last, next);
-        // The first byte that differs has to be in the tail.
+        // The first different byte must be in the tail.
         for prefix_bytes in (shared.saturating_sub(TAIL_BYTES - 1)..=shared).rev() {
             if let Some(number) = self.number(&next[..prefix_bytes])? {
                 return Ok(Some(cursor(number, &next[prefix_bytes..])));
@@ -102,14 +101,14 @@ impl Cursors {
         Ok(None)
     }
 
-    /// The first pair of keys that follow each other here and have a cursor between them: the number of keys
-    /// before it, and the cursor. Where there is none, the pair with the shortest common prefix gets one.
-    /// `keys` are in order, and at least two.
+    /// Finds the first adjacent pair of keys with a cursor between them: returns the number of keys
+    /// before it, and the cursor. If there is none, adds a prefix for the pair with the shortest common
+    /// prefix. `keys` are at least two, in order.
     pub(crate) fn cut(&self, keys: &[Vec<u8>]) -> Result<(usize, u64), Error> {
         let mut shortest: Option<(usize, usize)> = None;
         for (at, pair) in keys.windows(2).enumerate() {
             let shared = shared_bytes(&pair[0], &pair[1]);
-            // A pair with a longer common prefix needs a prefix of its own, which is there less often.
+            // A pair with a longer common prefix needs its own prefix, which exists less often.
             if shortest.is_none_or(|(bytes, _)| shared < bytes) {
                 shortest = Some((shared, at));
                 if let Some(cursor) = self.between(&pair[0], &pair[1])? {
@@ -147,7 +146,7 @@ impl Cursors {
         Ok(found)
     }
 
-    /// Adds a prefix, or finds that another thread has. Blocks until it is durable (CURSOR-2).
+    /// Adds a prefix, unless another thread has. Blocks until it is durable (CURSOR-2).
     fn add(&self, prefix: &[u8]) -> Result<u64, Error> {
         let mut tx = self.db.begin()?;
         let number = loop {
@@ -183,7 +182,7 @@ fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// The position behind a prefix: not above any key that continues it with these bytes.
+/// The position of these bytes after a prefix: not above any key that continues the prefix with them.
 fn cursor(number: u64, rest: &[u8]) -> u64 {
     let symbols = (0..TAIL_BYTES).map(|at| rest.get(at).map_or(0, |byte| u64::from(*byte) + 1));
     number * TAILS + symbols.fold(0, |tail, symbol| tail * SYMBOLS + symbol)
@@ -225,7 +224,7 @@ mod tests {
             let position = cursors.position(cursor).expect("the store works").expect("a cursor of its own");
             assert!(count == 1 && pair[0] < position && position <= pair[1], "{pair:?} {position:?}");
             assert!(cursor > 0 && cursor < 1 << 63);
-            // Also for one that has not seen it before.
+            // Also with an empty cache.
             let other = Cursors::new(cursors.db.clone(), 1);
             assert_eq!(other.position(cursor).expect("the store works"), Some(position));
         }
@@ -246,7 +245,7 @@ mod tests {
         let keys: Vec<_> = (0..100_000).map(|i| format!("user:session:{i:08}").into_bytes()).collect();
         let (mut at, mut steps) = (0, 0);
         while at + 11 < keys.len() {
-            // As a step of a scan does it: 10 keys, then the window.
+            // Like a step of a scan: 10 keys, then the window.
             let rest = &keys[at + 9..(at + 10 + WINDOW).min(keys.len())];
             at += 9 + cursors.cut(rest).expect("the store works").0;
             steps += 1;

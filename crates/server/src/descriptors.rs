@@ -1,24 +1,24 @@
 //! Open files of the process: raises their limit, and leaves some of them to the store.
 //!
-//! Every connection takes one. If connections could take all, the log could not open its next segment, and no
-//! write would be answered any more.
+//! Every connection uses a descriptor. If connections used all, the log could not open its next segment, and
+//! writes would get no reply.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that connections leave to the store, the other nodes, the threads and `/metrics`.
+/// Descriptors reserved for the store, the other nodes, the threads and `/metrics`.
 pub(crate) const RESERVED: u64 = 256;
 
-/// The most connections, of those that are wanted, that leave [`RESERVED`] descriptors. Raises the process's
-/// limit as far as it has to and may.
+/// Returns the number of connections, at most the wanted one, that leaves [`RESERVED`] descriptors.
+/// Raises the limit of the process as far as needed and allowed.
 pub(crate) fn most_clients(wanted: usize) -> usize {
     let before = getrlimit(Resource::Nofile);
     let limit = raised(wanted, before);
-    // A limit that cannot be raised stays.
+    // A limit that cannot be raised is used unchanged.
     let is_raised = limit == before || setrlimit(Resource::Nofile, limit).is_ok();
     fitting(wanted, if is_raised { limit } else { before })
 }
 
-/// The limit that so many connections need, as far as the hard limit allows it; never a lower one.
+/// The limit for this number of connections, at most the hard limit, at least the current one.
 fn raised(wanted: usize, limit: Rlimit) -> Rlimit {
     let needed = (wanted as u64).saturating_add(RESERVED);
     let allowed = limit.maximum.map_or(needed, |most| needed.min(most));
@@ -28,7 +28,7 @@ fn raised(wanted: usize, limit: Rlimit) -> Rlimit {
 fn fitting(wanted: usize, limit: Rlimit) -> usize {
     let Some(current) = limit.current else { return wanted };
     let left = usize::try_from(current.saturating_sub(RESERVED)).unwrap_or(usize::MAX);
-    // A server that can serve nobody would be of no use.
+    // At least one connection, so that the server is usable.
     wanted.min(left.max(1))
 }
 

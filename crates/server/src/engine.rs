@@ -1,7 +1,5 @@
-//! Runs commands in transactions of the store.
-//!
-//! A node of a cluster would put the way to the owner of a key here; commands and connections would not
-//! notice.
+//! Runs commands in transactions of this server's store. In a cluster, `cluster` sends requests to the owners
+//! of their keys.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,14 +16,14 @@ use crate::keyspace::{Keyspace, KeyspaceContext};
 use crate::options::ServerOptions;
 use crate::resp::{Reply, Request};
 
-/// Keys that one step of a walk looks at.
+/// Keys visited in one step of a walk.
 const WALK_STEP_KEYS: usize = 1024;
 
-/// Tells the time, in milliseconds since 1970.
+/// A clock: milliseconds since 1970.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum Clock {
-    /// The machine's.
+    /// The system clock.
     #[default]
     System,
     /// A settable clock, for tests.
@@ -44,20 +42,20 @@ impl Clock {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
             }
-            // Relaxed: it orders nothing.
+            // Relaxed: orders nothing.
             Self::Manual(now_ms) => now_ms.load(Relaxed).saturating_mul(1000),
         }
     }
 }
 
-/// The store, with what commands need beside it.
+/// The store and the shared state of commands.
 pub(crate) struct Engine {
     pub(crate) db: Database,
     pub(crate) context: KeyspaceContext,
     pub(crate) clock: Clock,
     pub(crate) durability: Durability,
     events: Arc<Events>,
-    /// Why the store takes no commits any more.
+    /// The error after which the store accepts no commits.
     failure: OnceLock<String>,
     #[cfg(test)]
     pub(crate) breaks_next_wait: std::sync::atomic::AtomicBool,
@@ -74,14 +72,14 @@ impl fmt::Debug for Engine {
 /// Replies that may be sent once their transactions are durable.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// The one that is durable last.
+    /// The ticket that is durable last.
     newest: Option<CommitTicket>,
 }
 
 impl Pending {
-    /// Takes a ticket along, unless it is due no more.
+    /// Adds a ticket, unless it is durable already.
     pub(crate) fn add(&mut self, ticket: CommitTicket) {
-        // An error will come again from `wait`.
+        // An error is ignored here; `wait` returns it.
         if !ticket.is_durable().is_ok_and(|is| is) {
             self.newest = Some(match self.newest.take() {
                 None => ticket,
@@ -100,7 +98,7 @@ impl Pending {
         self.newest
     }
 
-    /// Blocks until all are durable.
+    /// Blocks until all commits are durable.
     fn wait(&mut self) -> Result<(), azekura::Error> {
         self.newest.take().map_or(Ok(()), CommitTicket::wait)
     }
@@ -127,17 +125,17 @@ impl Engine {
         }
     }
 
-    /// Blocks until all that is pending is durable.
+    /// Blocks until all pending commits are durable.
     pub(crate) fn wait(&self, pending: &mut Pending) -> Result<(), CommandError> {
         #[cfg(test)]
         assert!(!self.breaks_next_wait.swap(false, Relaxed), "as a test wants it");
         pending.wait().map_err(|error| {
             let error = self.note(error);
-            CommandError::Unavailable(format!("{error}; whether the last writes lasted is not known"))
+            CommandError::Unavailable(format!("{error}; the last writes may or may not be durable"))
         })
     }
 
-    /// Why the store takes no commits any more, or what else failed behind it.
+    /// The error after which the store accepts no commits, or the failure of its background work.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.get().cloned().or_else(|| {
             let stats = self.db.stats();
@@ -145,7 +143,7 @@ impl Engine {
         })
     }
 
-    /// Returns the client's error for a failure; remembers one after which nothing is committed.
+    /// Returns the client's error for a failure; keeps an error after which nothing is committed.
     pub(crate) fn told(&self, failure: Failure) -> CommandError {
         match failure {
             Failure::Store(error) => Failure::from(self.note(error)).into(),
@@ -153,7 +151,7 @@ impl Engine {
         }
     }
 
-    /// Remembers an error after which nothing is committed.
+    /// Keeps an error after which nothing is committed.
     fn note(&self, error: azekura::Error) -> azekura::Error {
         self.events.failed(&error);
         if error.kind() == ErrorKind::Closed {
@@ -162,7 +160,7 @@ impl Engine {
         error
     }
 
-    /// Runs `body` in a transaction, again if it has to; a refusal rolls it back.
+    /// Runs `body` in a transaction, with retries after conflicts; a refusal rolls it back.
     pub(crate) fn run<T>(
         &self,
         pending: &mut Pending,
@@ -179,8 +177,8 @@ impl Engine {
         Ok(value)
     }
 
-    /// As [`run`](Self::run), but only once, and each lock is waited for so long at most; `None`: it met
-    /// another transaction and was rolled back, so it has to be run again.
+    /// Like [`run`](Self::run), but once, with a bound on each wait for a lock. `None`: it conflicted
+    /// with another transaction and was rolled back, so it must run again.
     pub(crate) fn attempt<T>(
         &self,
         lock_wait: Duration,
@@ -204,7 +202,7 @@ impl Engine {
         }
     }
 
-    /// Runs a command of its own.
+    /// Runs a single command.
     pub(crate) fn run_data(
         &self,
         pending: &mut Pending,
@@ -229,7 +227,7 @@ impl Engine {
         Ok(value)
     }
 
-    /// Has the reply wait for the commits that reads of a snapshot have seen.
+    /// Makes the reply wait for the commits that reads of a snapshot have seen.
     pub(crate) fn read_from(&self, snapshot: &Snapshot, pending: &mut Pending) {
         if self.durability == Durability::Immediate {
             pending.add(snapshot.durable_ticket());
@@ -247,7 +245,7 @@ impl Engine {
             let mut all = Step::default();
             loop {
                 if all.stopped_at.is_some() {
-                    // It will take long, for the processor's work if not for a device: others need not wait.
+                    // The walk takes long, so other connections get another thread.
                     blocking::announce();
                 }
                 let step = command::step(keys, walk, request, all.stopped_at.take(), WALK_STEP_KEYS)?;
@@ -261,7 +259,7 @@ impl Engine {
         })
     }
 
-    /// The keys inside a transaction that goes on.
+    /// The keys in an open transaction.
     pub(crate) fn keyspace<'tx>(
         &'tx self,
         tx: &'tx Transaction,
@@ -272,8 +270,7 @@ impl Engine {
     }
 }
 
-/// Runs a command inside a transaction that goes on, or over its snapshot; a refusal leaves it as it was
-/// before.
+/// Runs a command in an open transaction, or over its snapshot; a refusal leaves it unchanged.
 pub(crate) fn run_inside(keys: &Keyspace<'_>, run: Run, request: Request<'_>) -> CommandResult {
     let before = keys.savepoint()?;
     let done = match run {

@@ -1,4 +1,4 @@
-//! Errors: what a client is told, and why a server does not start.
+//! Errors: replies to clients, and errors of the start of a server.
 
 use std::path::PathBuf;
 
@@ -83,7 +83,7 @@ pub(crate) enum CommandError {
     QueueTooLong(usize),
     #[error("ERR there is no snapshot {0}: it was closed, or the connection that opened it has ended")]
     NoSnapshot(u64),
-    #[error("ERR a connection has {0} snapshots open at most; AZ.SNAPSHOT CLOSE one")]
+    #[error("ERR a connection can have {0} open snapshots; AZ.SNAPSHOT CLOSE one")]
     Snapshots(usize),
     #[error("NOPERM the transaction is read-only")]
     ReadOnly,
@@ -162,21 +162,21 @@ pub(crate) enum CommandError {
 }
 
 impl CommandError {
-    /// This error, after a request had removed keys already.
+    /// This error of a request that has removed keys before.
     pub(crate) fn after_removing(self, done: usize) -> Self {
         match self {
             error if done == 0 => error,
-            // Its text says that nothing was changed.
+            // The text of this error says that nothing was changed.
             Self::Unreachable(why) => Self::Partial { done, why: format!("UNAVAIL {why}") },
             error => Self::Partial { done, why: error.to_string() },
         }
     }
 }
 
-/// Why a command did not do its work: because of what was asked, or of the store.
+/// The failure of a command: an error of the request, or of the store.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The transaction goes on; the command changed nothing.
+    /// The transaction continues; the command changed nothing.
     Command(CommandError),
     Store(azekura::Error),
 }
@@ -188,7 +188,7 @@ impl From<CommandError> for Failure {
 }
 
 impl From<azekura::Error> for Failure {
-    /// A refusal that went through the store as the caller's own error is one again.
+    /// Turns a refusal that passed through the store as the caller's error back into a refusal.
     fn from(error: azekura::Error) -> Self {
         match error {
             azekura::Error::Other(inner) => match inner.downcast::<CommandError>() {
@@ -223,16 +223,16 @@ impl From<Failure> for CommandError {
     }
 }
 
-/// Why a server does not start, or did not end well.
+/// An error of the start or the end of a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// An address that others can reach, without a password.
+    /// An address that other machines can reach, without a password.
     #[error(
         "{0} can be reached from other machines: give a password with --auth FILE (or AZEKURA_PASSWORD), or listen on 127.0.0.1"
     )]
     PublicWithoutPassword(ListenAddress),
-    /// The address cannot be had.
+    /// The server cannot listen on the address.
     #[error("cannot listen on {address}")]
     Listen {
         /// The address.
@@ -246,10 +246,10 @@ pub enum ServerError {
     /// A thread could not be started.
     #[error("cannot start a thread of the server")]
     Thread(#[source] std::io::Error),
-    /// A password that cannot be one.
+    /// An invalid password.
     #[error("the password is {0}; it must have 1 to 512 bytes")]
     Password(&'static str),
-    /// A file of certificates or keys.
+    /// An invalid file of certificates or keys.
     #[error("{path}: {reason}")]
     Tls {
         /// The file.
@@ -257,24 +257,24 @@ pub enum ServerError {
         /// The fault in the file.
         reason: String,
     },
-    /// The node of a cluster.
+    /// An error of the node of a cluster.
     #[error(transparent)]
     Node(#[from] azekura_fatbtree::tcp::StartError),
-    /// The store is a node's, and nobody said of which cluster.
+    /// The store belongs to a node of a cluster, and the options name no cluster.
     #[error("this is the store of node {} of cluster {cluster:016x}: serve it with --cluster FILE --node {}", pe.0, pe.0)]
     NodeStore {
-        /// Which cluster.
+        /// The cluster.
         cluster: u64,
-        /// Which node.
+        /// The node.
         pe: azekura_fatbtree::PeId,
     },
     /// The node tables of the store cannot be read.
     #[error(transparent)]
     NodeTables(#[from] azekura_fatbtree::StoreError),
-    /// The list of members of a cluster.
+    /// An error in the list of members of a cluster.
     #[error(transparent)]
     Membership(#[from] azekura_fatbtree::MembershipError),
-    /// The store.
+    /// An error of the store.
     #[error(transparent)]
     Store(#[from] azekura::Error),
 }

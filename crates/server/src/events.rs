@@ -53,11 +53,11 @@ impl Refusal {
     }
 }
 
-/// The slowest of the requests that a connection ran together.
+/// The slowest of the requests of one batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Slowest {
     pub(crate) time: Duration,
-    /// Its command's place in the table of commands.
+    /// The index of its command in the table of commands.
     pub(crate) command: usize,
 }
 
@@ -82,7 +82,7 @@ impl Events {
         }
     }
 
-    /// Requests that ran together took `total` from reading to the durable commit.
+    /// Reports a batch of requests that took `total` from the read to the durable commit.
     pub(crate) fn slow(&self, client: &Client, requests: u64, slowest: Slowest, total: Duration) {
         if let Some(suppressed) = self.slow.admit() {
             let command = TABLE.get(slowest.command).map_or("none", |spec| spec.name);
@@ -99,7 +99,7 @@ impl Events {
         }
     }
 
-    /// A request failed because of the store; conflicts, which clients retry, are no events.
+    /// Reports a request that failed in the store. Conflicts, which clients retry, are no events.
     pub(crate) fn failed(&self, failed: &Error) {
         let kind = failed.kind();
         let is_event =

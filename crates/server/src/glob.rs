@@ -1,11 +1,11 @@
 //! Patterns of `MATCH` and `KEYS`, over bytes: `*`, `?`, `[abc]`, `[a-z]`, `[^a]`, and `\` before a byte that
 //! stands for itself.
 //!
-//! Time is the product of the two lengths at worst, whatever the pattern.
+//! The time is at most proportional to the product of the two lengths.
 
 /// Returns `true` if all of `text` matches `pattern`.
 pub(crate) fn matches(mut pattern: &[u8], mut text: &[u8]) -> bool {
-    // Where to go on when the part after the last `*` does not fit: one byte further.
+    // Position of the next attempt if the part after the last `*` does not match: one byte further.
     let mut again: Option<(&[u8], &[u8])> = None;
     loop {
         if let Some(b'*') = pattern.first() {
@@ -30,7 +30,7 @@ pub(crate) fn matches(mut pattern: &[u8], mut text: &[u8]) -> bool {
     }
 }
 
-/// If `byte` fits what the pattern begins with: the rest of the pattern.
+/// Returns the rest of the pattern if `byte` matches its first element.
 fn one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     let (fits, rest) = match pattern {
         [b'?', rest @ ..] => (true, rest),
@@ -42,8 +42,8 @@ fn one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     fits.then_some(rest)
 }
 
-/// Returns if `byte` is in the class that begins here, and the pattern after it. An unclosed class extends to
-/// the end.
+/// Returns `true` if `byte` is in the class that begins here, and the rest of the pattern. An unclosed
+/// class extends to the end.
 fn class(mut rest: &[u8], byte: u8) -> (bool, &[u8]) {
     let is_negated = rest.first() == Some(&b'^');
     if is_negated {
@@ -70,7 +70,7 @@ fn class(mut rest: &[u8], byte: u8) -> (bool, &[u8]) {
     }
 }
 
-/// The bytes that everything that fits begins with.
+/// The literal prefix of the pattern.
 pub(crate) fn literal_prefix(mut pattern: &[u8]) -> Vec<u8> {
     let mut prefix = Vec::new();
     loop {
@@ -88,7 +88,7 @@ pub(crate) fn literal_prefix(mut pattern: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// The same by trying everything.
+    /// A reference by exhaustive search.
     fn slowly(pattern: &[u8], text: &[u8]) -> bool {
         match pattern {
             [] => text.is_empty(),

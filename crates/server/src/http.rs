@@ -1,8 +1,7 @@
-//! The least of HTTP that a scraper and a health check need: one `GET`, one page, and the end of the
-//! connection.
+//! A minimal HTTP server for scrapers and health checks: one `GET` per connection.
 //!
-//! One thread serves all visitors together, so that a silent one delays no other. There are at most
-//! [`MAX_VISITORS`], each for [`PATIENCE`]; beyond that the oldest has to go.
+//! One thread serves all connections concurrently, so that a silent one delays no other. There are at most
+//! [`MAX_VISITORS`], each for [`PATIENCE`]; a further one replaces the oldest.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -12,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// A request that is longer is refused.
+/// Longest request.
 const MAX_HEAD_BYTES: usize = 8 << 10;
-/// Time for the whole of a request and its answer.
+/// Time limit of a request and its response.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Visitors at once.
+/// Maximum of concurrent connections.
 const MAX_VISITORS: usize = 64;
-/// Pause after a failure to accept: no more files, for instance.
+/// Pause after a failed accept, for instance without a free descriptor.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) status: &'static str,
@@ -45,7 +44,7 @@ impl Page {
     }
 }
 
-/// A connection: its request while it arrives, then the answer while it is sent.
+/// A connection: the partial request, then the partial response.
 #[derive(Debug)]
 struct Visitor {
     stream: TcpStream,
@@ -60,7 +59,7 @@ impl Visitor {
         if self.answer.is_some() { PollFlags::OUT } else { PollFlags::IN }
     }
 
-    /// Reads and writes what goes without waiting. Returns whether the connection goes on.
+    /// Reads and writes without blocking. Returns `true` if the connection continues.
     fn step(&mut self, page: &mut impl FnMut(&str) -> Option<Page>) -> io::Result<bool> {
         if self.answer.is_none() {
             let mut piece = [0; 1024];
@@ -88,8 +87,7 @@ fn no_page() -> Page {
     Page::plain("404 Not Found", "there are /metrics, /healthz and /livez\n")
 }
 
-/// Serves visitors of `listener`, a socket that does not block, with the pages that `page` has for their
-/// paths, until `stopped` ends.
+/// Serves connections of `listener`, a non-blocking socket, with the pages of `page`, until `stopped` ends.
 pub(crate) fn serve_all(
     listener: &TcpListener,
     stopped: &UnixStream,
@@ -121,8 +119,8 @@ pub(crate) fn serve_all(
     }
 }
 
-/// Waits until something can be done: whether to stop, whether somebody has come, and which visitors can be
-/// served.
+/// Waits for an event. Returns the stop flag, the flag of a new connection, and the connections with an
+/// event.
 fn wait(
     listener: &TcpListener,
     stopped: &UnixStream,
@@ -131,7 +129,7 @@ fn wait(
     let own = [PollFd::new(listener, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
     let of_visitors = visitors.iter().map(|visitor| PollFd::new(&visitor.stream, visitor.wanted()));
     let mut all: Vec<_> = own.into_iter().chain(of_visitors).collect();
-    // The oldest has the first deadline.
+    // The oldest connection has the first deadline.
     let left = visitors.front().map(|oldest| oldest.deadline.saturating_duration_since(Instant::now()));
     let left = left.and_then(|left| Timespec::try_from(left).ok());
     if poll(&mut all, left.as_ref()).is_err() {
@@ -143,14 +141,14 @@ fn wait(
 
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
-    /// The request is not whole.
+    /// The request is incomplete.
     More,
     Path(String),
-    /// No request that is answered.
+    /// The request is not supported.
     Wrong,
 }
 
-/// Returns the request that the bytes make so far.
+/// Parses the received part of a request.
 fn asked(head: &[u8], is_end: bool) -> Asked {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut request = httparse::Request::new(&mut headers);
@@ -180,7 +178,7 @@ mod tests {
         assert_eq!(asked(&long, false), Asked::Wrong);
     }
 
-    /// Served one after another, each silent visitor delayed the others for two seconds.
+    /// With sequential service, each silent connection would delay the others for two seconds.
     #[test]
     fn silent_visitors_delay_nobody_and_beyond_the_limit_the_oldest_goes() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -197,7 +195,7 @@ mod tests {
         };
         let mut read = Vec::new();
         for _ in 0..3 {
-            // More than are served at once, so a visitor after another visitor has to be served before these.
+            // More than the maximum, so the oldest of them are replaced.
             let silent: Vec<_> = (0..MAX_VISITORS + 10).map(|_| connect()).collect();
             let mut visitor = connect();
             visitor.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").expect("it is accepted");

@@ -1,4 +1,4 @@
-//! What the log does on a real directory: nanoseconds per append, durable commits per second by number of
+//! Rates of the log on a real directory: nanoseconds per append, durable commits per second by number of
 //! blocking threads, and pipelined.
 //!
 //! `cargo run --release -p azekura-wal --example log_rates -- [directory] [seconds per row] [workers]

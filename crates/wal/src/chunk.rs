@@ -51,11 +51,11 @@ pub const HEADER_BYTES: usize = 128;
 pub const FORMAT_VERSION: u32 = 5;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"AzWL");
-/// Most bytes that a block adds to its records and gaps; and the last void, which comes into a buffer that
-/// may be full.
+/// Most bytes that a block adds to its records and gaps, with the last gap, which may be added to a full
+/// buffer.
 const MAX_BLOCK_OVERHEAD: usize = 60 + lsn_gap::MAX_BYTES;
 
-/// Where a chunk is, or claims to be.
+/// The place of a chunk, found or claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The database.
@@ -68,10 +68,10 @@ pub struct Place {
     pub offset: u64,
 }
 
-/// What a chunk says of itself.
+/// The fields of a chunk's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Where it is.
+    /// The chunk's place.
     pub place: Place,
     /// The opening of the database that wrote it.
     pub incarnation: u32,
@@ -85,7 +85,7 @@ pub struct Header {
     pub blocks: u32,
     /// Least LSN, or 0.
     pub first_lsn: u64,
-    /// Largest LSN, of a record or void, or 0.
+    /// Largest LSN, of a record or gap, or 0.
     pub last_lsn: u64,
     /// Every record of the stream below is here or earlier.
     pub complete_below: u64,
@@ -207,8 +207,8 @@ pub struct Block<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The blocks of a payload, or `None` if anything in it, to the last record, is not as the header and the
-/// format say.
+/// Returns the blocks of a payload, or `None` if any byte, to the last record, contradicts the header or the
+/// format.
 #[must_use]
 pub fn parse_payload<'a>(header: &Header, payload: &'a [u8]) -> Option<Vec<Block<'a>>> {
     let mut input = payload;
@@ -237,8 +237,8 @@ impl Block<'_> {
     }
 }
 
-/// Walks a block's records and gaps: the last LSN, if they are whole, no LSN is both, and the records are as
-/// many as the block says.
+/// Walks a block's records and gaps. Returns the last LSN if all are whole, no LSN is in both, and the number
+/// of records is as the block states.
 fn last_lsn(block: &Block<'_>) -> Option<u64> {
     let (mut input, mut cursor, mut count, mut last) = (block.bytes, block.cursor(), 0, None);
     let mut gaps = block.gaps.clone();

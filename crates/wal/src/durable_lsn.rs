@@ -1,11 +1,10 @@
-//! The durable horizon: up to which LSN every log holds everything (paper section 3.1.3, Algorithm 4; hazards
-//! W1, W4).
+//! The durable horizon: the LSN up to which every stream is complete on disk (paper section 3.1.3, Algorithm
+//! 4; hazards W1, W4).
 //!
 //! The paper's rule is `commitLSN <= min(flushedLSN)` over the workers. A worker with nothing to log would
-//! stop that minimum for ever (W1), so each worker has a **mark**, the least LSN of its that may not be
-//! durable yet:
+//! stop that minimum forever (W1), so each worker has a **mark**: its least LSN that may not be durable yet.
 //!
-//! | mark | state of the worker | who may leave it |
+//! | mark | state of the worker | left by |
 //! |---|---|---|
 //! | `u64::MAX` | idle: everything it ever logged is durable | its appender: stores the counter as read, then draws |
 //! | `n` | has records from `n` on, in its buffer or in flight | a flusher, once they are durable |
@@ -14,10 +13,10 @@
 //!
 //! - **HORIZON-1** A worker's mark is at most its least LSN that is not durable, from before that LSN is
 //!   drawn. LSNs that it has drawn ahead lie above a record that is not durable, and become durable with it,
-//!   as records or as void (RANGE-1, RANGE-6 in `lsn_range`).
-//! - **HORIZON-2** A reader loads the counter first, then the marks. An LSN below the counter it saw was
-//!   drawn before, so it sees the mark that was stored before the draw, or a later one. An LSN not below is
-//!   not claimed.
+//!   as records or as gaps (RANGE-1, RANGE-6 in `lsn_range`).
+//! - **HORIZON-2** A reader loads the counter first, then the marks. An LSN below the loaded counter was
+//!   drawn before, so the reader sees the mark that was stored before the draw, or a later one. The reader
+//!   claims nothing about LSNs from the counter on.
 //!
 //! | appender (idle worker, draws 7) | reader |
 //! |---|---|
@@ -41,10 +40,10 @@ pub struct DurableHorizon {
     next: CachePadded<AtomicU64>,
     /// Written under the worker's buffer latch, read by everybody.
     marks: Box<[CachePadded<AtomicU64>]>,
-    /// The largest horizon that anybody has computed; only rises.
+    /// The largest horizon computed so far; only rises.
     reached: CachePadded<AtomicU64>,
-    /// Of a log that is synced at intervals: up to where it is synced; only rises. There the marks and the
-    /// horizon tell what is written to the operating system.
+    /// For a log that is synced at intervals: the LSN up to which it is synced; only rises. In such a log the
+    /// marks and the horizon state what is written to the operating system.
     synced: Option<CachePadded<AtomicU64>>,
 }
 
@@ -60,7 +59,7 @@ impl DurableHorizon {
         }
     }
 
-    /// The same of a log that is synced at intervals.
+    /// Makes it the horizon of a log that is synced at intervals.
     #[must_use]
     pub fn synced_at_intervals(self) -> Self {
         let synced = CachePadded::new(AtomicU64::new(self.reached().0));
@@ -72,14 +71,14 @@ impl DurableHorizon {
         self.synced.is_some()
     }
 
-    /// Up to where everything survives a power loss: the horizon, or in a log that is synced at intervals
-    /// what is synced of it.
+    /// Returns the LSN up to which everything survives a power loss: the horizon, or, in a log that is synced
+    /// at intervals, its synced part.
     pub(crate) fn survives_power_loss(&self) -> Lsn {
         // Acquire: pairs with the Release in `note_synced`.
         self.synced.as_ref().map_or_else(|| self.compute(), |synced| Lsn(synced.load(Acquire)))
     }
 
-    /// Everything up to `lsn` was written before all files were synced.
+    /// Notes that everything up to `lsn` was written before all files were synced.
     pub(crate) fn note_synced(&self, lsn: Lsn) {
         if let Some(synced) = &self.synced {
             // Release: pairs with the Acquire in `survives_power_loss`.
@@ -87,23 +86,23 @@ impl DurableHorizon {
         }
     }
 
-    /// The LSN that will be drawn next: above all drawn so far. A record that is appended after this call may
-    /// have a smaller one, that its worker drew before (RANGE-5).
+    /// Returns the LSN that will be drawn next, above all drawn so far. A record that is appended after this
+    /// call may have a smaller LSN, which its worker drew before (RANGE-5).
     #[must_use]
     pub fn next_lsn(&self) -> Lsn {
         // Acquire: pairs with the draws below this value; see `compute`.
         Lsn(self.next.load(Acquire))
     }
 
-    /// Draws an LSN for `worker`, whose buffer latch the caller holds and whose buffer has room. The flag
-    /// tells whether the worker was idle.
+    /// Draws an LSN for `worker`. The caller holds the latch of its buffer, which has space. The flag is
+    /// `true` if the worker was idle.
     pub fn draw(&self, worker: usize) -> (u64, bool) {
         self.draw_range(worker, 1)
     }
 
-    /// Draws `count` LSNs in a row for `worker`, as [`draw`](Self::draw) does, by one write to the counter.
-    /// Returns the first, which a record gets at once. An idle worker's mark is the counter as read before,
-    /// so below the range.
+    /// Draws `count` consecutive LSNs for `worker`, as [`draw`](Self::draw) does, by one write to the
+    /// counter. Returns the first, which a record gets at once. An idle worker's mark becomes the counter as
+    /// read before the draw, which is below the range.
     pub fn draw_range(&self, worker: usize, count: u64) -> (u64, bool) {
         let mark = &self.marks[worker];
         // Relaxed: marks are stored under the latch that we hold.
@@ -113,45 +112,44 @@ impl DurableHorizon {
             // Relaxed store: published by the Release half of the draw.
             mark.store(self.next.load(Relaxed), Relaxed);
         }
-        // AcqRel: Release publishes our mark to whoever sees this or a later draw in the counter (one release
-        // sequence, as all writers are read-modify-writes); pairs with the Acquire in `compute`. Acquire so
-        // that the next draw by a thread that saw ours is ordered after what we did before.
+        // AcqRel: Release publishes our mark to a thread that sees this or a later draw in the counter (one
+        // release sequence, as all writers are read-modify-writes); pairs with the Acquire in `compute`.
+        // Acquire so that the next draw by a thread that saw ours is ordered after our earlier writes.
         let lsn = self.next.fetch_add(count, AcqRel);
         if was_idle {
-            // The exact bound: others' LSNs between the read and the draw need not wait for us.
+            // The exact bound: LSNs that others drew between the read and the draw need not wait for us.
             mark.store(lsn, Relaxed);
         }
         (lsn, was_idle)
     }
 
-    /// Tells that what `worker` handed to the last flush is durable. The caller holds its buffer latch and
-    /// knows the first LSN still in the buffer.
+    /// Notes that the records which the last flush took from `worker` are durable. The caller holds its
+    /// buffer latch and knows the first LSN still in the buffer.
     pub fn settle(&self, worker: usize, first_buffered: Option<u64>) {
         // Release: pairs with the Acquire of the marks in `compute`.
         self.marks[worker].store(first_buffered.unwrap_or(IDLE), Release);
     }
 
-    /// The least mark among these workers: `None` if all are idle.
+    /// Returns the least mark among these workers, `None` if all are idle.
     pub fn pending(&self, workers: impl Iterator<Item = usize>) -> Option<u64> {
         // Acquire: as in `compute`.
         workers.map(|w| self.marks[w].load(Acquire)).min().filter(|&mark| mark != IDLE)
     }
 
-    /// Whether all of a worker's records are durable.
+    /// Returns `true` if all of a worker's records are durable.
     #[must_use]
     pub fn is_idle(&self, worker: usize) -> bool {
         self.marks[worker].load(Acquire) == IDLE
     }
 
-    /// The horizon as last computed: one load.
+    /// Returns the horizon as last computed: one load.
     #[must_use]
     pub fn reached(&self) -> Lsn {
-        // Acquire: pairs with the Release in `compute`, so that the thread also sees what the one who
-        // computed it saw.
+        // Acquire: pairs with the Release in `compute`; the marks that the computing thread saw are visible.
         Lsn(self.reached.load(Acquire))
     }
 
-    /// The horizon now: a load per worker.
+    /// Computes the horizon: a load per worker.
     pub fn compute(&self) -> Lsn {
         // HORIZON-2. Acquire: pairs with the draws below `next`.
         let next = self.next.load(Acquire);
@@ -165,7 +163,7 @@ impl DurableHorizon {
         self.reached()
     }
 
-    /// Whether everything up to `lsn` is durable.
+    /// Returns `true` if everything up to `lsn` is durable.
     #[must_use]
     pub fn has_reached(&self, lsn: Lsn) -> bool {
         self.reached() >= lsn || self.compute() >= lsn

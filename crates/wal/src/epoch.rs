@@ -1,31 +1,31 @@
 //! Epochs: a commit is acknowledged when all of its epoch is durable (Silo, section 4.10; the P-WAL paper's
 //! section 6.3).
 //!
-//! 1. Every `interval` the epoch thread **ends** the epoch: it reads the LSN counter, and that is the epoch's
-//!    boundary.
-//! 2. It has every stream flushed up to the boundary, all at the same time.
+//! 1. Every `interval` the epoch thread **ends** the epoch: it reads the LSN counter, which becomes the
+//!    epoch's boundary.
+//! 2. It requests a flush of every stream up to the boundary, all at the same time.
 //! 3. Once everything below the boundary is durable in every stream, the epoch is **published**: its commits
 //!    are acknowledged.
 //!
 //! Silo's workers note the epoch number at a commit's serialization point, and its loggers report up to which
-//! epoch they have written. Here "below the boundary" says the same as an epoch number in the record: a
-//! commit's LSN is above those of the commits whose locks it got (RANGE-3), so no epoch depends on a later
-//! one. (A worker that has drawn LSNs ahead may still give one below the boundary to a commit; that is of the
-//! epoch then, and published with it.) One recovery reads all logs: it cuts at the first missing LSN, which
-//! is above every published boundary.
+//! epoch they have written. Here an LSN below the boundary replaces the epoch number in the record: a
+//! commit's LSN is above those of the commits that released the locks it got (RANGE-3), so no epoch depends
+//! on a later one. (A worker that has drawn LSNs ahead may give a commit an LSN below the boundary after the
+//! epoch ended; that commit belongs to the epoch and is published with it.) Recovery is the same as for the
+//! other protocols: it cuts at the first missing LSN, which is above every published boundary.
 //!
-//! | `published` | state | who may leave it |
+//! | `published` | state | left by |
 //! |---|---|---|
 //! | `boundary - 1` | the ended epochs are durable | the thread that ends the next one: raises `boundary` |
 //! | less | the last ended epoch is in flight | the thread that finds it durable: raises `published` |
 //!
 //! - **EPOCH-1** A commit is acknowledged only once `published` has reached its LSN, and `published` moves
 //!   from one boundary to the next: no commit of an epoch before all of that epoch is durable.
-//! - **EPOCH-2** An epoch ends only after the one before is published. So under any load every boundary is
-//!   reached by flushes that began after it: nobody starves.
-//! - **EPOCH-3** Who waits counts itself, puts a fence, and looks at `published`; who publishes raises it,
-//!   puts a fence, and looks at the count. One of them sees the other, so nobody sleeps over a published
-//!   epoch.
+//! - **EPOCH-2** An epoch ends only after the previous one is published. So every boundary is reached by
+//!   flushes that began after it, under any load: no commit starves.
+//! - **EPOCH-3** A waiter counts itself, puts a fence, and reads `published`. A publisher raises `published`,
+//!   puts a fence, and reads the count. At least one of them sees the other, so no waiter sleeps although its
+//!   epoch is published.
 //!
 //! Model: `tests/loom_epoch.rs`.
 
@@ -42,22 +42,23 @@ static EPOCH_WAIT: Site = Site::new("wal epoch");
 /// The epochs of one log.
 #[derive(Debug)]
 pub struct EpochClock {
-    /// The first LSN that does not belong to an ended epoch. Raised by who ends one, read by publishers.
+    /// The first LSN that does not belong to an ended epoch. Raised by the thread that ends one, read by
+    /// publishers.
     boundary: CachePadded<AtomicU64>,
-    /// Everything up to here is durable, and acknowledged. Raised by publishers, read by everybody.
+    /// Everything up to here is durable and acknowledged. Raised by publishers, read by all threads.
     published: CachePadded<AtomicU64>,
     /// Epochs ended.
     ended: AtomicU64,
     /// Threads that wait, or are about to.
     waiting: AtomicU32,
-    /// Changes with every published epoch that somebody waits for.
+    /// Changes with every published epoch that has waiters.
     word: WaitWord,
     /// Wakes the thread that ends epochs.
     pub(crate) notifier: Notifier,
 }
 
 impl EpochClock {
-    /// A clock whose first epoch begins with `first_lsn`.
+    /// Returns a clock with `first_lsn` as the begin of the first epoch.
     #[must_use]
     pub fn new(first_lsn: Lsn) -> Self {
         Self {
@@ -70,36 +71,37 @@ impl EpochClock {
         }
     }
 
-    /// Ends the epoch, unless the one before is still in flight to disk (EPOCH-2). Returns whether an ended
-    /// one is.
+    /// Ends the epoch, unless the previous one is still in flight to disk (EPOCH-2). Returns whether an ended
+    /// epoch is in flight.
     pub fn end(&self, horizon: &DurableHorizon) -> bool {
-        // Relaxed: what was published is only compared, nothing is read through it.
+        // Relaxed: the boundary is only compared; no data is read through it.
         let boundary = self.boundary.load(Relaxed);
         if self.published.load(Relaxed) + 1 < boundary {
             return true;
         }
-        // `next_lsn` is an Acquire load: every LSN below was drawn before, as HORIZON-2 has it.
+        // `next_lsn` is an Acquire load: every LSN below was drawn before (HORIZON-2).
         let next = horizon.next_lsn().0;
         if next <= boundary {
             return false;
         }
-        // Relaxed: a publisher believes the horizon, not the boundary. It may miss this one; then whoever
-        // ended the epoch, who publishes too after a fence, sees the publisher's marks. Of two that end the
-        // epoch one wins; the other's can wait.
+        // Relaxed: a publisher relies on the horizon, not on the boundary. If it misses this boundary, the
+        // thread that ended the epoch publishes after its own fence and sees the publisher's marks. If two
+        // threads end the epoch, one exchange succeeds; the other thread's LSNs belong to the next epoch.
         if self.boundary.compare_exchange(boundary, next, Relaxed, Relaxed).is_ok() {
             self.ended.fetch_add(1, Relaxed);
         }
         true
     }
 
-    /// Publishes the ended epoch if `horizon` says that it is durable; wakes who waits. Returns up to where
-    /// commits are acknowledged. Whoever has moved marks, or ended an epoch, puts a fence and then calls
-    /// this: so the last of them publishes.
+    /// Publishes the ended epoch if it is durable by `horizon`, and wakes the waiters. Returns the last
+    /// acknowledged LSN. Each thread that has moved marks or ended an epoch puts a fence and then calls this
+    /// function, so the last of them publishes.
     pub fn publish(&self, horizon: &DurableHorizon) -> Lsn {
         // Relaxed: see `end`.
         let boundary = self.boundary.load(Relaxed);
         if self.published.load(Relaxed) + 1 < boundary && horizon.has_reached(Lsn(boundary - 1)) {
-            // AcqRel: whoever sees it published sees what the horizon's computer saw. Pairs with `published`.
+            // AcqRel: a thread that sees the epoch published sees what the computation of the horizon saw.
+            // Pairs with `published`.
             let before = self.published.fetch_max(boundary - 1, AcqRel);
             // EPOCH-3: pairs with the fence in `wait`.
             fence(SeqCst);
@@ -110,26 +112,26 @@ impl EpochClock {
         self.published()
     }
 
-    /// Up to where commits are acknowledged: one load.
+    /// Returns the LSN up to which commits are acknowledged: one load.
     #[must_use]
     pub fn published(&self) -> Lsn {
         // Acquire: pairs with the Release in `publish`.
         Lsn(self.published.load(Acquire))
     }
 
-    /// Everything below belongs to an ended epoch.
+    /// Returns the LSN up to which every LSN belongs to an ended epoch.
     #[must_use]
     pub fn boundary(&self) -> Lsn {
         Lsn(self.boundary.load(Acquire))
     }
 
-    /// Whether records were drawn that no published epoch has.
+    /// Returns `true` if LSNs were drawn that no published epoch contains.
     #[must_use]
     pub fn has_unpublished(&self, horizon: &DurableHorizon) -> bool {
         self.published().0 + 1 < horizon.next_lsn().0
     }
 
-    /// Epochs ended so far.
+    /// Returns the number of ended epochs.
     #[must_use]
     pub fn ended(&self) -> u64 {
         self.ended.load(Relaxed)
@@ -139,7 +141,7 @@ impl EpochClock {
     /// early.
     pub fn wait(&self, lsn: Lsn, has_failed: impl FnOnce() -> bool) {
         self.waiting.fetch_add(1, Relaxed);
-        // Acquire: nothing below is done before.
+        // Acquire: the checks below are not moved before this load.
         let expected = self.word.word().load(Acquire);
         // EPOCH-3: pairs with the fences in `publish` and in `Log::fail`.
         fence(SeqCst);
@@ -151,7 +153,7 @@ impl EpochClock {
         self.waiting.fetch_sub(1, Relaxed);
     }
 
-    /// Wakes everybody who waits, to look again.
+    /// Wakes all waiters to check again.
     pub fn wake_everyone(&self) {
         self.word.word().fetch_add(1, Release);
         self.word.wake_all();

@@ -5,34 +5,34 @@ use std::path::PathBuf;
 
 use azekura_base::{LogFailed, Lsn};
 
-/// Why a log could not be created or trimmed.
+/// The reason that a log could not be created or trimmed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WalError {
     /// The settings contradict each other; change them.
     #[error("log options: {reason}")]
     Options {
-        /// What is wrong with them.
+        /// The contradiction.
         reason: String,
     },
     /// The file system failed; nothing of the log that exists was changed. Try again.
     #[error("{action} {}", path.display())]
     Io {
-        /// What was being done.
+        /// The attempted action.
         action: &'static str,
-        /// To which file or directory.
+        /// The file or directory.
         path: PathBuf,
         /// The operating system's reason.
         source: io::Error,
     },
     /// The directory holds a log of this incarnation, or of a later one: the caller's control file is old.
-    #[error("{} is of incarnation {found}, so {incarnation} is not new", path.display())]
+    #[error("{} has incarnation {found}, so {incarnation} is not new: the control file is too old", path.display())]
     IncarnationNotNew {
-        /// A segment that says so.
+        /// A segment of that log.
         path: PathBuf,
         /// The incarnation in that segment.
         found: u32,
-        /// The one asked for.
+        /// The requested incarnation.
         incarnation: u32,
     },
     /// The log is poisoned.
@@ -47,14 +47,14 @@ impl WalError {
     }
 }
 
-/// Why a record was not appended. No LSN was drawn.
+/// The reason that a record was not appended. No LSN was drawn.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
     /// The log failed before, or was closed; reopen the database.
     #[error(transparent)]
     Failed(#[from] LogFailed),
-    /// The disk has no room for the next segment (W11). The log heals by itself: append again when there is
+    /// The disk has no room for the next segment (W11). The log stays usable: append again when there is
     /// room.
     #[error("no room for the next log segment of {needed} bytes")]
     Full {
@@ -63,15 +63,15 @@ pub enum AppendError {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// The log's directory, or the caller's note that this incarnation is written, could not be made; append
-    /// again when the cause is gone.
-    #[error("the log could not be begun")]
+    /// The log's directory could not be made, or the caller could not note that this incarnation is written;
+    /// append again when the cause is gone.
+    #[error("cannot begin the log")]
     Begin {
         /// The operating system's reason.
         source: io::Error,
     },
     /// The record can never be appended: split it.
-    #[error("a record of {bytes} bytes; at most {max} fit, half of a worker's buffer")]
+    #[error("a record of {bytes} bytes; at most {max} fit, half of a log buffer")]
     TooLarge {
         /// Size of the body.
         bytes: usize,
@@ -81,7 +81,7 @@ pub enum AppendError {
 }
 
 impl From<WalError> for AppendError {
-    /// Of an error that came when the log was begun.
+    /// Converts an error of the log's beginning.
     fn from(error: WalError) -> Self {
         let source = match error {
             WalError::Failed(failed) => return Self::Failed(failed),
@@ -94,16 +94,16 @@ impl From<WalError> for AppendError {
     }
 }
 
-/// Why a log could not be replayed; `E` is the error of the caller's function.
+/// The reason that a log could not be replayed; `E` is the error of the caller's function.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError<E> {
     /// A file could not be read; nothing is known about its content. Try again.
     #[error("{action} {}", path.display())]
     Io {
-        /// What was being done.
+        /// The attempted action.
         action: &'static str,
-        /// To which file or directory.
+        /// The file or directory.
         path: PathBuf,
         /// The operating system's reason.
         source: io::Error,
@@ -115,9 +115,9 @@ pub enum ReplayError<E> {
          was durable; {} is unreadable from byte {offset}", file.display()
     )]
     Corrupt {
-        /// The file whose readable part ends too early (the likeliest one, if several do).
+        /// The file with a readable part that ends too early (the likeliest one, if several do).
         file: PathBuf,
-        /// Where its readable part ends.
+        /// End of the readable part.
         offset: u64,
         /// The incarnation.
         incarnation: u32,
@@ -126,11 +126,11 @@ pub enum ReplayError<E> {
         /// The log itself, or the caller's range, proves that everything up to here was on disk.
         durable: Lsn,
     },
-    /// The log is newer than what the caller knows of it: the caller's control file is from an earlier time.
-    /// Restore files of one moment.
+    /// The log is newer than the caller knows: the caller's control file is from an earlier time. Restore all
+    /// files from the same moment.
     #[error(
-        "the log is of a later time than the control file: {} is of incarnation {found}, and the control file knows \
-         none above {newest}", file.display()
+        "the log is newer than the control file: {} has incarnation {found}, and the newest one in the \
+         control file is {newest}; restore all files from one moment", file.display()
     )]
     StaleRanges {
         /// A segment of the newer log.
@@ -143,7 +143,7 @@ pub enum ReplayError<E> {
     /// The ranges given are not in order.
     #[error("log ranges: {reason}")]
     Ranges {
-        /// What is wrong with them.
+        /// The contradiction.
         reason: String,
     },
     /// The caller's function refused a record.

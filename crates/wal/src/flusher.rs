@@ -1,15 +1,15 @@
 //! The log's background jobs: one per stream flushes it, one prepares segments, one ends epochs if there are
 //! any, and one syncs the log if that is done at intervals.
 //!
-//! A flusher runs while something is buffered. It works for tickets and for [`Wal::request_flush`]: greedily,
-//! one flush after the other while there are requests, like any other committer (it shares the gate with
-//! blocking ones). Records that nobody asks for it lets rest, and writes those that are older than
-//! `max_delay` (W3). In a serial log it is Aether's commit thread: nobody else writes for a commit. In a log
-//! with epochs it writes when the epoch job says so.
+//! A flusher runs while something is buffered. It works for tickets and for [`Wal::request_flush`]: one flush
+//! after the other while there are requests (it shares the gate with blocking committers). Records without a
+//! request rest in the buffer until they are older than `max_delay` (W3). In a serial log it is Aether's
+//! commit thread, the only one that writes for commits. In a log with epochs it writes when the epoch job
+//! requests it.
 //!
-//! A job ends when there is nothing to do, and its [`Notifier`] starts it again: a log that is idle has no
-//! thread. Where the system gives too few threads, a job makes way for the waiting ones
-//! ([`background`](azekura_base::background)): it does not rest, and takes the last place in their queue.
+//! A job ends when there is nothing to do, and its [`Notifier`] starts it again: an idle log has no thread.
+//! If the process has too few background threads, a job yields its thread to waiting jobs
+//! ([`background`](azekura_base::background)): it does not rest, and joins the end of their queue.
 //!
 //! [`Wal::request_flush`]: crate::Wal::request_flush
 
@@ -24,7 +24,7 @@ use crate::notifier::Notifier;
 use crate::options::Grown;
 use crate::stream::Stream;
 
-/// Has the jobs started when there is work for them.
+/// Sets up the jobs, which start when there is work for them.
 pub(crate) fn begin(log: &Arc<Log>, jobs: &Arc<Group>) {
     for (i, stream) in log.streams.iter().enumerate() {
         starts(log, jobs, &stream.notifier, move |log| flush(log, &log.streams[i]));
@@ -53,8 +53,8 @@ fn starts(
     });
 }
 
-/// Ends the jobs. One of them may be the caller (a task's last ticket may go in a flusher): it is not
-/// waited for.
+/// Ends the jobs and waits for them, except for one that is the caller (a task may drop its last ticket in a
+/// flusher).
 pub(crate) fn stop(log: &Log) {
     log.stopping.store(true, azekura_base::sync::atomic::Ordering::Release);
     let Some(jobs) = &log.jobs else { return };
@@ -62,7 +62,7 @@ pub(crate) fn stop(log: &Log) {
         let epochs = log.epochs.iter().map(|epochs| &epochs.notifier);
         let flushers = log.streams.iter().map(|stream| &stream.notifier);
         for notifier in flushers.chain([&log.preparer, &log.syncer]).chain(epochs) {
-            notifier.request(); // not `wake`: a job that is about to rest looks at the request
+            notifier.request(); // not `wake`: a job that is about to rest checks for requests
         }
     });
 }
@@ -72,13 +72,13 @@ fn is_stopping(log: &Log) -> bool {
     log.stopping.load(Acquire) || log.failure.get().is_some()
 }
 
-/// Returns `true` if a job must make way for those that wait for a thread.
+/// Returns `true` if other jobs wait for this job's thread.
 fn must_make_way(log: &Log) -> bool {
     log.jobs.as_ref().is_some_and(|jobs| jobs.is_overdue())
 }
 
 fn flush(log: &Log, stream: &Stream) {
-    // The oldest record seen at the last rest, and the counter then; the counter that the store was told of.
+    // The oldest record and the counter at the last rest; the counter that the store was last notified of.
     let (mut oldest, mut counter, mut told) = (None, None, None);
     while !is_stopping(log) {
         let next = log.horizon.next_lsn();
@@ -93,7 +93,7 @@ fn flush(log: &Log, stream: &Stream) {
             continue;
         }
         if log.epochs.is_some() {
-            // The epoch job sees to W3.
+            // The epoch job enforces `max_delay` (W3).
             if stream.notifier.sleep(|| false) {
                 return;
             }
@@ -101,7 +101,7 @@ fn flush(log: &Log, stream: &Stream) {
         }
         let pending = stream.pending(&log.horizon);
         if pending.is_some() && (pending == oldest || must_make_way(log)) {
-            // It has rested for `max_delay` (W3).
+            // The record has rested for `max_delay` (W3).
             log.flush_stream(stream, log.horizon.next_lsn().0 - 1);
         }
         oldest = pending;
@@ -123,7 +123,7 @@ fn sync(log: &Log, interval: Duration) {
             if !must_make_way(log) {
                 log.syncer.rest(interval, || is_stopping(log));
             }
-            // A failure poisons the log: every later call tells it.
+            // A failure poisons the log, so every later call returns it.
             let _ = log.sync_written();
         } else if log.syncer.sleep(|| log.has_unsynced() || is_stopping(log)) {
             return;
@@ -131,8 +131,7 @@ fn sync(log: &Log, interval: Duration) {
     }
 }
 
-/// Ends an epoch every `interval` while there is something to acknowledge, or as soon as somebody asks for
-/// it.
+/// Ends an epoch every `interval` while commits wait for acknowledgment, or as soon as it is requested.
 fn turn_epochs(log: &Log, interval: Duration) {
     let Some(epochs) = &log.epochs else { return };
     while !is_stopping(log) {
@@ -157,13 +156,13 @@ fn turn_epochs(log: &Log, interval: Duration) {
 }
 
 fn prepare(log: &Log) {
-    // A log that has failed needs no more room.
+    // A log that has failed needs no more space.
     while !is_stopping(log) {
         log.preparer.take_request();
         for stream in &log.streams {
             let mut prepared = Ok(());
             while !is_stopping(log) && stream.store.is_short() && prepared.is_ok() {
-                // A failure (no space) is met again, and reported, by the appender that needs the room.
+                // The appender that needs the space meets the same failure (no space) and returns it.
                 prepared = stream.store.prepare_one();
             }
         }

@@ -1,9 +1,9 @@
 //! The parallel write-ahead log of the Azekura store, after the P-WAL protocol.
 //!
-//! Threads append records to the buffers of *workers*; *streams* write the buffers to files, each flush one
-//! checksummed chunk; a record is durable once every log holds everything before it. Recovery merges the
-//! streams by LSN up to the first gap. It is not a transaction manager: it knows no transactions, pages or
-//! undo, only bytes and their order.
+//! Threads append records to log buffers. *Streams* write the buffers to files, each flush as one checksummed
+//! chunk. A record is durable once all records with smaller LSNs are on disk in every stream. Recovery merges
+//! the streams by LSN up to the first missing one. The crate is not a transaction manager: transactions,
+//! pages and undo are unknown to it; it stores ordered byte strings.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -34,18 +34,18 @@
 //! | [`options`] | settings, identity, worker ids | |
 //! | [`log_buffer`] | a worker's buffer: draw an LSN, copy, exchange | 3.1.1 |
 //! | `serial` | the serial log's one buffer: a consolidation array | 2.3, 6.1 (Aether) |
-//! | `protocol_buffer`, `buffer_space` | one or the other; sleepers on a full buffer | |
+//! | `protocol_buffer`, `buffer_space` | either buffer; sleepers on a full buffer | |
 //! | [`record`], [`chunk`] | bytes of records, blocks, chunks | 3.1.2 |
-//! | [`lsn_range`], [`lsn_gap`] | many LSNs by one draw, and those that no record got | beyond it |
+//! | [`lsn_range`], [`lsn_gap`] | many LSNs by one draw; drawn LSNs without a record | beyond it |
 //! | [`durable_lsn`] | marks and the durable horizon | 3.1.3, Algorithm 4 |
 //! | [`epoch`] | commits acknowledged epoch by epoch | 6.3 (Silo) |
-//! | [`commit_gate`] | who flushes, who sleeps until when | 3.2.2 |
+//! | [`commit_gate`] | choice of the flushing thread; sleeping committers | 3.2.2 |
 //! | `commit_delay`, `committer_count` | how long a flush waits for committers; its leader | |
-//! | [`ticket`] | promises to wait for or await | 3.1.3, 3.2.2 |
+//! | [`ticket`] | handles to wait for a commit, blocking or `async` | 3.1.3, 3.2.2 |
 //! | `stream`, `segment` | flushes and files | 3.1.2 |
 //! | `flusher`, [`notifier`] | background jobs and how they are started | |
 //! | [`recovery`] | scan, merge, cut | 4.1-4.3, Figure 5 |
-//! | [`stats`], [`error`], `failure` | numbers, errors, the poison | |
+//! | [`stats`], [`error`], `failure` | counters, errors, the poisoned log | |
 
 mod buffer_space;
 pub mod chunk;

@@ -1,4 +1,4 @@
-//! The log itself: what appenders, committers and background threads share.
+//! The log itself: state that appenders, committers and background threads share.
 //!
 //! | lock | held while | may be taken inside |
 //! |---|---|---|
@@ -8,12 +8,12 @@
 //!
 //! No lock is held while a task is woken.
 //!
-//! *Who holds up whom.* Whoever only looks (the horizon, what is acknowledged, a ticket's state) never waits.
-//! An append waits for appends to its own worker's buffer, for the moment of a copy, and never for another
-//! worker's; so a thread that stops for ever in an append holds up its worker. But it has drawn an LSN, and
-//! nobody's record above is durable before: who waits for durability waits for it. A serial log has one
-//! buffer, and all wait for its latch. Nothing here is called lock-free. Shown by stopping threads at every
-//! access: `eval/sim/tests/log.rs`.
+//! *Progress.* Readers of the horizon, of the acknowledged LSN and of a ticket's state never wait. An append
+//! waits only for copies of other appends into its own buffer; a thread that stops in the middle of an append
+//! blocks the appenders of that buffer. It has drawn an LSN, and no record above that LSN becomes durable
+//! before it is appended, so all threads that wait for durability wait for it. A serial log has one buffer,
+//! and all appends wait for its latch. Nothing here is lock-free. Tested by stopping threads at every access
+//! to shared memory: `eval/sim/tests/log.rs`.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -38,7 +38,7 @@ use crate::segment::{SegmentStore, parse_stream};
 use crate::stream::{Stream, Taken};
 use crate::ticket::Wakers;
 
-/// The beginning of the log's directory: nothing is made there before the first record.
+/// The beginning of the log's directory: no file is made there before the first record.
 #[derive(Debug)]
 pub(crate) struct LogStart {
     pub(crate) fs: Arc<dyn Fs>,
@@ -53,7 +53,7 @@ impl LogStart {
         *self.has_begun.lock()
     }
 
-    /// Directories of streams that this log has not.
+    /// Returns the directories of streams that this log does not have.
     pub(crate) fn find_orphans(&self, streams: usize) -> Result<Vec<SegmentStore>, WalError> {
         let names = self.fs.list_dir(&self.dir).map_err(WalError::io("list", &self.dir))?;
         let numbers = names.iter().filter_map(|name| parse_stream(name));
@@ -69,7 +69,7 @@ impl LogStart {
 pub(crate) struct Log {
     pub(crate) options: WalOptions,
     pub(crate) horizon: DurableHorizon,
-    /// Of a log with epochs.
+    /// `None` in a log without epochs.
     pub(crate) epochs: Option<EpochClock>,
     pub(crate) buffers: Box<[ProtocolBuffer]>,
     pub(crate) streams: Box<[Stream]>,
@@ -78,13 +78,13 @@ pub(crate) struct Log {
     pub(crate) start: LogStart,
     pub(crate) failure: Failure,
     pub(crate) wakers: Wakers,
-    /// The background jobs, if there are any.
+    /// The background jobs; `None` without them.
     pub(crate) jobs: Option<Arc<Group>>,
     /// Of the job that prepares segments.
     pub(crate) preparer: Notifier,
     /// Of the job that syncs the log at intervals, if there is one.
     pub(crate) syncer: Notifier,
-    /// The background jobs end. Set once.
+    /// The background jobs must end. Set once.
     pub(crate) stopping: AtomicBool,
     pub(crate) segments_trimmed: AtomicU64,
 }
@@ -98,7 +98,7 @@ impl Log {
         &self.streams[worker % self.streams.len()]
     }
 
-    /// Appends a record that has its place in the [order](crate::lsn_range) of LSNs.
+    /// Appends a record with the given place in the [order](crate::lsn_range) of LSNs.
     pub(crate) fn append(
         &self,
         worker: LogBufferId,
@@ -138,7 +138,7 @@ impl Log {
         }
     }
 
-    /// Makes a segment ready and opens the stream's buffers, the worker's too (W11).
+    /// Prepares a segment and opens the stream's buffers, including the worker's (W11).
     fn make_space(
         &self,
         stream: &Stream,
@@ -163,8 +163,8 @@ impl Log {
         }
     }
 
-    /// Has the caller of [`Wal::create`](crate::Wal::create) note that this incarnation is written, once,
-    /// before its first chunk (W5); and looks for what earlier runs with more streams have left.
+    /// Calls the owner's [`Begin`](crate::options::Begin), once, before the first chunk of this incarnation
+    /// (W5), and finds the directories that earlier runs with more streams have left.
     pub(crate) fn begin(&self) -> Result<(), AppendError> {
         let mut has_begun = self.start.has_begun.lock();
         if *has_begun {
@@ -190,7 +190,7 @@ impl Log {
                 return Ok(());
             }
             self.failure.check()?;
-            // Our own stream first, then whatever else holds the horizon down (W2).
+            // The caller's stream first, then every other stream that holds the horizon down (W2).
             for i in 0..self.streams.len() {
                 let stream = &self.streams[(home + i) % self.streams.len()];
                 if stream.pending(&self.horizon).is_some_and(|mark| mark <= lsn.0) {
@@ -207,7 +207,7 @@ impl Log {
 
     /// Syncs what is written, in a log that is synced at intervals.
     pub(crate) fn sync_written(&self) -> Result<(), LogFailed> {
-        // Before the files: what is up to here lies in their current segments, or in synced ones.
+        // Before the syncs: everything up to here lies in the current segments, or in synced ones.
         let written = self.horizon.compute();
         if self.horizon.survives_power_loss() >= written {
             return Ok(());
@@ -224,7 +224,7 @@ impl Log {
         Ok(())
     }
 
-    /// Tells the owner of the log what survives a power loss by now.
+    /// Notifies the owner of the log of the LSN that survives a power loss now.
     fn note_durable(&self) {
         if let Some(note) = &self.options.durable {
             note.call(self.horizon.survives_power_loss());
@@ -253,9 +253,10 @@ impl Log {
         }
     }
 
-    /// The same for a caller that asks repeatedly and does not sleep afterwards: with background threads, as
-    /// of the end of the last flush. The thread that ends a flush computes the horizon. Computing it here as
-    /// well would make each call fetch the counter and all marks from the processors that write them.
+    /// The same for a caller that asks repeatedly and does not sleep afterwards: with background threads the
+    /// answer is as of the end of the last flush. The thread that ends a flush computes the horizon.
+    /// Computing it here as well would make each call fetch the counter and all marks from the processors
+    /// that write them.
     pub(crate) fn is_known_acknowledged(&self, lsn: Lsn) -> bool {
         if self.epochs.is_none() && self.options.background {
             return self.horizon.reached() >= lsn;
@@ -263,8 +264,8 @@ impl Log {
         self.is_acknowledged(lsn)
     }
 
-    /// Blocks until a commit may be acknowledged, in the protocol's way; of records that were not drawn,
-    /// those drawn so far.
+    /// Blocks until a commit may be acknowledged by the rules of the protocol. For an LSN that was not drawn
+    /// yet: until everything drawn so far may be.
     pub(crate) fn wait_acknowledged(&self, lsn: Lsn) -> Result<(), LogFailed> {
         match &self.epochs {
             Some(epochs) => self.wait_for_epoch(epochs, lsn),
@@ -275,9 +276,9 @@ impl Log {
         }
     }
 
-    /// The same for a commit whose flush was asked for before, by somebody who went on meanwhile and so most
-    /// likely has others under way: the log's thread writes for it. Who led a flush here would do nothing
-    /// else until it has ended.
+    /// The same for a commit with an earlier flush request. The caller went on in between and probably has
+    /// other commits in flight, so the stream's flusher writes: a caller that led a flush here could do
+    /// nothing else until the flush has ended.
     pub(crate) fn wait_requested(&self, lsn: Lsn) -> Result<(), LogFailed> {
         if !self.options.background || self.epochs.is_some() {
             return self.wait_acknowledged(lsn);
@@ -285,13 +286,13 @@ impl Log {
         self.follow_commit_thread(lsn)
     }
 
-    /// Sleeps until a flush of the stream that covers `lsn` has ended, if one is needed; its thread writes.
+    /// Sleeps until a flush of the stream that covers `lsn` has ended, if one is needed; the flusher writes.
     fn follow_flush(&self, stream: &Stream, lsn: Lsn) {
         let is_needed = || self.is_needed(stream, lsn.0);
         stream.gate.follow(lsn.0, is_needed, || stream.notifier.request());
     }
 
-    /// Flush pipelining: the streams' threads write for all who wait here.
+    /// Flush pipelining: the streams' flushers write for all waiters.
     fn follow_commit_thread(&self, lsn: Lsn) -> Result<(), LogFailed> {
         let lsn = lsn.min(Lsn(self.horizon.next_lsn().0 - 1));
         while !self.horizon.has_reached(lsn) {
@@ -317,7 +318,7 @@ impl Log {
         Ok(())
     }
 
-    /// Ends an epoch, writes it, and publishes it: what the epoch thread and the flushers do otherwise.
+    /// Ends an epoch, writes it, and publishes it, in place of the epoch job and the flushers.
     fn finish_epoch(&self, epochs: &EpochClock) -> Result<(), LogFailed> {
         epochs.end(&self.horizon);
         self.make_durable(Lsn(epochs.boundary().0 - 1))?;
@@ -325,21 +326,21 @@ impl Log {
         Ok(())
     }
 
-    /// Ends an epoch and asks for it to be written; for the epoch thread.
+    /// Ends an epoch and requests a flush of it; for the epoch job.
     pub(crate) fn turn_epoch(&self, epochs: &EpochClock) {
         if epochs.end(&self.horizon) {
             self.request_streams(Lsn(epochs.boundary().0 - 1));
-            // It may be on disk already.
+            // The epoch may be on disk already.
             self.wakers.wake_through(self.acknowledge());
         }
     }
 
-    /// Lets everybody know up to where commits are acknowledged by now. The caller has moved the marks.
+    /// Publishes the LSN up to which commits are acknowledged. The caller has moved the marks.
     pub(crate) fn acknowledge(&self) -> Lsn {
         fence(SeqCst); // TICKET-1
         let Some(epochs) = &self.epochs else { return self.horizon.compute() };
         let published = epochs.publish(&self.horizon);
-        fence(SeqCst); // TICKET-1, for what was published just now
+        fence(SeqCst); // TICKET-1, for the epoch published above
         published
     }
 
@@ -356,14 +357,14 @@ impl Log {
         }
     }
 
-    /// The same for a committer, together with others; or the stream's thread does it, and the committer
-    /// sleeps meanwhile.
+    /// The same for a committer, which may wait for others (commit delay), or leave the write to the flusher
+    /// and sleep.
     fn join_flush(&self, stream: &Stream, lsn: u64) {
-        // With epochs that thread writes only when the epoch thread says so.
+        // With epochs the flusher writes only when the epoch job requests it.
         let has_thread = self.options.background && self.epochs.is_none();
-        // Acquire: pairs with the Release in `flusher::stop`. Who closes the log has stopped the threads, so
-        // it sees that and leads; who does not see it yet and follows is woken by that last flush, or by the
-        // log's end.
+        // Acquire: pairs with the Release in `flusher::stop`. The closing thread has stopped the flushers, so
+        // it sees the flag and leads. A thread that does not see the flag yet follows, and is woken by the
+        // flusher's last flush or by the end of the log.
         let thread = (has_thread && !self.stopping.load(Acquire)).then_some(&stream.notifier);
         let is_needed = || self.is_needed(stream, lsn);
         let begin = || stream.begin(&self.horizon, &self.buffers);
@@ -372,7 +373,7 @@ impl Log {
         }
     }
 
-    /// Writes what was taken, moves the marks, wakes whom it concerns.
+    /// Writes what was taken, moves the marks, wakes the waiters that the flush covers.
     fn lead(&self, stream: &Stream, lead: Lead<'_>, mut taken: Taken<'_>) {
         let poison = PoisonOnPanic(self);
         let written = stream.write(&mut taken, &self.horizon, &self.buffers);
@@ -391,7 +392,7 @@ impl Log {
         let woken = lead.finish();
         self.wakers.wake_through(acknowledged);
         if records > 0 {
-            self.note_durable(); // after the waiters are awake: it is a call to the system
+            self.note_durable(); // after the waiters are awake: a system call
         }
         self.count(stream, records, woken);
         if self.horizon.is_synced_at_intervals() {
@@ -411,25 +412,25 @@ impl Log {
         counters.threads_woken.fetch_add(u64::from(woken), Relaxed);
     }
 
-    /// Has the next segment made ready, by the thread for it if there is one.
+    /// Prepares the next segment, by the preparer job if there is one.
     fn replenish(&self, stream: &Stream) {
         if self.options.background {
             self.preparer.request();
         } else {
-            // If it fails, the appender that needs the room tries again and gets the error.
+            // If it fails, the appender that needs the space tries again and returns the error.
             let _ = stream.store.prepare_one();
         }
     }
 
-    /// Asks the background threads, if there are any, for a commit to be acknowledged soon.
+    /// Requests from the background jobs, if there are any, that a commit is acknowledged soon.
     pub(crate) fn request_soon(&self, lsn: Lsn) {
-        // An epoch ends by itself.
+        // Epochs end without a request.
         if self.options.background && self.epochs.is_none() && self.horizon.reached() < lsn {
             self.request_flush(lsn);
         }
     }
 
-    /// Asks for everything up to `lsn` to be acknowledged soon: the epoch is ended, or the flushers begin.
+    /// Requests that everything up to `lsn` is acknowledged soon: ends the epoch, or notifies the flushers.
     pub(crate) fn request_flush(&self, lsn: Lsn) {
         match &self.epochs {
             None => self.request_streams(lsn),
@@ -446,19 +447,19 @@ impl Log {
         }
     }
 
-    /// Poisons the log and wakes everybody who waits for it (W10).
+    /// Poisons the log and wakes all waiters (W10).
     pub(crate) fn fail(&self, reason: &str) {
         if !self.failure.set(reason) {
             return;
         }
         self.streams.iter().for_each(|stream| stream.gate.wake_everyone());
         self.buffers.iter().for_each(ProtocolBuffer::wake_everyone);
-        fence(SeqCst); // TICKET-1, EPOCH-3: the failure is seen by who registers now
+        fence(SeqCst); // TICKET-1, EPOCH-3: threads that register from now on see the failure
         self.epochs.iter().for_each(EpochClock::wake_everyone);
         self.wakers.wake_everyone();
     }
 
-    /// Publishes everything drawn so far. The epoch thread has ended.
+    /// Publishes everything drawn so far. The epoch job has ended.
     fn wait_for_last_epoch(&self, epochs: &EpochClock) -> Result<(), LogFailed> {
         let last = Lsn(self.horizon.next_lsn().0 - 1);
         while epochs.published() < last {
@@ -468,7 +469,7 @@ impl Log {
         Ok(())
     }
 
-    /// Everything on disk, and the testimony to it.
+    /// Writes everything, and a last chunk in each stream that states the durable horizon.
     pub(crate) fn finish(&self) -> Result<(), LogFailed> {
         self.make_durable(Lsn::MAX)?;
         self.epochs.iter().try_for_each(|epochs| self.wait_for_last_epoch(epochs))?;
@@ -486,7 +487,7 @@ impl Log {
     }
 }
 
-/// A flush that panics has written nobody knows what.
+/// Poisons the log if a flush panics: the content of the disk is unknown then.
 pub(crate) struct PoisonOnPanic<'l>(pub(crate) &'l Log);
 
 impl Drop for PoisonOnPanic<'_> {

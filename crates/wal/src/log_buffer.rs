@@ -11,13 +11,13 @@
 //! included; a thread that requests a flush relies on that
 //! ([`Notifier::request`](crate::notifier::Notifier::request)).
 //!
-//! - **BUFFER-1** Room is checked before the LSN is drawn, and the record is in the buffer before the latch
-//!   is released: a drawn LSN is certainly appended, or declared as a gap ([`lsn_range`](crate::lsn_range));
-//!   LSNs of the log are dense (W5), and those in one buffer rise.
-//! - **BUFFER-2** A record drawn below the counter value that [`LogBuffer::take`] returns is in what it
-//!   took, or was taken before.
-//! - **BUFFER-3** A record gets in only if `admission` lets it: what is in the buffers always fits the
-//!   prepared segments (W11), see `segment`.
+//! - **BUFFER-1** The space is checked before the LSN is drawn, and the record is in the buffer before the
+//!   latch is released: a drawn LSN is always appended or declared as a gap
+//!   ([`lsn_range`](crate::lsn_range)). LSNs of the log are dense (W5), and LSNs in one buffer rise.
+//! - **BUFFER-2** A record drawn below the counter value that [`LogBuffer::take`] returns is in the taken
+//!   batch or an earlier one.
+//! - **BUFFER-3** A record is appended only if `admission` allows it: the content of the buffers always fits
+//!   the prepared segments (W11), see `segment`.
 
 use azekura_base::Lsn;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -40,9 +40,9 @@ static BUFFER_ROOM: Site = Site::new("wal buffer room");
 pub struct Batch {
     /// The records, unless a serial buffer still holds them.
     pub bytes: Vec<u8>,
-    /// How many bytes of records a serial buffer holds for this batch.
+    /// Bytes of records that a serial buffer holds for this batch.
     pub elsewhere: usize,
-    /// How many.
+    /// Number of records.
     pub records: u64,
     /// LSN of the first, if there is one.
     pub first_lsn: u64,
@@ -73,37 +73,37 @@ impl Batch {
         self.bytes.len() + self.elsewhere
     }
 
-    /// Whether there is no record.
+    /// Returns `true` if there is no record.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.records == 0
     }
 }
 
-/// Why a buffer did not take a record; nothing was drawn.
+/// The reason that a buffer did not take a record; no LSN was drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// A flush must take the buffer first.
     NoSpace {
-        /// The buffer's least LSN: once it is in flight, there is room.
+        /// The buffer's least LSN: once a flush has taken it, there is space.
         first_lsn: u64,
-        /// For [`LogBuffer::wait_for_space`].
+        /// The argument for [`LogBuffer::wait_for_space`].
         taken: u32,
     },
     /// A segment must be prepared first, for any record, or for one of this size.
     NotAdmitting,
 }
 
-/// A record that a buffer took.
+/// The result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// Its LSN.
+    /// The LSN of the record.
     pub lsn: Lsn,
-    /// Whether the worker may have been idle before.
+    /// The worker may have been idle before.
     pub was_idle: bool,
 }
 
-/// What has gone through a buffer.
+/// Counters of a buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Records.
@@ -127,14 +127,14 @@ struct Front {
     totals: Totals,
 }
 
-/// One worker's buffer.
+/// The log buffer of one worker.
 #[derive(Debug)]
 pub struct LogBuffer {
     worker: usize,
     capacity_bytes: usize,
     front: TracedMutex<Front>,
     space: BufferSpace,
-    /// Every record to come is above this LSN (RANGE-3). Only rises; written by those who append for the
+    /// Every record to come is above this LSN (RANGE-3). Only rises; written by threads that append for the
     /// worker.
     floor: AtomicU64,
 }
@@ -160,17 +160,17 @@ impl LogBuffer {
         }
     }
 
-    /// The same, and it draws [ranges](crate::lsn_range) of LSNs, of at most so many.
+    /// Makes the buffer draw [ranges](crate::lsn_range) of at most `most` LSNs.
     #[must_use]
     pub fn with_ranges(self, most: u64) -> Self {
         self.latch().range = LsnRange::new(most.max(1));
         self
     }
 
-    /// Has all records that the caller appends from now on come after `lsn`.
+    /// Makes all records that the caller appends from now on come after `lsn`.
     pub fn raise_floor(&self, lsn: Lsn) {
         // Relaxed, here and in `append_in_order`: the caller appends itself, later, or hands the transaction
-        // on.
+        // over with its own synchronization.
         if self.floor.load(Relaxed) < lsn.0 {
             self.floor.fetch_max(lsn.0, Relaxed);
         }
@@ -180,8 +180,8 @@ impl LogBuffer {
         self.front.lock()
     }
 
-    /// Draws an LSN for a record, which needs at least this `admission`, and copies it in. The flag tells
-    /// whether the worker was idle.
+    /// Draws an LSN for a record, which needs at least this `admission`, and copies the record into the
+    /// buffer. The flag is `true` if the worker was idle.
     ///
     /// # Errors
     ///
@@ -196,7 +196,7 @@ impl LogBuffer {
         done.map(|done| (done.lsn, done.was_idle))
     }
 
-    /// The same for a record that has its place in the [order](crate::lsn_range) of LSNs.
+    /// The same for a record with the given place in the [order](crate::lsn_range) of LSNs.
     ///
     /// # Errors
     ///
@@ -235,8 +235,8 @@ impl LogBuffer {
         Ok(Appended { lsn: Lsn(lsn), was_idle })
     }
 
-    /// Exchanges what is buffered for `empty`, and returns the LSN counter at that moment (BUFFER-2). Records
-    /// that come later need `admission`.
+    /// Exchanges the buffered batch for `empty`, and returns the LSN counter at that moment (BUFFER-2). Later
+    /// records need `admission`.
     pub fn take(&self, horizon: &DurableHorizon, empty: &mut Batch, admission: Admission) -> u64 {
         debug_assert_eq!(empty.records, 0);
         let mut front = self.latch();
@@ -263,7 +263,7 @@ impl LogBuffer {
         sleepers.wake();
     }
 
-    /// What was taken before is durable: moves this worker's mark to what is buffered now.
+    /// Notes that earlier taken batches are durable: moves this worker's mark to the first LSN buffered now.
     pub fn settle(&self, horizon: &DurableHorizon) {
         let front = self.latch();
         horizon.settle(self.worker, (front.batch.records > 0).then_some(front.batch.first_lsn));
@@ -274,12 +274,12 @@ impl LogBuffer {
         self.latch().admission = admission;
     }
 
-    /// Lets it hold so many bytes, or its capacity if that is less.
+    /// Limits the buffer to `bytes`, or to its capacity if that is less.
     pub fn set_limit(&self, bytes: usize) {
         self.latch().limit = bytes.min(self.capacity_bytes);
     }
 
-    /// What has gone through it.
+    /// Returns the buffer's counters.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.latch().totals
@@ -293,14 +293,14 @@ impl LogBuffer {
 }
 
 impl Front {
-    /// Bytes of the batch with one more record, and the void before it.
+    /// Bytes of the batch with one more record and the gap before it.
     fn needed_with(&self, body: &[u8]) -> usize {
         let batch = &self.batch;
         let gap = if self.range.is_open() { lsn_gap::MAX_BYTES } else { 0 };
         batch.bytes.len() + batch.gaps.len() + gap + record::MAX_OVERHEAD_BYTES + body.len()
     }
 
-    /// Ends the open range, in one way or another, and notes what is void of it.
+    /// Ends the open range by `end`, and notes the gap that is left of it.
     fn end_range(&mut self, end: impl FnOnce(&mut LsnRange, u64) -> Option<LsnGap>) {
         if let Some(gap) = end(&mut self.range, self.batch.records) {
             self.batch.gaps.push(self.batch.first_lsn, gap);
@@ -308,7 +308,7 @@ impl Front {
         }
     }
 
-    /// Draws for a record that the open range has no LSN for; tells its LSN, and whether the worker was idle.
+    /// Draws an LSN for a record if the open range has none; the flag is `true` if the worker was idle.
     fn draw(&mut self, worker: usize, horizon: &DurableHorizon, order: Order) -> (u64, bool) {
         let count = match order {
             Order::Newest => {
@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn appends_go_on_while_what_was_taken_is_written() {
+    fn appends_continue_while_the_taken_batch_is_written() {
         let horizon = DurableHorizon::new(1, Lsn(1));
         let buffer = LogBuffer::new(0, 1024);
         assert_eq!(buffer.append(&horizon, b"a", Admission::All), Ok((Lsn(1), true)));
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_takes_along_what_was_drawn_and_not_used() {
+    fn a_batch_includes_the_gaps_of_its_ranges() {
         let horizon = DurableHorizon::new(1, Lsn(1));
         let buffer = LogBuffer::new(0, 4096).with_ranges(8);
         let append = |after| {
@@ -409,13 +409,13 @@ mod tests {
         batch.clear();
         append(0);
         assert_eq!(buffer.take(&horizon, &mut batch, Admission::All), 15);
-        assert_eq!((batch.last_lsn, batch.end_lsn()), (11, 14), "the rest of the range is void");
+        assert_eq!((batch.last_lsn, batch.end_lsn()), (11, 14), "the rest of the range is a gap");
         let totals = buffer.totals();
         assert_eq!((totals.records, totals.draws, totals.gap_lsns), (9, 6, 5));
     }
 
     #[test]
-    fn totals_count_what_the_frames_take() {
+    fn totals_include_the_frames() {
         let horizon = DurableHorizon::new(1, Lsn(1));
         let buffer = LogBuffer::new(0, 4096);
         for len in [0, 5, 200] {

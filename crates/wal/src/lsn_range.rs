@@ -1,13 +1,13 @@
 //! Ranges of LSNs: one write to the shared counter serves many records of a worker.
 //!
-//! The counter is one line, and every record of every worker wants a number from it. So a worker draws a
-//! *range* when a record needs an LSN and uses it up record by record, all of it under its buffer latch.
-//! Numbers drawn ahead are older than what others have logged since. Three things must not come of that: a
-//! page whose LSN goes back (W7), a transaction that is durable without what it saw, and an unused number
-//! that holds everybody's horizon down.
+//! The counter is one cache line, and every record of every worker needs a number from it. So a worker draws
+//! a *range* when a record needs an LSN and uses it up record by record, under its buffer latch. An LSN that
+//! was drawn ahead is smaller than LSNs that other workers have drawn since. This must not cause a page LSN
+//! that decreases (W7), a durable transaction without a transaction that it depends on, or an unused LSN that
+//! holds the durable horizon down.
 //!
-//! 1. A record that names what it comes [after](Order::After) takes the next LSN of the open range if that is
-//!    above its **floor**; see RANGE-3.
+//! 1. A record with a [predecessor](Order::After) takes the next LSN of the open range if that is above its
+//!    **floor**; see RANGE-3.
 //! 2. Otherwise the rest of the range becomes a [gap](crate::lsn_gap), and a new range is drawn, all above
 //!    the counter as it was, and so above every floor.
 //! 3. When a flush takes the buffer, the rest of the range becomes a gap. The batch carries its gaps to disk.
@@ -19,21 +19,22 @@
 //!
 //! - **RANGE-1** A worker with an open range has a record in its buffer that is below the range: a range is
 //!   drawn for a record, and its rest does not outlive the buffer's exchange. So the worker's mark
-//!   (HORIZON-1) is below each open LSN, and nothing but records that are not durable holds the horizon, as
-//!   ever. A worker with nothing to log has no range (W1).
+//!   (HORIZON-1) is below each open LSN, and only records that are not durable hold the horizon down. A
+//!   worker with nothing to log has no range (W1).
 //! - **RANGE-2** LSNs of one worker rise from record to record, and those of a later batch lie above the
-//!   counter as it was when the earlier one was taken. So BUFFER-2 holds, what a chunk says of its stream
-//!   (`complete_below`) stays true.
-//! - **RANGE-3** A record's LSN is above its floor: the LSNs of the pages that it changes, looked at under
-//!   their latches, and every commit LSN that the lock table has handed to a transaction of its worker with
-//!   locks let go of early (W8). So a page's LSN never goes back; who saw a commit comes after it, also in
-//!   the log, and what is up to the horizon is closed.
-//! - **RANGE-4** Who has no floor draws [afresh](Order::Newest): a record whose pages' former lives it cannot
-//!   see, because it takes or frees pages, or makes them from nothing. It is above all that was drawn before,
-//!   their last changes too.
-//! - **RANGE-5** The counter is above every LSN drawn so far, and no bound below those to come. That is one
-//!   above the durable horizon ([`lsn_bound`](azekura_base::DurableLog::lsn_bound)), by RANGE-1; once
-//!   everything below a counter is durable, that counter is.
+//!   counter's value when the earlier batch was taken. So BUFFER-2 holds, and the field `complete_below` of a
+//!   chunk's header is true.
+//! - **RANGE-3** A record's LSN is above its floor. The floor is the largest of the LSNs of the pages that it
+//!   changes, read under their latches, and of all commit LSNs that the lock table has handed to a
+//!   transaction of its worker with locks released early (W8). So page LSNs never decrease, a transaction
+//!   comes after the commits that it depends on, also in the log, and the part of the log up to the horizon
+//!   depends on nothing above it.
+//! - **RANGE-4** A record without a floor draws [a new LSN](Order::Newest): it takes, frees or formats pages
+//!   and cannot see the earlier content of those pages. Its LSN is above all drawn before, so above the last
+//!   changes of that content.
+//! - **RANGE-5** The counter is above every LSN drawn so far; it is no lower bound for LSNs to come. Such a
+//!   bound is one above the durable horizon ([`lsn_bound`](azekura_base::DurableLog::lsn_bound)), by RANGE-1;
+//!   and once everything below a counter value is durable, that value is.
 //! - **RANGE-6** Every LSN up to the horizon is a record or in a gap on disk, so a recovery that counts gaps
 //!   as present finds the cut at the first LSN that is neither (W5).
 //!
@@ -43,21 +44,21 @@
 //! |---|---|---|
 //! | `make_durable`, tickets, `close`, an epoch's boundary, a flush's `covers` | above all drawn | the counter |
 //! | a page that turns dirty, the active list | below all to come | one above the horizon |
-//! | a page's image in flight to disk | below the page's changes to come | the larger of that and page LSN + 1 |
+//! | the image of a page in flight to disk | below later changes of the page | the larger of that and page LSN + 1 |
 //! | a checkpoint's begin | below all to come | makes all drawn durable, then one above the horizon |
 //! | a checkpoint's end, the target of a restart's length | above all drawn | the counter |
-//! | a page that was to be formatted and is not | above its former life | the counter |
+//! | a page that was to be formatted and is not | above its earlier content | the counter |
 //! | an idle buffer's first mark | below its own to come | the counter: its own range is drawn after that |
 //!
 //! A record drawn later below an epoch's boundary belongs to that epoch.
 //!
-//! Limit: of two commits in different buffers that do not depend on each other and are not acknowledged, a
-//! crash may lose the earlier and keep the later.
+//! Limit: a crash may lose the earlier and keep the later of two commits in different buffers that do not
+//! depend on each other and are not acknowledged.
 //!
-//! *How long a range is.* As many LSNs as the buffer's last filling had records, less those that are in it
-//! already; when it has more than that, as many again. Where ranges are broken off because others change the
-//! same pages, no more than the last one served, and twice as many after each that is used up. A gap costs a
-//! few bytes of log, so this is about speed only.
+//! *Length of a range.* As many LSNs as the buffer's last batch had records, less the records in the current
+//! batch; if the current batch has more, as many again. If ranges are broken off because other workers change
+//! the same pages: no more than the last range served, doubled after each range that is used up. A gap costs
+//! a few bytes of log, so the length affects speed only.
 //!
 //! Model: `tests/loom_range.rs`.
 
@@ -65,10 +66,10 @@ use azekura_base::Lsn;
 
 use crate::lsn_gap::LsnGap;
 
-/// Where a record's place is in the order of LSNs.
+/// The required place of a record in the order of LSNs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Above every LSN drawn so far: it draws its own.
+    /// Above every LSN drawn so far: draws a new one.
     Newest,
     /// Above this LSN, and above the [floor](crate::log_buffer::LogBuffer::raise_floor) of its buffer.
     After(Lsn),
@@ -77,35 +78,36 @@ pub enum Order {
 /// Most LSNs that may be drawn at once.
 pub const MAX_RANGE: u32 = 1 << 16;
 
-/// A worker's open range, and how long the next one is to be. Used under the worker's buffer latch.
+/// A worker's open range, and the state that determines the length of the next one. Used under the worker's
+/// buffer latch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LsnRange {
     /// The open LSNs are those from here to before `end`.
     next: u64,
     end: u64,
-    /// How many LSNs it had, and how many records got one.
+    /// Number of its LSNs, and of its records.
     count: u64,
     served: u64,
-    /// The longest one to draw.
+    /// Largest number of LSNs to draw at once.
     most: u64,
-    /// What ranges serve, as it seems, before they are broken off.
+    /// Estimate of the records that a range serves before it is broken off.
     reach: u64,
     /// Records of the last batch.
     usual: u64,
 }
 
 impl LsnRange {
-    /// None open, and none ever longer than `most`.
+    /// No open range, and none ever longer than `most`.
     pub(crate) const fn new(most: u64) -> Self {
         Self { next: 0, end: 0, count: 0, served: 0, most, reach: most, usual: 0 }
     }
 
-    /// Whether an LSN is left of it.
+    /// Returns `true` if an LSN is left.
     pub(crate) const fn is_open(&self) -> bool {
         self.next < self.end
     }
 
-    /// The next LSN of the range, if it is above `floor`.
+    /// Takes the next LSN of the range, if it is above `floor`.
     pub(crate) fn take(&mut self, floor: u64) -> Option<u64> {
         if !self.is_open() || self.next <= floor {
             return None;
@@ -115,7 +117,7 @@ impl LsnRange {
         Some(self.next - 1)
     }
 
-    /// Ends the range because it has no LSN for a record that comes after something; returns the rest, a gap.
+    /// Ends the range because its next LSN is not above a record's floor; returns the rest, a gap.
     pub(crate) fn break_off(&mut self) -> Option<LsnGap> {
         let gap = self.close();
         if gap.is_some() {
@@ -133,19 +135,19 @@ impl LsnRange {
         gap
     }
 
-    /// Ends the range because a batch of so many records is taken: returns the rest, a gap.
+    /// Ends the range because a batch of `records` records is taken: returns the rest, a gap.
     pub(crate) fn end_batch(&mut self, records: u64) -> Option<LsnGap> {
         self.usual = records;
         self.close()
     }
 
-    /// How many LSNs to draw for a buffer that has so many records.
+    /// Returns the number of LSNs to draw for a buffer that has `records` records.
     pub(crate) fn wanted(&self, records: u64) -> u64 {
         let more = if records < self.usual { self.usual - records } else { records };
         more.min(self.reach).clamp(1, self.most)
     }
 
-    /// A range was drawn, and its first LSN is used.
+    /// Notes a drawn range; its first LSN is used.
     pub(crate) const fn open(&mut self, first: u64, count: u64) {
         self.next = first + 1;
         self.end = first + count;

@@ -50,14 +50,15 @@ impl Notifier {
         Self { word: WaitWord::new(ASLEEP), requested: AtomicBool::new(false), starter: Starter::default() }
     }
 
-    /// The same, as if the job ran: so its owner can [`starts`](Self::starts) it first, and then let it
-    /// [`sleep`](Self::sleep) or [`restart`](Self::restart) it.
+    /// Returns a notifier in the state of a running job, so that its owner can set the start function
+    /// ([`starts`](Self::starts)) first and then let the job [`sleep`](Self::sleep) or
+    /// [`restart`](Self::restart) it.
     #[must_use]
     pub fn awake() -> Self {
         Self { word: WaitWord::new(AWAKE), ..Self::new() }
     }
 
-    /// Has `start` called whenever the job is to be started. The job ends by [`sleep`](Self::sleep).
+    /// Sets the function that starts the job. The job ends by [`sleep`](Self::sleep).
     pub fn starts(&self, start: impl Fn() + Send + Sync + 'static) {
         self.starter.set(start);
     }

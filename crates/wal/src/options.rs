@@ -1,4 +1,4 @@
-//! What the log is told when it is created.
+//! Settings of a log.
 
 use std::io;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use crate::lsn_range::MAX_RANGE;
 
 /// Most workers, and most streams, that a log can have.
 pub const MAX_LOG_BUFFERS: usize = 256;
-/// The smallest first segment: it has room for chunks of small buffers, and for the reserve.
+/// The smallest first segment: large enough for chunks of small buffers and for the reserve.
 const LEAST_SEGMENT_BYTES: u64 = 64 << 10;
 /// Streams are two decimal digits in the directory.
 pub const MAX_STREAMS: usize = 64;
 
-/// How records get into buffers, and when a commit counts as durable. Not part of the format: one recovery
-/// reads what any of them wrote, and the next run may choose another.
+/// The way that records get into buffers, and the rule by which a commit counts as durable. Not part of the
+/// format: recovery reads the logs of all protocols, and the next run may choose another.
 ///
 /// | | `PWal` | `Serial` | `Epoch` |
 /// |---|---|---|---|
 /// | buffers | one per worker | one, insertion by a consolidation array | one per worker |
 /// | files written at the same time | `streams` | 1 | `streams` |
-/// | who writes | a committer that waits, or a flusher | the flusher | the flushers |
-/// | when | when the stream is free | when the stream is free | at the end of each epoch |
+/// | written by | a waiting committer, or a flusher | the flusher | the flushers |
+/// | written | when the stream is free | when the stream is free | at the end of each epoch |
 /// | acknowledged | once all before it is durable | the same | once all of its epoch is durable |
 ///
 /// `Serial` and `Epoch` need the cargo feature `baseline-logs`.
@@ -53,7 +53,7 @@ pub enum LogProtocol {
     /// Group commit by epochs after Silo (Tu et al., SOSP 2013): the paper's section 6.3.
     #[cfg(feature = "baseline-logs")]
     Epoch {
-        /// From the end of one epoch to that of the next, if the device keeps up; longer than nothing.
+        /// Time from the end of one epoch to the end of the next, if the device keeps up; greater than 0.
         interval: Duration,
     },
 }
@@ -88,7 +88,7 @@ impl LogProtocol {
     }
 }
 
-/// `p-wal`, `serial`, `epoch:40` (milliseconds).
+/// Writes `p-wal`, `serial`, or `epoch:40` (milliseconds).
 impl std::fmt::Display for LogProtocol {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -101,7 +101,7 @@ impl std::fmt::Display for LogProtocol {
     }
 }
 
-/// A name that is no log protocol's.
+/// A name that no log protocol has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(
     feature = "baseline-logs",
@@ -113,7 +113,7 @@ pub struct UnknownProtocol(String);
 impl std::str::FromStr for LogProtocol {
     type Err = UnknownProtocol;
 
-    /// What `Display` writes; `epoch` alone is Silo's.
+    /// Parses the names that `Display` writes; `epoch` alone has Silo's interval.
     fn from_str(name: &str) -> Result<Self, UnknownProtocol> {
         let unknown = || UnknownProtocol(name.to_owned());
         match name {
@@ -138,11 +138,11 @@ impl std::str::FromStr for LogProtocol {
 /// Settings of a log. None of them is part of the format: the next run may choose others.
 #[derive(Clone, Debug)]
 pub struct WalOptions {
-    /// How records get into buffers and on disk.
+    /// Insertion of records into buffers, and writing to disk.
     pub protocol: LogProtocol,
     /// Number of buffers that threads append to; 0 stands for as many as there are [stripes of
     /// threads](azekura_base::striped::stripe_count), so that a thread that loses its processor while it
-    /// appends holds up few others. A serial log has one.
+    /// appends blocks few others. A serial log has one.
     pub log_buffers: usize,
     /// Number of files written at the same time, at most one per buffer; 0 stands for
     /// [`default_stream_count`]. A serial log writes one.
@@ -155,14 +155,13 @@ pub struct WalOptions {
     /// They run in [threads of the process](azekura_base::background). Without them everything happens inside
     /// the callers' calls, in an order that a test can repeat.
     pub background: bool,
-    /// Longest time that a record stays in a buffer when nobody asks for a flush (W3), within a factor of
-    /// two. Only with `background`.
+    /// Longest time that a record without a flush request stays in a buffer (W3), within a factor of two.
+    /// Only with `background`.
     pub max_delay: Duration,
-    /// Write the log to the operating system's cache and sync it so often, instead of with each write;
-    /// `None`: with each. A commit is acknowledged once the operating system has it, so the death of the
-    /// process loses nothing that was acknowledged, and a power loss up to this much time. What
-    /// [`DurableLog`] calls durable is synced either way. Without direct I/O. Not for
-    /// epochs.
+    /// If set, the log is written to the operating system's cache and synced once in this interval, instead
+    /// of with each write. A commit is acknowledged once the operating system has it: the death of the
+    /// process loses no acknowledged commit, a power loss loses at most the last interval. LSNs that
+    /// [`DurableLog`] calls durable are synced in either case. Excludes direct I/O and epochs.
     ///
     /// [`DurableLog`]: azekura_base::DurableLog
     pub sync_interval: Option<Duration>,
@@ -171,15 +170,14 @@ pub struct WalOptions {
     /// Most LSNs that a worker draws at once, see [`lsn_range`](crate::lsn_range): with 1 each record draws
     /// its own. A serial log draws for groups.
     pub lsn_range: u32,
-    /// Size of the first segments, at least 64 KiB; each segment that is filled makes the next one twice as
-    /// large, up to `segment_bytes`, and buffers hold little as long as segments are small. `None`: all have
-    /// their full size. A serial log's always have.
+    /// Size of the first segments, at least 64 KiB. Each filled segment doubles the size of the next one, up
+    /// to `segment_bytes`, and buffers hold little while segments are small. `None`: all have their full
+    /// size, as in a serial log always.
     pub first_segment_bytes: Option<u64>,
-    /// No record of an earlier incarnation counts: segments that are there are used again, whatever is in
-    /// them.
+    /// No record of an earlier incarnation counts: existing segments are reused whatever they contain.
     pub nothing_counts: bool,
-    /// Called once, before the first chunk is written; until then the log makes no file. `None`: the log is
-    /// begun when it is created.
+    /// Called once, before the first chunk is written; until then the log makes no file. `None`: the log
+    /// begins when it is created.
     pub begin: Option<Begin>,
     /// Called by the flushers soon after the log has grown, while it grows often. Only with `background`.
     pub grown: Option<Grown>,
@@ -187,14 +185,14 @@ pub struct WalOptions {
     pub durable: Option<NoteDurable>,
 }
 
-/// The call that tells the log's owner up to which LSN everything survives a power loss. The owner can keep
-/// it outside of the log, where it shows that the newest chunks of a stream were lost.
+/// The function that notifies the log's owner of the LSN up to which everything survives a power loss. The
+/// owner can store it outside of the log, where it reveals a loss of the newest chunks of a stream.
 #[derive(Clone)]
 pub struct NoteDurable(Arc<dyn Fn(Lsn) + Send + Sync>);
 
 impl NoteDurable {
-    /// Has `note` called, by several threads at once, not always in the order of the LSNs. It must not wait
-    /// for the log.
+    /// Wraps `note`. It is called by several threads at once, not always in the order of the LSNs. It must
+    /// not wait for the log.
     pub fn new(note: impl Fn(Lsn) + Send + Sync + 'static) -> Self {
         Self(Arc::new(note))
     }
@@ -210,12 +208,12 @@ impl std::fmt::Debug for NoteDurable {
     }
 }
 
-/// The call that tells the log's owner of new records.
+/// The function that notifies the log's owner of new records.
 #[derive(Clone)]
 pub struct Grown(Arc<dyn Fn() + Send + Sync>);
 
 impl Grown {
-    /// Has `note` called. It must not wait for the log.
+    /// Wraps `note`. It must not wait for the log.
     pub fn new(note: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Arc::new(note))
     }
@@ -231,13 +229,13 @@ impl std::fmt::Debug for Grown {
     }
 }
 
-/// The call of the log's owner before the first chunk of an incarnation is written: the owner notes durably
-/// that there is this incarnation (W5).
+/// The log owner's function that runs before the first chunk of an incarnation is written: the owner notes
+/// durably that this incarnation exists (W5).
 #[derive(Clone)]
 pub struct Begin(Arc<dyn Fn() -> io::Result<()> + Send + Sync>);
 
 impl Begin {
-    /// Has `note` called; if it fails, it is called again later. It must not use the log.
+    /// Wraps `note`; if it fails, it is called again later. It must not use the log.
     pub fn new(note: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self(Arc::new(note))
     }
@@ -254,8 +252,8 @@ impl std::fmt::Debug for Begin {
 }
 
 impl Default for WalOptions {
-    /// P-WAL, as many workers as stripes of threads, the default number of streams, 16-MiB segments, 1-MiB
-    /// buffers, background jobs, 10 ms, direct, ranges of up to 64 LSNs.
+    /// Returns P-WAL, as many buffers as stripes of threads, the default number of streams, 16-MiB segments,
+    /// 1-MiB buffers, background jobs, 10 ms of delay, direct I/O, ranges of up to 64 LSNs.
     fn default() -> Self {
         Self {
             protocol: LogProtocol::PWal,
@@ -277,8 +275,8 @@ impl Default for WalOptions {
     }
 }
 
-/// Buffers of a log whose number of workers is not set: one for each [stripe of threads](stripe_count), as
-/// far as there can be so many.
+/// Returns the number of buffers of a log if it is not set: one for each [stripe of threads](stripe_count),
+/// at most [`MAX_LOG_BUFFERS`].
 #[must_use]
 pub fn default_log_buffer_count() -> usize {
     stripe_count().min(MAX_LOG_BUFFERS)
@@ -287,10 +285,10 @@ pub fn default_log_buffer_count() -> usize {
 /// Processors per log stream where the number of streams is not set.
 const PROCESSORS_PER_STREAM: usize = 16;
 
-/// The number of streams of a log where it is not set: one per 16 processors, at least one.
+/// Returns the number of streams of a log if it is not set: one per 16 processors, at least one.
 ///
-/// A commit waits for all streams, and most devices execute flushes one after the other, so one stream is
-/// best until one flush cannot hold what the processors produce meanwhile
+/// A commit waits for all streams, and most devices execute flushes one after the other. So one stream is
+/// best until the processors produce more during a flush than one flush can hold
 /// (`docs/decisions/030-fixed-log-rules.md`).
 #[must_use]
 pub fn default_stream_count() -> usize {
@@ -298,7 +296,7 @@ pub fn default_stream_count() -> usize {
 }
 
 impl WalOptions {
-    /// The number of workers meant.
+    /// Returns the effective number of buffers.
     pub(crate) fn log_buffer_count(&self) -> usize {
         if self.protocol.is_serial() {
             return 1;
@@ -306,7 +304,7 @@ impl WalOptions {
         if self.log_buffers > 0 { self.log_buffers } else { default_log_buffer_count() }
     }
 
-    /// The number of streams meant; a serial log has one.
+    /// Returns the effective number of streams; a serial log has one.
     pub(crate) fn stream_count(&self) -> usize {
         match (self.protocol.is_serial(), self.streams) {
             (true, _) => 1,
@@ -325,13 +323,13 @@ impl WalOptions {
         self.segment_bytes.next_multiple_of(UNIT_BYTES as u64)
     }
 
-    /// Size of the first segments, if they are to grow.
+    /// Returns the size of the first segments, if segments grow.
     pub(crate) fn first_segment(&self) -> Option<u64> {
         let first = self.first_segment_bytes.filter(|_| !self.protocol.is_serial())?;
         Some(first.max(LEAST_SEGMENT_BYTES).next_multiple_of(UNIT_BYTES as u64))
     }
 
-    /// Refuses settings that cannot work.
+    /// Rejects settings that cannot work.
     pub(crate) fn check(&self) -> Result<(), WalError> {
         let refuse = |reason: String| Err(WalError::Options { reason });
         let workers = self.log_buffer_count();
@@ -342,8 +340,8 @@ impl WalOptions {
             return refuse("the epoch interval must be greater than 0".into());
         }
         if self.sync_interval.is_some() && self.protocol.epoch_interval().is_some() {
-            // What these acknowledge follows from what single streams have written (CHUNK-2).
-            return refuse(format!("a sync interval; the log {} syncs each write", self.protocol));
+            // Their acknowledgments rely on the order of writes in a single stream (CHUNK-2).
+            return refuse(format!("a sync interval is set, but the log {} syncs each write", self.protocol));
         }
         let streams = self.stream_count();
         if streams > workers.min(MAX_STREAMS) {
@@ -352,10 +350,10 @@ impl WalOptions {
             ));
         }
         if self.buffer_bytes < 1024 || self.buffer_bytes > 1 << 30 {
-            return refuse(format!("buffers of {} bytes; 1 KiB to 1 GiB", self.buffer_bytes));
+            return refuse(format!("buffers of {} bytes; 1 KiB to 1 GiB are possible", self.buffer_bytes));
         }
         if !(1..=MAX_RANGE).contains(&self.lsn_range) {
-            return refuse(format!("{} LSNs drawn at once; 1 to {MAX_RANGE}", self.lsn_range));
+            return refuse(format!("{} LSNs drawn at once; 1 to {MAX_RANGE} are possible", self.lsn_range));
         }
         let block = chunk::max_chunk_bytes(self.buffer_bytes);
         if self.segment_size() < 2 * block {
@@ -368,7 +366,7 @@ impl WalOptions {
     }
 }
 
-/// Whose log this is, and where its LSNs start.
+/// The log's database and incarnation, and its first LSN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogIdentity {
     /// The database; a chunk of another database is never read.
@@ -380,7 +378,7 @@ pub struct LogIdentity {
     pub first_lsn: Lsn,
 }
 
-/// One of the log's buffers, and what its records are for; those of one transaction go to one of them.
+/// One of the log's buffers, and the purpose of its records. All records of a transaction go to one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogBufferId {
     index: u32,
@@ -388,8 +386,7 @@ pub struct LogBufferId {
 }
 
 impl LogBufferId {
-    /// The worker with this number. One beyond the log's worker count stands for the number modulo that
-    /// count.
+    /// Returns the buffer with this number, modulo the log's number of buffers.
     #[must_use]
     pub const fn from_index(index: usize) -> Self {
         Self { index: index as u32, may_use_reserve: false }
@@ -401,20 +398,20 @@ impl LogBufferId {
         self.index as usize
     }
 
-    /// The same buffer, for records that undo a transaction: they get in where others are refused because the
-    /// disk is full, as long as the reserve lasts (one segment for each stream).
+    /// Returns the same buffer for records that undo a transaction: they are admitted when others are refused
+    /// because the disk is full, until the reserve is used up (one segment for each stream).
     #[must_use]
     pub const fn with_reserve(self) -> Self {
         Self { may_use_reserve: true, ..self }
     }
 
-    /// What records of this worker need.
+    /// Returns the admission that the records need.
     pub(crate) const fn admission(self) -> Admission {
         if self.may_use_reserve { Admission::Undo } else { Admission::All }
     }
 }
 
-/// Which records a stream lets into its buffers; each one more than the one before.
+/// The records that a stream admits to its buffers; each value admits more than the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Admission {

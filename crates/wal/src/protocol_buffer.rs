@@ -1,4 +1,4 @@
-//! Where records wait for the next flush: a worker's own buffer, or the serial log's one.
+//! The buffer of records that wait for the next flush: one per worker, or the single one of a serial log.
 
 use azekura_base::Lsn;
 
@@ -25,7 +25,7 @@ pub(crate) enum ProtocolBuffer {
 }
 
 impl ProtocolBuffer {
-    /// A buffer as these settings have it.
+    /// Returns a buffer for these settings.
     pub(crate) fn new(options: &WalOptions, worker: usize) -> Self {
         let capacity_bytes = options.buffer_bytes;
         #[cfg(feature = "baseline-logs")]
@@ -36,8 +36,8 @@ impl ProtocolBuffer {
         Self::Worker(buffer.with_ranges(options.lsn_range.into()))
     }
 
-    /// Draws an LSN and copies the record in; see [`LogBuffer::append_in_order`],
-    /// [`SerialBuffer::append`]. In a serial log every record is the newest.
+    /// Draws an LSN and copies the record into the buffer; see [`LogBuffer::append_in_order`],
+    /// [`SerialBuffer::append`]. A serial log always draws a new LSN.
     #[inline]
     pub(crate) fn append(
         &self,
@@ -65,7 +65,7 @@ impl ProtocolBuffer {
         }
     }
 
-    /// Takes what is buffered; returns the LSN counter at that moment.
+    /// Takes the buffered records; returns the LSN counter at that moment.
     pub(crate) fn take(&self, horizon: &DurableHorizon, empty: &mut Batch, admission: Admission) -> u64 {
         match self {
             Self::Worker(buffer) => buffer.take(horizon, empty, admission),

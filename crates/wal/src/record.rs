@@ -1,4 +1,4 @@
-//! Framing of records inside a block: as few bytes as will do.
+//! Framing of records inside a block, in as few bytes as possible.
 //!
 //! A block holds records of one worker in order of their LSNs. A record is
 //!
@@ -23,7 +23,8 @@ pub(crate) fn put(out: &mut Vec<u8>, expected: u64, lsn: u64, body: &[u8]) {
     varint::put_bytes(out, body);
 }
 
-/// The frame of a record that follows the one before without a gap: what comes before the body, on the stack.
+/// The frame of a record that follows the previous one without a gap: the bytes before the body, on the
+/// stack.
 #[cfg(feature = "baseline-logs")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DenseFrame {
@@ -56,7 +57,7 @@ impl DenseFrame {
     }
 }
 
-/// A place in a block: what is needed to read on from there.
+/// A position in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cursor {
     /// LSN that a record without a gap would have.

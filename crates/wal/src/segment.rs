@@ -2,7 +2,7 @@
 //!
 //! A stream's directory `NN` holds files named by a sequence number of 16 hexadecimal digits.
 //!
-//! | segment | its content | how it leaves the state |
+//! | segment | content | left by |
 //! |---|---|---|
 //! | ready | zeroes, or a recycled segment's stale chunks; synced, name durable | the leader of a flush starts to write it |
 //! | current | chunks of this run | it is full: sealed |
@@ -13,16 +13,16 @@
 //! - **SEGMENT-1** A sequence number is never used twice in one incarnation, and a new incarnation uses
 //!   numbers above every file that is there, so stale chunks never fit their new place (CHUNK-1).
 //! - **SEGMENT-2** (W11) Records are admitted to the buffers only while the prepared segments have room for
-//!   what the buffers can hold, *and* a flush in flight that is not placed yet. So what has an LSN always
-//!   has a place on disk.
+//!   everything that the buffers can hold *and* for a flush in flight that has no place yet. So each record
+//!   with an LSN always has a place on disk.
 //! - **SEGMENT-4** A stream keeps as many segments as its log needed at the last few trims of this run, so a
 //!   log that grows and is trimmed in turns neither removes nor makes files. Both delay the log's writes: a
 //!   file system that is mounted with `discard` reports every removed block to the device. Segments of
 //!   earlier runs do not count as needed: otherwise each opening would keep one file more than the one
 //!   before. A spare file that is smaller than the segments made now is removed.
-//! - **SEGMENT-3** Of what is prepared, the last bytes, a reserve, admit only records that undo: a
-//!   transaction that meets a full disk can be rolled back, up to that much log for each stream, and the
-//!   store goes on.
+//! - **SEGMENT-3** The last bytes of the prepared segments are a reserve that admits only undo records: on a
+//!   full disk a transaction can be rolled back, up to that much log for each stream, and the store
+//!   continues.
 
 use std::collections::VecDeque;
 use std::io;
@@ -43,7 +43,7 @@ pub(crate) fn stream_dir(dir: &Path, stream: u32) -> PathBuf {
     dir.join(format!("{stream:02}"))
 }
 
-/// The stream whose directory has this name.
+/// Parses the name of a stream's directory.
 pub(crate) fn parse_stream(name: &str) -> Option<u32> {
     (name.len() == 2).then(|| name.parse().ok())?
 }
@@ -53,7 +53,7 @@ pub(crate) fn segment_name(segment: u64) -> String {
     format!("{segment:016x}")
 }
 
-/// The segment whose file has this name.
+/// Parses the name of a segment file.
 pub(crate) fn parse_segment(name: &str) -> Option<u64> {
     let is_ours = name.len() == 16 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     is_ours.then(|| u64::from_str_radix(name, 16).ok())?
@@ -75,11 +75,11 @@ struct Retired {
     number: u64,
     file_bytes: u64,
     used_bytes: u64,
-    /// Largest LSN of any chunk in it; `None`: not looked up yet.
+    /// Largest LSN of any chunk in it; `None`: not read yet.
     max_lsn: Option<u64>,
 }
 
-/// Trims that are looked at to know how many segments the log needs.
+/// Number of recent trims that determine how many segments the log needs.
 const TRIMS: usize = 16;
 
 /// Files that a trim removes before it syncs the directory. A removal that was not synced comes back after a
@@ -91,11 +91,11 @@ struct State {
     ready: VecDeque<Segment>,
     sealed: VecDeque<Retired>,
     old: Vec<Retired>,
-    /// With their bytes.
+    /// Paths and sizes.
     spare: Vec<(PathBuf, u64)>,
-    /// The directory is there, and was looked at.
+    /// The directory exists, and its files are listed here.
     is_started: bool,
-    /// `None`: nobody writes here in this run.
+    /// `None`: the stream is not written in this run.
     sizes: Option<Sizes>,
     /// Sealed segments before each of the last [`TRIMS`] trims that released any.
     needed: VecDeque<usize>,
@@ -105,16 +105,16 @@ struct State {
 }
 
 impl State {
-    /// Notes a trim that released segments, before which this run had so many sealed ones.
+    /// Notes a trim that released segments; this run had `sealed_before` sealed ones before it.
     fn note_trim(&mut self, sealed_before: usize) {
         self.needed.truncate(TRIMS - 1);
         self.needed.push_front(sealed_before);
     }
 
-    /// Bytes that flushes can certainly place by chunks of at most `chunk` bytes.
+    /// Returns the bytes that flushes can always place, in chunks of at most `chunk` bytes.
     fn usable(&self, rest: u64, chunk: u64) -> u64 {
-        // A segment's end is left when a chunk of one buffer does not fit, so up to a chunk of each may be
-        // wasted.
+        // The end of a segment stays unused when a chunk of one buffer does not fit, so up to one chunk of
+        // each may be wasted.
         let ready = self.ready.iter().map(|segment| segment.bytes);
         ready.chain([rest]).map(|bytes| bytes.saturating_sub(chunk)).sum()
     }
@@ -130,7 +130,7 @@ impl State {
         })
     }
 
-    /// How many segments more the log needs before it is as large again as it was (SEGMENT-4).
+    /// Returns the number of segments that the log lacks to reach its recent size (SEGMENT-4).
     fn missing(&self) -> usize {
         self.needed.iter().max().map_or(0, |most| most.saturating_sub(self.sealed.len()))
     }
@@ -153,18 +153,19 @@ pub(crate) struct SegmentStore {
     trimming: Mutex<()>,
 }
 
-/// What an existing file turned out to be.
+/// The classification of an existing file.
 enum Found {
-    /// Holds chunks of which this is the first, or something unknown.
+    /// Holds chunks of which this is the first, or unknown content.
     Old(Option<Header>),
     /// Made ready and never written.
     Unused,
-    /// Of another database: left alone.
+    /// Belongs to another database: not touched.
     Foreign,
 }
 
 impl SegmentStore {
-    /// A store that touches no file before it is [started](Self::start). `sizes`: it will be written.
+    /// Returns a store that touches no file before it is [started](Self::start). `sizes` is `None` for a
+    /// directory that will not be written.
     pub(crate) fn new(
         fs: &Arc<dyn Fs>,
         wal_dir: &Path,
@@ -187,12 +188,12 @@ impl SegmentStore {
         }
     }
 
-    /// The same where no chunk of an earlier run counts, if `nothing_counts`.
+    /// Makes no chunk of an earlier run count, if `nothing_counts`.
     pub(crate) fn where_nothing_counts(self, nothing_counts: bool) -> Self {
         Self { nothing_counts, ..self }
     }
 
-    /// Looks at what is in the directory, creating it if it will be written; once.
+    /// Reads the directory, and creates it if it will be written; once.
     pub(crate) fn start(&self) -> Result<(), WalError> {
         let _one_at_a_time = self.preparing.lock();
         if self.is_started() {
@@ -288,8 +289,8 @@ impl SegmentStore {
         state.is_started && state.is_short()
     }
 
-    /// Records to be admitted with `rest` bytes left in the current segment, so many flushes to be placed,
-    /// and so many buffers open.
+    /// Returns the records to admit with `rest` bytes left in the current segment, `flushes` flushes to be
+    /// placed, and `open` buffers open.
     pub(crate) fn admission(&self, rest: u64, open: u64, flushes: u64) -> Admission {
         let state = self.state.lock();
         let Some(sizes) = state.sizes else { return Admission::None };
@@ -301,7 +302,8 @@ impl SegmentStore {
         self.state.lock().sizes.as_mut().map(change)
     }
 
-    /// Lets the buffers go by the sizes of the segments that are made now, if enough of these are ready.
+    /// Raises the limits of the buffers to the size of the segments that are made now, if enough of these are
+    /// ready.
     pub(crate) fn raise(&self, rest: u64) -> bool {
         let mut state = self.state.lock();
         let Some(mut sizes) = state.sizes else { return false };
@@ -312,7 +314,7 @@ impl SegmentStore {
 
     /// Makes one more segment ready if less is ready than wanted: recycles a spare one, or writes a new one.
     ///
-    /// Blocks for the device: a new segment is written with zeroes and synced. On failure nothing is left
+    /// Blocks for the device: a new segment is written with zeroes and synced. A failure leaves no file
     /// behind.
     pub(crate) fn prepare_one(&self) -> io::Result<()> {
         let _one_at_a_time = self.preparing.lock();
@@ -327,18 +329,18 @@ impl SegmentStore {
         let bytes = spare.as_ref().map_or(bytes, |&(_, bytes)| bytes);
         let made = match spare {
             Some((spare, bytes)) => self.recycle(&spare, &path).inspect_err(|_| {
-                // If it has the new name already, the next opening finds it unused.
+                // If the file has the new name already, the next opening finds it unused.
                 if self.fs.exists(&spare) {
                     self.state.lock().spare.push((spare, bytes));
                 }
             }),
             None => self.make(&path, bytes).inspect_err(|_| {
-                // Best effort: what cannot be removed is found unused at the next opening.
+                // Best effort: a file that cannot be removed is found unused at the next opening.
                 let _ = self.fs.remove_file(&path);
             }),
         };
         let mut state = self.state.lock();
-        // A number is used up even by a failure: its file may still be there.
+        // A failure uses the number up as well: its file may still exist.
         state.next_number = number + 1;
         let file = made?;
         state.ready.push_back(Segment { number, path, file, bytes });
@@ -364,12 +366,12 @@ impl SegmentStore {
         Ok(file)
     }
 
-    /// The next ready segment.
+    /// Takes the next ready segment.
     pub(crate) fn take_ready(&self) -> Option<Segment> {
         self.state.lock().ready.pop_front()
     }
 
-    /// Puts a full segment aside.
+    /// Seals a full segment.
     pub(crate) fn seal(&self, segment: &Segment, used_bytes: u64, max_lsn: u64) {
         let retired = Retired {
             path: segment.path.clone(),
@@ -397,10 +399,9 @@ impl SegmentStore {
         (state.prepared, state.recycled)
     }
 
-    /// Releases every segment whose records are all below `below`; returns how many.
+    /// Releases every segment with only records below `below`; returns the number of segments.
     ///
-    /// Old segments that nobody has looked at since this opening are read once. One that cannot be read is
-    /// kept.
+    /// Old segments are read at most once per opening. A segment that cannot be read is kept.
     pub(crate) fn trim(&self, below: u64) -> Result<u64, WalError> {
         let _one_at_a_time = self.trimming.lock();
         let looked_up = self.look_up_old();
@@ -456,7 +457,7 @@ impl SegmentStore {
         freed
     }
 
-    /// Finds the largest LSN of each old segment that is not known yet.
+    /// Finds the largest LSN of each old segment that has none in memory yet.
     fn look_up_old(&self) -> Result<(), WalError> {
         let unknown: Vec<(PathBuf, u64)> = {
             let state = self.state.lock();
@@ -483,7 +484,7 @@ impl SegmentStore {
     }
 }
 
-/// The segments in the directory of a log, with the first header of each, if it has one.
+/// Returns the segments in the directory of a log, with the first header of each, if it has one.
 fn segments_in(fs: &dyn Fs, dir: &Path) -> Result<Vec<(u32, PathBuf, Option<Header>)>, WalError> {
     let mut found = Vec::new();
     if !fs.exists(dir) {
@@ -503,13 +504,13 @@ fn segments_in(fs: &dyn Fs, dir: &Path) -> Result<Vec<(u32, PathBuf, Option<Head
     Ok(found)
 }
 
-/// Removes the segments of a log without a needed record, except one of each stream: it is cut to `keep`
-/// bytes and lets the next run write on a full disk. A file with chunks of another database stays. The
-/// removals are not synced: a file that comes back after a power loss has no needed record either.
+/// Removes the segments of a log without a needed record, except one of each stream: that one is cut to
+/// `keep` bytes, so that the next run can write on a full disk. A file with chunks of another database stays.
+/// The removals are not synced: a file that comes back after a power loss has no needed record either.
 ///
 /// # Errors
 ///
-/// [`WalError::Io`]; the others of the files may be gone.
+/// [`WalError::Io`]; other files may be removed already.
 pub fn remove_segments(fs: &dyn Fs, dir: &Path, database_id: u64, keep: u64) -> Result<(), WalError> {
     let mut kept = None; // the files of a stream follow each other
     for (stream, path, header) in segments_in(fs, dir)? {
@@ -532,7 +533,7 @@ pub fn remove_segments(fs: &dyn Fs, dir: &Path, database_id: u64, keep: u64) -> 
     Ok(())
 }
 
-/// The newest incarnation in the first header of a segment, and that segment.
+/// Returns the newest incarnation in the first headers of all segments, and that segment.
 ///
 /// # Errors
 ///
@@ -547,15 +548,15 @@ pub fn newest_incarnation(
     Ok(own.map(|(header, path)| (header.incarnation, path)).max_by_key(|&(incarnation, _)| incarnation))
 }
 
-/// A segment's first header tells the largest LSN before it, which bounds the segments before it of that
-/// incarnation: only an incarnation's last segment is read to be trimmed.
+/// Bounds the largest LSN of earlier segments: a segment's first header states the largest LSN before it in
+/// that incarnation. So only the last segment of an incarnation is read for a trim.
 fn bound_earlier(old: &mut [Retired], incarnations: &[Option<u32>], first: Option<Header>) {
     let Some(header) = first else { return };
     let earlier = old.iter_mut().zip(incarnations).filter(|(_, i)| **i == Some(header.incarnation));
     earlier.filter(|(s, _)| s.max_lsn.is_none()).for_each(|(s, _)| s.max_lsn = Some(header.max_before));
 }
 
-/// Chunks are multiples of 4 KiB; a device that wants more cannot hold the log.
+/// Refuses a device with blocks above 4 KiB: chunks are multiples of 4 KiB.
 fn check_alignment(file: &dyn File) -> io::Result<()> {
     if UNIT_BYTES.is_multiple_of(file.alignment()) {
         return Ok(());

@@ -1,20 +1,20 @@
-//! Sizes of a stream's files, and of what its buffers may hold: both grow while the log is written.
+//! Sizes of a stream's files, and limits of its buffers: both grow while the log is written.
 //!
-//! A log that is hardly written takes little room: its segments begin small, buffers hold little, and a
-//! buffer counts only from the first record of its worker on. Each segment that is filled makes the next one
-//! twice as large, up to the size that is set. So the files' sizes follow the bytes written, and a busy log
-//! has segments of the full size after twice their bytes.
+//! A log with few records takes little space: its segments begin small, buffers hold little, and a buffer
+//! counts only from the first record of its worker on. Each filled segment doubles the size of the next one,
+//! up to the configured size. So the files' sizes follow the bytes written, and a busy log has segments of
+//! the full size after twice their bytes.
 //!
-//! - **SIZES-1** Buffers hold what the scale `now` says. It becomes the scale `next` only when the prepared
-//!   segments have room for what the buffers can hold then (SEGMENT-2).
+//! - **SIZES-1** The scale `now` limits the buffers. It becomes the scale `next` only when the prepared
+//!   segments have room for everything that the buffers can hold then (SEGMENT-2).
 
 use crate::chunk;
 use crate::options::{Admission, WalOptions};
 
-/// Part of a segment that one buffer may fill while segments have not their full size.
+/// One buffer may fill one part of this many of a segment, while segments are below their full size.
 const BUFFER_PART: u64 = 8;
 
-/// Sizes that go together.
+/// A size of segments, and the limit of buffers that belongs to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scale {
     /// Bytes of a segment.
@@ -30,7 +30,7 @@ impl Scale {
     }
 }
 
-/// Sizes that the segments of a stream go by.
+/// The present and next sizes of a stream's segments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     /// The scale of the buffers.
@@ -40,20 +40,20 @@ pub(crate) struct Sizes {
     pub(crate) most: Scale,
     /// Buffers that may hold records.
     pub(crate) open: u64,
-    /// The same with those that wait to be opened.
+    /// The same, including buffers that wait to be opened.
     pub(crate) wanted: u64,
-    /// Bytes that only undoing may use, unless they follow from the scale.
+    /// Bytes that only undo records may use, unless they follow from the scale.
     pub(crate) reserve: Option<u64>,
 }
 
 impl Sizes {
-    /// Segments and buffers that have their full size from the beginning.
+    /// Returns sizes for segments and buffers that have their full size from the beginning.
     pub(crate) const fn fixed(segment: u64, limit: usize, buffers: u64) -> Self {
         let most = Scale { segment, limit };
         Self { now: most, next: most, most, open: buffers, wanted: buffers, reserve: None }
     }
 
-    /// As the options have it, for a stream of at most `buffers` workers.
+    /// Returns the sizes for these options, for a stream of at most `buffers` workers.
     pub(crate) fn of(options: &WalOptions, buffers: usize) -> Self {
         let full = Self::fixed(options.segment_size(), options.buffer_bytes, buffers as u64);
         match options.first_segment() {
@@ -73,37 +73,37 @@ impl Sizes {
         Scale { segment, limit: self.most.limit.min((segment / BUFFER_PART) as usize) }
     }
 
-    /// Makes the next segments twice as large, if they may be.
+    /// Doubles the size of the next segments, up to the maximum.
     pub(crate) fn grow(&mut self) {
         self.next = self.scale(self.next.segment.saturating_mul(2));
     }
 
-    /// Makes the next segments so large that a buffer may hold `bytes`.
+    /// Enlarges the next segments until a buffer may hold `bytes`.
     pub(crate) fn grow_for(&mut self, bytes: usize) {
         while self.next.limit < bytes && self.next != self.most {
             self.grow();
         }
     }
 
-    /// Returns `true` if a buffer may hold so many bytes, or as many as any.
+    /// Returns `true` if a buffer may hold so many bytes, or its largest limit is reached.
     pub(crate) fn takes(&self, bytes: usize) -> bool {
         self.now.limit >= bytes || self.now.limit == self.most.limit
     }
 
     fn reserve(&self, scale: Scale) -> u64 {
-        // What one segment certainly has room for; of small ones, of which one is prepared, half.
+        // The bytes that one segment can always place; half of a small one, because only one is prepared.
         let segment = if scale == self.most { scale.segment } else { scale.segment / 2 };
         self.reserve.unwrap_or_else(|| segment - scale.chunk())
     }
 
-    /// Bytes that must be prepared before the buffers are opened to records of all kinds by this scale, with
-    /// so many flushes to be placed.
+    /// Bytes that must be prepared before the buffers admit all records at this scale, with `flushes` flushes
+    /// to be placed.
     fn needed(&self, scale: Scale, open: u64, flushes: u64) -> u64 {
         flushes * open * scale.chunk() + self.reserve(scale)
     }
 
-    /// Bytes wanted in ready segments at all times: for two whole flushes and the reserve, whatever is left
-    /// of the current one.
+    /// Bytes wanted in ready segments at all times: two whole flushes and the reserve, regardless of the rest
+    /// of the current segment.
     pub(crate) fn wanted_bytes(&self) -> u64 {
         self.needed(self.next, self.wanted.max(self.open), 2)
     }
@@ -113,8 +113,8 @@ impl Sizes {
         self.wanted_bytes().div_ceil(self.next.segment - self.next.chunk()) as usize
     }
 
-    /// Which records to admit when flushes can place `usable` bytes, `flushes` of them are to be counted on,
-    /// and so many buffers are open.
+    /// Returns the records to admit if flushes can place `usable` bytes, `flushes` of them must be placed,
+    /// and `open` buffers are open.
     pub(crate) fn admission(&self, usable: u64, open: u64, flushes: u64) -> Admission {
         if usable >= self.needed(self.now, open, flushes) {
             Admission::All
@@ -125,8 +125,8 @@ impl Sizes {
         }
     }
 
-    /// Lets the buffers go by the scale `next` if `usable`, a function of a chunk's bytes, suffices
-    /// (SIZES-1). Tells whether that changed anything.
+    /// Moves the buffers to the scale `next` if `usable`, a function of a chunk's bytes, suffices (SIZES-1).
+    /// Returns whether anything changed.
     pub(crate) fn raise(&mut self, usable: impl FnOnce(u64) -> u64) -> bool {
         let changes =
             self.now != self.next && usable(self.next.chunk()) >= self.needed(self.next, self.open, 2);

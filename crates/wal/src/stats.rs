@@ -1,15 +1,14 @@
-//! What the log has done, in numbers.
+//! Counters of the log.
 
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::options::LogProtocol;
 
-/// Numbers since the log was created. Taken one after the other, so they may not fit each other to the last
-/// unit.
+/// Counters since the log was created. They are read one after the other, so they may differ by a few units.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct WalStats {
-    /// How records get into buffers and on disk.
+    /// The log protocol.
     pub protocol: LogProtocol,
     /// Buffers.
     pub log_buffers: usize,
@@ -40,9 +39,9 @@ pub struct WalStats {
     pub threads_woken: u64,
     /// Segments made ready.
     pub segments_prepared: u64,
-    /// How many of them were recycled instead of written anew.
+    /// Those that were recycled instead of newly written.
     pub segments_recycled: u64,
-    /// Segments let go of by trimming.
+    /// Segments released by trimming.
     pub segments_trimmed: u64,
     /// Bytes of the log that are kept, old incarnations included.
     pub retained_bytes: u64,

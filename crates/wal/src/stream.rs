@@ -1,10 +1,10 @@
-//! A stream: one file after the other, written by one leader at a time, for one or more workers.
+//! A stream: a sequence of files, written by one leader at a time, for one or more workers.
 //!
-//! A flush has four steps; the first runs under the gate's mutex, the others by the leader alone:
+//! A flush has four steps. The first runs under the gate's mutex, the others by the leader alone:
 //!
 //! 1. **Take** each worker's buffer, giving it an empty one ([`Stream::begin`]).
-//! 2. **Gather** the batches into chunks: as many as fit the chunk and the segment into one, each worker's a
-//!    block.
+//! 2. **Gather** the batches into chunks: as many batches as fit the chunk and the segment become one chunk,
+//!    each batch a block.
 //! 3. **Write** each chunk synchronously, the next only after the one before is durable (CHUNK-2); in a log
 //!    that is synced at intervals, to the operating system's cache.
 //! 4. **Settle**: marks move, sleepers wake ([`Log::lead`](crate::log::Log)).
@@ -30,32 +30,32 @@ use crate::{lsn_gap, record};
 /// A chunk is not made larger than this by gathering several workers' batches.
 const GATHER_BYTES: u64 = 8 << 20;
 
-/// What only the leader touches.
+/// State that only the leader uses.
 #[derive(Debug)]
 pub(crate) struct Writer {
     /// `None` before the first record.
     segment: Option<Segment>,
     /// Largest LSN in the current segment.
     segment_max: u64,
-    /// One per worker that the stream can have, in order: empty, or what a flush has taken.
+    /// One per worker that the stream can have, in order: empty, or taken by a flush.
     batches: Vec<Batch>,
     memory: PageBuf,
     block_head: Vec<u8>,
     next_chunk: u64,
     complete_below: u64,
     max_lsn: u64,
-    /// The durable horizon that the last chunk testifies to.
+    /// The durable horizon in the header of the last chunk.
     testified: u64,
 }
 
-/// The workers of one stream: worker `w` belongs to stream `w` modulo the number of streams, as long as the
-/// log lives.
+/// The workers of one stream: worker `w` belongs to stream `w` modulo the number of streams, for the lifetime
+/// of the log.
 #[derive(Debug)]
 struct Members {
     stream: usize,
     streams: usize,
-    /// One flag per worker, in order: it may have records, always or since its first one. Set under the
-    /// stream's writer, never cleared.
+    /// One flag per worker, in order: the worker may append records, always or since its first one. Set under
+    /// the stream's writer, never cleared.
     open: Box<[AtomicBool]>,
 }
 
@@ -65,7 +65,7 @@ impl Members {
         Self { stream, streams, open: (0..count).map(|_| AtomicBool::new(are_open)).collect() }
     }
 
-    /// The worker at this place of the order, which is also that of the batches.
+    /// Returns the worker at this position, which is also the position of its batch.
     const fn worker(&self, at: usize) -> usize {
         self.stream + at * self.streams
     }
@@ -101,24 +101,23 @@ pub(crate) struct Stream {
     writer: Mutex<Writer>,
     /// Bytes of the current segment; 0 if there is none. Written by the leader.
     segment_bytes: AtomicU64,
-    /// Written up to here in the current segment. Written by the leader, read for statistics.
+    /// End of the written part of the current segment. Written by the leader, read for statistics.
     offset: AtomicU64,
-    /// The buffers may be closed to new records (BUFFER-3). Changed under the writer's mutex.
-    /// An [`Admission`].
+    /// An [`Admission`]: the records that the buffers accept (BUFFER-3). Changed under the writer's mutex.
     admission: AtomicU8,
 }
 
-/// What a flush has taken; holding it is the leader's exclusive use of the writer.
+/// The batches that a flush has taken, with exclusive use of the writer.
 #[derive(Debug)]
 pub(crate) struct Taken<'s> {
     pub(crate) writer: MutexGuard<'s, Writer>,
-    /// Everything in the stream below this LSN is taken, or was before.
+    /// Everything in the stream below this LSN is in this flush or an earlier one.
     pub(crate) covers: u64,
 }
 
 impl Stream {
-    /// Stream `index` of a log with so many streams and workers. `are_open`: each worker has its buffer's
-    /// room from the beginning, not only from its first record on.
+    /// Returns stream `index` of a log. `are_open`: each worker has the space of its buffer from the
+    /// beginning, not only from its first record on.
     pub(crate) fn new(
         index: usize,
         streams: usize,
@@ -153,13 +152,13 @@ impl Stream {
         }
     }
 
-    /// Its workers, in order.
+    /// Returns its workers, in order.
     pub(crate) fn workers(&self) -> impl Iterator<Item = usize> + use<> {
         let (first, step, count) = (self.members.stream, self.members.streams, self.members.open.len());
         (first..).step_by(step).take(count)
     }
 
-    /// The least LSN in the stream that may not be durable.
+    /// Returns the least LSN in the stream that may not be durable.
     pub(crate) fn pending(&self, horizon: &DurableHorizon) -> Option<u64> {
         horizon.pending(self.workers())
     }
@@ -172,14 +171,14 @@ impl Stream {
         buffers: &[ProtocolBuffer],
     ) -> (u64, Taken<'s>) {
         let writer = self.writer.lock();
-        // SEGMENT-2: this flush is not placed yet, and what comes into the buffers meanwhile needs a place as
-        // well.
+        // SEGMENT-2: this flush has no place yet, and records that arrive in the buffers meanwhile need a
+        // place as well.
         let admission = self.store.admission(self.rest(), self.open_count(), 2);
         let taken = self.take(writer, horizon, buffers, admission);
         (taken.covers, taken)
     }
 
-    /// Takes the buffers, which then admit so much.
+    /// Takes the buffers, which then accept records by this admission.
     fn take<'s>(
         &'s self,
         mut writer: MutexGuard<'s, Writer>,
@@ -197,11 +196,11 @@ impl Stream {
         Taken { writer, covers }
     }
 
-    /// Writes what was taken, durably. Returns the number of records.
+    /// Writes the taken batches durably. Returns the number of records.
     ///
     /// # Errors
     ///
-    /// In words, what failed: the log must be poisoned.
+    /// A description of the failure: the log must be poisoned.
     pub(crate) fn write(
         &self,
         taken: &mut Taken<'_>,
@@ -230,7 +229,7 @@ impl Stream {
         Ok(records)
     }
 
-    /// How many of the batches fit one chunk in what is left of the segment.
+    /// Returns how many of the batches fit one chunk in the rest of the segment.
     fn count_fitting(&self, writer: &Writer, todo: &[usize]) -> usize {
         let left = self.rest();
         let mut payload = 0;
@@ -246,7 +245,7 @@ impl Stream {
         if horizon.is_synced_at_intervals() {
             writer.segment.as_ref().map_or(Ok(()), sync)?; // CHUNK-2; no later call syncs it
         }
-        // SEGMENT-2 says that there is one.
+        // SEGMENT-2 guarantees a ready segment.
         let next = self.store.take_ready().ok_or("no log segment was prepared")?;
         self.offset_and_bytes(|offset, bytes| {
             let full = writer.segment.replace(next);
@@ -257,7 +256,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Changes what is written of the current segment, and its size.
+    /// Changes the end of the written part of the current segment, and the segment's size.
     fn offset_and_bytes(&self, change: impl FnOnce(u64, u64) -> (u64, u64)) {
         // Relaxed: written under the writer's mutex; other readers make statistics.
         let (offset, bytes) = change(self.offset.load(Relaxed), self.segment_bytes.load(Relaxed));
@@ -265,17 +264,18 @@ impl Stream {
         self.segment_bytes.store(bytes, Relaxed);
     }
 
-    /// Bytes left in the current segment.
+    /// Returns the bytes left in the current segment.
     fn rest(&self) -> u64 {
         self.segment_bytes.load(Relaxed) - self.offset.load(Relaxed)
     }
 
-    /// Its buffers that may hold records.
+    /// Returns the number of its buffers that may hold records.
     fn open_count(&self) -> u64 {
         self.members.open_count()
     }
 
-    /// Gathers these batches (none: a chunk that only testifies) into one chunk and writes it.
+    /// Gathers these batches into one chunk and writes it; without batches the chunk only states the durable
+    /// horizon.
     fn write_chunk(
         &self,
         writer: &mut Writer,
@@ -325,7 +325,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Copies the batches behind the header's place; returns where the payload ends.
+    /// Copies the batches behind the header's place; returns the end of the payload.
     fn gather(&self, writer: &mut Writer, which: &[usize], buffers: &[ProtocolBuffer]) -> usize {
         let most: usize = which.iter().map(|&i| chunk::max_block_bytes(&writer.batches[i])).sum();
         let needed = chunk::chunk_bytes(most) as usize;
@@ -351,7 +351,7 @@ impl Stream {
         at
     }
 
-    /// Writes a chunk without records if the last one testifies to less than is durable now.
+    /// Writes a chunk without records if the last one states a lower durable horizon than the present one.
     pub(crate) fn testify(&self, writer: &mut Writer, horizon: &DurableHorizon) -> Result<(), String> {
         if writer.next_chunk == 0 || writer.testified >= horizon.survives_power_loss().0 {
             return Ok(());
@@ -362,11 +362,11 @@ impl Stream {
         self.write_chunk(writer, &[], horizon, &[])
     }
 
-    /// Syncs what was written to the current segment. Full ones are synced when they are left.
+    /// Syncs the current segment. Full segments are synced when the stream leaves them.
     ///
     /// # Errors
     ///
-    /// In words, what failed: the log must be poisoned.
+    /// A description of the failure: the log must be poisoned.
     pub(crate) fn sync(&self) -> Result<(), String> {
         let writer = self.writer();
         let segment = writer.segment.clone();
@@ -386,8 +386,8 @@ impl Stream {
         }
     }
 
-    /// The same, and opens the buffer of `worker`, which had no record yet, if there is room for what it may
-    /// hold and for records that need this `admission`.
+    /// The same, and opens the buffer of `worker`, which had no record yet, if there is room for its limit
+    /// and for records that need this `admission`.
     pub(crate) fn reopen_for(
         &self,
         writer: &mut Writer,
@@ -408,7 +408,8 @@ impl Stream {
         }
     }
 
-    /// Plans for a record of `worker` with so many bytes: segments that are prepared from now on are enough.
+    /// Plans for a record of `worker` with so many bytes: segments that are prepared from now on are large
+    /// enough.
     pub(crate) fn want(&self, worker: usize, body_bytes: usize) {
         let open = self.open_count() + u64::from(!self.members.is_open(worker));
         self.store.with_sizes(|sizes| {
@@ -417,12 +418,12 @@ impl Stream {
         });
     }
 
-    /// Nothing more could be prepared: what was planned is not wanted any more.
+    /// Cancels the plan, because no more segments could be prepared.
     pub(crate) fn give_up_wanting(&self) {
         self.store.with_sizes(|sizes| (sizes.wanted, sizes.next) = (sizes.open, sizes.now));
     }
 
-    /// Returns `true` if a record of `worker` with so many bytes is let in, and no other is in its buffer.
+    /// Returns `true` if a record of `worker` with so many bytes is admitted and its buffer is empty.
     pub(crate) fn takes(&self, worker: usize, needed: Admission, body_bytes: usize) -> bool {
         let bytes = body_bytes + record::MAX_OVERHEAD_BYTES + lsn_gap::MAX_BYTES;
         let fits = self.store.with_sizes(|sizes| sizes.takes(bytes)).unwrap_or(false);
@@ -438,7 +439,7 @@ impl Stream {
         }
     }
 
-    /// The records that the buffers may admit while no flush is in flight.
+    /// Returns the records that the buffers may admit while no flush is in flight.
     pub(crate) fn admissible(&self) -> Admission {
         self.store.admission(self.rest(), self.open_count(), 1)
     }
@@ -453,12 +454,12 @@ impl Stream {
         }
     }
 
-    /// The writer, between flushes. Waits for the flush that goes on.
+    /// Locks the writer. Waits for the flush in progress.
     pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock()
     }
 
-    /// Whether records that need this much are let in.
+    /// Returns `true` if records that need this admission are accepted.
     pub(crate) fn admits(&self, admission: Admission) -> bool {
         self.admission.load(Relaxed) >= admission as u8
     }
@@ -485,7 +486,7 @@ mod tests {
 
     const WORKERS: usize = 4;
 
-    /// A stream on a disk that gives no more room, so that only what is prepared can be written.
+    /// Returns a stream on a full disk, so that only prepared segments can be written.
     fn stream_on_a_full_disk(reserve: u64) -> (Stream, Vec<ProtocolBuffer>, DurableHorizon) {
         let fault = FaultFs::new();
         let fs: Arc<dyn Fs> = Arc::new(fault.clone());

@@ -1,4 +1,4 @@
-//! Tickets: a commit's promise that can be waited for later, by a thread or by a task.
+//! Tickets: handles of commits, for a thread or a task that waits for durability later.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,23 +13,23 @@ use azekura_base::{LogFailed, Lsn};
 
 use crate::wal::Wal;
 
-/// The tasks that wait, by what they wait for.
+/// The waiting tasks, by the LSN that they wait for.
 ///
-/// - **TICKET-1** A task registers, then looks at the marks; a flusher moves the marks, then looks at the
-///   tasks. Both put a sequentially consistent fence between, so one of them sees the other. The task must
-///   look at the marks themselves: the horizon as last computed is stored by the flusher after its fence, so
-///   a task that reads only that number can miss it while the flusher misses the task.
+/// - **TICKET-1** A task registers, then reads the marks; a flusher moves the marks, then reads the
+///   registered tasks. Both put a sequentially consistent fence in between, so at least one of them sees the
+///   other. The task must read the marks themselves: the flusher stores the computed horizon after its fence,
+///   so a task that reads only that number can miss it while the flusher misses the task.
 #[derive(Debug, Default)]
 pub struct Wakers {
     /// By the LSN that the horizon must reach, and the task's number.
     waiting: Mutex<BTreeMap<(u64, u64), Waker>>,
-    /// Entries; changed under the mutex.
+    /// Number of entries; changed under the mutex.
     count: AtomicU64,
     next_id: AtomicU64,
 }
 
 impl Wakers {
-    /// The step of a poll: registers the task, or renews its waker, unless the commit is acknowledged.
+    /// One step of a poll: registers the task, or renews its waker, unless the commit is acknowledged.
     /// Returns whether it is; after `false` a later flush wakes the task (TICKET-1).
     ///
     /// `is_acknowledged` computes from the marks; a result that another thread has computed is not enough.
@@ -47,8 +47,7 @@ impl Wakers {
         is_acknowledged()
     }
 
-    /// Registers a task for a commit, or renews its waker. The caller looks at the marks afterwards
-    /// (TICKET-1).
+    /// Registers a task for a commit, or renews its waker. The caller reads the marks afterwards (TICKET-1).
     fn register(&self, commit: Lsn, id: &mut Option<u64>, waker: &Waker) {
         // Relaxed: only distinctness matters.
         let id = *id.get_or_insert_with(|| self.next_id.fetch_add(1, Relaxed));
@@ -57,15 +56,15 @@ impl Wakers {
         // Relaxed: ordered by the fence.
         self.count.store(waiting.len() as u64, Relaxed);
         drop(waiting);
-        drop(before); // a task's own code may run here: no lock is held
+        drop(before); // a waker may run code of the task: no lock is held
         fence(SeqCst); // pairs with the one in `wake_through`
     }
 
-    /// Takes a task's entry out again.
+    /// Removes a task's entry.
     pub fn forget(&self, commit: Lsn, id: u64) {
         let mut waiting = self.waiting.lock();
         let forgotten = waiting.remove(&(commit.0, id));
-        // Relaxed: an entry fewer costs at most a needless look.
+        // Relaxed: a stale count causes at most a needless check.
         self.count.store(waiting.len() as u64, Relaxed);
         drop(waiting);
         drop(forgotten); // as above
@@ -96,7 +95,7 @@ impl Wakers {
     }
 }
 
-/// A promise that a record will be durable: wait for it, ask it, or await it. Dropping it changes nothing.
+/// A handle of a record: blocks, polls or awaits until the record is durable. Dropping it changes nothing.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -119,7 +118,7 @@ pub struct Ticket<W: Deref<Target = Wal> = Arc<Wal>> {
     commit: Lsn,
     /// No flush of the record was requested yet: a poll requests it.
     is_quiet: bool,
-    /// Of our entry among the wakers, once there was one.
+    /// The number of our entry among the wakers, once registered.
     id: Option<u64>,
 }
 
@@ -134,14 +133,13 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
         self.commit
     }
 
-    /// The reference to the log that the ticket keeps.
+    /// Returns the reference to the log that the ticket holds.
     pub const fn log_ref(&self) -> &W {
         &self.wal
     }
 
-    /// Blocks until the record, and every one before it, is durable. The log's threads write; without
-    /// them, or if nobody was asked for the flush before, the caller, as
-    /// [`Wal::wait_acknowledged`] has it.
+    /// Blocks until the record, and every one before it, is durable. The log's threads write. Without them,
+    /// or if no flush was requested before, the caller may write, as in [`Wal::wait_acknowledged`].
     ///
     /// # Errors
     ///
@@ -177,7 +175,7 @@ impl<W: Deref<Target = Wal>> Ticket<W> {
     }
 }
 
-/// Without a background thread (`WalOptions::background`) a poll flushes, and so blocks.
+/// Without background jobs (`WalOptions::background`) a poll flushes, and so blocks.
 impl<W: Deref<Target = Wal> + Unpin> Future for Ticket<W> {
     type Output = Result<(), LogFailed>;
 
@@ -191,7 +189,7 @@ impl<W: Deref<Target = Wal> + Unpin> Future for Ticket<W> {
         if log.wakers.poll(commit, &mut ticket.id, context.waker(), || log.is_acknowledged(commit)) {
             return Poll::Ready(Ok(()));
         }
-        // After the registration: a failure that comes later wakes the task.
+        // After the registration: a later failure wakes the task.
         if let Err(failed) = log.failure.check() {
             return Poll::Ready(Err(failed));
         }
@@ -202,7 +200,7 @@ impl<W: Deref<Target = Wal> + Unpin> Future for Ticket<W> {
     }
 }
 
-/// Another promise of the same.
+/// Returns another handle of the same record.
 impl<W: Deref<Target = Wal> + Clone> Clone for Ticket<W> {
     fn clone(&self) -> Self {
         Self { wal: self.wal.clone(), commit: self.commit, is_quiet: self.is_quiet, id: None }

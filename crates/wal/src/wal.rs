@@ -1,4 +1,4 @@
-//! `Wal`: the log as the rest of the store sees it.
+//! `Wal`: the public interface of the log.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -31,8 +31,8 @@ const CLOSED: &str = "the log was closed";
 
 /// A parallel write-ahead log.
 ///
-/// Records are bodies of bytes that the log does not look into. Dropping it flushes, as [`Wal::close`] does,
-/// but cannot report an error.
+/// Records are byte strings that the log does not interpret. Dropping the log flushes it, as [`Wal::close`]
+/// does, but cannot report an error.
 #[derive(Debug)]
 pub struct Wal {
     log: Arc<Log>,
@@ -41,17 +41,17 @@ pub struct Wal {
 }
 
 impl Wal {
-    /// Creates the log of a new incarnation in `dir`, beside what earlier ones have left there, which is only
-    /// read and, by [`Wal::trim`], let go of.
+    /// Creates the log of a new incarnation in `dir`. Files of earlier incarnations are only read, and
+    /// released by [`Wal::trim`].
     ///
-    /// Makes the directories, one segment per stream, and as many more as it takes before records can be
-    /// admitted; left-over prepared segments are used. Blocks for the device. With
-    /// [`WalOptions::begin`] the first record does that, and the errors are its own.
+    /// Makes the directories, one segment per stream, and as many more as are needed before records can be
+    /// admitted; unused prepared segments are reused. Blocks for the device. With [`WalOptions::begin`] the
+    /// first append does this and returns its errors.
     ///
     /// # Errors
     ///
     /// [`WalError::Options`], [`WalError::IncarnationNotNew`], [`WalError::Io`]; records of earlier
-    /// incarnations are as they were.
+    /// incarnations are unchanged.
     pub fn create(
         fs: Arc<dyn Fs>,
         dir: &Path,
@@ -120,7 +120,7 @@ impl Wal {
         &self.log
     }
 
-    /// The worker of the calling thread: threads are dealt out to workers in turn.
+    /// Returns the log buffer of the calling thread: threads are assigned to buffers in turn.
     #[must_use]
     pub fn worker(&self) -> LogBufferId {
         LogBufferId::from_index(striped::thread_stripe() % self.log.buffers.len())
@@ -129,7 +129,7 @@ impl Wal {
     /// Appends a record and returns its LSN, which is above all drawn before.
     ///
     /// Copies the body into the worker's buffer: no I/O unless the buffer is full, or no segment is ready.
-    /// Then the caller waits for a flush to begin (without background threads: leads one), or makes a
+    /// Then the caller waits for a flush to begin (without background jobs: leads one), or prepares a
     /// segment.
     ///
     /// # Errors
@@ -139,8 +139,8 @@ impl Wal {
         self.append_in_order(worker, body, Order::Newest)
     }
 
-    /// The same for a record whose LSN need not be above all drawn before: where it may come after less, many
-    /// records are served by one write to the counter; see [`lsn_range`](crate::lsn_range).
+    /// The same for a record that must only come after a given LSN, not above all drawn before. One write to
+    /// the counter then serves many records; see [`lsn_range`](crate::lsn_range).
     ///
     /// # Errors
     ///
@@ -164,17 +164,18 @@ impl Wal {
         self.append_in_order(worker, body, Order::After(Lsn(0)))
     }
 
-    /// Has all records that the caller appends to `worker` from now on come after the record with this LSN.
+    /// Makes all records that the caller appends to `worker` from now on come after the record with this LSN.
     pub fn raise_floor(&self, worker: LogBufferId, lsn: Lsn) {
         self.log.buffer(worker).raise_floor(lsn);
     }
 
     /// Blocks until a commit may be acknowledged: the record and every one before it is durable, and, in a
-    /// log with epochs, all of its epoch. Of records that were not drawn yet, those drawn so far.
+    /// log with epochs, its whole epoch. For an LSN that was not drawn yet: until everything drawn so far may
+    /// be.
     ///
-    /// In a P-WAL the caller writes the log itself if nobody else does; in a serial log the commit thread
-    /// does; with epochs the epoch's end is waited for (without background threads: the caller ends it).
-    /// [`DurableLog::make_durable`], which pages wait for, never waits for an epoch.
+    /// In a P-WAL the caller writes the log if no flush is in progress; in a serial log the commit thread
+    /// writes; with epochs the caller waits for the end of the epoch (without background jobs it ends the
+    /// epoch). [`DurableLog::make_durable`], which page writes wait for, never waits for an epoch.
     ///
     /// # Errors
     ///
@@ -184,48 +185,47 @@ impl Wal {
         self.log.wait_acknowledged(commit)
     }
 
-    /// The last commit LSN that may be acknowledged by now, as [`Wal::wait_acknowledged`] has it. Never
-    /// blocks; costs a load per worker, or with epochs one.
+    /// Returns the last commit LSN that may be acknowledged now, as in [`Wal::wait_acknowledged`]. Never
+    /// blocks; costs a load per worker, or with epochs one load.
     #[must_use]
     pub fn acknowledged_lsn(&self) -> Lsn {
         self.log.epochs.as_ref().map_or_else(|| self.log.horizon.compute(), EpochClock::published)
     }
 
-    /// A ticket for a record, and a request to flush it. A thread that would only wait for the ticket at
-    /// once should call [`Wal::wait_acknowledged`], and so perhaps do the write itself.
+    /// Returns a ticket for a record, and requests a flush of it. A thread that would wait for the ticket at
+    /// once should call [`Wal::wait_acknowledged`], which lets it do the write itself.
     pub fn ticket(self: &Arc<Self>, commit: Lsn) -> Ticket {
         machine::adds(&**self); // the count
         Self::ticket_through(Arc::clone(self), commit)
     }
 
-    /// The same, through any reference to the log: [`Wal::ticket`]'s is counted on one line, which all
-    /// threads then write.
+    /// The same, through any reference to the log. [`Wal::ticket`] changes the reference count of one `Arc`,
+    /// a cache line that all threads then write.
     pub fn ticket_through<W: Deref<Target = Self>>(wal: W, commit: Lsn) -> Ticket<W> {
         wal.log.request_soon(commit);
         Ticket::new(wal, commit, false)
     }
 
-    /// The same without the request, for one of several tickets that the caller is about to wait for: then
-    /// the first wait flushes all, most often in the caller's own thread, and no other is woken for it. A
-    /// ticket that is polled makes the request then. A record whose ticket is dropped rests as long as one
-    /// that nobody asks for (`WalOptions::max_delay`).
+    /// The same without the request, for a caller that is about to wait for several tickets: the first wait
+    /// flushes all, mostly in the caller's own thread, and no other thread is woken. Polling the ticket makes
+    /// the request. If the ticket is dropped, the record rests like one without a request
+    /// (`WalOptions::max_delay`).
     pub fn quiet_ticket_through<W: Deref<Target = Self>>(wal: W, commit: Lsn) -> Ticket<W> {
         Ticket::new(wal, commit, true)
     }
 
-    /// Has everything that is buffered flushed soon, by the background jobs; without them, now, by the
-    /// caller.
+    /// Requests a flush of everything buffered, by the background jobs; without them the caller flushes now.
     pub fn request_flush(&self) {
         if self.log.options.background {
             self.log.request_flush(Lsn::MAX);
         } else {
-            // The error is kept for whoever waits for a record.
+            // The error is kept; a thread that waits for a record returns it.
             let _ = self.log.wait_acknowledged(Lsn::MAX);
         }
     }
 
-    /// Blocks until what this worker has appended so far is written: its own log, as the paper's workers do
-    /// it, whatever the others hold. What a commit needs is [`DurableLog::make_durable`].
+    /// Blocks until all records that this worker has appended so far are written: the worker's own log, as in
+    /// the paper, regardless of the others. A commit needs [`DurableLog::make_durable`] instead.
     ///
     /// # Errors
     ///
@@ -236,18 +236,18 @@ impl Wal {
         self.log.failure.check()
     }
 
-    /// Why the log takes no more records, if that is so.
+    /// Returns the reason that the log accepts no more records, if it has failed.
     #[must_use]
     pub fn failure(&self) -> Option<LogFailed> {
         self.log.failure.get().cloned()
     }
 
-    /// Releases every segment, of any incarnation, whose records are all below `below`. Returns how many.
+    /// Releases every segment, of any incarnation, with only records below `below`. Returns the number of
+    /// segments.
     ///
     /// # Errors
     ///
-    /// [`WalError::Io`]: a segment could not be read or removed; it stays, and is tried again by the next
-    /// trim.
+    /// [`WalError::Io`]: a segment could not be read or removed; it stays, and the next trim tries again.
     pub fn trim(&self, below: Lsn) -> Result<u64, WalError> {
         let mut trimmed = 0;
         let mut result = Ok(());
@@ -272,7 +272,7 @@ impl Wal {
         self.log.streams.iter().map(|s| s.counters.chunk_bytes.load(Relaxed)).sum()
     }
 
-    /// Bytes of log that are kept, of all incarnations; files that are prepared for later do not count.
+    /// Returns the bytes of log that are kept, of all incarnations, without prepared files.
     #[must_use]
     pub fn retained_bytes(&self) -> u64 {
         let live: u64 = self.log.streams.iter().map(Stream::retained_bytes).sum();
@@ -280,7 +280,7 @@ impl Wal {
         live + orphans.map(SegmentStore::retained_bytes).sum::<u64>()
     }
 
-    /// What the log has done since it was created. Takes each buffer's latch for a moment.
+    /// Returns the log's counters since its creation. Takes each buffer's latch briefly.
     #[must_use]
     pub fn stats(&self) -> WalStats {
         let log = &self.log;
@@ -310,8 +310,8 @@ impl Wal {
         stats
     }
 
-    /// Flushes everything, stops the background jobs, and writes into each stream that all of it was durable.
-    /// Later appends fail; records that another thread appends meanwhile may or may not be flushed.
+    /// Flushes everything, stops the background jobs, and writes the durable horizon into each stream. Later
+    /// appends fail; records that another thread appends meanwhile may or may not be flushed.
     ///
     /// # Errors
     ///
@@ -331,7 +331,7 @@ impl Wal {
 
 impl Drop for Wal {
     fn drop(&mut self) {
-        // Whoever wants to know calls `close` before.
+        // A caller that needs the error calls `close` before.
         let _ = self.close();
     }
 }
@@ -342,22 +342,22 @@ impl DurableLog for Wal {
     }
 
     fn lsn_bound(&self) -> Lsn {
-        // RANGE-5: what is up to the horizon is on disk, a record or void; so whatever comes is above.
+        // RANGE-5: every LSN up to the horizon is on disk, as a record or gap; so later LSNs are above.
         self.log.horizon.reached().next()
     }
 
-    /// A load per worker.
+    /// Costs a load per worker.
     fn durable_lsn(&self) -> Lsn {
         self.log.horizon.survives_power_loss()
     }
 
-    /// For an LSN that was not drawn yet: until everything drawn so far is durable.
+    /// For an LSN that was not drawn yet: waits until everything drawn so far is durable.
     fn make_durable(&self, lsn: Lsn) -> Result<(), LogFailed> {
         self.log.make_survive_power_loss(lsn)
     }
 }
 
-/// Makes as many segments ready in each stream as it takes to admit records.
+/// Prepares as many segments in each stream as are needed to admit records.
 fn begin_at_once(log: &Log) -> Result<(), WalError> {
     for stream in &log.streams {
         let store = &stream.store;

@@ -1,4 +1,4 @@
-//! What is appended and made durable comes back, in order, whatever the numbers of workers and streams.
+//! Appended and durable records are replayed in order, for any numbers of workers and streams.
 #![cfg(not(loom))]
 
 mod common;
@@ -350,7 +350,7 @@ fn trim_keeps_the_record_it_is_told() {
         let wal = sixteen_to_a_segment(&fs);
         assert_eq!(wal.trim(Lsn(below)).expect("trims"), (below - 1) / 16);
         for n in 0..40 {
-            // Whatever was released is recycled and overwritten.
+            // Released segments are recycled and overwritten.
             wal.append(worker(0), &body(1, n, 20)).expect("appends");
             wal.make_durable(Lsn::MAX).expect("durable");
         }

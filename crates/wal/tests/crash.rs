@@ -28,9 +28,9 @@ struct Drawn {
     seen: Vec<u64>,
 }
 
-/// What a run knows of itself.
+/// The model's state of one run.
 struct Run {
-    /// How often a record is waited for.
+    /// The probability of a commit.
     commits: f64,
     drawn: BTreeMap<u64, Drawn>,
     /// Acknowledged with all before it.
@@ -102,7 +102,7 @@ fn run(wal: &Wal, seed: u64, steps: u64, run: &mut Run) {
     }
 }
 
-/// What recoveries have met.
+/// Events that recoveries have met.
 #[derive(Debug, Default)]
 struct Met {
     /// Records that were appended and do not count, because an LSN before them is missing.
@@ -115,7 +115,7 @@ struct Met {
 struct History {
     ranges: Vec<LogRange>,
     from: u64,
-    /// What every later replay must show of the closed ranges.
+    /// The records that every later replay must return of the closed ranges.
     expected: Records,
     met: Met,
 }

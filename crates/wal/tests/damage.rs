@@ -48,12 +48,12 @@ fn a_damaged_segment_in_the_middle_is_named() {
         }
         other => panic!("{other:?}"),
     }
-    // Whoever needs only what is in later segments is not concerned.
+    // A replay from a later segment does not need the damaged one.
     assert_eq!(read(&fs, &[open_range(1, 1)], 33).0.last_lsn, Lsn(100));
 }
 
-/// What nothing in the log testifies to is known from elsewhere: CONTROL and the page file remember how far
-/// it was durable.
+/// Chunks at the end, which no later header refers to, are missed by the caller's knowledge: CONTROL and the
+/// page file remember how far the log was durable.
 #[test]
 fn a_log_that_ends_below_what_was_durable_is_damaged_however_it_was_shortened() {
     let replay = |fs: &FaultFs, from, durable| {
@@ -197,7 +197,7 @@ fn a_device_that_cannot_be_read_is_not_an_end() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is done to the bytes: no panic, and either an error or a true prefix of the log.
+    /// Any damage of the bytes: no panic, and either an error or a true prefix of the log.
     #[test]
     fn mutated_bytes_give_an_error_or_a_true_prefix(
         workers in 1usize..4,

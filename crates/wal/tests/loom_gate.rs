@@ -368,7 +368,7 @@ fn followers_of_a_commit_thread_all_return() {
     });
 }
 
-/// Who waits for a ticket follows, who commits alone leads, and the log's thread writes when asked: all three
+/// A thread with a ticket follows, a lone committer leads, and the flusher writes when requested: all three
 /// on one stream.
 #[test]
 fn a_ticket_is_waited_for_beside_a_committer_that_leads() {

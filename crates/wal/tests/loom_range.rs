@@ -1,6 +1,6 @@
-//! RANGE-1 to RANGE-3 and RANGE-6: whatever meets, what is below the horizon is a record or a gap on disk, a
-//! page's LSN rises, who got a lock comes after the commit that let go of it, and what a flush does not take
-//! lies above what it covers.
+//! RANGE-1 to RANGE-3 and RANGE-6, in all interleavings: each LSN below the horizon is a record or a gap on
+//! disk; page LSNs rise; a transaction that got a lock comes after the commit that released it; and records
+//! that a flush does not take lie above the LSN that it covers.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

@@ -12,7 +12,7 @@ use azekura_wal::log_buffer::{Batch, LogBuffer};
 use azekura_wal::options::Admission;
 use azekura_wal::ticket::Wakers;
 
-/// How often the task was woken. std's atomic, so that it orders nothing in the model.
+/// Number of wake-ups of the task. std's atomic, so that it orders nothing in the model.
 #[derive(Default)]
 struct Woken(AtomicU64);
 

@@ -20,7 +20,7 @@ fn append(wal: &Wal, by: usize, n: u64, order: Order) -> u64 {
     wal.append_in_order(worker(by), &body(by as u32, n, 40), order).expect("appends").0
 }
 
-/// Protocols whose workers draw ranges.
+/// Protocols with workers that draw ranges.
 fn ranged() -> impl Iterator<Item = LogProtocol> {
     protocols().into_iter().filter(|protocol| *protocol != LogProtocol::Serial)
 }

@@ -7,8 +7,8 @@
 //! | block | as in a backup: kind 1, length, sequence number, checksums; payload |
 //! | payload | last LSN, horizon (varints); records: LSN, length of the body (varints), body |
 //!
-//! The name has the first LSN in 16 hexadecimal digits. A block has all wanted records from the last LSN of
-//! the block before it up to its own. All commits up to its horizon are in it or before it.
+//! The name has the first LSN in 16 hexadecimal digits. A block has all archived records from the last LSN of
+//! the previous block up to its own. All commits up to its horizon are in it or in earlier blocks.
 
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub(super) fn file_name(first_lsn: Lsn) -> String {
     format!("log-{:016x}.azk", first_lsn.0)
 }
 
-/// The archive's files with their first LSNs, ascending.
+/// Returns the archive's files with their first LSNs, ascending.
 pub(super) fn file_names(fs: &dyn Fs, dir: &Path) -> Result<Vec<(Lsn, String)>, Error> {
     let names = fs.list_dir(dir).map_err(|e| Error::io("list", dir, e))?;
     let first_lsn = |name: &str| {
@@ -65,7 +65,7 @@ impl FileHeader {
     }
 }
 
-/// Records, and how far the archive gets with them.
+/// Records, and the LSN and horizon that the archive reaches with them.
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) to: Lsn,
@@ -85,7 +85,7 @@ impl Block {
         out
     }
 
-    /// The records in order; `None` in the place of one that cannot be decoded.
+    /// Returns the records in order; `None` in place of one that cannot be decoded.
     pub(super) fn records(&self) -> impl Iterator<Item = Option<(Lsn, &[u8])>> {
         let mut rest = &self.records[..];
         std::iter::from_fn(move || {
@@ -155,12 +155,12 @@ impl LogReader {
         }
         let word = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("4 bytes are there"));
         let long = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().expect("8 bytes are there"));
-        // First: no length is believed before its checksum.
+        // First: a length is used only after its checksum was verified.
         if word(24) != header_crc(self.header.id, &head) {
             return Err(self.corrupt("a block header has a wrong checksum"));
         }
         if (word(0), long(12)) != (BLOCK_KIND, self.sequence) {
-            return Err(self.corrupt("a block is not in its place"));
+            return Err(self.corrupt("a block has a wrong kind or sequence number"));
         }
         let mut payload = Vec::new();
         let read = (&mut self.input).take(long(4)).read_to_end(&mut payload);
@@ -184,7 +184,7 @@ impl LogReader {
         Ok(Some(block))
     }
 
-    /// Fills the buffer; `false` if the file ends before.
+    /// Fills the buffer; returns `false` if the file ends before.
     fn fill(&mut self, bytes: &mut [u8]) -> Result<bool, Error> {
         match self.input.read_exact(bytes) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),

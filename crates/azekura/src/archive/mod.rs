@@ -1,6 +1,6 @@
 //! The log archive: the committed changes of a store, copied out of its log, for restores to a point in time.
 //!
-//! An archive is a directory of files ([`format`]). It has the log records that describe rows: updates,
+//! An archive is a directory of files ([`format`]). It has the log records that change rows: updates,
 //! compensations, commits, and the pages of large values. A commit of a store with an archive has a
 //! [`CommitTime`] in its record.
 //!
@@ -11,7 +11,7 @@
 //!   opened, and a *horizon* drawn, with the gate held exclusively. So a snapshot has exactly the
 //!   transactions up to its time, and the records of all commits up to a horizon are below the LSN that was
 //!   read with it.
-//! - **ARCHIVE-3** The archive gets durable records only, in LSN order. A block counts when the file was
+//! - **ARCHIVE-3** The archive gets only durable records, in LSN order. A block counts once the file is
 //!   synced. Until then the store keeps the log from [`Archive::next_lsn`] on: `keep_lsn` of CONTROL.
 //! - **ARCHIVE-4** With an archive, bulk loads are logged row by row: the pages of other loads are in no log.
 
@@ -41,13 +41,13 @@ use crate::database::Shared;
 use crate::restart::WAL_DIR;
 use crate::{Builder, Database, Error};
 
-/// Blocks are written when they have so many bytes.
+/// Blocks are written when they have this many bytes.
 const BLOCK_BYTES: usize = 256 << 10;
-/// A file that has so many bytes is followed by a new one: small enough to be copied elsewhere often.
+/// A file of this size is followed by a new one: small enough to be copied elsewhere often.
 const FILE_BYTES: u64 = 16 << 20;
 /// Longest time for which a commit waits to be archived.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Times that the log is read when segments are renamed meanwhile.
+/// Largest number of attempts to read the log while segments are renamed.
 const MOST_READS: usize = 16;
 
 /// The time of a commit: microseconds since 1970 by the clock of the machine. Each commit of a store with an
@@ -57,13 +57,13 @@ const MOST_READS: usize = 16;
 pub struct CommitTime(u64);
 
 impl CommitTime {
-    /// The time of so many microseconds since 1970.
+    /// Returns the time of this many microseconds since 1970.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// Microseconds since 1970.
+    /// Returns the microseconds since 1970.
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0
@@ -104,7 +104,7 @@ struct LogFile {
 struct State {
     /// `None`: the next block begins a file.
     file: Option<LogFile>,
-    /// All wanted records below are in the archive.
+    /// All records to be archived below this LSN are in the archive.
     next_lsn: Lsn,
     /// All commits up to this time are in the archive.
     horizon: u64,
@@ -142,7 +142,7 @@ impl Archive {
                 state = found;
                 break;
             }
-            // A crash came before the file had its first bytes.
+            // A crash occurred before the file had its first bytes.
             fs.remove_file(&path).map_err(|e| Error::io("remove", &path, e))?;
         }
         if state.next_lsn > first_lsn {
@@ -204,9 +204,9 @@ impl Archive {
         (moment(), self.draw())
     }
 
-    /// Copies the records up to `end`, which are durable, from the log. All commits up to the `horizon` are
-    /// among them; `None`: up to the last that is found. With nothing to copy, a horizon is written only if
-    /// that is `forced`.
+    /// Copies the records up to `end`, which are durable, from the log. They include all commits up to the
+    /// `horizon`; `None`: up to the last commit found. If there is nothing to copy, a horizon is written only
+    /// if `is_forced`.
     pub(crate) fn append(
         &self,
         wal_dir: &Path,
@@ -313,8 +313,8 @@ impl LogFile {
     }
 }
 
-/// Reads the newest file, and cuts off a block that a crash left unfinished; `None` for a file that has no
-/// header yet.
+/// Reads the newest file, and cuts off a block that a crash left unfinished; returns `None` for a file that
+/// has no header yet.
 fn read_newest(fs: &dyn Fs, path: &Path, database_id: u64, keep_lsn: Lsn) -> Result<Option<State>, Error> {
     let file = fs.open(path, OpenOptions::new()).map_err(|e| Error::io("open", path, e))?;
     let Some(mut reader) = LogReader::open(Arc::clone(&file), path)? else { return Ok(None) };
@@ -330,7 +330,7 @@ fn read_newest(fs: &dyn Fs, path: &Path, database_id: u64, keep_lsn: Lsn) -> Res
         match reader.next_block() {
             Ok(Some(block)) => (state.next_lsn, state.horizon) = (block.to.next(), block.horizon),
             Ok(None) => break,
-            // The store still has what is unreadable here: the block was not finished, and is written anew.
+            // The store still has the unreadable records: the block was not finished, and is written again.
             Err(Error::Corrupt { .. }) if state.next_lsn >= keep_lsn => break,
             Err(error) => return Err(error),
         }
@@ -364,11 +364,11 @@ fn bad_record(path: &Path, lsn: Lsn, reason: &dyn fmt::Display) -> Error {
 }
 
 impl Builder {
-    /// Directory of the log archive; none unless set. The store copies its committed changes there, about
-    /// once per second, so that [`Restore::archive`](crate::Restore::archive) can go on from a backup to any
+    /// Directory of the log archive; default none. The store copies its committed changes there, about once
+    /// per second, so that [`Restore::archive`](crate::Restore::archive) can continue from a backup to any
     /// later point in time. Set it in each opening: a run without it leaves a gap, and restores beyond the
-    /// gap need a later backup. With an archive, bulk loads are logged row by row. The archive belongs on
-    /// another device than the store. If it cannot be written, the store keeps its log and goes on.
+    /// gap need a later backup. With an archive, bulk loads are logged row by row. Put the archive on another
+    /// device than the store. If it cannot be written, the store keeps its log and continues.
     ///
     /// ```
     /// use azekura::{Database, Error, Restore, TableDefinition};
@@ -400,8 +400,8 @@ impl Builder {
 impl Database {
     /// Copies all commits that have returned to the [archive](crate::Builder::archive), and returns a time
     /// that separates them from later commits: a restore [to this time](crate::Restore::to_time) has exactly
-    /// them. A store does the same by itself about once per second; call this before a step that may have to
-    /// be taken back.
+    /// them. The store archives by itself about once per second; call this before a step that may have to be
+    /// reverted.
     ///
     /// # Errors
     ///
@@ -416,7 +416,7 @@ impl Database {
 }
 
 impl Shared {
-    /// Archives what is committed; returns a time as [`Database::archive_log`] does.
+    /// Archives all commits; returns a time as [`Database::archive_log`] does.
     pub(crate) fn archive_now(&self, is_forced: bool) -> Result<Option<CommitTime>, Error> {
         let control = self.control.lock();
         self.archive_with(control.current(), is_forced)
@@ -451,7 +451,8 @@ impl Shared {
         self.wal.has_begun() && self.archive.as_ref().is_some_and(is_behind)
     }
 
-    /// The log is kept from here: a restart and the archive need nothing below (ARCHIVE-3).
+    /// Returns the LSN from which on the log is kept: a restart and the archive need nothing below
+    /// (ARCHIVE-3).
     pub(crate) fn keep_lsn(&self, scan_lsn: Lsn) -> Lsn {
         self.archive.as_ref().map_or(scan_lsn, |archive| archive.next_lsn().min(scan_lsn))
     }

@@ -1,11 +1,11 @@
 //! Replay of an archive: the transactions between a backup and a time, row by row, into the restored store.
 //!
 //! 1. The first pass finds the transactions that committed after the backup's time and up to the target, and
-//!    the changes that they took back themselves.
+//!    the changes that they undid themselves.
 //! 2. The second pass makes their other changes, in LSN order.
 //!
 //! The backup has exactly the transactions up to its time (ARCHIVE-2), and a row is changed by one
-//! transaction at a time. So each change meets the row as its transaction found it; if it does not, the
+//! transaction at a time. So each change finds the row in the state that its transaction found. Otherwise the
 //! archive is damaged or does not belong to the backup.
 
 use std::collections::{HashMap, HashSet};
@@ -25,7 +25,7 @@ use crate::{Database, Durability, Error, TableDefinition, TableInfo, Transaction
 /// Bytes of changes that are made in one transaction of the restored store.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// An archive, and the backup that its replay goes on from.
+/// An archive, and the backup from which its replay continues.
 pub(crate) struct Replay<'a> {
     pub(crate) fs: &'a dyn Fs,
     pub(crate) dir: &'a Path,
@@ -38,7 +38,7 @@ pub(crate) struct Replay<'a> {
     pub(crate) to: Option<CommitTime>,
 }
 
-/// Calls for each record: file, LSN, and the record.
+/// The function that is called for each record: file, LSN, and the record.
 type Each<'e> = dyn FnMut(&Path, Lsn, Record<'_>) -> Result<(), Error> + 'e;
 
 impl Replay<'_> {
@@ -96,7 +96,7 @@ impl Replay<'_> {
 /// Transactions and their changes, as the first pass finds them.
 #[derive(Default)]
 struct Found {
-    /// Changes of transactions, oldest first, that are not taken back so far.
+    /// Changes of transactions, oldest first, that are not undone so far.
     changes: HashMap<TxnId, Vec<Lsn>>,
     taken_back: HashSet<Lsn>,
     committed: HashMap<TxnId, CommitTime>,
@@ -120,7 +120,7 @@ impl Found {
 }
 
 /// Makes the changes in `db`, which was restored from the backup; `tables` has the backup's tables by the
-/// number of their tree. Returns the time that the store has now, and the number of transactions.
+/// number of their tree. Returns the time that the store has reached, and the number of transactions.
 pub(crate) fn replay(
     db: &Database,
     replay: &Replay<'_>,
@@ -134,7 +134,7 @@ pub(crate) fn replay(
     let to = replay.to.unwrap_or(horizon);
     if to > horizon {
         return Err(Error::Invalid(format!(
-            "the archive {} has all commits up to {horizon}, and none of the time {to}; name an earlier time",
+            "the archive {} ends at {horizon}, before the time {to}; name an earlier time",
             replay.dir.display()
         )));
     }
@@ -162,11 +162,11 @@ pub(crate) fn replay(
     Ok((to, committed.len() as u64))
 }
 
-/// Changes on their way into the restored store.
+/// Changes that are being applied to the restored store.
 struct Apply<'a> {
     db: &'a Database,
     tx: Option<Transaction>,
-    /// Of the transaction's changes.
+    /// Bytes of the transaction's changes.
     bytes: usize,
     tables: HashMap<TreeId, String>,
     pages: LargeValues,
@@ -188,7 +188,7 @@ impl Apply<'_> {
         tx.commit()
     }
 
-    /// The large value of a change that is not made is not needed.
+    /// Drops the large value of a change that is not made.
     fn skip(&mut self, op: Option<PageOp<'_>>) {
         if let Some(PageOp::Insert { cell, .. } | PageOp::Replace { cell, .. }) = op
             && cell.flags & FLAG_OVERFLOW != 0
@@ -203,7 +203,7 @@ impl Apply<'_> {
             UndoOp::RemoveKey { tree, key }
             | UndoOp::PutBack { tree, key, .. }
             | UndoOp::Flip { tree, key, .. } => (tree, key),
-            // Trees come and go with their row of the catalog, pages with their rows.
+            // Trees are created and dropped with their row of the catalog, pages with their rows.
             UndoOp::FreePages { .. } | UndoOp::DropTree { .. } | UndoOp::KeepTree { .. } => return Ok(()),
             UndoOp::EmptyTree { .. } => {
                 return Err(self.bad("a bulk load is not in the archive; restore from a later backup"));
@@ -254,7 +254,7 @@ impl Apply<'_> {
         if self.bytes >= BATCH_BYTES { self.commit() } else { Ok(()) }
     }
 
-    /// A table is created or dropped.
+    /// Creates or drops a table.
     fn change_catalog(&mut self, undo: UndoOp<'_>, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
         let bad = || self.bad("a row of the catalog cannot be decoded");
         let name = std::str::from_utf8(key).map_err(|_| bad())?.to_owned();
@@ -275,7 +275,7 @@ impl Apply<'_> {
             }
             _ => return Err(bad()),
         }
-        // The next changes of a table of this name are those of another tree.
+        // The next changes of a table of this name belong to another tree.
         self.commit()
     }
 }

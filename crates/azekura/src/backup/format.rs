@@ -6,9 +6,9 @@
 //! | numbers | database id, commit time, LSN, id of the base (8 each) |
 //! | block | kind (4), length (8), sequence number (8), CRC of the payload (4), CRC of these (4); payload |
 //!
-//! Both checksums of a block cover the backup id, and the sequence numbers have no gap. A block of another
-//! backup, a lost block and a repeated one are therefore found. The last block has kind *end*, and nothing
-//! may follow it.
+//! Both checksums of a block cover the backup id, and the sequence numbers have no gap. So a block of another
+//! backup, a lost block and a repeated one are detected. The last block has kind *end*, and no bytes may
+//! follow it.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub(crate) struct Header {
     /// The backup has exactly the commits up to this time, in microseconds since 1970; 0 if the store has no
     /// archive.
     pub(crate) commit_time: u64,
-    /// Nothing that the backup lacks has an LSN at or below this one.
+    /// Everything that the backup lacks has an LSN above this one.
     pub(crate) lsn: u64,
     /// Id of the backup after which this one was made; 0 for a backup that is not incremental.
     pub(crate) base_id: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Kept {
 /// One block, decoded.
 #[derive(Debug)]
 pub(crate) enum Block {
-    /// The rows that follow are those of this table, which has this tree.
+    /// The following rows belong to this table, which has this tree.
     Table(TableInfo, TreeId),
     /// Rows, each as length-prefixed key and value.
     Rows(Vec<u8>),
@@ -267,7 +267,7 @@ impl<R: Read> Reader<R> {
         let head = self.fixed::<BLOCK_HEADER_BYTES>()?;
         let word = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("4 bytes are there"));
         let long = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().expect("8 bytes are there"));
-        // First: no length is believed before its checksum.
+        // First: a length is used only after its checksum was verified.
         if word(24) != header_crc(self.header.id, &head) {
             return Err(self.corrupt(at, "a block header has a wrong checksum"));
         }
@@ -294,7 +294,7 @@ impl<R: Read> Reader<R> {
         let mut more = [0];
         match self.input.read(&mut more) {
             Ok(0) => Ok(()),
-            Ok(_) => Err(self.corrupt(self.offset, "there are bytes behind the end block")),
+            Ok(_) => Err(self.corrupt(self.offset, "there are bytes after the end block")),
             Err(error) => Err(self.io(error)),
         }
     }

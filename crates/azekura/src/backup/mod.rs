@@ -1,4 +1,4 @@
-//! Backup: the rows of one snapshot, written while transactions go on; and its restore into a new store.
+//! Backup: the rows of one snapshot, written while transactions run; and restore into a new store.
 //!
 //! A backup has the state of a snapshot, which is a serializable prefix of the commits
 //! ([decision 032](https://github.com/azekura/azekura/blob/main/docs/decisions/032-logical-backup.md)).
@@ -7,9 +7,9 @@
 //!   stream is complete with its end block. An unfinished backup is refused.
 //! - **BACKUP-2** A backup has durable commits only: it is not complete before the log is durable up to the
 //!   last record that the snapshot can see.
-//! - **BACKUP-3** A leaf with a page LSN at or below the all-visible LSN of the base's snapshot has the rows
-//!   and the fences that it had then: it has no change of a transaction that the base does not have, and none
-//!   at all since. An incremental backup keeps the base's rows between its fences.
+//! - **BACKUP-3** A leaf with a page LSN at or below the all-visible LSN of the base's snapshot has the same
+//!   rows and fences as in that snapshot: it has no change of a transaction that the base does not have, and
+//!   none since. An incremental backup keeps the base's rows between its fences.
 //! - **RESTORE-1** From its first durable name to its end a restored store has the file `RESTORING`, and a
 //!   directory with this file does not open. The file is removed after the store was closed.
 
@@ -37,7 +37,7 @@ use crate::{CommitTime, Database, Error, Snapshot, TableInfo};
 
 /// The backup's file in its directory.
 const BACKUP_NAME: &str = "backup.azk";
-/// The same before it is complete.
+/// Its name before it is complete.
 const UNFINISHED_NAME: &str = "backup.azk.new";
 /// Name of a stream in errors.
 const STREAM: &str = "backup stream";
@@ -72,7 +72,7 @@ pub struct BackupReport {
 
 type Callback<'a> = Option<Box<dyn FnMut(&BackupProgress) + 'a>>;
 
-/// A backup to be made; from [`Database::backup`].
+/// A backup to be made; returned by [`Database::backup`].
 pub struct Backup<'a> {
     db: &'a Database,
     snapshot: Option<&'a Snapshot>,
@@ -89,11 +89,11 @@ impl fmt::Debug for Backup<'_> {
 }
 
 impl Database {
-    /// Makes a backup of all tables while transactions go on: see [`Backup::to_directory`] and
+    /// Makes a backup of all tables while transactions run: see [`Backup::to_directory`] and
     /// [`Backup::to_writer`]. It stops no transaction and takes no lock.
     ///
-    /// A backup has every commit that returned before it began and nothing of a transaction that began to
-    /// commit later. [`Restore`] makes a store of it.
+    /// A backup has every commit that returned before it began, and no transaction that began to commit
+    /// later. [`Restore`] creates a store from it.
     ///
     /// ```
     /// use azekura::{Database, Error, Restore, TableDefinition};
@@ -129,16 +129,16 @@ impl<'a> Backup<'a> {
     }
 
     /// Makes an incremental backup: it has the rows of the pages that were changed since the backup in this
-    /// directory, which is needed to restore it ([`Restore::base`]). That one may be incremental, too. All
-    /// leaves of the store are read, and only those that have changed are written.
+    /// directory, which is needed to restore it ([`Restore::base`]) and may be incremental, too. All leaves
+    /// of the store are read, and only changed ones are written.
     #[must_use]
     pub fn since(mut self, base: impl Into<PathBuf>) -> Self {
         self.since = Some(base.into());
         self
     }
 
-    /// Limits the bytes that are written per second; unlimited unless set. A slow backup keeps its snapshot
-    /// open for longer ([`Builder::version_bytes`](crate::Builder::version_bytes)).
+    /// Limits the bytes that are written per second; default unlimited. A slow backup keeps its snapshot open
+    /// for longer ([`Builder::version_bytes`](crate::Builder::version_bytes)).
     #[must_use]
     pub const fn rate_limit(mut self, bytes_per_second: u64) -> Self {
         self.bytes_per_second = Some(bytes_per_second);
@@ -152,8 +152,8 @@ impl<'a> Backup<'a> {
         self
     }
 
-    /// File system of [`to_directory`](Self::to_directory) and [`since`](Self::since); the operating system's
-    /// unless set.
+    /// File system of [`to_directory`](Self::to_directory) and [`since`](Self::since); default: the operating
+    /// system's.
     #[must_use]
     pub fn file_system(mut self, fs: Arc<dyn Fs>) -> Self {
         self.fs = Some(fs);
@@ -191,8 +191,8 @@ impl<'a> Backup<'a> {
         Ok(report)
     }
 
-    /// Writes the backup to a stream, such as a pipe or a socket, and flushes that. A stream that ends early
-    /// is refused by [`Restore`].
+    /// Writes the backup to a stream, such as a pipe or a socket, and flushes it. [`Restore`] refuses a
+    /// stream that ends early.
     ///
     /// # Errors
     ///
@@ -331,7 +331,7 @@ impl<W: Write> Copy<'_, W> {
     }
 }
 
-/// Appends a row as blocks hold it; digests cover these bytes.
+/// Appends a row in the format of blocks; digests cover these bytes.
 fn put_row(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     put_bytes(out, key);
     put_bytes(out, value);
@@ -399,7 +399,7 @@ fn verify(input: impl Read, path: &Path, progress: &mut Callback<'_>) -> Result<
     Ok(BackupReport { tables: rows.tables, rows: rows.rows, bytes: rows.bytes(), is_incremental })
 }
 
-/// Reports progress when another block was read.
+/// Reports progress after each block.
 fn report(seen: &mut BackupProgress, bytes: u64, progress: &mut Callback<'_>) {
     if seen.bytes != bytes
         && let Some(progress) = progress

@@ -82,14 +82,14 @@ impl<'a> Restore<'a> {
         self
     }
 
-    /// Page size of the new store; that of the store that was backed up unless set.
+    /// Page size of the new store; default: that of the source store.
     #[must_use]
     pub const fn page_size(mut self, bytes: usize) -> Self {
         self.page_size = Some(bytes);
         self
     }
 
-    /// File system of the backup's directory; the operating system's unless set.
+    /// File system of the backup's directory; default: the operating system's.
     #[must_use]
     pub fn file_system(mut self, fs: Arc<dyn Fs>) -> Self {
         self.fs = Some(fs);
@@ -104,8 +104,8 @@ impl<'a> Restore<'a> {
         self
     }
 
-    /// Goes on from the backup with the transactions in this archive, which was that of the store when the
-    /// backup was made ([`Builder::archive`]): to its end, unless [`to_time`](Self::to_time) is set.
+    /// Continues from the backup with the transactions in this archive, which the store had when the backup
+    /// was made ([`Builder::archive`]): to its end, unless [`to_time`](Self::to_time) is set.
     #[must_use]
     pub fn archive(mut self, directory: impl Into<PathBuf>) -> Self {
         self.archive = Some(directory.into());
@@ -159,7 +159,7 @@ impl<'a> Restore<'a> {
         self.run(input, Path::new(STREAM), to.as_ref())
     }
 
-    /// Reads the backup in directory `from` and checks each byte of it; makes no store.
+    /// Reads the backup in directory `from` and checks each byte of it; creates no store.
     ///
     /// # Errors
     ///
@@ -169,7 +169,7 @@ impl<'a> Restore<'a> {
         verify(BufReader::with_capacity(BLOCK_BYTES, file), &path, &mut self.progress)
     }
 
-    /// Reads a backup from a stream and checks each byte of it; makes no store.
+    /// Reads a backup from a stream and checks each byte of it; creates no store.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ impl<'a> Restore<'a> {
     }
 
     fn run(mut self, input: impl Read, source: &Path, to: &Path) -> Result<RestoreReport, Error> {
-        let mut rows = Rows::open(input, source)?; // before anything is made
+        let mut rows = Rows::open(input, source)?; // before anything is created
         let header = rows.header();
         self.check_time(header, source)?;
         rows = with_bases(rows, source, self.open_bases()?)?;
@@ -245,7 +245,7 @@ impl<'a> Restore<'a> {
         self.bases.iter().map(open).collect()
     }
 
-    /// Refuses a time that the backup cannot get to, before anything is made.
+    /// Refuses a time that the backup and archive cannot reach, before anything is created.
     fn check_time(&self, header: Header, source: &Path) -> Result<(), Error> {
         let refuse = |reason: String| Err(Error::Invalid(reason));
         if self.archive.is_none() {
@@ -264,7 +264,7 @@ impl<'a> Restore<'a> {
     }
 }
 
-/// Gives a backup its base, and that its own, if there are some.
+/// Attaches its base to a backup, and the base's own base, if they exist.
 fn with_bases<'r>(
     mut rows: Rows<'r>,
     path: &Path,
@@ -311,7 +311,7 @@ fn begin(fs: &dyn Fs, to: &Path) -> Result<(), Error> {
 /// A table that was loaded.
 struct Sum {
     table: TableInfo,
-    /// Its tree in the store that was backed up.
+    /// Its tree in the source store.
     tree: TreeId,
     rows: u64,
     digest: u32,

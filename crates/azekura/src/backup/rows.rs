@@ -1,5 +1,5 @@
-//! The rows of a backup, table by table; those of an incremental backup together with the ones that it keeps
-//! of its base.
+//! The rows of a backup, table by table; for an incremental backup including the rows of its base that it
+//! keeps.
 //!
 //! An incremental backup has, for each table in key order, rows and *kept ranges*. The rows of the base
 //! inside a kept range belong to the backup, those outside do not. The base may be incremental itself.
@@ -23,10 +23,10 @@ struct BaseRow {
     is_there: bool,
 }
 
-/// A base, beside the backup that was made after it.
+/// The base of an incremental backup, read alongside it.
 struct Base<'r> {
     rows: Box<Rows<'r>>,
-    /// Its present table, which has not come to its end.
+    /// Its present table, until its end.
     table: Option<TableInfo>,
     next: BaseRow,
     /// Its end block was read.
@@ -101,7 +101,7 @@ pub(crate) struct Rows<'r> {
     block: Vec<u8>,
     at: usize,
     last_key: Option<Vec<u8>>,
-    /// Of the present table: what this backup has, and with the base's rows.
+    /// Of the present table: the rows of this backup, and the total with the base's rows.
     own: Sum,
     all: Sum,
     name: String,
@@ -220,12 +220,12 @@ impl<'r> Rows<'r> {
 
     fn begin_kept(&mut self, kept: Kept) -> Result<(), Error> {
         if self.reader.header.base_id == 0 {
-            return Err(self.corrupt("a backup that is not incremental keeps rows of another one"));
+            return Err(self.corrupt("the backup is not incremental, but refers to rows of a base"));
         }
         let Some(base) = &self.base else { return Ok(()) };
         let is_there = base.rows.name == self.name && base.rows.tree == self.tree;
         if !is_there {
-            return Err(self.corrupt("it keeps rows of a table that its base does not have"));
+            return Err(self.corrupt("it refers to rows of a table that its base does not have"));
         }
         self.kept = Some(kept);
         Ok(())

@@ -1,29 +1,29 @@
-//! The bound on a restart, by the work that it would have to do: read the log, read the pages that the log
-//! changes (and write them back), and undo what is open.
+//! The bound on a restart, by its work: reading the log, reading the pages that the log changes (and writing
+//! them back), and undoing open transactions.
 //!
-//! A page that a record from the redo LSN on changes is dirty now, or was written after that record, so after
-//! that LSN. So the restart reads at most as many pages as are dirty now and were written since. Writing a
-//! page moves it from the one count to the other: the sum grows only with what transactions change, and the
-//! redo LSN follows it as it follows the bytes of the log.
+//! A page that a record from the redo LSN on changes is either dirty now, or was written after that record,
+//! so after the redo LSN. So the restart reads at most as many pages as are dirty now plus those written
+//! since. Writing a page moves it from one count to the other: the sum grows only with the changes of
+//! transactions, and limits the redo LSN in the same way as the bytes of the log do.
 //!
 //! Writing pages does not reduce the undo work of open transactions. The time for this work is subtracted
-//! from the time that the rest may take, up to half of it: beyond that a checkpoint cannot help.
+//! from the bound, up to half of it: beyond that a checkpoint cannot help.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use azekura_base::Lsn;
 
-/// Log that a restart reads and redoes in a second, in bytes, if the pages are there. Measured: 200 to 400 MB
-/// for small records, on two cores of 2023.
+/// Bytes of log that a restart reads and redoes in a second, if the pages are in the cache. Measured: 200 to
+/// 400 MB for small records, on two cores of 2023.
 const REPLAY_BYTES_PER_S: f64 = (64 << 20) as f64;
-/// Pages that it reads, and writes back, in a second. Measured: 50,000 read by eight threads from a cloud
-/// volume of the same year.
+/// Pages that a restart reads, and writes back, in a second. Measured: 50,000 read by eight threads from a
+/// cloud volume of the same year.
 const PAGES_PER_S: f64 = 20_000.0;
-/// Changes that it undoes in a second, as long as the store has seen nothing else
-/// ([`undo_pace`](super::undo_pace)). Measured: 3 million on a core of 2023 if the pages are there (`lab
-/// p-wal --part restart`); 12,000 pages are read by one thread from a cloud volume. So this is for one page
-/// read with every ninth change.
+/// Changes that a restart undoes in a second, until the store has measured another rate
+/// ([`undo_pace`](super::undo_pace)). Measured: 3 million on a core of 2023 if the pages are in the cache
+/// (`lab p-wal --part restart`); one thread reads 12,000 pages per second from a cloud volume. The value thus
+/// assumes one page read with every ninth change.
 pub(super) const UNDO_PER_S: f64 = 100_000.0;
 
 /// Work of a restart, or a bound on it.
@@ -35,7 +35,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// The seconds that it is counted as.
+    /// Returns the seconds that this work is assumed to take.
     pub(crate) fn seconds(self) -> f64 {
         self.log_bytes as f64 / REPLAY_BYTES_PER_S
             + self.pages as f64 / PAGES_PER_S
@@ -43,22 +43,22 @@ impl Work {
     }
 }
 
-/// What a store has done so far, and what is open.
+/// The work done so far, and the open transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Present {
     pub(super) next_lsn: Lsn,
     pub(super) log_bytes: u64,
     pub(super) pages_written: u64,
     pub(super) dirty_pages: u64,
-    /// To undo what is open.
+    /// Time to undo open transactions.
     pub(super) undo_time: Duration,
 }
 
-/// What had been done when, as far back as a restart may go.
+/// History of the work done, as far back as a restart may begin.
 #[derive(Debug, Default)]
 pub(crate) struct Past(VecDeque<Point>);
 
-/// Before `next_lsn` was next, so much was done.
+/// The work done before `next_lsn` was drawn.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     next_lsn: Lsn,
@@ -67,11 +67,11 @@ struct Point {
 }
 
 impl Past {
-    /// Most points kept; when full, every other one goes.
+    /// Largest number of points; when it is reached, every other one is dropped.
     const MAX: usize = 1024;
 
-    /// Notes the present, and tells the LSN from which on a restart may have to redo the log, if that and all
-    /// else is to take `time` at the most.
+    /// Notes the present, and returns the LSN from which on a restart may have to redo the log, so that the
+    /// whole restart takes at most `time`.
     pub(super) fn target(&mut self, now: Present, time: Duration) -> Lsn {
         self.note(now);
         let left = (time - now.undo_time.min(time / 2)).as_secs_f64();
@@ -143,7 +143,7 @@ mod tests {
         let mut past = Past::default();
         past.target(at(1, 0, 0, 0), SECOND);
         assert_eq!(past.target(at(5, 10, 0, PAGES / 2), SECOND), Lsn(1));
-        // All of them are written: as many are to be read, if the restart begins before.
+        // All of them are written: a restart that begins before reads as many.
         assert_eq!(past.target(at(6, 10, PAGES / 2, 0), SECOND), Lsn(1));
         assert_eq!(past.target(at(9, 20, PAGES / 2, PAGES / 4 * 3), SECOND), Lsn(6));
     }

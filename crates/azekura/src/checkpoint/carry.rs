@@ -1,4 +1,4 @@
-//! Carrying undo forward: the log's tail does not wait for open transactions.
+//! Carrying undo forward: open transactions do not keep the log's tail.
 //!
 //! A restart undoes a transaction that has not ended, so it needs that transaction's undo log. The records
 //! that built it hold the tail of the log until the transaction ends. When such records hold back much log,
@@ -13,10 +13,10 @@
 //!   the old records reads the whole copy; a copy that a crash has cut counts for nothing
 //!   (`restart::analysis`).
 //! - **CARRY-3** A copy is made only when the log has grown by more than [`UNDO_FACTOR`] times the bytes of
-//!   the copies since the transaction's first LSN. So copies are at most a fifth of the log, and what open
-//!   transactions hold back is at most the given number of bytes and a multiple of their undo logs.
+//!   the copies since the transaction's first LSN. So copies are at most a fifth of the log, and open
+//!   transactions keep at most the given number of bytes plus a multiple of their undo logs.
 //!
-//! What a committed transaction could not free (`deferred`) is carried in the same way.
+//! Deferred frees of a committed transaction that failed (`deferred`) are carried in the same way.
 
 use azekura_base::sync::thread;
 use azekura_base::sync::time::Instant;
@@ -30,19 +30,17 @@ use crate::database::Shared;
 
 /// Bytes of undo entries in one record.
 const PART_BYTES: usize = 32 << 10;
-/// Log that has to be written for each byte of a copy.
+/// Bytes of log that must be written for each byte of a copy.
 const UNDO_FACTOR: u64 = 4;
-/// A copy up to this size may use the log's reserve: with the log that it releases, the reserve is filled
-/// again.
+/// A copy up to this size may use the log's reserve, because the log that it releases refills the reserve.
 const RESERVE_BYTES: usize = 64 << 10;
-/// Attempts to lock an undo log. Its owner holds the mutex for one change of a page, but a bulk load that
-/// waits for this very checkpoint holds it as well, so the checkpoint does not wait.
+/// Attempts to lock an undo log. Its owner holds the mutex for one change of a page. A bulk load that waits
+/// for this checkpoint holds it as well, so the checkpoint does not wait.
 const ATTEMPTS: usize = 100;
 
 impl Shared {
     /// Carries open transactions forward if the records of any hold back at least `least` bytes of log
-    /// (CARRY-3). Says whether the tail may have moved. A full log refuses the copy: the tail then stays
-    /// where it is.
+    /// (CARRY-3). Returns whether the tail may have moved. A full log refuses the copy: the tail then stays.
     pub(super) fn carry_open(&self, least: u64) -> bool {
         let log_bytes = self.wal.log_bytes_since_start();
         let holders = self.active.holders(Instant::now(), log_bytes, least / 2);
@@ -70,7 +68,7 @@ impl Shared {
         let Some(undo) = (0..ATTEMPTS).find_map(|_| lock()) else { return false };
         let TxnUndo { log, owner: Some(owner) } = &*undo else { return false };
         if *owner != holder.txn {
-            return false; // that one has ended, and its memory serves another
+            return false; // that transaction has ended, and another one uses its memory
         }
         let first = self.append_copy(holder.txn, holder.worker, log, false);
         first.map(|first| self.active.carried(&holder.listed, first, log_bytes)).is_ok()

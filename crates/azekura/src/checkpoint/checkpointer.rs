@@ -1,5 +1,5 @@
-//! The checkpointer: the background job that bounds the time of a restart. A *check* compares the work that a
-//! restart would have with the bound, and writes pages and CONTROL if it is too much.
+//! The checkpointer: the background job that bounds the time of a restart. A *check* compares the work of a
+//! restart with the bound, and writes pages and CONTROL if it is too much.
 //!
 //! | state | next check | left by |
 //! |---|---|---|
@@ -30,7 +30,7 @@ impl Checkpointer {
     ///
     /// # Errors
     ///
-    /// The system gives no thread.
+    /// The system cannot create a thread.
     pub(crate) fn begin(shared: &Arc<Shared>) -> std::io::Result<Self> {
         let jobs = Group::new(Kind::Pages)?;
         let (weak, group) = (Arc::downgrade(shared), Arc::clone(&jobs));
@@ -62,7 +62,7 @@ fn check(shared: &Arc<Shared>, jobs: &Arc<Group>, seen: Lsn) {
     let now = shared.wal.next_lsn();
     let done = shared.keep_restart_short();
     shared.note_background(&done);
-    // A checkpoint can succeed again, unless pages have failed; a rollback too, unless the log has.
+    // A checkpoint can succeed again unless page writes have failed; a rollback unless the log has.
     let is_moving = done.unwrap_or(true) && !shared.pool.has_failed();
     let may_write = shared.wal.failure().is_none();
     if may_write && (now != seen || is_moving || shared.has_undone()) {
@@ -95,7 +95,7 @@ fn watch_open(shared: &Arc<Shared>, jobs: &Arc<Group>, limit: Duration) {
 }
 
 impl Shared {
-    /// Returns `true` if earlier calls have left something that can be tried again now.
+    /// Returns `true` if earlier calls have left work that can be retried now.
     fn has_undone(&self) -> bool {
         let versions = self.env.versions();
         let can_free = || {

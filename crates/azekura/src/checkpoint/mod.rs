@@ -1,16 +1,16 @@
-//! Fuzzy checkpoints: moving the place where a restart begins, while everybody goes on.
+//! Fuzzy checkpoints: move the LSN at which a restart begins, while transactions run.
 //!
-//! - **CKPT-1** A bound below LSNs to come is read first (`begin`), then the pages' recovery LSNs and the
-//!   active transactions, then the LSN counter, which is above all drawn (`end`). A page that turned dirty
-//!   unseen has only records from `begin` on, whatever its recovery LSN, which is a bound and may lie below;
-//!   a transaction unseen either gets LSNs from `begin` on, or ended with records below `end`.
-//! - **CKPT-2** Before CONTROL moves, the log is durable below `end` and the page file is synced; so a page
-//!   that was seen clean is on disk, and a transaction that was seen ended cannot lose its end.
+//! - **CKPT-1** A lower bound of later LSNs is read first (`begin`), then the pages' recovery LSNs and the
+//!   active transactions, then the LSN counter, which is above all drawn LSNs (`end`). A page that turned
+//!   dirty unseen has only records from `begin` on (its recovery LSN is only a bound, and may be lower). A
+//!   transaction unseen either gets LSNs from `begin` on, or ended with records below `end`.
+//! - **CKPT-2** Before CONTROL moves, the log is durable below `end` and the page file is synced. So a page
+//!   that was seen clean is on disk, and the end of a transaction that was seen ended cannot be lost.
 //!
-//! The checkpointer keeps what a restart would have to do below a bound (`bound`) by writing the pages with
-//! the oldest recovery LSNs and then moving CONTROL, a little at a time. The undo of a transaction that stays
-//! open is carried forward (`carry`). The checkpointer is a background job (`checkpointer`): it checks the
-//! bound while the log grows, and does not run in an idle store.
+//! The checkpointer keeps the work of a restart below a bound (`bound`): it writes the pages with the oldest
+//! recovery LSNs and then moves CONTROL, in small steps. The undo of a transaction that stays open is carried
+//! forward (`carry`). The checkpointer is a background job (`checkpointer`): it checks the bound while the
+//! log grows, and does not run in an idle store.
 
 mod bound;
 mod carry;
@@ -45,7 +45,7 @@ impl Shared {
         if !self.options.background {
             self.note_archived(&self.archive_with(control.current(), false));
         }
-        // So that the bound is not far back: it is one above the durable horizon (RANGE-5).
+        // Makes the bound recent: it is one above the durable horizon (RANGE-5).
         self.wal.make_durable(Lsn(self.wal.next_lsn().0 - 1))?;
         let begin = self.wal.lsn_bound();
         let oldest_page = self.pool.min_recovery_lsn();
@@ -54,7 +54,7 @@ impl Shared {
         let next_txn = self.txn_bound();
 
         self.wal.make_durable(Lsn(end.0 - 1))?; // CKPT-2
-        let covered = self.pool.sync_for_checkpoint()?; // CONTROL-4: after the pages were looked at
+        let covered = self.pool.sync_for_checkpoint()?; // CONTROL-4: after the recovery LSNs were read
         let redo_lsn = oldest_page.map_or(begin, |lsn| lsn.min(begin));
         let scan_lsn = oldest_txn.map_or(redo_lsn, |lsn| lsn.min(redo_lsn));
         let mut next = control.current().clone();
@@ -85,7 +85,7 @@ impl Shared {
         self.advance_checkpoint()
     }
 
-    /// Writes the `max_pages` pages that were dirty first, then moves CONTROL as far as that allows.
+    /// Writes the `max_pages` pages with the oldest changes, then moves CONTROL as far as that allows.
     pub(crate) fn checkpoint_step(&self, max_pages: usize) -> Result<(), Error> {
         let _checkpoint = crate::probe::checkpoint();
         self.retry_undone();
@@ -94,7 +94,7 @@ impl Shared {
         self.advance_checkpoint()
     }
 
-    /// The last act of a store: everything to disk, the log closed, and removed if nothing in it counts.
+    /// Closes the store: writes everything to disk, closes the log, and removes it if none of it counts.
     pub(crate) fn close(&self) -> Result<(), Error> {
         let checkpointed = self.checkpoint_fully();
         let archived = self.archive_now(false);
@@ -104,7 +104,7 @@ impl Shared {
         if !self.wal.has_begun() || !is_done || self.pool.stats().dirty_pages > 0 {
             return Ok(());
         }
-        let covered = self.pool.sync_for_checkpoint()?; // as a rule, there is nothing to sync any more
+        let covered = self.pool.sync_for_checkpoint()?; // usually, nothing is left to sync
         let mut control = self.control.lock();
         let mut last = Control { covered, ..control.current().clone() };
         let next_lsn = self.wal.next_lsn();
@@ -120,9 +120,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Without threads of its own, the store keeps its restart bounded in its callers' time. An error is
-    /// noted as one of a thread would be: reading does not need the checkpoint, and changes that cannot be
-    /// made are refused when they are tried.
+    /// Bounds the restart of a store without background threads, in its callers' time. An error is noted like
+    /// one of a background job: reading does not need the checkpoint, and changes that cannot be made are
+    /// refused when they are tried.
     pub(crate) fn checkpoint_if_due(&self) {
         if self.options.background {
             return;
@@ -135,13 +135,13 @@ impl Shared {
         }
     }
 
-    /// What a restart would have to do is counted from now on.
+    /// Counts the work of a restart from now on.
     pub(crate) fn count_from_here(&self) {
         let _ = self.restart_target(Duration::MAX);
     }
 
-    /// The LSN where a restart may begin, so that it takes `time` at the most; `None` if it would begin there
-    /// already, or is held back by what is open only.
+    /// Returns the LSN at which a restart may begin, so that it takes at most `time`; `None` if it would
+    /// begin there already, or only open transactions hold it back.
     fn restart_target(&self, time: Duration) -> Option<Lsn> {
         let next_lsn = self.wal.next_lsn();
         let cache = self.pool.stats();
@@ -159,8 +159,8 @@ impl Shared {
         (!is_there).then_some(target)
     }
 
-    /// Moves the place where a restart would begin if it would take too long. Half of the time is for what
-    /// happens meanwhile. Returns whether there was something to do.
+    /// Moves the begin of a restart if it would take too long. Half of the time is reserved for changes made
+    /// meanwhile. Returns whether there was something to do.
     fn keep_restart_short(&self) -> Result<bool, Error> {
         self.note_archived(&self.archive_if_due());
         self.retry_undone();
@@ -177,12 +177,12 @@ impl Shared {
         Ok(true)
     }
 
-    /// Log that open transactions may hold back before they are carried forward.
+    /// Returns the bytes of log that open transactions may hold back before they are carried forward.
     const fn carry_bytes(&self) -> u64 {
         2 * self.options.segment_bytes
     }
 
-    /// Goes on with what earlier calls could not finish.
+    /// Retries work that earlier calls could not finish.
     fn retry_undone(&self) {
         self.retry_parked();
         self.close_durable_snapshots(Instant::now());
@@ -195,8 +195,8 @@ impl Shared {
 const STEP_PAGES: usize = 8192;
 
 impl Shared {
-    /// A background activity failed. What matters to callers reaches them through the log's or the pool's own
-    /// errors; this is for [`Stats`](crate::Stats), because no caller waits for it.
+    /// Notes a failure of a background activity for [`Stats`](crate::Stats), because no caller waits for it.
+    /// Callers that depend on it get the errors of the log or the pool.
     pub(crate) fn note_background_error(&self, error: &Error, activity: &str) {
         let mut noted = self.background_error.lock();
         if noted.is_none() {
@@ -223,14 +223,14 @@ impl Shared {
         self.report_now();
     }
 
-    /// An archive that cannot be written holds back the log; the store goes on.
+    /// Notes a failure of the archive, which holds back the log; the store continues.
     fn note_archived<T>(&self, archived: &Result<T, Error>) {
         if let Err(error) = archived {
             self.note_background_error(error, "archive");
         }
     }
 
-    /// Why the store takes no changes, or not all of them, if that is so.
+    /// Returns the reason that the store refuses changes, or some of them, if it does.
     pub(crate) fn degraded(&self) -> Option<Error> {
         if self.pool.has_failed() {
             return Some(Error::PagesFailed);
@@ -259,7 +259,7 @@ mod tests {
         builder.file_system(Arc::new(fs.clone())).open("db").expect("opens")
     }
 
-    /// What the checkpointer does at each tick, here after each transaction.
+    /// The checkpointer's step at each tick, here after each transaction.
     #[test]
     fn steps_keep_a_restart_short_and_write_no_more_than_that_takes() {
         const BOUND: Duration = Duration::from_millis(20);

@@ -1,9 +1,9 @@
-//! The rate at which this store undoes changes: a measured default at first, then what its own restart and
-//! rollbacks have shown.
+//! The rate at which this store undoes changes: a default at first, then measured by its own restart and
+//! rollbacks.
 //!
-//! A restart that had much to undo tells it best: it reads the pages that are not there, as the next one
-//! will. A rollback finds most of its pages in the cache, so it can tell that this machine, or this load, is
-//! slower than was believed, and not that it is faster. Newer rollbacks count more.
+//! A restart with many undone changes is the best measurement: it reads absent pages, as the next one will. A
+//! rollback finds most of its pages in the cache, so it can only show that the rate is lower than assumed,
+//! not higher. Newer rollbacks have more weight.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use azekura_base::sync::Mutex;
 
 use super::bound::UNDO_PER_S;
 
-/// Changes that a restart, or a rollback, must have undone to tell anything.
+/// Smallest number of undone changes that counts as a measurement.
 const LEAST_OF_RESTART: u64 = 1_000;
 const LEAST_OF_ROLLBACK: u64 = 64;
-/// What was believed first weighs as much as a rollback of so many changes,
+/// The initial rate has the weight of a rollback of this many changes,
 const PRIOR: f64 = 10_000.0;
-/// and all that was seen no more than one of so many.
+/// and all measurements together at most that of one of this many.
 const MOST: f64 = 100_000.0;
-/// No restart is believed to be slower or faster, in changes per second.
+/// Bounds of the assumed rate, in changes per second.
 const RANGE: (f64, f64) = (1_000.0, 2_000_000.0);
 
-/// What was seen of undoing. Noted by who rolled back, read by the checkpointer.
+/// Measurements of undo. Noted by threads that roll back, read by the checkpointer.
 #[derive(Debug)]
 pub(crate) struct UndoPace(Mutex<Seen>);
 
 #[derive(Debug)]
 struct Seen {
-    /// By the default, or the last restart; never faster than this.
+    /// The rate of the default, or of the last restart; an upper bound.
     fastest: f64,
     changes: f64,
     seconds: f64,
@@ -50,7 +50,7 @@ impl Default for UndoPace {
 }
 
 impl UndoPace {
-    /// A restart has undone so many changes in this time.
+    /// Notes that a restart has undone this many changes in this time.
     pub(crate) fn restarted(&self, changes: u64, took: Duration) {
         if changes >= LEAST_OF_RESTART {
             let per_second = changes as f64 / took.as_secs_f64();
@@ -58,7 +58,7 @@ impl UndoPace {
         }
     }
 
-    /// A rollback has.
+    /// Notes that a rollback has undone this many changes in this time.
     pub(crate) fn rolled_back(&self, changes: u64, took: Duration) {
         if changes < LEAST_OF_ROLLBACK {
             return;
@@ -72,12 +72,12 @@ impl UndoPace {
         seen.seconds *= fades;
     }
 
-    /// Changes that a restart is counted on to undo in a second.
+    /// Returns the changes that a restart is assumed to undo in a second.
     pub(crate) fn per_second(&self) -> f64 {
         self.0.lock().per_second()
     }
 
-    /// Time to undo so many.
+    /// Returns the time to undo this many changes.
     pub(crate) fn time_for(&self, changes: u64) -> Duration {
         Duration::try_from_secs_f64(changes as f64 / self.per_second()).unwrap_or(Duration::MAX)
     }
@@ -122,7 +122,7 @@ mod tests {
         let undo = UndoPace::default();
         undo.rolled_back(100_000, SECOND / 1_000);
         assert_eq!(pace(&undo), DEFAULT, "its pages were in the cache");
-        // A tenth of the default, ever again: that is what is believed in the end, and back again.
+        // A tenth of the default rate, many times: the estimate converges to it, and back again.
         for _ in 0..200 {
             undo.rolled_back(DEFAULT / 10, SECOND);
         }

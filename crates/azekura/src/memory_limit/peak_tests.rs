@@ -19,7 +19,7 @@ pub(super) fn limit_of_child() -> Option<u64> {
     std::env::var(VARIABLE).ok()?.parse().ok()
 }
 
-/// The most anonymous memory that was seen: no file's, so neither the program's nor the system's page cache.
+/// Peak of anonymous memory: without files, so neither the program's nor the system's page cache.
 #[derive(Default)]
 struct Peak(AtomicU64);
 
@@ -28,7 +28,7 @@ impl Peak {
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         let kib: u64 = line.trim().strip_suffix("kB").unwrap().trim().parse().unwrap();
-        self.0.fetch_max(kib << 10, Relaxed); // a number and nothing else
+        self.0.fetch_max(kib << 10, Relaxed); // only a number
     }
 }
 
@@ -60,8 +60,8 @@ fn write(db: &Database, rows: Range<u64>, byte: u8, peak: &Peak) {
     });
 }
 
-/// Loads rows of half the limit in random order by many threads that wait for no flush, changes half of them
-/// while a snapshot keeps the old versions, and reads all.
+/// Loads rows of half the limit in random order by many threads that do not wait for flushes, changes half of
+/// them while a snapshot keeps the old versions, and reads all.
 fn work(limit: u64) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let peak = Peak::default();
@@ -71,7 +71,7 @@ fn work(limit: u64) -> u64 {
     let snapshot = db.snapshot().unwrap();
     write(&db, 0..rows / 2, 2, &peak);
     let old = snapshot.table(&ROWS).and_then(|table| table.get(&key(0)));
-    // More old versions than there is memory for.
+    // More old versions than the memory allows.
     assert!(matches!(&old, Err(Error::SnapshotTooOld { .. })), "{:?}", old.map_err(|e| e.kind()));
     drop(snapshot);
     let read = db.read(|s| {

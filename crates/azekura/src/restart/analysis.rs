@@ -1,26 +1,26 @@
-//! Analysis: which transactions the log leaves unended, and what undoes them.
+//! Analysis: finds the transactions that have not ended in the log, and their undo entries.
 
 use std::collections::HashMap;
 
 use azekura_base::{Lsn, PageId, TxnId};
 use azekura_btree::{Carry, Head, Record, RecordError, UndoLog};
 
-/// A transaction as the log tells of it.
+/// The state of a transaction, from its records.
 #[derive(Debug, Default)]
 pub(super) struct InLog {
     pub(super) undo: UndoLog,
-    /// Parts of a copy of its undo log whose last part has not come yet.
+    /// Parts of a copy of its undo log, until the last part has been read.
     copy: UndoLog,
-    /// Committed, but with something left to free.
+    /// Committed, but with deferred frees left.
     pub(super) is_committed: bool,
     /// Chains of [`Leftovers`](crate::deferred::Leftovers) that are free up to a new head.
     pub(super) freed: HashMap<u64, PageId>,
-    /// Its first compensation of something that the scan has not seen.
+    /// Its first compensation of a record that the scan has not seen.
     pub(super) began_before: Option<Lsn>,
 }
 
 impl InLog {
-    /// A copy of the undo log that has come to its end replaces all that earlier records said (CARRY-2).
+    /// Adds a part of a copy of the undo log; a complete copy replaces all earlier records (CARRY-2).
     fn take_copy(&mut self, part: &Carry<'_>) -> Result<(), RecordError> {
         if part.is_first {
             self.copy = UndoLog::new();
@@ -34,7 +34,7 @@ impl InLog {
     }
 }
 
-/// What the records seen so far say about transactions.
+/// The state of all transactions, from the records read so far.
 #[derive(Debug)]
 pub(super) struct Analysis {
     pub(super) unended: HashMap<TxnId, InLog>,
@@ -56,7 +56,7 @@ impl Analysis {
             Head::Compensate { txn } => {
                 let known = self.unended.entry(txn).or_default();
                 if known.undo.is_empty() {
-                    // It compensates what lies before the place where the scan began: RESTART-1.
+                    // It compensates a record before the start of the scan: RESTART-1.
                     known.began_before.get_or_insert(lsn);
                 }
                 known.undo.pop();

@@ -1,11 +1,11 @@
-//! Making a new store: four syncs, and a file that gets its name last.
+//! Creation of a store: four syncs, and a file that gets its name last.
 //!
-//! The first pages and an empty double-write area are made, then CONTROL under another name. When pages and
-//! CONTROL are durable, CONTROL gets its name, and a sync of the directory makes all names durable.
+//! The first pages and an empty double-write area are written, then CONTROL under another name. When pages
+//! and CONTROL are durable, CONTROL gets its name, and a sync of the directory makes all names durable.
 //!
-//! - **CREATE-1** Without CONTROL the directory is no store: a creation that was cut off is begun anew.
-//! - **CREATE-2** After a power loss the name CONTROL may be there and that of another file not. A CONTROL
-//!   that knows no incarnation belongs to a store that nobody has written to, so what is missing is made
+//! - **CREATE-1** Without CONTROL the directory is no store: an interrupted creation starts over.
+//! - **CREATE-2** After a power loss the name CONTROL may be durable while that of another file is not. A
+//!   CONTROL without incarnations belongs to a store that was never written, so missing files are created
 //!   again.
 
 use std::path::Path;
@@ -25,24 +25,24 @@ use crate::catalog::CATALOG;
 use crate::control::{CONTROL_NAME, Control, ControlFile, NEW_CONTROL_NAME};
 use crate::options::{Builder, MIN_FRAMES};
 
-/// Locked while a store is made.
+/// Locked while a store is created.
 const LOCK_NAME: &str = "LOCK";
 /// LSN of the change that makes an empty store's pages; it is in no log.
 const FIRST_LSN: Lsn = Lsn(1);
 
-/// The lock of a creation, and whether this call made the store, so that nothing of it can be missing.
+/// The lock of a creation, and whether this call made the store, so that none of its files can be missing.
 pub(super) struct Taken {
     pub(super) _lock: Box<dyn FileLock>,
     pub(super) is_made: bool,
 }
 
-/// Makes an empty store in `path` unless another process just did; the lock keeps others from that.
+/// Creates an empty store in `path` unless another process just did; the lock excludes others.
 pub(super) fn take(path: &Path, options: &Builder) -> Result<Taken, Error> {
     let fs = &*options.fs;
     if !options.create || options.read_only {
         return Err(Error::NotFound { path: path.to_path_buf() });
     }
-    // Before anything is made: a call that is refused leaves no trace.
+    // Before anything is created: a refused call leaves no files.
     options.check_cache(options.page_size)?;
     if fs.exists(path) {
         refuse_foreign(fs, path)?;
@@ -69,7 +69,7 @@ fn refuse_foreign(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
         PageFile::DOUBLE_WRITE_NAME,
         CONTROL_NAME,
     ];
-    // A creation that was cut off has neither.
+    // An interrupted creation has neither.
     let of_use = [WAL_DIR, PageFile::LSN_MAP_NAME];
     let is_of_use = |name: &&String| of_use.contains(&name.as_str());
     let is_foreign = |name: &&String| !of_creation.contains(&name.as_str());
@@ -115,7 +115,7 @@ fn create(path: &Path, options: &Builder) -> Result<(), Error> {
     fs.sync_dir(path).map_err(|e| Error::io("sync", path, e))
 }
 
-/// Makes again what a power loss has taken of a store that was just made (CREATE-2).
+/// Creates files again that a power loss removed from a new store (CREATE-2).
 pub(super) fn complete(fs: &Arc<dyn Fs>, path: &Path, control: &Control) -> Result<(), Error> {
     let Control { page_size, database_id, .. } = *control;
     let first = first_pages(page_size)?;
@@ -151,7 +151,7 @@ fn first_pages(page_size: usize) -> Result<PageBuf, Error> {
     Ok(pages)
 }
 
-/// Takes the one record that makes the pages of an empty store, and forgets it.
+/// Accepts the single record that makes the pages of an empty store, and drops it.
 #[derive(Debug)]
 struct FirstLog;
 

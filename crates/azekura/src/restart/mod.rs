@@ -1,26 +1,26 @@
-//! Opening: making a new store, or recovering the one that is there.
+//! Opening: creates a new store, or recovers an existing one.
 //!
-//! 1. CONTROL tells where the log has to be read from, and which incarnations of it count. If there are none
-//!    the store was closed, and is open now: nothing else is read or written before it is used.
+//! 1. CONTROL states the LSN from which the log must be read, and the incarnations that count. If there are
+//!    none the store was closed, and is open now: nothing else is read or written before it is used.
 //! 2. Pages torn by the crash are repaired from the double-write area.
-//! 3. One pass over the merged log, from `scan_lsn` to the cut: *analysis* (active transactions and their
-//!    undo) and *redo* (every page operation from `redo_lsn` on that the page does not show yet, by as many
-//!    threads as are wanted: `redo`) at once. Undo entries come with their records and compensation records
-//!    take them away again, newest first, so no second look into the log is needed.
-//! 4. The cut goes into CONTROL: what lies above is void for ever (W5); LSNs go on above the largest ever
-//!    seen. The first record of the new incarnation names it in CONTROL before it is written.
-//!    The archive, if there is one, then gets what it lacks below the cut.
-//! 5. *Undo* of the losers through the trees; what committed transactions had left to free is freed. All of
-//!    it is logged in the new incarnation, so a crash here repeats only what is not done yet.
-//! 6. A full checkpoint: the old incarnations are forgotten and their log removed.
+//! 3. One pass over the merged log, from `scan_lsn` to the cut, does *analysis* (active transactions and
+//!    their undo) and *redo* (every page operation from `redo_lsn` on that the page does not contain yet, by
+//!    several threads: `redo`) together. Undo entries are collected from their records, and compensation
+//!    records remove them again, newest first, so no second pass over the log is needed.
+//! 4. The cut is written to CONTROL: records above it never count (W5); LSNs continue above the largest ever
+//!    seen. The first record of the new incarnation names it in CONTROL before it is written. The archive, if
+//!    there is one, then gets the records that it lacks below the cut.
+//! 5. *Undo* of the losers through the trees; deferred frees of committed transactions are completed. All of
+//!    it is logged in the new incarnation, so a crash here repeats only the rest.
+//! 6. A full checkpoint: the old incarnations are dropped and their log removed.
 //!
-//! A crash at any point leaves CONTROL naming everything that the next restart needs.
+//! After a crash at any point CONTROL has everything that the next restart needs.
 //!
-//! - **RESTART-1** A transaction that began below `scan_lsn` has its end in the log that is scanned: a
-//!   checkpoint moves `scan_lsn` past the first LSN of ended transactions only, and makes the log durable
-//!   beyond their ends first. Of such a transaction the scan may meet any tail (also compensations of what it
-//!   has not met); it is redone like everything else, and never undone. Of a transaction that has not ended,
-//!   the scan meets either all records or a copy of its undo log that stands for those it does not meet
+//! - **RESTART-1** The scanned log has the end of each ended transaction that began below `scan_lsn`: a
+//!   checkpoint moves `scan_lsn` past the first LSN of ended transactions only, and first makes the log
+//!   durable beyond their ends. The scan may meet any tail of such a transaction (including compensations of
+//!   records that it has not met); the tail is redone, and never undone. For a transaction that has not
+//!   ended, the scan meets either all its records or a copy of its undo log that replaces the missing ones
 //!   (CARRY-2).
 
 mod analysis;
@@ -65,10 +65,10 @@ use redo::Redo;
 pub(crate) const WAL_DIR: &str = "wal";
 /// Size of the first log files; those of a log that is written a lot become larger.
 pub(crate) const FIRST_SEGMENT_BYTES: u64 = 256 << 10;
-/// LSNs that a restart leaves out ([`LsnGap`]): more than any store draws in one life.
+/// LSNs that a restart skips ([`LsnGap`]): more than any store draws in one run.
 const LSN_GAP: u64 = 1 << 32;
 
-/// What opening found and did.
+/// The result of opening.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct RecoveryReport {
@@ -76,7 +76,7 @@ pub struct RecoveryReport {
     pub records: u64,
     /// Bytes of log read.
     pub log_bytes: u64,
-    /// Pages read, by whatever part of the opening.
+    /// Pages read by all parts of the opening.
     pub pages_read: u64,
     /// Transactions that had not committed and were undone.
     pub losers: u64,
@@ -89,7 +89,7 @@ pub struct RecoveryReport {
     /// Time to read the log and to redo it; in JSON milliseconds.
     #[serde(rename = "replay_ms", serialize_with = "as_millis")]
     pub replay_time: Duration,
-    /// Time to undo what had not committed, and to free what committed transactions had left to free; in JSON
+    /// Time to undo uncommitted transactions, and to complete the deferred frees of committed ones; in JSON
     /// milliseconds.
     #[serde(rename = "undo_ms", serialize_with = "as_millis")]
     pub undo_time: Duration,
@@ -99,8 +99,8 @@ pub struct RecoveryReport {
 }
 
 impl RecoveryReport {
-    /// What this work is counted as where [`recovery_time`](Builder::recovery_time) is kept: by the rates
-    /// told there, not by a clock.
+    /// Returns the time that this work is assumed to take for the bound on restarts, by the rates in
+    /// [`recovery_time`](Builder::recovery_time), not by a clock.
     #[must_use]
     pub fn counted_time(&self) -> Duration {
         let work = Work { log_bytes: self.log_bytes, pages: self.pages_read, undo_entries: self.undone };
@@ -112,7 +112,7 @@ fn as_millis<S: serde::Serializer>(time: &Duration, s: S) -> Result<S::Ok, S::Er
     s.serialize_f64(time.as_secs_f64() * 1e3)
 }
 
-/// Opens the store in `path`, or makes one there, and keeps others out.
+/// Opens the store in `path`, or creates one there, and excludes other openings.
 pub(crate) fn open(path: &Path, options: &Builder) -> Result<Parts, Error> {
     let fs = &*options.fs;
     let began = Instant::now();
@@ -120,7 +120,7 @@ pub(crate) fn open(path: &Path, options: &Builder) -> Result<Parts, Error> {
     let creating =
         if fs.exists(&path.join(CONTROL_NAME)) { None } else { Some(create::take(path, options)?) };
     let control_lock = lock(options, path)?;
-    let is_made = creating.is_some_and(|taken| taken.is_made); // CONTROL keeps others out from now on
+    let is_made = creating.is_some_and(|taken| taken.is_made); // CONTROL's lock excludes others from now on
     if !options.read_only {
         row_sort::remove_leftovers(fs, path)?;
     }
@@ -134,7 +134,7 @@ pub(crate) fn open(path: &Path, options: &Builder) -> Result<Parts, Error> {
     Ok(parts)
 }
 
-/// Locks the store: for this opening alone, or together with others that only read.
+/// Locks the store: exclusively, or shared with other readers.
 fn lock(options: &Builder, path: &Path) -> Result<Box<dyn FileLock>, Error> {
     let file = path.join(CONTROL_NAME);
     let held =
@@ -159,7 +159,7 @@ struct Restart<'a> {
     log: Arc<RestartLog>,
     env: Env,
     analysis: Analysis,
-    /// All batches of page writes up to this number were in the page file that was found.
+    /// Number of the last batch of page writes that the found page file contains.
     settled: u64,
     report: RecoveryReport,
 }
@@ -267,7 +267,7 @@ impl<'a> Restart<'a> {
         );
     }
 
-    /// Opens the archive and copies to it what it lacks of the log that was found.
+    /// Opens the archive and copies to it the records of the found log that it lacks.
     fn open_archive(&self) -> Result<Option<Archive>, Error> {
         let options = self.options;
         let Some(dir) = options.archive.as_deref().filter(|_| !options.read_only) else { return Ok(None) };
@@ -280,8 +280,8 @@ impl<'a> Restart<'a> {
         Ok(Some(archive))
     }
 
-    /// A closed store needs no log, and its files are removed but for one. A log that CONTROL does not know
-    /// tells that CONTROL is from an earlier time than the other files.
+    /// Refuses a log that CONTROL does not know: CONTROL is then from an earlier time than the other files. A
+    /// closed store needs no log, and all its log files except one are removed.
     fn refuse_newer_log(&self, control: &Control) -> Result<(), Error> {
         let dir = self.path.join(WAL_DIR);
         match azekura_wal::newest_incarnation(&*self.options.fs, &dir, control.database_id)? {
@@ -334,8 +334,8 @@ impl<'a> Restart<'a> {
         Ok(recovery::replay_durable(fs, &dir, database_id, ranges, scan_lsn, durable, &mut each)?)
     }
 
-    /// Voids what lies above the cut and begins a log above everything ever seen (W5), with a gap between: a
-    /// page that has an LSN in the gap was written after the files that the restart read.
+    /// Ends the log at the cut and begins a new one above all LSNs ever seen (W5), with a gap between: a page
+    /// with an LSN in the gap was written after the files that the restart read.
     fn new_incarnation(&mut self, replayed: &Replayed) -> Result<Arc<Wal>, Error> {
         let mut control = self.control();
         let end = replayed.last_lsn.max(Lsn(control.scan_lsn.0 - 1));
@@ -349,7 +349,7 @@ impl<'a> Restart<'a> {
             last.last_lsn = Some(replayed.last_lsn.max(Lsn(last.first_lsn.0 - 1)));
         }
         // A range that ends before its first record holds nothing; so recoveries that crash early leave no
-        // trace. One stays: the store is not closed yet.
+        // ranges. One stays: the store is not closed yet.
         let last = control.ranges.last().cloned();
         control.ranges.retain(|r| r.last_lsn.is_none_or(|end| end >= r.first_lsn && end >= control.keep_lsn));
         if control.ranges.is_empty() {
@@ -360,8 +360,9 @@ impl<'a> Restart<'a> {
         self.new_log(incarnation, first_lsn, None)
     }
 
-    /// The log of this run. It is begun by its first record: then CONTROL names the incarnation (W5), and all
-    /// that the log accepts can be written, also to a full disk. CONTROL gets the `gap` at that time, too.
+    /// Creates the log of this run. Its first record begins it: then CONTROL names the incarnation (W5), and
+    /// every record that the log accepts can be written, also to a full disk. CONTROL gets the `gap` at that
+    /// time, too.
     fn new_log(&self, incarnation: u32, first_lsn: Lsn, gap: Option<LsnGap>) -> Result<Arc<Wal>, Error> {
         let mut control = self.control();
         gap.into_iter().for_each(|gap| control.add_gap(gap));
@@ -408,7 +409,7 @@ impl<'a> Restart<'a> {
 
     fn undo_and_free(&mut self, wal: &Wal) -> Result<(), Error> {
         let began = Instant::now();
-        // Youngest first; any order would do, since losers held exclusive locks on all they changed.
+        // Youngest first; any order would do, because losers held exclusive locks on all their changes.
         let mut unended: Vec<_> = std::mem::take(&mut self.analysis.unended).into_iter().collect();
         unended.sort_unstable_by_key(|(txn, _)| std::cmp::Reverse(*txn));
         for (txn, mut known) in unended {
@@ -431,7 +432,7 @@ impl<'a> Restart<'a> {
         Ok(())
     }
 
-    /// The catalogue without its tables, which are looked up when they are used.
+    /// Returns the catalog without its tables, which are looked up on first use.
     fn load_catalog(&self, control: &Control) -> Result<Catalog, Error> {
         let catalog = Catalog::default();
         catalog.reserve(CATALOG.id);
@@ -443,7 +444,7 @@ impl<'a> Restart<'a> {
             let entry = catalog::decode(value).ok_or_else(|| Error::CorruptPage {
                 page: CATALOG.root,
                 reason: format!(
-                    "the catalog's row {:?} is not that of a table",
+                    "the catalog's row {:?} does not describe a table",
                     String::from_utf8_lossy(name)
                 ),
             })?;
@@ -453,11 +454,11 @@ impl<'a> Restart<'a> {
         Ok(catalog)
     }
 
-    /// Everything to disk: the old incarnations are not needed any more. If nothing was logged since, the
-    /// store is closed by that.
+    /// Writes everything to disk, so that the old incarnations are not needed any more. If nothing was logged
+    /// since, the store is closed by that.
     fn checkpoint(&mut self, wal: &Wal, catalog: &Catalog, archive: Option<&Archive>) -> Result<(), Error> {
         let next_lsn = wal.next_lsn();
-        wal.make_durable(Lsn(next_lsn.0 - 1))?; // from here on it is below all that come (RANGE-5)
+        wal.make_durable(Lsn(next_lsn.0 - 1))?; // from here on it is below all later LSNs (RANGE-5)
         self.pool.write_all()?;
         let covered = self.pool.sync_for_checkpoint()?;
         let mut control = self.control();
@@ -483,13 +484,13 @@ impl<'a> Restart<'a> {
     }
 }
 
-/// The gap to leave between the log that ends with `end` and the next one; `newest` is the largest LSN of any
-/// record.
+/// Returns the gap to leave between the log that ends with `end` and the next one; `newest` is the largest
+/// LSN of any record.
 fn gap_after(end: Lsn, newest: Lsn) -> Option<LsnGap> {
     (newest.0 <= LSN_GAP << 29).then_some(LsnGap { after: end, before: Lsn(newest.0 + LSN_GAP) })
 }
 
-/// An error of the operating system that tells what failed, of the same kind.
+/// Returns an error of the same kind with a message that names the failed action.
 fn io_error(error: &(dyn std::error::Error + 'static)) -> io::Error {
     let mut next = Some(error);
     let mut kind = io::ErrorKind::Other;
@@ -505,14 +506,14 @@ fn bad_record(dir: &Path, lsn: Lsn, reason: &dyn std::fmt::Display) -> Error {
     Error::Corrupt { path: dir.to_path_buf(), offset: 0, reason: format!("log record {lsn}: {reason}") }
 }
 
-/// The log as pool and trees see it: during a restart, what is being replayed is durable; then the new log
-/// takes over.
+/// The log as pool and trees see it: during a restart the replayed records are durable; then the new log
+/// replaces it.
 #[derive(Debug)]
 pub(crate) struct RestartLog {
     wal: std::sync::OnceLock<NewLog>,
-    /// Nothing below is redone.
+    /// Records below are not redone.
     redo_lsn: Lsn,
-    /// Of CONTROL as the restart found it.
+    /// From CONTROL at the begin of the restart.
     gaps: Vec<LsnGap>,
     /// The largest LSN of any page that was read before the new log took over.
     newest_read: Mutex<(Lsn, PageId)>,
@@ -538,7 +539,7 @@ impl RestartLog {
         self.wal.get().map(|new| &*new.wal)
     }
 
-    /// No page that was read so far may be newer than the log, which ends with `end`: pages are written after
+    /// Checks that no page read so far is newer than the log, which ends with `end`: pages are written after
     /// the log is durable (W7).
     fn check_pages_read(&self, end: Lsn) -> Result<(), Error> {
         let (lsn, page_id) = *self.newest_read.lock();
@@ -548,7 +549,7 @@ impl RestartLog {
 
 impl DurableLog for RestartLog {
     fn next_lsn(&self) -> Lsn {
-        // Threads redo at different places of the log; a page needs none below this one.
+        // Threads redo different parts of the log; a page needs no record below this LSN.
         self.wal().map_or(self.redo_lsn, DurableLog::next_lsn)
     }
 
@@ -567,7 +568,7 @@ impl DurableLog for RestartLog {
             *newest = (*newest).max((page_lsn, page_id));
             return !is_in(&self.gaps);
         };
-        // The bound is cheaper, and mostly enough.
+        // The bound is cheaper, and usually sufficient.
         let is_durable = page_lsn < new.wal.lsn_bound() || page_lsn <= new.wal.durable_lsn();
         is_durable && !is_in(&new.gaps)
     }
@@ -581,7 +582,7 @@ impl azekura_btree::Log for RestartLog {
     fn append(&self, worker: LogBufferId, body: &[u8], order: Order) -> Result<Lsn, AppendError> {
         match self.wal() {
             Some(wal) => wal.append_in_order(worker, body, order),
-            None => Err(LogFailed { reason: "the log is only being replayed".into() }.into()),
+            None => Err(LogFailed { reason: "the log accepts no records during its replay".into() }.into()),
         }
     }
 }

@@ -1,16 +1,15 @@
 //! Redo of the merged log: in place, or by several threads, each with its share of the pages.
 //!
-//! What a record does to different pages needs no order ([`PageChange`]), and a page is always in the same
-//! share. So each thread redoes its changes in the order in which they come, that of the log, and nobody
-//! waits for anybody else. The replaying thread copies changes into the batch of their share and hands it
-//! over when it is full; a share holds up to [`QUEUED`] of them, so memory is bounded and the reader never
-//! runs far ahead.
+//! The changes of a record to different pages need no order ([`PageChange`]), and a page always belongs to
+//! the same share. So each thread redoes its changes in log order, and no thread waits for another. The
+//! replaying thread copies changes into the batch of their share and hands it over when it is full. A share
+//! queues up to [`QUEUED`] batches, so memory is bounded.
 //!
 //! - **REDO-1** The changes of one page are redone in LSN order: one share, one queue, one thread.
 //! - **REDO-2** When [`Redo::finish`] returns `Ok`, everything handed over is on its pages: it closes the
 //!   queues and joins the threads.
 //! - **REDO-3** An error of a share is the error of the restart: a thread that fails drops its queue, so the
-//!   next hand-over, or `finish` at last, finds it and returns what the thread returned.
+//!   next hand-over, or `finish` at last, detects it and returns the thread's error.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -20,7 +19,7 @@ use azekura_btree::{Env, PageChange, Record, TreeError};
 
 use crate::Error;
 
-/// Bytes of changes that are handed over together.
+/// Bytes of changes in a batch.
 const BATCH_BYTES: usize = 64 << 10;
 /// Batches that may wait for a share's thread.
 const QUEUED: usize = 4;
@@ -28,7 +27,7 @@ const QUEUED: usize = 4;
 /// Changes of a share's pages, in LSN order.
 #[derive(Debug, Default)]
 struct Batch {
-    /// Which record's change of which page ends where in `bytes`.
+    /// For each change: the record's LSN, the page, and the end of the change in `bytes`.
     changes: Vec<(Lsn, PageId, usize)>,
     bytes: Vec<u8>,
 }
@@ -54,12 +53,12 @@ impl Batch {
     }
 }
 
-/// One thread and the way to it.
+/// One thread with its queue.
 #[derive(Debug)]
 struct Share<'scope> {
     filling: Batch,
     full: SyncSender<Batch>,
-    /// Batches that are done, to be filled again.
+    /// Empty batches returned by the thread.
     empty: Receiver<Batch>,
     thread: ScopedJoinHandle<'scope, Result<(), TreeError>>,
 }
@@ -76,7 +75,7 @@ impl<'scope> Share<'scope> {
             for mut batch in work {
                 batch.redo(env)?;
                 batch.clear();
-                let _ = done.send(batch); // nobody fills batches any more: that is well
+                let _ = done.send(batch); // an error means that no thread fills batches any more
             }
             Ok(())
         };
@@ -86,7 +85,7 @@ impl<'scope> Share<'scope> {
         Ok(Self { filling: Batch::default(), full, empty, thread })
     }
 
-    /// Hands over what has been filled; `false` if the thread has failed.
+    /// Hands over the filled batch; returns `false` if the thread has failed.
     fn hand_over(&mut self) -> bool {
         let next = self.empty.try_recv().unwrap_or_default();
         self.full.send(std::mem::replace(&mut self.filling, next)).is_ok()
@@ -98,29 +97,29 @@ impl<'scope> Share<'scope> {
     }
 }
 
-/// Who redoes.
+/// The redo of a restart, by its threads or by the replaying thread.
 #[derive(Debug)]
 pub(super) struct Redo<'scope, 'env> {
     env: &'env Env,
-    /// None: the replaying thread does it.
+    /// Empty: the replaying thread redoes.
     shares: Vec<Share<'scope>>,
 }
 
 impl<'scope, 'env> Redo<'scope, 'env> {
-    /// Starts `threads` of them, or as many as the system gives; with one, or none, the caller's thread does
-    /// the work.
+    /// Starts `threads` threads, or as many as the system allows; with one, or none, the caller's thread
+    /// redoes.
     pub(super) fn start(scope: &'scope Scope<'scope, 'env>, env: &'env Env, threads: usize) -> Self {
         let count = if threads > 1 { threads } else { 0 };
         let shares = (0..count).map_while(|number| Share::start(scope, env, number).ok()).collect();
         Self { env, shares }
     }
 
-    /// Threads that redo.
+    /// Returns the number of threads that redo.
     pub(super) fn threads(&self) -> usize {
         self.shares.len().max(1)
     }
 
-    /// Redoes a record, or sees to it that it will be (REDO-2).
+    /// Redoes a record, or queues it (REDO-2).
     pub(super) fn record(&mut self, lsn: Lsn, record: &Record<'_>) -> Result<(), Error> {
         for change in record.page_changes() {
             let change = change.map_err(TreeError::from)?;
@@ -138,7 +137,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
         Ok(())
     }
 
-    /// Waits until everything is on its pages (REDO-2).
+    /// Waits until all changes are on their pages (REDO-2).
     pub(super) fn finish(mut self) -> Result<(), Error> {
         for number in 0..self.shares.len() {
             if !self.shares[number].hand_over() {
@@ -148,7 +147,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
         self.shares.into_iter().try_for_each(Share::join).map_err(Error::from)
     }
 
-    /// The error of a share whose thread has ended (REDO-3).
+    /// Returns the error of a share after its thread has ended (REDO-3).
     fn failed(&mut self, number: usize) -> Result<(), Error> {
         match self.shares.swap_remove(number).join() {
             Err(error) => Err(error.into()),
@@ -157,7 +156,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
     }
 }
 
-/// Spreads neighbours; any function would do that sends a page always to the same share (REDO-1).
+/// Spreads adjacent pages over the shares; any function of the page would be correct (REDO-1).
 fn share_of(page_id: PageId, shares: usize) -> usize {
     let mixed = page_id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     (mixed as usize) % shares

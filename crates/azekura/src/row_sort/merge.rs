@@ -3,14 +3,14 @@
 use super::run::{Run, RunReader};
 use crate::Error;
 
-/// Runs being merged. Of equal keys the row of the newest run is given, and the others are passed.
+/// Runs being merged. Of equal keys the row of the newest run is returned, and the others are skipped.
 #[derive(Debug)]
 pub(super) struct Merge {
     /// By age, the oldest first.
     readers: Vec<RunReader>,
     /// Numbers of the readers that have a row: a heap with the least row at the root.
     heap: Vec<usize>,
-    /// The key given last.
+    /// The key returned last.
     key: Vec<u8>,
     value: Vec<u8>,
 }
@@ -31,7 +31,7 @@ impl Merge {
         Ok(merge)
     }
 
-    /// Moves to the next row; `false` at the end.
+    /// Moves to the next row; returns `false` at the end.
     pub(super) fn advance(&mut self) -> Result<bool, Error> {
         let Some(&least) = self.heap.first() else { return Ok(false) };
         self.key.clear();

@@ -29,7 +29,7 @@ impl RunFile {
 
 impl Drop for RunFile {
     fn drop(&mut self) {
-        // What stays is removed when the store is opened next.
+        // A file that cannot be removed is removed at the next opening of the store.
         let _ = self.fs.remove_file(&self.path);
     }
 }
@@ -95,7 +95,7 @@ pub(super) struct RunReader {
     offset: u64,
     /// The rows of the current block,
     block: Vec<u8>,
-    /// and the places of the current row, and of the next one, in them.
+    /// and the positions of the current row, and of the next one, in them.
     key: std::ops::Range<usize>,
     value: std::ops::Range<usize>,
     next: usize,
@@ -106,7 +106,7 @@ impl RunReader {
         Self { run, offset: 0, block: Vec::new(), key: 0..0, value: 0..0, next: 0 }
     }
 
-    /// Moves to the next row; `false` at the end.
+    /// Moves to the next row; returns `false` at the end.
     pub(super) fn advance(&mut self) -> Result<bool, Error> {
         if self.next == self.block.len() && !self.read_block()? {
             return Ok(false);

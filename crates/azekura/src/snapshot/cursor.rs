@@ -1,4 +1,4 @@
-//! A place in a range of a snapshot, which moves from both ends.
+//! A position in a range of a snapshot, which moves from both ends.
 
 use azekura_btree::{LeafBatch, Scan, Tree, ValueRef};
 
@@ -30,16 +30,16 @@ impl Buffer {
     }
 }
 
-/// A place in a range of a snapshot; moves from both ends.
+/// A position in a range of a snapshot; moves from both ends.
 #[derive(Debug)]
 pub(super) struct Cursor<'s> {
     snapshot: &'s Snapshot,
-    /// The rows that no buffer has; `None`: there are none.
+    /// The rows that are in no buffer; `None`: there are none.
     scan: Option<Scan>,
     front: Buffer,
     /// In descending order.
     back: Buffer,
-    /// The row that the cursor is at: whether it is in the buffer of the front, and where.
+    /// The current row: the buffer, and the position in it.
     at: (Direction, usize),
     large: Vec<u8>,
 }
@@ -74,7 +74,7 @@ impl<'s> Cursor<'s> {
                     Direction::Forward => scan.next_batch_in(env, view, mine.limit, &mut mine.rows),
                     Direction::Backward => scan.next_batch_back_in(env, view, mine.limit, &mut mine.rows),
                 };
-                // First: a snapshot that is too old may meet freed pages, which are no damage.
+                // First: a snapshot that is too old may meet freed pages, which are not damage.
                 snapshot.checked(())?;
                 let last_commit = || snapshot.db().locks.table_dependency(scan.tree().id);
                 snapshot.inner.durability.note(found?, last_commit);
@@ -104,12 +104,12 @@ impl<'s> Cursor<'s> {
         Ok(false)
     }
 
-    /// Key, encoded, and value of the row that the cursor is at; reads a large value.
+    /// Returns the encoded key and the value of the current row; reads a large value.
     pub(super) fn row(&mut self) -> Result<(&[u8], &[u8]), Error> {
         self.row_start(usize::MAX)
     }
 
-    /// As [`row`](Self::row), with the first `max` bytes of the value; of a large value at most those of its
+    /// As [`row`](Self::row), with the first `max` bytes of the value; for a large value at most those of its
     /// first page.
     pub(super) fn row_start(&mut self, max: usize) -> Result<(&[u8], &[u8]), Error> {
         let (direction, at) = self.at;

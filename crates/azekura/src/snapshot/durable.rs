@@ -1,4 +1,4 @@
-//! The commits that a snapshot has to wait for before its rows may be passed on.
+//! The commits that must be durable before the rows of a snapshot may be passed on.
 //!
 //! A snapshot sees commits that are not durable yet. It waits only for those of rows that it has read:
 //!
@@ -6,8 +6,8 @@
 //!   a read of it waits for nothing. Opening a snapshot reads an all-visible LSN and then the last LSN drawn.
 //!   The commit records of all transactions that ended before are at or below that last LSN. Once the log is
 //!   durable up to it, the all-visible LSN is settled.
-//! - **SEEN-2** For another leaf the lock table gives the commit LSN of the last change of a key, or of a
-//!   table. Where a reader can learn the end of a transaction from its status, that LSN is noted before the
+//! - **SEEN-2** For another leaf the lock table has the commit LSN of the last change of a key, or of a
+//!   table. If a reader can learn the end of a transaction from its status, that LSN is noted before the
 //!   status changes. A transaction without a status was visited by the first opener after its commit record;
 //!   it may not have noted its commit LSN yet, so readers of later leaves wait for all that was logged before
 //!   the visit.
@@ -29,7 +29,7 @@ fn last_lsn(wal: &Wal) -> Lsn {
     Lsn(wal.next_lsn().0 - 1)
 }
 
-/// The knowledge of openers about durable commits.
+/// The durable commits that openers know.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotDurability {
     /// SEEN-1.
@@ -41,12 +41,13 @@ pub(crate) struct SnapshotDurability {
 }
 
 impl SnapshotDurability {
-    /// An opener has met a transaction with a commit record that may not have noted its commit LSN yet.
+    /// Notes that an opener has met a transaction with a commit record that may not have noted its commit LSN
+    /// yet.
     pub(super) fn note_unreleased(&mut self, wal: &Wal) {
         self.unreleased = last_lsn(wal);
     }
 
-    /// The state for a snapshot that was just opened.
+    /// Returns the state for a snapshot that was just opened.
     pub(super) fn of_opener(&mut self, wal: &Wal, all_visible: Lsn) -> Durability {
         let last = last_lsn(wal);
         let durable = wal.durable_lsn();
@@ -70,7 +71,7 @@ impl SnapshotDurability {
 /// The commits that one snapshot depends on.
 #[derive(Debug)]
 pub(super) struct Durability {
-    /// All that the snapshot can see was logged at or below this LSN.
+    /// All changes that the snapshot can see were logged at or below this LSN.
     last: Lsn,
     settled: Lsn,
     unreleased: Lsn,
@@ -79,7 +80,7 @@ pub(super) struct Durability {
 }
 
 impl Durability {
-    /// The state of a snapshot that shows durable commits only.
+    /// Returns the state of a snapshot that shows durable commits only.
     const fn durable() -> Self {
         Self { last: Lsn(0), settled: Lsn::MAX, unreleased: Lsn(0), needed: AtomicU64::new(0) }
     }
@@ -90,7 +91,7 @@ impl Durability {
             return;
         }
         let lsn = last_commit().max(self.unreleased).min(self.last);
-        // Relaxed: the thread that reads it has read the rows, or has got them from a thread that has.
+        // Relaxed: the thread that loads it has read the rows itself, or got them from a thread that has.
         if self.needed.load(Relaxed) < lsn.0 {
             self.needed.fetch_max(lsn.0, Relaxed); // Relaxed: as above
         }
@@ -102,8 +103,8 @@ impl Durability {
     }
 }
 
-/// Time for which the store keeps a durable state for the next [`Database::durable_snapshot`]. Writers keep
-/// images meanwhile; a program that reads in this way more often than each second never waits.
+/// Time for which the store keeps a durable state for the next [`Database::durable_snapshot`]. Writers store
+/// images meanwhile; a program that reads in this way at least once per second never waits.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 
 /// States that are kept for [`Database::durable_snapshot`].
@@ -118,7 +119,7 @@ pub(crate) struct DurableSnapshots {
 
 impl DurableSnapshots {
     /// Opens a snapshot of the newest state that is known to be durable. `newest` is the present state, which
-    /// is not.
+    /// is not known to be.
     fn open(
         &mut self,
         versions: &Versions,
@@ -154,8 +155,8 @@ impl Database {
     /// otherwise the state of an earlier call, not older than two flushes if calls come more often than
     /// flushes.
     ///
-    /// The call waits only if none was made during the last second and commits are under way: the store keeps
-    /// no durable state then, and the call waits for one flush of the log.
+    /// The call waits only if none was made during the last second and commits are in progress: the store
+    /// then has no durable state, and the call waits for one flush of the log.
     ///
     /// # Errors
     ///
@@ -179,7 +180,7 @@ impl Database {
 }
 
 impl Shared {
-    /// Closes the states that are kept for durable snapshots if none was asked for during a second.
+    /// Closes the states that are kept for durable snapshots if none was requested for a second.
     pub(crate) fn close_durable_snapshots(&self, now: Instant) {
         let mut kept = self.durable_snapshots.lock();
         if kept.asked.is_some_and(|asked| now.saturating_duration_since(asked) >= KEPT_FOR) {
@@ -200,7 +201,8 @@ mod tests {
         let db = Database::builder().background(false).open_in_memory().expect("opens");
         for n in 0..3 {
             let tx = db.begin().expect("begins");
-            tx.set_durability(Commit::Relaxed); // no memory ordering: it does not wait for the log
+            // a durability, not a memory ordering: it does not wait for the log
+            tx.set_durability(Commit::Relaxed);
             tx.table(&ROWS).and_then(|rows| rows.insert(&1, &n)).expect("inserts");
             tx.commit().expect("commits");
             drop(db.durable_snapshot().expect("opens"));

@@ -1,4 +1,4 @@
-//! A walk over a table's leaves, for copies that leave out what has not changed.
+//! Iteration over a table's leaves, for copies that omit unchanged leaves.
 
 use std::ops::Bound::Unbounded;
 
@@ -36,7 +36,7 @@ impl<'s> Leaves<'s> {
         let Some(scan) = self.scan.as_mut().filter(|scan| !scan.is_done()) else { return Ok(None) };
         snapshot.db().lifetime.check_process()?;
         let found = scan.next_batch_in(&snapshot.db().env, snapshot.view(), usize::MAX, &mut self.rows);
-        // First: a snapshot that is too old may meet freed pages, which are no damage.
+        // First: a snapshot that is too old may meet freed pages, which are not damage.
         snapshot.checked(())?;
         let newest = found?;
         let last_commit = || snapshot.db().locks.table_dependency(scan.tree().id);
@@ -60,7 +60,7 @@ impl<'s> Leaves<'s> {
 }
 
 impl Snapshot {
-    /// The leaves of the table of this name, which has this tree.
+    /// Returns the leaves of the table with this name and tree.
     pub(crate) fn leaves(&self, name: &str, tree: TreeId) -> Result<Leaves<'_>, Error> {
         let found = self.tree(name, None)?.filter(|found| found.id == tree);
         Ok(Leaves::new(self, found))

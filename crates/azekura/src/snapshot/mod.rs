@@ -1,4 +1,4 @@
-//! Snapshots: reading the store as it was at one moment, without locks.
+//! Snapshots: reading the state of the store at one moment, without locks.
 //!
 //! The rules of visibility are those of [`azekura_btree::Versions`].
 
@@ -31,8 +31,8 @@ use crate::transaction::{Direction, TypesOf};
 use crate::value::Value;
 use crate::{CommitTicket, CommitTime, Database, Error};
 
-/// The store as it was when the snapshot was opened: every transaction that had committed, and nothing of any
-/// other one. Clones are handles of the same snapshot.
+/// The state of the store when the snapshot was opened: every transaction that had committed, and no change
+/// of any other one. Clones are handles of the same snapshot.
 ///
 /// A snapshot takes no locks: it never waits for a writer, and no writer waits for it. It may be used by many
 /// threads at once. While it is open, writers keep the rows that they replace in memory
@@ -85,14 +85,14 @@ impl Drop for Inner {
             return; // the parent's snapshot, in a forked process
         }
         self.using.env.versions().close(&self.id);
-        // For what the snapshot kept: versions, and pages to be freed.
+        // To free the versions and pages that the snapshot kept.
         self.using.checkpoint_calls.wake_from_sleep();
     }
 }
 
 impl Database {
-    /// Opens a snapshot of the present state. It sees every commit that has returned, also an
-    /// asynchronous one.
+    /// Opens a snapshot of the present state. It sees every commit that has returned, including asynchronous
+    /// ones.
     ///
     /// The first snapshot after a time without any visits each active transaction, and reads the leaf of each
     /// row that it has changed; later ones cost some hundred nanoseconds.
@@ -121,7 +121,7 @@ impl Database {
         let (id, time) = match &using.archive {
             None => (open()?, None),
             Some(archive) => {
-                // The first one visits transactions, which takes time: not while commits wait.
+                // The first one visits transactions, which takes time: commits must not wait for it.
                 let first = open()?;
                 let (id, time) = archive.between_commits(open);
                 env.versions().close(&first);
@@ -147,7 +147,7 @@ impl Database {
 }
 
 impl Shared {
-    /// An LSN below all changes of transactions that are active or begin later. The order matters: a
+    /// Returns an LSN below all changes of transactions that are active or begin later. The order matters: a
     /// transaction that is not found in the list takes its LSNs from a later bound (ACTIVE-1).
     fn all_visible_lsn(&self) -> Lsn {
         let bound = self.wal.lsn_bound();
@@ -170,7 +170,7 @@ impl Snapshot {
         View::new(self.db().env.versions(), &self.inner.id)
     }
 
-    /// Passes on what was read, if the versions that it rests on were there.
+    /// Returns the read, if the versions that it needs still existed.
     fn checked<T>(&self, read: T) -> Result<T, Error> {
         let is_checked = !self.db().env.versions().leaves_out(VersionPart::AgeCheck);
         if let Some(held_bytes) = self.inner.id.too_old_at_bytes().filter(|_| is_checked) {
@@ -185,18 +185,18 @@ impl Snapshot {
         Ok(read)
     }
 
-    /// The snapshot's number, by which [`Stats`](crate::Stats) names it. A later snapshot has a larger one.
+    /// Returns the snapshot's number, which [`Stats`](crate::Stats) uses. A later snapshot has a larger one.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.inner.id.timestamp()
     }
 
-    /// The commits of a store with an archive that the snapshot sees: exactly those up to this time.
+    /// Returns the time up to which the snapshot sees exactly all commits of a store with an archive.
     pub(crate) fn commit_time(&self) -> Option<CommitTime> {
         self.inner.time
     }
 
-    /// No change that the snapshot does not see has an LSN at or below this one.
+    /// Returns an LSN below all changes that the snapshot does not see.
     pub(crate) fn all_visible_lsn(&self) -> Lsn {
         self.inner.id.all_visible_lsn()
     }
@@ -207,8 +207,8 @@ impl Snapshot {
         self.inner.id.age()
     }
 
-    /// Waits until the commits that reads of this snapshot have seen so far are durable. A caller that
-    /// answers others by what it read calls this first; else a power loss could take back what was answered.
+    /// Waits until the commits that reads of this snapshot have seen so far are durable. Call it before
+    /// results are passed on; otherwise a power loss could revert them.
     ///
     /// Returns at once if the leaves that were read had no change since the last flush. Otherwise a read of a
     /// key waits for the last commit that changed this key, and a read of a range for the last one that
@@ -216,7 +216,7 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// [`Error::Log`]: the log failed; what was read may be lost at the next restart.
+    /// [`Error::Log`]: the log failed; the rows read may be lost at the next restart.
     pub fn wait_durable(&self) -> Result<(), Error> {
         self.db().lifetime.check_process()?;
         match self.inner.durability.needed() {
@@ -225,7 +225,7 @@ impl Snapshot {
         }
     }
 
-    /// A ticket for what [`wait_durable`](Self::wait_durable) waits for, as far as reads have gone.
+    /// Returns a ticket for the commits of [`wait_durable`](Self::wait_durable), for the reads so far.
     pub fn durable_ticket(&self) -> CommitTicket {
         CommitTicket::quiet(&self.inner.using, self.inner.durability.needed())
     }
@@ -240,7 +240,7 @@ impl Snapshot {
         Ok(seen.is_present)
     }
 
-    /// The tree of a table, if it existed and has the types that are asked for.
+    /// Returns the tree of a table, if the table existed and has the requested types.
     fn tree(&self, name: &str, types: Option<TypesOf>) -> Result<Option<Tree>, Error> {
         self.db().lifetime.check_process()?;
         let mut row = Vec::new();
@@ -259,7 +259,7 @@ impl Snapshot {
         }
     }
 
-    /// A table as it was. A table that did not exist has no rows.
+    /// Returns a table of the snapshot. A table that did not exist has no rows.
     ///
     /// # Errors
     ///

@@ -74,11 +74,11 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         if snapshot.read_key(tree, &bytes, &mut value)? { each(&mut value).map(Some) } else { Ok(None) }
     }
 
-    /// The value at `key`.
+    /// Returns the value at `key`.
     ///
     /// # Errors
     ///
-    /// [`Error::SnapshotTooOld`], damage found on the way, or [`Error::Decode`].
+    /// [`Error::SnapshotTooOld`], damage, or [`Error::Decode`].
     pub fn get<Q: ?Sized>(&self, key: &Q) -> Result<Option<V::Owned>, Error>
     where
         K: EncodeKey<Q>,
@@ -89,7 +89,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         })
     }
 
-    /// Lends the bytes of the value at `key` to `each`; see [`Table::with_value`](crate::Table::with_value).
+    /// Passes the bytes of the value at `key` to `each`; see [`Table::with_value`](crate::Table::with_value).
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
         SnapshotRange { cursor, table: self.name.clone(), types: PhantomData }
     }
 
-    /// Lends each row of a range to `each`, in key order, without decoding or copying it, until `each`
+    /// Passes each row of a range to `each`, in key order, without decoding or copying it, until `each`
     /// breaks.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Bulk loads: an empty table filled in key order, whose pages are not logged (`azekura_btree::Loader`).
+//! Bulk loads: an empty table filled in key order, with pages that are not logged (`azekura_btree::Loader`).
 
 use azekura_base::{DurableLog, Lsn};
 use azekura_btree::{LoadOptions, LoadedPages, Loader, NoLocks, Tree, TreeError, WriteCtx};
@@ -9,25 +9,24 @@ use super::{OpenTree, Transaction, WriteKind};
 use crate::database::Shared;
 use crate::{Error, RowSorter, SortedRows};
 
-/// Writes the next row's key and value, as stored, into the two buffers, which are empty; `false` after the
-/// last row.
+/// Writes the next row's key and value, as stored, into the two buffers, which are empty; returns `false`
+/// after the last row.
 type NextRow<'a> = &'a mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> Result<bool, Error>;
 
-/// Checkpoints tried before a load gives up: each but the first only if somebody changed pages of an old log
-/// record meanwhile.
+/// Number of checkpoints before a load gives up. More than one is needed only if others change pages of an
+/// old log record meanwhile.
 const MOST_CHECKPOINTS: usize = 8;
 
 impl Transaction {
-    /// Fills an empty table; gives the number of rows. See
-    /// [`Table::bulk_load`](crate::Table::bulk_load).
+    /// Fills an empty table; returns the number of rows. See [`Table::bulk_load`](crate::Table::bulk_load).
     pub(crate) fn bulk_load(&self, open: &OpenTree, next: NextRow<'_>) -> Result<u64, Error> {
         let _load = crate::probe::bulk_load();
         self.check_writable()?;
         let scope = LoadScope::begin(self, open)?;
-        // The loader is gone, and with it all writes of its pages, before anything is undone (LOAD-4).
+        // The loader is dropped, and all writes of its pages have ended, before anything is undone (LOAD-4).
         let loaded = self.load_rows(open, next);
         let rows = scope.end(loaded)?;
-        self.state()?.write_count += 1; // cursors on the table hold that it is empty
+        self.state()?.write_count += 1; // cursors on the table assume that it is empty
         Ok(rows)
     }
 
@@ -36,9 +35,8 @@ impl Transaction {
         RowSorter::new(&self.db, memory_bytes)
     }
 
-    /// Stores sorted rows: fills a table that is empty from below, and writes the rows one by one into
-    /// another; gives their number. See
-    /// [`Table::bulk_load_unsorted`](crate::Table::bulk_load_unsorted).
+    /// Stores sorted rows: bulk-loads an empty table, and inserts the rows one by one into another; returns
+    /// their number. See [`Table::bulk_load_unsorted`](crate::Table::bulk_load_unsorted).
     pub(crate) fn load_sorted(
         &self,
         open: &OpenTree,
@@ -118,8 +116,8 @@ impl Transaction {
         }
     }
 
-    /// The end of a load that began with so many entries in the undo log. What a rollback would have undone
-    /// meanwhile is undone now: the load's pages had writes in flight (LOAD-4).
+    /// Ends a load that began with `before` entries in the undo log. A rollback requested meanwhile is done
+    /// now, because the load's pages had writes in flight (LOAD-4).
     fn end_load<T>(&self, before: usize, loaded: Result<T, Error>) -> Result<T, Error> {
         let load = self.state.borrow_mut().as_mut().and_then(|state| state.load.take());
         if load.is_some_and(|load| load.is_doomed) {
@@ -147,8 +145,7 @@ impl Transaction {
     }
 }
 
-/// A load from its first look to its last: ends it also when the caller's rows panic, with the same undo as
-/// after an error.
+/// The scope of a load: ends it also when the caller's rows panic, with the same undo as after an error.
 struct LoadScope<'t> {
     tx: &'t Transaction,
     before: usize,
@@ -168,7 +165,7 @@ impl<'t> LoadScope<'t> {
 
     fn end<T>(self, loaded: Result<T, Error>) -> Result<T, Error> {
         let (tx, before) = (self.tx, self.before);
-        std::mem::forget(self); // it has nothing to drop, and the load ends here
+        std::mem::forget(self); // nothing is left to drop, and the load ends here
         tx.end_load(before, loaded)
     }
 }
@@ -201,7 +198,7 @@ struct Load<'t> {
     tx: &'t Transaction,
     open: &'t OpenTree,
     past: Past<'t>,
-    /// The transaction's count of writes when the load last had a look.
+    /// The transaction's write count at the last check.
     writes_seen: u64,
     rows: u64,
 }
@@ -238,8 +235,8 @@ impl Load<'_> {
         self.step(|ctx, load| pages.switch(&load.tx.db.env, ctx).map_err(Error::from))
     }
 
-    /// Runs a step, unless whoever gave the last row changed something in this very transaction: the load's
-    /// undo must stay in one piece.
+    /// Runs a step, unless the caller's iterator wrote in this transaction: the load's undo entries must be
+    /// contiguous.
     fn step<T>(
         &mut self,
         step: impl FnOnce(&mut WriteCtx<'_>, &mut Self) -> Result<T, Error>,
@@ -267,12 +264,13 @@ impl Load<'_> {
 
 fn changed_by_rows(open: &OpenTree) -> Error {
     Error::Invalid(format!(
-        "the rows for table {:?} changed the transaction that loads them; make them in another one, or collect them first",
+        "the rows of the bulk load of table {:?} wrote in its transaction; collect them before, or write in \
+         another one",
         open.name()
     ))
 }
 
-/// Whether a restart would redo what is up to an LSN (LOAD-2).
+/// Decides whether a restart would redo records up to an LSN (LOAD-2).
 struct Past<'t> {
     db: &'t Shared,
     has_tried: bool,
@@ -283,18 +281,18 @@ impl<'t> Past<'t> {
         Self { db, has_tried: false }
     }
 
-    /// One checkpoint is worth it: pages are written once then and not twice. Where others free pages all the
-    /// time, another would not help for long.
+    /// Takes at most one checkpoint: it saves writing the pages twice. If others free pages continuously,
+    /// another one would not help for long.
     fn is_past(&mut self, lsn: Lsn) -> bool {
         let is_past = self.db.redo_lsn() > lsn;
         if is_past || std::mem::replace(&mut self.has_tried, true) {
             return is_past;
         }
-        // An error meets whoever needs it: `insist`.
+        // `insist` reports the error if it matters.
         self.db.checkpoint_past(lsn).is_ok() && self.db.redo_lsn() > lsn
     }
 
-    /// Makes it so.
+    /// Takes checkpoints until a restart would redo no record up to `lsn`.
     fn insist(&self, lsn: Lsn) -> Result<(), Error> {
         for _ in 0..MOST_CHECKPOINTS {
             if self.db.redo_lsn() > lsn {
@@ -314,7 +312,8 @@ impl Shared {
         self.control.lock().current().redo_lsn
     }
 
-    /// A checkpoint with the log durable up to `lsn` before: pages that turn dirty meanwhile do so above it.
+    /// Takes a checkpoint after the log is durable up to `lsn`: pages that turn dirty meanwhile have larger
+    /// LSNs.
     fn checkpoint_past(&self, lsn: Lsn) -> Result<(), Error> {
         self.wal.make_durable(lsn)?;
         self.checkpoint_fully()

@@ -3,17 +3,17 @@
 //! | state | means | leaves it |
 //! |---|---|---|
 //! | active | reads and writes | `commit`, `abort`, drop, or an error that rolls back |
-//! | over | committed or undone, locks gone; each call fails with [`Error::Aborted`] | drop |
-//! | parked | the undo itself failed; its locks stay | room for the log, or reopening: see `parked` |
+//! | over | committed or undone, locks released; each call fails with [`Error::Aborted`] | drop |
+//! | parked | the undo itself failed; its locks stay | space for the log, or reopening: see `parked` |
 //!
-//! - **TXN-1** A change is made only while its record lock, and where a key appears or disappears its gap
-//!   locks, are held.
+//! - **TXN-1** A change is made only while its record lock is held, and also its gap locks if a key is
+//!   inserted or removed.
 //! - **TXN-2** Locks are released only after the commit record, or the end of the undo, is in the log buffer
 //!   (W9).
-//! - **TXN-3** A failed call leaves the transaction as it was before the call, or over.
+//! - **TXN-3** A failed call leaves the transaction unchanged, or ends it.
 //! - **TXN-4** A transaction is in the active list from before its first record until after its last one.
 
-mod ends;
+mod commit;
 mod load;
 mod parked;
 mod rows;
@@ -45,18 +45,18 @@ pub(crate) use parked::Parked;
 pub(crate) use rows::check_row;
 pub(crate) use state::{OpenTree, State, StatePool, TypesOf};
 
-/// What a write does with a value that is there.
+/// The effect of a write on an existing value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteKind {
     /// Overwrites it.
     Put,
-    /// Overwrites it and gives it back.
+    /// Overwrites it and returns it.
     Replace,
-    /// Leaves it, and says so by giving back an empty value.
+    /// Leaves it, and returns an empty value as a sign.
     InsertIfAbsent,
 }
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Forward,
@@ -83,10 +83,10 @@ pub struct Savepoint {
 /// A serializable transaction; made by [`Database::begin`](crate::Database::begin) or
 /// [`Database::transact`](crate::Database::transact).
 ///
-/// Any number run at once, on any threads; one transaction can move between threads but is used by one at a
-/// time. Dropped without `commit` it is rolled back. A deadlock ends with [`Error::Deadlock`] in one of the
-/// transactions in it, which is then rolled back already. A thread that has several open gets
-/// [`Error::SelfDeadlock`] where one of them would wait for another.
+/// Any number of transactions run at once, on any threads. One transaction can move between threads but is
+/// used by one at a time. Dropped without `commit` it is rolled back. A deadlock ends with
+/// [`Error::Deadlock`] in one of its transactions, which is then rolled back already. If a thread has several
+/// open, a call gets [`Error::SelfDeadlock`] if one of them would wait for another.
 ///
 /// # Examples
 ///
@@ -114,12 +114,12 @@ pub struct Transaction {
     durability: Cell<Durability>,
     /// `None` once it is over.
     state: RefCell<Option<Box<State>>>,
-    /// Why it was rolled back, if that was so that others could go on.
+    /// The conflict for which it was rolled back, if any.
     conflict: RefCell<Option<Error>>,
-    /// Tables in which this transaction, or an earlier try of it, was a deadlock's victim because it asked
-    /// for more on a row that it had read. A further try takes the write's lock when it reads there.
+    /// Tables in which this transaction, or an earlier attempt of it, was a deadlock's victim because it
+    /// upgraded the lock of a row that it had read. Later attempts take the write lock when they read there.
     upgrades: RefCell<Vec<TreeId>>,
-    /// When it began; taken only if its time is limited.
+    /// Time of its begin; taken only if its duration is limited.
     began: Option<Instant>,
 }
 
@@ -155,8 +155,8 @@ impl Transaction {
     }
 
     /// Bounds each later wait of this transaction for a lock (`None`: no bound; default:
-    /// [`Builder::lock_timeout`](crate::Builder::lock_timeout)). A transaction that does not get its lock in
-    /// time is rolled back with [`Error::LockTimeout`], and can be run again.
+    /// [`Builder::lock_timeout`](crate::Builder::lock_timeout)). If a lock is not granted in time, the
+    /// transaction is rolled back with [`Error::LockTimeout`], and can be run again.
     ///
     /// # Errors
     ///
@@ -166,11 +166,11 @@ impl Transaction {
         Ok(())
     }
 
-    /// Makes later calls fail with [`Error::WouldBlock`] where they would wait for another transaction's lock
-    /// (`NOWAIT` in SQL; default: `false`, they wait). A failed call leaves the transaction as it was before,
-    /// and the transaction keeps the locks that the call got. Use it in threads that have other work to do.
+    /// Makes later calls fail with [`Error::WouldBlock`] if they would wait for another transaction's lock
+    /// (`NOWAIT` in SQL; default: `false`, they wait). A failed call leaves the transaction unchanged except
+    /// for the locks that the call acquired. Use it in threads that have other work to do.
     ///
-    /// A transaction that does not wait is in no deadlock. Calls still wait for devices and the log.
+    /// A transaction that does not wait cannot deadlock. Calls still wait for devices and the log.
     ///
     /// # Errors
     ///
@@ -193,8 +193,8 @@ impl Transaction {
     }
 
     /// Returns `true` if another transaction waits for a lock of this one, or has waited since this one
-    /// began: a long transaction that can be split commits then. May return a false positive. Costs a few
-    /// loads.
+    /// began: a long transaction that can be split should commit then. May return a false positive. Costs a
+    /// few loads.
     #[must_use]
     pub fn has_waiters(&self) -> bool {
         self.state().is_ok_and(|state| self.db.locks.has_waiters(&state.locks))
@@ -254,13 +254,13 @@ impl Transaction {
 
     /// Undoes every change made since `savepoint`. Locks stay.
     ///
-    /// May wait for a lock: where the undo removes a row that bounded a gap which the transaction has read,
-    /// the gap becomes larger and is locked to the next row.
+    /// May wait for a lock: if the undo removes a row at the end of a gap that the transaction has read, the
+    /// gap becomes larger and is locked to the next row.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a savepoint of another transaction, for one that a rollback went past, and
-    /// while the rows of a bulk load come in; conflict errors.
+    /// [`Error::Invalid`] for a savepoint of another transaction, for one that an earlier rollback has
+    /// removed, and while the rows of a bulk load are read; conflict errors.
     pub fn rollback_to(&self, savepoint: Savepoint) -> Result<(), Error> {
         self.check_time()?;
         let state = self.state()?;
@@ -272,7 +272,9 @@ impl Transaction {
         let undo_len = state.undo_len_at(savepoint.number).filter(|_| savepoint.txn == self.id);
         drop(state);
         let undo_len = undo_len.ok_or_else(|| {
-            Error::Invalid("this savepoint is not one of this transaction as it is now".into())
+            Error::Invalid(
+                "the savepoint belongs to another transaction, or an earlier rollback has removed it".into(),
+            )
         })?;
         self.return_to(undo_len).map_err(|error| self.fail(error))
     }
@@ -292,9 +294,9 @@ impl Transaction {
         if relaxed { Ok(()) } else { self.db.wait_durable(commit) }
     }
 
-    /// Commits the transaction and returns at once with a ticket that tells when it is durable.
+    /// Commits the transaction and returns at once with a ticket that reports when it is durable.
     ///
-    /// Other transactions see its effects from now on; a transaction that has seen them becomes durable after
+    /// Other transactions see its effects from now on. A transaction that has read them becomes durable after
     /// it.
     ///
     /// # Errors
@@ -343,15 +345,14 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// An error of the log or of a page on the way. The rows that were changed then stay locked until the
-    /// undo can go on: once there is room again if the disk was full ([`Error::LogFull`]), or when the store
-    /// is opened anew.
+    /// An error of the log or of a page. The changed rows then stay locked until the undo can continue: once
+    /// there is space again if the disk was full ([`Error::LogFull`]), or when the store is opened again.
     pub fn abort(self) -> Result<(), Error> {
         if self.is_over() { self.db.lifetime.check_process() } else { self.roll_back() }
     }
 
     /// Returns `true` if an error of an earlier call has rolled the transaction back: each call then fails
-    /// with [`Error::Aborted`], and only dropping or aborting it is left.
+    /// with [`Error::Aborted`]; only `abort` and drop are left.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.state.borrow().as_ref().is_none_or(|state| state.is_doomed())
@@ -364,8 +365,8 @@ impl Transaction {
         }
     }
 
-    /// Rolls the transaction back if its time is over. Called at the begin of calls, where nothing is half
-    /// done.
+    /// Rolls the transaction back if its time limit has passed. Called at the begin of calls, when no change
+    /// is incomplete.
     pub(super) fn check_time(&self) -> Result<(), Error> {
         let (Some(began), Some(limit)) = (self.began, self.db.options.transaction_timeout) else {
             return Ok(());
@@ -383,12 +384,12 @@ impl Transaction {
         &self.db
     }
 
-    /// Why this transaction was rolled back, if that was so that others could go on.
+    /// Returns the conflict for which this transaction was rolled back, if any.
     pub(crate) fn take_conflict(&self) -> Option<Error> {
         self.conflict.take()
     }
 
-    /// Tables in which reads take the write's lock: given to the next try of this transaction.
+    /// Returns the tables in which reads take the write lock; for the next attempt of this transaction.
     pub(crate) fn upgrades(&self) -> Vec<TreeId> {
         self.upgrades.take()
     }
@@ -411,7 +412,7 @@ impl Transaction {
         self.upgrades.borrow().contains(&tree.id)
     }
 
-    /// Moves with every change, so that iterators notice that what they buffered is old.
+    /// Changes with every write, so that iterators notice that their buffers are outdated.
     pub(crate) fn write_count(&self) -> u64 {
         self.state.borrow().as_ref().map_or(u64::MAX, |s| s.write_count)
     }
@@ -456,7 +457,7 @@ impl Transaction {
 impl Drop for Transaction {
     fn drop(&mut self) {
         if self.state.borrow().is_some() {
-            // No caller is left to tell; a rollback that fails is parked, and tried again.
+            // No caller can receive the error; a rollback that fails is parked, and tried again.
             let _ = self.roll_back();
         }
     }

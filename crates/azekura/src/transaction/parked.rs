@@ -1,13 +1,14 @@
-//! Rollbacks that could not be finished yet: most often because the disk was too full for the log of the
-//! undo.
+//! Parked rollbacks: those that could not be finished yet, usually because the disk was too full for the log
+//! records of the undo.
 //!
-//! - **PARKED-1** What such a transaction changed is still in the pages, and nobody may see it: its locks
-//!   stay. It stays in the active list as well, so that the log which a restart needs for its undo stays too.
+//! - **PARKED-1** The changes of such a transaction are still in the pages, and no other transaction may see
+//!   them: its locks stay. It stays in the active list as well, which keeps the log that a restart needs for
+//!   its undo.
 //!
-//! A parked rollback goes on where it stopped: before the next checkpoint and, in stores without background
-//! threads, before the next transaction; else at the next restart. Once the log has failed only the restart
-//! is left. While a rollback is parked nobody may wait for a lock, because it may be one of these: each wait
-//! ends with a typed error.
+//! A parked rollback continues where it stopped: before the next checkpoint and, in stores without background
+//! threads, before the next transaction; otherwise at the next restart. Once the log has failed, only a
+//! restart can finish it. While a rollback is parked no call may wait for a lock, because that lock may
+//! belong to it: each wait ends with a typed error.
 
 use azekura_base::TxnId;
 use azekura_base::sync::Mutex;
@@ -17,7 +18,7 @@ use super::State;
 use crate::Error;
 use crate::database::Shared;
 
-/// The rollbacks that are not finished.
+/// The unfinished rollbacks.
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
     rollbacks: Mutex<Vec<(TxnId, Box<State>)>>,
@@ -25,15 +26,15 @@ pub(crate) struct Parked {
 }
 
 impl Parked {
-    /// How many there are; one that is just tried again counts.
+    /// Returns their number, including one that is being retried.
     pub(crate) fn len(&self) -> usize {
-        // Relaxed: a look, which may be late.
+        // Relaxed: may be slightly outdated.
         self.count.load(Relaxed)
     }
 }
 
 impl Shared {
-    /// Undoes everything, if there is anything, and releases the locks; parks what cannot be finished.
+    /// Undoes everything, if there is anything, and releases the locks; parks the rest after a failure.
     pub(super) fn roll_back(&self, id: TxnId, mut state: Box<State>) -> Result<(), Error> {
         match state.undo_all(self, id) {
             Ok(()) => {
@@ -48,13 +49,13 @@ impl Shared {
                 self.locks.close_waits();
                 drop(rollbacks);
                 self.report_failed_change(&error);
-                self.checkpoint_calls.wake_from_sleep(); // which tries again
+                self.checkpoint_calls.wake_from_sleep(); // the checkpointer tries again
                 Err(error)
             }
         }
     }
 
-    /// Tries to finish what is parked. Why that fails each of its transactions was told already.
+    /// Retries the parked rollbacks. The reason of each failure was returned before.
     pub(crate) fn retry_parked(&self) {
         if self.parked.len() == 0 {
             return;

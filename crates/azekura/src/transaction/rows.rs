@@ -1,4 +1,4 @@
-//! Rows: the locks that each call takes before it touches the tree.
+//! Row operations, with the locks that each call takes before it accesses the tree.
 
 use azekura_btree::{Env, LeafBatch, Outcome, PutMode, Scan, Tree, TreeError, UndoOp, WriteCtx, Written};
 use azekura_lock::{KeyMode, KeyRef, TableMode};
@@ -12,7 +12,8 @@ use crate::locking::{LockPart, OperationLocks, Purpose, ScanLocks, Wanted};
 use crate::own_writes::OwnWrites;
 
 impl Transaction {
-    /// Reads the value at `key` into the transaction's memory and hands it to `each`, who may take it away.
+    /// Reads the value at `key` into the transaction's memory and passes it to `each`, which may take the
+    /// memory.
     pub(crate) fn read<T>(
         &self,
         open: &OpenTree,
@@ -26,8 +27,8 @@ impl Transaction {
         })
     }
 
-    /// As [`read`](Self::read), with the lock that a write takes (TXN-1). Where there is no table yet there
-    /// is nothing to lock.
+    /// As [`read`](Self::read), with the write lock (TXN-1). If the table does not exist yet, there is
+    /// nothing to lock.
     pub(crate) fn read_for_update<T>(
         &self,
         open: &OpenTree,
@@ -69,8 +70,8 @@ impl Transaction {
         }
     }
 
-    /// Removes `key`, which the transaction has locked for removal, unless that waits for a lock; returns
-    /// whether the row was removed.
+    /// Removes `key`, which the transaction has locked for removal, unless that would wait for a lock;
+    /// returns whether the row was removed.
     pub(crate) fn remove_without_waiting(&self, open: &OpenTree, key: &[u8]) -> Result<bool, Error> {
         let was_nowait = self.state()?.locks.is_nowait();
         self.state()?.locks.set_nowait(true);
@@ -84,7 +85,7 @@ impl Transaction {
         }
     }
 
-    /// Removes the row at `key` without reading a large value; says whether there was one.
+    /// Removes the row at `key` without reading a large value; returns whether there was one.
     pub(crate) fn delete(&self, open: &OpenTree, key: &[u8]) -> Result<bool, Error> {
         match self.resolve(open, TableMode::IX)? {
             Some(tree) => self.take_from(tree, key, None),
@@ -111,12 +112,12 @@ impl Transaction {
         self.lock_key(tree, key, KeyMode::UPDATE)
     }
 
-    /// The value at a key that is locked.
+    /// Reads the value at a key that is locked.
     fn fetch(&self, tree: Tree, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         tree.get(&self.db.env, key, value).map_err(|error| self.fail(error.into()))
     }
 
-    /// Writes to a tree on which the transaction holds IX, or more.
+    /// Writes to a tree on which the transaction holds at least IX.
     pub(super) fn write_to(
         &self,
         tree: Tree,
@@ -155,7 +156,7 @@ impl Transaction {
         check_key(self.db.page_size(), key)
     }
 
-    /// A record lock, waited for if need be.
+    /// Takes a record lock, waiting if necessary.
     fn lock_key(&self, tree: Tree, key: &[u8], mode: KeyMode) -> Result<(), Error> {
         let mut state = self.state()?;
         let Some(mode) = LockPart::rest_of(mode, self.db.options.left_out) else { return Ok(()) };
@@ -176,7 +177,7 @@ impl Transaction {
         }
     }
 
-    /// Runs one change of a tree until its gap locks are had, as one statement (TXN-3).
+    /// Runs one change of a tree until its gap locks are granted, as one statement (TXN-3).
     fn change<T>(
         &self,
         tree: Tree,
@@ -202,8 +203,7 @@ impl Transaction {
         })
     }
 
-    /// Runs one attempt of an operation on a tree with the locks it may ask for; gives what it wants if it
-    /// was blocked.
+    /// Runs one attempt of an operation on a tree with its locks; returns the lock that blocked it, if any.
     pub(crate) fn with_locks<T>(
         &self,
         state: &mut State,
@@ -222,7 +222,7 @@ impl Transaction {
         (result, wanted)
     }
 
-    /// Waits for what blocked an operation, with no latch held.
+    /// Waits for the lock that blocked an operation, with no latch held.
     pub(crate) fn wait_for(&self, state: &mut State, wanted: Option<Wanted>) -> Result<(), Error> {
         let wanted = wanted.expect("a blocked operation says what it wants");
         let depends_on = wanted.wait(&self.db.locks, &mut state.locks).map_err(|error| {
@@ -233,12 +233,14 @@ impl Transaction {
         Ok(())
     }
 
-    /// The tree of a table, locked so that a cursor can lock its rows; `None` if there is no such table.
+    /// Returns the tree of a table, locked so that a cursor can lock its rows; `None` if there is no such
+    /// table.
     pub(crate) fn resolve_to_scan(&self, open: &OpenTree, locks: ScanLocks) -> Result<Option<Tree>, Error> {
         self.resolve(open, locks.table())
     }
 
-    /// The tree of a table as far as it is known, own writes from now on, and their count so far.
+    /// Returns the tree of a table if it is known, an empty set of own writes from now on, and the write
+    /// count.
     pub(crate) fn for_cursor(&self, open: &OpenTree) -> (Option<Tree>, OwnWrites, u64) {
         match self.state() {
             Ok(state) => {
@@ -260,8 +262,8 @@ impl Transaction {
         own.look(&self.state()?.undo().log, tree, rest).map_err(|_| cursor_is_undone())
     }
 
-    /// Returns whether something was undone since the cursor of `own` looked last; fails if that had been
-    /// done before the cursor was made.
+    /// Returns whether something was undone since the last check of `own`; fails if entries from before the
+    /// cursor were undone.
     pub(crate) fn is_rolled_back_since(&self, own: &OwnWrites) -> Result<bool, Error> {
         own.is_shrunk(&self.state()?.undo().log).map_err(|_| cursor_is_undone())
     }
@@ -287,8 +289,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// The next rows of `bounds` from one end, locked, `max` at most; says whether they are the last. `scan`
-    /// is where the rows before them ended, or `None` for a beginning.
+    /// Returns the next rows of `bounds` from one end, locked, at most `max`, and whether they are the last.
+    /// `scan` continues after the previous rows; `None` at the beginning.
     pub(crate) fn scan(
         &self,
         (tree, mut locks): (Tree, ScanLocks),
@@ -314,9 +316,8 @@ impl Transaction {
         Ok(scan.is_done())
     }
 
-    /// Counts `more` record locks in a table; once there are many, tries to lock the whole table in `mode`,
-    /// which needs no waiting if nobody is in the way. A scan or load of a large table so costs one lock, and
-    /// memory for a few thousand.
+    /// Counts `more` record locks in a table; once there are many, tries to lock the whole table in `mode`
+    /// without waiting. So a scan or load of a large table costs one lock, and memory for a few thousand.
     fn escalate(&self, tree: Tree, more: usize, mode: TableMode) -> Result<(), Error> {
         let mut state = self.state()?;
         if state.table_mode(tree.id).is_some_and(|m| m.covers(mode)) {
@@ -337,12 +338,10 @@ impl Transaction {
 }
 
 fn cursor_is_undone() -> Error {
-    Error::Invalid(
-        "a rollback to a savepoint took back what an iterator over rows began with; make a new one".into(),
-    )
+    Error::Invalid("a rollback to an earlier savepoint has ended this iterator; make a new one".into())
 }
 
-/// Refuses a row that no table takes.
+/// Refuses a row that is too large for any table.
 pub(crate) fn check_row(page_size: usize, key: &[u8], value: &[u8]) -> Result<(), Error> {
     check_key(page_size, key)?;
     check_value(value)

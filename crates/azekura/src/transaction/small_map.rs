@@ -1,4 +1,4 @@
-//! A map of a few entries, searched one by one, that gets an index when it has many.
+//! A map of a few entries, searched linearly, that gets an index when it has many.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;

@@ -1,10 +1,10 @@
-//! What a transaction knows while it runs; the memory of finished ones goes to the next.
+//! The state of a running transaction; the memory of ended ones is reused.
 //!
-//! - **STATE-1** A state in the pool holds no lock and is in no list: it is memory, and names of tables used
-//!   before with the tree that each had, to be believed only as `catalog` says.
+//! - **STATE-1** A state in the pool holds no lock and is in no list. It has memory, and names of tables with
+//!   the trees that they had, which are valid only by the rules of `catalog`.
 //! - **SAVE-1** A savepoint is in the list exactly while the undo log has not been shorter than at the
-//!   savepoint: what undoes entries takes out the savepoints behind the new end. Later entries may make the
-//!   log as long again, so a length alone does not name a place in it.
+//!   savepoint: undo removes the savepoints beyond the new end. Later entries may make the log as long again,
+//!   so a length alone does not identify a position in it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use azekura_btree::{Tree, UndoLog, UndoOp};
 use azekura_lock::{TableMode, TxnLocks};
 use azekura_wal::LogBufferId;
 
-use crate::active::{Listed, SharedUndo, TxnUndo};
+use crate::active::{ActiveHandle, SharedUndo, TxnUndo};
 use crate::catalog::{Hint, TableTypes};
 use crate::database::Shared;
 
 use super::small_map::SmallMap;
 
-/// Gives the types of a table that is opened.
+/// Returns the types of a table that is opened.
 pub(crate) type TypesOf = fn() -> TableTypes;
 
-/// A table as one transaction knows it; a number that means something to its transaction only.
+/// An open table's number; valid only in its transaction.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenTree {
     pub(super) slot: usize,
@@ -42,18 +42,18 @@ impl OpenTree {
 
 #[derive(Debug, Default)]
 pub(super) struct TableSlot {
-    /// What this transaction works on, with a lock on it. `None`: not looked up yet, or not there.
+    /// The tree, with a lock on it. `None`: not looked up yet, or the table does not exist.
     pub(super) tree: Option<Tree>,
-    /// What the table's tree was when some transaction last looked.
+    /// The table's tree at the last lookup by some transaction.
     pub(super) hint: Option<Hint>,
     /// The types of the rows of `tree` and `hint`.
     pub(super) types: Option<Arc<TableTypes>>,
-    /// The types with which the table was opened last; they are those of its rows.
+    /// The types with which the table was opened last, after they were found equal to those of its rows.
     pub(super) checked: Option<TypesOf>,
 }
 
 impl TableSlot {
-    /// Notes the types of the rows of the slot's tree, which was looked up anew.
+    /// Notes the types of the rows of the slot's tree, which was looked up again.
     pub(super) fn set_types(&mut self, types: Arc<TableTypes>) {
         if self.types.as_ref() != Some(&types) {
             (self.types, self.checked) = (Some(types), None);
@@ -86,12 +86,12 @@ pub(crate) struct State {
     /// Locked for one change at a time: checkpoints copy it (ACTIVE-2).
     undo: SharedUndo,
     pub(super) worker: LogBufferId,
-    pub(super) listed: Option<Listed>,
-    /// The newest commit that this transaction saw something of.
+    pub(super) listed: Option<ActiveHandle>,
+    /// The newest commit with changes that this transaction has read.
     pub(super) depends_on: Lsn,
     pub(super) slots: SmallMap<Arc<str>, TableSlot>,
     pub(super) table_modes: SmallMap<TreeId, TableMode>,
-    /// Tables dropped or renamed, to be forgotten by the cache at commit, one for each row removed from the
+    /// Tables dropped or renamed, which the cache forgets at commit, one for each row removed from the
     /// catalog.
     pub(super) dropped: Vec<Arc<str>>,
     pub(super) write_count: u64,
@@ -109,15 +109,15 @@ pub(crate) struct State {
     ids: Range<u64>,
 }
 
-/// Numbers drawn at once: one write to the shared counter for so many transactions.
+/// Transaction numbers drawn at once: one write to the shared counter for this many transactions.
 const ID_BLOCK: u64 = 16;
-/// Names of tables that are kept for the next transaction.
+/// Number of table names that are kept for the next transaction.
 const KEPT_SLOTS: usize = 16;
 /// Memory kept for the next transaction, in bytes, of each kind.
 const KEPT_BYTES: usize = 64 << 10;
 
 impl State {
-    /// Memory for a transaction that begins now, and its number.
+    /// Returns the memory for a transaction that begins now, and its number.
     pub(super) fn begin(db: &Shared) -> (Box<Self>, TxnId) {
         let Some(mut state) = db.states.take() else { return Self::new(db) };
         let id = state.next_id(db);
@@ -160,7 +160,7 @@ impl State {
         id
     }
 
-    /// Gives the memory to the next transaction; the locks are released already (STATE-1).
+    /// Keeps the memory for the next transaction; the locks are released already (STATE-1).
     pub(super) fn retire(mut self: Box<Self>, db: &Shared) {
         debug_assert!(self.locks.is_empty() && self.listed.is_none(), "STATE-1");
         let mut undo = self.undo.lock();
@@ -193,17 +193,17 @@ impl State {
         }
     }
 
-    /// The undo log, for one change of it and the record of that change.
+    /// Locks the undo log, for one change of it and the record of that change.
     pub(super) fn undo(&self) -> MutexGuard<'_, TxnUndo> {
         self.undo.lock()
     }
 
-    /// The undo log and what else a change of a page needs.
+    /// Returns the undo log and the other parts that a change of a page needs.
     pub(super) fn parts(&mut self) -> (&mut TxnLocks, &SharedUndo, LogBufferId) {
         (&mut self.locks, &self.undo, self.worker)
     }
 
-    /// Entries of the undo log.
+    /// Returns the number of entries of the undo log.
     pub(super) fn undo_len(&self) -> usize {
         self.undo().log.len()
     }
@@ -213,8 +213,8 @@ impl State {
         self.load.is_some_and(|load| load.is_doomed)
     }
 
-    /// The number of a savepoint here. A bulk load that is running does not show before its end, so a
-    /// savepoint within it is one at its beginning.
+    /// Adds a savepoint here and returns its number. A running bulk load is not visible before its end, so a
+    /// savepoint within it marks its beginning.
     pub(super) fn add_savepoint(&mut self) -> u64 {
         let undo_len = self.load.map_or_else(|| self.undo_len(), |load| load.undo_len);
         match self.savepoints.last() {
@@ -227,33 +227,33 @@ impl State {
         }
     }
 
-    /// Entries of the undo log at a savepoint that still can be returned to.
+    /// Returns the number of undo entries at a savepoint, if it can still be returned to.
     pub(super) fn undo_len_at(&self, savepoint: u64) -> Option<usize> {
         let at = self.savepoints.binary_search_by_key(&savepoint, |&(number, _)| number).ok()?;
         Some(self.savepoints[at].1)
     }
 
-    /// Forgets the savepoints that lie behind the end of the undo log (SAVE-1).
+    /// Drops the savepoints beyond the end of the undo log (SAVE-1).
     pub(super) fn forget_undone_savepoints(&mut self) {
         let undo_len = self.undo_len();
         let kept = self.savepoints.partition_point(|&(_, len)| len <= undo_len);
         self.savepoints.truncate(kept);
     }
 
-    /// Whether an entry of the undo log is such.
+    /// Returns `true` if `is_such` returns `true` for an entry of the undo log.
     pub(super) fn has_undo(&self, is_such: impl FnMut(UndoOp<'_>) -> bool) -> bool {
         self.undo().log.iter().any(is_such)
     }
 
     /// Lists the transaction as active before its first record (TXN-4).
-    pub(super) fn list(&mut self, db: &Shared, id: TxnId) -> Listed {
+    pub(super) fn list(&mut self, db: &Shared, id: TxnId) -> ActiveHandle {
         use azekura_base::DurableLog;
         let Self { listed, undo, worker, .. } = self;
         *listed.get_or_insert_with(|| db.active.insert(id, undo, *worker, || db.wal.lsn_bound()))
     }
 
-    /// Notes that a lock was granted that a commit with this LSN had released early: an answer waits for that
-    /// commit (W8), and the records of this transaction come after it (RANGE-3).
+    /// Notes that a lock was granted which a commit with this LSN had released early: the acknowledgment
+    /// waits for that commit (W8), and the records of this transaction come after it (RANGE-3).
     pub(super) fn depend_on(&mut self, db: &Shared, lsn: Lsn) {
         if lsn > self.depends_on {
             self.depends_on = lsn;
@@ -282,13 +282,13 @@ impl State {
     }
 }
 
-/// States kept per stripe; more transactions than that at once pay for their own.
+/// States kept per stripe; with more concurrent transactions, the others allocate.
 const KEPT_STATES: usize = 64;
 
-/// A state goes in and out as a pointer, not as some hundred bytes.
+/// A boxed state: moved in and out as a pointer, not as some hundred bytes.
 type Kept = Mutex<Vec<Box<State>>>;
 
-/// States of transactions that are over.
+/// States of ended transactions, for reuse.
 #[derive(Debug)]
 pub(crate) struct StatePool {
     stripes: Box<[CachePadded<Kept>]>,
@@ -307,7 +307,7 @@ impl StatePool {
         self.stripe().lock().pop()
     }
 
-    /// Keeps `state`, or gives it back if enough are kept.
+    /// Keeps `state`, or returns it if enough are kept.
     fn give(&self, state: Box<State>) -> Option<Box<State>> {
         let mut kept = self.stripe().lock();
         if kept.len() == KEPT_STATES {

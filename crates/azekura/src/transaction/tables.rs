@@ -1,4 +1,4 @@
-//! Tables by name: found, made, dropped, locked.
+//! Tables by name: lookup, creation, removal, locks.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ impl Transaction {
         Ok(OpenTree { slot, name: Arc::clone(state.slots.key(slot)), types })
     }
 
-    /// The tree of a table, locked in `mode` at least; `None` if there is no such table (which stays so: its
-    /// row is locked). Its rows have the types with which it is open.
+    /// Returns the tree of a table, locked at least in `mode`; `None` if there is no such table (it stays
+    /// absent, because its row is locked). The rows have the types with which the table is open.
     pub(super) fn resolve(&self, open: &OpenTree, mode: TableMode) -> Result<Option<Tree>, Error> {
         self.check_time()?;
         let (known, is_checked) = {
@@ -95,7 +95,7 @@ impl Transaction {
         let Some(row) = self.read_from(CATALOG, open.name.as_bytes())? else { return Ok(None) };
         let entry = catalog::decode(&row).ok_or_else(|| catalog::corrupt_row(&open.name))?;
         self.lock_table(entry.tree, mode)?;
-        // A table that this transaction made itself is nobody else's to know before it commits.
+        // A table that this transaction created itself must not be visible to others before it commits.
         if self.has_written_catalog(&open.name)? {
             let mut state = self.state()?;
             let slot = state.slots.at_mut(open.slot);
@@ -108,7 +108,7 @@ impl Transaction {
         self.found(open, entry)
     }
 
-    /// Notes a table that is there, and locked.
+    /// Notes a table that exists and is locked.
     fn found(&self, open: &OpenTree, entry: Entry) -> Result<Option<Tree>, Error> {
         let mut state = self.state()?;
         let slot = state.slots.at_mut(open.slot);
@@ -118,7 +118,7 @@ impl Transaction {
         Ok(Some(entry.tree))
     }
 
-    /// Whether this transaction changed the catalogue's row of `name`.
+    /// Returns whether this transaction changed the catalog's row of `name`.
     fn has_written_catalog(&self, name: &str) -> Result<bool, Error> {
         let is_row = |op: UndoOp<'_>| matches!(op, UndoOp::RemoveKey { tree, key } if tree == CATALOG && key == name.as_bytes());
         Ok(self.state()?.has_undo(is_row))
@@ -128,7 +128,7 @@ impl Transaction {
         self.resolve_or_create_as(open, open.types.unwrap_or(TableTypes::of::<[u8], [u8]>))
     }
 
-    /// Makes a table with types that need not be those of this program, and fills it as a bulk load does.
+    /// Creates a table with types that need not be those of this program, and bulk-loads it.
     pub(crate) fn create_and_load(
         &self,
         table: &TableInfo,
@@ -148,8 +148,8 @@ impl Transaction {
             return Ok(tree);
         }
         let id = self.db.catalog.new_id();
-        // Exclusive from the start: nobody else can see the table yet, and its keys need no locks of their
-        // own.
+        // Exclusive from the start: no other transaction can see the table yet, and its keys need no locks of
+        // their own.
         self.lock_table(CATALOG, TableMode::IX)?;
         let tree = self.statement(|tx, state| {
             tx.db.locks.lock_table(&mut state.locks, id, TableMode::X).map_err(|e| tx.lock_failed(e))?;
@@ -165,7 +165,10 @@ impl Transaction {
         let types = Arc::new(types());
         let row = catalog::encode(&Entry { tree, types: Arc::clone(&types) });
         if self.write_to(CATALOG, open.name.as_bytes(), &row, WriteKind::InsertIfAbsent)?.is_some() {
-            return Err(Error::Invalid(format!("table {:?} appeared while it was made", open.name)));
+            return Err(Error::Invalid(format!(
+                "table {:?} was created by another transaction meanwhile; run this one again",
+                open.name
+            )));
         }
         let mut state = self.state()?;
         let slot = state.slots.at_mut(open.slot);
@@ -193,7 +196,7 @@ impl Transaction {
         }
     }
 
-    /// Whether there is a table of this name.
+    /// Returns whether there is a table of this name.
     ///
     /// # Errors
     ///
@@ -228,14 +231,14 @@ impl Transaction {
         self.settle(before, kept).map(|()| true)
     }
 
-    /// Gives a table another name; returns `false` if there is no table of the old name. Both are given by
-    /// name or definition.
+    /// Renames a table; returns `false` if there is no table of the old name. Both are given by name or
+    /// definition.
     ///
     /// Waits for every other transaction that uses the table.
     ///
     /// # Errors
     ///
-    /// [`Error::TableExists`]: there is a table of the new name. Else as for writing a row.
+    /// [`Error::TableExists`]: there is a table of the new name. Otherwise as for writing a row.
     pub fn rename_table(&self, table: impl AsRef<str>, to: impl AsRef<str>) -> Result<bool, Error> {
         let (old, new) = (self.open_tree(table.as_ref(), None)?, self.open_tree(to.as_ref(), None)?);
         let Some(tree) = self.resolve(&old, TableMode::X)? else { return Ok(false) };

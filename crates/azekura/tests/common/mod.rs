@@ -72,7 +72,7 @@ impl Checkpoint {
     }
 }
 
-/// How large a workload is and how wild.
+/// Size and variety of a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub txns: usize,
@@ -177,14 +177,14 @@ pub fn apply_to_store(tx: &Transaction, op: &Op) -> Result<(), Error> {
     }
 }
 
-/// What running a workload came to.
+/// The result of a workload.
 #[derive(Debug)]
 pub struct Outcome {
     /// The content after each attempted commit; `states[0]` is the start.
     pub states: Vec<Model>,
     /// Index in `states` of the last commit that was acknowledged as durable.
     pub acknowledged: usize,
-    /// What ended the run, if it did not reach the end.
+    /// The error that ended the run, if it did not reach the end.
     pub error: Option<Error>,
 }
 
@@ -303,7 +303,7 @@ pub fn difference(expected: &Model, found: &Model) -> String {
     "no difference in content".into()
 }
 
-/// How a store writes its log in one life.
+/// The log settings of one run of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct LogShape {
     pub protocol: LogProtocol,

@@ -58,7 +58,7 @@ fn examine(harmed: &Harmed, states: &[Model], writes: bool) -> Result<Option<Err
     if !writes {
         return error.map(|error| typed(&error)).transpose();
     }
-    // An error is as good as success here. What was read before must be read after it.
+    // An error is as good as success here. Rows that were read before must be readable after it.
     let _written = db.transact(|tx| (0..60).try_for_each(|n| tx.table(&AFTER)?.insert(&n, &[7; 300][..])));
     let after_writes = compare(&db, allowed)?;
     if let (None, Some(error)) = (&error, &after_writes) {

@@ -1,5 +1,5 @@
-//! Entry: a store whose CONTROL has changed bytes. It opens with the content it had, or there is a typed
-//! error; with checksums made good again it may open as anything, but not panic.
+//! Entry: a store with changed bytes in CONTROL. It opens with its content, or returns a typed error; with
+//! corrected checksums it may open as anything, but not panic.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};

@@ -1,5 +1,5 @@
-//! A file system in memory that holds writes of some threads up until they are released, and sees whether
-//! they are done when their master believes so.
+//! A file system in memory that delays writes of some threads until they are released, and detects a caller
+//! that returns before they are done.
 
 use std::io;
 use std::path::Path;
@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use azekura_io::{File, FileLock, Fs, MemFs, OpenOptions};
 
-/// Turns of a millisecond that a write lets pass once it is released: so long it looks whether it is too
-/// late. Who waits for it is never too early, however long that is; who does not is caught unless he takes
-/// longer.
+/// Milliseconds for which a released write checks whether it is too late. A caller that waits for the write
+/// is never early; one that does not wait is detected unless it takes longer than this.
 const TURNS: u32 = 300;
 
-/// What is known of the held writes.
+/// The state of the held writes.
 #[derive(Debug, Default)]
 pub(crate) struct Hold {
     held: AtomicU32,
@@ -38,7 +37,7 @@ impl Hold {
         self.is_let_go.store(true, SeqCst);
     }
 
-    /// Whoever has to have waited for the writes goes on.
+    /// Notes that the call that has to wait for the writes has returned.
     pub(crate) fn note_return(&self) {
         self.has_returned.store(true, SeqCst);
     }

@@ -22,7 +22,7 @@ pub(crate) const REMOVED: TableDefinition<u64, [u8]> = TableDefinition::new("rem
 const BALLAST: TableDefinition<u64, [u8]> = TableDefinition::new("ballast");
 const BALLAST_BYTES: usize = 1500;
 
-/// How wild a run is.
+/// Size and variety of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) threads: u64,
@@ -35,9 +35,9 @@ pub(crate) struct Shape {
     pub(crate) page_size: usize,
     pub(crate) frames: usize,
     pub(crate) escalation: Option<usize>,
-    /// How many of 16 operations write.
+    /// Operations of 16 that write.
     pub(crate) writes: u32,
-    /// How many of 16 transactions are aborted by their client.
+    /// Transactions of 16 that their client aborts.
     pub(crate) aborts: u32,
     /// Transactions of 16 that read a snapshot.
     pub(crate) snapshots: u32,
@@ -53,7 +53,7 @@ pub(crate) enum LeftOut {
     Version(VersionPart),
 }
 
-/// What a run came to.
+/// Counts of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) committed: usize,
@@ -87,7 +87,7 @@ pub(crate) struct Run {
     pub(crate) db: Database,
 }
 
-/// How a client reads a range.
+/// The way in which a client reads a range.
 #[derive(Clone, Copy, Debug)]
 enum Walk {
     Forward,
@@ -180,7 +180,7 @@ fn open(shape: Shape, left_out: LeftOut, lock_timeout: Duration) -> Result<Datab
     builder.open_in_memory()
 }
 
-/// What a client does next on a stage.
+/// The next step of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Act {
     Scan(u64, u64),
@@ -351,7 +351,7 @@ fn plan(rng: &mut StdRng, shape: Shape) -> Vec<Step> {
         plan.push(next);
         plan.extend(rng.random_bool(0.7).then_some(Step::Pause));
     }
-    // What was read stays so: look again.
+    // Rows that were read stay unchanged: read them again.
     if let Some((from, to)) = scanned
         && rng.random()
     {

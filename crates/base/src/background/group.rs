@@ -50,8 +50,8 @@ impl Group {
         Ok(Arc::new(Self { pool: Mutex::new(Some(pool)), members }))
     }
 
-    /// Starts a job; returns `false` if the group is closed. If the system gives no thread, the job runs
-    /// after one of those that run now.
+    /// Starts a job; returns `false` if the group is closed. If the system cannot create a thread, the job
+    /// runs after a running one.
     pub fn start(&self, job: impl FnOnce() + Send + 'static) -> bool {
         self.start_after(Duration::ZERO, job)
     }
@@ -67,14 +67,14 @@ impl Group {
         pool.submit(&self.members, delay, job)
     }
 
-    /// Returns `true` if jobs wait for a thread because the system, or the limit, gives no more.
+    /// Returns `true` if jobs wait for a thread because the system, or the limit, allows no more.
     #[must_use]
     pub fn is_overdue(&self) -> bool {
         self.members.is_overdue()
     }
 
-    /// Ends the group (JOBS-2): drops the jobs that have not begun, calls `wake`, which has those that run
-    /// return, and waits for them. The calling job is not waited for, if it is one of the group.
+    /// Ends the group (JOBS-2): drops the jobs that have not begun, calls `wake`, which must make running
+    /// jobs return, and waits for them, except for a calling job of the group.
     pub fn close(&self, wake: impl FnOnce()) {
         let Some(pool) = self.pool.lock().take() else { return };
         drop(pool.refuse(&self.members)); // not under a lock: a job may own anything
@@ -94,17 +94,17 @@ impl Drop for Group {
 
 type Start = Arc<dyn Fn() + Send + Sync>;
 
-/// Starts the job of something that does not know its group.
+/// Starts the job of an object that does not know its group.
 #[derive(Default)]
 pub struct Starter(Mutex<Option<Start>>);
 
 impl Starter {
-    /// Has [`start`](Self::start) call `start` from now on.
+    /// Sets the function that [`start`](Self::start) calls.
     pub fn set(&self, start: impl Fn() + Send + Sync + 'static) {
         *self.0.lock() = Some(Arc::new(start));
     }
 
-    /// Starts the job; nothing, if there is none.
+    /// Starts the job, if there is one.
     pub fn start(&self) {
         let start = self.0.lock().clone();
         start.into_iter().for_each(|start| start());

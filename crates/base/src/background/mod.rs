@@ -9,17 +9,17 @@
 //! | [`Kind::Log`] | flushes of log buffers, files for the log | the device | one for each job that runs |
 //! | [`Kind::Pages`] | page writes, checkpoints | the device, log jobs, running jobs | processors + 4 |
 //!
-//! The jobs of one store form a [`Group`] for each kind. Threads of the process are there while any group is
-//! open; [`KEPT_IDLE`] of a kind at most are kept without work. They sleep without a time limit, except one
-//! of them while a [delayed](Group::start_after) job is pending.
+//! The jobs of one store form a [`Group`] for each kind. The process has threads while any group is open; at
+//! most [`KEPT_IDLE`] of a kind are kept without work. They sleep without a time limit, except one of them
+//! while a [delayed](Group::start_after) job is pending.
 //!
 //! - **JOBS-1** Each kind has at least one thread as long as a group of it is open: [`Group::new`] starts it
 //!   or fails. A job waits for no queued job of its own kind, and a job of the log for no job of another
-//!   kind. So every job runs at some time, even if the system gives no more threads. For that, a job that
-//!   goes on without end must look at [`Group::is_overdue`] and make way.
+//!   kind. So every job runs eventually, even if the system allows no more threads. Therefore a job without
+//!   an end must check [`Group::is_overdue`] and end in time.
 //! - **JOBS-2** No job of a group begins after [`Group::close`] was called, and none runs after it returned.
-//! - **JOBS-3** A process that was forked has no thread of its parent: it gets threads of its own with its
-//!   first group.
+//! - **JOBS-3** A forked process has none of its parent's threads: it gets threads of its own with its first
+//!   group.
 //!
 //! On a [simulated machine](crate::sync::machine), and in a model, each job gets a thread of its own.
 

@@ -14,11 +14,11 @@ use crate::sync::{Condvar, Mutex, MutexGuard, machine};
 
 /// Threads of one kind that are kept without work: as many as one busy store needs most of the time.
 pub const KEPT_IDLE: usize = 3;
-/// Threads for pages besides one for each processor: the cleaner of one store with its helpers has four
-/// writes in flight, and a checkpoint goes on beside it.
+/// Threads for pages in addition to one for each processor: the cleaner of one store and its helpers have
+/// four writes in flight, and a checkpoint runs beside them.
 pub const PAGE_THREADS: usize = 4;
 
-/// The work of jobs, which decides the events that they wait for.
+/// The work of jobs, which determines the events that they wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Of the log: waits for no other job.
@@ -44,10 +44,10 @@ impl Kind {
     }
 }
 
-/// Threads of each kind that the system gives, in tests. std's own atomic: no protocol rests on it.
+/// Threads of each kind that the system allows, in tests. std's own atomic: no protocol depends on it.
 static MOST_OF_SYSTEM: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(usize::MAX);
 
-/// From now on as if the system gave this process only so many threads of each kind; for tests.
+/// Simulates a system that allows this process only so many threads of each kind; for tests.
 #[doc(hidden)]
 pub fn limit_threads(most: usize) {
     MOST_OF_SYSTEM.store(most.max(1), Relaxed); // read by later calls of this thread, or of its jobs
@@ -78,7 +78,7 @@ impl Members {
     }
 
     pub(super) fn is_overdue(&self) -> bool {
-        self.pool.is_overdue.load(Relaxed) // a hint: a job that misses it looks again
+        self.pool.is_overdue.load(Relaxed) // a hint: a job that misses it checks again
     }
 
     // Relaxed, here and below: under the pool's lock.
@@ -122,9 +122,9 @@ struct Inner {
     /// On a simulated machine and in a model: each job gets a thread of its own.
     gives_each_its_own: bool,
     state: Mutex<State>,
-    /// A job came, or the end.
+    /// Signaled when a job arrives, and at the end.
     changed: Condvar,
-    /// A job waits, and no thread could be had for it.
+    /// A job waits, and no thread could be created for it.
     is_overdue: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -146,7 +146,7 @@ pub(super) struct Pool {
 struct Pools {
     process: Generation,
     pools: Mutex<[Weak<Pool>; 2]>,
-    /// Of a process that was forked from this one.
+    /// The pools of a process that was forked from this one.
     forked: OnceLock<Box<Self>>,
 }
 
@@ -156,7 +156,8 @@ impl Pools {
         Self { process: Generation::current(), pools, forked: OnceLock::new() }
     }
 
-    /// Those of this process (JOBS-3): the lock of a parent's may be held by a thread that is not here.
+    /// Returns the pools of this process (JOBS-3): the lock of a parent's pools may be held by a thread that
+    /// does not exist here.
     fn current() -> &'static Self {
         static FIRST: OnceLock<Pools> = OnceLock::new();
         let mut pools = FIRST.get_or_init(Self::new);
@@ -200,7 +201,7 @@ impl Pool {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Takes a job of a group; `false`: the group is closed.
+    /// Accepts a job of a group; returns `false` if the group is closed.
     pub(super) fn submit(&self, members: &Arc<Members>, delay: Duration, job: Job) -> bool {
         let members = Arc::clone(members);
         if self.inner.gives_each_its_own {
@@ -219,12 +220,12 @@ impl Pool {
             state.delayed.insert(due, waiting);
             if state.has_timekeeper {
                 if state.delayed.first_key_value().is_some_and(|(first, _)| *first == due) {
-                    self.inner.changed.notify_all(); // the timekeeper sleeps too long
+                    self.inner.changed.notify_all(); // the timekeeper's time limit is too late
                 }
                 return true;
             }
         }
-        // Of these threads, some may have been woken for the jobs that were queued before.
+        // Some of these threads may have been woken for earlier jobs.
         if state.idle + state.starting >= state.jobs.len().max(1) {
             self.inner.changed.notify_one();
             return true;
@@ -263,7 +264,7 @@ impl Pool {
         has_started
     }
 
-    /// Refuses jobs of the group from now on; gives those that have not begun.
+    /// Refuses jobs of the group from now on; returns those that have not begun.
     pub(super) fn refuse(&self, members: &Arc<Members>) -> Vec<Job> {
         let mut state = self.inner.state.lock();
         members.is_closed.store(true, Relaxed);
@@ -281,7 +282,7 @@ impl Pool {
         of_group.into_iter().chain(delayed).map(|waiting| waiting.job).collect()
     }
 
-    /// Waits until so many jobs of the group run, or fewer.
+    /// Waits until at most `running` jobs of the group run.
     pub(super) fn wait_until_running(&self, members: &Members, running: usize) {
         let mut state = self.inner.state.lock();
         while members.running.load(Relaxed) > running {
@@ -291,7 +292,7 @@ impl Pool {
 }
 
 impl Inner {
-    /// Starts a thread, which was counted.
+    /// Starts a thread, which was counted already.
     fn spawn_thread(self: &Arc<Self>) -> io::Result<()> {
         let inner = Arc::clone(self);
         let thread = Builder::new().name(self.kind.thread_name().into()).spawn(move || inner.run_jobs())?;
@@ -302,7 +303,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Starts a thread if there may be one more. Else one of those that run takes the job later (JOBS-1).
+    /// Starts a thread if one more is allowed. Otherwise a running one takes the job later (JOBS-1).
     fn add_thread<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) {
         if state.threads < self.kind.most_threads() {
             state.threads += 1;
@@ -319,11 +320,11 @@ impl Inner {
         self.is_overdue.store(!state.jobs.is_empty() && state.idle == 0, Relaxed);
     }
 
-    /// The life of a thread.
+    /// Runs jobs until the thread is not needed any more.
     fn run_jobs(self: &Arc<Self>) {
         self.state.lock().starting -= 1;
         while let Some(Waiting { members, job }) = self.next_job() {
-            // A panic has been printed; whatever the job guards has its own guard.
+            // The panic has been printed; state that the job guards has its own guard.
             let _ = catch_unwind(AssertUnwindSafe(job));
             let state = self.state.lock();
             members.end();
@@ -332,7 +333,7 @@ impl Inner {
         }
     }
 
-    /// Sleeps until there is a job; `None`: the thread is not needed any more.
+    /// Sleeps until there is a job; returns `None` if the thread is not needed any more.
     fn next_job(self: &Arc<Self>) -> Option<Waiting> {
         let mut state = self.state.lock();
         loop {
@@ -348,8 +349,7 @@ impl Inner {
                 if state.jobs.is_empty() {
                     self.is_overdue.store(false, Relaxed); // changed under the lock
                 }
-                // Another thread sees to the delayed jobs, and to those that became due together with this
-                // one.
+                // Another thread takes the delayed jobs, and those that became due together with this one.
                 let is_more = !(state.jobs.is_empty() && state.delayed.is_empty());
                 match state.idle + state.starting {
                     0 if is_more => self.add_thread(state),

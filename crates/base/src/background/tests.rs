@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// So that one test's threads are not another's.
+/// Keeps the threads of tests apart.
 static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
 fn threads(name: &str) -> usize {
@@ -27,7 +27,7 @@ fn become_at_most(most: usize, what: &str) {
     panic!("{what}: {} stay", threads("azekura-log"));
 }
 
-/// A job that runs until it is told to end.
+/// Starts a job that runs until it is told to end.
 fn held(group: &Group) -> Sender<()> {
     let (end, ended): (_, Receiver<()>) = channel();
     let (began, begins) = channel();
@@ -93,7 +93,7 @@ fn a_delayed_job_runs_though_all_threads_work() {
         let done = done.clone();
         assert!(group.start_after(Duration::from_millis(ms), move || done.send(name).unwrap()));
     };
-    // Due in the other order; the only idle thread takes the first job, and another must see to the rest.
+    // Due in the other order; the only idle thread takes the first job, and another one must take the rest.
     delayed(&group, 30, "third");
     delayed(&group, 20, "second");
     delayed(&group, 1, "first");

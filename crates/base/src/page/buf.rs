@@ -1,4 +1,4 @@
-//! A page's image in memory of one thread's own.
+//! A page's image in memory of a single thread.
 
 use super::MIN_PAGE_SIZE;
 

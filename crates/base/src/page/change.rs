@@ -6,10 +6,10 @@ use super::{HEADER_BYTES, PageType, PageWord, PageWords, TOLD_BYTES, TYPE_AT};
 use crate::sync::machine;
 use crate::{Lsn, PageId};
 
-/// A page's bytes as changed by the one thread that has the page to itself (exclusive latch, or a private
+/// A page's bytes, writable by the thread with exclusive use of the page (exclusive latch, or a private
 /// page).
 ///
-/// Two writers would not be undefined behaviour, only nonsense; the latch's guard is what hands these out.
+/// Two writers would not be undefined behavior, but corrupt the page; the latch's guard hands these out.
 #[derive(Debug)]
 pub struct PageMut<'a>(PageWords<'a>);
 
@@ -21,7 +21,7 @@ impl<'a> std::ops::Deref for PageMut<'a> {
 }
 
 impl<'a> PageMut<'a> {
-    /// The right to change `page`; the caller has it to itself.
+    /// Returns the right to change `page`; the caller has exclusive use of it.
     #[must_use]
     pub const fn new(page: PageWords<'a>) -> Self {
         Self(page)
@@ -38,7 +38,7 @@ impl<'a> PageMut<'a> {
         }
     }
 
-    /// The page for readers.
+    /// Returns the page for reading.
     #[must_use]
     pub const fn words(&self) -> PageWords<'a> {
         self.0
@@ -48,7 +48,7 @@ impl<'a> PageMut<'a> {
     ///
     /// # Panics
     ///
-    /// Beyond the page: a writer has validated what it writes, so this is our own bug.
+    /// Beyond the page: a writer has validated its offsets, so this is a bug.
     #[inline]
     pub fn set_word(&mut self, index: usize, value: u64) {
         // Relaxed: published by the Release of the latch's unlock.
@@ -113,11 +113,11 @@ impl<'a> PageMut<'a> {
     #[track_caller]
     pub fn move_words(&mut self, from: usize, to: usize, count: usize) {
         self.told(8 * to, 8 * count);
-        // Eight at a time: a loop over atomics is not unrolled by itself, and half of an insertion is this
-        // one.
+        // Eight at a time: the compiler does not unroll a loop over atomics, and half of an insertion is this
+        // loop.
         const AT_ONCE: usize = 8;
         let words = self.0.atomics();
-        // One check of bounds for all words.
+        // One bounds check for all words.
         let (source, target) = (&words[from..from + count], &words[to..to + count]);
         // Relaxed: published by the Release of the latch's unlock; the order of bytes stays.
         let one = |(target, source): (&PageWord, &PageWord)| target.store(source.load(Relaxed), Relaxed);

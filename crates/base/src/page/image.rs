@@ -8,7 +8,7 @@ pub fn seal(page: &mut [u8]) {
     page[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Returns `true` if the checksum fits and the page says it is `page_id`. A page of zeroes is not intact.
+/// Returns `true` if the checksum is right and the page has the id `page_id`. A page of zeroes is not intact.
 #[must_use]
 pub fn is_intact(page: &[u8], page_id: PageId) -> bool {
     let crc = page.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));

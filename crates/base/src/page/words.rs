@@ -7,7 +7,8 @@ use super::{PageType, PageWord, TOLD_BYTES, TYPE_AT};
 use crate::sync::machine;
 use crate::{Lsn, PageId, checksum};
 
-/// A page's bytes as seen by a reader, perhaps while they change: trust nothing before the latch validates.
+/// A page's bytes as seen by a reader, perhaps while they change: results are reliable only after the latch
+/// validates.
 #[derive(Clone, Copy, Debug)]
 pub struct PageWords<'a>(&'a [AtomicU64]);
 
@@ -27,8 +28,8 @@ impl<'a> PageWords<'a> {
         self.0
     }
 
-    /// As [`image::is_intact`](super::image::is_intact), for words that nobody changes meanwhile; if somebody
-    /// does, the answer means nothing.
+    /// As [`image::is_intact`](super::image::is_intact), for words without a concurrent writer; with one the
+    /// result is meaningless.
     #[must_use]
     pub fn is_intact(self, page_id: PageId) -> bool {
         const WORDS: usize = 64;
@@ -50,14 +51,14 @@ impl<'a> PageWords<'a> {
         self.0.len() * 8
     }
 
-    /// Returns `true` if the page has no bytes at all; pages in a pool never are.
+    /// Returns `true` if the page has no bytes; pages in a pool always have some.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
-    /// Tells a simulated machine, if there is one, that `len` bytes at `at` are looked at. (Words say nothing
-    /// by themselves: too many are looked at one after the other in one line.)
+    /// Reports to a simulated machine, if there is one, a read of `len` bytes at `at`. (Single words are not
+    /// reported: too many are read in one line.)
     #[inline]
     #[track_caller]
     pub fn told(self, at: usize, len: usize) {
@@ -69,7 +70,7 @@ impl<'a> PageWords<'a> {
         }
     }
 
-    /// Asks the processor for the cache lines of `len` bytes at `at` and does not wait; a hint.
+    /// Prefetches the cache lines of `len` bytes at `at` without waiting; a hint.
     #[inline]
     pub fn prefetch(self, at: usize, len: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -81,7 +82,7 @@ impl<'a> PageWords<'a> {
                 unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
             }
         }
-        // Elsewhere there is no stable instruction for it.
+        // Other processors have no stable instruction for it.
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         let _ = (at, len);
     }
@@ -142,12 +143,12 @@ impl<'a> PageWords<'a> {
         }
     }
 
-    /// Copies the words from `index` on over `out`, whose length is a multiple of 8; words beyond the page
-    /// are zero.
+    /// Copies the words from `index` on over `out`, which has a length that is a multiple of 8; words beyond
+    /// the page are zero.
     #[inline]
     pub fn read_words(self, index: usize, out: &mut [u8]) {
         let (chunks, _) = out.as_chunks_mut::<8>();
-        // One check of bounds for all words, where they all lie in the page.
+        // One bounds check for all words, if they all lie in the page.
         if let Some(words) = self.0.get(index..index + chunks.len()) {
             for (chunk, word) in chunks.iter_mut().zip(words) {
                 *chunk = word.load(Relaxed).to_ne_bytes();
@@ -162,7 +163,7 @@ impl<'a> PageWords<'a> {
     /// Appends `len` bytes from `at` to `out`.
     #[track_caller]
     pub fn read_into(self, at: usize, len: usize, out: &mut Vec<u8>) {
-        /// Most words that are appended one by one, which spares zeroing the place for them.
+        /// Most words that are appended one by one, which avoids zeroing the place for them.
         const FEW: usize = 8;
         let (start, len) = (out.len(), len.min(self.len()));
         if at.is_multiple_of(8) && len <= 8 * FEW {
@@ -191,8 +192,7 @@ impl<'a> PageWords<'a> {
             }
             done += 8;
         }
-        // What is left of both, less than a word, in front of zeros; one load each, where there is a word to
-        // load.
+        // The rest of both, less than a word, after zeros; one load each, if there is a word to load.
         let tail = common - done;
         if tail == 0 {
             return len.cmp(&key.len());

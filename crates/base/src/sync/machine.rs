@@ -1,8 +1,8 @@
-//! A simulated machine, as the door sees it: what is asked before an access to memory that threads share.
+//! The interface to a simulated machine, which is called before each access to shared memory.
 //!
 //! One operating-system thread runs all threads of a simulated machine, in turn; while it does, [`Enter`]
-//! keeps the machine in a thread-local of that thread, and the door's types (feature `sim`) ask it. Without
-//! the feature nobody asks, and a machine sees nothing.
+//! keeps the machine in a thread-local of that thread, and the types of [`sync`](super) (feature `sim`) call
+//! it. Without the feature no calls are made, and a machine sees nothing.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -16,7 +16,7 @@ use std::time::Duration;
 pub enum Access {
     /// Reads it.
     Load,
-    /// Writes it; the processor need not wait for that.
+    /// Writes it; the processor need not wait for the write.
     Store,
     /// Reads and writes it in one step: compare-and-swap, exchange.
     Swap,
@@ -25,28 +25,28 @@ pub enum Access {
     Add,
 }
 
-/// What the door asks. A call may switch to another thread of the machine before it returns (but for
-/// [`Machine::unpark`], and reading the clock); what the caller does right after it, up to the next call, is
-/// one step that no other thread sees in halves.
+/// A simulated machine. A call may switch to another thread of the machine before it returns (except for
+/// [`Machine::unpark`], and reading the clock). The code after it, up to the next call, is one step that is
+/// atomic for other threads.
 pub trait Machine {
-    /// The calling thread is about to do `access` to `bytes` at `address`, at this place in the source; to
-    /// none, nothing is done.
+    /// The calling thread is about to do `access` to `bytes` at `address`, at this place in the source. For 0
+    /// bytes nothing is done.
     fn access(&self, address: usize, bytes: usize, access: Access, place: &'static Location<'static>);
     /// A fence that makes earlier stores visible before later loads.
     fn full_fence(&self);
     /// One turn of a spin.
     fn pause(&self);
-    /// Gives the processor to another thread, if one wants it.
+    /// Yields the processor to another runnable thread.
     fn yield_now(&self);
     /// Sleeps.
     fn sleep(&self, time: Duration);
     /// Time since the machine was started.
     fn now(&self) -> Duration;
     /// Sleeps until woken at `address`, or timed out. Never switches before the thread counts as asleep: a
-    /// condition that was looked at in the same step still holds.
+    /// condition that was read in the same step still holds.
     fn park(&self, address: usize, timeout: Option<Duration>);
-    /// Wakes as many sleepers at `address`, the longest asleep first, and says how many there were. Switches
-    /// to no other thread.
+    /// Wakes at most `at_most` sleepers at `address`, the longest asleep first, and returns their number.
+    /// Does not switch to another thread.
     fn unpark(&self, address: usize, at_most: usize) -> usize;
     /// Takes the time of plain work.
     fn work(&self, work: Work);
@@ -56,11 +56,11 @@ pub trait Machine {
     fn processor_time(&self, thread: Option<usize>) -> Duration;
     /// The number of the cache line at `address`: the same in each run, unlike addresses.
     fn line(&self, address: usize) -> usize;
-    /// A number by chance, from the run's seed.
+    /// Returns a random number, from the run's seed.
     fn random(&self) -> u64;
     /// Number of the calling thread, from 0.
     fn thread_number(&self) -> usize;
-    /// Starts a thread of the machine; gives its number.
+    /// Starts a thread of the machine; returns its number.
     fn spawn(&self, body: Box<dyn FnOnce()>) -> usize;
     /// Sleeps until a thread has ended.
     fn join(&self, thread: usize);
@@ -68,7 +68,7 @@ pub trait Machine {
     fn local(&self, key: usize, make: &dyn Fn() -> Rc<dyn Any>) -> Rc<dyn Any>;
 }
 
-/// Plain work between accesses, where it is more than a few instructions.
+/// Work between accesses, if it is more than a few instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Copies so many bytes.
@@ -96,8 +96,8 @@ pub fn current() -> Option<&'static dyn Machine> {
 pub struct Enter(PhantomData<*const ()>);
 
 impl Enter {
-    /// Enters `machine`. (A machine is a few words that live as long as the program: it is the inside that
-    /// comes and goes.)
+    /// Enters `machine`. (A machine is a few words that live as long as the program; only its content is
+    /// replaced.)
     ///
     /// # Panics
     ///
@@ -115,8 +115,8 @@ impl Drop for Enter {
     }
 }
 
-/// Runs `f` as if the calling thread belonged to no machine: what a process does once is not to count in
-/// whichever run comes first. `f` must wait for nobody.
+/// Runs `f` as if the calling thread belonged to no machine, so that work that a process does once is not
+/// charged to the first run. `f` must not wait for other threads.
 pub fn outside<R>(f: impl FnOnce() -> R) -> R {
     struct Back(Option<&'static dyn Machine>);
     impl Drop for Back {
@@ -131,15 +131,15 @@ pub fn outside<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Tells the machine, if there is one, that plain data is read that other threads write too, under a lock or
-/// latch.
+/// Reports to the machine, if there is one, a read of plain data that other threads write too, under a lock
+/// or latch.
 #[inline]
 #[track_caller]
 pub fn reads<T: ?Sized>(data: &T) {
     tell(std::ptr::from_ref(data).cast::<()>().addr(), size_of_val(data), Access::Load);
 }
 
-/// Tells the machine, if there is one, that plain data is written that other threads use too, under a lock or
+/// Reports to the machine, if there is one, a write of plain data that other threads use too, under a lock or
 /// latch.
 #[inline]
 #[track_caller]
@@ -147,30 +147,30 @@ pub fn writes<T: ?Sized>(data: &T) {
     tell(std::ptr::from_ref(data).cast::<()>().addr(), size_of_val(data), Access::Store);
 }
 
-/// The machine of the calling thread, for who measures: none, at no cost, where nothing is ever simulated.
+/// Returns the machine of the calling thread, for measurements: none, at no cost, without simulation.
 #[inline]
 #[must_use]
 pub fn simulated() -> Option<&'static dyn Machine> {
     if cfg!(feature = "sim") { current() } else { None }
 }
 
-/// A number for what lies at `address`, to spread things by: of its cache line, the same in each run of a
-/// machine.
+/// Returns a number for distributing objects by their address: that of the cache line, which is the same in
+/// each run of a machine.
 #[inline]
 #[must_use]
 pub fn line_of(address: usize) -> usize {
     simulated().map_or(address >> 6, |machine| machine.line(address))
 }
 
-/// Tells the machine, if there is one, of an atomic addition to data whose type does not ask by itself: the
-/// count of an `Arc`.
+/// Reports to the machine, if there is one, an atomic addition to data of a type that does not report by
+/// itself: the count of an `Arc`.
 #[inline]
 #[track_caller]
 pub fn adds<T: ?Sized>(data: &T) {
     tell(std::ptr::from_ref(data).cast::<()>().addr(), 1, Access::Add);
 }
 
-/// Tells the machine, if there is one, of work.
+/// Reports work to the machine, if there is one.
 #[inline]
 pub fn works(work: Work) {
     if cfg!(feature = "sim")

@@ -1,11 +1,10 @@
-//! The one door to atomics, mutexes, parking, clocks of waits, and thread-locals.
+//! The only source of atomics, mutexes, parking, clocks of waits, and thread-locals.
 //!
 //! Shipped code gets std's atomics and parking_lot's mutex; under `--cfg loom` the same names are loom's, so
 //! that a model runs the shipped algorithm and not a copy of it. With the feature `sim` they are std's with a
-//! question before each access: does this thread belong to a simulated [`machine`]? If so, that machine
-//! decides when the access happens and what it costs (`azekura-sim`); if not, nothing is different. Nothing
-//! else in the workspace may import atomics from std (statistics dealt out per thread excepted, with a reason
-//! beside them).
+//! check before each access: if this thread belongs to a simulated [`machine`], that machine decides when the
+//! access happens and what it costs (`azekura-sim`); otherwise nothing changes. No other code in the
+//! workspace may import atomics from std (except for per-thread statistics, with a reason beside them).
 
 pub mod machine;
 #[cfg(loom)]
@@ -24,8 +23,7 @@ pub use self::real::*;
 #[cfg(all(not(loom), feature = "sim"))]
 pub use self::simulated::*;
 
-/// A number by chance, not for secrets: each call another one. On a simulated machine it comes from the run's
-/// seed.
+/// Returns a random number, not for secrets. On a simulated machine it comes from the run's seed.
 #[must_use]
 pub fn random() -> u64 {
     use std::hash::BuildHasher;
@@ -35,14 +33,14 @@ pub fn random() -> u64 {
     }
 }
 
-/// Processor time that all threads of this process have had; of a simulated machine's threads, if the calling
-/// one is such. A model has no time. Costs a system call.
+/// Returns the processor time that all threads of this process have used; on a simulated machine that of its
+/// threads. A model has no time. Costs a system call.
 #[must_use]
 pub fn processor_time() -> std::time::Duration {
     machine::simulated().map_or_else(|| clock::read(clock::PROCESS), |machine| machine.processor_time(None))
 }
 
-/// The same of the calling thread alone.
+/// As [`processor_time`], for the calling thread only.
 #[must_use]
 pub fn thread_time() -> std::time::Duration {
     machine::simulated().map_or_else(

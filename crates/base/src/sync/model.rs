@@ -12,7 +12,7 @@ use std::time::Duration;
 pub mod thread {
     pub use loom::thread::*;
 
-    /// Lets others go on: a model has no time.
+    /// Yields: a model has no time.
     pub fn sleep(_time: std::time::Duration) {
         yield_now();
     }
@@ -32,11 +32,11 @@ impl<T> Mutex<T> {
     pub fn new(value: T) -> Self {
         Self(loom::sync::Mutex::new(value))
     }
-    /// Blocks until the mutex is ours.
+    /// Blocks until the mutex is locked.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard(Some(self.0.lock().expect("a model thread panicked")))
     }
-    /// The mutex if it is free.
+    /// Locks the mutex if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().ok().map(|g| MutexGuard(Some(g)))
     }
@@ -46,7 +46,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// The right to use the value of a [`Mutex`].
+/// The lock of a [`Mutex`].
 #[derive(Debug)]
 pub struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
@@ -71,11 +71,11 @@ impl<T> RwLock<T> {
     pub fn new(value: T) -> Self {
         Self(loom::sync::RwLock::new(value))
     }
-    /// Blocks until no writer has it.
+    /// Blocks until the lock is held shared.
     pub fn read(&self) -> loom::sync::RwLockReadGuard<'_, T> {
         self.0.read().expect("a model thread panicked")
     }
-    /// Blocks until nobody has it.
+    /// Blocks until the lock is held exclusively.
     pub fn write(&self) -> loom::sync::RwLockWriteGuard<'_, T> {
         self.0.write().expect("a model thread panicked")
     }
@@ -86,7 +86,7 @@ impl<T> RwLock<T> {
 pub struct Condvar(loom::sync::Condvar);
 
 impl Condvar {
-    /// A condition variable nobody waits on.
+    /// Returns a condition variable without waiters.
     pub fn new() -> Self {
         Self(loom::sync::Condvar::new())
     }
@@ -95,18 +95,19 @@ impl Condvar {
         let inner = guard.0.take().expect("held");
         guard.0 = Some(self.0.wait(inner).expect("a model thread panicked"));
     }
-    /// The same for a time: none is over at once, any other never, as the model has no clock.
+    /// The same with a time limit: a limit of 0 is over at once, any other never, because the model has no
+    /// clock.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitTimeoutResult {
         if !timeout.is_zero() {
             self.wait(guard);
         }
         WaitTimeoutResult(timeout.is_zero())
     }
-    /// Wakes one.
+    /// Wakes one waiter.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
-    /// Wakes all.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// A 32-bit word that threads can sleep on until it changes (a futex).
 ///
-/// Waking is one system call however many sleep.
+/// A wake-up is one system call for any number of sleepers.
 #[derive(Debug, Default)]
 pub struct WaitWord(AtomicU32);
 
@@ -19,7 +19,7 @@ impl WaitWord {
         Self(AtomicU32::new(value))
     }
 
-    /// The atomic itself; a change that sleepers wait for is followed by [`WaitWord::wake_all`] or
+    /// Returns the atomic itself; after a change that sleepers wait for, call [`WaitWord::wake_all`] or
     /// [`WaitWord::wake_one`].
     pub const fn word(&self) -> &AtomicU32 {
         &self.0
@@ -29,7 +29,7 @@ impl WaitWord {
     #[track_caller]
     pub fn wait(&self, expected: u32, timeout: Option<Duration>) {
         if let Some(machine) = simulated() {
-            // One step: the look, and counting as asleep.
+            // One step: the read, and counting as asleep.
             if self.0.load(Ordering::SeqCst) == expected {
                 machine.park(std::ptr::from_ref(self).addr(), timeout);
             }
@@ -39,7 +39,7 @@ impl WaitWord {
             tv_sec: t.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: t.subsec_nanos().into(),
         });
-        // EAGAIN (changed), EINTR and ETIMEDOUT all mean: look again.
+        // EAGAIN (changed), EINTR and ETIMEDOUT all require another check.
         let _ = futex::wait(real_of(&self.0), futex::Flags::PRIVATE, expected, timeout.as_ref());
     }
 
@@ -57,7 +57,7 @@ impl WaitWord {
         match simulated() {
             Some(machine) => {
                 if machine.unpark(std::ptr::from_ref(self).addr(), at_most as usize) == 0 {
-                    machine.work(Work::SystemCall); // the caller cannot know
+                    machine.work(Work::SystemCall); // the caller cannot know that no thread sleeps
                 }
             }
             None => drop(futex::wake(real_of(&self.0), futex::Flags::PRIVATE, at_most)),

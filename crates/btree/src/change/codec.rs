@@ -104,7 +104,7 @@ fn take_u32(input: &mut &[u8]) -> Option<u32> {
     take_u64(input)?.try_into().ok()
 }
 
-/// Bytes whose length fits a page's 16-bit fields.
+/// Takes bytes with a length that fits a page's 16-bit fields.
 fn take_short<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     take_bytes(input).filter(|bytes| bytes.len() <= usize::from(u16::MAX))
 }

@@ -1,10 +1,10 @@
 //! Page operations: the smallest changes of a page, the only way in which pages change.
 //!
-//! [`check`] says whether an operation can be done and changes nothing; [`apply`] does it. A mini-transaction
-//! checks its operations before it appends them to the log and applies them after; redo does both with the
-//! operations that it reads back. So *do* and *redo* are one function, and a page is what its operations made
-//! it, byte for byte (checksum apart). What an operation does depends on the page's bytes and on the
-//! operation, on nothing else.
+//! [`check`] returns whether an operation can be applied and changes nothing; [`apply`] applies it. A
+//! mini-transaction checks its operations before it appends them to the log and applies them afterwards; redo
+//! does both with the operations that it reads. So *do* and *redo* are one function, and a page is the result
+//! of its operations, byte for byte (except for the checksum). The effect of an operation depends only on the
+//! page's bytes and on the operation.
 
 mod codec;
 
@@ -20,37 +20,38 @@ use crate::space;
 /// One change of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageOp<'a> {
-    /// The whole page anew: type and bytes 5..8, bytes from 24 on, and bytes up to the end; zeroes between.
+    /// Rewrites the whole page: type and bytes 5..8, bytes from 24 on, and bytes up to the end; zeroes
+    /// between.
     Image {
-        /// The four bytes 4..8: the page type and what it owns there.
+        /// The four bytes 4..8: the page type and its own bytes.
         kind: [u8; 4],
         /// Bytes from byte 24 on.
         front: &'a [u8],
         /// The page's last bytes.
         back: &'a [u8],
     },
-    /// A new entry in a node.
+    /// Adds an entry to a node.
     Insert {
-        /// The slot it gets.
+        /// Its slot.
         slot: u16,
         /// Its key without the node's prefix.
         suffix: &'a [u8],
-        /// What it holds.
+        /// Its value.
         cell: Cell<'a>,
     },
-    /// An entry goes away.
+    /// Removes an entry.
     Remove {
         /// Its slot.
         slot: u16,
     },
-    /// An entry's value becomes another one.
+    /// Replaces an entry's value.
     Replace {
         /// Its slot.
         slot: u16,
         /// The new value.
         cell: Cell<'a>,
     },
-    /// Bits of an entry's value flip; the length stays. The same operation undoes itself.
+    /// Flips bits of an entry's value; the length stays. The same operation undoes itself.
     Flip {
         /// Its slot.
         slot: u16,
@@ -59,44 +60,44 @@ pub enum PageOp<'a> {
         /// Old bytes XOR new bytes.
         diff: &'a [u8],
     },
-    /// A node keeps its first entries and gets another upper fence.
+    /// Keeps a node's first entries and sets another upper fence.
     Truncate {
-        /// How many entries stay.
+        /// Number of entries that stay.
         keep: u16,
         /// The new upper fence; empty for none.
         upper: &'a [u8],
     },
-    /// The page becomes a space map.
+    /// Makes the page a space map.
     SpaceMake {
-        /// So many pages behind it are in use.
+        /// Number of the following pages that are in use.
         used: u32,
     },
-    /// The space map of the next group has been made.
+    /// Notes that the space map of the next group exists.
     SpaceNext,
-    /// A leaf gets another lower fence and keeps its entries.
+    /// Sets another lower fence of a leaf and keeps its entries.
     LowerFence {
         /// The new lower fence.
         lower: &'a [u8],
     },
-    /// Pages of a group become used.
+    /// Marks pages of a group as used.
     SpaceSet {
         /// First bit: the page's distance from the map.
         first: u32,
-        /// How many.
+        /// Number of pages.
         count: u32,
     },
-    /// Pages of a group become free.
+    /// Marks pages of a group as free.
     SpaceClear {
         /// First bit.
         first: u32,
-        /// How many.
+        /// Number of pages.
         count: u32,
     },
-    /// The page is no longer part of anything.
+    /// Makes the page a free one.
     Release,
 }
 
-/// An operation does not fit the page that it is for: one of the two is corrupt.
+/// An operation contradicts its page: one of the two is corrupt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{op} does not fit page {page_id}: {reason}")]
 pub struct ApplyError {
@@ -104,13 +105,14 @@ pub struct ApplyError {
     pub page_id: PageId,
     /// The operation's name.
     pub op: &'static str,
-    /// What contradicts it.
+    /// The contradiction.
     pub reason: &'static str,
 }
 
 impl<'a> PageOp<'a> {
-    /// The operation that makes any page a copy of `page`, identity and LSN apart. Only the bytes before and
-    /// behind the page's hole are kept: for a node those between slots and heap, else the zeroes at its end.
+    /// Returns the operation that makes any page a copy of `page`, except for identity and LSN. Only the
+    /// bytes outside of the page's unused area are stored: for a node that is the area between slots and
+    /// heap, else the zeroes at its end.
     #[must_use]
     pub fn image_of(page: PageWords<'_>, buffer: &'a mut Vec<u8>) -> Self {
         let node = Node::new(page);
@@ -130,13 +132,13 @@ impl<'a> PageOp<'a> {
         PageOp::Image { kind, front, back }
     }
 
-    /// Whether the operation needs nothing of what the page was before.
+    /// Returns `true` if the result does not depend on the page's earlier content.
     #[must_use]
     pub const fn is_whole_page(&self) -> bool {
         matches!(self, Self::Image { .. } | Self::SpaceMake { .. })
     }
 
-    /// Whether the operation changes a node's entries and nothing else.
+    /// Returns `true` if the operation changes only a node's entries.
     pub(crate) const fn is_of_rows(&self) -> bool {
         match self {
             Self::Insert { .. } | Self::Remove { .. } | Self::Replace { .. } | Self::Flip { .. } => true,
@@ -164,7 +166,7 @@ impl<'a> PageOp<'a> {
     }
 }
 
-/// Whether `op` can be applied to `page`, which is page `page_id`.
+/// Checks that `op` can be applied to `page`, which is page `page_id`.
 ///
 /// # Errors
 ///
@@ -203,7 +205,7 @@ fn check_flip(node: Node<'_>, slot: u16, at: u16, diff: &[u8]) -> Result<(), &'s
     if usize::from(at) + diff.len() > value_len { Err("beyond the value") } else { Ok(()) }
 }
 
-/// Applies `op` to `page`, which is page `page_id`. The page LSN is the caller's to set.
+/// Applies `op` to `page`, which is page `page_id`. The caller sets the page LSN.
 ///
 /// # Errors
 ///
@@ -214,7 +216,7 @@ pub fn apply(op: &PageOp<'_>, page: &mut PageMut<'_>, page_id: PageId) -> Result
     Ok(())
 }
 
-/// The change itself, for an operation that [`check`] accepted on this very page.
+/// Applies an operation that [`check`] accepted on this page.
 pub(crate) fn apply_checked(op: &PageOp<'_>, page: &mut PageMut<'_>, page_id: PageId) {
     match *op {
         PageOp::Image { kind, front, back } => {

@@ -1,16 +1,16 @@
-//! One level of a tree that is built from below: the entries of the node that is being filled.
+//! One level of a tree that is built bottom-up: the entries of the node that is being filled.
 //!
-//! A node's prefix follows from both of its fences, and its upper fence from the entry after its last: so
-//! entries are kept aside until it is known where the node ends. That is before the newest entry but one,
-//! when the newest would make the node too full: the further a node reaches, the shorter its prefix and the
-//! longer its entries, so once a cut is too late all later ones are. One entry always fits (an eighth of a
-//! page for key, value and each fence).
+//! A node's prefix follows from both of its fences, and its upper fence from the entry after its last. So
+//! entries are collected until the end of the node is known: before the newest entry but one, when the newest
+//! would make the node too full. The further a node reaches, the shorter its prefix and the longer its
+//! entries, so once a cut is too late all later ones are. One entry always fits (an eighth of a page for key,
+//! value and each fence).
 
 use azekura_base::TreeId;
 
 use crate::node::{Cell, CorruptNode, NodeSpec, Scratch, common_prefix, entry_bytes, separator};
 
-/// A node whose entries are all known, and its lower fence.
+/// A complete set of a node's entries, and its lower fence.
 #[derive(Debug)]
 pub(super) struct Built {
     pub(super) level: u8,
@@ -19,7 +19,7 @@ pub(super) struct Built {
 }
 
 impl Built {
-    /// Whether no node of its level comes before it.
+    /// Returns `true` if the node is the first of its level.
     pub(super) fn is_first(&self) -> bool {
         self.lower.is_empty()
     }
@@ -27,7 +27,7 @@ impl Built {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Where its key begins; the value follows.
+    /// Offset of its key; the value follows.
     at: usize,
     key_len: u16,
     value_len: u16,
@@ -40,7 +40,7 @@ impl Entry {
     }
 }
 
-/// See the module's head.
+/// The node of one level that is being filled; see the module's head.
 #[derive(Debug)]
 pub(super) struct Filler {
     page_size: usize,
@@ -50,12 +50,11 @@ pub(super) struct Filler {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
     lower: Vec<u8>,
-    /// The node made of all entries but the last, if there are two or more, fits a page. This is its upper
-    /// fence,
+    /// If there are two or more entries, the node of all but the last fits a page. This is its upper fence,
     fence: Vec<u8>,
     /// its prefix,
     prefix_len: usize,
-    /// and what its entries take.
+    /// and the size of its entries.
     used: usize,
 }
 
@@ -74,8 +73,8 @@ impl Filler {
         }
     }
 
-    /// Takes an entry whose key is above all before it; gives the node that is complete by it, if one is.
-    /// `page` gives memory to build in.
+    /// Adds an entry with a key above all previous ones; returns the node that it completes, if any. `page`
+    /// provides memory to build in.
     pub(super) fn push(
         &mut self,
         key: &[u8],
@@ -123,9 +122,9 @@ impl Filler {
         true
     }
 
-    /// Returns `true` if entries of so many bytes fit a node with this upper fence. Nodes become full, as
-    /// those of rows that are inserted in key order do: each load would write the room that is left for later
-    /// rows, and the first rows that come in another order split the node anyway.
+    /// Returns `true` if entries of so many bytes fit a node with this upper fence. Nodes are filled
+    /// completely, like those of rows that are inserted in key order: free space would be written by each
+    /// load, and the first rows that come in another order split the node anyway.
     fn is_room(&self, used: usize, upper: &[u8]) -> bool {
         used <= self.spec(upper).capacity(self.page_size)
     }
@@ -143,8 +142,7 @@ impl Filler {
         Cell { flags: entry.flags, value: &self.bytes[at..at + usize::from(entry.value_len)] }
     }
 
-    /// Makes a node of the first `end` entries; the others are those of the next one, which begins at
-    /// `fence`.
+    /// Makes a node of the first `end` entries; the others belong to the next one, which begins at `fence`.
     fn close(&mut self, end: usize, fence: Vec<u8>, mut page: Scratch) -> Result<Built, CorruptNode> {
         page.format(self.spec(&fence))?;
         for &entry in &self.entries[..end] {
@@ -158,8 +156,8 @@ impl Filler {
         Ok(Built { level: self.level, lower, page })
     }
 
-    /// No entry comes after those that there are: gives the last nodes of the level, one or two of them. The
-    /// last one has no upper fence, and so no prefix: what filled one node may need two then.
+    /// Ends the level and returns its last nodes, one or two. The last one has no upper fence, and so no
+    /// prefix: entries that filled one node may need two.
     pub(super) fn finish(&mut self, mut page: impl FnMut() -> Scratch) -> Result<Vec<Built>, CorruptNode> {
         let mut built = Vec::new();
         let mut used: usize = self.entries.iter().map(|entry| entry.bytes(0)).sum();
@@ -183,7 +181,7 @@ impl Filler {
         used <= spec.capacity(self.page_size)
     }
 
-    /// What separates entry `first`, which is not the first, from the one before it.
+    /// Returns the separator between entry `first`, which is not the first, and the entry before it.
     fn fence_before(&self, first: usize) -> &[u8] {
         let key = self.key(self.entries[first]);
         if self.level == 0 { separator(self.key(self.entries[first - 1]), key) } else { key }
@@ -198,8 +196,8 @@ mod tests {
     const PAGE: usize = 4096;
     const TREE: TreeId = TreeId(5);
 
-    /// Fills one level; every node must be sound, and together they hold the entries. Gives how full each
-    /// node is.
+    /// Fills one level; every node must be valid, and together they hold the entries. Returns the fill of
+    /// each node.
     fn fill(level: u8, rows: &[(Vec<u8>, Vec<u8>)]) -> Vec<f64> {
         let mut filler = Filler::new(PAGE, TREE, level);
         let mut built = Vec::new();

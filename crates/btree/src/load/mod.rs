@@ -1,33 +1,32 @@
-//! Filling an empty tree from below, with records in key order, none of which is logged.
+//! Bottom-up bulk load of an empty tree, with records in key order that are not logged.
 //!
 //! 1. Records make leaves, full leaves make entries of the level above, and so on: each level has one node
 //!    that is being filled (`filler`).
-//! 2. Complete nodes wait until there are enough for a *run* of pages. Taking the run is one log record,
-//!    whose inverse frees it again.
+//! 2. Complete nodes wait until there are enough for a *run* of pages. Taking the run is one log record with
+//!    the inverse "free it".
 //! 3. Their bytes go into the cache, with that record's LSN as their page LSN, and from there to the page
-//!    file (`writers`), as dirty pages always do. The log has nothing of them.
-//! 4. When the records end, the levels do. All pages are made durable.
-//! 5. One record writes the last node over the root page. Its inverse empties the tree, and takes the place
-//!    of those of step 2.
+//!    file (`writers`), like all dirty pages. They are not in the log.
+//! 4. When the records end, all levels are completed. All pages are made durable.
+//! 5. One record writes the last node over the root page. Its inverse empties the tree, and replaces the
+//!    inverses of step 2.
 //!
-//! Until step 5 nothing refers to the pages. So a crash before leaves an empty tree and pages that undo
-//! frees; a crash after finds them on disk.
+//! Before step 5 nothing refers to the pages. So a crash before it leaves an empty tree and pages that undo
+//! frees; after a crash behind it they are on disk.
 //!
 //! - **LOAD-1** The root refers to loaded pages only when all of them are durable: step 4 before the record
 //!   of step 5 is appended.
-//! - **LOAD-2** When that record is appended, a restart would redo nothing of a loaded page's former life. It
-//!   redoes whole pages unread ([`PageChange::redo`](crate::PageChange::redo)), since what made a page newer
-//!   is in the log behind; here it is not. A page's last record before it is taken again is the one that
-//!   freed it: so `redo_lsn` has to be above [`LoadedPages::last_freed`]. The caller takes a checkpoint if it
-//!   is not.
+//! - **LOAD-2** When that record is appended, a restart would redo no record of a loaded page's earlier
+//!   content. A restart redoes whole pages unread ([`PageChange::redo`](crate::PageChange::redo)), because
+//!   usually all later changes of a page are in the log; changes by a load are not. The last record of a
+//!   page's earlier content is the one that freed it, so `redo_lsn` must be above
+//!   [`LoadedPages::last_freed`]. Otherwise the caller takes a checkpoint.
 //! - **LOAD-3** A page is written without a copy in the double-write area (*fresh*) only if LOAD-2 holds
-//!   already: then no restart reads the page before the switch, so it may be torn. Otherwise redo of its
-//!   former life might read it.
-//! - **LOAD-4** No batch is in flight to the disk when the pages are freed again: a late writer could tear a
-//!   page in its next life.
+//!   already: then no restart reads the page before step 5, so it may be torn. Otherwise redo of its earlier
+//!   content might read it.
+//! - **LOAD-4** No batch is in flight to the disk when the pages are freed: a late write could tear a page
+//!   after its reuse.
 //!
-//! The invariant that the log goes ahead of the page holds here too: a page is written when the record that
-//! took it is durable.
+//! The write-ahead rule holds as well: a page is written after the record that took it is durable.
 
 mod filler;
 mod writers;
@@ -53,19 +52,20 @@ use writers::Writers;
 /// Most pages of a run: 2 MiB of 8-KiB pages.
 const MOST_RUN: usize = 256;
 
-/// How a tree is loaded.
+/// Options of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadOptions {
-    /// Whether pages are written by threads of the loader's own, beside the loading, or by the caller's.
+    /// Pages are written by threads of the loader, concurrently with the load; otherwise by the caller's
+    /// thread.
     pub threads: bool,
 }
 
-/// A running load; see the module's head. Dropped before [`complete`](Self::complete) it leaves the tree
-/// empty; the pages are freed when the caller rolls back.
+/// A running load; see the module's head. If it is dropped before [`complete`](Self::complete), the tree
+/// stays empty, and the caller's rollback frees the pages.
 pub struct Loader<'e> {
     env: &'e Env,
     tree: Tree,
-    /// Entries of the transaction's undo log that are not this load's.
+    /// Number of entries in the transaction's undo log before the load.
     undo_mark: usize,
     /// By level, leaves first.
     levels: Vec<Filler>,
@@ -89,7 +89,7 @@ impl std::fmt::Debug for Loader<'_> {
     }
 }
 
-/// A load whose pages are all durable, and nothing refers to them yet.
+/// A complete load: its pages are durable, and nothing refers to them yet.
 #[derive(Debug)]
 #[must_use]
 pub struct LoadedPages {
@@ -101,18 +101,16 @@ pub struct LoadedPages {
     settled: u64,
 }
 
-/// What says whether a restart would redo records up to an LSN: whoever keeps the checkpoints.
+/// Returns `true` if a restart would redo records only above an LSN; given by the owner of the checkpoints.
 pub type IsPast<'a> = &'a mut dyn FnMut(Lsn) -> bool;
 
 impl<'e> Loader<'e> {
-    /// Begins to load `tree`, which must have no records. The caller has the tree to itself, to the
-    /// transaction's end.
-    ///
-    /// What is left of a tree whose records were all removed is freed.
+    /// Begins to load `tree`, which must have no records. The caller has exclusive use of the tree until the
+    /// transaction's end. Pages that remain of removed records are freed.
     ///
     /// # Errors
     ///
-    /// [`TreeError::NotEmpty`], or what pool and log say.
+    /// [`TreeError::NotEmpty`], or an error of pool or log.
     pub fn begin(
         env: &'e Env,
         ctx: &mut WriteCtx<'_>,
@@ -139,14 +137,14 @@ impl<'e> Loader<'e> {
         })
     }
 
-    /// Takes the next record. Every 256 pages, or fewer in a small cache, it takes a run, and may wait for a
+    /// Adds the next record. Every 256 pages, or fewer in a small cache, it takes a run, and may wait for a
     /// batch that is being written.
     ///
     /// # Errors
     ///
     /// [`TreeError::NotAscending`], [`TreeError::KeyTooLong`], [`TreeError::ValueTooLong`],
-    /// [`TreeError::SpaceFull`], or what pool, log and page store say. The load is over then; the caller
-    /// drops it, and rolls back what it left in the undo log.
+    /// [`TreeError::SpaceFull`], or an error of pool, log or page store. The load is over then; the caller
+    /// drops it, and rolls back its entries in the undo log.
     pub fn push(
         &mut self,
         ctx: &mut WriteCtx<'_>,
@@ -181,7 +179,7 @@ impl<'e> Loader<'e> {
     fn push_at(&mut self, level: usize, key: &[u8], cell: Cell<'_>) -> Result<(), TreeError> {
         if level == self.levels.len() {
             let number = u8::try_from(level)
-                .map_err(|_| TreeError::corrupt(self.tree.root, "the tree is impossibly high"))?;
+                .map_err(|_| TreeError::corrupt(self.tree.root, "the tree is higher than any valid tree"))?;
             self.levels.push(Filler::new(self.env.page_size(), self.tree.id, number));
         }
         let (spare, page_size) = (&mut self.spare, self.env.page_size());
@@ -191,7 +189,7 @@ impl<'e> Loader<'e> {
         Ok(())
     }
 
-    /// Gives all waiting nodes their pages, and enters them in the level above.
+    /// Gives all waiting nodes their pages, and adds them to the level above.
     fn place_waiting(&mut self, ctx: &mut WriteCtx<'_>, is_past: IsPast<'_>) -> Result<(), TreeError> {
         let mut waiting = std::mem::take(&mut self.waiting);
         while !waiting.is_empty() {
@@ -217,14 +215,14 @@ impl<'e> Loader<'e> {
         let found = find_pages(self.env, ctx.worker, want)?;
         let (first, count, take) = (found.first, found.count, found.op());
         let mut map = [found.map];
-        // Read while the map is latched: what freed these pages is in it (LOAD-2).
+        // Read while the map is latched: the record that freed these pages is included (LOAD-2).
         self.last_freed = self.last_freed.max(self.env.space().last_freed());
         let undo = UndoOp::FreePages { first, count };
-        let lsn = self.env.commit_update(ctx.writer(), ctx.undo, undo, &mut map, &[(0, take)])?;
+        let lsn = self.env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut map, &[(0, take)])?;
         Ok(Run { first, count: count as usize, lsn })
     }
 
-    /// Puts a node into the cache as page `page_id`.
+    /// Writes a node into the cache as page `page_id`.
     fn place(&self, node: &Built, page_id: PageId, lsn: Lsn) -> Result<(), TreeError> {
         let mut guard = self.env.pool().fix_new(page_id)?;
         guard.will_change(lsn);
@@ -238,7 +236,7 @@ impl<'e> Loader<'e> {
         Ok(())
     }
 
-    /// No record comes any more: ends all levels and makes all pages durable (LOAD-1).
+    /// Ends all levels after the last record and makes all pages durable (LOAD-1).
     ///
     /// # Errors
     ///
@@ -250,7 +248,7 @@ impl<'e> Loader<'e> {
         Ok(LoadedPages { tree, undo_mark, root, last_freed, settled })
     }
 
-    /// The root, if there was a record.
+    /// Returns the root, if there was a record.
     fn end_levels(
         &mut self,
         ctx: &mut WriteCtx<'_>,
@@ -272,7 +270,7 @@ impl<'e> Loader<'e> {
     }
 }
 
-/// Words of a page's header that its place decides.
+/// Word of a page's header with its page id.
 const ID_WORD: usize = 1;
 const LSN_WORD: usize = 2;
 
@@ -283,14 +281,14 @@ struct Run {
 }
 
 impl LoadedPages {
-    /// LOAD-2: a restart must have nothing to redo up to here when [`switch`](Self::switch) is called.
+    /// LOAD-2: when [`switch`](Self::switch) is called, a restart must have nothing to redo up to this LSN.
     #[must_use]
     pub const fn last_freed(&self) -> Lsn {
         self.last_freed
     }
 
-    /// Makes the tree what was loaded, by one record. Nothing else was written to the undo log since the load
-    /// began.
+    /// Makes the loaded nodes the tree's content, by one record. Nothing else was written to the undo log
+    /// since the load began.
     ///
     /// # Errors
     ///
@@ -302,7 +300,7 @@ impl LoadedPages {
         let covers = (ctx.undo.len() - self.undo_mark) as u64;
         let mut guards = [env.pool().fix(self.tree.root)?.exclusive()];
         let undo = UndoOp::EmptyTree { tree: self.tree, covers, settled: self.settled };
-        env.commit_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, image)])?;
+        env.apply_logged_update(ctx.writer(), ctx.undo, undo, &mut guards, &[(0, image)])?;
         Ok(())
     }
 }
@@ -310,7 +308,7 @@ impl LoadedPages {
 fn is_empty(env: &Env, tree: Tree) -> Result<bool, TreeError> {
     use std::ops::Bound::Unbounded;
     let mut found = LeafBatch::new();
-    // Without locks to ask for nothing blocks.
+    // Without locks nothing blocks.
     let _done = Scan::new(tree, Unbounded, Unbounded).next_batch(env, 1, &mut NoLocks, &mut found)?;
     Ok(found.is_empty())
 }

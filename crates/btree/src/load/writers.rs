@@ -1,4 +1,4 @@
-//! Writing loaded pages beside the loading: batches on threads of their own, a few at a time.
+//! Writes of loaded pages, concurrently with the load: batches in threads of their own, a few at a time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ type Written = Result<(), WriteError>;
 /// Most batches in flight to the disk.
 const MOST: usize = 2;
 
-/// See the module's head. Dropping it waits for what is in flight.
+/// The batches in flight. Dropping it waits for them.
 #[derive(Debug)]
 pub(super) struct Writers {
     pool: Arc<BufferPool>,
-    /// Whether batches are written by other threads.
+    /// Batches are written by other threads.
     aside: bool,
     running: VecDeque<JoinHandle<Written>>,
 }
@@ -26,8 +26,8 @@ impl Writers {
         Self { pool, aside, running: VecDeque::new() }
     }
 
-    /// Has these pages written, and waits for the oldest batch if too many are in flight. An error may be
-    /// that of an earlier batch.
+    /// Starts writing these pages, and waits for the oldest batch if too many are in flight. An error may
+    /// belong to an earlier batch.
     pub(super) fn write(&mut self, pages: Vec<PageId>, are_fresh: bool) -> Written {
         if !self.aside {
             return self.pool.flush_pages(&pages, are_fresh);
@@ -43,12 +43,12 @@ impl Writers {
             .spawn(move || pool.flush_pages(&batch, are_fresh));
         match started {
             Ok(thread) => self.running.push_back(thread),
-            Err(_) => self.pool.flush_pages(&pages, are_fresh)?, // no thread to be had: then here
+            Err(_) => self.pool.flush_pages(&pages, are_fresh)?, // no thread available: the caller writes
         }
         Ok(())
     }
 
-    /// Waits for all batches, and makes them durable; gives the store's number for that.
+    /// Waits for all batches, and makes them durable; returns the store's number for that.
     pub(super) fn finish(&mut self) -> Result<u64, WriteError> {
         while let Some(thread) = self.running.pop_front() {
             finished(thread)?;
@@ -63,8 +63,8 @@ fn finished(thread: JoinHandle<Written>) -> Written {
 
 impl Drop for Writers {
     fn drop(&mut self) {
-        // After an error: the pages are about to be freed, and their next owner must not meet a late writer
-        // of fresh pages.
+        // After an error: the pages are about to be freed, and no late write of fresh pages may reach them
+        // after their reuse.
         while let Some(thread) = self.running.pop_front() {
             let _ = thread.join();
         }

@@ -1,6 +1,6 @@
-//! Building nodes from nothing: on a private page first, then as one image.
+//! Building nodes: on a private page first, then as one image.
 
-// std's atomics even under loom, as in `azekura_base::page`: a private page is shared with nobody.
+// std's atomics even under loom, as in `azekura_base::page`: a private page is not shared.
 use std::sync::atomic::AtomicU64;
 
 use azekura_base::page::{PageMut, PageType};
@@ -11,7 +11,7 @@ use super::{
     Slot, TREE_AT, UPPER_LEN_AT, common_prefix, edit, entry_bytes, max_key, words_for,
 };
 
-/// What a node is before it has entries.
+/// The fields of a node without entries.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSpec<'a> {
     /// 0 for a leaf.
@@ -25,20 +25,20 @@ pub struct NodeSpec<'a> {
 }
 
 impl NodeSpec<'_> {
-    /// Length of the prefix that every key between the fences has.
+    /// Returns the length of the common prefix of all keys between the fences.
     #[must_use]
     pub fn prefix_len(&self) -> usize {
         if self.upper.is_empty() { 0 } else { common_prefix(self.lower, self.upper) }
     }
 
-    /// Bytes that entries may use in a page of `page_size` bytes.
+    /// Returns the bytes that entries may use in a page of `page_size` bytes.
     #[must_use]
     pub fn capacity(&self, page_size: usize) -> usize {
         page_size.saturating_sub(SLOTS_AT + 8 * (words_for(self.lower.len()) + words_for(self.upper.len())))
     }
 }
 
-/// Makes `page` an empty node.
+/// Formats `page` as an empty node.
 fn format_node(page: &mut PageMut<'_>, page_id: PageId, spec: NodeSpec<'_>) {
     page.format(if spec.level == 0 { PageType::Leaf } else { PageType::Inner }, page_id);
     page.set_u8(LEVEL_AT, spec.level);
@@ -53,7 +53,7 @@ fn format_node(page: &mut PageMut<'_>, page_id: PageId, spec: NodeSpec<'_>) {
     page.set_u16(HEAP_AT, (upper_at / 8) as u16);
 }
 
-/// A page of one thread's own, to build in.
+/// A private page to build in.
 #[derive(Debug)]
 pub struct Scratch {
     words: Box<[AtomicU64]>,
@@ -72,7 +72,7 @@ impl Scratch {
         PageWords::new(&self.words)
     }
 
-    /// The page for its owner.
+    /// Returns the page for writing.
     #[must_use]
     pub fn page_mut(&mut self) -> PageMut<'_> {
         PageMut::new(PageWords::new(&self.words))
@@ -84,18 +84,18 @@ impl Scratch {
         Node::new(self.page())
     }
 
-    /// Makes the page an empty node. Its page id is 0: an image takes the id of the page that it lands on.
+    /// Formats the page as an empty node. Its page id is 0: an image takes the id of its target page.
     ///
     /// # Errors
     ///
-    /// [`CorruptNode`] for fences longer than any key: they came from a corrupt node.
+    /// [`CorruptNode`] for fences longer than any key, which come from a corrupt node.
     pub fn format(&mut self, spec: NodeSpec<'_>) -> Result<(), CorruptNode> {
         check_fences(self.page().len(), spec)?;
         format_node(&mut self.page_mut(), PageId(0), spec);
         Ok(())
     }
 
-    /// Appends an entry with this whole key, which lies between the fences and above the keys that are there.
+    /// Appends an entry with this whole key, which is between the fences and above the present keys.
     pub(crate) fn push(&mut self, key: &[u8], cell: Cell<'_>) -> Result<(), CorruptNode> {
         let node = self.node();
         let suffix = key.get(node.prefix_len()..).ok_or(CorruptNode("a key without its node's prefix"))?;
@@ -105,7 +105,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Appends the slots `range` of `from`, whose keys lie between this node's fences.
+    /// Appends the slots `range` of `from`; their keys are between this node's fences.
     pub(crate) fn push_slots(
         &mut self,
         from: Node<'_>,
@@ -124,8 +124,8 @@ impl Scratch {
         Ok(())
     }
 
-    /// Appends an entry as it is in slot `old` of the page `from`, its cell word by word: `new` is `old`
-    /// without what its key shares with the new node's prefix.
+    /// Appends the entry of slot `old` of page `from`, its cell word by word. `new` is `old` without the
+    /// bytes that its key shares with the new node's prefix.
     fn push_cell(&mut self, from: PageWords<'_>, old: Slot, new: Slot) -> Result<(), CorruptNode> {
         let node = self.node();
         let (count, words) = (node.count(), old.cell_words());
@@ -152,7 +152,7 @@ impl Scratch {
     }
 }
 
-/// `node` with its first `keep` slots only and another upper fence, on a page of its own.
+/// Returns `node` with only its first `keep` slots and another upper fence, on a page of its own.
 pub(crate) fn build_truncated(node: Node<'_>, keep: usize, upper: &[u8]) -> Result<Scratch, CorruptNode> {
     let level = node.level().ok_or(CorruptNode("not a node of a tree"))?;
     if keep > node.count() {
@@ -166,7 +166,7 @@ pub(crate) fn build_truncated(node: Node<'_>, keep: usize, upper: &[u8]) -> Resu
     Ok(scratch)
 }
 
-/// The leaf `node` with another lower fence, on a page of its own.
+/// Returns the leaf `node` with another lower fence, on a page of its own.
 pub(crate) fn build_with_lower(node: Node<'_>, lower: &[u8]) -> Result<Scratch, CorruptNode> {
     if node.level() != Some(0) {
         return Err(CorruptNode("not a leaf"));
@@ -179,14 +179,14 @@ pub(crate) fn build_with_lower(node: Node<'_>, lower: &[u8]) -> Result<Scratch, 
     Ok(scratch)
 }
 
-/// Whether [`build_truncated`] can be done, at a small part of its cost.
+/// Checks that [`build_truncated`] can be done, at a small part of its cost.
 pub(crate) fn check_truncated(node: Node<'_>, keep: usize, upper: &[u8]) -> Result<(), CorruptNode> {
     let level = node.level().ok_or(CorruptNode("not a node of a tree"))?;
     let mut lower = Vec::new();
     node.lower_into(&mut lower);
     let spec = NodeSpec { level, tree: node.tree(), lower: &lower, upper };
     let Some(longer) = spec.prefix_len().checked_sub(node.prefix_len()) else {
-        // The new upper fence is above the old one, or the node is not sound.
+        // The new upper fence is above the old one, or the node is corrupt.
         return build_truncated(node, keep, upper).map(drop);
     };
     if keep > node.count() {
@@ -216,7 +216,7 @@ fn check_fences(page_size: usize, spec: NodeSpec<'_>) -> Result<(), CorruptNode>
     Ok(())
 }
 
-/// Bytes that the entries of `slots` take when their suffixes change length as `resized` says.
+/// Returns the bytes of the entries of `slots` after a change of their suffix lengths by `resized`.
 fn bytes_of(
     node: Node<'_>,
     mut slots: std::ops::Range<usize>,
@@ -228,8 +228,8 @@ fn bytes_of(
     })
 }
 
-/// Bytes that entries would use and could use in one node made of `left` and `right`, neighbours in this
-/// order.
+/// Returns the bytes that entries would use and could use in one node made of `left` and `right`, neighbors
+/// in this order.
 #[must_use]
 pub fn merged_fit(left: Node<'_>, right: Node<'_>) -> Option<(usize, usize)> {
     let (mut lower, mut upper) = (Vec::new(), Vec::new());
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
     use crate::node::{Slot, choose_split, separator};
 
-    /// A leaf of 4 KiB with keys of the lengths `lens` behind `prefix`, and its upper fence.
+    /// Returns a leaf of 4 KiB with keys of the lengths `lens` behind `prefix`, and its upper fence.
     fn leaf(prefix: &[u8], lens: std::ops::Range<usize>) -> Scratch {
         let mut leaf = Scratch::new(4096);
         let mut upper = prefix.to_vec();
@@ -263,8 +263,8 @@ mod tests {
         let mut keys: Vec<Vec<u8>> = (0..80)
             .map(|_| {
                 let len = lens.start + next() % lens.len();
-                // Few different bytes, zeros among them, so that keys begin alike and end in what padding
-                // looks like.
+                // Few different bytes, with zeros among them, so that keys share beginnings and end like
+                // padding.
                 prefix.iter().copied().chain((0..len).map(|_| [0, 0, b'a', b'b'][next() % 4])).collect()
             })
             .collect();
@@ -284,7 +284,7 @@ mod tests {
             let from = leaf(prefix, lens.clone());
             let count = from.node().count();
             for at in 0..count {
-                // What the halves of a split, and of one with a shorter prefix than before, begin with.
+                // Common beginnings of the halves of a split, also with a shorter prefix than before.
                 for shared in
                     [prefix.len(), prefix.len().saturating_sub(1), prefix.len() + 1, prefix.len() + 8]
                 {
@@ -334,7 +334,8 @@ mod tests {
         assert!(longer.push_slots(from.node(), 3..4).is_err(), "a key that is shorter than the prefix");
     }
 
-    /// What is checked and then cannot be built would end in a panic, on a page that a disk has damaged.
+    /// A change that is checked and then cannot be built would end in a panic, on a page that a disk has
+    /// damaged.
     #[test]
     fn a_truncation_is_let_in_exactly_where_it_can_be_built() {
         let (mut seed, mut outcomes) = (17_u64, [0; 2]);

@@ -1,9 +1,9 @@
-//! Changing one node in place: the steps that a page operation is made of.
+//! In-place changes of one node: the steps of page operations.
 //!
-//! Each change has a `check_*` that says whether it can be done, and never changes anything, and the change
-//! itself, which cannot fail after that. Cells are taken from the bottom of the heap; what a change leaves
-//! unused counts as garbage until a compaction. When and how a node is compacted depends on its bytes alone,
-//! so that doing and redoing give the same page.
+//! Each change has a `check_*` function, which changes nothing, and the change itself, which cannot fail
+//! after a successful check. Cells are taken from the bottom of the heap; released bytes count as garbage
+//! until a compaction. The time and result of a compaction depend only on the node's bytes, so that do and
+//! redo give the same page.
 
 use azekura_base::page::PageMut;
 
@@ -11,7 +11,7 @@ use super::{
     COUNT_AT, Cell, GARBAGE_AT, HEAP_AT, Node, SLOT_BYTES, SLOTS_AT, Slot, cell_words, entry_bytes, head_of,
 };
 
-/// A node's own numbers contradict each other, or the change does not fit it.
+/// A node's header is inconsistent, or the change does not fit the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorruptNode(pub &'static str);
 
@@ -21,7 +21,7 @@ fn ensure(holds: bool, what: &'static str) -> Check {
     if holds { Ok(()) } else { Err(CorruptNode(what)) }
 }
 
-/// Numbers of the header that every change relies on.
+/// Checks the fields of the header that every change relies on.
 pub(super) fn check_header(node: Node<'_>) -> Check {
     ensure(node.level().is_some(), "not a node of a tree")?;
     let slots_end = SLOTS_AT + SLOT_BYTES * node.count();
@@ -39,14 +39,14 @@ fn check_cell(node: Node<'_>, slot: Slot) -> Check {
     ensure(start + slot.cell_words() <= heap_end(node), "a cell reaches beyond the heap")
 }
 
-/// Whether an entry of these lengths can be in the page at all.
+/// Checks that an entry of these lengths can be in the page.
 pub(super) fn check_lengths(node: Node<'_>, suffix_len: usize, value_len: usize) -> Check {
     let page_size = node.page().len();
     let longest = super::max_key(page_size).max(super::max_inline_value(page_size));
     ensure(suffix_len <= longest && value_len <= longest, "the entry is too large for the page")
 }
 
-/// Whether `need` bytes can be had in one piece, if need be after a compaction that drops slot `without`.
+/// Checks that `need` contiguous bytes are available, if needed after a compaction that drops slot `without`.
 pub(super) fn check_room(node: Node<'_>, need: usize, without: Option<usize>) -> Check {
     if node.contiguous_free() >= need {
         return Ok(());
@@ -59,11 +59,11 @@ pub(super) fn check_room(node: Node<'_>, need: usize, without: Option<usize>) ->
     ensure(live + SLOT_BYTES * node.count() + need <= node.capacity(), "the entry does not fit the node")
 }
 
-/// Whether `insert` can be done.
+/// Checks that `insert` can be done.
 ///
 /// # Errors
 ///
-/// What is wrong with the node or with the change.
+/// A description of the contradiction.
 pub fn check_insert(node: Node<'_>, slot: usize, suffix: &[u8], cell: Cell<'_>) -> Check {
     check_header(node)?;
     ensure(slot <= node.count(), "insertion behind the last slot")?;
@@ -71,22 +71,22 @@ pub fn check_insert(node: Node<'_>, slot: usize, suffix: &[u8], cell: Cell<'_>) 
     check_room(node, entry_bytes(suffix.len(), cell.value.len()), None)
 }
 
-/// Whether `remove` can be done.
+/// Checks that `remove` can be done.
 ///
 /// # Errors
 ///
-/// What is wrong with the node or with the change.
+/// A description of the contradiction.
 pub fn check_remove(node: Node<'_>, slot: usize) -> Check {
     check_header(node)?;
     ensure(slot < node.count(), "no such slot")?;
     check_cell(node, node.slot(slot))
 }
 
-/// Whether `replace` can be done.
+/// Checks that `replace` can be done.
 ///
 /// # Errors
 ///
-/// What is wrong with the node or with the change.
+/// A description of the contradiction.
 pub fn check_replace(node: Node<'_>, slot: usize, cell: Cell<'_>) -> Check {
     check_remove(node, slot)?;
     let old = node.slot(slot);
@@ -130,7 +130,7 @@ pub(crate) fn remove(page: &mut PageMut<'_>, slot: usize) {
     page.set_u16(COUNT_AT, (count - 1) as u16);
 }
 
-/// Gives slot `slot` another value: in place if it is no longer than the old one in words, else in a new
+/// Replaces the value of slot `slot`: in place if it is no longer than the old one in words, else in a new
 /// cell.
 pub(crate) fn replace(page: &mut PageMut<'_>, slot: usize, cell: Cell<'_>) {
     let node = Node::new(page.words());
@@ -178,7 +178,7 @@ pub(super) fn set_slot(page: &mut PageMut<'_>, i: usize, slot: Slot) {
     page.set_word(slot_word(i) + 1, slot.meta());
 }
 
-/// Whole words, so that nothing of an older cell shines through the padding.
+/// Writes whole words, so that the padding holds no bytes of an older cell.
 fn write_padded(page: &mut PageMut<'_>, at: usize, bytes: &[u8]) {
     let (whole, rest) = bytes.as_chunks::<8>();
     for (i, chunk) in whole.iter().enumerate() {
@@ -191,7 +191,7 @@ fn write_padded(page: &mut PageMut<'_>, at: usize, bytes: &[u8]) {
     }
 }
 
-/// Counts a cell as garbage, or gives it back to the free space if it is the lowest.
+/// Counts a cell as garbage, or returns it to the free space if it is the lowest.
 fn release_cell(page: &mut PageMut<'_>, slot: Slot) {
     let node = Node::new(page.words());
     let words = slot.cell_words();
@@ -202,7 +202,7 @@ fn release_cell(page: &mut PageMut<'_>, slot: Slot) {
     }
 }
 
-/// Moves all cells against the fences, in slot order; slot `without` keeps no cell.
+/// Moves all cells against the fences, in slot order; the cell of slot `without` is dropped.
 fn compact(page: &mut PageMut<'_>, without: Option<usize>) {
     let node = Node::new(page.words());
     let (base, end) = (node.heap_words(), heap_end(node));

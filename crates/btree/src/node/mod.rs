@@ -1,4 +1,4 @@
-//! One node of a tree inside one page: layout, and reading it even while it changes.
+//! One node of a tree inside one page: layout, and reading while the page changes.
 //!
 //! All numbers little-endian. Offsets inside the page count 8-byte *words*, so that they fit 16 bits at 64
 //! KiB.
@@ -26,9 +26,9 @@
 //! An inner node's slot is (lowest key of the child, child page id); the key of slot 0 is the node's lower
 //! fence.
 //!
-//! Readers may look at a page while it changes. Everything here is total on garbage: counts are clamped to
-//! what fits the page, offsets beyond it read as zero bytes, loops are bounded by the clamped counts. What
-//! comes out means something only after the latch validated.
+//! Readers may read a page while it changes. Every function here is total: counts are clamped to the page,
+//! offsets beyond it read as zero bytes, loops are bounded by the clamped counts. Results are reliable only
+//! after the latch validated.
 
 mod build;
 mod edit;
@@ -51,7 +51,7 @@ pub use verify::{Expected, verify_node};
 pub const SLOTS_AT: usize = 48;
 /// Bytes of a slot.
 pub const SLOT_BYTES: usize = 16;
-/// Flag of a slot whose value is a reference to an overflow chain.
+/// Flag of a slot with a reference to an overflow chain as its value.
 pub const FLAG_OVERFLOW: u16 = 1;
 
 pub(crate) const LEVEL_AT: usize = 5;
@@ -65,20 +65,20 @@ pub(crate) const TREE_AT: usize = 36;
 
 /// Longest key in bytes: an eighth of the page (1 KiB at 8 KiB pages).
 ///
-/// With [`max_inline_value`] it guarantees that a node that cannot take one more entry has at least two, and
-/// that after a split at the best point the entry fits its half (argued in `node::split`).
+/// Together with [`max_inline_value`] it guarantees that a node without room for one more entry has at least
+/// two, and that after a split at the best point the entry fits its half (proof in `node::split`).
 #[must_use]
 pub const fn max_key(page_size: usize) -> usize {
     page_size / 8
 }
 
-/// Longest value in bytes that lies in the leaf itself; longer ones go to an overflow chain.
+/// Longest value in bytes that is stored in the leaf itself; longer ones go to an overflow chain.
 #[must_use]
 pub const fn max_inline_value(page_size: usize) -> usize {
     page_size / 8
 }
 
-/// `len` bytes in whole words.
+/// Returns the number of words for `len` bytes.
 pub(crate) const fn words_for(len: usize) -> usize {
     len.div_ceil(8)
 }
@@ -94,7 +94,7 @@ pub const fn entry_bytes(suffix_len: usize, value_len: usize) -> usize {
     SLOT_BYTES + 8 * cell_words(suffix_len, value_len)
 }
 
-/// The first eight bytes of `suffix`, big-endian and zero-padded: orders as the bytes do.
+/// Returns the first eight bytes of `suffix`, big-endian and zero-padded: ordered as the bytes are.
 #[inline]
 pub(crate) fn head_of(suffix: &[u8]) -> u64 {
     if let Some(head) = suffix.first_chunk::<8>() {
@@ -110,7 +110,7 @@ pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
 
-/// What a slot holds beside its key: a value, or a reference to one.
+/// The content of a slot besides its key: a value, or a reference to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Cell<'a> {
     /// [`FLAG_OVERFLOW`] or 0.
@@ -120,7 +120,7 @@ pub struct Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
-    /// A value that lies in the leaf.
+    /// Returns a value that is stored in the leaf.
     #[must_use]
     pub const fn inline(value: &'a [u8]) -> Self {
         Self { flags: 0, value }
@@ -160,8 +160,8 @@ impl Slot {
             | (self.flags as u64) << 48
     }
 
-    /// The slot of the same entry in a node whose prefix is so many bytes longer, if its cell stays as it is:
-    /// if its key ends in the slot, or no byte of it goes.
+    /// Returns the slot of the same entry in a node with a prefix that is `longer` bytes longer, if its cell
+    /// stays unchanged: if its key ends in the slot, or no byte of it is dropped.
     pub(crate) const fn with_longer_prefix(self, longer: usize) -> Option<Self> {
         let len = self.suffix_len as usize;
         if longer == 0 {
@@ -188,7 +188,7 @@ impl Slot {
     }
 }
 
-/// A page seen as a node. Copying it copies a reference.
+/// A page read as a node. Copying it copies a reference.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a>(PageWords<'a>);
 
@@ -207,7 +207,7 @@ impl<'a> Node<'a> {
         self.0
     }
 
-    /// Height above the leaves if the page is a node at all: a leaf of level 0 or an inner node above.
+    /// Returns the height above the leaves if the page is a node: a leaf of level 0 or an inner node above.
     #[inline]
     #[must_use]
     pub fn level(self) -> Option<u8> {
@@ -283,30 +283,31 @@ impl<'a> Node<'a> {
         self.0.read_into(self.lower_at(), self.lower_len(), out);
     }
 
-    /// Whether the node has no upper bound.
+    /// Returns `true` if the node has no upper bound.
     #[must_use]
     pub fn is_last(self) -> bool {
         self.upper_len() == 0
     }
 
-    /// Appends the upper fence, which all keys of the node are below; appends nothing if there is none.
+    /// Appends the upper fence, which is above all keys of the node; appends nothing if there is none.
     pub fn upper_into(self, out: &mut Vec<u8>) {
         self.0.read_into(self.upper_at(), self.upper_len(), out);
     }
 
-    /// Whether `key` lies between the fences.
+    /// Returns `true` if `key` lies between the fences.
     #[must_use]
     pub fn covers(self, key: &[u8]) -> bool {
         self.0.compare(self.lower_at(), self.lower_len(), key).is_le() && self.is_below_upper(key)
     }
 
-    /// Whether `key` is below the upper fence.
+    /// Returns `true` if `key` is below the upper fence.
     #[must_use]
     pub fn is_below_upper(self, key: &[u8]) -> bool {
         self.is_last() || self.0.compare(self.upper_at(), self.upper_len(), key).is_gt()
     }
 
-    /// Whether the keys just below `key` are not above the node: its upper fence is `key` or higher.
+    /// Returns `true` if the keys just below `key` are not above the node: its upper fence is `key` or
+    /// higher.
     #[must_use]
     pub fn reaches(self, key: &[u8]) -> bool {
         self.is_last() || self.0.compare(self.upper_at(), self.upper_len(), key).is_ge()
@@ -315,7 +316,7 @@ impl<'a> Node<'a> {
     /// Appends the key of slot `i`.
     pub fn key_into(self, i: usize, out: &mut Vec<u8>) {
         let slot = self.slot(i);
-        // No more than a page, whatever a page that changes says.
+        // At most a page, because a changing page may have any length here.
         out.reserve((self.prefix_len() + usize::from(slot.suffix_len)).min(self.0.len()));
         self.0.read_into(self.lower_at(), self.prefix_len(), out);
         self.suffix_into(slot, out);
@@ -354,19 +355,19 @@ impl<'a> Node<'a> {
         PageId(self.0.word(self.slot(i).value_at() / 8))
     }
 
-    /// Bytes of the page that entries may use: all but header and fences.
+    /// Returns the bytes of the page that entries may use: all except header and fences.
     #[must_use]
     pub fn capacity(self) -> usize {
         self.upper_at().saturating_sub(SLOTS_AT)
     }
 
-    /// Bytes in one piece between slots and heap.
+    /// Returns the contiguous free bytes between slots and heap.
     #[must_use]
     pub fn contiguous_free(self) -> usize {
         (8 * self.heap_words()).saturating_sub(SLOTS_AT + SLOT_BYTES * self.count())
     }
 
-    /// Bytes that a compaction would make free in one piece.
+    /// Returns the contiguous free bytes after a compaction.
     #[must_use]
     pub fn free(self) -> usize {
         self.contiguous_free() + 8 * self.garbage_words()

@@ -1,9 +1,9 @@
-//! Finding a key among the slots of one node.
+//! Search of a key among the slots of one node.
 //!
-//! Two steps: a binary search over the heads alone, which touches only the slot array and has no branch that
-//! depends on the outcome of a comparison; then, only among slots whose head equals the key's, a binary
-//! search that compares lengths and the bytes in the cells. On a page that changes underneath, both end after
-//! as many steps as the clamped slot count allows.
+//! Two steps. First a binary search over the heads alone, which reads only the slot array and has no branch
+//! that depends on a comparison. Then, only among slots with the key's head, a binary search that compares
+//! lengths and the bytes in the cells. On a changing page both end after as many steps as the clamped slot
+//! count allows.
 
 use std::cmp::Ordering as Cmp;
 
@@ -11,17 +11,17 @@ use azekura_base::PageId;
 
 use super::{Node, SLOT_BYTES, SLOTS_AT, head_of};
 
-/// Where a key is, or would be.
+/// The position of a key in a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// In this slot.
+    /// The key is in this slot.
     Found(usize),
-    /// Nowhere; the first slot with a larger key is this one (the count, if there is none).
+    /// The key is absent; the first slot with a larger key is this one (the count, if there is none).
     Absent(usize),
 }
 
 impl Position {
-    /// The slot of the key, or the first with a larger one.
+    /// Returns the slot of the key, or the first with a larger one.
     #[must_use]
     pub const fn slot(self) -> usize {
         match self {
@@ -31,18 +31,18 @@ impl Position {
 }
 
 impl Node<'_> {
-    /// Finds `key`, which shares the node's prefix if the node covers it; otherwise (a torn read, or a fence
-    /// in the place of a key) the answer is still a slot number of the node.
+    /// Finds `key`, which has the node's prefix if the node covers it. Otherwise (a torn read, or a fence
+    /// instead of a key) the result is still a slot number of the node.
     #[inline]
     #[must_use]
     pub fn search(self, key: &[u8]) -> Position {
         self.page().told(0, SLOTS_AT);
         let count = self.count();
-        // A key shorter than the prefix: the node does not cover it. Any answer serves.
+        // A key shorter than the prefix: the node does not cover it. Any result is allowed.
         let Some(suffix) = key.get(self.prefix_len()..) else { return Position::Absent(0) };
         let head = head_of(suffix);
-        // A root has no bounds, so no prefix, and the longer its keys are the more of them begin alike, all
-        // but the least. In other nodes this would cost a look at two lines more.
+        // A root has no bounds, so no prefix, and its long keys often have equal heads. In other nodes this
+        // test would cost two more cache lines.
         let may_begin_alike = suffix.len() > 8 && suffix.len() == key.len() && count > 2;
         if may_begin_alike && self.head(1) == head && self.head(count - 1) == head {
             let first = usize::from(self.head(0) != head);
@@ -60,8 +60,8 @@ impl Node<'_> {
         self.search_equal_heads(first, end, suffix)
     }
 
-    /// The first slot in `lo..hi` whose head does not satisfy `before`; `before` holds for a leading run
-    /// only.
+    /// Returns the first slot in `lo..hi` with a head that does not satisfy `before`; `before` holds for a
+    /// leading run only.
     #[inline]
     fn first_head(self, lo: usize, hi: usize, before: impl Fn(u64) -> bool) -> usize {
         let (mut base, mut len) = (lo, hi - lo);
@@ -88,19 +88,19 @@ impl Node<'_> {
         Position::Absent(lo)
     }
 
-    /// Compares slot `i` with `suffix`, whose bytes from the eighth on begin with `second`; their heads are
-    /// equal.
+    /// Compares slot `i` with `suffix`; their heads are equal, and `second` is the suffix's bytes from the
+    /// eighth on.
     #[inline]
     fn compare_beyond_head(self, i: usize, suffix: &[u8], second: u64) -> Cmp {
         let slot = self.slot(i);
         let len = usize::from(slot.suffix_len);
         if len <= 8 || suffix.len() <= 8 {
-            // Equal heads, and one of the two ends within them: it is a prefix of the other, or equals it.
+            // Equal heads, and one of the two ends within them: the shorter is a prefix of the other.
             return len.cmp(&suffix.len());
         }
         let at = 8 * usize::from(slot.offset);
         self.page().told(at, 8);
-        // As heads: padded with zeros, in the page too, and so in the order of the bytes.
+        // Like heads, also zero-padded in the page, and so in the order of the bytes.
         let ours = self.page().word(slot.offset.into()).swap_bytes();
         if ours != second {
             return ours.cmp(&second);
@@ -111,7 +111,8 @@ impl Node<'_> {
         self.page().compare(at + 8, len - 16, &suffix[16..])
     }
 
-    /// The slot of an inner node whose child covers `key`: the last one with a key not above it.
+    /// Returns the slot of an inner node with the child that covers `key`: the last one with a key not above
+    /// it.
     #[inline]
     #[must_use]
     pub fn slot_covering(self, key: &[u8]) -> usize {
@@ -121,14 +122,14 @@ impl Node<'_> {
         }
     }
 
-    /// The slot of an inner node whose child holds the keys just below `key`: the last one with a smaller
-    /// key.
+    /// Returns the slot of an inner node with the child that holds the keys just below `key`: the last one
+    /// with a smaller key.
     #[must_use]
     pub fn slot_before(self, key: &[u8]) -> usize {
         self.search(key).slot().saturating_sub(1)
     }
 
-    /// The child that covers `key`.
+    /// Returns the child that covers `key`.
     #[inline]
     #[must_use]
     pub fn child_covering(self, key: &[u8]) -> PageId {

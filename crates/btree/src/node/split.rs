@@ -1,35 +1,36 @@
-//! Where to split a full node.
+//! The split point of a full node.
 //!
-//! The choice counts the entry that waits to be inserted as if it were there. Let C be the node's capacity, M
-//! the largest entry (slot, key and value of an eighth of a page each, padding), F the fences. The entries
-//! and the new one take at most `C + M`; cut at the entry boundary nearest to the middle, a half has at most
-//! `(C + 2M) / 2` bytes, and that plus its fences fits a page: `(P - 48 - F)/2 + M + F/2 + P/8 <= P - 48`
-//! with `M <= P/4 + 32`, for `P >= 4096`. Prefixes only get longer, so nothing grows by the split itself.
+//! The choice counts the entry to be inserted as present. Let C be the node's capacity, M the largest entry
+//! (slot, key and value of an eighth of a page each, padding), F the fences. The entries and the new one take
+//! at most `C + M`. With a cut at the entry boundary nearest to the middle, a half has at most `(C + 2M) / 2`
+//! bytes, and that plus its fences fits a page: `(P - 48 - F)/2 + M + F/2 + P/8 <= P - 48` with `M <= P/4 +
+//! 32`, for `P >= 4096`. Prefixes only get longer, so nothing grows by the split itself.
 //!
-//! Around the middle the cut with the shortest separator wins (suffix truncation). A node without an upper
-//! bound whose new entry goes to its very end is cut there, so that keys that arrive in order leave full
-//! nodes behind.
+//! Around the middle the cut with the shortest separator is chosen (suffix truncation). If a node without an
+//! upper bound gets the new entry at its end, it is cut there, so that keys that arrive in order leave full
+//! nodes.
 
 use super::{Node, Position, common_prefix, entry_bytes, words_for};
 
 /// The cut between a node's entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SplitPoint {
-    /// The first slot that goes to the new right node; the count, if the right node starts empty.
+    /// The first slot of the new right node; the count, if the right node starts empty.
     pub at: usize,
-    /// Upper fence of the left and lower fence of the right node.
+    /// Upper fence of the left node and lower fence of the right one.
     pub separator: Vec<u8>,
 }
 
-/// The shortest byte string above `left` and not above `right` (Bayer and Unterauer, "Prefix B-trees").
+/// Returns the shortest byte string above `left` and not above `right` (Bayer and Unterauer, "Prefix
+/// B-trees").
 #[must_use]
 pub fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
     &right[..(common_prefix(left, right) + 1).min(right.len())]
 }
 
-/// Chooses the cut of `node` for an entry of `new_key` with `new_value_len` bytes that waits to be inserted.
+/// Chooses the cut of `node` for an entry of `new_key` with `new_value_len` bytes that is to be inserted.
 ///
-/// `None` if the node has too few entries to be cut, which a sound node that lacks room never has.
+/// `None` if the node has too few entries for a cut, which does not occur in a valid node that lacks room.
 #[must_use]
 pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Option<SplitPoint> {
     let count = node.count();
@@ -41,8 +42,8 @@ pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Opt
     if node.is_last() && position == Position::Absent(count) && count > 1 {
         let at = if is_leaf { count } else { count - 1 };
         let separator = cutter.separator_at(at);
-        // A leaf that keeps everything must have room for the fence that it gets. An inner node gives up an
-        // entry with the very key that becomes the fence.
+        // A leaf that keeps all entries must have room for its new fence. An inner node gives up an entry
+        // with the key that becomes the fence.
         if !is_leaf || 8 * words_for(separator.len()) <= node.free() {
             return Some(SplitPoint { at, separator });
         }
@@ -56,9 +57,9 @@ pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Opt
         .collect();
     let total = sizes.iter().sum::<usize>() + new_bytes;
     let mut left = 0;
-    // How much balance a shorter separator may cost.
+    // Imbalance that a shorter separator may cost.
     let slack = total / 16;
-    // (separator length near the middle, imbalance, cut), the least of which wins.
+    // (separator length near the middle, imbalance, cut); the least one is chosen.
     let mut best: Option<(usize, usize, usize)> = None;
     for at in 1..count {
         left += sizes[at - 1];
@@ -73,17 +74,16 @@ pub fn choose_split(node: Node<'_>, new_key: &[u8], new_value_len: usize) -> Opt
     Some(SplitPoint { at, separator: cutter.separator_at(at) })
 }
 
-/// What a cut's separator depends on.
+/// The inputs of a cut's separator.
 struct Cutter<'a> {
     node: Node<'a>,
     is_leaf: bool,
-    /// The waiting key and the slot that it goes before, unless it is already in the node.
+    /// The new key and its slot, unless it is already in the node.
     new: Option<(usize, &'a [u8])>,
 }
 
 impl Cutter<'_> {
-    /// The separator for a cut before slot `at`. A waiting key that goes exactly there goes to the right
-    /// half.
+    /// Returns the separator for a cut before slot `at`. A new key for that slot goes to the right half.
     fn separator_at(&self, at: usize) -> Vec<u8> {
         if !self.is_leaf {
             return self.node.key(at);
@@ -95,7 +95,7 @@ impl Cutter<'_> {
         }
     }
 
-    /// The length of [`separator_at`](Self::separator_at): by the slots alone, where they tell.
+    /// Returns the length of [`separator_at`](Self::separator_at), from the slots alone if they suffice.
     fn separator_len(&self, at: usize) -> usize {
         let (left, right) = (self.node.slot(at - 1), self.node.slot(at));
         let is_new = self.new.is_some_and(|(slot, _)| slot == at);

@@ -1,10 +1,10 @@
-//! Everything that must hold inside one node.
+//! Checks of the invariants inside one node.
 
 use azekura_base::PageWords;
 
 use super::{FLAG_OVERFLOW, Node, common_prefix, head_of, max_inline_value, max_key};
 
-/// What the place of a node in its tree says about it.
+/// Values that follow from a node's place in its tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
     /// Height above the leaves.
@@ -17,7 +17,7 @@ pub struct Expected<'a> {
     pub upper: &'a [u8],
 }
 
-/// Looks for contradictions in the node on `page`; calls `found` for each.
+/// Checks the node on `page`; calls `found` for each contradiction.
 pub fn verify_node(page: PageWords<'_>, expected: Expected<'_>, found: &mut dyn FnMut(String)) {
     let node = Node::new(page);
     if node.level() != Some(expected.level) {
@@ -48,7 +48,7 @@ fn verify_fences(node: Node<'_>, expected: Expected<'_>, found: &mut dyn FnMut(S
     }
 }
 
-/// Cells lie in the heap, side by side, and garbage is what they leave.
+/// Checks that cells lie in the heap without overlap, and that garbage is the rest of the heap.
 fn verify_space(node: Node<'_>, found: &mut dyn FnMut(String)) {
     let (heap, end) = (node.heap_words(), (super::SLOTS_AT + node.capacity()) / 8);
     let slots_end = super::SLOTS_AT + super::SLOT_BYTES * node.count();

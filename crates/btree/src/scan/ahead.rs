@@ -1,16 +1,16 @@
-//! Read-ahead: a scan that meets a leaf which is not in the pool has the next leaves read together with it.
+//! Read-ahead: a scan that finds a leaf absent from the pool reads the next leaves together with it.
 //!
 //! 1. The parent of the absent leaf names its siblings. Take the absent ones from the leaf on in the scan's
 //!    direction, up to the end of the range. Resident siblings between them do not count: the pool reads
 //!    across them, so a partly resident table does not make the reads small.
 //! 2. Their number doubles with each miss: the first miss reads its own leaf only, later ones as many leaves
-//!    as the pool reads at once ([`BufferPool::read_ahead_pages`]). A short scan thus reads no page in vain,
+//!    as the pool reads at once ([`BufferPool::read_ahead_pages`]). So a short scan reads no needless page,
 //!    and a long one makes fewer reads.
-//! 3. Validate the parent, and drop the siblings if it has changed. The pool reads siblings with neighboring
+//! 3. Validate the parent, and drop the siblings if it has changed. The pool reads siblings at adjacent
 //!    places by one call.
 //!
-//! It ends at the parent's last child: the next parent's first leaf is the next miss. A page that is no
-//! longer a leaf of the tree when it is read does no harm: it is in the pool, and no scan visits it.
+//! Read-ahead ends at the parent's last child: the next parent's first leaf is the next miss. A page that is
+//! no longer a leaf of the tree when it is read does no harm: no scan visits it.
 
 use azekura_base::PageId;
 use azekura_buffer::{BufferPool, OptimisticPage};
@@ -25,8 +25,8 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Reads the leaves after an absent one ahead. `range`: the scan ascends, and the bounds of the rest of
-    /// its range.
+    /// Reads the leaves after an absent one ahead. `range`: whether the scan ascends, and the bounds of the
+    /// rest of its range.
     pub(super) fn leaf_is_absent(
         &mut self,
         pool: &BufferPool,
@@ -46,14 +46,14 @@ impl Ahead {
         let near = siblings(node, seek, pool.read_ahead_looks(), range).into_iter();
         let mut leaves: Vec<PageId> = near.filter(|&leaf| !pool.is_resident(leaf)).take(most).collect();
         if parent.is_valid() {
-            // In the order of their places, so that neighbors are found.
+            // In the order of their places, so that adjacent ones are read together.
             leaves.sort_unstable();
             pool.read_ahead_of(leaves);
         }
     }
 }
 
-/// The siblings from the leaf on, at most `most`, in the order in which the scan comes to them.
+/// Returns the siblings from the leaf on, at most `most`, in the order of the scan.
 fn siblings(
     node: Node<'_>,
     seek: Seek<'_>,

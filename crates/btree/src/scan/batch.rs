@@ -1,4 +1,4 @@
-//! Records copied out of a leaf: what a scan hands out.
+//! Records copied out of a leaf: the output of a scan.
 
 use crate::env::Env;
 use crate::error::TreeError;
@@ -10,12 +10,12 @@ use crate::overflow::{self, OverflowRef};
 pub enum ValueRef<'a> {
     /// Its bytes.
     Inline(&'a [u8]),
-    /// Where its bytes are: [`LeafBatch::read_value`].
+    /// A reference to its bytes: [`LeafBatch::read_value`].
     Large(OverflowRef),
 }
 
 impl<'a> ValueRef<'a> {
-    /// The value, or the reference to it, as a leaf holds it in a cell.
+    /// Returns the value, or the reference to it, of a leaf's cell.
     #[must_use]
     pub fn of_cell(cell: Cell<'a>) -> Self {
         match OverflowRef::decode(cell.value) {
@@ -39,8 +39,8 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// Appends the first `max` bytes of the value to `out`: of a large one at most what its first page has,
-    /// and only that is read.
+    /// Appends the first `max` bytes of the value to `out`. Reads only the first page of a large value, and
+    /// appends at most its bytes.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl<'a> ValueRef<'a> {
     }
 }
 
-/// Where a record lies in a batch's buffer: key, then value.
+/// The place of a record in a batch's buffer: key, then value.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     key_at: u32,
@@ -65,10 +65,10 @@ struct Entry {
     flags: u16,
 }
 
-/// Room behind the last record, so that words and the prefix can be copied whole.
+/// Space after the last record, so that words and the prefix can be copied whole.
 const SLACK: usize = 16;
 
-/// Records copied out of one leaf, in the order of the scan. Reuse it: it keeps its memory.
+/// Records copied out of one leaf, in the order of the scan. Reuse a batch: it keeps its memory.
 #[derive(Debug, Default)]
 pub struct LeafBatch {
     bytes: Vec<u8>,
@@ -92,7 +92,7 @@ impl LeafBatch {
         self.entries.len()
     }
 
-    /// Whether there are no records.
+    /// Returns `true` if there are no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -130,7 +130,7 @@ impl LeafBatch {
         Cell { flags: entry.flags, value: &self.bytes[entry.value_at as usize..entry.end as usize] }
     }
 
-    /// Appends the value of record `i` to `out`, large or not.
+    /// Appends the value of record `i` to `out`, inline or large.
     ///
     /// # Errors
     ///
@@ -172,18 +172,18 @@ impl LeafBatch {
         self.prefix.resize(self.prefix_len.next_multiple_of(SLACK), 0);
     }
 
-    /// Forgets all records and keeps the memory.
+    /// Removes all records and keeps the memory.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.used = 0;
     }
 
-    /// Forgets record `i`.
+    /// Removes record `i`.
     pub(super) fn leave_out(&mut self, i: usize) {
         self.entries.remove(i);
     }
 
-    /// Copies slot `i` of `node`, whole words at a time, into memory that is there already.
+    /// Copies slot `i` of `node`, whole words at a time, into reserved memory.
     #[inline]
     pub(super) fn push(&mut self, node: Node<'_>, i: usize) {
         let slot = node.slot(i);
@@ -195,7 +195,7 @@ impl LeafBatch {
         if end + SLACK > self.bytes.len() {
             self.bytes.resize((end + SLACK).next_power_of_two(), 0);
         }
-        // What is copied too much is overwritten by what comes behind.
+        // Excess bytes of the copy are overwritten by the next part.
         let (chunks, _) = self.prefix.as_chunks::<SLACK>();
         for (n, chunk) in chunks.iter().enumerate() {
             let at = key_at + n * SLACK;

@@ -9,7 +9,7 @@ use azekura_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use super::{Space, map_of};
 use crate::change::PageOp;
 
-/// The recordings that are on.
+/// The running recordings.
 #[derive(Debug, Default)]
 pub(super) struct Recordings {
     count: AtomicUsize,
@@ -87,7 +87,7 @@ impl Space {
         Recording { space: self, number }
     }
 
-    /// Returns `true` if a recording is on.
+    /// Returns `true` if a recording is running.
     pub(crate) fn is_recorded(&self) -> bool {
         // Relaxed: the caller has latched the pages that it changes. If the recorder latched one of them
         // before, that latch makes its store visible here.

@@ -6,9 +6,9 @@
 //! | 24..32 | 1 if the next group has a map, else 0 |
 //! | 32.. | bits, lowest first; bit 0 is the map itself |
 //!
-//! Maps are made in their order, each by the record that says so in the one before: so a map page of zeroes
-//! is known for damage. A bit is set or cleared only from its opposite: a page that is given out or freed
-//! twice is found on the spot, not later.
+//! Maps are made in order, each by a record that also marks it in the previous map: so a map page of zeroes
+//! is recognized as damage. A bit is set or cleared only from its opposite: a page that is allocated or freed
+//! twice is detected at once.
 
 use azekura_base::page::{PageMut, PageType};
 use azekura_base::{PageId, PageWords};
@@ -22,19 +22,19 @@ pub const fn group_pages(page_size: usize) -> u64 {
     ((page_size / 8 - BITS_AT_WORD) * 64) as u64
 }
 
-/// The map page of the group that `page_id` belongs to, and the page's bit there.
+/// Returns the map page of the group of `page_id`, and the page's bit in it.
 #[must_use]
 pub const fn map_of(page_id: PageId, page_size: usize) -> (PageId, u32) {
     let bit = page_id.0 % group_pages(page_size);
     (PageId(page_id.0 - bit), bit as u32)
 }
 
-/// Bits `64 * index ..` as one word.
+/// Returns bits `64 * index ..` as one word.
 fn bits(page: PageWords<'_>, index: usize) -> u64 {
     page.word(BITS_AT_WORD + index)
 }
 
-/// Says if the next group has a map.
+/// Returns `true` if the next group has a map.
 #[must_use]
 pub fn has_next(page: PageWords<'_>) -> bool {
     page.word(NEXT_AT_WORD) != 0
@@ -54,7 +54,7 @@ pub(crate) fn check_make(page: PageWords<'_>, used: u32) -> Result<(), &'static 
     fits.then_some(()).ok_or("outside the group")
 }
 
-/// Makes the page a map in which the pages that follow it, `used` of them, are in use.
+/// Formats the page as a map; the next `used` pages are in use.
 pub(crate) fn make(page: &mut PageMut<'_>, page_id: PageId, used: u32) {
     let lsn = page.lsn();
     page.format(PageType::SpaceMap, page_id);
@@ -66,7 +66,7 @@ fn check_type(page: PageWords<'_>) -> Result<(), &'static str> {
     if page.page_type() == Some(PageType::SpaceMap) { Ok(()) } else { Err("not a space map") }
 }
 
-/// Says if bit `bit` is set.
+/// Returns `true` if bit `bit` is set.
 #[must_use]
 pub fn is_used(page: PageWords<'_>, bit: u32) -> bool {
     bits(page, (bit / 64) as usize) >> (bit % 64) & 1 == 1
@@ -114,7 +114,7 @@ fn for_each_word(first: u32, count: u32, mut each: impl FnMut(usize, u64)) {
     }
 }
 
-/// The first run of `want` free bits at or above `from` and below `end`, or, failing that, the longest run
+/// Returns the first run of `want` free bits at or above `from` and below `end`, or else the longest run
 /// there.
 #[must_use]
 pub(super) fn find_run(page: PageWords<'_>, from: u32, end: u32, want: u32) -> Option<(u32, u32)> {

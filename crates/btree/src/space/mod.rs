@@ -1,12 +1,12 @@
-//! Which pages of the file are in use.
+//! Allocation of the pages of the file.
 //!
-//! Page `g * G` is the map of the pages `g * G .. (g + 1) * G`. Taking and freeing pages are operations of
-//! the very record that needs them, so no crash leaves a page taken that nothing refers to (large values,
-//! whose pages come in several records, carry undo entries for them). The map is latched last, behind all
-//! pages of trees; the file grows by itself when a page beyond its end is written.
+//! Page `g * G` is the map of the pages `g * G .. (g + 1) * G`. Pages are taken and freed by operations in
+//! the record that needs them, so no crash leaves a used page without a reference (large values, with pages
+//! in several records, have undo entries for them). The map is latched last, after all pages of trees. The
+//! file grows when a page beyond its end is written.
 //!
-//! In memory there is only a hint: no free page lies below it, unless in a hole too small for a run that was
-//! wanted.
+//! In memory there is only a hint: no free page lies below it, except in a hole too small for a requested
+//! run.
 
 mod changes;
 mod map;
@@ -26,7 +26,7 @@ use crate::env::Env;
 use crate::error::TreeError;
 use crate::record::Head;
 
-/// Where to look for free pages.
+/// The position from which to search free pages.
 #[derive(Debug)]
 pub(crate) struct Space {
     page_size: usize,
@@ -37,7 +37,7 @@ pub(crate) struct Space {
     recordings: changes::Recordings,
 }
 
-/// Free pages found, and the latched map that says so: nobody else can take them until it is dropped.
+/// Free pages, and their latched map: no other thread can take them until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Found<'p> {
     pub(crate) map: ExclusiveGuard<'p>,
@@ -47,15 +47,15 @@ pub(crate) struct Found<'p> {
 }
 
 impl Found<'_> {
-    /// The operation on the map that takes the pages.
+    /// Returns the operation on the map that takes the pages.
     pub(crate) const fn op(&self) -> PageOp<'static> {
         PageOp::SpaceSet { first: self.bit, count: self.count }
     }
 }
 
 /// Finds up to `want` free pages in one run (at least one) and latches their map; makes the next map, by a
-/// record of its own, if all others are full. The disk has room for the pages then: once the log has accepted
-/// a change of them, they can be written. Latch pages of trees before.
+/// record of its own, if all others are full. The disk has space for the pages then: once the log has
+/// accepted a change of them, they can be written. Latch pages of trees before the call.
 pub(crate) fn find_pages(env: &Env, worker: LogBufferId, want: u32) -> Result<Found<'_>, TreeError> {
     let space = env.space();
     let group = group_pages(space.page_size);
@@ -71,7 +71,7 @@ pub(crate) fn find_pages(env: &Env, worker: LogBufferId, want: u32) -> Result<Fo
         if let Some((bit, count)) = map::find_run(map.words(), bit, end, want) {
             let first = map_id.0 + u64::from(bit);
             env.pool().make_room(PageId(first + u64::from(count) - 1))?;
-            // Not if the run leaves a hole behind. The hint stays in a group that has a map.
+            // Not if the run leaves a hole. The hint stays in a group that has a map.
             if want == 1 || first == from {
                 space.advance(from, (first + u64::from(count)).min(next - 1));
             }
@@ -86,16 +86,16 @@ pub(crate) fn find_pages(env: &Env, worker: LogBufferId, want: u32) -> Result<Fo
     Err(TreeError::SpaceFull { pages: space.max_pages })
 }
 
-/// Makes the map of the group behind the one of `map`, the last so far.
+/// Makes the map of the group after the one of `map`, the last so far.
 fn make_next(env: &Env, worker: LogBufferId, map: ExclusiveGuard<'_>, next: PageId) -> Result<(), TreeError> {
     env.pool().make_room(next)?;
     let mut guards = [map, fix_unwritten(env.pool(), next)?];
     let ops = [(0, PageOp::SpaceNext), (1, PageOp::SpaceMake { used: 0 })];
-    env.commit(worker, &Head::System, &mut guards, &ops).map(drop)
+    env.apply_logged(worker, &Head::System, &mut guards, &ops).map(drop)
 }
 
-/// Fixes and latches a page for a new space map. Nothing can be there: what is there is in use, and a map
-/// that knew of it is damaged.
+/// Fixes and latches a page for a new space map. The page must be unwritten: content there is in use, so an
+/// earlier map is damaged.
 pub(crate) fn fix_unwritten(pool: &BufferPool, page_id: PageId) -> Result<ExclusiveGuard<'_>, TreeError> {
     match pool.fix(page_id) {
         Err(FixError::Read(StoreError::Unwritten { .. })) => Ok(pool.fix_new(page_id)?),
@@ -105,7 +105,7 @@ pub(crate) fn fix_unwritten(pool: &BufferPool, page_id: PageId) -> Result<Exclus
             if guard.words().page_type() == Some(PageType::Free) {
                 return Ok(guard);
             }
-            Err(TreeError::corrupt(page_id, "in use, but no space map knows of it"))
+            Err(TreeError::corrupt(page_id, "in use, but not marked in a space map"))
         }
     }
 }
@@ -126,8 +126,8 @@ impl Space {
         let _ = self.hint.compare_exchange(from, to, Relaxed, Relaxed);
     }
 
-    /// Latches the map of the run `first ..` and gives the operation that frees it. Latch pages of trees
-    /// before.
+    /// Latches the map of the run `first ..` and returns the operation that frees it. Latch pages of trees
+    /// before the call.
     pub(crate) fn freeing<'p>(
         &self,
         pool: &'p BufferPool,
@@ -139,19 +139,19 @@ impl Space {
         Ok((map, PageOp::SpaceClear { first: bit, count }))
     }
 
-    /// Remembers the LSN of a record that freed pages, whose map is still latched.
+    /// Notes the LSN of a record that freed pages; their map is still latched.
     pub(crate) fn freed_by(&self, lsn: Lsn) {
-        // Relaxed: whoever takes these pages latches their map after us, and so sees it.
+        // Relaxed: a thread that takes these pages latches their map after us, and so sees it.
         self.last_freed.fetch_max(lsn.0, Relaxed);
     }
 
-    /// No record with a larger LSN has freed a page of a map that the caller has latched, or had latched
-    /// before.
+    /// Returns an LSN above which no record has freed a page of a map that the caller has latched, or had
+    /// latched before.
     pub(crate) fn last_freed(&self) -> Lsn {
         Lsn(self.last_freed.load(Relaxed))
     }
 
-    /// Remembers that pages from `first` on have become free.
+    /// Notes that pages from `first` on have become free.
     pub(crate) fn freed(&self, first: PageId) {
         self.hint.fetch_min(first.0, Relaxed);
     }

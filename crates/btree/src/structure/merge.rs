@@ -1,4 +1,4 @@
-//! Merges: nodes with few entries join a neighbor, so that a tree is as large as its records need.
+//! Merges: a node with few entries joins a neighbor, so that a tree is as large as its records need.
 //!
 //! A node is *bare* if it is a leaf without records, or an inner node with one child. No bare node but the
 //! root stays in the tree. A neighbor is a node beside it below the same parent. In this order, with the
@@ -13,11 +13,11 @@
 //! 4. A bare node without a neighbor: its parent is bare too, and is joined or given children first. A root
 //!    with one child takes that child's entries.
 //!
-//! The parent is looked at next, for it may have become underfull.
+//! The parent is checked next, because it may have become underfull.
 //!
-//! This is upkeep. A tree where it fails is larger than it could be and just as right, so a lack of frames or
-//! log space is not the caller's failure: the next removal tries again. So does the removal that finds a leaf
-//! left bare by a crash between the record of its last removal and the record of this change.
+//! Merging is optional. A tree where it fails is larger than necessary but correct, so a lack of frames or
+//! log space is not the caller's failure: the next removal tries again. A removal also merges a leaf that a
+//! crash left bare between the record of its last removal and the record of the merge.
 
 use azekura_buffer::ExclusiveGuard;
 use azekura_wal::LogBufferId;
@@ -32,7 +32,7 @@ use crate::node::{Cell, CorruptNode, Node, NodeSpec, Scratch, entry_bytes, merge
 use crate::record::Head;
 use crate::tree::Tree;
 
-/// Most changes of one call: more than a tree has levels, since a bare node takes two at each.
+/// Most changes of one call: more than the levels of a tree, because a bare node takes two at each.
 const MOST_STEPS: usize = 64;
 
 /// Merges the leaf that covers `key` with a neighbor if it is underfull, then likewise upwards.
@@ -55,7 +55,7 @@ pub(crate) fn tidy(env: &Env, tree: Tree, worker: LogBufferId, key: &[u8]) -> Re
     Ok(())
 }
 
-/// The place where tidying goes on.
+/// The place where tidying continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// At the same level: the node, or the root above it, is bare.
@@ -89,7 +89,7 @@ struct Neighbors<'p> {
     slot: usize,
 }
 
-/// A way to make one node of two neighbors of which one is underfull.
+/// The way to make one node of two neighbors of which one is underfull.
 enum Plan {
     /// The left one is a bare leaf: the right one's lower fence moves down.
     UnlinkLeft,
@@ -156,7 +156,7 @@ impl<'k> Tidying<'k> {
         let Neighbors { left, right, slot } = pair;
         let (left_node, right_node) = (Node::new(left.words()), Node::new(right.words()));
         let (mut fence, mut image) = (Vec::new(), Vec::new());
-        // The guard that stays, the one that goes, and the change of the one that stays.
+        // The guard that stays, the one that is released, and the change of the one that stays.
         let (stays, goes, op) = match plan {
             Plan::UnlinkLeft => {
                 left_node.lower_into(&mut fence);
@@ -183,7 +183,7 @@ impl<'k> Tidying<'k> {
         let (map, clear) = self.env.space().freeing(self.env.pool(), freed, 1)?;
         ops.extend([(1, op), (2, PageOp::Release), (3, clear)]);
         let mut guards = [parent, stays, goes, map];
-        self.env.commit(self.worker, &Head::System, &mut guards, &ops)?;
+        self.env.apply_logged(self.worker, &Head::System, &mut guards, &ops)?;
         self.env.space().freed(freed);
         let (above, node) = (Node::new(guards[0].words()), Node::new(guards[1].words()));
         let is_root_bare = is_bare(above) && guards[0].page_id() == self.tree.root;
@@ -196,7 +196,7 @@ impl<'k> Tidying<'k> {
         })
     }
 
-    /// Gives both nodes a part of their entries.
+    /// Distributes the entries over both nodes.
     fn rebalance(
         self,
         parent: ExclusiveGuard<'_>,
@@ -221,11 +221,11 @@ impl<'k> Tidying<'k> {
             (1, PageOp::image_of(halves.left.page(), &mut left_image)),
             (2, PageOp::image_of(halves.right.page(), &mut right_image)),
         ];
-        self.env.commit(self.worker, &Head::System, &mut [parent, left, right], &ops)?;
+        self.env.apply_logged(self.worker, &Head::System, &mut [parent, left, right], &ops)?;
         Ok(Next::Nothing)
     }
 
-    /// Takes the root's only child into the root.
+    /// Moves the root's only child into the root.
     fn shrink_root(self, root: ExclusiveGuard<'_>, child: ExclusiveGuard<'_>) -> Result<Next, TreeError> {
         let mut image = Vec::new();
         let image = PageOp::image_of(child.words(), &mut image);
@@ -233,14 +233,15 @@ impl<'k> Tidying<'k> {
         let (map, clear) = self.env.space().freeing(self.env.pool(), freed, 1)?;
         let mut guards = [root, child, map];
         let ops = [(0, image), (1, PageOp::Release), (2, clear)];
-        self.env.commit(self.worker, &Head::System, &mut guards, &ops)?;
+        self.env.apply_logged(self.worker, &Head::System, &mut guards, &ops)?;
         self.env.space().freed(freed);
-        // An inner node: it may have had one child only, as the root now does.
+        // An inner node: it may have had only one child, as the root has now.
         Ok(if self.level == 0 { Next::Nothing } else { Next::AboveFirst })
     }
 }
 
-/// The plan to make one node of the two, if there is one; the left one is underfull, or the right one.
+/// Returns the plan to make one node of the two, if there is one; the left one is underfull, or the right
+/// one.
 fn plan(pair: &Neighbors<'_>, is_left: bool) -> Option<Plan> {
     let (left, right) = (Node::new(pair.left.words()), Node::new(pair.right.words()));
     let node = if is_left { left } else { right };
@@ -269,7 +270,7 @@ fn joined(page_size: usize, left: Node<'_>, right: Node<'_>) -> Result<Scratch, 
     part(page_size, left, right, 0..left.count() + right.count(), (&lower, &upper))
 }
 
-/// A node with the entries `range` of those of `left` and `right`, one row, between two fences.
+/// Builds a node with the entries `range` of those of `left` and `right` together, between two fences.
 fn part(
     page_size: usize,
     left: Node<'_>,
@@ -286,7 +287,7 @@ fn part(
     Ok(scratch)
 }
 
-/// Two neighbors as they are after a rebalance.
+/// Two neighbors after a rebalance.
 struct Halves {
     left: Scratch,
     right: Scratch,

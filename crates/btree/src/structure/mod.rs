@@ -1,33 +1,34 @@
-//! Splits, merges, growth and shrinking of the root: one log record each, belonging to nobody (W13).
+//! Splits, merges, growth and shrinking of the root: one log record each, outside of any transaction (W13).
 //!
-//! A structure change moves records and changes no record; so it is never undone, and whoever needed it
-//! starts its own operation over. All pages that it touches are latched exclusively while its one record is
-//! appended and applied. Order of latches: parent, then children from left to right, then the space map; a
-//! new page is in nobody's way.
+//! A structure change moves records and does not change them. So it is never undone, and the operation that
+//! needed it starts over. All its pages are latched exclusively while its one record is appended and applied.
+//! Order of latches: parent, then children from left to right, then the space map. No other thread can hold a
+//! latch of a new page.
 //!
 //! | change | pages in its record |
 //! |---|---|
-//! | split | node (truncated), new right sibling, parent (one more slot), space map |
-//! | root growth | root (one slot), new child with what the root had, space map |
+//! | split | node (truncated), new right sibling, parent (one slot more), space map |
+//! | root growth | root (one slot), new child with the root's entries, space map |
 //! | unlinking | neighbor (one fence moved), bare leaf (released), parent (one slot less), space map |
-//! | merge | left node (with everything), right node (released), parent (one slot less), space map |
+//! | merge | left node (with all entries), right node (released), parent (one slot less), space map |
 //! | rebalance | both nodes (a part of the entries each), parent (another separator) |
-//! | root shrinking | root (with what its only child had), child (released), space map |
+//! | root shrinking | root (with the entries of its only child), child (released), space map |
 //!
-//! A node whose parent lacks room for one more separator has its parent split first, by a change of its own.
+//! If the parent lacks room for one more separator, it is split first, by a change of its own.
 //!
-//! A leaf is split when it lacks room, or when writers of different records fight for its latch
-//! ([`crate::heat`]). When nodes are merged is said in `merge`.
+//! A leaf is split when it lacks room, or when writers of different records contend for its latch
+//! ([`crate::contention`]). The rules of merges are in `merge`.
 
 mod merge;
 mod split;
 
 pub(crate) use merge::tidy;
-pub(crate) use split::{make_room, part_writers};
+pub(crate) use split::{make_room, split_contended};
 
 use crate::node::{Node, Position, cell_words, entry_bytes};
 
-/// Whether `node`, a leaf, takes a value of `value_len` bytes under `key`, which may be there already.
+/// Returns `true` if `node`, a leaf, has room for a value of `value_len` bytes under `key`, which may be
+/// present.
 pub(crate) fn fits(node: Node<'_>, key: &[u8], value_len: usize) -> bool {
     match node.search(key) {
         Position::Found(i) => {
@@ -41,17 +42,17 @@ pub(crate) fn fits(node: Node<'_>, key: &[u8], value_len: usize) -> bool {
     }
 }
 
-/// Returns whether a removal that left `leaf` so calls [`tidy`]: at two of the counts between one power of
-/// two and the next, and at 0. Not after each removal, because the neighbors of an underfull leaf may be too
-/// full for a merge, and looking costs the parent's latch.
+/// Returns whether a removal after which `leaf` has this count calls [`tidy`]: at two of the counts between
+/// one power of two and the next, and at 0. Not after each removal, because the neighbors of an underfull
+/// leaf may be too full for a merge, and the check costs the parent's latch.
 pub(crate) fn is_tidy_due(leaf: Node<'_>) -> bool {
     let count = leaf.count();
     let below_second_bit = count.checked_ilog2().map_or(0, |bits| (1 << bits.saturating_sub(1)) - 1);
     is_underfull(leaf) && count & below_second_bit == 0
 }
 
-/// Returns whether a node has so little in it that a merge is worth trying: less than 3/8, so that two such
-/// neighbors fit one page with a quarter of it to spare.
+/// Returns whether a node has so few entries that a merge is worth trying: less than 3/8, so that two such
+/// neighbors fit one page with a quarter of it free.
 fn is_underfull(node: Node<'_>) -> bool {
     node.used() * 8 < node.capacity() * 3
 }

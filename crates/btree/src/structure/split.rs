@@ -1,4 +1,4 @@
-//! Making room, and parting writers: splits and growth of the root.
+//! Splits, for room or against latch contention, and growth of the root.
 
 use azekura_base::TreeId;
 use azekura_buffer::ExclusiveGuard;
@@ -19,10 +19,9 @@ use crate::tree::Tree;
 /// Bytes of a child's page id in an inner node.
 pub(super) const CHILD_BYTES: usize = 8;
 
-/// Splits the leaf that covers `key`, unless it has room by now for a value of `value_len` bytes under that
-/// key.
+/// Splits the leaf that covers `key`, unless it has room now for a value of `value_len` bytes under that key.
 ///
-/// Afterwards the leaf may lack room again: someone else may have been faster. The caller starts over.
+/// Afterwards the leaf may lack room again, because other threads insert as well. The caller starts over.
 pub(crate) fn make_room(
     env: &Env,
     tree: Tree,
@@ -33,24 +32,29 @@ pub(crate) fn make_room(
     split_at(env, tree, worker, Wanted { key, level: 0, what: What::Value(value_len) })
 }
 
-/// Splits the leaf that covers `key` though it may have room, if it has more than one record: its writers get
-/// leaves of their own ([`crate::heat`]).
+/// Splits the leaf that covers `key` although it may have room, if it has more than one record: its writers
+/// then use separate leaves ([`crate::contention`]).
 ///
-/// This is upkeep: a tree where it fails is as right as before.
+/// This is optional: a tree where it fails is still correct.
 ///
 /// # Errors
 ///
 /// Only [`TreeError::Corrupt`] and [`TreeError::Apply`].
 #[cold]
-pub(crate) fn part_writers(env: &Env, tree: Tree, worker: LogBufferId, key: &[u8]) -> Result<(), TreeError> {
+pub(crate) fn split_contended(
+    env: &Env,
+    tree: Tree,
+    worker: LogBufferId,
+    key: &[u8],
+) -> Result<(), TreeError> {
     match split_at(env, tree, worker, Wanted { key, level: 0, what: What::FewerRecords }) {
         Err(error @ (TreeError::Corrupt { .. } | TreeError::Apply(_))) => Err(error),
         _ => Ok(()),
     }
 }
 
-/// Splits the inner node of `level` on the way to `key`, unless it has room by now for a separator's entry of
-/// so many bytes. The caller starts over.
+/// Splits the inner node of `level` on the way to `key`, unless it has room now for a separator's entry of so
+/// many bytes. The caller starts over.
 pub(super) fn make_room_above(
     env: &Env,
     tree: Tree,
@@ -61,7 +65,7 @@ pub(super) fn make_room_above(
     split_at(env, tree, worker, Wanted { key, level, what: What::Separator(separator_bytes) })
 }
 
-/// Why the node on the way to `key` shall be split.
+/// The purpose of splitting the node on the way to `key`.
 #[derive(Clone, Copy)]
 struct Wanted<'k> {
     key: &'k [u8],
@@ -75,7 +79,7 @@ enum What {
     Value(usize),
     /// Above: room for a separator's entry of so many bytes.
     Separator(usize),
-    /// At level 0: not more than one record, or one split.
+    /// At level 0: one record per leaf, or one split.
     FewerRecords,
 }
 
@@ -97,9 +101,9 @@ impl Wanted<'_> {
     }
 }
 
-/// Splits the node of `wanted.level` on the way to `wanted.key`, and before it what is above it as needed.
+/// Splits the node of `wanted.level` on the way to `wanted.key`, after the nodes above it as needed.
 ///
-/// Recurses once per level at most: the tree's height.
+/// Recurses at most once per level of the tree.
 fn split_at(env: &Env, tree: Tree, worker: LogBufferId, wanted: Wanted<'_>) -> Result<(), TreeError> {
     let mut descent = Descent::new(env, tree);
     loop {
@@ -151,7 +155,7 @@ fn split(
     let truncate = PageOp::Truncate { keep: cut.at as u16, upper: &cut.separator };
     let mut guards = [parent, node, found.map, new];
     let ops = [(0, separator), (1, truncate), (2, take), (3, image)];
-    env.commit(worker, &Head::System, &mut guards, &ops)?;
+    env.apply_logged(worker, &Head::System, &mut guards, &ops)?;
     Ok(())
 }
 
@@ -168,7 +172,9 @@ fn slot_for(
         {
             Ok((slot, above.prefix_len()))
         }
-        _ => Err(TreeError::corrupt(parent.page_id(), "the separators around a child are not its fences")),
+        _ => {
+            Err(TreeError::corrupt(parent.page_id(), "the separators around a child differ from its fences"))
+        }
     }
 }
 
@@ -182,12 +188,12 @@ fn right_half(page_size: usize, node: Node<'_>, cut: &SplitPoint) -> Result<Scra
     Ok(right)
 }
 
-/// Moves what the root has to a new child, which becomes the root's only one.
+/// Moves the root's entries to a new child, which becomes the root's only one.
 fn grow_root(env: &Env, worker: LogBufferId, root: ExclusiveGuard<'_>) -> Result<(), TreeError> {
     let view = Node::new(root.words());
     let level = view.level().unwrap_or(0);
     if level == u8::MAX {
-        return Err(TreeError::corrupt(root.page_id(), "the tree is impossibly high"));
+        return Err(TreeError::corrupt(root.page_id(), "the tree is higher than any valid tree"));
     }
     let mut child_image = Vec::new();
     let child_image = PageOp::image_of(root.words(), &mut child_image);
@@ -200,7 +206,7 @@ fn grow_root(env: &Env, worker: LogBufferId, root: ExclusiveGuard<'_>) -> Result
     let mut root_image = Vec::new();
     let root_image = PageOp::image_of(top.page(), &mut root_image);
     let mut guards = [root, found.map, new];
-    env.commit(worker, &Head::System, &mut guards, &[(0, root_image), (1, take), (2, child_image)])?;
+    env.apply_logged(worker, &Head::System, &mut guards, &[(0, root_image), (1, take), (2, child_image)])?;
     Ok(())
 }
 

@@ -38,7 +38,7 @@ use crate::undo::Deferred;
 /// Pages between two calls of `progress`.
 const PROGRESS_STEP: u64 = 64;
 
-/// Something wrong.
+/// One finding of damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The page concerned.
@@ -56,7 +56,7 @@ pub struct TreeReport {
     pub height: u32,
     /// Records.
     pub records: u64,
-    /// Pages above the leaves.
+    /// Inner pages.
     pub inner_pages: u64,
     /// Leaves.
     pub leaf_pages: u64,
@@ -71,14 +71,14 @@ pub struct TreeReport {
 /// Pages that an open transaction keeps in use, although no tree may refer to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// So many pages from the first one on.
+    /// A run of pages.
     Run {
         /// The first one.
         first: PageId,
         /// Their number.
         count: u32,
     },
-    /// The chain of a large value, or a tree with all that is in it.
+    /// The chain of a large value, or a tree with all its pages.
     Deferred(Deferred),
 }
 
@@ -89,8 +89,8 @@ pub struct Report {
     pub pages: u64,
     /// One per tree, in the order in which they were given.
     pub trees: Vec<TreeReport>,
-    /// Pages that are marked as used and that nothing refers to, in ascending order. If there are findings,
-    /// some may belong to what hangs below a damaged page.
+    /// Pages that are marked as used and unreferenced, in ascending order. If there are findings, some of
+    /// them may belong below a damaged page.
     pub leaked: Vec<PageId>,
     /// All other damage.
     pub findings: Vec<Finding>,
@@ -107,14 +107,13 @@ impl Report {
     }
 }
 
-/// Checks `trees`, and that they, `pending` (what committed transactions still have to free), and the space
+/// Checks `trees`, and that they, `pending` (the deferred frees of committed transactions), and the space
 /// maps account for exactly the same pages, while nothing writes. Calls `progress` with pages visited and
 /// pages in use.
 ///
 /// # Errors
 ///
-/// Never for what is wrong with the store: that is in the report. [`TreeError::Fix`] if the pool itself gives
-/// up.
+/// Damage of the store is in the report, not an error. [`TreeError::Fix`] if the pool itself fails.
 pub fn verify(
     env: &Env,
     trees: &[Tree],
@@ -125,8 +124,8 @@ pub fn verify(
     verify_beside_writers(env, start, Vec::new, progress)
 }
 
-/// As [`verify`], while transactions read and write. `start` gives the trees and what is pending, and is
-/// called once changes are recorded; `held` is called after all trees were walked, and gives the pages that
+/// As [`verify`], while transactions read and write. `start` returns the trees and the pending frees, and is
+/// called once changes are recorded; `held` is called after all trees were walked, and returns the pages that
 /// open transactions hold. The calls are made without latches.
 ///
 /// # Errors
@@ -158,7 +157,7 @@ pub fn verify_beside_writers<E: From<TreeError>>(
     Ok(check.report)
 }
 
-/// Used bits of one group, as its map says.
+/// Used bits of one group, from its map.
 struct Map {
     page_id: PageId,
     used: Vec<bool>,
@@ -168,7 +167,7 @@ struct Check<'a> {
     env: &'a Env,
     report: Report,
     changes: Recording<'a>,
-    /// Which page refers to each page visited.
+    /// The page that refers to each page visited.
     owners: HashMap<PageId, PageId>,
     /// Pages with a second owner, or in the place of a map.
     suspects: Vec<Finding>,
@@ -196,7 +195,7 @@ impl<'a> Check<'a> {
         self.report.findings.push(Finding { page_id, what: what.into() });
     }
 
-    /// Sorts an error: damage is a finding, anything else ends the check.
+    /// Classifies an error: damage becomes a finding, anything else ends the check.
     fn sort(&mut self, page_id: PageId, error: TreeError) -> Result<(), TreeError> {
         match error {
             TreeError::Corrupt { page_id, reason } => self.find(page_id, reason),
@@ -242,8 +241,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Notes that `owner` refers to `page_id`; `false` if something else does, too. A page that was freed and
-    /// taken again has an owner each time.
+    /// Notes that `owner` refers to `page_id`; returns `false` if another page does, too. A page that was
+    /// freed and taken again has one owner each time.
     fn claim(&mut self, page_id: PageId, owner: PageId) -> bool {
         self.report.pages += 1;
         let other = self.owners.insert(page_id, owner);
@@ -259,7 +258,7 @@ impl<'a> Check<'a> {
         true
     }
 
-    /// Tells how far the check is. No page is latched.
+    /// Reports the progress of the check. No page is latched.
     fn tell_progress(&mut self) {
         if self.report.pages >= self.progress_at {
             self.progress_at = self.report.pages + PROGRESS_STEP;
@@ -309,7 +308,7 @@ impl<'a> Check<'a> {
         Ok(pages.owners.into_keys().collect())
     }
 
-    /// The maps against what was visited.
+    /// Compares the maps with the visited pages.
     fn compare(&mut self, maps: &[Map], held: &HashSet<PageId>) {
         let mut suspects = std::mem::take(&mut self.suspects);
         let mut find = |page_id, what: &str| suspects.push(Finding { page_id, what: what.into() });

@@ -9,7 +9,7 @@ use crate::node::{Expected, FLAG_OVERFLOW, Node, verify_node};
 use crate::overflow::{OverflowRef, chain_of, walk_chain};
 use crate::tree::Tree;
 
-/// A node to visit, and what its parent says about it.
+/// A node to visit, with the bounds that its parent gives it.
 struct Place {
     page_id: PageId,
     parent: PageId,
@@ -18,7 +18,7 @@ struct Place {
     upper: Vec<u8>,
 }
 
-/// An inner node on the way from the root, as it was at `lsn`.
+/// An inner node on the path from the root, as of `lsn`.
 struct Frame {
     page_id: PageId,
     lsn: Lsn,
@@ -47,18 +47,18 @@ impl Frame {
 /// The part of a node that a visit counts.
 #[derive(Clone, Copy)]
 enum Visit<'k> {
-    /// For the first time, all of it.
+    /// The first visit: all of it.
     Whole,
-    /// On the way to the first key that was not seen: keys below it were seen already.
+    /// A visit on the way to the first key that was not seen: keys below it were seen before.
     From { key: &'k [u8], is_page_seen: bool },
 }
 
 struct Walk {
     tree: Tree,
     path: Vec<Frame>,
-    /// The tree was dropped: a step that frees its values may have ended in the midst of one.
+    /// The tree was dropped: a step that frees its values may have ended within one.
     is_dropped: bool,
-    /// The key at which the walk last went on from the root.
+    /// The key at which the walk last resumed from the root.
     resumed_at: Option<Vec<u8>>,
 }
 
@@ -137,7 +137,7 @@ impl Check<'_> {
         }
     }
 
-    /// Goes on from the root, at the first key that was not seen: an inner node on the path has changed.
+    /// Resumes from the root, at the first key that was not seen: an inner node on the path has changed.
     fn resume(&mut self, walk: &mut Walk, from: &[u8]) -> Result<(), TreeError> {
         // In a sound tree each call sees at least one more leaf.
         if walk.resumed_at.as_deref().is_some_and(|last| from <= last) {
@@ -183,7 +183,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a node in its place; an inner one is appended to the path.
+    /// Checks a node at its place; an inner one is appended to the path.
     fn visit(
         &mut self,
         walk: &mut Walk,
@@ -199,8 +199,7 @@ impl Check<'_> {
         if self.is_sound(walk.tree, place, &guard) { self.leaf(walk, place, guard, visit) } else { Ok(()) }
     }
 
-    /// Reports all contradictions inside the node and with its place; `false` if it is no node of the level
-    /// that its place demands.
+    /// Reports all contradictions inside the node and with its place; returns `false` if its level is wrong.
     fn is_sound(&mut self, tree: Tree, place: &Place, guard: &SharedGuard<'_>) -> bool {
         let page_id = place.page_id;
         let Some(level) = Node::new(guard.words()).level() else {
@@ -217,8 +216,7 @@ impl Check<'_> {
         level == expected.level
     }
 
-    /// Appends an inner node to the path, if it is one of the level that its place demands. Gives the latch
-    /// back.
+    /// Appends an inner node to the path, if its level is right. Returns the latch.
     fn inner<'g>(
         &mut self,
         walk: &mut Walk,

@@ -1,4 +1,4 @@
-//! Turning versions on: the images that active transactions have replaced so far.
+//! Enabling versions: stores the images that active transactions have replaced so far.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::tree::Tree;
 use crate::undo::{UndoLog, UndoOp};
 
 impl Versions {
-    /// Keeps the images that a transaction has replaced so far. The caller holds the mutex of its undo log
-    /// and knows that its commit record is not appended (VERSION-1); so its rows are locked and stay as they
-    /// are. Reads the leaf of each changed row. Returns `false`, having kept nothing, if the images do not
-    /// fit into the memory for versions; so the time and the memory that a backfill takes are bounded.
+    /// Stores the images that a transaction has replaced so far. The caller holds the mutex of its undo log
+    /// and knows that its commit record is not appended (VERSION-1); so its rows are locked and unchanged.
+    /// Reads the leaf of each changed row. Returns `false`, having stored nothing, if the images do not fit
+    /// into the memory for versions; so the time and the memory of a backfill are bounded.
     ///
     /// # Errors
     ///
@@ -28,10 +28,10 @@ impl Versions {
         }
         let mut writer = std::mem::take(&mut undo.writer);
         let status = Arc::clone(writer.status(self));
-        // Anew: what was noted when versions were on before has been forgotten.
+        // Anew: notes from the time before versions were off are obsolete.
         writer.hidden_trees.clear();
         undo.iter().for_each(|op| self.note_hidden_tree(&mut writer, &status, &op));
-        // Newest first: each entry gives the image before it.
+        // Newest first: each entry has the image before it.
         let mut images: BTreeMap<(TreeId, Vec<u8>), Image> = BTreeMap::new();
         let mut bytes = self.store.size().1;
         let mut result = Ok(true);
@@ -81,7 +81,7 @@ impl Versions {
             return Ok(false);
         }
         for ((tree, key), image) in images {
-            // The caller of `open` holds `switching`: the mode stays.
+            // The caller of `open` holds `switching`: the mode is constant.
             self.store.install((tree, &key), &status, || true, || image, || self.open_now());
         }
         Ok(true)
@@ -89,7 +89,7 @@ impl Versions {
 }
 
 impl Tree {
-    /// The row of `key` as the leaf has it, a large value as its reference.
+    /// Returns the row of `key` from the leaf, a large value as its reference.
     fn image(&self, env: &Env, key: &[u8]) -> Result<Image, TreeError> {
         let mut descent = Descent::new(env, *self);
         loop {

@@ -1,7 +1,7 @@
-//! Parts of the protocol that a test can leave out, to show that the history checker finds the fault.
+//! Parts of the protocol that a test can omit, to show that the history checker finds the fault.
 
-/// A part of the protocol that a test can have left out; see `Builder::leave_out_of_snapshots`. The numbers
-/// are those of the hazards.
+/// A part of the protocol that a test can omit; see `Builder::leave_out_of_snapshots`. The numbers are those
+/// of the hazards.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionPart {
@@ -13,13 +13,13 @@ pub enum VersionPart {
     LateTimestamp,
     /// V4: the timestamp of a transaction that the first opener has visited.
     VisitedStatus,
-    /// V5: the validation of a leaf after the look for versions.
+    /// V5: the validation of a leaf after the lookup of versions.
     LastValidation,
-    /// V6: the version of a row that a transaction changes before and after a savepoint, when it goes back to
-    /// the savepoint.
+    /// V6: the version of a row that a transaction changes before and after a savepoint, when it rolls back
+    /// to the savepoint.
     SavepointVersion,
-    /// V7: the look whether a snapshot has become too old.
+    /// V7: the check that a snapshot has become too old.
     AgeCheck,
-    /// V8: versions of rows beside the first and the last row that a leaf has.
+    /// V8: versions of rows outside of the first and last row of a leaf.
     OuterRows,
 }

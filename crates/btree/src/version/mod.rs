@@ -1,17 +1,17 @@
 //! Versions of rows for snapshots: multiversion two-phase locking.
 //!
-//! Writers lock rows as ever, and the row in the leaf is always the newest. While a snapshot can be open, a
-//! writer also keeps the image that it replaces. A snapshot has a timestamp and sees the transactions that
-//! committed at or before it; it takes no locks, and no writer waits for it.
+//! Writers lock rows as without snapshots, and the row in the leaf is always the newest. While a snapshot can
+//! be open, a writer also stores the image that it replaces. A snapshot has a timestamp and sees the
+//! transactions that committed at or before it; it takes no locks, and no writer waits for it.
 //!
 //! Commit LSNs do not order transactions that depend on each other only by a read and a later write, because
 //! log buffers draw ranges of LSNs. So snapshots use timestamps of their own: the value of a clock that only
 //! openers of snapshots advance.
 //!
-//! | mode | writers | leaves it |
+//! | mode | writers | left by |
 //! |---|---|---|
-//! | off | keep nothing; one load for each change | the opening of a snapshot |
-//! | on | keep before-images, take timestamps | [`Versions::turn_off`], [`GRACE`] after the last close |
+//! | off | store nothing; one load for each change | the opening of a snapshot |
+//! | on | store before-images, take timestamps | [`Versions::turn_off`], [`GRACE`] after the last close |
 //!
 //! - **VERSION-1** A transaction reads the mode under the mutex of its undo log, at each change, before it
 //!   changes the page. The first opener turns the mode on and then visits each active transaction under that
@@ -104,13 +104,13 @@ impl WriterVersions {
         self.status.take()
     }
 
-    /// Forgets the transaction; nothing of it is left to be hidden.
+    /// Clears the state after the transaction's end; no change of it needs to be hidden.
     pub(crate) fn clear(&mut self) {
         drop(self.end());
     }
 }
 
-/// The row of `key` in a leaf.
+/// Returns the row of `key` in a leaf.
 fn image_in(node: Node<'_>, key: &[u8]) -> Image {
     let Position::Found(slot) = node.search(key) else { return None };
     let slot = node.slot(slot);
@@ -123,12 +123,12 @@ fn image_in(node: Node<'_>, key: &[u8]) -> Image {
 /// often do not pay for turning versions on again.
 pub const GRACE: Duration = Duration::from_millis(100);
 
-/// Time for which openers use the same all-visible LSN: an older one is valid too (VERSION-5), and finding it
-/// locks each stripe of the list of active transactions. Opening costs less than a microsecond, so this is
-/// spread over some hundred openings.
+/// Time for which openers use the same all-visible LSN. An older one is valid too (VERSION-5), and computing
+/// it locks each stripe of the list of active transactions. Opening costs less than a microsecond, so the
+/// cost is shared by some hundred openings.
 const ALL_VISIBLE_FOR: Duration = Duration::from_micros(100);
 
-/// The oldest snapshot that is open, and what all of them hold.
+/// The oldest open snapshot, and the totals of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VersionStats {
     /// Snapshots that are open.
@@ -181,13 +181,13 @@ pub struct Versions {
     limit_bytes: u64,
     too_old: AtomicU64,
     lookups: StripedCounter,
-    /// `None` but in tests of the tests.
+    /// `None` except in tests of the tests.
     left_out: Option<VersionPart>,
 }
 
 impl Versions {
-    /// No snapshot, no version. Versions may take `limit_bytes` of memory; beyond that the oldest snapshot
-    /// becomes too old.
+    /// Returns a store without snapshots and versions. Versions may take `limit_bytes` of memory; beyond that
+    /// the oldest snapshot becomes too old.
     #[must_use]
     pub fn new(limit_bytes: u64) -> Self {
         Self {
@@ -205,7 +205,7 @@ impl Versions {
         }
     }
 
-    /// Leaves out a part of the protocol.
+    /// Omits a part of the protocol.
     #[doc(hidden)]
     #[must_use]
     pub fn leave_out(mut self, part: Option<VersionPart>) -> Self {
@@ -214,7 +214,7 @@ impl Versions {
         self
     }
 
-    /// Returns whether a test has left out this part.
+    /// Returns whether a test has omitted this part.
     #[doc(hidden)]
     #[must_use]
     pub fn leaves_out(&self, part: VersionPart) -> bool {
@@ -304,7 +304,7 @@ impl Versions {
         Some(SnapshotId { slot })
     }
 
-    /// Closes a snapshot: its versions go when no other needs them.
+    /// Closes a snapshot: versions that no other snapshot needs are dropped.
     pub fn close(&self, id: &SnapshotId) {
         let mut registry = self.registry.lock();
         let was_oldest = registry.open.first().is_some_and(|slot| Arc::ptr_eq(slot, &id.slot));
@@ -312,7 +312,7 @@ impl Versions {
         if registry.open.is_empty() {
             registry.idle_since = Some(Instant::now());
         }
-        // A sweep looks at all versions; after twice as many came it has been paid for.
+        // A sweep visits all versions; a doubling of their number pays for it.
         let (versions, _) = self.store.size();
         let sweeps = was_oldest && versions > 2 * registry.swept_to.max(512);
         let open = self.open_in(&registry);
@@ -338,8 +338,8 @@ impl Versions {
         self.registry.lock().swept_to = self.store.size().0;
     }
 
-    /// Forgets loads that no open snapshot has to know: it sees the loading transaction, or is older than the
-    /// table.
+    /// Forgets loads that no open snapshot must know: each open snapshot sees the loading transaction, or is
+    /// older than the table.
     fn prune_loads(&self) {
         // As in `OpenSnapshots::need`, a load that ended above the clock is kept for snapshots opened since.
         let (open, clock) = {
@@ -354,7 +354,7 @@ impl Versions {
         self.loads_len.store(loads.len(), SeqCst); // as in `note_hidden_tree`
     }
 
-    /// Lets writers stop keeping images, if no snapshot has been open for [`GRACE`]. Cheap if there is
+    /// Lets writers stop storing images, if no snapshot has been open for [`GRACE`]. Cheap if there is
     /// nothing to do; call it from time to time.
     pub fn turn_off(&self) {
         if !self.is_on() {
@@ -375,7 +375,7 @@ impl Versions {
         self.is_on() && self.registry.lock().open.is_empty()
     }
 
-    /// The caller holds `switching`, and no snapshot is open.
+    /// Turns versions off. The caller holds `switching`, and no snapshot is open.
     fn switch_off(&self) {
         self.change_mode();
         // Images of active transactions go too: the next opener visits them again (VERSION-7).
@@ -426,8 +426,8 @@ impl Versions {
         }
     }
 
-    /// Keeps what a change is about to replace, if versions are on. `node` is the latched leaf before the
-    /// change (VERSION-2); the caller holds the mutex of `undo` (VERSION-1).
+    /// Stores the image that a change is about to replace, if versions are on. `node` is the latched leaf
+    /// before the change (VERSION-2); the caller holds the mutex of `undo` (VERSION-1).
     pub(crate) fn before_change(&self, undo: &mut UndoLog, op: &UndoOp<'_>, node: Option<Node<'_>>) {
         let mode = self.mode();
         if mode.is_multiple_of(2) {
@@ -506,7 +506,7 @@ impl Versions {
         if !open.timestamps.is_empty() {
             return self.sweep(&open);
         }
-        // Only tried: an opener that holds it may wait for the undo log of this thread's transaction.
+        // Only tried: a thread that holds it may wait for the undo log of this thread's transaction.
         let Some(_switching) = self.switching.try_lock() else { return };
         if self.registry.lock().open.is_empty() {
             self.switch_off();
@@ -514,7 +514,7 @@ impl Versions {
     }
 
     /// Returns whether readers of snapshots can learn from [`commit`](Self::commit) that this transaction has
-    /// committed. If so, the caller first notes the commit LSN where such readers look for it.
+    /// committed. If so, the caller first notes the commit LSN where such readers look it up.
     #[must_use]
     pub fn has_status(&self, undo: &UndoLog) -> bool {
         undo.writer.status.is_some()
@@ -532,7 +532,7 @@ impl Versions {
         Committed { status }
     }
 
-    /// A change of a row was undone.
+    /// Notes that a change of a row was undone.
     pub(crate) fn undone(&self, undo: &UndoLog, tree: TreeId, key: &[u8]) {
         if self.leaves_out(VersionPart::SavepointVersion)
             && let Some(writer) = &undo.writer.status

@@ -26,11 +26,11 @@ pub(super) struct Registry {
     pub(super) open: Vec<Arc<Slot>>,
     /// The time at which the last one was closed.
     pub(super) idle_since: Option<Instant>,
-    /// Versions that were left by the last sweep over all stripes.
+    /// Number of versions after the last sweep over all stripes.
     pub(super) swept_to: u64,
 }
 
-/// An open snapshot, to be given back to [`Versions::close`](super::Versions::close).
+/// An open snapshot; pass it to [`Versions::close`](super::Versions::close).
 #[derive(Clone, Debug)]
 pub struct SnapshotId {
     pub(super) slot: Arc<Slot>,
@@ -56,8 +56,8 @@ impl SnapshotId {
         self.slot.opened.elapsed()
     }
 
-    /// Memory of all versions at the moment when those that it needs were dropped, if they were. Ask after
-    /// each read, before the result is used.
+    /// Returns the memory of all versions at the moment when the versions that the snapshot needs were
+    /// dropped, if they were. Call it after each read, before the result is used.
     #[must_use]
     pub fn too_old_at_bytes(&self) -> Option<u64> {
         let bytes = self.slot.too_old_at_bytes.load(Acquire); // pairs with the Release in `shrink`

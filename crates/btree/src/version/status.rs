@@ -1,6 +1,6 @@
 //! The status of one writing transaction, as readers of snapshots see it.
 //!
-//! | state | content | leaves it |
+//! | state | content | left by |
 //! |---|---|---|
 //! | active | `min`: the commit timestamp will be at least this | the end of the transaction |
 //! | committed | the commit timestamp | – |
@@ -69,13 +69,13 @@ impl Status {
             _ => clock.load(SeqCst),
         };
         if part == VersionPart::Push {
-            thread::yield_now(); // here a snapshot has to be opened and to read
+            thread::yield_now(); // a test opens a snapshot and reads here
         }
         let least = self.word.load(SeqCst) >> BITS;
         self.word.swap(now.max(least) << BITS | COMMITTED, SeqCst);
     }
 
-    /// Decides whether snapshot `timestamp` sees this transaction, for good (STATUS-1).
+    /// Decides whether snapshot `timestamp` sees this transaction; the answer is final (STATUS-1).
     pub(crate) fn visibility(&self, timestamp: u64) -> Visibility {
         // Acquire: pairs with the AcqRel in `commit` and `roll_back`; the page changes of the transaction
         // happen before the later validation of a leaf that the reader copied.
@@ -110,8 +110,8 @@ impl Status {
         }
     }
 
-    /// Commits with the clock's present time, or later if a reader has pushed the timestamp. The caller holds
-    /// all locks of the transaction (STATUS-2).
+    /// Commits with the present time of the clock, or later if a reader has pushed the timestamp. The caller
+    /// holds all locks of the transaction (STATUS-2).
     pub(crate) fn commit(&self, clock: &AtomicU64) {
         // Acquire: as in `visibility`.
         let mut word = self.word.load(Acquire);

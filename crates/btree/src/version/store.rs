@@ -1,4 +1,4 @@
-//! Before-images of rows, by key: what a snapshot reads instead of a row that changed after it.
+//! Before-images of rows, by key: read by a snapshot in place of a row that changed after it.
 //!
 //! A chain of versions belongs to one key, oldest first. Each version names the transaction that replaced the
 //! image. A key has one stripe; a stripe holds its keys in order, so that scans find the keys of a range.
@@ -15,12 +15,12 @@ use azekura_base::{CachePadded, TreeId};
 use super::status::{Status, Visibility};
 use crate::node::Cell;
 
-/// A row as it was: `None` if the key was absent.
+/// An earlier state of a row: `None` if the key was absent.
 pub(crate) type Image = Option<(u16, Box<[u8]>)>;
 
-/// Bytes that a version takes beside its key and value: its part of a map node that is two thirds full (72),
-/// the vector's memory for one version (32), the status (24), and the headers of these and of the key's and
-/// the value's memory (4 of 16).
+/// Bytes of a version besides its key and value: its part of a map node that is two thirds full (72), the
+/// vector's memory for one version (32), the status (24), and the allocation headers of these, the key and
+/// the value (4 of 16).
 const VERSION_OVERHEAD: u64 = 192;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ type Key = (TreeId, Box<[u8]>);
 
 #[derive(Debug, Default)]
 struct Stripe {
-    /// Keys that have versions. Read without the mutex: a stripe without keys is skipped (VERSION-3).
+    /// Keys with versions. Read without the mutex: a stripe without keys is skipped (VERSION-3).
     keys: AtomicUsize,
     chains: Mutex<BTreeMap<Key, Vec<Version>>>,
 }
@@ -41,7 +41,7 @@ struct Stripe {
 /// The state of a row in a snapshot, relative to the row in the leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Resolved {
-    /// The row as the leaf has it.
+    /// The row in the leaf.
     AsInLeaf,
     /// This image.
     Image(Image),
@@ -61,7 +61,7 @@ pub(super) fn size_of(key: &[u8], before: &Image) -> u64 {
     VERSION_OVERHEAD + (key.len() + before.as_ref().map_or(0, |(_, value)| value.len())) as u64
 }
 
-/// The state of the newest change that snapshot `timestamp` sees, by a chain of versions.
+/// Returns the state of the newest change that snapshot `timestamp` sees, by a chain of versions.
 fn resolve(chain: &[Version], timestamp: u64, pushes: bool) -> Resolved {
     let mut resolved = None;
     for version in chain.iter().rev() {
@@ -89,8 +89,8 @@ pub(crate) struct OpenSnapshots {
 
 impl OpenSnapshots {
     /// Returns whether a snapshot may need the image that was replaced at `until` and had been written at
-    /// `from`: one of those that were open, or one that was opened since. A transaction with a timestamp
-    /// above `clock` committed after such an opening.
+    /// `from`: an open one, or one that was opened since. A transaction with a timestamp above `clock`
+    /// committed after such an opening.
     pub(crate) fn need(&self, from: u64, until: u64) -> bool {
         let first = self.timestamps.partition_point(|&timestamp| timestamp < from);
         until > self.clock || self.timestamps.get(first).is_some_and(|&timestamp| timestamp < until)
@@ -143,7 +143,7 @@ impl VersionStore {
         chain.push(Version { writer: Arc::clone(writer), before });
     }
 
-    /// Drops the newest version of a key if it is of `writer` (V6).
+    /// Drops the newest version of a key if it belongs to `writer` (V6).
     #[cold]
     pub(crate) fn forget(&self, (tree, key): (TreeId, &[u8]), writer: &Arc<Status>) {
         let mut chains = self.stripe(tree, key).chains.lock();
@@ -165,9 +165,9 @@ impl VersionStore {
         self.bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// Returns whether a snapshot of `open` needs a value that has been replaced. More than one version can
-    /// have it: a transaction that changed the row and undid the change, by a savepoint, has one too. A
-    /// version that was dropped was not needed.
+    /// Returns whether a snapshot of `open` needs a value that has been replaced. Several versions can have
+    /// it: a transaction that changed the row and undid the change, by a savepoint, has one too. A version
+    /// that was dropped was not needed.
     pub(crate) fn is_value_needed(
         &self,
         (tree, key): (TreeId, &[u8]),
@@ -220,7 +220,7 @@ impl VersionStore {
 
     /// Drops everything.
     pub(crate) fn clear(&self) {
-        // Every stripe, also an empty one: a writer that comes later sees the mode that the caller set.
+        // Every stripe, even an empty one: a later writer sees the mode that the caller set.
         self.stripes.iter().for_each(|stripe| {
             let mut chains = stripe.chains.lock();
             for ((_, key), chain) in std::mem::take(&mut *chains) {
@@ -243,7 +243,7 @@ impl VersionStore {
             .map_or(Resolved::AsInLeaf, |chain| resolve(chain, timestamp, self.pushes))
     }
 
-    /// The rows of a range that differ in a snapshot from the leaf, in ascending order of keys.
+    /// Returns the rows of a range that differ in a snapshot from the leaf, in ascending order of keys.
     pub(crate) fn resolve_range(
         &self,
         tree: TreeId,
@@ -277,7 +277,7 @@ impl VersionStore {
     }
 }
 
-/// A copy of a cell as an image.
+/// Copies a cell as an image.
 pub(crate) fn image_of(cell: Cell<'_>) -> Image {
     Some((cell.flags, cell.value.into()))
 }

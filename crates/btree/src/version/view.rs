@@ -1,4 +1,4 @@
-//! Reading by snapshot: the leaf, corrected by versions.
+//! Reading by snapshot: the leaf, with rows replaced by versions.
 
 use azekura_base::Lsn;
 use azekura_base::sync::thread;
@@ -21,24 +21,24 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The view of a snapshot, which must stay open meanwhile.
+    /// Returns the view of a snapshot, which must stay open meanwhile.
     #[must_use]
     pub fn new(versions: &'a Versions, snapshot: &SnapshotId) -> Self {
         Self { versions, timestamp: snapshot.slot.timestamp, all_visible: snapshot.slot.all_visible }
     }
 
-    /// Returns whether the snapshot sees the rows of a leaf with this page LSN as they are (VERSION-5).
+    /// Returns whether the snapshot sees the rows of a leaf with this page LSN unchanged (VERSION-5).
     pub(crate) fn sees_as_is(&self, page_lsn: Lsn) -> bool {
         page_lsn <= self.all_visible
     }
 
-    /// Returns whether the leaf is as it was when it was read, after the look for versions.
+    /// Returns whether the leaf is unchanged since it was read, after the lookup of versions.
     pub(crate) fn is_still_valid(&self, leaf: &Leaf<'_>) -> bool {
         self.versions.leaves_out(VersionPart::LastValidation) || leaf.is_valid()
     }
 
-    /// Lets a rollback come between the copy of a leaf and the look for versions, if a test wants to see
-    /// that. The leaf is then validated before, and the result is returned.
+    /// Lets a rollback run between the copy of a leaf and the lookup of versions, for a test. The leaf is
+    /// then validated before, and the result is returned.
     pub(crate) fn pause(&self, leaf: &Leaf<'_>) -> bool {
         if !self.versions.leaves_out(VersionPart::LastValidation) {
             return true;
@@ -48,14 +48,14 @@ impl<'a> View<'a> {
         is_valid
     }
 
-    /// Returns whether the snapshot sees no row of `tree`, whatever its leaves hold. To be asked once for
-    /// each leaf that is not read [as it is](Self::sees_as_is).
+    /// Returns whether the snapshot sees no row of `tree`, regardless of its leaves. Called once for each
+    /// leaf that is not read [as it is](Self::sees_as_is).
     pub(crate) fn is_empty(&self, tree: Tree) -> bool {
         self.versions.lookups.add(1);
         self.versions.is_empty_in(tree.id, self.timestamp)
     }
 
-    /// Replaces rows of `batch` by what the snapshot sees of the range from `from` up to `to` (exclusive;
+    /// Replaces rows of `batch` by the snapshot's view of the range from `from` up to `to` (exclusive;
     /// `None`: the end), which the batch has in full. The caller validates the leaf afterwards (VERSION-2).
     pub(crate) fn correct(
         &self,
@@ -110,9 +110,8 @@ pub struct SeenRow {
 }
 
 impl Tree {
-    /// Reads the value that `key` has in a snapshot into `out`, replacing what was there. Takes no lock.
-    /// Costs what [`get`](Self::get) does; looks for versions if the leaf has changes above the snapshot's
-    /// all-visible LSN.
+    /// Reads the value of `key` in a snapshot into `out`, replacing its content. Takes no lock. Costs as much
+    /// as [`get`](Self::get); looks up versions if the leaf has changes above the snapshot's all-visible LSN.
     ///
     /// # Errors
     ///
@@ -138,7 +137,7 @@ impl Tree {
             let page_lsn = node.page().lsn();
             let was_valid = view.pause(&leaf);
             if view.sees_as_is(page_lsn) {
-                // Nothing to look for.
+                // No version to look up.
             } else if view.is_empty(*self) {
                 flags = None;
             } else if let Resolved::Image(image) = view.versions.store.resolve(self.id, key, view.timestamp) {

@@ -1,4 +1,4 @@
-//! What the tests share: a store in memory, a log in memory, and a world made of both.
+//! Shared by the tests: a store in memory, a log in memory, and an environment made of both.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 use std::sync::Arc;

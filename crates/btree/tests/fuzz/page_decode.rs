@@ -11,8 +11,7 @@ const SIZE: usize = 4096;
 const PAGE: PageId = PageId(5);
 const TREE: TreeId = TreeId(3);
 
-/// What comes first says which page is the base (empty, leaf, inner); then come patches of it (offset,
-/// length, bytes).
+/// The first byte selects the base page (empty, leaf, inner); patches of it follow (offset, length, bytes).
 pub(crate) fn page_decode(data: &[u8]) {
     let (&base, patches) = data.split_first().unwrap_or((&0, &[]));
     let mut scratch = match base % 3 {

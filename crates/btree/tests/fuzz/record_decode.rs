@@ -9,8 +9,8 @@ use azekura_btree::{Carry, Head, PageOp, Record, Tree, UndoOp, change, record};
 
 const SIZE: usize = 4096;
 
-/// Decodes `body` and applies its operations, each to its page. What decodes whole encodes again to the same
-/// record.
+/// Decodes `body` and applies its operations, each to its page. A body that decodes completely encodes to the
+/// same record.
 pub(crate) fn record_decode(body: &[u8]) {
     let Ok(record) = Record::decode(body) else { return };
     let mut pages: BTreeMap<PageId, Scratch> = BTreeMap::new();

@@ -4,19 +4,19 @@ use std::cell::UnsafeCell;
 
 use crate::frame::Evicted;
 
-/// See CACHE-1 for who may do what with it.
+/// The rules of its use are in CACHE-1.
 #[derive(Debug)]
 pub(super) struct Entry<K, V> {
     held: UnsafeCell<Option<(K, V)>>,
-    /// Tells a model when somebody reads the entry while another puts it in or takes it out.
+    /// Lets a model detect a read of the entry during a store or a removal.
     #[cfg(loom)]
     witness: loom::cell::UnsafeCell<()>,
 }
 
 // SAFETY: CACHE-1: it is written only by the owner of an evicted frame, of which there is one (FRAME-2),
-// while nobody has a pin; the orderings of the pin word make that writer's work visible to who pins, and
-// readers' work to the next owner. Entries are put in by one thread and dropped by another (Send), and read
-// by several at once (Sync).
+// while no thread has a pin. The orderings of the pin word make the writer's stores visible to pinning
+// threads, and the reads of these threads precede the next owner. Entries are stored by one thread and
+// dropped by another (Send), and read by several at once (Sync).
 unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Entry<K, V> {}
 
 impl<K, V> Entry<K, V> {
@@ -28,7 +28,7 @@ impl<K, V> Entry<K, V> {
         }
     }
 
-    /// Puts an entry into an empty place.
+    /// Stores an entry in an empty place.
     pub(super) fn put(&self, _owner: &Evicted, entry: (K, V)) {
         #[cfg(loom)]
         self.witness.with_mut(|_| ());
@@ -37,7 +37,7 @@ impl<K, V> Entry<K, V> {
         unsafe { *self.held.get() = Some(entry) };
     }
 
-    /// Takes the entry out.
+    /// Removes the entry.
     pub(super) fn take(&self, _owner: &Evicted) -> Option<(K, V)> {
         #[cfg(loom)]
         self.witness.with_mut(|_| ());
@@ -49,11 +49,11 @@ impl<K, V> Entry<K, V> {
     ///
     /// # Safety
     ///
-    /// The caller has pinned the frame, and keeps it so as long as the reference is used.
+    /// The caller has pinned the frame, and keeps the pin as long as it uses the reference.
     ///
     /// # Panics
     ///
-    /// Never: a frame is published after its entry was put in.
+    /// Never: a frame is published after its entry was stored.
     pub(super) unsafe fn get(&self) -> &(K, V) {
         #[cfg(loom)]
         self.witness.with(|_| ());

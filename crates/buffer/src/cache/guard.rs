@@ -6,8 +6,8 @@ use std::ops::Deref;
 use super::Cache;
 use crate::frame::FrameId;
 
-/// A borrowed value: it stays, unchanged, until this is dropped, even if its key is removed or gets another
-/// value. An entry that is borrowed is not evicted, so do not keep many.
+/// A borrowed value. It stays unchanged until the guard is dropped, even if its key is removed or gets
+/// another value. A borrowed entry is not evicted, so do not keep many.
 #[must_use]
 pub struct Ref<'c, K, V, S> {
     cache: &'c Cache<K, V, S>,
@@ -15,7 +15,7 @@ pub struct Ref<'c, K, V, S> {
 }
 
 impl<'c, K, V, S> Ref<'c, K, V, S> {
-    /// The guard of a pin that was just taken.
+    /// The guard of a pin that the caller has taken.
     pub(super) const fn pinned(cache: &'c Cache<K, V, S>, frame: FrameId) -> Self {
         Self { cache, frame }
     }
@@ -29,13 +29,13 @@ impl<'c, K, V, S> Ref<'c, K, V, S> {
         unsafe { self.cache.entries[self.frame.0 as usize].get() }
     }
 
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &K {
         &self.entry().0
     }
 
-    /// The value.
+    /// Returns the value.
     #[must_use]
     pub fn value(&self) -> &V {
         &self.entry().1

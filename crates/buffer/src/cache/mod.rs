@@ -1,13 +1,13 @@
 //! A cache for keyed values of any type, over the frames, the page table and the policies of the pool (the
 //! paper's remark in §3: its method serves caches in general).
 //!
-//! **A hit takes no lock**: look the key's hash up, pin the entry by one CAS, compare the key, count the use
-//! (nothing, once it is hot), and unpin by one subtraction. Values stay where they are: what a hit gives is a
-//! borrowed value, neither cloned nor counted, and it stays until the borrow ends, whatever is inserted and
-//! evicted meanwhile.
+//! **A hit takes no lock**: look up the key's hash, pin the entry by one CAS, compare the key, count the use
+//! (no write if the entry is hot), and unpin by one subtraction. A hit returns a borrowed value, without a
+//! clone or a reference count of its own. The value stays until the borrow ends, independent of insertions
+//! and evictions.
 //!
 //! The victim is chosen as in the pool: two rings with a sketch by default, so scans and one-time keys
-//! pass through.
+//! displace few entries.
 //!
 //! ```
 //! use azekura_buffer::cache::{Cache, Full};
@@ -16,30 +16,30 @@
 //! let first = cache.insert("a".into(), vec![1])?;
 //! assert_eq!(*cache.get("a").expect("inserted"), [1]);
 //! let second = cache.get_or_insert_with("b".into(), || vec![2, 2])?;
-//! // Both entries are borrowed, so neither may leave: the new one comes back.
+//! // Both entries are borrowed, so neither can be evicted: the new entry is returned.
 //! assert!(matches!(cache.insert("c".into(), vec![3]), Err(Full { value, .. }) if value == [3]));
 //! drop((first, second));
 //! assert_eq!(cache.insert("c".into(), vec![3])?.len(), 1);
 //! # Ok::<(), Full<String, Vec<u8>>>(())
 //! ```
 //!
-//! | frame | mapping | entry | who may use it |
+//! | frame | mapping | entry | used by |
 //! |---|---|---|---|
-//! | evicted | none | none, or being put in | its owner |
-//! | pinned | the hash's, or none yet | there | whoever has pinned it |
-//! | pinned or unpinned | the hash's | there | everybody |
-//! | pinned or unpinned | none: removed, replaced, or lost its insertion | there | who holds a borrow; the sweep, once they are gone |
-//! | leaving | as before, or none | there | nobody |
+//! | evicted | none | none, or being stored | its owner |
+//! | pinned | the hash's, or none yet | present | threads that have pinned it |
+//! | pinned or unpinned | the hash's | present | all threads |
+//! | pinned or unpinned | none: removed, replaced, or lost its insertion | present | borrowers; then the sweep |
+//! | leaving | as before, or none | present | none |
 //!
-//! - **CACHE-1** An entry is put in and taken out only by the owner of its evicted frame (FRAME-2), and read
+//! - **CACHE-1** An entry is stored and removed only by the owner of its evicted frame (FRAME-2), and read
 //!   only under a pin.
-//! - **CACHE-2** A hit is believed only if its frame had the mapping in this generation (`buffer` says so),
-//!   or has it now. So a value whose insertion lost to another is seen by nobody.
-//! - **CACHE-3** Keys are compared. Two keys with one hash (39 bits) cannot be there together: the later one
-//!   replaces the earlier.
+//! - **CACHE-2** A hit counts only if its frame had the mapping in this generation (`buffer` reports it), or
+//!   has it now. So a value that lost its insertion to another one is never returned.
+//! - **CACHE-3** Keys are compared. Two keys with the same hash (39 bits) cannot be cached together: the
+//!   later one replaces the earlier.
 //!
-//! Linearization: a hit at its look at the table; an insertion when its word is finished there; a removal
-//! when it takes the word out.
+//! Linearization points: a hit, its read of the table; an insertion, the finish of its word in the table; a
+//! removal, the removal of the word.
 
 mod entry;
 mod guard;
@@ -63,37 +63,37 @@ use crate::stall::sync_point;
 
 pub use self::guard::Ref;
 
-/// Sweeps before an insertion is refused; each looks at every entry.
+/// Sweeps before an insertion is refused; each sweep checks every entry.
 const TRIES: usize = if cfg!(loom) { 3 } else { 32 };
 
 /// Behavior of an insertion while every entry is borrowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenAllPinned {
-    /// Gives key and value back, after some tries.
+    /// Returns key and value after some attempts.
     #[default]
     Refuse,
-    /// Waits until an entry is free. A thread that holds all the borrows itself waits for ever.
+    /// Waits until an entry is free. A thread that holds all borrows itself waits forever.
     Wait,
 }
 
 /// Settings of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheOptions {
-    /// Which entry leaves when another comes.
+    /// The replacement policy.
     pub policy: Policy,
     /// Behavior of an insertion while every entry is borrowed.
     pub when_all_pinned: WhenAllPinned,
 }
 
-/// Every entry is borrowed; here are key and value again. Drop borrows, or do without the cache this time.
+/// The error that every entry is borrowed; it returns key and value. Drop borrows, or do not cache the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no evictable entry: all {entries} are borrowed")]
 pub struct Full<K, V> {
-    /// The key that was to be inserted.
+    /// The key of the refused insertion.
     pub key: K,
-    /// Its value.
+    /// The value of the refused insertion.
     pub value: V,
-    /// Entries of the cache.
+    /// Capacity of the cache in entries.
     pub entries: usize,
 }
 
@@ -117,11 +117,11 @@ impl<K, V, S> std::fmt::Debug for Cache<K, V, S> {
 }
 
 impl<K: Hash + Eq, V> Cache<K, V> {
-    /// A cache of `capacity` entries, with std's hasher and the default options.
+    /// Creates a cache of `capacity` entries, with the hasher of std and the default options.
     ///
     /// # Panics
     ///
-    /// With a capacity of 0, or above 16,777,215.
+    /// If the capacity is 0 or above 16,777,215.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self::with(capacity, CacheOptions::default(), RandomState::new()).expect("a capacity in bounds")
@@ -129,11 +129,12 @@ impl<K: Hash + Eq, V> Cache<K, V> {
 }
 
 impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
-    /// A cache of `capacity` entries. The hasher should spread well; a fast one is most of what a hit costs.
+    /// Creates a cache of `capacity` entries. The hasher should distribute well; its time is most of the cost
+    /// of a hit.
     ///
     /// # Errors
     ///
-    /// [`PoolError::Capacity`] out of bounds.
+    /// [`PoolError::Capacity`] for a capacity out of bounds.
     pub fn with(capacity: usize, options: CacheOptions, hasher: S) -> Result<Self, PoolError> {
         if !(1..=MAX_FRAMES).contains(&capacity) {
             return Err(PoolError::Capacity {
@@ -156,14 +157,14 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         })
     }
 
-    /// Most entries that can be there.
+    /// Returns the capacity in entries.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.frames.len()
     }
 
-    /// Entries that are there now, about: those removed while they are borrowed count until the sweep comes
-    /// to them.
+    /// Returns the approximate number of entries: an entry that was removed while borrowed counts until the
+    /// sweep reaches it.
     #[must_use]
     pub fn len(&self) -> usize {
         (self.len.sum() as i64).max(0) as usize
@@ -175,7 +176,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         self.len() == 0
     }
 
-    /// Entries that left for others so far.
+    /// Returns the number of evictions so far.
     #[must_use]
     pub fn evictions(&self) -> u64 {
         self.evictions.sum()
@@ -185,8 +186,8 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         PageId(self.hasher.hash_one(key) & (MAX_PAGE_ID - 1))
     }
 
-    /// The value of a key, borrowed. Never waits: one CAS, one subtraction when the borrow ends; less than
-    /// that is written on a hot entry by nobody.
+    /// Returns the value of a key, borrowed. Never waits; costs one CAS, and one subtraction when the borrow
+    /// ends.
     pub fn get<Q>(&self, key: &Q) -> Option<Ref<'_, K, V, S>>
     where
         K: Borrow<Q>,
@@ -199,11 +200,11 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         })
     }
 
-    /// Puts a value in, in place of the key's old one if it has one; borrows of that stay good.
+    /// Inserts a value, or replaces the old value of the key; borrows of the old value stay valid.
     ///
     /// # Errors
     ///
-    /// [`Full`] while every entry is borrowed, unless the cache was told to wait.
+    /// [`Full`] while every entry is borrowed, unless the options say to wait.
     pub fn insert(&self, key: K, value: V) -> Result<Ref<'_, K, V, S>, Full<K, V>> {
         let id = self.id(&key);
         let (ours, left) = self.place(id, key, value)?;
@@ -216,8 +217,8 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         Ok(ours)
     }
 
-    /// The value of a key, borrowed; made by `make` if it is not there. Several threads that miss on one key
-    /// may each make one: the first to insert wins, and all get that one.
+    /// Returns the value of a key, borrowed; a missing value is made by `make` and inserted. Several threads
+    /// that miss on one key may each make a value; all of them get the one that is inserted first.
     ///
     /// # Errors
     ///
@@ -250,7 +251,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         }
     }
 
-    /// Takes a key out; whether it was there. Borrows of its value stay good.
+    /// Removes a key; `true` if it was present. Borrows of its value stay valid.
     pub fn remove<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -304,8 +305,8 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         }
     }
 
-    /// Puts an entry into a frame, pinned, without a mapping; with it comes what was in the frame, to be
-    /// dropped when ours is in place.
+    /// Stores an entry in a frame, pinned, without a mapping. Also returns the frame's old entry, to be
+    /// dropped after the insertion.
     fn place(&self, id: PageId, key: K, value: V) -> Result<(Ref<'_, K, V, S>, Option<(K, V)>), Full<K, V>> {
         let Some((owner, left)) = self.victim() else {
             return Err(Full { key, value, entries: self.frames.len() });
@@ -319,7 +320,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         Ok((Ref::pinned(self, frame), left))
     }
 
-    /// A frame without an entry, and the entry that left it.
+    /// Allocates a frame; also returns its evicted entry.
     fn victim(&self) -> Option<(Evicted, Option<(K, V)>)> {
         let mut backoff = Backoff::new();
         let mut tries = 0;
@@ -331,12 +332,12 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
                 Sweep::Victim { frame, swap } => {
                     own_rmw();
                     self.evictions.add(1);
-                    if let Some((owner, left)) = self.see_out(frame) {
+                    if let Some((owner, left)) = self.finish_eviction(frame) {
                         self.policy.evicted(swap, &owner);
                         return Some((owner, left));
                     }
                 }
-                // Nothing is ever dirty here.
+                // A cache has no dirty frames.
                 Sweep::Dirty(_) | Sweep::Nothing { .. } | Sweep::BoundReached => {
                     tries += 1;
                     if tries >= TRIES && self.when_all_pinned == WhenAllPinned::Refuse {
@@ -348,12 +349,12 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         }
     }
 
-    /// Sees an entry out of a leaving frame; the caller is in. The last one out owns the frame, and has its
-    /// entry.
-    fn see_out(&self, id: FrameId) -> Option<(Evicted, Option<(K, V)>)> {
+    /// Does the caller's part of the eviction of a leaving frame. Returns the frame and its entry to the last
+    /// evicting thread. The caller is one of them.
+    fn finish_eviction(&self, id: FrameId) -> Option<(Evicted, Option<(K, V)>)> {
         let frame = &self.frames[id.0 as usize];
-        sync_point!("sees an entry out");
-        self.table.remove(frame.page_id(), id); // FRAME-1: the id stays while we are in
+        sync_point!("finishes an eviction");
+        self.table.remove(frame.page_id(), id); // FRAME-1: the id is fixed until we leave
         sync_point!("unmapped a leaving frame");
         let owner = frame.leave(id)?;
         frame.take_buffer(&owner);
@@ -363,16 +364,16 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         Some((owner, left))
     }
 
-    /// As [`Self::see_out`], and the frame is free.
+    /// Like [`Self::finish_eviction`], and frees the frame.
     fn recycle(&self, id: FrameId) {
-        if let Some((owner, left)) = self.see_out(id) {
+        if let Some((owner, left)) = self.finish_eviction(id) {
             self.free.push(owner, &self.frames);
             drop(left);
         }
     }
 
-    /// Takes a mapping away that is in the way of ours. Should another insertion have put the same one there
-    /// since, it comes before ours.
+    /// Removes a mapping that conflicts with ours. If another insertion has added the same mapping again
+    /// since, that insertion precedes ours.
     fn detach(&self, id: PageId, frame_id: FrameId) {
         let frame = &self.frames[frame_id.0 as usize];
         // Pinned, or being evicted, so that the word names this entry and no later one.
@@ -385,9 +386,9 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         }
     }
 
-    /// Frees a frame that lost its mapping, if nobody borrows its entry; else the sweep will.
+    /// Frees a frame that lost its mapping, unless its entry is borrowed; then the sweep frees it later.
     fn free_if_unused(&self, id: FrameId) {
-        // The frame's present page, whichever it is, is unpinned and may be evicted.
+        // The frame may have another page by now; it is unpinned and may be evicted too.
         if self.frames[id.0 as usize].try_evict() {
             self.recycle(id);
         }

@@ -1,5 +1,5 @@
-//! G10 for the cache: a thread that stops for ever between any two steps holds nobody up; and what must hold
-//! when it goes on.
+//! G10 for the cache: a thread that stalls forever between any two steps blocks no other thread; and the
+//! cache is consistent if the thread continues.
 #![expect(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Cache, CacheOptions};
 use crate::stall::{Gate, Point, stalling_at};
 
-/// Stops `work` at each of its points in turn, while another goes over all keys.
+/// Stops `work` at each of its points in turn, while another thread uses all keys.
 fn others_go_on(work: impl Fn(&Cache<u64, u64>) + Sync) -> Vec<&'static str> {
     let mut places = Vec::new();
     for n in 0.. {
@@ -54,7 +54,7 @@ fn g10_a_stopped_insertion_removal_or_hit_holds_nobody_up() {
 /// | | publishes frame 0 with value 2 | |
 /// | | | frame 1, value 3, is mapped |
 /// | pins frame 0 | | |
-/// | *must not believe it* | | |
+/// | *must not return it* | | |
 #[test]
 fn cache_2_a_value_whose_insertion_lost_is_seen_by_nobody() {
     let cache: Cache<u64, u64> = Cache::new(2);

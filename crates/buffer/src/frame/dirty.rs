@@ -23,16 +23,16 @@ use super::{DIRTY, Frame, WRITING};
 use crate::count::{shared_rmw, shared_store};
 
 impl Frame {
-    /// Before a change's LSN is drawn: the page is dirty from `next_lsn` on at the earliest. Latched
-    /// exclusively and pinned. `mark` is called if it was clean, to note it among the dirty ones (DIRTY-1).
-    /// Says whether it was clean.
+    /// Marks the page as dirty, with `next_lsn` as a lower bound of its changes' LSNs. The caller has pinned
+    /// the page and latched it exclusively, and has not drawn the LSN of its change yet. Calls `mark` if the
+    /// page was clean, to enter it in the map of dirty frames (DIRTY-1), and returns `true` then.
     pub(crate) fn set_dirty(&self, next_lsn: Lsn, mark: impl FnOnce()) -> bool {
         let was_clean = self.recovery_lsn.load(Relaxed) == 0;
         if was_clean {
             mark();
             shared_store();
             self.recovery_lsn.store(next_lsn.0.max(1), Relaxed);
-            // Relaxed: evictors and writers find the bit by a CAS on this very word (FRAME-4).
+            // Relaxed: evictors and writers see the bit by a CAS on the same word (FRAME-4).
             shared_rmw();
             self.pin.fetch_or(DIRTY, Relaxed);
         }
@@ -41,13 +41,13 @@ impl Frame {
         was_clean
     }
 
-    /// Becomes the one writer of the page's image, and pins; `false` if the page is clean or somebody else
-    /// writes it.
+    /// Makes the caller the only writer of the page's image, with a pin; `false` if the page is clean or has
+    /// another writer.
     pub(crate) fn claim_writing(&self) -> bool {
         let mut seen = self.pin.load(Relaxed);
         while seen & (DIRTY | WRITING) == DIRTY {
             shared_rmw();
-            // Acquire: pairs with the Release in `release_writing`, the last writer's work, and in `publish`.
+            // Acquire: pairs with the Release in `release_writing` (the last writer's work) and in `publish`.
             match self.pin.compare_exchange_weak(seen, (seen | WRITING) + 1, Acquire, Relaxed) {
                 Ok(_) => {
                     self.note_worker();
@@ -59,10 +59,10 @@ impl Frame {
         false
     }
 
-    /// The writer is done, with whatever result. It keeps its pin.
+    /// Ends the write, successful or not. The writer keeps its pin.
     pub(crate) fn release_writing(&self) {
         shared_rmw();
-        // Release: the image is on disk before the next writer takes one, or an evictor finds the page clean.
+        // Release: the image is on disk before the next writer begins or an evictor finds the page clean.
         let before = self.pin.fetch_and(!WRITING, Release);
         debug_assert!(before & WRITING != 0, "released without a claim");
     }
@@ -71,32 +71,32 @@ impl Frame {
         self.pin.load(Acquire) & WRITING != 0
     }
 
-    /// The image is on disk. Changes that are not in it have `next_lsn` at least (RECOVERY-2). The caller is
-    /// the writer.
+    /// Notes that the image is on disk. Changes that are not in it have an LSN of at least `next_lsn`
+    /// (RECOVERY-2). The caller is the writer.
     pub(crate) fn image_written(&self, next_lsn: Lsn) {
-        debug_assert_ne!(self.recovery_lsn.load(Relaxed), 0, "an image of a clean page"); // changers leave what is not 0
-        // Release: the image was there before the look that finds this.
+        debug_assert_ne!(self.recovery_lsn.load(Relaxed), 0, "an image of a clean page"); // a change keeps a value other than 0
+        // Release: the image was on disk before a scan that reads this value.
         self.recovery_lsn.store(next_lsn.0.max(1), Release);
     }
 
-    /// The image on disk is the page as it is; the writer holds the latch shared.
+    /// Notes that the image on disk equals the page; the writer holds the latch shared.
     pub(crate) fn now_clean(&self) {
         self.recovery_lsn.store(0, Release);
         shared_rmw();
-        // Release: whoever finds the page clean finds the LSN cleared.
+        // Release: a thread that finds the page clean finds the LSN cleared.
         self.pin.fetch_and(!DIRTY, Release);
     }
 
-    /// The least LSN that a restart needs to make this page what it is; `None` for a clean one. To be called
-    /// after [`look_fence`].
+    /// The lowest LSN that a restart needs to redo this page; `None` for a clean page. Call it after
+    /// [`look_fence`].
     pub(crate) fn least_recovery_lsn(&self) -> Option<Lsn> {
-        // Acquire: pairs with the Release in `image_written` and `now_clean`; who syncs after this look makes
+        // Acquire: pairs with the Release in `image_written` and `now_clean`; a sync after this read makes
         // those images durable.
         Some(Lsn(self.recovery_lsn.load(Acquire))).filter(|&lsn| lsn != Lsn(0))
     }
 }
 
-/// To be called after the log's bound was read and before the frames are looked at (RECOVERY-1).
+/// The fence between the read of the log's bound and the scan of the frames (RECOVERY-1).
 pub(crate) fn look_fence() {
     // Pairs with the fence in `Frame::set_dirty`.
     fence(Acquire);
@@ -134,7 +134,7 @@ mod tests {
         assert!(frame.try_evict());
     }
 
-    /// One write of the page's image, begun when the log's counter was `next`.
+    /// Writes the page's image once; the log's counter was `next` at the begin.
     fn write(frame: &Frame, next: u64, reaches_disk: bool) {
         assert!(frame.claim_writing());
         if reaches_disk {

@@ -2,14 +2,14 @@
 
 use super::FrameId;
 
-/// The `nth` of so many frames, in the order in which they are first given out and the clock comes to them:
-/// first one of each cache line, then the others. So neighbours were given out half a pool apart.
+/// The `nth` of `frames` frames, in the order in which they are allocated and visited by the clock: first one
+/// of each cache line, then the others. So the two frames of a line are half a pool apart in this order.
 pub(crate) const fn nth_frame(nth: usize, frames: usize) -> FrameId {
     let lines = frames.div_ceil(2);
     FrameId(if nth < lines { 2 * nth } else { 2 * (nth - lines) + 1 } as u32)
 }
 
-/// Where the frame is in that order.
+/// The position of a frame in that order.
 pub(crate) const fn turn_of(frame: FrameId, frames: usize) -> usize {
     let (line, is_second) = (frame.0 as usize / 2, frame.0 % 2 == 1);
     if is_second { frames.div_ceil(2) + line } else { line }

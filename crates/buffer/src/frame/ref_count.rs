@@ -6,10 +6,10 @@ use azekura_base::sync::atomic::Ordering::Relaxed;
 use super::Frame;
 use crate::count::shared_store;
 
-/// GCLOCK's reference count saturates here: the hottest page cools down in as many sweeps (G8).
+/// Maximum of the reference count: the hottest page becomes cold in this number of sweeps (G8).
 pub(crate) const MAX_REF_COUNT: u32 = 15;
 
-/// Where peeks stop counting: three uses besides the one that brought the page.
+/// Maximum set by reads without a pin: three uses besides the load of the page.
 const WARM_REF_COUNT: u32 = 4;
 
 impl Frame {
@@ -23,8 +23,8 @@ impl Frame {
         }
     }
 
-    /// Counts a use by a reader that wants to write nothing (G8): no further than [`WARM_REF_COUNT`], so that
-    /// a page that is read all the time is written to once per turn of the hand at most.
+    /// Counts a use by a reader that avoids writes (G8), up to [`WARM_REF_COUNT`]. So the count of a page in
+    /// constant use is written at most once per turn of the hand.
     #[inline]
     pub(crate) fn note_peek(&self) {
         let count = self.ref_count.load(Relaxed);
@@ -34,7 +34,7 @@ impl Frame {
         }
     }
 
-    /// One pass of the hand: whether the page has no uses left (paper Fig. 5, `decrRC() <= 0`).
+    /// Decrements the count, for a pass of the hand; `true` if it is 0 (paper Fig. 5, `decrRC() <= 0`).
     pub(crate) fn cool(&self) -> bool {
         let count = self.ref_count.load(Relaxed);
         if count > 0 {
@@ -44,13 +44,13 @@ impl Frame {
         count <= 1
     }
 
-    /// As [`Self::cool`], but half of the uses go.
+    /// Halves the uses besides the load of the page.
     pub(crate) fn cool_by_half(&self) {
         shared_store();
         self.set_ref_count(1 + self.uses() / 2);
     }
 
-    /// Uses besides the one that brought the page, as far as they are counted and have not cooled.
+    /// The count without the load of the page.
     pub(crate) fn uses(&self) -> u32 {
         u32::from(self.ref_count.load(Relaxed)).saturating_sub(1)
     }

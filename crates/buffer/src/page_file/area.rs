@@ -131,7 +131,7 @@ impl Area {
         Ok(Self { shape, page_size, database_id: u64_at(head, 24) })
     }
 
-    /// Where page `index` of a slot begins, in the slot.
+    /// Returns the offset of page `index` in a slot.
     pub(super) const fn page_at(self, index: usize) -> usize {
         HEAD_BYTES + index * self.page_size
     }

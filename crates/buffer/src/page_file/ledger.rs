@@ -59,7 +59,7 @@ struct State {
     next_sequence: u64,
     /// Sequence numbers of batches that have begun and are not finished.
     begun: BTreeSet<u64>,
-    /// Batches whose pages are in their places.
+    /// Batches with all pages in their places.
     finished: u64,
     /// Of these, how many a sync has covered.
     covered: u64,

@@ -34,9 +34,9 @@
 //!   now. They were in the file before the repair, which has synced it.
 //!
 //! Changes of the map are kept in memory until a checkpoint, so a page write costs no write of the map; a
-//! checkpoint costs one sync more. Groups of blocks of eight sectors are read when a page of theirs is, and
-//! are dropped when there are too many. The file is open only while it is read or written: a store that stays
-//! small has no descriptor for it.
+//! checkpoint costs one more sync. A group of blocks (eight sectors) is read when one of its pages is read,
+//! and is dropped when there are too many. The file is open only during reads and writes, so a small store
+//! has no descriptor for it.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -58,7 +58,7 @@ const SECTOR_LSNS: usize = (SECTOR_BYTES - LSNS_AT) / 8;
 const SECTORS: usize = 8;
 const BLOCK_BYTES: usize = SECTORS * SECTOR_BYTES;
 const BLOCK_LSNS: usize = SECTORS * SECTOR_LSNS;
-/// Blocks that are read together: those of the first 4032 pages come with one read.
+/// Blocks that are read together: one read for the first 4032 pages.
 const GROUP_BLOCKS: usize = 8;
 const SHARDS: usize = 16;
 /// Blocks of a shard in memory, of 4 KiB each: 4 MiB in all shards, for the bounds of half a million pages.
@@ -67,26 +67,26 @@ const SHARD_BLOCKS: usize = 64;
 /// The bounds of the pages from `BLOCK_LSNS` × its number on.
 type Block = [u64; BLOCK_LSNS];
 
-/// The block of pages that have no bound: most blocks of a small store.
+/// The block of pages without bounds, like most blocks of a small store.
 static NO_BOUNDS: LazyLock<Arc<Block>> = LazyLock::new(|| Arc::new([0; BLOCK_LSNS]));
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// LSNs of the last writes, which the file does not have yet.
+    /// LSNs of the last writes, not in the file yet.
     noted: HashMap<PageId, Lsn>,
-    /// As in the file.
+    /// The bounds in the file.
     blocks: HashMap<u64, Arc<Block>>,
 }
 
-/// See the module's head.
+/// The map of page LSNs; see the module.
 #[derive(Debug)]
 pub(super) struct LsnMap {
     fs: Arc<dyn Fs>,
     path: Arc<Path>,
     database_id: u64,
-    /// By the number of the group.
+    /// The groups in memory, by their numbers.
     shards: [Mutex<Shard>; SHARDS],
-    /// Held while the file is written, and by a checkpoint from before its sync.
+    /// Locked during writes of the file, and by a checkpoint from before its sync.
     writing: Mutex<()>,
     /// MAP-4. Relaxed: one thread opens the store, and starts the others.
     counts_reads: AtomicBool,
@@ -113,7 +113,7 @@ impl LsnMap {
         }
     }
 
-    /// Checks the page LSN of an image that was read from its place; an error is the bound that it is below.
+    /// Checks the page LSN of an image that was read from its place; the error is the bound that it violates.
     pub(super) fn check(&self, id: PageId, lsn: Lsn) -> Result<(), Lsn> {
         let bound = self.bound(id);
         if lsn < bound {
@@ -125,19 +125,19 @@ impl LsnMap {
         Ok(())
     }
 
-    /// The repair is done: images that are read count as written (MAP-4).
+    /// Notes the end of the repair: from now on images that are read count as written (MAP-4).
     pub(super) fn count_reads(&self) {
         self.counts_reads.store(true, Relaxed);
     }
 
-    /// Images are in their places. Their batch is finished, so that a sync that begins now covers them.
+    /// Notes that images are in their places. Their batch is finished, so a later sync covers them.
     pub(super) fn written(&self, pages: impl IntoIterator<Item = (PageId, Lsn)>) {
         for (id, lsn) in pages.into_iter().filter(|(_, lsn)| lsn.0 > 0) {
             self.shard(block_of(id)).lock().noted.insert(id, lsn);
         }
     }
 
-    /// These images are about to be written: lowers the bounds that are above them, durably (MAP-1).
+    /// Lowers the bounds above these images durably, before the images are written (MAP-1).
     pub(super) fn lower(&self, pages: impl Iterator<Item = (PageId, Lsn)>) -> Result<(), StoreError> {
         let mut lower: Vec<_> = pages.filter(|&(id, lsn)| lsn < self.bound(id)).collect();
         if lower.is_empty() {
@@ -152,9 +152,8 @@ impl LsnMap {
         Ok(())
     }
 
-    /// Runs `sync`, which covers the batches that are finished, and raises the bounds of the pages that were
-    /// written before it. A full disk is no error: bounds that have no room stay in memory, and are written
-    /// by a later checkpoint.
+    /// Runs `sync`, which covers the finished batches, and raises the bounds of the pages written before
+    /// it. A full disk is no error: the bounds stay in memory, and a later checkpoint writes them.
     pub(super) fn checkpoint(&self, sync: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
         let _writing = self.writing.lock();
         let noted = self.noted();
@@ -189,7 +188,7 @@ impl LsnMap {
         self.block(&mut shard, block_of(id)).map_or(Lsn(0), |block| Lsn(block[index_of(id)]))
     }
 
-    /// In order of page ids.
+    /// The entries in the order of page ids.
     fn noted(&self) -> Vec<(PageId, Lsn)> {
         let mut all = Vec::new();
         for shard in &self.shards {
@@ -216,7 +215,7 @@ impl LsnMap {
         Ok(Arc::clone(&shard.blocks[&number]))
     }
 
-    /// Makes each page's bound what `next` gives for the old bound and the LSN; durable when it returns.
+    /// Sets the bound of each page to the result of `next` for the old bound and the LSN, durably.
     fn write(&self, pages: &[(PageId, Lsn)], next: fn(u64, u64) -> u64) -> Result<(), StoreError> {
         let place = self.open_or_create()?;
         for run in pages.chunk_by(|(a, _), (b, _)| block_of(*a) == block_of(*b)) {
@@ -237,7 +236,7 @@ impl LsnMap {
         Place::open(&*self.fs, &self.path, create, PageAccess::Buffered)
     }
 
-    /// A new file gets a durable name.
+    /// Makes the name of a new file durable.
     fn open_or_create(&self) -> Result<Place, StoreError> {
         if self.fs.exists(&self.path) {
             return self.open(false);

@@ -30,7 +30,7 @@ const CHUNK_WORDS: usize = 64;
 const WORD_PAGES: u64 = u64::BITS as u64;
 const CHUNK_PAGES: u64 = CHUNK_WORDS as u64 * WORD_PAGES;
 
-/// Pages, with a bit for each and 512 bytes for 4096 neighbors.
+/// A set of pages: one bit per page, in blocks of 512 bytes for 4096 pages.
 #[derive(Debug, Default)]
 struct PageSet(HashMap<u64, Box<[u64; CHUNK_WORDS]>>);
 
@@ -57,7 +57,7 @@ impl PageSet {
 
 #[derive(Debug)]
 struct State {
-    /// The file has the places of the pages below; unknown before the repair.
+    /// The file has the places of all pages below this one; unknown before the repair.
     base: u64,
     /// Pages from `base` on that have been written, or were about to be.
     written: PageSet,
@@ -77,7 +77,7 @@ impl State {
     }
 }
 
-/// See the module's head.
+/// The new pages of a page file; see the module.
 #[derive(Debug)]
 pub(super) struct NewPages(Mutex<State>);
 
@@ -89,12 +89,12 @@ pub(super) struct NewBatch {
 }
 
 impl NewPages {
-    /// No page is new before [`NewPages::begin_at`].
+    /// An empty set; no page is new before [`NewPages::begin_at`].
     pub(super) fn none() -> Self {
         Self(Mutex::new(State { base: u64::MAX, written: PageSet::default(), new: PageSet::default() }))
     }
 
-    /// The repair is done, and the file has the places of the pages below `base`.
+    /// Notes the end of the repair: the file has the places of all pages below `base`.
     pub(super) fn begin_at(&self, base: u64) {
         self.0.lock().base = base;
     }
@@ -116,7 +116,7 @@ impl NewPages {
         Ok(Some(NewBatch { sequence, pages }))
     }
 
-    /// These pages are about to be written, and are in no log.
+    /// Notes that these pages, which are in no log, are about to be written.
     pub(super) fn never(&self, pages: impl Iterator<Item = PageId>) {
         let mut state = self.0.lock();
         for id in pages.filter(|id| id.0 >= state.base).collect::<Vec<_>>() {
@@ -124,7 +124,7 @@ impl NewPages {
         }
     }
 
-    /// Ends the set; gives the number of the last batch that has begun.
+    /// Empties the set; returns the number of the last batch that has begun.
     pub(super) fn checkpoint(&self, ledger: &Ledger) -> u64 {
         let mut state = self.0.lock();
         state.new = PageSet::default();
@@ -142,7 +142,7 @@ mod tests {
         ledger
     }
 
-    /// The pages of these that are written as new ones.
+    /// The new pages among these.
     fn new(pages: &NewPages, ids: &[u64], ledger: &Ledger) -> Vec<u64> {
         let mut order: Vec<usize> = (0..ids.len()).collect();
         let batch = pages.begin(&mut order, |index| PageId(ids[index]), ledger).unwrap();

@@ -1,4 +1,4 @@
-//! Creating and opening both files.
+//! Creation and opening of both files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use super::{PageAccess, PageFile, Place, error};
 use crate::memory::PageMemory;
 use crate::store::StoreError;
 
-/// The page file as the checkpoint of a store knows it.
+/// The state of the page file in the checkpoint of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The store's number: files of another store are refused.
+    /// The id of the store: files of another store are refused.
     pub database_id: u64,
     /// The number that [`PageStore::sync_for_checkpoint`](crate::PageStore) gave to it; 0 before the first.
-    /// A page file that is older is refused, and copies of pages that are not newer do not count.
+    /// An older page file is refused, and copies of pages that are not newer are ignored.
     pub covered: u64,
 }
 
 impl PageFile {
-    /// Makes both files, durably with their names, and the directory if it is missing, for the store with
-    /// number 0. May be repeated: files that were made are left as they are.
+    /// Creates both files with durable names, and the directory if it is missing, for the store with id
+    /// 0. May be repeated: existing files are not changed.
     ///
     /// # Errors
     ///
     /// [`StoreError::Io`]; or [`StoreError::Refused`] if there is a file for another page size, or
-    /// `page_size` is none.
+    /// `page_size` is invalid.
     pub fn create(fs: Arc<dyn Fs>, dir: &Path, page_size: usize) -> Result<(), StoreError> {
         Self::create_with(fs, dir, page_size, 0, AreaShape::for_page_size(page_size))
     }
@@ -72,13 +72,13 @@ impl PageFile {
         fs.sync_dir(dir).map_err(error("sync directory", dir, None, 0))
     }
 
-    /// Makes both files anew, for the store with this number, with these pages, sealed and in order from page
-    /// 0 on. The pages are durable when it returns, the names and the area are not: its first growth syncs
-    /// it.
+    /// Creates both files again for the store with this id, with these pages, sealed and in order from page 0
+    /// on. The pages are durable when it returns; the names and the area are not, because the first growth of
+    /// the area syncs it.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Io`]; or [`StoreError::Refused`] if `page_size` is none.
+    /// [`StoreError::Io`]; or [`StoreError::Refused`] if `page_size` is invalid.
     pub fn create_unnamed(
         fs: Arc<dyn Fs>,
         dir: &Path,
@@ -109,7 +109,7 @@ impl PageFile {
         Self::open_with(fs, dir, page_size, PageAccess::default())
     }
 
-    /// As [`PageFile::open`], with this access to the pages.
+    /// Like [`PageFile::open`], with this access to the pages.
     ///
     /// # Errors
     ///
@@ -123,8 +123,8 @@ impl PageFile {
         Self::open_as(fs, dir, page_size, Identity::default(), access)
     }
 
-    /// Opens both files; `access` is chosen anew at each opening. Costs two reads; the [`PageFile::repair`]
-    /// is due next. A double-write area that is missing, damaged or unreadable is no error (DW-9).
+    /// Opens both files; `access` may differ between openings. Costs two reads; call [`PageFile::repair`]
+    /// next. A double-write area that is missing, damaged or unreadable is no error (DW-9).
     ///
     /// # Errors
     ///
@@ -155,7 +155,7 @@ impl PageFile {
         let area_len = AtomicU64::new(place.len()?);
         let slots = SlotHandle::places(&fs, place, area.shape.slots as usize);
         let len = pages.len()?.next_multiple_of(page_size as u64);
-        // Scans read ahead by themselves.
+        // Scans do their own read-ahead.
         pages.file.reads_are_random();
         Ok(Self {
             pages,
@@ -195,12 +195,12 @@ fn first_block(place: &Place) -> Result<PageBuf, StoreError> {
     Ok(head)
 }
 
-/// The area that its head tells of, or what is wrong with the head.
+/// The area that the head describes, or the error in the head.
 fn read_area(place: &Place, page_size: usize) -> Result<Result<Area, Misfit>, StoreError> {
     Ok(Area::from_head(&first_block(place)?, page_size))
 }
 
-/// Writes the head of a page file that has none.
+/// Writes the head of a new page file.
 fn make_head(pages: &Place, head: Head) -> Result<(), StoreError> {
     let found = first_block(pages)?;
     if image::is_zero(&found) {
@@ -226,8 +226,8 @@ fn read_head(pages: &Place, page_size: usize, identity: Identity) -> Result<Head
 }
 
 impl Area {
-    /// Writes zeroes over the slots that are there, up to `len`, and last the head that says the area is
-    /// made. Other slots come with their first use.
+    /// Writes zeroes over the existing slots, up to `len`, and then the head, which marks the area as
+    /// complete. Other slots are added with their first use.
     pub(super) fn make(self, place: &Place, len: u64) -> Result<(), StoreError> {
         if let Some(bytes) = len.checked_sub(HEAD_BYTES as u64).filter(|&bytes| bytes > 0) {
             let zeroed = place.file.write_zeroes(HEAD_BYTES as u64, bytes);

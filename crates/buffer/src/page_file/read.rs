@@ -10,11 +10,10 @@ use super::PageFile;
 use crate::store::{self, StoreError};
 
 impl PageFile {
-    /// Reads the places of pages that follow each other into `out`, by one call that copies nothing. Returns
-    /// `false`, and what `out` holds is unspecified, if the file does not go so far, or `out` is not aligned
-    /// for direct reads.
+    /// Reads the places of consecutive pages into `out`, by one call without a copy. Returns `false`, with an
+    /// unspecified content of `out`, if the file ends before, or if `out` is not aligned for direct reads.
     pub(super) fn read_places(&self, first: PageId, out: &[PageWords<'_>]) -> Result<bool, StoreError> {
-        // Acquire: as in `read_unverified`.
+        // Acquire: see `read_unverified`.
         let (len, offset) = (self.len.load(Acquire), self.offset(first).unwrap_or(u64::MAX));
         let bytes = (out.len() * self.area.page_size) as u64;
         let is_there = offset.checked_add(bytes).is_some_and(|end| end <= len);
@@ -30,11 +29,11 @@ impl PageFile {
                 self.pages.file.read_words_at(offset, &words)
             }
         };
-        // Fewer bytes: the file has become shorter than it was.
+        // Fewer bytes: the file was truncated.
         Ok(read.map_err(self.pages.error("read", Some(first), offset))? as u64 == bytes)
     }
 
-    /// Verifies pages that follow each other, except those that are `None`.
+    /// Verifies consecutive pages, except those that are `None`.
     pub(super) fn verify_words<'w>(
         &self,
         first: PageId,
@@ -70,11 +69,11 @@ impl PageFile {
         })
     }
 
-    /// Reads the bytes in a page's place, whatever they are; returns where that is.
+    /// Reads the bytes in a page's place without verification; returns their offset.
     pub(super) fn read_unverified(&self, id: PageId, out: &mut [u8]) -> Result<u64, StoreError> {
         assert_eq!(out.len(), self.area.page_size, "a page is read whole");
         match self.offset(id) {
-            // Acquire: pairs with the Release in `grow`; the zeroes written before it are there.
+            // Acquire: pairs with the Release in `grow`; the zeroes written before it are visible.
             Some(offset) if offset < self.len.load(Acquire) => {
                 self.pages.read(offset, out, Some(id))?;
                 Ok(offset)

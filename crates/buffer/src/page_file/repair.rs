@@ -1,4 +1,4 @@
-//! Repair: what happens after opening, before the first write.
+//! Repair of the page file after opening, before the first write.
 //!
 //! 1. Read every slot; of each page, find the newest copy that counts (DW-4, DW-5, DW-8). A slot that cannot
 //!    be read holds nothing (DW-9).
@@ -7,10 +7,10 @@
 //!    Intact: the image is older than the copy, and the log brings it forward; or the copy's; or newer, and
 //!    then a sync had covered it before its slot was used again. Write the very same bytes once more: a
 //!    failed sync of an earlier process may have lost them behind the page cache.
-//! 3. Sync the page file. Only now may slots be written (DW-6).
-//! 4. Make the area anew if it is lost: the copies are not needed any more.
+//! 3. Sync the page file. Slots may be written only after this (DW-6).
+//! 4. Create the area again if it is lost: the copies are not needed any more.
 //!
-//! New pages (`new_pages`) have no copies: redo makes them anew.
+//! New pages (`new_pages`) have no copies: redo rebuilds them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -23,7 +23,7 @@ use super::area::{HEAD_BYTES, SlotHead};
 use super::{PageFile, Place};
 use crate::store::{StoreError, stored_checksum};
 
-/// Sequence numbers left out after an opening that could not read all slots: more than any store uses between
+/// Sequence numbers skipped after an opening that could not read all slots: more than any store uses between
 /// two checkpoints.
 const UNSEEN_SEQUENCES: u64 = 1 << 32;
 
@@ -32,30 +32,30 @@ const UNSEEN_SEQUENCES: u64 = 1 << 32;
 struct Copy {
     sequence: u64,
     slot: usize,
-    /// Where in the slot.
+    /// Offset in the slot.
     at: usize,
 }
 
 /// Content of the area.
 #[derive(Debug, Default)]
 struct Copies {
-    /// Of slots without a copy that counts: no bytes.
+    /// The bytes of each slot; empty for a slot without a valid copy.
     slots: Vec<PageBuf>,
     newest: BTreeMap<PageId, Copy>,
-    /// The largest sequence number, counting slots whose pages did not get to the disk.
+    /// The largest sequence number, including slots with pages that did not reach the disk.
     max_sequence: u64,
     has_unreadable: bool,
 }
 
 impl PageFile {
     /// Puts the newest copy of a page from the double-write area into each place that is torn, empty or
-    /// unreadable, and returns these pages, in order. Only copies count that the last checkpoint did not make
-    /// needless (DW-8). Call it after opening, before reading: until then a torn page reads as
+    /// unreadable, and returns these pages, in order. Copies that the last checkpoint made unnecessary are
+    /// ignored (DW-8). Call it after opening, before reading: until then a torn page reads as
     /// [`StoreError::Corrupt`].
     ///
     /// Reads the heads of all slots, the slots of batches after the last checkpoint, and the place of each
     /// page in them (with the usual area, some 512 pages at most), writes up to as many, and syncs. The first
-    /// call that succeeds does it; later ones return nothing. A damaged page without a copy stays as it is.
+    /// successful call repairs; later ones return nothing. A damaged page without a copy is not changed.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl PageFile {
         copies
     }
 
-    /// Takes in what counts of one slot; gives its bytes.
+    /// Adds the valid copies of one slot; returns its bytes.
     fn read_slot(&self, index: usize, place: &Place, copies: &mut Copies) -> Result<PageBuf, StoreError> {
         let offset = self.area.slot_offset(index);
         let mut head = PageBuf::zeroed(HEAD_BYTES);
@@ -126,7 +126,7 @@ impl PageFile {
         Ok(slot)
     }
 
-    /// Step 2 of the module's head for one page; returns whether its place was damaged.
+    /// Step 2 of the module's description for one page; `true` if its place was damaged.
     fn repair_place(&self, id: PageId, copy: &[u8]) -> Result<bool, StoreError> {
         let mut place = PageBuf::zeroed(self.page_size());
         let read = self.read_unverified(id, &mut place);
@@ -140,7 +140,7 @@ impl PageFile {
         Ok(!is_intact)
     }
 
-    /// A crash may have taken back that the file grew: then the place was beyond its end.
+    /// Extends the file if a crash has undone its growth, so that the place was beyond its end.
     fn has_grown_to_hold(&self, id: PageId) {
         let _growing = self.growing.lock();
         let end = self.offset(id).map_or(0, |offset| offset + self.page_size() as u64);
@@ -150,7 +150,7 @@ impl PageFile {
 }
 
 impl Copies {
-    /// Takes in what counts of one slot.
+    /// Adds the valid copies of one slot.
     fn add(&mut self, file: &PageFile, slot: usize, head: &SlotHead, bytes: &[u8]) {
         for (index, &(id, checksum)) in head.pages.iter().enumerate() {
             let at = file.area.page_at(index);

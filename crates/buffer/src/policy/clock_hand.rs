@@ -10,17 +10,17 @@ use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::count::shared_rmw;
 
-/// How the hand is kept.
+/// The storage of the hand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandKind {
     /// One counter that every evicting thread writes.
     Atomic,
-    /// A counter per stripe of threads; reading sums them, moving writes one's own.
+    /// A counter per stripe of threads: a read adds all of them, a move writes the thread's own.
     #[default]
     Striped,
 }
 
-/// The hand.
+/// The hand of the clock.
 #[derive(Debug)]
 pub(crate) struct ClockHand {
     stripes: Box<[CachePadded<AtomicU64>]>,
@@ -34,7 +34,7 @@ impl ClockHand {
         Self { stripes: (0..stripes).map(|_| CachePadded::new(AtomicU64::new(0))).collect() }
     }
 
-    /// Frames passed so far. Relaxed throughout: a place to start from; a stale one is as good.
+    /// Frames passed so far. Relaxed: the position is only a start, and a stale one is acceptable.
     pub(crate) fn position(&self) -> u64 {
         self.stripes.iter().fold(0, |sum, s| sum.wrapping_add(s.load(Relaxed)))
     }

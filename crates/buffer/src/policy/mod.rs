@@ -2,9 +2,9 @@
 
 pub(crate) mod clock_hand;
 pub(crate) mod nb_gclock;
+pub(crate) mod phase_change;
 mod probation;
 pub(crate) mod sketch;
-pub(crate) mod surge;
 pub(crate) mod turns;
 pub(crate) mod two_rings;
 
@@ -15,13 +15,13 @@ use crate::frame::{Evicted, Frame, FrameId, MAX_REF_COUNT};
 
 pub use clock_hand::HandKind;
 
-/// Which page leaves when another comes. Both are lock-free, and a hit costs the same under both.
+/// The replacement policy of a pool. Both are lock-free, and a hit costs the same under both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// Nb-GCLOCK as the paper has it: one ring of all frames.
     NbGclock(HandKind),
-    /// A small probation ring before the GCLOCK ring, and a sketch of what came back: for larger pools, and
-    /// where scans pass through. 20 bytes more per frame.
+    /// A small probation ring before the GCLOCK ring, and a sketch of recent loads: for larger pools and for
+    /// workloads with scans. Takes 20 bytes more per frame.
     #[default]
     TwoRings,
 }
@@ -32,7 +32,7 @@ const MAX_ROUNDS: usize = if cfg!(loom) { 2 } else { MAX_REF_COUNT as usize + 2 
 /// The bound of one search for a victim, and its cost so far.
 #[derive(Debug)]
 pub(crate) struct Search {
-    /// Frames that may still be looked at.
+    /// The remaining bound of frames to look at.
     left: usize,
     /// Frames looked at.
     pub(crate) looks: usize,
@@ -46,7 +46,7 @@ impl Search {
         Self { left: most_looks, looks: 0, dirty_met: 0 }
     }
 
-    /// Gives up only after `MAX_ROUNDS` rounds.
+    /// Has no bound but `MAX_ROUNDS` rounds.
     pub(crate) const fn full() -> Self {
         Self::bounded(usize::MAX)
     }
@@ -73,18 +73,18 @@ impl Search {
 /// Result of a sweep.
 #[derive(Debug)]
 pub(crate) enum Sweep {
-    /// This frame is leaving, and the caller is in.
+    /// A frame that the caller has begun to evict.
     Victim {
-        /// Which one.
+        /// The frame.
         frame: FrameId,
-        /// To be done by [`Replacement::evicted`] once the frame is owned.
+        /// The argument for [`Replacement::evicted`], once the caller owns the frame.
         swap: Option<Swap>,
     },
-    /// Nothing clean was cold; this one is cold and dirty.
+    /// No clean frame was cold; this one is cold and dirty.
     Dirty(FrameId),
-    /// Every frame was pinned or in other hands when it was looked at, or other sweeps were faster.
+    /// Every frame was pinned or in use by another sweep, or other sweeps were faster.
     Nothing {
-        /// How many of them were pinned when last looked at.
+        /// Frames that were pinned when they were last read.
         pinned: usize,
     },
     /// The bound of the search was reached; the frames beyond it were not looked at.
@@ -95,7 +95,7 @@ pub(crate) enum Sweep {
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "there is one per pool; a box would cost each miss a look more"
+    reason = "there is one per pool; a box would cost each miss one more indirection"
 )]
 pub(crate) enum Replacement {
     NbGclock(ClockHand),
@@ -110,7 +110,7 @@ impl Replacement {
         }
     }
 
-    /// Bytes that grow with the frames.
+    /// Memory that grows with the number of frames.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::NbGclock(_) => 0,
@@ -126,22 +126,21 @@ impl Replacement {
         }
     }
 
-    /// A victim of the sweep is owned now.
+    /// Notes that the caller owns the victim of the sweep.
     pub(crate) fn evicted(&self, swap: Option<Swap>, owner: &Evicted) {
         if let (Self::TwoRings(rings), Some(swap)) = (self, swap) {
             rings.swap(swap, owner);
         }
     }
 
-    /// Pages are about to be read ahead.
+    /// Notes that pages are about to be read ahead.
     pub(crate) fn reads_ahead(&self) {
         if let Self::TwoRings(rings) = self {
             rings.reads_ahead();
         }
     }
 
-    /// Dirty frames in about the order in which the sweep comes to them, after some `looks` at clean ones at
-    /// most.
+    /// Dirty frames in about the order in which the sweep comes to them; `looks` bounds the search for them.
     pub(crate) fn dirty_ahead<'a>(
         &'a self,
         dirty: &'a DirtyMap,
@@ -153,7 +152,7 @@ impl Replacement {
         }
     }
 
-    /// Returns `true` if no frame is lost from the policy's sight; nobody may be in a miss.
+    /// Returns `true` if the policy still knows every frame; no thread may be in a miss.
     #[cfg(test)]
     pub(crate) fn is_whole(&self) -> bool {
         match self {

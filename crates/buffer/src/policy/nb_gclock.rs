@@ -1,25 +1,25 @@
 //! The clock sweep of Nb-GCLOCK (paper §3.1.3, Figs 3 and 5).
 //!
-//! 1. Start where the hand is, modulo the capacity (G1).
+//! 1. Start at the position of the hand, modulo the capacity (G1).
 //! 2. A frame that is evicted (another thread is filling it) or pinned is passed, not waited for (G9).
 //! 3. A frame with uses left loses one and is passed.
-//! 4. A cold, dirty frame is passed and remembered; the cleaner is asked to hurry. Only when a whole round
-//!    brought nothing clean does the caller write one (G3).
-//! 5. A cold, clean frame is taken by one CAS; if the CAS fails somebody came first: go on.
-//! 6. The hand moves past what was looked at.
-//! 7. A round that found nothing to take, to write or to cool ends the sweep: everything is pinned or in
-//!    other hands (G6).
+//! 4. A cold, dirty frame is passed and remembered, and the cleaner is notified. The caller writes a dirty
+//!    page itself only after a whole round without a cold, clean frame (G3).
+//! 5. A cold, clean frame is taken by one CAS; if the CAS fails, another thread was first: continue.
+//! 6. The hand moves past the frames that were checked.
+//! 7. A round without a frame to take, to write or to decrement ends the sweep: all frames are pinned or in
+//!    use by other sweeps (G6).
 //!
 //! After `MAX_ROUNDS` rounds the sweep gives up (G6): counts are bounded by `MAX_REF_COUNT`, so by then every
-//! frame that was not pinned, dirty or in other hands has been met cold. A bounded search ends at its bound,
-//! with the hand past what it looked at, so that searches together cool and clear the ring as one does.
+//! frame that was not pinned, dirty or in use by another sweep has been cold once. A bounded search ends at
+//! its bound, with the hand past the checked frames, so several bounded searches have the effect of one.
 
 use crate::frame::{Frame, nth_frame};
 
 use super::clock_hand::ClockHand;
 use super::{MAX_ROUNDS, Search, Sweep};
 
-/// Looks for a victim.
+/// Searches for a victim.
 pub(crate) fn sweep(frames: &[Frame], hand: &ClockHand, search: &mut Search) -> Sweep {
     let capacity = frames.len();
     let start = (hand.position() % capacity as u64) as usize;
@@ -68,7 +68,7 @@ mod tests {
     use azekura_base::{Lsn, PageId};
     use std::sync::Arc;
 
-    /// GCLOCK in one thread, as plainly as can be: (page, count) per frame, and a hand.
+    /// Single-threaded GCLOCK as a reference: (page, count) per frame, and a hand.
     struct Reference {
         frames: Vec<(u64, u32)>,
         capacity: usize,
@@ -114,7 +114,7 @@ mod tests {
             let mut state = seed;
             for step in 0..30_000 {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                // Skewed: the product of two uniform numbers.
+                // Skewed access: the product of two uniform numbers.
                 let (a, b) = ((state >> 33) % 1000, (state >> 43) % 1000);
                 let page = a * b * 4 * frames as u64 / 1_000_000;
                 let misses = pool.stats().misses;
@@ -133,7 +133,7 @@ mod tests {
     fn g1_a_hand_far_beyond_the_capacity_looks_at_every_frame_once_a_round() {
         let pool = pool(5, HandKind::Atomic);
         let Replacement::NbGclock(hand) = &pool.policy else { unreachable!("asked for") };
-        hand.advance(u64::MAX / 5 * 5 - 2); // and over the end of the counter soon
+        hand.advance(u64::MAX / 5 * 5 - 2); // so that the counter wraps soon
         for page in 0..200 {
             drop(pool.fix(PageId(page)).unwrap());
         }

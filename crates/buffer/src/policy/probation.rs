@@ -9,13 +9,13 @@ use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::turns::Turns;
 use crate::count::shared_store;
 
-/// One frame in so many is in probation.
+/// Frames per frame in probation.
 const SHARE: usize = 100;
-/// Slots that most turns go round: half a megabyte of 8-KiB pages. Hit ratios are the same with a third or
-/// three times as many.
+/// Slots that get most turns: half a megabyte of 8-KiB pages. Hit ratios are the same with a third or three
+/// times as many.
 pub(super) const QUICK: usize = 64;
-/// Turns are dealt out to threads in batches: an eighth of the ring at most, so that slots have their turns
-/// at about equal distances.
+/// A batch of turns is at most an eighth of the ring, so that each slot has its turns at about equal
+/// distances.
 const BATCH_SHARE: u64 = 8;
 const MAX_BATCH: u64 = 8;
 
@@ -24,7 +24,7 @@ const MAX_BATCH: u64 = 8;
 pub(super) struct Probation {
     slots: usize,
     hand: Turns,
-    /// Turns below this go round all of the ring, for pages that were read ahead.
+    /// Turns below this number visit all slots equally, because pages were read ahead.
     all_until: AtomicU64,
 }
 
@@ -48,9 +48,9 @@ impl Probation {
         &self.hand
     }
 
-    /// Pages are about to be read ahead.
+    /// Notes that pages are about to be read ahead.
     pub(super) fn reads_ahead(&self) {
-        // Relaxed, here and where it is read: it only says which slot has a turn.
+        // Relaxed, here and where it is read: it only affects the order of the slots.
         let until = self.hand.hand() + 2 * self.slots as u64;
         if self.all_until.load(Relaxed) < until {
             shared_store();
@@ -58,7 +58,7 @@ impl Probation {
         }
     }
 
-    /// Which slot has the turn.
+    /// The slot of a turn.
     pub(super) fn slot(&self, turn: u64) -> usize {
         let (all, quick) = (self.slots as u64, self.slots.min(QUICK) as u64);
         let slot = if quick == all || turn < self.all_until.load(Relaxed) {
@@ -74,7 +74,7 @@ impl Probation {
         slot as usize
     }
 
-    /// Every slot once, in about the order in which they have their next turns from `turn` on.
+    /// All slots, in about the order of their next turns from `turn` on.
     pub(super) fn round(&self, turn: u64) -> Vec<usize> {
         let mut is_listed = vec![false; self.slots];
         let turns = (turn..).take(self.slots).map(|turn| self.slot(turn));

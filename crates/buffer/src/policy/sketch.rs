@@ -1,21 +1,21 @@
-//! How often a page was loaded of late: a count-min sketch of four-bit counts (the idea of W-TinyLFU,
-//! Einziger et al. 2017, taken off the path of hits).
+//! Estimates of recent loads per page: a count-min sketch of four-bit counts (the idea of W-TinyLFU, Einziger
+//! et al. 2017, without cost for hits).
 //!
-//! It is written when a page leaves and read when a page has to prove itself, so a hit touches nothing of it.
-//! 32 counts per frame, 16 bytes. Each page has two counts, in one cache line, because a miss that waited for
-//! two more lines would cost a sixth more; adding raises only the lesser (conservative update), so that two
-//! pages must share both to be taken for each other.
+//! The sketch is written when a page is evicted and read when a page in probation is a candidate, so a hit
+//! does not touch it. It has 32 counts per frame, 16 bytes. Each page has two counts, in one cache line; a
+//! second cache line would make a miss a sixth more expensive. An addition raises only the lower count
+//! (conservative update), so the estimate of a page is too high only if other pages share both its counts.
 //!
-//! Aging has no stop-the-world halving: every fifth miss halves one count, the next in turn, so a count
-//! halves every 160 × frames misses; ten times as often in a surge. (Simulated, the paper's workload at
-//! 4,096, 8,192, 16,384 and 32,768 frames, hits in percent, and at 32,768 with the flat reading: 64 counts,
-//! one a miss: 30.09, 33.15, 36.42, 39.93, 5.64; 32, one a miss: 29.68, 32.81, 36.12, 39.67, 5.13; 32, one in
-//! five: 30.09, 33.07, 36.36, 39.89, 5.42; 24, one in six: 29.96, 33.01, 36.29, 39.80, 5.20; 16, one in six:
-//! 29.58, 32.70, 36.03, 39.55, 4.82. Half as many counts cost little when they age more slowly: pages that
-//! share one forget each other later, but what came back is known for longer.)
+//! *Aging.* The counts are never halved all at once. Every fifth miss halves one count, in cyclic order, so
+//! a count is halved every 160 × frames misses, and ten times as often in a phase change. (Simulated, the
+//! paper's workload at 4,096, 8,192, 16,384 and 32,768 frames, hits in percent, and at 32,768 with the flat
+//! reading: 64 counts, one a miss: 30.09, 33.15, 36.42, 39.93, 5.64; 32, one a miss: 29.68, 32.81, 36.12,
+//! 39.67, 5.13; 32, one in five: 30.09, 33.07, 36.36, 39.89, 5.42; 24, one in six: 29.96, 33.01, 36.29,
+//! 39.80, 5.20; 16, one in six: 29.58, 32.70, 36.03, 39.55, 4.82. Half as many counts cost little when they
+//! age more slowly.)
 //!
-//! Relaxed loads and stores throughout, two counts to a byte: an addition may be lost between two threads. It
-//! is a hint, and a lost one is as good as one that came a little later.
+//! All loads and stores are relaxed, and a byte holds two counts: a concurrent addition may be lost. The
+//! counts are hints, and losing one has the same effect as counting it a little later.
 
 // std's own atomics: no protocol rests on the counts, so no model needs to see them.
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -29,10 +29,10 @@ use crate::count::shared_store;
 const COUNTS_PER_FRAME: usize = 32;
 const COUNTS_PER_LINE: usize = 128;
 const MAX: u8 = 15;
-/// Counts age in parts of one per turn.
+/// Aging steps per halved count.
 pub(crate) const PER_COUNT: u64 = 5;
 
-/// The counts of one cache line; both of a page's are in one.
+/// The counts of one cache line; both counts of a page are in the same line.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Line([AtomicU8; COUNTS_PER_LINE / 2]);
@@ -40,7 +40,7 @@ struct Line([AtomicU8; COUNTS_PER_LINE / 2]);
 // SAFETY: atomic integers only, 64 bytes of 64.
 unsafe impl ZeroIsValid for Line {}
 
-/// The sketch.
+/// A count-min sketch of recent loads per page.
 #[derive(Debug)]
 pub(crate) struct Sketch {
     lines: ZeroedArray<Line>,
@@ -58,7 +58,7 @@ impl Sketch {
         size_of_val::<[Line]>(&*self.lines)
     }
 
-    /// One of all lines, and two of its counts.
+    /// The places of the two counts of `page`.
     fn places(&self, page: PageId) -> [usize; 2] {
         let hash = page.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let scaled = (hash >> 32) * self.lines.len() as u64;
@@ -82,13 +82,13 @@ impl Sketch {
         byte.store(byte.load(Relaxed) & !(MAX << shift) | count << shift, Relaxed);
     }
 
-    /// About how often the page left, of late; never less than it did, but for aging.
+    /// An estimate of the recent evictions of `page`; never too low, except by aging.
     pub(crate) fn estimate(&self, page: PageId) -> u8 {
         let [a, b] = self.places(page);
         self.count(a).min(self.count(b))
     }
 
-    /// The page leaves.
+    /// Counts an eviction of `page`.
     pub(crate) fn add(&self, page: PageId) {
         let raised = (self.estimate(page) + 1).min(MAX);
         for place in self.places(page) {
@@ -98,7 +98,7 @@ impl Sketch {
         }
     }
 
-    /// One step of aging, which halves `counts` / [`PER_COUNT`] of them: `turn` counts the steps.
+    /// Does aging step number `turn`, which halves `counts` / [`PER_COUNT`] counts.
     pub(crate) fn age(&self, turn: u64, counts: u64) {
         let all = (self.lines.len() * COUNTS_PER_LINE) as u64;
         let from = turn.wrapping_mul(counts);

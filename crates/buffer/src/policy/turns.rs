@@ -15,23 +15,23 @@ use azekura_base::CachePadded;
 use azekura_base::striped::thread_stripe;
 #[cfg(not(loom))]
 use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
-// No protocol rests on the turns, so no model needs to switch threads at them; what two with the same turn
-// do, they show.
+// No protocol depends on the turns, so models need not switch threads at them. The models cover two threads
+// with the same turn.
 #[cfg(loom)]
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::count::shared_rmw;
 
-/// One in models, where threads have other stripes in each run.
+/// One in models, where the stripe of a thread differs between runs.
 const STRIPES: usize = if cfg!(loom) { 1 } else { 32 };
-/// Of a stripe's word, for what is left. The other 48 bits are for the turn: nine years at a million a
-/// second.
+/// Bits of a stripe's word for the remaining turns. The other 48 bits are for the turn: enough for nine years
+/// at a million turns a second.
 const LEFT_BITS: u32 = 16;
 
-/// The hand. Relaxed throughout: a turn is a number and nothing else.
+/// The hand. All accesses are relaxed: a turn publishes no other data.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    /// Where the next batch begins.
+    /// The first turn of the next batch.
     hand: CachePadded<AtomicU64>,
     stripes: Box<[CachePadded<AtomicU64>]>,
     batch: u64,
@@ -46,14 +46,14 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Without the next turn.
+    /// The batch without its next turn.
     const fn passed(self) -> Self {
         Self { next: self.next + 1, left: self.left - 1 }
     }
 }
 
 impl Turns {
-    /// Turns in batches of so many, 1 at least.
+    /// Assigns turns in batches of `batch`, from 1 to 256.
     pub(crate) fn new(batch: u64) -> Self {
         let used_up = || CachePadded::new(AtomicU64::new(0));
         Self {
@@ -67,7 +67,7 @@ impl Turns {
         &self.stripes[thread_stripe() % STRIPES]
     }
 
-    /// Where the next batch begins: turns below it have been dealt out.
+    /// Returns the first turn of the next batch: lower turns have been assigned.
     pub(crate) fn hand(&self) -> u64 {
         self.hand.load(Relaxed)
     }
@@ -78,7 +78,7 @@ impl Turns {
         Batch { next: word >> LEFT_BITS, left: word & ((1 << LEFT_BITS) - 1) }
     }
 
-    /// The stripe goes on from here.
+    /// Sets the remaining turns of the calling thread's stripe.
     fn keep(&self, batch: Batch) {
         self.stripe().store(batch.next << LEFT_BITS | batch.left, Relaxed);
     }
@@ -92,7 +92,7 @@ impl Turns {
         if batch.left > 0 { batch } else { self.claim() }
     }
 
-    /// The turn that the calling thread will have next, about.
+    /// The turn that the calling thread will probably take next.
     pub(crate) fn now(&self) -> u64 {
         let Batch { next, left } = self.kept();
         if left > 0 { next } else { self.hand() }
@@ -105,10 +105,9 @@ impl Turns {
         batch.next
     }
 
-    /// Looks at turns until one is it, or `look` gives up, `most` of them. The one that is it stays the
-    /// stripe's next until it is [taken](Self::take). If none is, the stripe goes on behind those that were
-    /// looked at: were it to stay, it would come back to an old turn each time and skip one further on, of
-    /// the same place each time.
+    /// Calls `look` for at most `most` turns, until it breaks. A turn that it found stays the stripe's next
+    /// turn until it is [taken](Self::take). After `most` turns without a break, the stripe continues behind
+    /// them; if it did not, each call would begin again at the same old turn and skip the same later turns.
     pub(crate) fn find<T>(
         &self,
         most: u64,
@@ -129,13 +128,13 @@ impl Turns {
         None
     }
 
-    /// As if threads of other stripes took so many turns.
+    /// Advances the hand as if threads of other stripes took `turns` turns.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn others_take(&self, turns: u64) {
         self.hand.fetch_add(turns, Relaxed);
     }
 
-    /// The turn that [`Self::find`] found is used.
+    /// Takes the turn that [`Self::find`] found.
     pub(crate) fn take(&self, found: Batch) {
         self.keep(found.passed());
     }

@@ -8,24 +8,26 @@
 //! A miss:
 //! 1. Take the next probation slot, by its hand (see `probation`). The page there is the *candidate*. Age
 //!    the sketch, once per miss.
-//! 2. The main hand searches its next victim, the *bar*: cold, clean, unpinned. Warm pages on the way lose a
-//!    use, as in GCLOCK. Unless the bar is taken, the hand stays before it, so the next candidate of the
-//!    same stripe of threads is compared with it too (each stripe has its own bar).
+//! 2. The main hand searches its next victim, the *main victim*: cold, clean, unpinned. Warm pages on the way
+//!    lose a use, as in GCLOCK. Unless the main victim is taken, the hand stays before it, so the next
+//!    candidate of the same stripe of threads is compared with it too (each stripe has its own main victim).
 //! 3. The candidate wins if it was used twice in probation, or if it was evicted, loaded again, and used
-//!    recently more often than the bar (see `sketch`). Then the bar is evicted, and the two frames swap
-//!    slots: the candidate continues in main, and the freed frame takes the new page in probation.
+//!    recently more often than the main victim (see `sketch`). Then the main victim is evicted, and the two
+//!    frames swap slots: the candidate continues in main, and the freed frame takes the new page in
+//!    probation.
 //! 4. Otherwise the candidate is evicted, and its frame takes the new page in place. No slot is written.
 //! 5. A pinned candidate is skipped; a dirty one too, and the cleaner is called. After [`MAX_PASSED`] of
-//!    them the bar is evicted and swapped with the last dirty one, so that probation keeps moving.
-//! 6. If there is no bar, no candidate and no dirty page: turns are assigned in batches, so the turns of one
-//!    thread need not reach every slot. Then each frame is checked once, and the first that is clean and
-//!    unpinned is evicted, warm or not; its frame takes the new page in place. A bounded search omits this
-//!    step: it spends half of its checks on step 2 and the rest on candidates. A later search finds a main
-//!    victim that is farther away, because the hands keep their positions.
+//!    them the main victim is evicted and swapped with the last dirty one, so that probation keeps moving.
+//! 6. If there is no main victim, no candidate and no dirty page: turns are assigned in batches, so the turns
+//!    of one thread need not reach every slot. Then each frame is checked once, and the first that is clean
+//!    and unpinned is evicted, warm or not; its frame takes the new page in place. A bounded search omits
+//!    this step: it spends half of its checks on step 2 and the rest on candidates. A later search finds a
+//!    main victim that is farther away, because the hands keep their positions.
 //!
-//! **Change of the hot set** (see `surge`). While unusually many probation pages are used, the main ring and
-//! the sketch describe the old working set. Then the sketch ages faster, warm pages of main lose half of
-//! their uses at a time, and a candidate that was loaded again wins with half of the bar's uses.
+//! **Change of the hot set** (see `phase_change`). While unusually many probation pages are used, the main
+//! ring and the sketch describe the old working set. Then the sketch ages faster, warm pages of main lose
+//! half of their uses at a time, and a candidate that was loaded again wins with half of the main victim's
+//! uses.
 //!
 //! The rings are one array of frame numbers, probation first. A slot is only a hint; the pin word alone
 //! decides whether a frame may be taken, as in `nb_gclock`. The invariants guarantee that no frame
@@ -33,10 +35,10 @@
 //!
 //! - **RING-1** A main slot that names an evicted frame is written only by that frame's owner.
 //! - **RING-2** When no swap is running, the slots are a permutation of the frames. Proof: a swap owns the
-//!   bar's frame *v* and has read main slot *q* naming it after that, so *q* does not change (RING-1). Its
-//!   CAS puts *v* into probation slot *p* in place of the candidate *f*, and its store puts *f* into *q*. If
-//!   *p* was changed in between, even back to *f*, one of the two still trades its slot with the other. If
-//!   the CAS fails, nothing was written.
+//!   main victim's frame *v* and has read main slot *q* naming it after that, so *q* does not change
+//!   (RING-1). Its CAS puts *v* into probation slot *p* in place of the candidate *f*, and its store puts *f*
+//!   into *q*. If *p* was changed in between, even back to *f*, one of the two still trades its slot with the
+//!   other. If the CAS fails, nothing was written.
 //!
 //! | swap, owner of v | another thread |
 //! |---|---|
@@ -59,19 +61,19 @@ use crate::count::{shared_rmw, shared_store};
 use crate::frame::{Evicted, Frame, FrameId, nth_frame};
 use azekura_base::zeroed::ZeroedArray;
 
+use super::phase_change::PhaseChange;
 use super::probation::Probation;
 use super::sketch::Sketch;
-use super::surge::Surge;
 use super::turns::{Batch, Turns};
 use super::{MAX_ROUNDS, Search, Sweep};
 
-/// Turns of the main hand are dealt out to threads in batches: a 64th of the ring at most.
+/// A batch of turns of the main hand is at most a 64th of the ring.
 const MAIN_BATCH_SHARE: u64 = 64;
 const MAX_MAIN_BATCH: u64 = 16;
-/// Counts of the sketch that a miss ages, and in a surge; in parts of
-/// [`PER_COUNT`](super::sketch::PER_COUNT).
+/// Counts of the sketch that a miss ages, normally and in a phase change, in units of one
+/// [`PER_COUNT`](super::sketch::PER_COUNT)th.
 const AGED: u64 = 1;
-const AGED_IN_SURGE: u64 = 10;
+const AGED_IN_PHASE_CHANGE: u64 = 10;
 /// Pinned or dirty candidates passed by one sweep.
 const MAX_PASSED: usize = if cfg!(loom) { 2 } else { 32 };
 
@@ -87,24 +89,24 @@ pub(crate) struct Swap {
 #[derive(Debug)]
 pub(crate) struct TwoRings {
     slots: ZeroedArray<AtomicU32>,
-    /// The first ring.
+    /// Turns of the probation ring.
     probation: Probation,
-    surge: Surge,
-    /// Main frames passed so far; each stripe of threads has a bar of its own.
+    phase_change: PhaseChange,
+    /// The hand of the main ring; each stripe of threads has a main victim of its own.
     main_hand: Turns,
     sketch: Sketch,
 }
 
 /// The main hand's next victim.
 #[derive(Clone, Copy)]
-struct Bar {
+struct MainVictim {
     frame: FrameId,
     slot: usize,
-    /// Of the main hand.
+    /// The turn of the main hand.
     turn: Batch,
 }
 
-/// A search, and what it met.
+/// A search, and the frames that it met.
 struct Met<'s> {
     search: &'s mut Search,
     first_dirty: Option<FrameId>,
@@ -124,13 +126,13 @@ impl TwoRings {
         Self {
             slots: ZeroedArray::new(frames, || AtomicU32::new(0)),
             probation,
-            surge: Surge::new(frames),
+            phase_change: PhaseChange::new(frames),
             main_hand: Turns::new((main / MAIN_BATCH_SHARE).clamp(1, MAX_MAIN_BATCH)),
             sketch: Sketch::new(frames),
         }
     }
 
-    /// Bytes of slots and sketch.
+    /// Memory of the slots and the sketch.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.slots) + self.sketch.bytes()
     }
@@ -139,7 +141,7 @@ impl TwoRings {
         FrameId(self.slots[slot].load(Relaxed) ^ self.first_at(slot)) // a hint, see above
     }
 
-    /// The frame that a slot has at first. Slots hold the difference from it, so they begin as zeroes.
+    /// The initial frame of a slot. A slot stores the XOR with it, so all slots begin as zeroes.
     fn first_at(&self, slot: usize) -> u32 {
         nth_frame(slot, self.slots.len()).0
     }
@@ -148,18 +150,18 @@ impl TwoRings {
         self.slots.len() - self.probation.slots()
     }
 
-    /// Pages are about to be read ahead.
+    /// Notes that pages are about to be read ahead.
     pub(crate) fn reads_ahead(&self) {
         self.probation.reads_ahead();
     }
 
-    /// Looks for a victim; see the steps above.
+    /// Searches for a victim, by the steps above.
     pub(crate) fn sweep(&self, frames: &[Frame], search: &mut Search) -> Sweep {
         let mut met = Met { search, first_dirty: None };
         let found = self.victim(frames, &mut met);
         match (found, met.first_dirty) {
             (Some((frame, swap)), _) => {
-                self.sketch.add(frames[frame.0 as usize].page_id()); // stays while we are in (FRAME-1)
+                self.sketch.add(frames[frame.0 as usize].page_id()); // FRAME-1: fixed until we leave
                 Sweep::Victim { frame, swap }
             }
             (None, Some(dirty)) => Sweep::Dirty(dirty),
@@ -171,11 +173,11 @@ impl TwoRings {
     }
 
     fn victim(&self, frames: &[Frame], met: &mut Met<'_>) -> Option<(FrameId, Option<Swap>)> {
-        let is_surging = self.surge.is_on(|| self.probation.hand().now());
-        let mut bar = self.bar(frames, is_surging, met);
+        let is_phase_change = self.phase_change.is_on(|| self.probation.hand().now());
+        let mut main_victim = self.main_victim(frames, is_phase_change, met);
         let (mut last_dirty, mut has_aged) = (None, false);
-        // With no bar, candidates that were used have to cool where they are.
-        let candidates = if bar.is_some() { MAX_PASSED } else { self.probation.slots() * MAX_ROUNDS };
+        // Without a main victim, used candidates lose their uses in probation.
+        let candidates = if main_victim.is_some() { MAX_PASSED } else { self.probation.slots() * MAX_ROUNDS };
         for _ in 0..candidates {
             if !met.search.look() {
                 break;
@@ -188,23 +190,23 @@ impl TwoRings {
                 continue;
             }
             if !std::mem::replace(&mut has_aged, true) {
-                self.sketch.age(turn, if is_surging { AGED_IN_SURGE } else { AGED });
+                self.sketch.age(turn, if is_phase_change { AGED_IN_PHASE_CHANGE } else { AGED });
             }
             if !frame.is_cold() {
-                self.surge.note_use(turn);
+                self.phase_change.note_use(turn);
             }
-            if let Some(Bar { frame: victim, slot, turn: of_bar }) = bar
-                && self.is_better(frames, candidate, victim, is_surging)
+            if let Some(MainVictim { frame: victim, slot, turn: main_turn }) = main_victim
+                && self.is_better(frames, candidate, victim, is_phase_change)
             {
                 if frames[victim.0 as usize].try_evict() {
-                    self.main_hand.take(of_bar);
+                    self.main_hand.take(main_turn);
                     frame.set_ref_count(1);
                     return Some((victim, Some(Swap { probation_slot, candidate, main_slot: slot })));
                 }
-                bar = self.bar(frames, is_surging, met); // somebody was faster; on with the next candidate
+                main_victim = self.main_victim(frames, is_phase_change, met); // another thread was faster
                 continue;
             }
-            if bar.is_none() && !frame.cool() {
+            if main_victim.is_none() && !frame.cool() {
                 continue;
             }
             if frame.is_dirty() {
@@ -214,7 +216,7 @@ impl TwoRings {
                 return Some((candidate, None));
             }
         }
-        let Some(Bar { frame, turn, slot }) = bar else {
+        let Some(MainVictim { frame, turn, slot }) = main_victim else {
             let may_be_any = met.first_dirty.is_none() && !met.search.is_bounded();
             return if may_be_any { anyone(frames).map(|frame| (frame, None)) } else { None };
         };
@@ -226,7 +228,7 @@ impl TwoRings {
     }
 
     /// Step 2: `None` if no frame of the main ring is clean and unpinned.
-    fn bar(&self, frames: &[Frame], is_surging: bool, met: &mut Met<'_>) -> Option<Bar> {
+    fn main_victim(&self, frames: &[Frame], is_phase_change: bool, met: &mut Met<'_>) -> Option<MainVictim> {
         if self.main() == 0 {
             return None;
         }
@@ -246,7 +248,7 @@ impl TwoRings {
                 return Continue(());
             }
             if !frame.is_cold() {
-                if is_surging {
+                if is_phase_change {
                     frame.cool_by_half()
                 } else {
                     _ = frame.cool();
@@ -259,23 +261,29 @@ impl TwoRings {
             }
             Continue(())
         });
-        found.map(|(turn, (frame, slot))| Bar { frame, slot, turn })
+        found.map(|(turn, (frame, slot))| MainVictim { frame, slot, turn })
     }
 
-    /// Step 3. Without a pin the ids may be stale: then the answer is as good as another.
-    fn is_better(&self, frames: &[Frame], candidate: FrameId, bar: FrameId, is_surging: bool) -> bool {
-        let [candidate, bar] = [candidate, bar].map(|id| &frames[id.0 as usize]);
+    /// Step 3. Without a pin the page ids may be stale; then either result is acceptable.
+    fn is_better(
+        &self,
+        frames: &[Frame],
+        candidate: FrameId,
+        main_victim: FrameId,
+        is_phase_change: bool,
+    ) -> bool {
+        let [candidate, main_victim] = [candidate, main_victim].map(|id| &frames[id.0 as usize]);
         let returns = |frame: &Frame| u32::from(self.sketch.estimate(frame.page_id()));
-        is_better(candidate.uses(), returns(candidate), returns(bar), is_surging)
+        is_better(candidate.uses(), returns(candidate), returns(main_victim), is_phase_change)
     }
 
-    /// Swaps the slots of step 3, if they are still what they were. The caller owns the victim.
+    /// Swaps the slots of step 3, unless they have changed. The caller owns the victim.
     pub(crate) fn swap(&self, swap: Swap, owner: &Evicted) {
         let Swap { probation_slot, candidate, main_slot } = swap;
-        // Relaxed: whoever evicts this frame later has acquired what its owner did (the pin word), and looks
-        // again here.
+        // Relaxed: a thread that evicts this frame later acquires this owner's stores through the pin word,
+        // and checks the slot again here.
         if self.frame_at(main_slot) != owner.frame {
-            return; // it moved between our look and our eviction of it
+            return; // it moved between our read of the slot and our eviction
         }
         shared_rmw();
         let (probation, first) = (&self.slots[probation_slot], self.first_at(probation_slot));
@@ -287,8 +295,7 @@ impl TwoRings {
         }
     }
 
-    /// The frames in the order in which the sweep will look at them: candidates, then the main ring; some
-    /// `looks` of them.
+    /// The first `looks` frames in the order of the next sweep: candidates, then the main ring.
     pub(crate) fn ahead(&self, looks: usize) -> impl Iterator<Item = FrameId> {
         let (turn, hand) = (self.probation.hand().hand(), self.main_hand.hand());
         let first = self.probation.slots();
@@ -298,7 +305,7 @@ impl TwoRings {
         candidates.chain(main).take(looks).map(|slot| self.frame_at(slot))
     }
 
-    /// Returns `true` if RING-2 holds now; nobody may be in a swap.
+    /// Returns `true` if RING-2 holds now; no swap may be running.
     #[cfg(any(test, loom))]
     pub(crate) fn is_permutation(&self) -> bool {
         let mut all: Vec<u32> = (0..self.slots.len()).map(|slot| self.frame_at(slot).0).collect();
@@ -307,15 +314,18 @@ impl TwoRings {
     }
 }
 
-/// Step 6. So a sweep says that there is nothing only if each frame was pinned or in other hands when it was
-/// looked at, or if another sweep was faster.
+/// Step 6. So a sweep returns [`Sweep::Nothing`] only if each frame was pinned or in use by another sweep
+/// when it was checked, or if another sweep was faster.
 fn anyone(frames: &[Frame]) -> Option<FrameId> {
     (0..frames.len() as u32).map(FrameId).find(|id| frames[id.0 as usize].try_evict())
 }
 
-/// The rule of step 3. `returns` is how often of late a page left, to come back as a rule.
-const fn is_better(uses: u32, returns: u32, bar_returns: u32, is_surging: bool) -> bool {
-    uses > 1 || returns + uses > bar_returns || is_surging && returns > 0 && returns >= bar_returns / 2
+/// The rule of step 3. `returns` estimates the recent evictions of a page, most of which were followed by a
+/// load.
+const fn is_better(uses: u32, returns: u32, victim_returns: u32, is_phase_change: bool) -> bool {
+    uses > 1
+        || returns + uses > victim_returns
+        || is_phase_change && returns > 0 && returns >= victim_returns / 2
 }
 
 #[cfg(all(test, not(loom)))]

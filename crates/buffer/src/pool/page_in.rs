@@ -14,15 +14,15 @@ use crate::stall::sync_point;
 
 static PAGE_IN: Site = Site::new("page being read by another");
 
-/// A pinned frame, and the right and the buffer to read its page, if the frame was given to the page just
-/// now. The buffer is released before the pin.
+/// A pinned frame. If the frame has no content yet, also the right to read the page, with a buffer. The
+/// buffer is released before the pin.
 pub(crate) struct Fixed<'p> {
     pub(crate) filling: Option<Filling<'p>>,
     pub(crate) guard: PageGuard<'p>,
 }
 
-/// A buffer for a frame that the caller has pinned. Dropped before it is installed, it is spare
-/// again and the next one may read, even if the store panicked (G9).
+/// A buffer for a frame that the caller has pinned. A drop before [`Self::install`] returns the buffer to the
+/// spare ones and lets the next thread read, also if the store panicked (G9).
 pub(crate) struct Filling<'p> {
     pool: &'p BufferPool,
     frame: &'p Frame,
@@ -31,17 +31,17 @@ pub(crate) struct Filling<'p> {
 }
 
 impl<'p> Filling<'p> {
-    /// The caller has taken the buffer from the spare ones.
+    /// A fill of `frame` with `buffer`, which the caller has taken from the spare ones.
     pub(crate) const fn new(pool: &'p BufferPool, frame: &'p Frame, buffer: u32) -> Self {
         Self { pool, frame, buffer, is_installed: false }
     }
 
-    /// Where the page's bytes go; `install` publishes them.
+    /// Memory for the page's bytes; `install` publishes them.
     pub(crate) fn words(&self) -> PageWords<'p> {
         self.pool.words_of(self.buffer)
     }
 
-    /// Returns `true` if the buffer is the frame's now; counts the page that was brought in.
+    /// Installs the buffer in the frame, and counts the page-in. `false` if another thread was first.
     pub(crate) fn install(&mut self) -> bool {
         own_rmw();
         self.pool.counters.misses.add(1);
@@ -64,7 +64,7 @@ impl Drop for Filling<'_> {
 }
 
 impl BufferPool {
-    /// Sees to it that a fixed frame has its content: `fill` puts it into a buffer.
+    /// Makes sure that a fixed frame has content; `fill` reads it into a buffer.
     pub(super) fn with_content<'p>(
         &'p self,
         fixed: Fixed<'p>,
@@ -85,8 +85,8 @@ impl BufferPool {
         mut filling: Filling<'_>,
         fill: impl Fn(&Self, u32) -> Result<(), FixError>,
     ) -> Result<(), FixError> {
-        // The buffer held another page: who sees the stores that follow sees the version moved (FRAME-7).
-        // Pairs with the Acquire fence of `HybridLatch::validate`.
+        // The buffer held another page: a thread that sees the following stores sees the version changed
+        // (FRAME-7). Pairs with the Acquire fence of `HybridLatch::validate`.
         fence(Release);
         sync_point!("has a buffer to fill");
         let filled = fill(self, filling.buffer);
@@ -94,12 +94,12 @@ impl BufferPool {
         if filled.is_ok() && filling.install() {
             return Ok(());
         }
-        // Another's content is as good as ours would have been (G2), whatever became of our read.
+        // The content of another thread is equivalent (G2), even if our read failed.
         if frame.buffer() == NO_BUFFER { filled } else { Ok(()) }
     }
 
-    /// A buffer of our own to read into; `None` when the content came meanwhile. The first to come reads at
-    /// once; the others give it a while, and read too when it fails or takes too long.
+    /// Waits for the content, or for a buffer to read it into; `None` if another thread has installed it. The
+    /// first thread reads at once; the others wait, and read too if its read fails or takes too long.
     #[cold]
     fn turn_to_read<'p>(&'p self, frame: &'p Frame) -> Option<Filling<'p>> {
         if let Some(filling) = self.claim_reading(frame) {
@@ -117,7 +117,7 @@ impl BufferPool {
                 backoff.pause();
             }
             let filling = match naps {
-                waited if waited < self.patience.naps() => self.claim_reading(frame),
+                waited if waited < self.read_wait.naps() => self.claim_reading(frame),
                 _ => {
                     let buffer = self.take_spare_buffer().or_else(|| self.buffer_of_a_victim());
                     buffer.map(|buffer| Filling::new(self, frame, buffer))
@@ -130,7 +130,7 @@ impl BufferPool {
         None
     }
 
-    /// The reading of a fixed page that nobody reads now, if there is a buffer for it.
+    /// Claims the read of a fixed page, if no other thread reads it and a spare buffer exists.
     pub(crate) fn claim_reading<'p>(&'p self, frame: &'p Frame) -> Option<Filling<'p>> {
         if !frame.claim_reading() {
             return None;
@@ -144,11 +144,11 @@ impl BufferPool {
 
     pub(super) fn read_into(&self, page_id: PageId, buffer: u32) -> Result<(), FixError> {
         let words = [self.words_of(buffer)];
-        self.patience.reading(page_id, || self.store.read_words(page_id, &words)).map_err(FixError::Read)?;
+        self.read_wait.reading(page_id, || self.store.read_words(page_id, &words)).map_err(FixError::Read)?;
         self.check_lsn(page_id, words[0])
     }
 
-    /// Refuses a page of another time than the log.
+    /// Refuses a page with an LSN that is impossible by the log.
     pub(crate) fn check_lsn(&self, page_id: PageId, words: PageWords<'_>) -> Result<(), FixError> {
         let lsn = words.lsn();
         if self.log.is_possible(page_id, lsn) { Ok(()) } else { Err(FixError::Foreign { page_id, lsn }) }
@@ -159,7 +159,7 @@ impl BufferPool {
     }
 
     pub(crate) fn put_spare_buffer(&self, buffer: u32) {
-        // A word of it is about to change: as before it is filled, see `page_in`.
+        // The list changes a word of the buffer; the fence is the one of `page_in`.
         fence(Release);
         self.spare_buffers.push(buffer, &self.words);
     }

@@ -26,7 +26,7 @@ const MAX_RESERVE: usize = 128;
 /// Frames that one search of the cleaner looks at.
 const SUPPLY_LOOKS: usize = 256;
 
-/// A frame that its last page has left, and the buffer that it left behind, if it had one.
+/// An evicted frame, and the buffer of its last page, if it had one.
 pub(super) struct Vacant {
     pub(super) owner: Evicted,
     pub(super) buffer: Option<u32>,
@@ -38,20 +38,20 @@ enum Waited {
     Free(Vacant),
     /// Frames were freed.
     Notified,
-    /// The cleaner can free none, or is gone.
+    /// The cleaner cannot free a frame, or has stopped.
     Stuck,
 }
 
 impl BufferPool {
-    /// Sees the page of a leaving frame out; the caller is in. Gives the frame, and the page's buffer, to the
-    /// last one.
-    pub(super) fn see_out(&self, id: FrameId) -> Option<Vacant> {
+    /// Does the caller's part of the eviction of a leaving frame. Returns the frame, with its buffer, to the
+    /// last evicting thread. The caller is one of them.
+    pub(super) fn finish_eviction(&self, id: FrameId) -> Option<Vacant> {
         let frame = &self.frames[id.0 as usize];
-        let page_id = frame.page_id(); // FRAME-1: stays while we are in
-        sync_point!("sees a page out");
-        // The stamp first, then the look: while the page is still mapped to this frame, no other frame can
-        // have had a newer version of it written. If one was written before the stamp was read (Acquire, with
-        // the store's own Release), the mapping is seen gone.
+        let page_id = frame.page_id(); // FRAME-1: fixed until we leave
+        sync_point!("finishes an eviction");
+        // The stamp is read before the mapping: while the page is mapped to this frame, no other frame can
+        // have written a newer version of it. If a newer version was written before the stamp was read
+        // (Acquire, with the store's Release), this read of the mapping finds it removed.
         let stamp = self.store.stamp(page_id).filter(|_| self.frame_of(page_id) == Some(id));
         frame.close();
         sync_point!("closed a leaving frame");
@@ -65,7 +65,7 @@ impl BufferPool {
         Some(Vacant { owner, buffer })
     }
 
-    /// A clean page's image goes to the store, which may want it.
+    /// Passes the image of a clean page to the store, which may keep it.
     fn show_evicted(&self, page_id: PageId, stamp: u64, buffer: u32) {
         with_image(self.page_size, |image| {
             self.words_of(buffer).copy_to(image);
@@ -73,15 +73,15 @@ impl BufferPool {
         });
     }
 
-    /// Frame and buffer to the lists, if the caller was the last one to see the page out.
-    pub(super) fn free_if_ours(&self, vacant: Option<Vacant>) {
+    /// Returns frame and buffer to their lists, if the caller was the last evicting thread.
+    pub(super) fn free_if_owned(&self, vacant: Option<Vacant>) {
         if let Some(Vacant { owner, buffer }) = vacant {
             buffer.into_iter().for_each(|buffer| self.put_spare_buffer(buffer));
             self.free_frames.push(owner, &self.frames);
         }
     }
 
-    /// A frame to fill: evicted, without mapping.
+    /// Allocates a frame for `page_id`: evicted, without a mapping.
     pub(super) fn victim(&self, page_id: PageId) -> Result<Vacant, FixError> {
         let mut looks = 0;
         let found = self.find_vacant(page_id, &mut looks);
@@ -101,14 +101,14 @@ impl BufferPool {
                 return Ok(vacant);
             }
             let is_bounded = self.supply.has_cleaner() && !is_stuck;
-            // A miss that was woken, and found the free frames taken, has searched before.
+            // A woken miss that found no free frame has used a part of its bound before.
             let mut search =
                 if is_bounded { Search::bounded(MISS_LOOKS.saturating_sub(*looks)) } else { Search::full() };
             let swept = self.policy.sweep(&self.frames, &mut search);
             *looks += search.looks;
             if search.dirty_met > 0 {
                 self.supply.want();
-                self.bell.ring();
+                self.notifier.notify();
             }
             let dirty = if let Sweep::Dirty(id) = swept { Some(&self.frames[id.0 as usize]) } else { None };
             let must_wait = match swept {
@@ -116,7 +116,7 @@ impl BufferPool {
                     if let Some(vacant) = self.evict(frame, swap) {
                         return Ok(vacant);
                     }
-                    false // a helper is still in: the frame is for that one to recycle
+                    false // another evicting thread remains, and will recycle the frame
                 }
                 _ if is_bounded => {
                     match self.wait_for_cleaner() {
@@ -137,8 +137,8 @@ impl BufferPool {
             if must_wait {
                 let worker = match dirty {
                     Some(frame) if frame.is_being_written() => frame.worker(),
-                    // Only the cleaner can help; who has the others pinned is not known.
-                    _ if search.dirty_met > 0 => self.bell.cleaner(),
+                    // Only the cleaner can help; the holders of the other pins are unknown.
+                    _ if search.dirty_met > 0 => self.notifier.cleaner(),
                     _ => ThreadTag::NONE,
                 };
                 let _waiting = (attempt > 1)
@@ -149,7 +149,7 @@ impl BufferPool {
         Err(FixError::PoolExhausted { page_id, pinned: pinned_seen, frames: self.frames.len() })
     }
 
-    /// A frame of the free list.
+    /// Takes a frame of the free list.
     fn free_frame(&self) -> Option<Vacant> {
         self.free_frames.pop(&self.frames).map(|owner| self.vacant(owner))
     }
@@ -159,11 +159,11 @@ impl BufferPool {
         Vacant { owner, buffer }
     }
 
-    /// Sees the page of a sweep's victim out.
+    /// Evicts the page of a sweep's victim.
     fn evict(&self, frame: FrameId, swap: Option<Swap>) -> Option<Vacant> {
         own_rmw();
         self.counters.evictions.add(1);
-        let vacant = self.see_out(frame)?;
+        let vacant = self.finish_eviction(frame)?;
         self.policy.evicted(swap, &vacant.owner);
         Some(vacant)
     }
@@ -176,20 +176,21 @@ impl BufferPool {
         if let Some(owner) = self.free_frames.pop_any(&self.frames) {
             return Waited::Free(self.vacant(owner)); // SUPPLY-1
         }
-        self.bell.call();
+        self.notifier.call();
         self.counters.waits_for_frames.add(1);
-        let _waiting = azekura_trace::wait_for(&FREE_FRAME, 0, WaitKind::FreeFrame, self.bell.cleaner());
+        let _waiting = azekura_trace::wait_for(&FREE_FRAME, 0, WaitKind::FreeFrame, self.notifier.cleaner());
         azekura_base::blocking::announce();
         if self.supply.wait(registration) { Waited::Notified } else { Waited::Stuck }
     }
 
-    /// Free frames that the cleaner keeps ready while misses meet dirty pages: a 32nd of the pool at most.
+    /// The number of free frames that the cleaner keeps while misses meet dirty pages: at most a 32nd of the
+    /// pool.
     fn reserve(&self) -> usize {
         (self.frames.len() / 32).min(MAX_RESERVE)
     }
 
-    /// Frees frames for misses if they need some, up to the reserve, and wakes the misses that wait. Returns
-    /// whether a frame was freed. Called by threads that have written pages.
+    /// Frees frames for misses if they need some, up to the reserve, and wakes the waiting misses. Returns
+    /// `true` if a frame was freed. Called by threads that have written pages.
     pub(crate) fn supply_frames(&self) -> bool {
         let supplied = self.supply.has_cleaner() && self.free_up_to_reserve(SUPPLY_LOOKS);
         if supplied {
@@ -198,8 +199,8 @@ impl BufferPool {
         supplied
     }
 
-    /// As [`Self::supply_frames`], looking at all frames for the first one; a registered miss is woken in any
-    /// case.
+    /// Like [`Self::supply_frames`], but checks all frames for the first victim; wakes a registered miss in
+    /// any case.
     pub(crate) fn supply_frames_or_give_up(&self) {
         if self.supply.is_awaited() {
             if self.free_up_to_reserve(usize::MAX) {
@@ -233,21 +234,20 @@ impl BufferPool {
         freed > 0
     }
 
-    /// Sweeps before a fix gives up (G6): about 50 ms of naps; less often in a large pool, where one sweep
-    /// takes long enough.
+    /// The number of sweeps before a fix gives up (G6): about 50 ms of naps; fewer in a large pool, where a
+    /// sweep takes longer.
     fn victim_tries(&self) -> usize {
         (FRAMES_LOOKED_AT / self.frames.len()).clamp(MIN_VICTIM_TRIES, MAX_VICTIM_TRIES)
     }
 
-    /// Spare buffers are all with threads that are stopped, it seems: a page leaves, its buffer is had, and
-    /// its frame is free.
+    /// Evicts a page for its buffer, because stalled threads seem to hold all spare ones; frees its frame.
     pub(super) fn buffer_of_a_victim(&self) -> Option<u32> {
         if let Some(vacant) = self.free_frame() {
-            self.free_if_ours(Some(vacant));
+            self.free_if_owned(Some(vacant));
         }
         match self.policy.sweep(&self.frames, &mut Search::full()) {
-            Sweep::Victim { frame, swap } => self.free_if_ours(self.evict(frame, swap)),
-            // Clean afterwards, if that could be; the next look finds it.
+            Sweep::Victim { frame, swap } => self.free_if_owned(self.evict(frame, swap)),
+            // A later call finds it clean, if the write succeeded.
             Sweep::Dirty(id) => drop(self.write_back_victim(id)),
             Sweep::Nothing { .. } | Sweep::BoundReached => {}
         }
@@ -255,12 +255,12 @@ impl BufferPool {
     }
 }
 
-/// Runs with memory for one page, which this thread keeps.
+/// Calls `run` with memory for one page, which the thread keeps for later calls.
 fn with_image<T>(page_size: usize, run: impl FnOnce(&mut PageBuf) -> T) -> T {
     azekura_base::per_thread! {
         static IMAGE: RefCell<Option<PageBuf>> = const { RefCell::new(None) };
     }
-    // Taken out and not borrowed: the store may run whatever it likes, even another fix.
+    // Taken and not borrowed: the store may call anything, even another fix.
     let kept = IMAGE.take().filter(|image| image.len() == page_size);
     let mut image = kept.unwrap_or_else(|| PageBuf::zeroed(page_size));
     let done = run(&mut image);

@@ -1,4 +1,4 @@
-//! `check`: is everything as it must be.
+//! `check`: verifies a store.
 
 use std::io::Write;
 use std::path::PathBuf;

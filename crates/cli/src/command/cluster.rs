@@ -1,12 +1,12 @@
-//! `cluster`: nodes on this machine, for development: started, looked at, and stopped by one command.
+//! `cluster`: nodes on this machine, for development: started, inspected, and stopped by one command.
 //!
-//! Files in the directory: `cluster.toml`, the list of members; `cluster.key`, which only its owner can
-//! read; for each node `node-N.db`, its store, `node-N.log`, what it says, and `node-N.pid`, the process
-//! while it runs.
+//! Files in the directory: `cluster.toml`, the list of members; `cluster.key`, which only its owner can read;
+//! for each node its store `node-N.db`, its log `node-N.log`, and the id of its process `node-N.pid` while it
+//! runs.
 
 mod ask;
 mod balance;
-mod home;
+mod directory;
 mod map;
 mod process;
 
@@ -20,7 +20,7 @@ use clap::{Args, Subcommand};
 
 use crate::Outcome;
 use crate::format::escape;
-use home::Home;
+use directory::ClusterDirectory;
 use map::{Leaf, each_leaf};
 
 const EXAMPLES: &str = "\
@@ -146,21 +146,25 @@ impl Cluster {
             Action::Start { dir, nodes, split_at, accept_loss } => {
                 start(&dir.path, *nodes, split_at.as_deref(), accept_loss.map(PeId), out)
             }
-            Action::Status { dir } => status(&Home::open(&dir.path)?, out),
-            Action::Map { dir } => map(&Home::open(&dir.path)?, out),
-            Action::Split { dir, key } => administer(&Home::open(&dir.path)?, &["SPLIT", key], out),
-            Action::Move { dir, key, node } => {
-                administer(&Home::open(&dir.path)?, &["MOVE", key, &node.to_string()], out)
+            Action::Status { dir } => status(&ClusterDirectory::open(&dir.path)?, out),
+            Action::Map { dir } => map(&ClusterDirectory::open(&dir.path)?, out),
+            Action::Split { dir, key } => {
+                administer(&ClusterDirectory::open(&dir.path)?, &["SPLIT", key], out)
             }
-            Action::Balance { dir, without } => balance::balance(&Home::open(&dir.path)?, *without, out),
-            Action::Leave { dir, node } => leave(&Home::open(&dir.path)?, PeId(*node), out),
-            Action::Join { dir } => join(&Home::open(&dir.path)?, out),
-            Action::Stop { dir, node, kill } => stop(&Home::open(&dir.path)?, *node, *kill, out),
+            Action::Move { dir, key, node } => {
+                administer(&ClusterDirectory::open(&dir.path)?, &["MOVE", key, &node.to_string()], out)
+            }
+            Action::Balance { dir, without } => {
+                balance::balance(&ClusterDirectory::open(&dir.path)?, *without, out)
+            }
+            Action::Leave { dir, node } => leave(&ClusterDirectory::open(&dir.path)?, PeId(*node), out),
+            Action::Join { dir } => join(&ClusterDirectory::open(&dir.path)?, out),
+            Action::Stop { dir, node, kill } => stop(&ClusterDirectory::open(&dir.path)?, *node, *kill, out),
         }
     }
 }
 
-/// Ports that seem free may be taken a moment later: a new cluster is tried again with others.
+/// A free port may be taken before the node starts: a new cluster is tried again with other ports.
 const TRIES: usize = 5;
 
 fn start(
@@ -170,9 +174,9 @@ fn start(
     accept_loss: Option<PeId>,
     out: &mut dyn Write,
 ) -> Result<Outcome> {
-    if Home::is_at(dir) {
-        let home = Home::open(dir)?;
-        let found = home.members.nodes().len();
+    if ClusterDirectory::is_at(dir) {
+        let directory = ClusterDirectory::open(dir)?;
+        let found = directory.members.nodes().len();
         if split_at.is_some() || nodes.is_some_and(|nodes| usize::from(nodes) != found) {
             bail!(
                 "{} already has a cluster of {found} nodes; omit --nodes and --split-at to start it, or add \
@@ -181,9 +185,9 @@ fn start(
             );
         }
         if let Some(pe) = accept_loss {
-            home.can_go_on_without(pe)?;
+            directory.can_go_on_without(pe)?;
         }
-        return start_all(&home, accept_loss, out);
+        return start_all(&directory, accept_loss, out);
     }
     let shares = match split_at {
         None => even_shares(nodes.unwrap_or(3)),
@@ -200,11 +204,11 @@ fn start(
     };
     let mut last = None;
     for _ in 0..TRIES {
-        let home = Home::make(dir, &shares)?;
-        match start_all(&home, None, out) {
+        let directory = ClusterDirectory::make(dir, &shares)?;
+        match start_all(&directory, None, out) {
             Ok(outcome) => return Ok(outcome),
             Err(error) if error.is::<process::PortTaken>() => {
-                home.running().for_each(|(_, process)| process.kill());
+                directory.running().for_each(|(_, process)| process.kill());
                 last = Some(error);
             }
             Err(error) => return Err(error),
@@ -213,55 +217,59 @@ fn start(
     Err(last.expect("it was tried"))
 }
 
-fn start_all(home: &Home, accept_loss: Option<PeId>, out: &mut dyn Write) -> Result<Outcome> {
+fn start_all(
+    directory: &ClusterDirectory,
+    accept_loss: Option<PeId>,
+    out: &mut dyn Write,
+) -> Result<Outcome> {
     let mut begun = Vec::new();
-    for member in home.members.nodes() {
-        if home.process(member.pe).is_some() {
+    for member in directory.members.nodes() {
+        if directory.process(member.pe).is_some() {
             writeln!(out, "node {} runs already", member.pe.0)?;
         } else {
-            begun.push((member, home.spawn(member.pe, accept_loss == Some(member.pe))?));
+            begun.push((member, directory.spawn(member.pe, accept_loss == Some(member.pe))?));
         }
     }
     for (member, child) in begun {
-        home.wait_until_it_serves(member, child)?;
-        told(member, out)?;
+        directory.wait_until_it_serves(member, child)?;
+        print_client_address(member, out)?;
     }
     let mut all_well = true;
-    for member in home.members.nodes() {
-        if let Some(trouble) = home.wait_until_it_has_its_keys(member)? {
+    for member in directory.members.nodes() {
+        if let Some(trouble) = directory.wait_until_it_has_its_keys(member)? {
             all_well = false;
-            writeln!(out, "node {} takes no requests: {trouble}", member.pe.0)?;
+            writeln!(out, "node {} refuses requests: {trouble}", member.pe.0)?;
         }
     }
     if all_well {
-        home.wait_until_all_are_connected()?;
+        directory.wait_until_all_are_connected()?;
     }
     Ok(if all_well { Outcome::Well } else { Outcome::Failed })
 }
 
-fn told(member: &Member, out: &mut dyn Write) -> Result<()> {
+fn print_client_address(member: &Member, out: &mut dyn Write) -> Result<()> {
     let clients = ask::clients(member)?;
     writeln!(out, "node {} serves clients on {clients}: redis-cli -p {}", member.pe.0, clients.port())?;
     Ok(out.flush()?)
 }
 
-fn status(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
+fn status(directory: &ClusterDirectory, out: &mut dyn Write) -> Result<Outcome> {
     let mut all_well = true;
-    writeln!(out, "cluster {:016x}, {} nodes", home.members.cluster(), home.members.nodes().len())?;
+    writeln!(out, "cluster {:016x}, {} nodes", directory.members.cluster(), directory.members.nodes().len())?;
     writeln!(
         out,
         "{:>5} {:>8} {:>22} {:>7} {:>10} {:>10}  others reached",
         "node", "process", "clients", "leaves", "worked", "sent on"
     )?;
-    for member in home.members.nodes() {
+    for member in directory.members.nodes() {
         let process =
-            home.process(member.pe).map_or_else(|| "-".to_owned(), |process| process.id().to_string());
+            directory.process(member.pe).map_or_else(|| "-".to_owned(), |process| process.id().to_string());
         write!(out, "{:>5} {process:>8} {:>22}", member.pe.0, ask::clients(member)?.to_string())?;
         match ask::ask(member, &["AZ.CLUSTER", "STATUS"]) {
             Ok(reply) => {
                 let about = ask::pairs(&reply);
                 let get = |name: &str| about.get(name).cloned().unwrap_or_default();
-                let reached = format!("{} of {}", get("nodes_reached"), home.members.nodes().len() - 1);
+                let reached = format!("{} of {}", get("nodes_reached"), directory.members.nodes().len() - 1);
                 writeln!(
                     out,
                     " {:>7} {:>10} {:>10}  {reached}",
@@ -272,7 +280,7 @@ fn status(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
                 let failure = get("failure");
                 if !failure.is_empty() {
                     all_well = false;
-                    writeln!(out, "      it takes no requests: {failure}")?;
+                    writeln!(out, "      it refuses requests: {failure}")?;
                 }
             }
             Err(error) => {
@@ -284,9 +292,9 @@ fn status(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
     Ok(if all_well { Outcome::Well } else { Outcome::Failed })
 }
 
-fn map(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
+fn map(directory: &ClusterDirectory, out: &mut dyn Write) -> Result<Outcome> {
     writeln!(out, "{:<30} {:<30} {:>5} {:>8} {:>8}", "from", "to", "node", "leaf", "version")?;
-    each_leaf(home, |Leaf { low, high, node, page, version }| {
+    each_leaf(directory, |Leaf { low, high, node, page, version }| {
         let shown = |key: &[u8]| escape::escaped(key).to_string();
         let (low, high) = (shown(&low), high.map_or_else(String::new, |high| shown(&high)));
         Ok(writeln!(out, "{low:<30} {high:<30} {node:>5} {page:>8} {version:>8}")?)
@@ -294,43 +302,44 @@ fn map(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
     Ok(Outcome::Well)
 }
 
-fn administer(home: &Home, words: &[&str], out: &mut dyn Write) -> Result<Outcome> {
+fn administer(directory: &ClusterDirectory, words: &[&str], out: &mut dyn Write) -> Result<Outcome> {
     let request: Vec<&[u8]> =
         std::iter::once(&b"AZ.CLUSTER"[..]).chain(words.iter().map(|word| word.as_bytes())).collect();
-    home.ask_any(&request)?;
-    writeln!(out, "done; see: azekura cluster map --dir {}", home.dir.display())?;
+    directory.ask_any(&request)?;
+    writeln!(out, "done; see: azekura cluster map --dir {}", directory.dir.display())?;
     Ok(Outcome::Well)
 }
 
-fn join(home: &Home, out: &mut dyn Write) -> Result<Outcome> {
-    let next = home.members.next_number().0;
-    let [address, clients] = home::free_addresses()?;
+fn join(directory: &ClusterDirectory, out: &mut dyn Write) -> Result<Outcome> {
+    let next = directory.members.next_number().0;
+    let [address, clients] = directory::free_addresses()?;
     let member = Member { pe: PeId(next), address, clients: Some(clients), from: None, left: false };
-    let members: Membership = home.members.with(member.clone())?;
-    let home = home.with(members)?;
-    let child = home.spawn(member.pe, false)?;
-    home.wait_until_it_serves(&member, child)?;
-    tell_of_new_list(&home, member.pe)?;
-    let away: Vec<_> = home.members.nodes().iter().filter(|other| home.process(other.pe).is_none()).collect();
+    let members: Membership = directory.members.with(member.clone())?;
+    let directory = directory.with(members)?;
+    let child = directory.spawn(member.pe, false)?;
+    directory.wait_until_it_serves(&member, child)?;
+    tell_of_new_list(&directory, member.pe)?;
+    let away: Vec<_> =
+        directory.members.nodes().iter().filter(|other| directory.process(other.pe).is_none()).collect();
     if let Some(other) = away.first() {
         writeln!(
             out,
             "it takes no leaves before it has heard from all others; node {} does not run",
             other.pe.0
         )?;
-    } else if let Some(trouble) = home.wait_until_it_has_its_keys(&member)? {
+    } else if let Some(trouble) = directory.wait_until_it_has_its_keys(&member)? {
         bail!("node {next} has joined but serves no requests: {trouble}");
     }
-    home.wait_until_all_are_connected()?;
-    told(&member, out)?;
-    writeln!(out, "it has no keys yet: azekura cluster move --dir {} KEY {next}", home.dir.display())?;
+    directory.wait_until_all_are_connected()?;
+    print_client_address(&member, out)?;
+    writeln!(out, "it has no keys yet: azekura cluster move --dir {} KEY {next}", directory.dir.display())?;
     Ok(Outcome::Well)
 }
 
-/// Has all nodes that run read the list, but for one.
-fn tell_of_new_list(home: &Home, but: PeId) -> Result<()> {
-    for other in home.members.nodes().iter().filter(|other| other.pe != but) {
-        if home.process(other.pe).is_some() {
+/// Makes all running nodes except one read the list of members.
+fn tell_of_new_list(directory: &ClusterDirectory, but: PeId) -> Result<()> {
+    for other in directory.members.nodes().iter().filter(|other| other.pe != but) {
+        if directory.process(other.pe).is_some() {
             ask::ask(other, &["AZ.CLUSTER", "RELOAD"]).with_context(|| {
                 format!("node {} did not read the new list; tell it: redis-cli az.cluster reload", other.pe.0)
             })?;
@@ -339,38 +348,38 @@ fn tell_of_new_list(home: &Home, but: PeId) -> Result<()> {
     Ok(())
 }
 
-/// Moving all leaves of a node away takes so long at most.
+/// Time limit for moving all leaves of a node away.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(3600);
 
-fn leave(home: &Home, pe: PeId, out: &mut dyn Write) -> Result<Outcome> {
-    if home.members.left().iter().any(|member| member.pe == pe) {
+fn leave(directory: &ClusterDirectory, pe: PeId, out: &mut dyn Write) -> Result<Outcome> {
+    if directory.members.left().iter().any(|member| member.pe == pe) {
         bail!("node {} has left already", pe.0);
     }
-    let member = home.members.node(pe).with_context(|| format!("there is no node {}", pe.0))?;
-    let fewer = home.members.without(pe).ok().context("the last node cannot leave; stop it instead")?;
-    let version = home.members.version().to_string();
+    let member = directory.members.node(pe).with_context(|| format!("there is no node {}", pe.0))?;
+    let fewer = directory.members.without(pe).ok().context("the last node cannot leave; stop it instead")?;
+    let version = directory.members.version().to_string();
     ask::ask_patiently(member, &["AZ.CLUSTER", "LEAVE", "VERSION", &version], LEAVE_PATIENCE)?;
-    let home = home.with(fewer)?;
-    tell_of_new_list(&home, pe)?;
+    let directory = directory.with(fewer)?;
+    tell_of_new_list(&directory, pe)?;
     writeln!(out, "node {} has left, and will not come back; its store can be deleted", pe.0)?;
-    stop_process(&home, pe, out)
+    stop_process(&directory, pe, out)
 }
 
-fn stop_process(home: &Home, pe: PeId, out: &mut dyn Write) -> Result<Outcome> {
-    let Some(process) = home.process(pe) else { return Ok(Outcome::Well) };
+fn stop_process(directory: &ClusterDirectory, pe: PeId, out: &mut dyn Write) -> Result<Outcome> {
+    let Some(process) = directory.process(pe) else { return Ok(Outcome::Well) };
     process.terminate();
     if !process.wait() {
         writeln!(out, "node {} (process {}) does not end", pe.0, process.id())?;
         return Ok(Outcome::Failed);
     }
-    home.forget(pe);
+    directory.forget(pe);
     writeln!(out, "node {} has stopped", pe.0)?;
     Ok(Outcome::Well)
 }
 
-fn stop(home: &Home, node: Option<u16>, kill: bool, out: &mut dyn Write) -> Result<Outcome> {
+fn stop(directory: &ClusterDirectory, node: Option<u16>, kill: bool, out: &mut dyn Write) -> Result<Outcome> {
     let mut stopping = Vec::new();
-    for (pe, process) in home.running().filter(|(pe, _)| node.is_none_or(|node| pe.0 == node)) {
+    for (pe, process) in directory.running().filter(|(pe, _)| node.is_none_or(|node| pe.0 == node)) {
         if kill {
             process.kill()
         } else {
@@ -379,12 +388,12 @@ fn stop(home: &Home, node: Option<u16>, kill: bool, out: &mut dyn Write) -> Resu
         stopping.push((pe, process));
     }
     if stopping.is_empty() {
-        writeln!(out, "nothing runs")?;
+        writeln!(out, "no node runs")?;
     }
     let mut all_well = true;
     for (pe, process) in stopping {
         if process.wait() {
-            home.forget(pe);
+            directory.forget(pe);
             writeln!(out, "node {} has stopped", pe.0)?;
         } else {
             all_well = false;

@@ -1,4 +1,4 @@
-//! `delete`: one row less.
+//! `delete`: removes a row.
 
 use std::ffi::OsString;
 

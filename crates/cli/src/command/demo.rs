@@ -1,4 +1,4 @@
-//! `demo`: kills a working store again and again and audits it.
+//! `demo`: kills a running store in rounds and audits it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -120,7 +120,7 @@ fn refuse_unless_empty(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The child of the demo; not for people
+/// The child process of the demo; not for users
 #[derive(Args, Debug)]
 pub(crate) struct DemoChild {
     path: PathBuf,
@@ -147,7 +147,7 @@ impl DemoChild {
                 label: format!("demo, round {run}"),
                 ..Default::default()
             };
-            // Never stopped: the kill ends it, and the file is good up to its last whole block.
+            // Never stopped: the kill ends it, and the file is valid up to its last whole block.
             azekura_trace::start(options)
                 .with_context(|| format!("cannot record into {}", file.display()))?;
         }

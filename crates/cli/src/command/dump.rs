@@ -1,4 +1,4 @@
-//! `dump`: a whole table, for `load`.
+//! `dump`: prints a whole table, for `load`.
 
 use std::io::Write;
 

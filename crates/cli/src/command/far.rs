@@ -143,7 +143,7 @@ impl Far {
         let mut command = Command::new(program);
         command.args(arguments);
         launch.prepare_with(&mut command, &library);
-        // In our place: signals, exit code and terminal are the program's.
+        // Replaces this process: signals, exit code and terminal are the program's.
         Err(anyhow::Error::new(command.exec()).context(format!("cannot start {}", program.display())))
     }
 }

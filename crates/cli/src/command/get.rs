@@ -1,4 +1,4 @@
-//! `get`: one value.
+//! `get`: prints one value.
 
 use std::ffi::OsString;
 use std::io::Write;

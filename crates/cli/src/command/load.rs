@@ -1,12 +1,12 @@
-//! `load`: rows from a file into a table.
+//! `load`: loads rows from a file into a table.
 //!
-//! Rows go in as upserts, in transactions of some thousands, so that a load that was interrupted is resumed
-//! by running it again. A transaction is durable or absent; the next one is read while the last one is in
-//! flight to the disk.
+//! Rows are stored as upserts, in transactions of some thousands, so that an interrupted load is resumed by
+//! running it again. A transaction is durable or absent; the next one is read while the last one is being
+//! flushed.
 //!
-//! Into an empty table, more rows than a transaction takes go in by a bulk load as far as they come in key
-//! order (`sorted`): one transaction, of which an interruption leaves nothing. Rows in any other order are
-//! sorted first (`unsorted`).
+//! If the table is empty and there are more rows than one transaction holds, they are bulk loaded as long as
+//! they are in key order (`sorted`): one transaction, which an interruption undoes completely. Rows in any
+//! other order are sorted first (`unsorted`).
 
 mod sorted;
 mod unsorted;
@@ -163,7 +163,7 @@ impl Load {
     }
 }
 
-/// Where rows come from.
+/// The source of rows.
 struct Input {
     name: String,
     len: Option<u64>,
@@ -185,14 +185,13 @@ struct Loading<'a> {
     started: Instant,
     loaded: u64,
     sort_memory: usize,
-    /// Rows that took the place of one with the same key.
+    /// Rows that replaced one with the same key.
     replaced: u64,
-    /// A row with a key that the table has already ends the load.
+    /// A row with an existing key ends the load.
     is_new_only: bool,
     /// Rows read and not yet loaded.
     read: VecDeque<NumberedRow>,
-    /// The transaction before the current one, perhaps not durable yet, how many rows it has, and how many
-    /// it replaced.
+    /// The previous transaction, perhaps not durable yet, with its number of rows and of replaced rows.
     last: Option<(CommitTicket, u64, u64)>,
 }
 
@@ -214,7 +213,7 @@ impl<'a> Loading<'a> {
         }
     }
 
-    /// Loads all rows; at an error those before it stay, durably, and `loaded` counts them.
+    /// Loads all rows; at an error the rows before it stay, durably, and `loaded` counts them.
     fn run(&mut self) -> Result<()> {
         let mut next = self.read_batch();
         // Fewer rows than a batch are not worth a bulk load, nor a sort.
@@ -239,7 +238,7 @@ impl<'a> Loading<'a> {
         }
     }
 
-    /// The next rows, and whether they are the last ones or what went wrong after them.
+    /// Returns the next rows, and whether they are the last ones, or the error after them.
     fn read_batch(&mut self) -> (Vec<NumberedRow>, Result<bool>) {
         let mut batch = Vec::from(std::mem::take(&mut self.read));
         let mut bytes = batch.iter().map(|read| read.row.key.len() + read.row.value.len()).sum::<usize>();
@@ -261,8 +260,8 @@ impl<'a> Loading<'a> {
         Ok(self.db.transact(|tx| Ok(tx.table(&self.table)?.first()?.is_none()))?)
     }
 
-    /// Loads what was read and what follows it, as far as it is in order; says whether rows are left. At a
-    /// malformed row those before it stay, durably.
+    /// Loads the rows read and those that follow, as long as they are in order; returns whether rows are
+    /// left. At a malformed row those before it stay, durably.
     fn bulk_load(&mut self) -> Result<bool> {
         let mut rows = Sorted::new(std::mem::take(&mut self.read), &mut *self.rows, self.db.max_key_bytes());
         let (bar, started) = (&self.bar, self.started);
@@ -293,7 +292,7 @@ impl<'a> Loading<'a> {
         Ok(!self.read.is_empty())
     }
 
-    /// Commits the rows; of a batch with a row that the store refuses, those before it.
+    /// Commits the rows; for a batch with a row that the store refuses, the rows before it.
     fn commit(&mut self, batch: &[NumberedRow]) -> Result<()> {
         let Err((refused, error)) = self.insert(batch)? else { return Ok(()) };
         if let Err((_, error)) = self.insert(&batch[..refused])? {
@@ -302,8 +301,8 @@ impl<'a> Loading<'a> {
         Err(anyhow!("line {}: {error}", batch[refused].line))
     }
 
-    /// Inserts all rows in one transaction; `Err` within tells which row the store refuses, and nothing was
-    /// inserted.
+    /// Inserts all rows in one transaction; an inner `Err` has the row that the store refuses, and nothing
+    /// was inserted.
     fn insert(&mut self, batch: &[NumberedRow]) -> Result<Result<(), (usize, Error)>> {
         if batch.is_empty() {
             return Ok(Ok(()));

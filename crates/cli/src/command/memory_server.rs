@@ -28,7 +28,7 @@ An address that other machines can reach needs --auth-key; clients pass the same
 not encrypted and not signed: on an untrusted network use a tunnel. Ctrl-C ends the server;
 a program with pages on this server only is then stopped.";
 
-/// Between two lines of `--stats`, at least.
+/// Shortest interval of `--stats`.
 const SHORTEST: Duration = Duration::from_millis(50);
 
 /// Lend this machine's memory to programs on other machines
@@ -88,7 +88,7 @@ impl MemoryServer {
         let mut server = setting.listen(&self.listen)?;
         writeln!(out, "listening on {}", server.address())?;
         out.flush()?;
-        // Waits for a signal, and wakes between only to print.
+        // Waits for a signal; wakes up in between only to print.
         signals
             .set_read_timeout(self.stats.map(|every| every.max(SHORTEST)))
             .context("cannot wait for a signal")?;

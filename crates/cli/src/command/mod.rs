@@ -42,25 +42,24 @@ pub(crate) use trace::Trace;
 use crate::Outcome;
 use crate::arguments::{Arguments, Command};
 
-/// Runs the command that was asked for; without one, says what there is.
+/// Runs the requested command; without one, prints an overview.
 pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome> {
-    let store = &arguments.store;
     match &arguments.command {
         None => welcome::run(out),
-        Some(Command::Demo(command)) => command.run(store, out),
-        Some(Command::DemoChild(command)) => command.run(store, out),
-        Some(Command::Load(command)) => command.run(store, out),
-        Some(Command::Get(command)) => command.run(store, out),
-        Some(Command::Put(command)) => command.run(store),
-        Some(Command::Delete(command)) => command.run(store),
-        Some(Command::Scan(command)) => command.run(store, out),
-        Some(Command::Dump(command)) => command.run(store, out),
-        Some(Command::Tables(command)) => command.run(store, out),
-        Some(Command::Stats(command)) => command.run(store, out),
-        Some(Command::Check(command)) => command.run(store, out),
-        Some(Command::Backup(command)) => command.run(store, out),
-        Some(Command::Restore(command)) => command.run(store, out),
-        Some(Command::Serve(command)) => command.run(store, out),
+        Some(Command::Demo(given)) => given.command.run(&given.store(), out),
+        Some(Command::DemoChild(given)) => given.command.run(&given.store(), out),
+        Some(Command::Load(given)) => given.command.run(&given.store(), out),
+        Some(Command::Get(given)) => given.command.run(&given.store(), out),
+        Some(Command::Put(given)) => given.command.run(&given.store()),
+        Some(Command::Delete(given)) => given.command.run(&given.store()),
+        Some(Command::Scan(given)) => given.command.run(&given.store(), out),
+        Some(Command::Dump(given)) => given.command.run(&given.store(), out),
+        Some(Command::Tables(given)) => given.command.run(&given.store(), out),
+        Some(Command::Stats(given)) => given.command.run(&given.store(), out),
+        Some(Command::Check(given)) => given.command.run(&given.store(), out),
+        Some(Command::Backup(given)) => given.command.run(&given.store(), out),
+        Some(Command::Restore(given)) => given.command.run(&given.store(), out),
+        Some(Command::Serve(given)) => given.command.run(&given.store(), out),
         Some(Command::Cluster(command)) => command.run(out),
         Some(Command::Trace(command)) => command.run(out),
         Some(Command::MemoryServer(command)) => command.run(out),

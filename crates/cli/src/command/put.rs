@@ -1,4 +1,4 @@
-//! `put`: one row.
+//! `put`: stores one row.
 
 use std::ffi::OsString;
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! `scan`: the rows of a range.
+//! `scan`: prints the rows of a range.
 
 use std::ffi::OsString;
 use std::io::Write;

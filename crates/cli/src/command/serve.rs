@@ -36,10 +36,10 @@ docs/server.md lists the commands and the differences from Redis.";
 /// The environment variable of the password.
 pub(crate) const PASSWORD: &str = "AZEKURA_PASSWORD";
 
-/// With relaxed durability the log is synced so often, as by Redis with `appendfsync everysec`.
+/// Interval of log syncs with relaxed durability, as Redis with `appendfsync everysec`.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Loss that an answered write survives.
+/// The failures that an acknowledged write survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Durability {
     /// Power loss, and the end of the process.
@@ -161,7 +161,7 @@ impl Serve {
 
     fn serve(&self, store: &StoreArguments, out: &mut dyn Write) -> Result<Outcome> {
         let options = self.options()?;
-        options.validate()?; // before a store is made
+        options.validate()?; // before a store is created
         // Before the store is opened: a signal in the meantime is not lost.
         let mut signals = signals::to_stop()?;
         let interval = (self.durability == Durability::Relaxed).then_some(SYNC_INTERVAL);

@@ -1,4 +1,4 @@
-//! `stats`: counters and sizes.
+//! `stats`: prints counters and sizes.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `tables`: what there is in a store.
+//! `tables`: prints the tables of a store.
 
 use std::io::Write;
 use std::path::PathBuf;

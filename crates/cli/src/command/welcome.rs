@@ -1,4 +1,4 @@
-//! `azekura` alone: what to try first.
+//! `azekura` alone: prints the first steps.
 
 use std::io::Write;
 

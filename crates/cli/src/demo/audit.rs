@@ -1,11 +1,11 @@
-//! The audit after each crash: is what the store holds what it must hold?
+//! The audit after each crash: compares the store with the expected content.
 //!
-//! - AUDIT-1 every transfer that was told durable is there, as it was told;
-//! - AUDIT-2 every transfer that an earlier audit saw is still there;
-//! - AUDIT-3 what is there besides was in flight when the child was killed;
-//! - AUDIT-4 each worker's transfers are there from its first one to some last one, without holes: a crash
-//!   cuts the history at one point;
-//! - AUDIT-5 every balance is the initial one plus and minus its transfers: each transfer is there wholly or
+//! - AUDIT-1 every transfer that was acknowledged as durable exists, unchanged;
+//! - AUDIT-2 every transfer that an earlier audit saw still exists;
+//! - AUDIT-3 all other transfers were in flight when the child was killed;
+//! - AUDIT-4 each worker's transfers exist from its first one to some last one, without gaps: a crash cuts
+//!   the history at one point;
+//! - AUDIT-5 every balance is the initial one plus and minus its transfers: each transfer exists wholly or
 //!   not at all;
 //! - AUDIT-6 the total is unchanged.
 
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use super::bank::{INITIAL_BALANCE, Transfer, TransferId, account_key};
 
-/// Most problems of one kind that are listed.
+/// Largest number of listed problems of one kind.
 const LISTED: usize = 5;
 
 /// Expected content of the bank.
@@ -39,13 +39,13 @@ pub(super) struct Found<'a> {
 /// The outcome.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
-    /// Transfers that are there though nobody was told so.
+    /// Transfers that exist without an acknowledgment.
     pub(super) untold: u64,
-    /// Problems, as sentences; empty if there are none.
+    /// Problems, as sentences.
     pub(super) problems: Vec<String>,
 }
 
-/// Compares.
+/// Compares expected and actual content.
 pub(super) fn audit(expected: &Expected<'_>, found: &Found<'_>) -> Audit {
     let by_id: HashMap<TransferId, &Transfer> = found.transfers.iter().map(|t| (t.id, t)).collect();
     let mut problems = Vec::new();
@@ -74,7 +74,7 @@ fn missing(
     list(wrong, problems);
 }
 
-/// AUDIT-3; counts the transfers in flight that made it.
+/// AUDIT-3; counts the transfers in flight that were committed.
 fn strangers(expected: &Expected<'_>, transfers: &[Transfer], problems: &mut Vec<String>) -> u64 {
     let new: Vec<_> = transfers.iter().filter(|t| expected.runs.contains(&t.id.run)).collect();
     let old = transfers.len() - new.len();
@@ -133,7 +133,7 @@ fn wrong_balances(accounts: u32, found: &Found<'_>, problems: &mut Vec<String>) 
     }
 }
 
-/// Adds the first few, and how many more there are.
+/// Adds the first few, and the number of the others.
 fn list(mut wrong: impl Iterator<Item = String>, problems: &mut Vec<String>) {
     problems.extend(wrong.by_ref().take(LISTED));
     let more = wrong.count();
@@ -150,7 +150,7 @@ mod tests {
         Transfer { id: TransferId { run, worker, sequence }, from, to, amount }
     }
 
-    /// Run 1 was audited, run 2 was killed after its worker 0 was told of its first transfer.
+    /// Run 1 was audited; run 2 was killed after its worker 0 got the acknowledgment of its first transfer.
     fn history() -> Vec<Transfer> {
         vec![
             transfer(1, 0, 0, (0, 1), 10),

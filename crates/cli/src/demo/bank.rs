@@ -1,8 +1,8 @@
 //! The bank of the demo: accounts, and a row for each transfer, as text that `azekura scan` shows.
 //!
-//! A transfer moves money and writes its own row in one transaction. So the transfers' table tells what every
-//! balance must be: BANK-1 balance = initial + sum of the transfers to it - sum of those from it, at any
-//! committed moment.
+//! A transfer moves money and writes its own row in one transaction. So the transfers' table determines every
+//! balance: BANK-1 balance = initial + sum of the transfers to it - sum of those from it, at any committed
+//! moment.
 
 use std::str::FromStr;
 
@@ -19,21 +19,21 @@ pub(super) const TRANSFERS: TableDefinition<str, str> = TableDefinition::new("tr
 /// Initial balance of each account.
 pub(super) const INITIAL_BALANCE: i64 = 1_000;
 
-/// The accounts that one transfer in [`HOT_SHARE`] goes between, so that transactions meet.
+/// The accounts of one transfer in [`HOT_SHARE`], so that transactions conflict.
 const HOT_ACCOUNTS: u32 = 64;
 const HOT_SHARE: u32 = 16;
 
-/// Which transfer of which worker of which start of the child.
+/// Identifies a transfer: run of the child, worker, and sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct TransferId {
     pub(super) run: u16,
     pub(super) worker: u16,
-    /// Counts up from 0 without holes, in the order in which the worker commits.
+    /// Counts up from 0 without gaps, in the order in which the worker commits.
     pub(super) sequence: u32,
 }
 
 impl std::fmt::Display for TransferId {
-    /// Of one width, so that the order of the texts is the order of the ids.
+    /// Of constant width, so that the order of the texts is the order of the ids.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:05}-{:05}-{:010}", self.run, self.worker, self.sequence)
     }
@@ -57,8 +57,8 @@ impl Transfer {
         Self { id, from, to, amount: random.random_range(1..=100) }
     }
 
-    /// Moves the money, or as much as there is of it, and writes the transfer's row; gives back what was
-    /// done.
+    /// Moves the money, or as much as there is of it, and writes the transfer's row; returns the actual
+    /// transfer.
     pub(super) fn carry_out(mut self, tx: &Transaction) -> Result<Self, Error> {
         let accounts = tx.table(&ACCOUNTS)?;
         let (from, to) = (account_key(self.from), account_key(self.to));
@@ -87,7 +87,7 @@ impl Transfer {
     }
 }
 
-/// The fields of an iterator that has just `N`.
+/// Returns the fields of an iterator with exactly `N` of them.
 pub(super) fn exactly<'a, const N: usize>(fields: impl Iterator<Item = &'a str>) -> Option<[&'a str; N]> {
     fields.collect::<Vec<_>>().try_into().ok()
 }
@@ -97,12 +97,13 @@ pub(super) fn number<T: FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// The key of account `number`; of one width, so that the order of the texts is that of the numbers.
+/// Returns the key of account `number`; of constant width, so that the order of the texts is that of the
+/// numbers.
 pub(super) fn account_key(number: u32) -> String {
     format!("{number:08}")
 }
 
-/// Opens `accounts` accounts with the initial balance each.
+/// Creates `accounts` accounts with the initial balance each.
 pub(super) fn open_accounts(db: &Database, accounts: u32) -> Result<()> {
     const AT_ONCE: usize = 10_000;
     let balance = INITIAL_BALANCE.to_string();
@@ -116,7 +117,7 @@ pub(super) fn open_accounts(db: &Database, accounts: u32) -> Result<()> {
     Ok(())
 }
 
-/// Every balance, by account; refuses a table that does not hold just the accounts `0..n`.
+/// Returns every balance, by account; refuses a table that does not have exactly the accounts `0..n`.
 pub(super) fn balances(tx: &Transaction) -> Result<Vec<i64>> {
     let mut balances = Vec::new();
     for row in tx.table(&ACCOUNTS)?.iter() {

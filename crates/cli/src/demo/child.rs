@@ -1,7 +1,7 @@
 //! The child: transfers from many threads until it is killed.
 //!
-//! Even workers wait for each commit; odd ones keep many commits in flight and look at their tickets. A
-//! transfer is told to the parent only after `transact` returned or its ticket said durable.
+//! Even workers wait for each commit; odd ones keep many commits in flight and poll their tickets. A transfer
+//! is reported to the parent only after `transact` returned or its ticket was durable.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -29,9 +29,9 @@ pub(crate) struct Orders {
     pub(crate) in_flight: usize,
 }
 
-/// Opens the store at `path` and transfers for ever, telling `out`.
+/// Opens the store at `path` and makes transfers until it is killed, reporting to `out`.
 ///
-/// Ends with an error when the store fails, or when nobody listens any more.
+/// Ends with an error when the store fails, or when the parent has closed the pipe.
 pub(crate) fn run(store: &StoreArguments, path: &Path, orders: Orders, out: &mut dyn Write) -> Result<()> {
     let db = store.open_existing(path)?;
     let mut line = Vec::new();
@@ -41,7 +41,7 @@ pub(crate) fn run(store: &StoreArguments, path: &Path, orders: Orders, out: &mut
     let (failed, failures) = channel();
     for number in 0..orders.threads {
         let (worker, failed) = (Worker::new(db.clone(), orders, number), failed.clone());
-        // Nobody joins the workers: they end with the process, by the kill or after the first failure.
+        // The workers are not joined: they end with the process, by the kill or after the first failure.
         thread::spawn(move || failed.send(worker.run()));
     }
     drop(failed);
@@ -108,7 +108,7 @@ impl Worker {
         }
     }
 
-    /// Notes the oldest transfers that are durable by now.
+    /// Notes the oldest transfers that are durable now.
     fn note_durable(&mut self, waiting: &mut VecDeque<(InFlight, CommitTicket)>) -> Result<()> {
         while let Some((_, ticket)) = waiting.front() {
             if !ticket.is_durable()? {
@@ -127,7 +127,7 @@ impl Worker {
         Message::Told(told).write(&mut self.lines);
     }
 
-    /// Writes what was noted to the pipe.
+    /// Writes the noted transfers to the pipe.
     fn tell(&mut self) -> Result<()> {
         if !self.lines.is_empty() {
             let mut stdout = io::stdout().lock(); // keeps the lines of the workers apart
@@ -139,7 +139,7 @@ impl Worker {
     }
 }
 
-/// A transfer that was carried out and is perhaps not durable yet.
+/// A transfer that was committed and is perhaps not durable yet.
 struct InFlight {
     transfer: Transfer,
     begun: Instant,

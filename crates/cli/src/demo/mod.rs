@@ -1,8 +1,8 @@
 //! The demo: a bank on every core, killed at random moments, and audited after each.
 //!
-//! 1. The parent makes a store of accounts and closes it.
-//! 2. It starts itself again as a *child*, which transfers money from many threads and tells the parent,
-//!    through a pipe, each transfer that it was told is durable.
+//! 1. The parent creates a store of accounts and closes it.
+//! 2. It starts itself again as a *child*, which transfers money in many threads and reports each durable
+//!    transfer to the parent through a pipe.
 //! 3. It kills the child with SIGKILL at a random moment and reads the pipe to its end. After every second
 //!    kill another child is started and killed while it recovers.
 //! 4. It opens the store, which recovers it, and audits it. Then the next round begins, on the same store.
@@ -10,12 +10,12 @@
 //! | module | noun |
 //! |---|---|
 //! | `bank` | accounts and transfers in the store |
-//! | `protocol` | what the child tells |
+//! | `protocol` | messages of the child |
 //! | `child` | the child's threads |
 //! | `victim` | the child as its parent sees it |
-//! | `audit` | what must be there, and whether it is |
+//! | `audit` | the expected content, and the comparison |
 //! | `round` | one round, from start of the child to the verdict |
-//! | `report` | what is printed |
+//! | `report` | the output |
 
 mod audit;
 mod bank;
@@ -38,24 +38,24 @@ use crate::progress;
 use report::Report;
 use round::Rounds;
 
-/// Kind of demo.
+/// Settings of the demo.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) store: StoreArguments,
     pub(crate) accounts: u32,
     pub(crate) rounds: u16,
-    /// Longest time a child works before it is killed.
+    /// Longest time from a child's start to its kill.
     pub(crate) round: Duration,
     pub(crate) threads: u16,
     pub(crate) in_flight: usize,
     pub(crate) seed: u64,
-    /// Where a child records what it does.
+    /// File for the child's recording.
     pub(crate) trace: Option<PathBuf>,
 }
 
-/// Runs the demo in `path`, where no store is yet; says whether all audits passed.
+/// Runs the demo in `path`, which has no store yet; returns whether all audits passed.
 ///
-/// Stops after the first round that shows a problem, so that the store stays as it was found.
+/// Stops after the first round with a problem, so that the store stays unchanged.
 pub(crate) fn run(settings: &Settings, path: &Path, out: &mut dyn Write) -> Result<bool> {
     let mut report = Report::new(out);
     report.begin(settings, path)?;

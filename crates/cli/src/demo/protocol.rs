@@ -3,32 +3,32 @@
 //! | line | meaning |
 //! |---|---|
 //! | `ready` | the store is open (and recovered) |
-//! | `told RUN WORKER SEQUENCE FROM TO AMOUNT LATENCY_US WAY ATTEMPTS` | the child was told that this transfer is durable |
+//! | `told RUN WORKER SEQUENCE FROM TO AMOUNT LATENCY_US WAY ATTEMPTS` | the store acknowledged this transfer as durable |
 //!
-//! A line without its newline was cut by the kill: it was not told. Whole lines are never interleaved (the
+//! A line without its newline was cut by the kill: it does not count. Whole lines are never interleaved (the
 //! child writes them under one lock), so any other line is an error.
 
 use std::io::{self, BufRead, Write};
 
 use super::bank::{Transfer, TransferId, exactly, number};
 
-/// How the child waited for a commit.
+/// The child's way of waiting for a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// The thread stood still until the transfer was durable.
+    /// The thread blocked until the transfer was durable.
     Blocking,
-    /// The thread went on with other transfers and looked at the ticket later.
+    /// The thread continued with other transfers and polled the ticket later.
     Pipelined,
 }
 
-/// A transfer the child was told is durable.
+/// A transfer that the store acknowledged as durable to the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) transfer: Transfer,
-    /// From its begin to the moment its worker knew it durable.
+    /// Time from its begin until its worker knew it to be durable.
     pub(super) latency_us: u64,
     pub(super) way: Way,
-    /// How often it was run: 1, and 1 more for each conflict.
+    /// Number of runs: 1, and 1 more for each conflict.
     pub(super) attempts: u32,
 }
 
@@ -78,7 +78,7 @@ impl Message {
     }
 }
 
-/// Hands every whole line of `source` to `each`, to its end; a partial last line is dropped.
+/// Passes every whole line of `source` to `each`, to its end; a partial last line is dropped.
 pub(super) fn read_all(mut source: impl BufRead, mut each: impl FnMut(Message)) -> io::Result<()> {
     let mut line = Vec::new();
     loop {
@@ -90,7 +90,7 @@ pub(super) fn read_all(mut source: impl BufRead, mut each: impl FnMut(Message)) 
         let message = Message::parse(&line).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("the child said {:?}", String::from_utf8_lossy(&line)),
+                format!("unexpected line from the child: {:?}", String::from_utf8_lossy(&line)),
             )
         })?;
         each(message);

@@ -131,7 +131,7 @@ impl<'o> Report<'o> {
         self.problems.extend_from_slice(&verdict.problems);
     }
 
-    /// Prints the sum; says whether all is well.
+    /// Prints the sum; returns whether all audits passed.
     pub(super) fn end(&mut self, settings: &Settings, span: Duration) -> io::Result<bool> {
         self.figures()?;
         if self.problems.is_empty() {

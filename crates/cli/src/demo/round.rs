@@ -1,4 +1,4 @@
-//! One round: a child works, dies, and its store is recovered and audited.
+//! One round: a child works and is killed, and its store is recovered and audited.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::child::Orders;
 use super::protocol::Told;
 use super::victim::Victim;
 
-/// How long the first recovery is taken to last, before one was timed.
+/// Assumed duration of the first recovery.
 const FIRST_RECOVERY: Duration = Duration::from_millis(60);
 
 /// Result of a round.
@@ -40,11 +40,11 @@ pub(super) struct Recovery {
 /// Events up to the last kill.
 #[derive(Debug)]
 pub(super) struct Crash {
-    /// How long the child had the store open before it was killed.
+    /// Time from the child's opening of the store to its kill.
     pub(super) worked: Duration,
     /// Transfers acknowledged as durable by the child, or by the one after it.
     pub(super) told: Vec<Told>,
-    /// Whether another child was killed during recovery.
+    /// Another child was killed during recovery.
     pub(super) again_in_recovery: bool,
     /// The runs of children.
     runs: Vec<u16>,
@@ -55,7 +55,7 @@ pub(super) struct Crash {
 pub(super) struct Verdict {
     /// All transfers in the store.
     pub(super) transfers: u64,
-    /// Transfers in flight at the kill that made it.
+    /// Transfers in flight at the kill that were committed.
     pub(super) untold: u64,
     /// Pages that `check` walked.
     pub(super) pages: u64,
@@ -70,7 +70,7 @@ impl Recovery {
     }
 }
 
-/// The rounds of a demo: what one leaves for the next.
+/// The rounds of a demo, with the state that one leaves for the next.
 #[derive(Debug)]
 pub(super) struct Rounds<'a> {
     settings: Settings,
@@ -87,7 +87,7 @@ impl<'a> Rounds<'a> {
         Self { settings, path, random, runs: 0, seen: Vec::new(), last_recovery: FIRST_RECOVERY }
     }
 
-    /// Runs round `number`; `doing` is told each step.
+    /// Runs round `number`; calls `doing` with each step.
     pub(super) fn run(&mut self, number: u16, doing: &dyn Fn(&str)) -> Result<Round> {
         doing("transferring, until the kill");
         let crash = self.crash(number.is_multiple_of(2))?;
@@ -102,7 +102,7 @@ impl<'a> Rounds<'a> {
         Ok(Round { number, crash, recovery, verdict })
     }
 
-    /// Lets a child work and kills it, and if asked so, the next one while it recovers.
+    /// Lets a child work and kills it, and, if requested, the next one while it recovers.
     fn crash(&mut self, again_in_recovery: bool) -> Result<Crash> {
         let share = self.random.random_range(0.2..1.0);
         let (run, child) = self.start_child(self.settings.trace.clone().as_deref())?;

@@ -1,4 +1,4 @@
-//! The child as the parent sees it: started, listened to, killed.
+//! The child as the parent sees it: started, read from, killed.
 
 use std::io::BufReader;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub(super) struct Victim {
 }
 
 impl Victim {
-    /// Starts this program again as a child on the store at `path`, and a thread that listens to it.
+    /// Starts this program again as a child on the store at `path`, and a thread that reads its messages.
     pub(super) fn start(
         store: &StoreArguments,
         path: &Path,
@@ -48,6 +48,9 @@ impl Victim {
         for (name, number) in numbers.into_iter().chain(cache) {
             command.arg(format!("{name}={number}"));
         }
+        if store.direct_pages {
+            command.arg("--direct-pages");
+        }
         if let Some(file) = trace {
             command.arg("--trace").arg(file);
         }
@@ -58,8 +61,8 @@ impl Victim {
         Ok(Self { child, ready, listener })
     }
 
-    /// Lets it work for `span` from the moment it has the store open, then kills it; gives back what it told,
-    /// and how long it really worked.
+    /// Lets it work for `span` from the moment when it has the store open, then kills it; returns its
+    /// messages, and the actual time of its work.
     pub(super) fn kill_after_work_of(self, span: Duration) -> Result<(Vec<Told>, Duration)> {
         match self.ready.recv_timeout(OPENS_WITHIN) {
             Ok(ready) => {
@@ -74,14 +77,13 @@ impl Victim {
         }
     }
 
-    /// Kills it `span` after its start, whatever it does by then.
+    /// Kills it `span` after its start, in any state.
     pub(super) fn kill_after(self, span: Duration) -> Result<Vec<Told>> {
         thread::sleep(span);
         self.kill()
     }
 
-    /// Kills it with SIGKILL, and then reads the pipe to its end: what the child wrote before its death
-    /// counts.
+    /// Kills it with SIGKILL, and then reads the pipe to its end: messages written before its death count.
     fn kill(mut self) -> Result<Vec<Told>> {
         if let Some(status) = self.child.try_wait()? {
             bail!("the child ended by itself ({status}) before it was killed");
@@ -95,7 +97,7 @@ impl Victim {
 
 impl Drop for Victim {
     fn drop(&mut self) {
-        // After `kill` both are refused or done already; on the way out of an error no child may stay behind.
+        // After `kill` both are refused or done already; after an error no child may be left running.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -104,7 +106,7 @@ impl Drop for Victim {
 fn listen(stdout: ChildStdout, ready: &Sender<Instant>) -> Result<Vec<Told>> {
     let mut told = Vec::new();
     read_all(BufReader::with_capacity(1 << 20, stdout), |message| match message {
-        // An error means that nobody waits for it, as in `kill_after`.
+        // An error means that no thread waits for it, as in `kill_after`.
         Message::Ready => drop(ready.send(Instant::now())),
         Message::Told(one) => told.push(one),
     })

@@ -10,7 +10,7 @@ use ::csv::{ErrorKind, StringRecord};
 use super::{Fault, ReadError, ReadRows, Row};
 use quotes::{FieldTooLong, Quotes};
 
-/// A header, and which of its fields is the key.
+/// A header, and the index of its key field.
 #[derive(Debug)]
 pub struct Header {
     /// The fields' names, each as a JSON string.
@@ -81,8 +81,8 @@ pub struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads the header of `source`, with this byte between fields; `key` names the key field (the first
-    /// unless given).
+    /// Reads the header of `source`, with this byte between fields; `key` names the key field (default: the
+    /// first).
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ impl<R: BufRead> Reader<R> {
         check_quotes(&source)?;
         let names = source.headers().map_err(|error| read_error(error, 1))?;
         let header = if names.is_empty() {
-            None // an empty file has no rows, whatever the key's name
+            None // an empty file has no rows, for any name of the key
         } else {
             Some(Header::new(names, key).map_err(|fault| ReadError::Malformed { line: 1, fault })?)
         };
@@ -107,7 +107,7 @@ impl<R: BufRead> ReadRows for Reader<R> {
         let Some(header) = &self.header else { return Ok(false) };
         let next = self.source.position().line();
         let read = self.source.read_record(&mut self.record);
-        check_quotes(&self.source)?; // it explains what else is wrong with the record
+        check_quotes(&self.source)?; // it explains other errors of the record
         if !read.map_err(|error| read_error(error, next))? {
             return Ok(false);
         }
@@ -127,7 +127,7 @@ impl<R: BufRead> ReadRows for Reader<R> {
     }
 }
 
-/// Refuses the last record if its last quote is open: the CSV reader takes the end of the file for its end.
+/// Refuses the last record if its last quote is open: the CSV reader treats the end of the file as its end.
 fn check_quotes<R: BufRead>(source: &::csv::Reader<Quotes<R>>) -> Result<(), ReadError> {
     match source.get_ref().open_at_end() {
         Some(line) if source.position().byte() >= source.get_ref().bytes_read() => {
@@ -137,7 +137,7 @@ fn check_quotes<R: BufRead>(source: &::csv::Reader<Quotes<R>>) -> Result<(), Rea
     }
 }
 
-/// Translates an error of the CSV reader; `line` serves where it names none.
+/// Translates an error of the CSV reader; `line` is used if the error has none.
 fn read_error(error: ::csv::Error, line: u64) -> ReadError {
     let line = error.position().map_or(line, ::csv::Position::line);
     match error.into_kind() {
@@ -220,7 +220,7 @@ mod tests {
             let error = all(text, None).unwrap_err().to_string();
             assert_eq!(error, format!("line {line}: a quote is opened and never closed"), "{text:?}");
         }
-        // A quote in the midst of a field is a character like any other.
+        // A quote inside an unquoted field is an ordinary character.
         assert_eq!(all("a,b\n1,5\"\n2\",x\n", None).unwrap().len(), 2);
         assert_eq!(all("a,b\n\"1\"x\",2\n", None).unwrap().len(), 1);
         assert_eq!(all("a,b\r\n\"1\",\"2\"", None).unwrap().len(), 1);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     proptest! {
-        /// A file of quoted fields is read whole; cut within a field, it is refused.
+        /// A file of quoted fields is accepted whole; cut within a field, it is refused.
         #[test]
         fn a_file_is_refused_exactly_if_it_ends_in_a_quoted_field(
             fields in proptest::collection::vec("[a\",\r\n]{0,4}", 1..6), cut in 0..1000_usize,

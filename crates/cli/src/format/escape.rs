@@ -1,4 +1,4 @@
-//! How any bytes are written as one field of one line, and read back.
+//! Escapes: any bytes as one field of one line.
 //!
 //! | bytes | written |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | other control characters, U+FEFF, bytes that are not UTF-8 | `\xHH` for each byte |
 //! | everything else | as it is |
 //!
-//! Reading takes exactly these (`\xHH` for any byte); any other backslash is an error, so that a file that
+//! Reading accepts exactly these (`\xHH` for any byte); any other backslash is an error, so that a file that
 //! was never written with escapes is not changed silently.
 
 /// A backslash that starts none of the escapes.
@@ -16,9 +16,9 @@
     "column {column}: {escape} is no escape (\\t \\n \\r \\\\ \\xHH are; --raw takes backslashes as they are)"
 )]
 pub struct EscapeError {
-    /// Where the backslash stands in the field, counted in bytes from 1.
+    /// Position of the backslash in the field, in bytes from 1.
     pub column: usize,
-    /// The backslash and what follows it, as far as it was looked at.
+    /// The backslash and the bytes after it, as far as they were read.
     pub escape: String,
 }
 
@@ -63,11 +63,11 @@ pub fn escaped(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Appends what `text` stands for to `out`.
+/// Appends the bytes that `text` represents to `out`.
 ///
 /// # Errors
 ///
-/// [`EscapeError`] for a backslash that starts no escape; `out` then holds what stood before it.
+/// [`EscapeError`] for a backslash that starts no escape; `out` then has the bytes before it.
 pub fn unescape(text: &[u8], out: &mut Vec<u8>) -> Result<(), EscapeError> {
     let mut rest = text;
     while let Some(at) = rest.iter().position(|&byte| byte == b'\\') {

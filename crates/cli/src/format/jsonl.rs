@@ -1,4 +1,4 @@
-//! JSON lines: one object a line. The key is one of its fields, the value the line as it stands.
+//! JSON lines: one object per line. The key is one of its fields, the value the unchanged line.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::{Fault, ReadError, ReadRows, Row};
 
 /// Reads a line (without its newline) into `row`: `field` of the object as key, the line as value.
 ///
-/// A text field gives its text, a number its digits as they are written (`1.0` and `1` are two keys).
+/// A text field gives its text, a number its digits as written (`1.0` and `1` are two keys).
 ///
 /// # Errors
 ///
@@ -58,7 +58,7 @@ fn append_key(text: &str, field: &str, out: &mut Vec<u8>) -> Result<(), Fault> {
 
 fn json_fault(error: serde_json::Error) -> Fault {
     let text = error.to_string();
-    // A line is a document of one line: its own line number would only confuse beside the file's.
+    // A line is a document of one line: its own line number would be confusing beside the file's.
     Fault::Json(match text.rsplit_once(" at line 1 column ") {
         Some((what, column)) => format!("column {column}: {what}"),
         None => text,
@@ -98,7 +98,7 @@ impl<'de> Visitor<'de> for Fields<'_> {
     }
 }
 
-/// Whether a field's name is the wanted one.
+/// Compares a field's name with the wanted one.
 struct Is<'f>(&'f str);
 
 impl<'de> DeserializeSeed<'de> for Is<'_> {
@@ -129,7 +129,7 @@ pub struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads `source`, taking each object's `field` as its key.
+    /// Reads `source`, with each object's `field` as its key.
     pub fn new(source: R, field: &str) -> Self {
         Self { lines: Lines::new(source), field: field.into() }
     }

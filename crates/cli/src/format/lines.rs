@@ -18,7 +18,7 @@ pub(super) struct Lines<R> {
     keeps_mark: bool,
 }
 
-/// Some programs put it before text in UTF-8; it belongs to no field.
+/// The UTF-8 byte order mark, which some programs write before text; it belongs to no field.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl<R: BufRead> Lines<R> {
@@ -30,7 +30,7 @@ impl<R: BufRead> Lines<R> {
         Self { source, buffer: Vec::new(), limit, line: 0, bytes: 0, keeps_mark: false }
     }
 
-    /// Takes the first bytes as they are, also a mark of byte order.
+    /// Keeps the first bytes unchanged, including a byte order mark.
     pub(super) const fn keeping_mark(mut self, keeps: bool) -> Self {
         self.keeps_mark = keeps;
         self
@@ -46,7 +46,7 @@ impl<R: BufRead> Lines<R> {
         self.bytes
     }
 
-    /// Wraps what is wrong with the line last read.
+    /// Wraps an error of the line last read.
     pub(super) const fn malformed(&self, fault: Fault) -> ReadError {
         ReadError::Malformed { line: self.line, fault }
     }
@@ -102,7 +102,7 @@ mod tests {
     fn a_line_without_an_end_is_not_read_into_memory_whole() {
         let mut lines = Lines::with_limit(io::BufReader::new(io::repeat(b'x').take(1 << 30)), 100);
         let error = lines.next_line().unwrap_err().to_string();
-        assert_eq!(error, "line 1: longer than 100 bytes");
+        assert_eq!(error, "line 1: the line is longer than 100 bytes");
         assert!(lines.bytes() <= 101);
     }
 

@@ -1,4 +1,4 @@
-//! Rows as text: what `load` reads, and the one of them that `scan` and `dump` write.
+//! Rows as text: the formats that `load` reads, and the one that `scan` and `dump` write.
 //!
 //! Each format has a pure function from one record to one [`Row`], and a reader that applies it to a stream
 //! and counts lines. Reading holds one record in memory, never the file.
@@ -34,7 +34,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that a file's name tells.
+    /// Returns the format for a file name's extension.
     #[must_use]
     pub fn of_extension(extension: &str) -> Option<Self> {
         match extension.to_ascii_lowercase().as_str() {
@@ -57,7 +57,7 @@ pub enum Fault {
     #[error(transparent)]
     Escape(#[from] EscapeError),
     /// A line that does not end within the limit.
-    #[error("longer than {limit} bytes")]
+    #[error("the line is longer than {limit} bytes")]
     TooLong {
         /// The longest line that is read.
         limit: usize,
@@ -107,7 +107,7 @@ fn among(present: &[String]) -> String {
     if present.is_empty() { String::new() } else { format!("; the header has {}", present.join(", ")) }
 }
 
-/// Why no further row could be read.
+/// The reason that no further row could be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -145,15 +145,15 @@ pub trait ReadRows {
     fn bytes(&self) -> u64;
 }
 
-/// How to read; the key field of CSV and JSON lines.
+/// Options for reading; the key field of CSV and JSON lines.
 #[derive(Clone, Debug, Default)]
 pub struct ReadOptions {
-    /// Name (for CSV also number, from 1) of the key field. CSV takes the first unless set; JSON lines needs
+    /// Name (for CSV also number, from 1) of the key field. Default for CSV: the first; JSON lines requires
     /// it.
     pub key_field: Option<String>,
-    /// TSV only: takes backslashes as they are.
+    /// TSV only: backslashes are literal.
     pub raw: bool,
-    /// CSV only: the byte between fields; a comma unless set.
+    /// CSV only: the byte between fields; default: a comma.
     pub delimiter: Option<u8>,
 }
 

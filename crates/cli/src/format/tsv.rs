@@ -9,7 +9,7 @@ use super::{Fault, ReadError, ReadRows, Row};
 
 /// Reads a line (without its newline) into `row`.
 ///
-/// With escapes, a carriage return at the end is a part of the line's end; `raw` takes every byte as it is.
+/// With escapes, a carriage return at the end is a part of the line's end; `raw` keeps every byte.
 ///
 /// # Errors
 ///
@@ -42,7 +42,7 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes to `out`; `raw` writes bytes as they are, `keys_only` leaves out tab and value.
+    /// Writes to `out`; `raw` writes bytes unchanged, `keys_only` omits tab and value.
     pub const fn new(out: W, raw: bool, keys_only: bool) -> Self {
         Self { out, raw, keys_only, line: Vec::new() }
     }
@@ -76,7 +76,7 @@ pub struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads `source`; `raw` takes backslashes as they are.
+    /// Reads `source`; `raw` treats backslashes as literal.
     pub const fn new(source: R, raw: bool) -> Self {
         Self { lines: Lines::new(source).keeping_mark(raw), raw }
     }

@@ -55,7 +55,7 @@ fn a_damaged_backup_and_a_used_directory_are_refused() {
     let run = Run::in_dir(&scratch, &["restore", "copy", "db"]);
     assert!(run.code == 1 && run.stderr.contains("is not empty"), "{run:?}");
     let run = Run::in_dir(&scratch, &["restore", "db", "new"]);
-    assert!(run.code == 1 && run.stderr.contains("is no backup"), "{run:?}");
+    assert!(run.code == 1 && run.stderr.contains("is not a backup"), "{run:?}");
     assert_eq!(Run::in_dir(&scratch, &["backup", "db", "-", "--verify"]).code, 2);
     assert_eq!(Run::in_dir(&scratch, &["restore", "copy"]).code, 2);
 }
@@ -86,7 +86,7 @@ fn killed_backups_and_restores_are_whole_or_refused() {
         let copy = format!("copy{round}");
         killed(&scratch, &["backup", "db", &copy], delay);
         let run = Run::in_dir(&scratch, &["restore", &copy, "--dry-run"]);
-        assert!(run.code == 0 || run.stderr.contains("is no backup"), "round {round}: {run:?}");
+        assert!(run.code == 0 || run.stderr.contains("is not a backup"), "round {round}: {run:?}");
         let new = format!("new{round}");
         killed(&scratch, &["restore", "right", &new], delay);
         let run = dump(&new);

@@ -18,7 +18,7 @@ use crate::support::{Run, Scratch};
 /// A cluster that stops when the test ends.
 struct Started<'a> {
     scratch: &'a Scratch,
-    /// Where clients connect.
+    /// The client addresses of the nodes.
     addresses: Vec<String>,
 }
 
@@ -114,7 +114,7 @@ fn a_node_that_is_killed_loses_nothing_that_was_answered() {
         };
         wait_for(100);
         cluster.run("stop", &["--node", "1", "--kill"]);
-        // Until then those who are asked for its keys have to wait.
+        // Until then requests for its keys wait.
         cluster.run("start", &[]);
         wait_for(100);
         is_over.store(true, SeqCst);
@@ -195,11 +195,11 @@ fn a_cluster_is_started_looked_at_changed_and_stopped_by_commands() {
     // A store that is gone is not taken for an empty one.
     assert_eq!(cluster.client(0).ask("SET 0 here").as_deref(), Some("+OK"));
     assert!(cluster.run("stop", &[]).contains("node 2 has stopped"));
-    assert!(cluster.run("stop", &[]).contains("nothing runs"));
+    assert!(cluster.run("stop", &[]).contains("no node runs"));
     std::fs::remove_dir_all(dir.join("node-0.db")).unwrap();
     let start = ["cluster", "start", "--dir", dir.to_str().unwrap()];
     let refused = Run::of(&start);
-    assert!(refused.code == 1 && refused.stdout.contains("node 0 takes no requests"), "{refused:?}");
+    assert!(refused.code == 1 && refused.stdout.contains("node 0 refuses requests"), "{refused:?}");
     assert!(refused.stdout.contains("--accept-loss"), "{refused:?}");
     assert!(cluster.client(0).ask("GET 0").unwrap().starts_with('-'));
     cluster.run("stop", &["--node", "0"]);

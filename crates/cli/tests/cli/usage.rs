@@ -83,5 +83,5 @@ fn page_and_cache_size_are_taken() {
     let scratch = Scratch::new();
     let run = |arguments: &[&str]| Run::in_dir(&scratch, arguments);
     run(&["put", "db", "t", "k", "v", "--page-size", "64K", "--cache", "8M"]).well();
-    assert_eq!(run(&["--cache", "8MiB", "get", "db", "t", "k"]).well(), "v\n");
+    assert_eq!(run(&["get", "--cache", "8MiB", "db", "t", "k"]).well(), "v\n");
 }

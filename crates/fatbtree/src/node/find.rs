@@ -109,8 +109,8 @@ impl Node {
         None
     }
 
-    /// Further keys of a transaction whose leaf has come, but is not owned yet: waits before any lock is held
-    /// (NODE-2). A client that was told of a move finds the keys at the receiver.
+    /// Further keys of a transaction in a leaf that has arrived but is not owned yet: waits before any lock
+    /// is held (NODE-2). A client that learned of a move finds the keys at the receiver.
     async fn wait_for_others(&self, work: &Work) {
         let (Work::Run { others, .. } | Work::Step { others, .. }) = work else { return };
         for key in others {

@@ -62,7 +62,7 @@ impl Node {
                 *missed
             });
             if missed == Some(MISSED_HEARTBEATS) {
-                tracing::warn!(node = pe.0, missed, "no sign of life of a connected node: treated as down");
+                tracing::warn!(node = pe.0, missed, "a connected node does not answer: treated as down");
                 self.lost_touch(pe);
             }
         }

@@ -20,7 +20,7 @@ impl Node {
         self.receive_by(bytes, |_| Ok(()))
     }
 
-    /// Takes a frame that came over a connection whose other end has shown that it is `peer`.
+    /// Accepts a frame from a connection with an authenticated peer, `peer`.
     ///
     /// # Errors
     ///

@@ -253,7 +253,7 @@ impl Node {
     pub(super) async fn stage(&self, from: PeId, mut staged: Staged) {
         let id = staged.id;
         if from != id.source || !self.is_settled() {
-            return; // a source speaks for itself only; and who has not its own keys yet takes no others
+            return; // a source speaks for itself only; a node without its own keys accepts no others
         }
         // LEAVE-2
         let Some(_arrival) = self.leaving.let_come() else {

@@ -146,7 +146,7 @@ impl Node {
         }
     }
 
-    /// Locks the leaves of the other keys of a transaction whose first leaf is locked.
+    /// Locks the leaves of the other keys of a transaction after its first leaf was locked.
     pub(super) async fn lock_others(
         &self,
         first: &Target,

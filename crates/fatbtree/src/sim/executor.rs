@@ -96,7 +96,7 @@ impl fmt::Debug for Executor {
 }
 
 impl Executor {
-    /// A loop at time 0, with chance by this seed.
+    /// An executor at simulated time 0 that draws random numbers from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(Rc::new(Inner {
@@ -149,15 +149,15 @@ impl Executor {
                 tasks.iter().filter(|(_, task)| task.group == group).map(|(id, _)| *id).collect();
             ids.iter().filter_map(|id| tasks.remove(id)).collect()
         };
-        drop(ended); // they may run things as they go
+        drop(ended); // after the borrow: a destructor may call the executor
     }
 
-    /// Has `event` happen at a time.
+    /// Schedules `event` for the time `at`.
     pub fn at(&self, at: Duration, event: impl FnOnce() + 'static) {
         self.set(at, Due::Run(Box::new(event)));
     }
 
-    /// Goes on until `done`, or until nothing is left to happen; whether it is done.
+    /// Runs until `done` returns `true` or no task and no event is left; returns the last result of `done`.
     pub fn run_until(&self, mut done: impl FnMut() -> bool) -> bool {
         while !done() {
             if !self.step() {
@@ -167,7 +167,7 @@ impl Executor {
         true
     }
 
-    /// Goes on for some time.
+    /// Runs for `time` of simulated time.
     pub fn run_for(&self, time: Duration) {
         let passed = Rc::new(Cell::new(false));
         let tell = Rc::clone(&passed);
@@ -175,7 +175,7 @@ impl Executor {
         self.run_until(|| passed.get());
     }
 
-    /// Goes on until `task` has ended. `None` if nothing is left to happen before.
+    /// Runs until `task` ends. `None` if no task and no event is left before that.
     pub fn block_on<T: 'static>(&self, task: impl Future<Output = T> + 'static) -> Option<T> {
         let result = Rc::new(RefCell::new(None));
         let for_task = Rc::clone(&result);
@@ -192,7 +192,7 @@ impl Executor {
         result.take()
     }
 
-    /// One step of one task, or one event. Whether there was one.
+    /// Runs one step of one task, or one event; returns `false` if there is none.
     fn step(&self) -> bool {
         self.0.events.set(self.0.events.get() + 1);
         let ready = self.0.ready.lock().unwrap_or_else(PoisonError::into_inner).pop_front();

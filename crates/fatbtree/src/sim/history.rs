@@ -1,10 +1,10 @@
 //! Recorded results of operations on single keys, and a check that one order of all operations explains them
 //! (linearizability).
 //!
-//! Every write of a history has a value of its own, so an order of a key's writes tells what each read must
-//! see. The check is the search of Wing and Gong ("Testing and verifying concurrent objects", 1993) with
-//! Lowe's memory of states that were tried ("Testing for linearizability", 2017). A write whose outcome is
-//! not known may take effect at any time after it began, or never.
+//! Every write of a history has a value of its own, so an order of a key's writes determines the results of
+//! all reads. The check is the search of Wing and Gong ("Testing and verifying concurrent objects", 1993)
+//! with Lowe's memory of tried states ("Testing for linearizability", 2017). A write with an unknown outcome
+//! may take effect at any time after it began, or never.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;

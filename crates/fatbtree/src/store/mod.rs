@@ -118,7 +118,7 @@ pub struct Recovered {
     pub list: u64,
 }
 
-/// A change of structure. What is empty is left as it is.
+/// A change of structure. Empty fields are left unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     /// Heads that are new or changed.

@@ -8,10 +8,10 @@
 //! | 3 | caller | HMAC-SHA256(key, "azekura node calls" ‖ 1 ‖ 2) |
 //! | 4 | called | 1 for yes and the same of "azekura node answers"; 2 and the same of "azekura node refuses" if it knows another store of the caller; or zeros: both close |
 //!
-//! Every message has a fixed size: nothing that a stranger sends is read for a length. What a node is not
-//! told before it has shown the key: anything but the other's cluster, PE, epoch and store. What follows are
-//! [frames](crate::frame), from the caller only, neither encrypted nor signed one by one: on a network where
-//! others can write into a TCP stream, use a tunnel.
+//! Every message has a fixed size: no length is read from an unauthenticated peer. Before the peer has proved
+//! the key, a node learns only the other's cluster, PE, epoch and store. Then [frames](crate::frame) follow,
+//! from the caller only, neither encrypted nor signed individually: on a network where others can write into
+//! a TCP stream, use a tunnel.
 
 use std::io;
 
@@ -113,11 +113,12 @@ pub enum HandshakeError {
     Key,
     /// The other side has another store than this node knows it to have.
     #[error(
-        "{0} has come with another store than the cluster knows; bring that one back, or serve the empty one with --accept-loss if it is lost for good"
+        "{0} has another store than the cluster knows; start it with the old one, or, if that is lost for good, serve \
+         the empty one with --accept-loss"
     )]
     OtherStore(PeId),
     /// The other side knows another store of this node.
-    #[error("{0} knows another store of this node")]
+    #[error("{0} knows another store of this node; start this node with that store")]
     Displaced(PeId),
 }
 

@@ -20,8 +20,8 @@ const ME: Identity = Identity { cluster: 7, pe: PeId(0), epoch: 1, store: STORE,
 const LIST: ListMark = ListMark { version: 3, digest: 5 };
 const STORE: Credentials = Credentials { birth: 5, is_settled: true, is_loss_accepted: false };
 
-/// Bit 0 of the first byte makes each frame's checksum good again, so that what lies behind it is reached;
-/// bit 1 speaks the handshake as who is called, bit 2 as who calls. The rest is what is sent.
+/// Bit 0 of the first byte corrects each frame's checksum, so that the code behind it is reached; bit 1 makes
+/// the handshake of the called node, bit 2 that of the caller. The rest is sent.
 pub(crate) fn node_wire(data: &[u8]) {
     let (&how, bytes) = data.split_first().unwrap_or((&0, &[]));
     let bytes = if how & 1 != 0 { mended(bytes) } else { bytes.to_vec() };

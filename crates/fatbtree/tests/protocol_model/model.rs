@@ -9,7 +9,7 @@ use crate::state::{KEYS, Leaf, Message, Moving, PES, Pe, Route, Search, Staged, 
 pub(crate) enum Hole {
     /// The destination owns a leaf as soon as it has it.
     InstallsBeforeTheDecision,
-    /// The source forgets whom it gave a leaf.
+    /// The source forgets the receiver of a leaf.
     ForgetsWhomItGave,
     /// A leaf answers for whatever it is asked.
     AnswersBeyondItsFences,
@@ -55,7 +55,7 @@ impl Hole {
     }
 }
 
-/// How much may happen in one run.
+/// Bounds of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) changes: u8,

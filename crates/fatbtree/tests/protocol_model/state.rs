@@ -19,7 +19,7 @@ impl Leaf {
     }
 }
 
-/// Where a key was, at a version.
+/// The owner of a key, at a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Route {
     pub(crate) version: u8,
@@ -53,7 +53,7 @@ pub(crate) struct Pe {
     pub(crate) values: [u8; KEYS],
     pub(crate) forwarding: Routes,
     pub(crate) staged: Vec<Staged>,
-    /// Decided moves whose destination has not said that it is done.
+    /// Decided moves that the destination has not confirmed yet.
     pub(crate) decided: Vec<u8>,
     pub(crate) next_page: u8,
     // Lost in a crash.
@@ -122,9 +122,9 @@ pub(crate) struct State {
     pub(crate) crashes: u8,
     pub(crate) writes: u8,
     pub(crate) searches: u8,
-    /// A search answered something else than what was acknowledged.
+    /// A search returned another value than the acknowledged one.
     pub(crate) lied: bool,
-    /// A search came to where nobody knows better than who sent it.
+    /// A search ended at a node without a newer route entry than the sender's.
     pub(crate) lost: bool,
 }
 

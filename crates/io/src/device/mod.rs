@@ -1,27 +1,27 @@
-//! `DeviceFs`: a layer over any file system that takes as long as a modelled device would.
+//! `DeviceFs`: a layer over any file system that takes as long as a modelled device.
 //!
 //! | module | noun |
 //! |---|---|
 //! | [`model`] | `DeviceModel`: the costs, and the devices by name |
-//! | [`state`] | `DeviceState`: when a command will be done; pure, for simulators as well |
+//! | [`state`] | `DeviceState`: completion times of commands; pure, for simulators as well |
 //! | here | `Device`: a state with a clock, shared by threads; `DeviceFs` and its files |
 //!
-//! The bytes go where the file system below puts them (usually memory). Only then does the caller wait, in
-//! real time, for the device:
+//! The bytes go to the file system below (usually memory). Then the caller waits, in real time, for the
+//! device:
 //!
 //! | call | charged |
 //! |---|---|
 //! | [`File::write_at_sync`] | a write, then a flush |
 //! | [`File::write_at`], [`File::write_zeroes`] of a direct file | a write |
 //! | the same of a buffered file | nothing yet |
-//! | [`File::sync`] | a write of what a buffered file still owes, then a flush |
+//! | [`File::sync`] | a write of the unsynced bytes of a buffered file, then a flush |
 //! | [`File::read_at`] | a read |
 //! | [`File::discard`] | a write without bytes |
 //! | names ([`Fs::sync_dir`]) | a flush |
 //!
-//! Waits are exact to some microseconds: a thread sleeps, with its timer slack at one nanosecond (which stays
-//! so), and spins through the last stretch. With fewer processors than threads, waits are longer than in the
-//! model.
+//! Waits are exact to some microseconds: a thread sleeps, with its timer slack permanently set to one
+//! nanosecond, and spins through the last part. With fewer processors than threads, waits are longer than in
+//! the model.
 
 pub mod model;
 pub mod state;
@@ -43,7 +43,7 @@ pub use model::DeviceModel;
 pub use state::{DeviceCounts, DeviceState};
 
 static DEVICE: Site = Site::new("modelled device");
-/// The rest of a wait that is spun through: what a sleep may be late by.
+/// The last part of a wait, in which the thread spins: the largest lateness of a sleep.
 const SPIN: Duration = Duration::from_micros(12);
 
 /// A modelled device with a clock. One device may serve several file systems.
@@ -51,7 +51,7 @@ const SPIN: Duration = Duration::from_micros(12);
 pub struct Device {
     state: Mutex<DeviceState>,
     on_since: Instant,
-    /// Waits on a simulated machine take processors as they do here.
+    /// Waits on a simulated machine use processors as on a real one.
     spins_when_simulated: bool,
 }
 
@@ -62,8 +62,8 @@ impl Device {
         Arc::new(Self::switched_on(model, false))
     }
 
-    /// The same. Waits on a simulated machine end with a spin, as on a real one, instead of taking no
-    /// processor time at all: for comparisons of the two.
+    /// As [`new`](Self::new), but waits on a simulated machine end with a spin, as on a real one, instead of
+    /// using no processor time at all: for comparisons of the two.
     #[must_use]
     pub fn spinning(model: DeviceModel) -> Arc<Self> {
         Arc::new(Self::switched_on(model, true))
@@ -85,7 +85,7 @@ impl Device {
         *self.state.lock().model()
     }
 
-    /// Changes the costs of what comes from now on.
+    /// Changes the costs of later commands.
     pub fn change(&self, model: DeviceModel) {
         self.state.lock().change(model);
     }
@@ -94,7 +94,7 @@ impl Device {
         u64::try_from(self.on_since.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Waits for a command; returns when it was done by the device's clock.
+    /// Waits for a command; returns its completion time by the device's clock.
     fn serve(&self, command: impl FnOnce(&mut DeviceState, u64) -> u64) -> u64 {
         let mut state = self.state.lock();
         let done = command(&mut state, self.now());
@@ -103,13 +103,13 @@ impl Device {
         done
     }
 
-    /// A write, and a flush that comes when the write is done.
+    /// Makes a write, and a flush that starts when the write is done.
     fn write(&self, bytes: u64, sync: bool) {
         let written = self.serve(|state, now| {
             let written = state.write(now, bytes);
             if sync && state.model().is_power_safe() { state.flush(written) } else { written }
         });
-        // Requested when the bytes are in, not before, so that other requests take their turn meanwhile.
+        // Requested when the bytes are written, not before, so that other requests are served meanwhile.
         if sync && !self.model().is_power_safe() {
             self.serve(|state, _| state.flush(written));
         }
@@ -141,7 +141,7 @@ fn spin_simulated(deadline: Instant) {
         thread::sleep(left(deadline) - SPIN);
     }
     while !left(deadline).is_zero() {
-        // An access to something, so that others go on meanwhile.
+        // An access to shared memory, so that other threads run meanwhile.
         machine::reads(&own);
         hint::spin_loop();
     }
@@ -261,8 +261,7 @@ struct DeviceFile {
     device: Arc<Device>,
     /// Asked for direct I/O: its writes go to the device at once, whatever the file system below does.
     direct: bool,
-    /// Bytes written to a buffered file since it was synced. Relaxed: an account, which nothing else depends
-    /// on.
+    /// Bytes written to a buffered file since it was synced. Relaxed: a counter that nothing else depends on.
     owed: AtomicU64,
 }
 

@@ -1,12 +1,11 @@
-//! `DeviceModel`: what a storage device charges for its commands, in numbers; and the devices that the labs
-//! use.
+//! `DeviceModel`: the costs of a storage device's commands, and the devices that the labs use.
 //!
-//! | number | what it stands for |
+//! | number | meaning |
 //! |---|---|
-//! | `channels`, `write_ns`, `read_ns` | commands worked on at once, and how long the device takes over one besides its bytes |
-//! | `channel_bytes_per_s`, `bytes_per_s` | how fast one command's bytes go, and those of all together |
-//! | `flush_ns`, `flush_slots`, `merges_flushes` | emptying the cache: how long, how many at once, and whether those that wait become one |
-//! | `jitter_permille`, `seed` | how far `write_ns`, `read_ns` and `flush_ns` stray, evenly, to both sides |
+//! | `channels`, `write_ns`, `read_ns` | concurrent commands, and the time of one without its bytes |
+//! | `channel_bytes_per_s`, `bytes_per_s` | transfer rate of one command, and of all together |
+//! | `flush_ns`, `flush_slots`, `merges_flushes` | emptying the cache: time, concurrency, and merging of waiting flushes |
+//! | `jitter_permille`, `seed` | uniform variation of `write_ns`, `read_ns` and `flush_ns`, to both sides |
 
 /// The costs of a device.
 ///
@@ -20,7 +19,7 @@
 pub struct DeviceModel {
     /// Name in reports.
     pub name: &'static str,
-    /// Commands that are worked on at the same time, at least 1; more wait.
+    /// Largest number of concurrent commands, at least 1; more wait.
     pub channels: u32,
     /// Nanoseconds for a write command, besides those for its bytes.
     pub write_ns: u64,
@@ -30,13 +29,13 @@ pub struct DeviceModel {
     pub channel_bytes_per_s: u64,
     /// Bytes per second of all commands together.
     pub bytes_per_s: u64,
-    /// Nanoseconds to empty the cache; 0: what is written is safe, and a flush costs nothing.
+    /// Nanoseconds to empty the cache; 0: written bytes are durable, and a flush costs nothing.
     pub flush_ns: u64,
-    /// Flushes that go on at the same time, at least 1; more wait.
+    /// Largest number of concurrent flushes, at least 1; more wait.
     pub flush_slots: u32,
-    /// `true` if the flushes that wait are done as one.
+    /// `true` if waiting flushes are merged into one.
     pub merges_flushes: bool,
-    /// Times of commands and flushes vary by up to so many thousandths, to both sides; at most 1000.
+    /// Times of commands and flushes vary by up to this many thousandths, to both sides; at most 1000.
     pub jitter_permille: u32,
     /// Seed of the variation.
     pub seed: u64,
@@ -74,8 +73,8 @@ impl DeviceModel {
         }
     }
 
-    /// The same with twice the bandwidth: no drive that was measured, but what shows whether a log at the
-    /// ioDrive's limit has more in it.
+    /// The same with twice the bandwidth: not a measured drive, but a test whether a log at the ioDrive's
+    /// limit is limited by the device.
     #[must_use]
     pub const fn iodrive_2x() -> Self {
         let bytes_per_s = 2 * Self::iodrive().bytes_per_s;

@@ -1,13 +1,12 @@
-//! `DeviceState`: when a command that comes now will be done. Pure: it takes times and gives times, and has
-//! no clock.
+//! `DeviceState`: completion times of commands. Pure: it takes times and returns times, and has no clock.
 //!
 //! A command waits for a channel, occupies it for its own time and its bytes', and is done no earlier than
 //! the shared bus has carried its bytes. A flush waits for a slot; while it waits, others join it if the
 //! model merges.
 //!
-//! Times are nanoseconds since the device was switched on. Commands are served in the order of the calls; a
-//! time that lies before an earlier call's is taken as it is (the device may look idle to it), so callers
-//! should come in order.
+//! Times are nanoseconds since the device was switched on. Commands are served in the order of the calls. A
+//! time before an earlier call's is used unchanged (the device may appear idle to it), so calls should have
+//! ascending times.
 
 use super::model::{DeviceModel, transfer_ns};
 
@@ -22,7 +21,7 @@ pub struct DeviceCounts {
     pub reads: u64,
     /// Their bytes.
     pub bytes_read: u64,
-    /// Flushes asked for.
+    /// Requested flushes.
     pub flushes_asked: u64,
     /// Flushes done; fewer if some were merged.
     pub flushes_done: u64,
@@ -67,8 +66,7 @@ impl DeviceState {
         self.counts
     }
 
-    /// Changes the costs of what comes from now on: the device drifts. What is under way ends as it would
-    /// have.
+    /// Changes the costs of later commands; commands in progress end at their original time.
     pub fn change(&mut self, model: DeviceModel) {
         let free = self.channels.iter().copied().min().unwrap_or(0);
         self.channels.resize(model.channels.max(1) as usize, free);
@@ -94,14 +92,14 @@ impl DeviceState {
         self.command(at, base, bytes)
     }
 
-    /// Returns the time at which all that was in the device at `at` is durable.
+    /// Returns the time at which all bytes that were in the device at `at` are durable.
     pub fn flush(&mut self, at: u64) -> u64 {
         self.counts.flushes_asked += 1;
         if self.model.is_power_safe() {
             return at;
         }
         if self.model.merges_flushes {
-            // One that has not begun will see our bytes too.
+            // A flush that has not begun will include our bytes too.
             let joined = self.flushes.iter().filter(|f| f.0 >= at && f.1 > f.0).map(|f| f.1).min();
             if let Some(ends) = joined {
                 return ends;
@@ -115,7 +113,7 @@ impl DeviceState {
         slot.1
     }
 
-    /// The time by which a command of `base` nanoseconds and so many bytes is done.
+    /// Returns the time at which a command of `base` nanoseconds and so many bytes is done.
     fn command(&mut self, at: u64, base: u64, bytes: u64) -> u64 {
         let own = transfer_ns(bytes, self.model.channel_bytes_per_s);
         let shared = transfer_ns(bytes, self.model.bytes_per_s);
@@ -126,7 +124,7 @@ impl DeviceState {
         *channel
     }
 
-    /// `ns`, strayed by the model's jitter.
+    /// Returns `ns`, varied by the model's jitter.
     fn vary(&mut self, ns: u64) -> u64 {
         let jitter = u64::from(self.model.jitter_permille.min(1000));
         if jitter == 0 || ns == 0 {

@@ -1,8 +1,8 @@
-//! `Choice`: a stream of decisions that a printed seed repeats, on every machine and after every upgrade.
+//! `Choice`: a stream of decisions that is determined by a seed, on every machine and in every version.
 
 /// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014, figure 1).
 ///
-/// Not a generator crate's: a seed in an old bug report must tear the same sectors for ever.
+/// Not from a generator crate: a seed in an old bug report must always tear the same sectors.
 #[derive(Clone, Debug)]
 pub(crate) struct Choice(u64);
 

@@ -1,16 +1,16 @@
-//! `Inode`: the contents of one file on a disk that forgets: what is durable, and what was written since.
+//! `Inode`: the contents of one file on a fault disk: its durable bytes, and the writes since.
 //!
-//! Steps of a write: (1) the volatile image takes it, and every read sees it; (2) it joins the list of
+//! Steps of a write: (1) it changes the volatile image, which every read sees; (2) it joins the list of
 //! unsynced changes; (3) a sync *promotes* it: into the durable image, off the list. A crash starts from the
-//! durable image and lets what it likes of the list happen.
+//! durable image and applies a part of the list, chosen by the seed.
 //!
 //! - **INODE-1** The volatile image is the durable one with the unsynced changes made in their order.
-//! - **INODE-2** No unsynced change is older than a durable byte it covers: promotion takes the promoted
-//!   range out of what stays on the list, so that the newer bytes win.
+//! - **INODE-2** No unsynced change is older than a durable byte it covers: promotion removes the promoted
+//!   range from the rest of the list, so that the newer bytes remain.
 //! - **INODE-3** A sector holds what the cache held at *some* moment: if a crash keeps one write to a sector,
 //!   it has every earlier one to that sector too (writes smaller than a sector share one).
-//! - **INODE-4** A change of length is promoted with whatever is promoted next: lengths are the file system's
-//!   own business, and its journal keeps them in order.
+//! - **INODE-4** A change of length is promoted with the next promoted change: the file system's journal
+//!   keeps lengths in order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -87,7 +87,7 @@ struct Unsynced {
     /// Number of the I/O that made it.
     io: u64,
     change: Change,
-    /// A sync failed over it: the cache calls it clean, and no later sync writes it.
+    /// A sync failed over it: the cache treats it as clean, and no later sync writes it.
     forgotten: bool,
 }
 
@@ -125,7 +125,7 @@ impl Inode {
         self.unsynced.push(Unsynced { io, change, forgotten: false });
     }
 
-    /// A write into the cache; of no bytes, nothing.
+    /// Writes into the cache; a write of no bytes does nothing.
     pub(crate) fn write(&mut self, io: u64, offset: u64, bytes: Bytes) {
         if bytes.len() > 0 {
             self.change(io, Change::Write { offset, bytes });
@@ -137,20 +137,20 @@ impl Inode {
         self.change(io, Change::SetLen(len));
     }
 
-    /// A write that is durable at once, and takes no other write with it.
+    /// Makes a write that is durable at once; other writes stay unsynced.
     pub(crate) fn write_durable(&mut self, io: u64, offset: u64, bytes: Bytes) {
         self.write(io, offset, bytes);
         self.promote(|u| u.io == io);
     }
 
-    /// A write of which only some sectors got as far as the cache.
+    /// Makes a write of which only some sectors reached the cache.
     pub(crate) fn write_partly(&mut self, io: u64, offset: u64, bytes: &Bytes, sectors: &Sectors) {
         for run in sectors.runs(&(offset..offset + bytes.len())) {
             self.write(io, run.start, bytes.slice(run.start - offset, run.end - offset));
         }
     }
 
-    /// Makes durable what no earlier sync failed over.
+    /// Makes all changes durable except those of failed syncs.
     pub(crate) fn sync(&mut self) {
         self.promote(|u| !u.forgotten);
     }
@@ -184,7 +184,7 @@ impl Inode {
         self.unsynced = kept;
     }
 
-    /// Damages the disk: `bytes` are there from now on, in the cache and durable.
+    /// Damages the disk: sets `bytes`, in the cache and durable.
     pub(crate) fn overwrite(&mut self, offset: u64, bytes: &[u8]) {
         self.promote(|_| false);
         self.volatile.write(offset, bytes);
@@ -204,10 +204,9 @@ impl Inode {
         image
     }
 
-    /// INODE-3: for each sector that some write covers only in part, keeps everything up to the last that is
-    /// kept.
-    ///
-    /// By I/O and not by place on the list: the pieces of a write that promotion has cut up share its fate.
+    /// INODE-3: for each sector that some write covers only in part, keeps all writes up to the last kept
+    /// one. By I/O and not by position on the list: the pieces of a write that promotion has split have one
+    /// fate.
     fn complete_shared_sectors(&self, fates: &mut [Fate]) {
         let mut last_kept: BTreeMap<u64, Option<u64>> = BTreeMap::new();
         for u in &self.unsynced {

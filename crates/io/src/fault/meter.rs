@@ -1,4 +1,4 @@
-//! `Meter`: every I/O passes it: it counts, remembers the last ones, and knows which one is to fail.
+//! `Meter`: counts every I/O, remembers the last ones, and selects the one that fails.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -62,17 +62,17 @@ impl FailKind {
 /// One I/O, as remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IoRecord {
-    /// Counts from 1.
+    /// Number, from 1.
     pub number: u64,
     /// The call.
     pub kind: IoKind,
-    /// The file's name when it was opened; of a rename, both names.
+    /// The file's name when it was opened; for a rename, both names.
     pub path: Arc<str>,
-    /// Of a write: where.
+    /// Offset of a write.
     pub offset: u64,
-    /// Of a write: bytes. Of `set_len`: the length.
+    /// Number of bytes of a write; for `set_len` the length.
     pub len: u64,
-    /// `None`: it was done. Otherwise why not: `"EIO"`, `"ENOSPC"`, `"EDQUOT"`, `"power cut"`.
+    /// `None` if it was done. Otherwise the reason: `"EIO"`, `"ENOSPC"`, `"EDQUOT"`, `"power cut"`.
     pub failure: Option<&'static str>,
 }
 
@@ -95,7 +95,7 @@ impl std::fmt::Display for IoRecord {
 pub(crate) enum Verdict {
     Done,
     Fails(FailKind),
-    /// The power went during it: nobody will know how far it came.
+    /// The power was cut during it: its effect is unknown.
     Cut,
 }
 

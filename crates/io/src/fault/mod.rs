@@ -1,23 +1,23 @@
-//! `FaultFs`: files on a disk that forgets, fails, fills up and loses power, as a test tells it.
+//! `FaultFs`: files on a simulated disk that loses unsynced writes, fails, fills up and loses power,
+//! controlled by a test.
 //!
-//! What the disk promises is exactly the table at the head of [`fs`](crate::fs), and not a byte more. In
-//! detail:
+//! The disk guarantees exactly the table at the head of [`fs`](crate::fs). In detail:
 //!
 //! - A write is in the cache until its file is synced. A crash keeps any subset of its 512-byte sectors, in
 //!   any order among writes; a sector itself is never torn.
 //! - `write_at_sync` makes its own range durable, and changes of length made before; no other bytes.
 //! - A created, renamed or removed name is in the cache until its directory is synced. A crash keeps any
 //!   subset of these changes; those that share a name keep their order, and a rename is never torn.
-//! - A failed `sync` is a sync that never happens again: what it should have written is readable until the
-//!   crash, counts as clean, and no later sync writes it. A crash may keep it all the same.
+//! - A failed `sync` is never repeated: its writes are readable until the crash, count as clean, and no later
+//!   sync writes them. A crash may keep them nevertheless.
 //! - A failed write leaves any subset of its sectors; on a full disk, a prefix.
 //!
 //! | module | noun |
 //! |---|---|
-//! | `inode` | contents of a file: durable, and written since |
-//! | `names` | names: durable, and changed since |
-//! | `meter` | counts, plans of failure, the last I/Os |
-//! | `survival` | what a crash keeps, by seed |
+//! | `inode` | contents of a file: durable bytes, and writes since |
+//! | `names` | names: durable ones, and changes since |
+//! | `meter` | counts, planned failures, the last I/Os |
+//! | `survival` | the part that a crash keeps, by seed |
 //! | `sectors`, `choice` | subsets of a write's sectors; random decisions |
 //!
 //! One mutex guards names and meter; each file has its own, taken after it. So the order of I/Os is one order
@@ -52,8 +52,8 @@ pub use self::meter::{FailKind, IoKind, IoRecord};
 
 /// A file system in memory that injects faults. Clones share one file system.
 ///
-/// I/Os are counted from 1; "the `n`-th from now" with `n = 1` is the next one. What counts as an I/O is
-/// [`IoKind`]; reads are counted by themselves, and looking at lengths or names is not counted.
+/// I/Os are counted from 1; "the `n`-th from now" with `n = 1` is the next one. [`IoKind`] lists the calls
+/// that count as an I/O; reads are counted separately, and reading lengths or names is not counted.
 ///
 /// ```
 /// use azekura_io::{FaultFs, Fs, OpenOptions, is_power_cut};
@@ -96,7 +96,7 @@ impl Default for FaultFs {
     }
 }
 
-/// Making a disk, and taking it through a crash.
+/// Creation of a disk, and crashes.
 impl FaultFs {
     /// An empty disk that refuses direct I/O: every file has alignment 1.
     #[must_use]
@@ -121,25 +121,26 @@ impl FaultFs {
         Self { disk: Arc::new(Disk { alignment, state }), locks: Locks::default() }
     }
 
-    /// The disk after a power loss at this moment: a disk of its own, everything on it durable, nothing
-    /// locked, counters at zero, no failure planned. `self` stays as it is.
+    /// Returns the disk after a power loss at this moment: a separate disk with everything durable, nothing
+    /// locked, counters at zero, no failure planned. `self` is unchanged.
     ///
-    /// The seed decides what of the unsynced changes survives: now and then all or nothing, else everything
-    /// up to a moment, or a subset, whole or torn. The same history and the same seed give the same disk.
+    /// The seed decides which unsynced changes survive: sometimes all or none, otherwise everything up to a
+    /// moment, or a subset, whole or torn. The same history and the same seed give the same disk.
     ///
-    /// Costs what is unsynced, not what the disk holds: contents are shared until written.
+    /// Costs as much as the unsynced changes, not as much as the disk holds: contents are shared until
+    /// written.
     #[must_use]
     pub fn crash(&self, seed: u64) -> Self {
         self.crash_by(|names| Survival::new(seed, names.unsynced_ios()))
     }
 
-    /// As [`FaultFs::crash`], but the worst of them: nothing survives that was not synced.
+    /// As [`FaultFs::crash`], in the worst case: only synced changes survive.
     #[must_use]
     pub fn crash_losing_all(&self) -> Self {
         self.crash_by(|_| Survival::uniform(false))
     }
 
-    /// As [`FaultFs::crash`], but everything had just reached the disk, the interrupted I/O included.
+    /// As [`FaultFs::crash`], but all changes had just reached the disk, including the interrupted I/O.
     #[must_use]
     pub fn crash_keeping_all(&self) -> Self {
         self.crash_by(|_| Survival::uniform(true))
@@ -151,10 +152,12 @@ impl FaultFs {
         Self::with_names(self.disk.alignment, state.names.after_crash(&mut survival))
     }
 
-    /// The disk and the cache after every process was killed at this moment: a copy with nothing locked,
-    /// counters at zero and no failure planned, in which unsynced changes are readable and still unsynced.
+    /// Returns the disk and the cache after every process was killed at this moment: a copy with nothing
+    /// locked, counters at zero and no failure planned, in which unsynced changes are readable and still
+    /// unsynced.
     ///
-    /// A restart after `kill -9` reads what a power loss could yet take away; test both one after the other.
+    /// After `kill -9` a restart reads data that a later power loss could still drop; test both one after the
+    /// other.
     ///
     /// # Panics
     ///
@@ -167,7 +170,7 @@ impl FaultFs {
     }
 }
 
-/// Telling the disk to misbehave.
+/// Planned failures.
 impl FaultFs {
     /// Cuts the power during the `n`-th I/O from now: it fails, [`FaultFs::crash`] decides how much of it
     /// happened, and every later call fails too, reads included ([`is_power_cut`](crate::is_power_cut)). 0:
@@ -187,29 +190,28 @@ impl FaultFs {
         self.disk.state.lock().meter.power_is_off()
     }
 
-    /// Lets the `n`-th I/O from now fail, once. Several may be planned.
+    /// Makes the `n`-th I/O from now fail, once. Several may be planned.
     pub fn fail_at(&self, n: u64, kind: FailKind) {
         self.disk.state.lock().meter.fail_at(n, kind);
     }
 
-    /// Lets every I/O from the `n`-th on fail, whatever it is.
+    /// Makes every I/O from the `n`-th on fail.
     pub fn fail_from(&self, n: u64, kind: FailKind) {
         self.disk.state.lock().meter.fail_from(n, kind);
     }
 
     /// Fills the disk up: from the `n`-th I/O on, those that need space (a new name, a longer file, a write
-    /// into a hole) fail with ENOSPC; overwriting, syncing and removing go on. Removing frees nothing.
+    /// into a hole) fail with ENOSPC; overwriting, syncing and removing still work. Removing frees no space.
     pub fn full_from(&self, n: u64) {
         self.disk.state.lock().meter.full_from(n);
     }
 
-    /// Lets the `n`-th read from now fail with EIO, once.
+    /// Makes the `n`-th read from now fail with EIO, once.
     pub fn fail_read_at(&self, n: u64) {
         self.disk.state.lock().meter.fail_read_at(n);
     }
 
-    /// Takes back every planned failure. What a failed sync forgot stays forgotten; power that is off stays
-    /// off.
+    /// Cancels every planned failure. Writes lost by a failed sync stay lost; power that is off stays off.
     pub fn heal(&self) {
         self.disk.state.lock().meter.heal();
     }
@@ -223,8 +225,8 @@ impl FaultFs {
         self.damage(path, offset, 1, |byte| byte ^ 1u8.rotate_left(bit))
     }
 
-    /// Changes each of `len` bytes at `offset` into another, random by `seed`, on the disk and in the cache,
-    /// uncounted.
+    /// Changes each of `len` bytes at `offset` to another value, random by `seed`, on the disk and in the
+    /// cache, uncounted.
     ///
     /// # Errors
     ///
@@ -250,7 +252,7 @@ impl FaultFs {
     }
 }
 
-/// Looking at the disk from outside; nothing here is counted, or fails for want of power.
+/// Inspection of the disk from outside; nothing here is counted, or fails without power.
 impl FaultFs {
     /// I/Os so far, the failed ones included.
     #[must_use]
@@ -297,8 +299,8 @@ impl FaultFs {
         self.look(path, Inode::volatile_image)
     }
 
-    /// The bytes of the file at `path` that need no more sync; what a crash leaves if it loses all it may.
-    /// The name may be lost all the same.
+    /// Returns the bytes of the file at `path` that are durable: the content after a crash that loses as much
+    /// as possible. The name may be lost nevertheless.
     #[must_use]
     pub fn durable_contents(&self, path: &Path) -> Option<Vec<u8>> {
         self.look(path, Inode::durable_image)
@@ -327,7 +329,7 @@ impl State {
         verdict.result()
     }
 
-    /// The file at `path`, created if the options say so.
+    /// Opens the file at `path`, created if the options allow it.
     fn open(&mut self, path: &Path, options: OpenOptions) -> io::Result<Arc<Node>> {
         self.meter.check_power()?;
         match self.names.volatile.plan_open(path, options)? {

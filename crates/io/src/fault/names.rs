@@ -1,4 +1,4 @@
-//! `Names`: the directories of a disk that forgets: which names are durable, and which changes are not yet.
+//! `Names`: the directories of a fault disk: durable names, and changes that are not durable yet.
 //!
 //! - **NAMES-1** A rename is one change of two names: a crash keeps both or neither.
 //! - **NAMES-2** Changes that share a name keep their order: making a change durable makes the earlier
@@ -41,7 +41,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Makes the changes of I/O `io`, to be forgotten by a crash until their directories are synced.
+    /// Makes the changes of I/O `io`, which a crash may lose until their directories are synced.
     pub(crate) fn change(&mut self, io: u64, changes: Vec<Change<Node>>) {
         changes.iter().for_each(|change| self.volatile.apply(change));
         self.unsynced.push(Unsynced { io, changes, forgotten: false });
@@ -66,7 +66,7 @@ impl Names {
         self.unsynced.iter_mut().filter(|u| u.touches(dir)).for_each(|u| u.forgotten = true);
     }
 
-    /// For each unsynced call, whether it is chosen or needed by a later one that is (NAMES-2).
+    /// Returns for each unsynced call whether it is chosen, or needed by a later chosen one (NAMES-2).
     fn with_what_they_need(&self, mut is_chosen: impl FnMut(&Unsynced) -> bool) -> Vec<bool> {
         let mut needed: BTreeSet<&Name> = BTreeSet::new();
         let mut chosen = vec![false; self.unsynced.len()];

@@ -1,4 +1,4 @@
-//! `Sectors`: which 512-byte sectors of a write reached the disk.
+//! `Sectors`: the 512-byte sectors of a write that reached the disk.
 //!
 //! A sector is the unit that a disk writes whole or not at all; that is assumed of every disk.
 
@@ -42,8 +42,8 @@ impl Sectors {
         sectors
     }
 
-    /// A torn write: a random subset, or one of the shapes that programs fall for (all but one sector, only
-    /// the first, only the last).
+    /// Returns a torn write: a random subset, or one of the shapes that often break programs (all but one
+    /// sector, only the first, only the last).
     pub(crate) fn torn(bytes: &Range<u64>, choice: &mut Choice) -> Self {
         let mut sectors = Self::uniform(bytes, false);
         let shape = choice.below(8);
@@ -73,7 +73,7 @@ impl Sectors {
         i < self.count && self.bits[(i / 64) as usize] >> (i % 64) & 1 == 1
     }
 
-    /// Puts a sector of the file in or out.
+    /// Adds or removes a sector of the file.
     pub(crate) fn set(&mut self, sector: u64, kept: bool) {
         debug_assert!((self.first..self.first + self.count).contains(&sector));
         self.set_nth(sector - self.first, kept);

@@ -1,7 +1,7 @@
-//! `Survival`: what of the unsynced changes a power loss keeps, decided by a seed.
+//! `Survival`: the part of the unsynced changes that a power loss keeps, determined by a seed.
 //!
-//! One crash has one temper for bytes and one for names, so that over many seeds the clean cases (nothing
-//! kept, everything kept, everything up to a moment) are as common as the wild ones.
+//! One crash has one pattern for bytes and one for names, so that over many seeds the simple cases (nothing
+//! kept, everything kept, everything up to a moment) are as common as the irregular ones.
 
 use std::ops::Range;
 
@@ -17,9 +17,9 @@ enum Temper {
     Nothing,
     /// The disk wrote in order: everything before one I/O, that one torn, nothing after it.
     InOrder,
-    /// Each change by itself is kept whole or lost: reordered.
+    /// Each change independently is kept whole or lost: reordered.
     Whole,
-    /// Each change by itself is kept, lost, or torn.
+    /// Each change independently is kept, lost, or torn.
     Torn,
 }
 
@@ -28,7 +28,7 @@ enum Temper {
 pub(crate) struct Fate {
     /// The sectors that survive.
     pub(crate) sectors: Sectors,
-    /// `true` if the length survives that the change gave the file, be its bytes lost.
+    /// `true` if the length that the change gave the file survives, even if its bytes are lost.
     pub(crate) length: bool,
 }
 

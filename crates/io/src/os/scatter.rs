@@ -7,16 +7,16 @@ use std::os::fd::AsRawFd;
 
 use azekura_base::page::PageWord;
 
-/// Most runs that one call may name (POSIX lets a system refuse more than 16; Linux and the BSDs take 1024).
+/// Most runs of one call (POSIX lets a system refuse more than 16; Linux and the BSDs accept 1024).
 const MOST_RUNS: usize = 1024;
 
-/// Fills `out` from `offset` on, as far as the file goes; gives the number of bytes. A direct file's read
-/// stops within a block of `alignment` only where the file ends.
+/// Fills `out` from `offset` on, up to the end of the file; returns the number of bytes. A read of a direct
+/// file stops within a block of `alignment` only at the end of the file.
 pub(super) fn read(file: &File, offset: u64, out: &[&[PageWord]], alignment: usize) -> io::Result<usize> {
     let (wanted, mut done) = (out.iter().map(|words| size_of_val(*words)).sum(), 0);
     while done < wanted {
         let at = offset + done as u64;
-        // One run is what a miss reads, and has no need of a list in memory.
+        // A miss reads one run, which needs no list in memory.
         let once = match out {
             [words] => read_once(file, at, &[without(words, done)]),
             _ => read_once(file, at, &rest(out, done)),

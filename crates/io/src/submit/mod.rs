@@ -1,17 +1,17 @@
-//! `SubmitFs`: the operating system's files, with a choice of how synchronous writes are submitted to the
+//! `SubmitFs`: the operating system's files, with a choice of the submission of synchronous writes to the
 //! kernel.
 //!
 //! The P-WAL paper compares `write` with the batch interface of its device (OpenNVM, the variants P-WAL++ and
-//! Aether++). That is gone; what has come since:
+//! Aether++), which no longer exists. Its successors:
 //!
-//! | way | what it is | where it is not |
+//! | way | system call | not available for |
 //! |---|---|---|
 //! | [`Way::Pwrite`] | `pwritev2` with `RWF_DSYNC` on a direct file | – |
 //! | [`Way::Ring`] | io_uring with a registered buffer, `RWF_DSYNC` | kernels and containers that refuse it; writes above 256 KiB go by `pwritev2` |
-//! | [`SubmitFs::atomic`] | `RWF_ATOMIC` besides, in either way: torn writes cannot happen | files whose `statx` tells no atomic units; writes that are not a power of two within them, at a multiple of their size |
+//! | [`SubmitFs::atomic`] | `RWF_ATOMIC` in addition, in either way: torn writes cannot happen | files without atomic units in `statx`; writes that are not a power of two within them, at a multiple of their size |
 //!
-//! What cannot be had is fallen back from, write by write or for good, and told by [`SubmitFs::report`]; a
-//! write is never less durable for it. Everything else is as [`OsFs`] does it.
+//! If a way is not available, a fallback is used, for one write or permanently, and reported by
+//! [`SubmitFs::report`]; a write is never less durable for it. All other calls are those of [`OsFs`].
 
 mod ring;
 
@@ -43,16 +43,16 @@ pub enum Way {
     Ring,
 }
 
-/// Why a wish was not granted.
+/// The reason of a fallback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fallback {
-    /// No ring can be had; all writes go by `pwritev2`.
+    /// No ring is available; all writes use `pwritev2`.
     NoRing {
         /// The kernel's error number.
         errno: i32,
     },
-    /// The kernel's rings do not do such writes; they go by `pwritev2`.
+    /// The kernel's rings do not support such writes; they use `pwritev2`.
     RingRefuses {
         /// The kernel's error number.
         errno: i32,
@@ -98,9 +98,10 @@ pub struct SubmitReport {
 struct Shared {
     way: Way,
     atomic: bool,
-    /// Rings that nobody writes with. As many are made as there were writers at once.
+    /// Unused rings. There are as many as there were concurrent writers.
     rings: Mutex<Vec<Ring>>,
-    /// No rings any more. Relaxed everywhere: a hint; a thread that sees it late is refused once more.
+    /// Rings are not available any more. Relaxed everywhere: a hint; a thread that sees it late is refused
+    /// once more.
     no_rings: AtomicBool,
     // Relaxed: counters.
     by_pwrite: AtomicU64,
@@ -131,19 +132,19 @@ pub struct SubmitFs {
 }
 
 impl SubmitFs {
-    /// The operating system's files, written in this way where that can be had.
+    /// Returns the operating system's files, written in this way if available.
     #[must_use]
     pub fn new(way: Way) -> Self {
         let fs = Self { shared: Arc::new(Shared { way, ..Shared::default() }) };
         if way == Way::Ring {
-            // Tried at once, so that the report tells before the first write.
+            // Tried at once, so that the report has it before the first write.
             fs.shared.put_back(fs.shared.take_ring());
         }
         fs
     }
 
-    /// Asks for atomic writes besides, for files opened from now on. Other handles of the same file system
-    /// are left as they are.
+    /// Requests atomic writes in addition, for files opened from now on. Other handles of the same file
+    /// system are unchanged.
     #[must_use]
     pub fn atomic(self, yes: bool) -> Self {
         Self { shared: Arc::new(Shared { way: self.shared.way, atomic: yes, ..Shared::default() }) }
@@ -169,7 +170,7 @@ impl Shared {
         }
     }
 
-    /// A ring for one write, if rings are wanted and can be had.
+    /// Takes a ring for one write, if rings are wanted and available.
     fn take_ring(&self) -> Option<Ring> {
         if self.way != Way::Ring || self.no_rings.load(Relaxed) {
             return None;
@@ -262,9 +263,9 @@ fn may_be_atomic(units: Option<(u64, u64)>, offset: u64, len: u64) -> bool {
 struct SubmitFile {
     os: OsFile,
     shared: Arc<Shared>,
-    /// `None`: atomic writes are not wanted, or not to be had.
+    /// `None`: atomic writes are not wanted, or not available.
     atomic_units: Option<(u64, u64)>,
-    /// They were refused all the same. Relaxed: a hint.
+    /// They were refused nevertheless. Relaxed: a hint.
     no_atomic: AtomicBool,
 }
 
@@ -323,7 +324,7 @@ impl SubmitFile {
     }
 }
 
-/// Returns `true` if the kernel says that it does not do such a thing, rather than that it failed.
+/// Returns `true` if the kernel reports that it does not support the operation, not that it failed.
 fn is_refusal(error: &io::Error) -> bool {
     let refusals = [Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
     refusals.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))

@@ -1,9 +1,9 @@
 //! `Ring`: an io_uring of one entry and one registered buffer, for one synchronous write at a time.
 //!
-//! - **RING-1** The kernel is given only the ring's own buffer, which stays where it is as long as the ring
-//!   does.
-//! - **RING-2** A write is submitted only when none is under way, and awaited before [`Ring::write`] returns.
-//!   If it cannot be awaited, the ring, buffer and all, is given up and never freed.
+//! - **RING-1** The kernel gets only the ring's own buffer, which stays at its address as long as the ring
+//!   exists.
+//! - **RING-2** A write is submitted only when none is in progress, and awaited before [`Ring::write`]
+//!   returns. If it cannot be awaited, the ring with its buffer is leaked.
 #![allow(unsafe_code, reason = "io_uring reads memory that the compiler does not know it reads")]
 
 use std::io;
@@ -38,7 +38,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// ENOSYS or EPERM where the kernel has no rings for us, ENOMEM or EPERM where it does not register the
+    /// ENOSYS or EPERM if the kernel does not allow rings, ENOMEM or EPERM if it does not register the
     /// buffer.
     pub(super) fn new() -> io::Result<Self> {
         let ring = IoUring::new(1)?;
@@ -51,11 +51,11 @@ impl Ring {
     }
 
     /// Writes the first bytes of `bytes`, as many as the buffer holds, at `offset` with these flags of
-    /// `pwritev2`; blocks until it is done. Returns how many were written, or the kernel's error.
+    /// `pwritev2`; blocks until it is done. Returns the number of written bytes, or the kernel's error.
     ///
     /// # Errors
     ///
-    /// [`Lost`]: nobody knows whether it was or will be done; do not use this ring again.
+    /// [`Lost`]: the state of the write is unknown; do not use this ring again.
     pub(super) fn write(
         mut self,
         file: impl AsFd,

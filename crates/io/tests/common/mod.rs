@@ -1,4 +1,4 @@
-//! What the fault disk's tests share.
+//! Shared by the tests of the fault disk.
 #![allow(dead_code, reason = "each test file is a program of its own and uses a part")]
 
 use std::path::Path;
@@ -15,7 +15,7 @@ pub(crate) fn path(name: &str) -> &Path {
     Path::new(name)
 }
 
-/// A new file whose name is durable.
+/// A new file with a durable name.
 pub(crate) fn create(fs: &FaultFs, name: &str) -> Arc<dyn File> {
     let file = fs.open(path(name), OpenOptions::new().create_new(true)).expect("a new file");
     fs.sync_dir(path("/")).expect("the power is on");

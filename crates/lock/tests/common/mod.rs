@@ -1,4 +1,4 @@
-//! What several test files need.
+//! Shared by several test files.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use azekura_base::{TreeId, TxnId};

@@ -1,4 +1,4 @@
-//! `AZ.CLUSTER`: the nodes, where keys are, and moves of leaves.
+//! `AZ.CLUSTER`: the nodes, the placement of keys, and moves of leaves.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::command::is_word;
 use crate::error::CommandError;
 use crate::resp::{Reply, Request};
 
-/// Leaves that `MAP` tells of unless it is asked for more.
+/// Default limit of `MAP`, in leaves.
 const MAP_LEAVES: usize = 1000;
 
 impl Cluster {
@@ -39,8 +39,8 @@ impl Cluster {
         }
     }
 
-    /// `MAP`: for each leaf in key order its first key, the key it ends before (nil: the last leaf), its
-    /// node, its number there, its version.
+    /// `MAP`: for each leaf in key order its first key, its exclusive end (nil for the last leaf), its
+    /// node, its number there, and its version.
     fn map(&self, request: Request<'_>) -> Result<Reply, CommandError> {
         let (mut from, mut limit) = (Key::new(), MAP_LEAVES);
         let mut options = request.from(2);
@@ -68,7 +68,7 @@ impl Cluster {
     }
 
     fn leaf_at(&self, key: Key) -> Result<RouteEntry, CommandError> {
-        // Nothing is read; the answer says which leaf it is from.
+        // Reads nothing; the answer has the leaf.
         let within = KeyRange { high: Some(key.clone()), low: key.clone() };
         let (answer, route_entry) = self.call(Target::At(key), Work::Rows { within, limit: 0 })?;
         match (answer, route_entry) {
@@ -87,7 +87,8 @@ impl Cluster {
         u16::try_from(number).map(PeId).map_err(|_| CommandError::NotAnInteger)
     }
 
-    /// `MEMBERS`: for each node its number, where nodes reach it, and where clients do (nil: not told).
+    /// `MEMBERS`: for each node its number, its address for nodes, and its address for clients (nil if
+    /// unknown).
     fn members(&self) -> Result<Reply, CommandError> {
         let members = self.meta.members().map_err(|error| CommandError::Unavailable(error.to_string()))?;
         let member = |member: &azekura_fatbtree::Member| {
@@ -109,8 +110,8 @@ impl Cluster {
         Ok(Reply::OK)
     }
 
-    /// `LEAVE`: this node leaves the cluster; answered when that is so and all others know it. Refused if the
-    /// list of members is not the version that is named.
+    /// `LEAVE`: this node leaves the cluster; the reply comes when all other nodes know it. Refused if
+    /// the list of members does not have the given version.
     fn leave(&self, version: Option<i64>) -> Result<Reply, CommandError> {
         let left = self.at_node(move |here| {
             Box::pin(async move {
@@ -127,7 +128,7 @@ impl Cluster {
         Ok(Reply::OK)
     }
 
-    /// Why some keys cannot be served, if that is so.
+    /// The reason that some keys cannot be served, if any.
     pub(crate) fn health(&self) -> Result<(), String> {
         let status = self.at_node(|here| Box::pin(async move { here.status() }));
         let status = status.map_err(|error| error.to_string())?;

@@ -1,20 +1,20 @@
 //! Requests of this node's clients, in flight to the owners of their keys.
 //!
-//! | keys of a request | how it is done |
+//! | keys of a request | execution |
 //! |---|---|
 //! | one | one transaction at its owner |
 //! | several, at one node | one transaction there, all their leaves locked |
 //! | at several nodes | `MGET`, `EXISTS`, `TOUCH`, `DEL`, `UNLINK`: key by key; others: `CROSSNODE` |
 //! | all of a range | leaf by leaf (`scan`) |
 //!
-//! - **GATEWAY-4** A request that removes keys of several nodes first asks for all of their leaves: if an
-//!   owner cannot be reached, nothing is changed (`UNAVAIL`). If it fails later, the error tells how many
-//!   keys were removed (`PARTIAL`).
+//! - **GATEWAY-4** A request that removes keys of several nodes first asks all owners: if one cannot be
+//!   reached, nothing is changed (`UNAVAIL`). If an owner fails later, the error has the number of removed
+//!   keys (`PARTIAL`).
 //!
-//! Requests that a client has sent without waiting go together as far as they may (`pipeline`).
+//! Pipelined requests run concurrently as far as their order allows (`pipeline`).
 //!
-//! The thread of the connection blocks until the answer is there, within the node's request timeout; its
-//! reactor goes on with another (`reactor`).
+//! The thread of the connection blocks until the answer arrives, at most for the node's request timeout; its
+//! reactor continues with another thread (`reactor`).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,11 +33,11 @@ use crate::error::CommandError;
 use crate::resp::{OwnedRequest, Protocol, Reply, Request};
 use crate::server::Shared;
 
-/// Keys of one request that are under way at once when each goes its own way.
+/// Concurrent messages of one request that is executed key by key.
 const KEYS_AT_ONCE: usize = 64;
 
 impl Cluster {
-    /// Runs a command that has no keys but ranges of them, or is refused.
+    /// Runs a command on ranges of keys, or refuses it.
     pub(crate) fn run(
         &self,
         shared: &Arc<Shared>,
@@ -47,8 +47,8 @@ impl Cluster {
         Legs::alone(self).walk(shared, spec, request)
     }
 
-    /// Runs what `MULTI` has queued, as one transaction at the node that has all keys, the watched ones too.
-    /// `None`: one of those has changed.
+    /// Runs the queue of `MULTI` as one transaction at the node that has all keys, including the watched
+    /// ones. `None`: a watched key has changed.
     pub(crate) fn run_queue<'a>(
         &self,
         queue: impl Iterator<Item = &'a (&'static Spec, OwnedRequest)>,
@@ -81,7 +81,7 @@ impl Cluster {
         replies(&answer)
     }
 
-    /// Has work done at the leaf of `target`; what the application there says, and which leaf it was.
+    /// Runs work at the leaf of `target`; returns the application's answer and the leaf.
     pub(super) fn ask(
         &self,
         target: Target,
@@ -102,7 +102,7 @@ impl Cluster {
             .map_err(refusal)
     }
 
-    /// Runs something on the node's thread. Blocks this one.
+    /// Runs a task on the node's thread, and blocks until it ends.
     pub(super) fn at_node<T: Send + 'static>(
         &self,
         job: impl FnOnce(Rc<NodeContext>) -> Task<'static, T> + Send + 'static,
@@ -112,7 +112,7 @@ impl Cluster {
     }
 }
 
-/// Has a request done at the owner of its keys, on the node's thread.
+/// Runs a request at the owner of its keys; called on the node's thread.
 pub(super) async fn perform(
     here: &Rc<NodeContext>,
     request: &KeyRequest,
@@ -144,7 +144,7 @@ pub(super) fn one<'a>(arguments: impl Iterator<Item = &'a [u8]>, protocol: Proto
     }
 }
 
-/// Commands as one transaction at the node that has their keys: where, and what.
+/// Commands as one transaction at the node of their keys: the target and the work.
 fn transaction(keys: &[&[u8]], is_write: bool, call: &Call) -> Result<(Target, Work), CommandError> {
     let (first, others) = sorted(keys).ok_or_else(no_reply)?;
     Ok((Target::At(first), Work::Run { is_write, others, bytes: wire::encode(call) }))
@@ -159,7 +159,7 @@ pub(super) fn sorted(keys: &[&[u8]]) -> Option<(Key, Vec<Key>)> {
     Some((others.next()?, others.collect()))
 }
 
-/// Runs a command for each of its keys by itself, some of them at once, and puts the replies together.
+/// Runs a command for each of its keys separately, some concurrently, and combines the replies.
 async fn each_key(
     here: &Rc<NodeContext>,
     spec: &Spec,
@@ -195,7 +195,7 @@ async fn each_key(
     Ok(if is_sum { Reply::count(sum) } else { Reply::Array(found) })
 }
 
-/// Has work done for each of some keys at once, and waits for all of it: the encoded reply for each.
+/// Runs work for several keys concurrently; returns the encoded reply for each.
 async fn at_each(
     here: &Rc<NodeContext>,
     keys: &[&[u8]],
@@ -226,8 +226,8 @@ fn encoded_reply(answer: Answer) -> Result<Vec<u8>, CommandError> {
     }
 }
 
-/// Adds the replies for some keys to the sum of those before; the error of a write tells how far it came
-/// (GATEWAY-4).
+/// Adds the replies for some keys to the sum of the earlier ones; the error of a write has the number of
+/// removed keys (GATEWAY-4).
 fn add_up(
     before: usize,
     replies: impl Iterator<Item = Result<usize, CommandError>>,
@@ -247,7 +247,7 @@ fn add_up(
     }
 }
 
-/// Asks for the leaf of each key, reading nothing (GATEWAY-4).
+/// Asks the owner of each key, without a read (GATEWAY-4).
 async fn reach_all(here: &Rc<NodeContext>, keys: &[&[u8]]) -> Result<(), CommandError> {
     for some in keys.chunks(KEYS_AT_ONCE) {
         let calls: Vec<_> = some
@@ -281,7 +281,7 @@ pub(super) fn refusal(error: Error) -> CommandError {
 }
 
 pub(super) fn no_reply() -> CommandError {
-    CommandError::Unavailable("the owner answered less than it was asked".into())
+    CommandError::Unavailable("the owner's reply has fewer results than requested".into())
 }
 
 fn replies(answer: &[u8]) -> Result<Option<Vec<Reply>>, CommandError> {

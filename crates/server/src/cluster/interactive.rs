@@ -31,7 +31,7 @@ use crate::server::Shared;
 /// Result of a step, sent by the coordinator to the gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Said {
-    /// The reply, which may be a refusal; the transaction goes on.
+    /// The reply, which may be a refusal; the transaction continues.
     Replied(Bytes),
     /// Rolled back after a conflict such as a deadlock, with the reason; the client can begin again.
     Retry(String),
@@ -39,14 +39,14 @@ pub(super) enum Said {
     Unavailable(String),
     /// Rolled back after an error of the store.
     Storage(String),
-    /// A step of a walk was done; the transaction goes on.
+    /// A step of a walk was done; the transaction continues.
     Walked(WalkStep),
 }
 
-/// Why a step was not done.
+/// The reason that a step was not done.
 #[derive(Debug)]
 pub(crate) enum StepError {
-    /// The transaction goes on, as it was before.
+    /// The transaction continues unchanged.
     Refused(CommandError),
     /// Rolled back.
     Over(CommandError),
@@ -58,26 +58,26 @@ impl From<CommandError> for StepError {
     }
 }
 
-/// A transaction of a client of this node. Dropped, it is rolled back.
+/// A transaction of a client of this node. The drop rolls it back.
 #[derive(Debug)]
 pub(crate) struct Interactive {
     node: NodeHandle,
     is_read_only: bool,
-    /// Its name, once it has one.
+    /// Its name; `None` before the first step.
     id: Option<TransactionId>,
     /// The coordinating node, and the first key of the transaction.
     coordinator: Option<(PeId, Key)>,
 }
 
 impl Cluster {
-    /// A transaction that will take place at the owner of the first key that it asks for.
+    /// A transaction that will run at the owner of its first key.
     pub(crate) fn begin(&self, is_read_only: bool) -> Interactive {
         Interactive { node: self.node.clone(), is_read_only, id: None, coordinator: None }
     }
 }
 
 impl Interactive {
-    /// Runs a command in it. Blocks.
+    /// Runs a command in the transaction. Blocks.
     pub(crate) fn step(
         &mut self,
         shared: &Shared,
@@ -101,7 +101,7 @@ impl Interactive {
         }
     }
 
-    /// Runs a command that has no keys but ranges of them, as far as its coordinator has them. Blocks.
+    /// Runs a command on ranges of keys, as far as the coordinator has them. Blocks.
     fn walk(
         &mut self,
         shared: &Shared,
@@ -129,13 +129,13 @@ impl Interactive {
         let done = Legs::inside(cluster, leg).walk(shared, spec, request);
         done.map_err(|error| match error {
             error if is_over => StepError::Over(error),
-            // A refusal leaves the transaction as it was before, or leaves none.
+            // After a refusal the transaction is unchanged, or was not begun.
             error if has_removed => self.over(CommandError::Retry(error.to_string())),
             error => StepError::Refused(error),
         })
     }
 
-    /// Has a step done at the leaf of `target`.
+    /// Runs a step at the leaf of `target`.
     fn ask(
         &mut self,
         cluster: &Cluster,
@@ -169,14 +169,14 @@ impl Interactive {
             Err(error @ (Error::TooLong { .. } | Error::Unavailable { .. } | Error::Unreachable { .. })) => {
                 Err(refusal(error).into())
             }
-            // Nothing of it will be there: it was not asked to commit.
+            // It leaves no effect, because no commit was requested.
             Err(error @ Error::Unknown { .. }) => Err(self.over(CommandError::Retry(error.to_string()))),
             Err(error) => Err(self.over(refusal(error))),
         }
     }
 
-    /// The keys of a step are not at its coordinator: because they are not, or because a leaf of the
-    /// transaction has gone, and so it is over. Blocks.
+    /// Returns the result for keys that are not at the coordinator: either the transaction never used their
+    /// leaf, or the leaf has moved and the transaction has ended. Blocks.
     fn elsewhere(&mut self, cluster: &Cluster) -> StepError {
         let (Some(id), Some((coordinator, first))) = (self.id, self.coordinator.clone()) else {
             return StepError::Refused(CommandError::CrossNode);
@@ -191,7 +191,7 @@ impl Interactive {
         }
     }
 
-    /// `first`: the key that was asked for; the leaf's first one will do as well.
+    /// `first`: the requested key; the first key of its leaf has the same effect.
     fn note_coordinator(&mut self, route_entry: Option<&RouteEntry>, first: Option<Key>) {
         if let (None, Some(route_entry)) = (&self.coordinator, route_entry) {
             self.coordinator = Some((route_entry.pe, first.unwrap_or_else(|| route_entry.range.low.clone())));
@@ -206,7 +206,7 @@ impl Interactive {
             Ok(Said::Storage(why)) => CommandError::Storage(why),
             Err(error) => return Err(self.over(error)),
         };
-        self.coordinator = None; // nothing is left to be rolled back
+        self.coordinator = None; // no rollback is needed
         Err(StepError::Over(error))
     }
 
@@ -215,7 +215,7 @@ impl Interactive {
         StepError::Over(error)
     }
 
-    /// Commits it; returns when that is durable. Blocks.
+    /// Commits the transaction; returns when the commit is durable. Blocks.
     pub(crate) fn commit(mut self, cluster: &Cluster) -> Result<(), CommandError> {
         let Some((target, work)) = self.end(true) else { return Ok(()) };
         match cluster.call(target, work) {
@@ -224,8 +224,8 @@ impl Interactive {
         }
     }
 
-    /// Rolls it back. Blocks, until that is done or cannot be done by us: then its coordinator does it when
-    /// its time is over.
+    /// Rolls the transaction back. Blocks until the rollback is done, or cannot be requested: then the
+    /// coordinator does it after the timeout.
     pub(crate) fn abort(mut self, cluster: &Cluster) {
         if let Some((target, work)) = self.end(false) {
             let _ = cluster.call(target, work);
@@ -237,7 +237,7 @@ impl Interactive {
         Some((Target::At(first), Work::End { id, coordinator, is_commit }))
     }
 
-    /// Has it rolled back, without waiting for that.
+    /// Requests the rollback without waiting for it.
     fn leave(&mut self) {
         if let Some((target, work)) = self.end(false) {
             self.node.tell(move |here| Box::pin(async move { drop(here.node.call(target, work).await) }));
@@ -303,7 +303,7 @@ impl OpenTransaction for CoordinatorTransaction {
     fn abort(self: Box<Self>) -> Task<'static, ()> {
         Box::pin(async move {
             let Self { tools, tx, .. } = *self;
-            // Dropped, it is rolled back.
+            // The drop rolls it back.
             let _ = tools.run_apart(move || drop(tx)).await;
         })
     }
@@ -334,7 +334,7 @@ fn step(shared: &Shared, tx: Option<Transaction>, now_ms: u64, asked: &Asked) ->
     let begun = tx.map_or_else(begin, Ok);
     let done = begun.and_then(|tx| {
         let keys = shared.engine.keyspace(&tx, now_ms, !asked.is_write);
-        // Dropping it rolls back what a deadlock has not rolled back already.
+        // The drop rolls it back, unless a deadlock has done so.
         let done = keys.and_then(|keys| run(&keys, &todo, asked))?;
         Ok((tx, done))
     });
@@ -353,8 +353,8 @@ enum Todo {
     Walk(Walk),
 }
 
-/// Does it; what is said of it, and how many rows the leaf has more, about. After an error of the store the
-/// transaction is over.
+/// Runs the work; returns the answer and the approximate growth of the leaf in rows. An error of the
+/// store ends the transaction.
 fn run(keys: &Keyspace<'_>, todo: &Todo, asked: &Asked) -> Result<(Said, isize), Failure> {
     match todo {
         Todo::Command(protocol, (spec, request)) => {

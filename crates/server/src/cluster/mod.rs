@@ -55,13 +55,13 @@ pub(crate) use wire::Bytes;
 /// too large.
 const MAX_VALUE_BYTES: usize = 4 << 20;
 
-/// As a node of which cluster a server serves.
+/// The cluster of a server, and its node there.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ClusterOptions {
     /// The list of members.
     pub meta: Arc<dyn Meta + Send + Sync>,
-    /// Which of them it is.
+    /// The node of this server.
     pub pe: PeId,
     /// The shared key of the nodes.
     pub key: AuthKey,
@@ -85,12 +85,12 @@ impl std::fmt::Debug for ClusterOptions {
     }
 }
 
-/// The way to the node.
+/// The node of this server.
 pub(crate) struct Cluster {
     pe: PeId,
     node: NodeHandle,
     meta: Arc<dyn Meta + Send + Sync>,
-    /// Most bytes that the replies to one request hold.
+    /// Bound of all replies to one request, in bytes.
     max_reply_bytes: usize,
     /// Number of waits of connections for requests to nodes: one per batch of requests in flight.
     waits: Count,
@@ -102,7 +102,7 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// Longest value of a server with these options.
+/// The longest value with these options.
 pub(crate) fn max_value_bytes(options: &ServerOptions) -> usize {
     let most = if options.cluster.is_some() { MAX_VALUE_BYTES } else { usize::MAX };
     options.wire.max_bulk_bytes.min(most)
@@ -137,7 +137,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<NodeThread>, ServerEr
     thread.handle().tell(move |here| Box::pin(here.follow(for_node)));
     let max_reply_bytes = shared.options.max_reply_bytes;
     let cluster = Cluster { pe, node: thread.handle(), meta, max_reply_bytes, waits: Count::default() };
-    // Nobody else sets it.
+    // Set only here.
     let _ = shared.cluster.set(cluster);
     Ok(Some(thread))
 }

@@ -4,9 +4,9 @@
 //! It runs on a thread of the node's pool, as it may wait for the device or for another transaction; the wait
 //! for the log's flush is the committer's.
 //!
-//! - **OWNER-1** The lock of another transaction is waited for [`LOCK_WAIT`] with a thread; then the thread
-//!   goes back, and the work is done again after a pause without one. So clients whose transactions stay open
-//!   can take no threads from others (hazard B5).
+//! - **OWNER-1** A thread waits at most [`LOCK_WAIT`] for the lock of another transaction; then the thread is
+//!   released, and the work is retried after a pause without one. So clients with open transactions cannot
+//!   take threads from others (hazard B5).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

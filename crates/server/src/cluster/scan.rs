@@ -55,14 +55,14 @@ impl Wanted {
 struct Found {
     items: Vec<Bytes>,
     count: usize,
-    /// The last key looked at, if the walk stopped before the end of its range.
+    /// The last visited key, if the walk stopped before the end of its range.
     stopped_at: Option<Key>,
 }
 
-/// Has a step done at the leaf of a target, and says what came of it and which leaf that was.
+/// Runs a step at the leaf of a target; returns the result and the leaf.
 type Leg<'a> = dyn FnMut(Target, Walk) -> Result<(Step, LeafRange), CommandError> + 'a;
 
-/// How the steps of a walk are done.
+/// The kind of steps of a walk.
 pub(super) struct Legs<'a> {
     leg: Box<Leg<'a>>,
     max_reply_bytes: usize,
@@ -92,7 +92,7 @@ impl<'a> Legs<'a> {
         Self { leg: Box::new(leg), max_reply_bytes: cluster.max_reply_bytes, is_one_transaction: true }
     }
 
-    /// Runs a command that has no keys but ranges of them.
+    /// Runs a command on ranges of keys.
     pub(super) fn walk(
         &mut self,
         shared: &Shared,
@@ -159,7 +159,7 @@ impl<'a> Legs<'a> {
         Ok(Reply::Array(vec![Reply::text(next.to_string()), Reply::Array(wanted.map(Reply::Bulk).collect())]))
     }
 
-    /// Removes what it meets.
+    /// Removes the keys.
     fn remove(&mut self, wanted: Wanted) -> Result<Found, CommandError> {
         // Unreachable owners are detected before any key is removed (GATEWAY-4).
         if self.is_one_transaction || wanted.most_found < usize::MAX {
@@ -231,7 +231,7 @@ impl<'a> Legs<'a> {
                     return Ok(found);
                 }
             }
-            // A step that has found or looked at enough stopped at a key; another goes on in the next leaf.
+            // A step that reached a limit stopped at a key; any other step continues in the next leaf.
         }
         Ok(found)
     }

@@ -1,9 +1,8 @@
-//! Watched keys in a cluster: what they were when they were watched, compared in the transaction that `EXEC`
-//! runs.
+//! Watched keys in a cluster: their digests at `WATCH`, compared in the transaction of `EXEC`.
 //!
-//! Nobody keeps anything for a client that watches: a leaf may move meanwhile, its node may start anew. A key
-//! that was changed, and back to the same value and end, passes for unchanged; what the client has read is
-//! true all the same, so the transaction is serializable.
+//! The owner keeps no state for a watching client, so the leaf may move meanwhile and its node may restart. A
+//! key that was changed and changed back to the same value and expiry counts as unchanged. The client's reads
+//! are still valid then, so the transaction is serializable.
 
 use azekura_fatbtree::{Key, Target, Work};
 use sha2::{Digest, Sha256};
@@ -16,12 +15,12 @@ use crate::keyspace::{Keyspace, RecordRef};
 /// Digest of a key's value and expiry; `None`: the key does not exist.
 pub(crate) type Fingerprint = Option<Bytes>;
 
-/// Keys that a client watches, and what they were.
+/// The keys that a client watches, with their digests.
 pub(crate) type Watched = Vec<(Bytes, Fingerprint)>;
 
 fn fingerprint_of(record: RecordRef<'_>) -> Bytes {
     let mut digest = Sha256::new();
-    // Both of one size, so that no value looks like another one with an end.
+    // Fixed sizes, so that no value equals another value with an expiry.
     digest.update([u8::from(record.expires_ms.is_some())]);
     digest.update(record.expires_ms.unwrap_or(0).to_le_bytes());
     digest.update(record.value);

@@ -12,7 +12,7 @@ use crate::error::CommandError;
 use crate::keyspace::KeyRange;
 use crate::resp::Protocol;
 
-/// Bytes that are written as such, not one by one.
+/// Bytes that are encoded as one string, not one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
@@ -46,12 +46,12 @@ pub(crate) enum Call {
     /// Commands, each with its arguments, in one transaction; the answer is [`Replies`], or none if a watched
     /// key has changed.
     Commands {
-        /// In which version replies are wanted.
+        /// The protocol version of the replies.
         is_resp3: bool,
-        /// A command that is refused leaves the others' effects, as `EXEC` has it; else it leaves nothing.
+        /// `true`: a refused command does not undo the others, as in `EXEC`; otherwise it undoes all.
         is_queue: bool,
         commands: Vec<Vec<Bytes>>,
-        /// Keys that must be as they were, or nothing is done.
+        /// Keys that must be unchanged; otherwise nothing is done.
         watched: Watched,
     },
     /// Digest of the target's key; the answer is a [`Fingerprint`](super::watched::Fingerprint).
@@ -79,13 +79,13 @@ pub(crate) struct Walk {
     pub(crate) lower: Bound<Bytes>,
     pub(crate) upper: Bound<Bytes>,
     pub(crate) is_backward: bool,
-    /// Only keys that fit it.
+    /// The pattern of the keys.
     pub(crate) pattern: Option<Bytes>,
-    /// Most keys that are counted, returned or removed.
+    /// Bound of counted, returned or removed keys.
     pub(crate) most_found: u64,
-    /// Most keys that are looked at.
+    /// Bound of visited keys.
     pub(crate) most_looked: u64,
-    /// Most bytes that are returned, but one row at least.
+    /// Bound of returned bytes; at least one row is returned.
     pub(crate) most_bytes: u64,
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct Step {
     pub(crate) found: Vec<Bytes>,
     pub(crate) count: u64,
     pub(crate) looked: u64,
-    /// The last key looked at, if there are more of the range in the leaf.
+    /// The last visited key, if the leaf has more keys of the range.
     pub(crate) stopped_at: Option<Bytes>,
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn encode(value: &impl Serialize) -> Vec<u8> {
     postcard::to_stdvec(value).expect("plain data, and memory takes any")
 }
 
-/// Takes apart what another node sent.
+/// Decodes a message of another node.
 pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, CommandError> {
     postcard::from_bytes(bytes).map_err(|_| {
         CommandError::Unavailable("another node speaks another version; upgrade the older one".into())

@@ -53,7 +53,7 @@ pub(super) fn setbit(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     Ok(Reply::flag(was_set))
 }
 
-/// Which bits of a value are meant.
+/// A range of bits of a value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     start: i64,
@@ -143,12 +143,12 @@ pub(super) fn bitpos(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     };
     let span = Span::parse(request, 3, true)?;
     let found = keys.look(request.arg(1), |record| position(record.value, is_set, span))?;
-    // Where no key is, zeros are.
+    // A missing key counts as zeros.
     let found = found.unwrap_or(if is_set { None } else { Some(0) });
     Ok(found.map_or(Reply::Integer(-1), Reply::count))
 }
 
-/// The first bit that is set, or not. Behind the end come zeros, unless the end was said.
+/// The first bit with the given value. Zeros follow the end of the value, unless the request has an end.
 fn position(value: &[u8], is_set: bool, span: Span) -> Option<usize> {
     let (from, below) = span.of(value.len())?;
     let flip = if is_set { 0 } else { 0xff };
@@ -174,7 +174,7 @@ pub(super) fn bitop(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
         return Err(CommandError::BitNot.into());
     }
     let destination = request.arg(2);
-    // Its lock is the write's at once, though it may be read below.
+    // Takes the write lock at once, although the value may only be read.
     let slot = keys.get_for_update(destination)?;
     let mut result: Option<Vec<u8>> = None;
     for key in request.from(3) {

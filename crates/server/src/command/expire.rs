@@ -73,7 +73,7 @@ pub(super) fn expire(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
         Ok(at) if at > keys.now_ms() => {
             keys.put_form(request.arg(1), &slot, slot.value(), Expiry::AtMs(at), slot.form())?
         }
-        // A time that is over ends the key now.
+        // A time in the past removes the key now.
         _ => keys.remove_existing(request.arg(1), &slot)?,
     }
     Ok(Reply::flag(true))

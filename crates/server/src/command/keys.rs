@@ -1,4 +1,4 @@
-//! Keys as such: there or not, renamed, walked over.
+//! Commands on keys, independent of their values.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -81,8 +81,7 @@ pub(super) fn copy(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     Ok(Reply::flag(true))
 }
 
-/// `OBJECT ENCODING | REFCOUNT | IDLETIME key`: what clients of Redis ask before they choose what to do with
-/// a value.
+/// `OBJECT ENCODING | REFCOUNT | IDLETIME key`
 pub(super) fn object(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let word = request.arg(1).to_ascii_uppercase();
     if word == b"HELP" {
@@ -91,7 +90,7 @@ pub(super) fn object(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     let about = |record: RecordRef<'_>| match word.as_slice() {
         b"ENCODING" => Reply::text(encoding(record)),
         b"REFCOUNT" => Reply::Integer(1),
-        // No use of a key is noted.
+        // The store does not record uses of keys.
         _ => Reply::Integer(0),
     };
     Ok(keys.look(request.arg(2), about)?.unwrap_or(Reply::Null))
@@ -106,10 +105,10 @@ fn encoding(record: RecordRef<'_>) -> &'static str {
     }
 }
 
-/// Longest string that Redis holds in one piece with its object (`OBJ_ENCODING_EMBSTR_SIZE_LIMIT`).
+/// Longest string that Redis stores together with its object (`OBJ_ENCODING_EMBSTR_SIZE_LIMIT`).
 const MAX_EMBEDDED: usize = 44;
 
-/// `MEMORY USAGE key [SAMPLES n]`: bytes of its record; what a page has around them is not counted.
+/// `MEMORY USAGE key [SAMPLES n]`: bytes of its record; the overhead of pages is not counted.
 pub(super) fn memory(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     if is_word(request.arg(1), "HELP") {
         return Ok(super::help("memory"));
@@ -131,7 +130,7 @@ pub(super) fn random_key(keys: &Keyspace<'_>, _: Request<'_>) -> CommandResult {
 
 /// Any number below `count`, or 0.
 pub(crate) fn any_of(count: usize) -> usize {
-    // Each state begins with other keys, so each number is another one.
+    // Each `RandomState` has other keys, so each number differs.
     let number = RandomState::new().build_hasher().finish();
     number.checked_rem(count as u64).and_then(|rest| usize::try_from(rest).ok()).unwrap_or(0)
 }
@@ -143,7 +142,7 @@ pub(super) fn flush(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult 
     Ok(Reply::OK)
 }
 
-/// Whether `FLUSHDB` is asked for as it may be.
+/// Returns `true` if the arguments of `FLUSHDB` are valid.
 pub(crate) fn flush_options(request: Request<'_>) -> Result<(), CommandError> {
     let is_option = |option| is_word(option, "ASYNC") || is_word(option, "SYNC");
     let is_fine = request.len() < 3 && request.from(1).all(is_option);
@@ -171,7 +170,7 @@ impl<'a> ScanOptions<'a> {
         Ok(range_of(self.pattern).from(position))
     }
 
-    /// Whether a scan returns this key.
+    /// Returns `true` if a scan returns this key.
     pub(crate) fn wants(&self, key: &[u8]) -> bool {
         !self.is_other_type && self.pattern.is_none_or(|pattern| glob::matches(pattern, key))
     }
@@ -231,8 +230,8 @@ pub(super) fn scan(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     Ok(Reply::Array(vec![Reply::text(next.to_string()), Reply::Array(found)]))
 }
 
-/// Ends a step of a scan that stopped at a key: the keys that it has to return too, and the cursor of the
-/// next step (CURSOR-1). `next_keys` gives the keys after one, so many at most.
+/// Ends a step of a scan that stopped at a key: returns the additional keys of the step, and the cursor
+/// of the next step (CURSOR-1). `next_keys` returns at most a number of keys after a key.
 pub(crate) fn end_of_scan(
     cursors: &Cursors,
     stopped_at: Option<Vec<u8>>,
@@ -260,11 +259,11 @@ pub(crate) fn end_of_scan(
 pub(crate) struct Step {
     pub(crate) found: Vec<Reply>,
     pub(crate) count: usize,
-    /// Where the next one begins; `None` at the end.
+    /// The start of the next part; `None` at the end.
     pub(crate) stopped_at: Option<Vec<u8>>,
 }
 
-/// Walks on after `after`, over at most `max_looked` keys.
+/// Continues a walk after `after`, over at most `max_looked` keys.
 pub(crate) fn step(
     keys: &Keyspace<'_>,
     walk: Walk,

@@ -1,4 +1,4 @@
-//! Commands: what each is called, what it takes, and what it does.
+//! The commands: names, arguments and functions.
 //!
 //! A data command is a function from the keys inside a transaction and a request to a reply. It uses no
 //! socket, no connection and no retry: it may run again, inside `MULTI`, inside an interactive transaction,
@@ -33,13 +33,13 @@ pub(crate) type CommandResult = Result<Reply, Failure>;
 /// A command.
 #[derive(Debug)]
 pub(crate) struct Spec {
-    /// In lower case.
+    /// The name, in lower case.
     pub(crate) name: &'static str,
-    /// Arguments with the name; at least so many if negative.
+    /// Number of arguments, including the name; a minimum if negative.
     pub(crate) arity: i16,
     pub(crate) keys: KeyPositions,
     pub(crate) is_write: bool,
-    /// All it does to the store is to store its one key, or to leave it as it is: it may join a
+    /// The command writes nothing except the value of its one key, so it may join a
     /// [group](crate::group).
     pub(crate) stores_one: bool,
     pub(crate) group: &'static str,
@@ -47,7 +47,8 @@ pub(crate) struct Spec {
     pub(crate) run: Run,
 }
 
-/// Which arguments are keys: the first, the last (from the end if negative), and how far apart.
+/// The positions of the keys among the arguments: the first, the last (from the end if negative), and the
+/// distance between two keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyPositions(pub(crate) i64, pub(crate) i64, pub(crate) i64);
 
@@ -56,9 +57,9 @@ pub(crate) struct KeyPositions(pub(crate) i64, pub(crate) i64, pub(crate) i64);
 pub(crate) enum Run {
     /// A function over a transaction.
     Data(fn(&Keyspace<'_>, Request<'_>) -> CommandResult),
-    /// The same for a command that reads ranges: over a snapshot when it stands alone.
+    /// The same for a command that reads ranges: over a snapshot outside a transaction.
     Range(fn(&Keyspace<'_>, Request<'_>) -> CommandResult),
-    /// A walk over all keys: over a snapshot when it stands alone.
+    /// A walk over all keys: over a snapshot outside a transaction.
     Walk(Walk),
     /// Something about the connection or the server.
     Session(SessionCommand),
@@ -146,7 +147,7 @@ static INDEX: LazyLock<HashMap<&'static [u8], usize>> =
 /// Longest name of a command.
 const MAX_NAME: usize = 24;
 
-/// The command called `name`, in any case.
+/// The command with this name, in any case.
 pub(crate) fn find(name: &[u8]) -> Option<(usize, &'static Spec)> {
     let mut lower = [0; MAX_NAME];
     let lower = lower.get_mut(..name.len())?;
@@ -156,8 +157,7 @@ pub(crate) fn find(name: &[u8]) -> Option<(usize, &'static Spec)> {
     Some((at, &TABLE[at]))
 }
 
-/// As [`find`], with a guess where in the table it is: a comparison instead of a hash where the guess is
-/// right.
+/// Like [`find`], with a guess of the index: a correct guess costs a comparison instead of a hash.
 pub(crate) fn find_near(name: &[u8], guess: usize) -> Option<(usize, &'static Spec)> {
     match TABLE.get(guess) {
         Some(spec) if spec.name.as_bytes().eq_ignore_ascii_case(name) => Some((guess, spec)),

@@ -8,7 +8,7 @@ use crate::error::CommandError;
 use crate::keyspace::{Expiry, KeyRange, Keyspace, Walk};
 use crate::resp::{Reply, Request};
 
-/// Bounds as `ZRANGEBYLEX` has them: `-`, `+`, `[key`, `(key`.
+/// Bounds in the syntax of `ZRANGEBYLEX`: `-`, `+`, `[key`, `(key`.
 fn range(request: Request<'_>) -> Result<KeyRange, CommandError> {
     let bound = |argument: &[u8], open: &[u8]| match argument.split_first() {
         _ if argument == open => Ok(Bound::Unbounded),
@@ -112,7 +112,7 @@ pub(super) fn delete(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult
     Ok(Reply::count(found.len()))
 }
 
-/// `AZ.CAS key expected new`: stores `new` if the value is `expected`; keeps the end. 1 if it did.
+/// `AZ.CAS key expected new`: stores `new` if the value is `expected`, and keeps the expiry; returns 1 or 0.
 pub(super) fn compare_and_set(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     let slot = keys.get_for_update(request.arg(1))?;
     let is_as_expected = slot.live.as_ref().is_some_and(|record| record.value == request.arg(2));

@@ -1,4 +1,4 @@
-//! Strings: whole, in part, several at once.
+//! Commands on strings.
 
 use super::CommandResult;
 use super::arguments::{Options, TimeOrigin, TimeUnit, end_option, integer, is_word, later_ms};
@@ -17,7 +17,7 @@ enum Condition {
     IfPresent,
 }
 
-/// The end that options set: its unit and origin, and the last argument that was given for it.
+/// The expiry that options set: its unit and origin, and the last argument for it.
 #[derive(Clone, Copy, Debug)]
 struct EndOption<'a> {
     kind: (TimeUnit, TimeOrigin),
@@ -25,7 +25,8 @@ struct EndOption<'a> {
 }
 
 impl<'a> EndOption<'a> {
-    /// Takes an option and its argument; `false`: it is no such option, or contradicts an earlier one.
+    /// Accepts an option and its argument; `false` for another option, or one that contradicts an earlier
+    /// one.
     fn take(end: &mut Option<Self>, option: &[u8], options: &mut Options<'a>) -> Result<bool, CommandError> {
         let Some(kind) = end_option(option) else { return Ok(false) };
         if end.is_some_and(|end| end.kind != kind) {
@@ -66,7 +67,7 @@ impl SetOptions {
                 return Err(CommandError::Syntax);
             }
         }
-        // Only when the options as such are fine: as in Redis, a syntax error comes first.
+        // After the check of the options: as in Redis, a syntax error takes precedence.
         set.ends_ms = end.map(|end| end.ms(now_ms, "set")).transpose()?;
         Ok(set)
     }
@@ -171,7 +172,7 @@ pub(super) fn mget(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResult {
     values.collect::<Result<_, Failure>>().map(Reply::Array)
 }
 
-/// Key and value, again and again, from the second argument on.
+/// Pairs of key and value, from the second argument on.
 fn pairs<'a>(request: Request<'a>) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])>, CommandError> {
     if request.len().is_multiple_of(2) {
         let name = String::from_utf8_lossy(request.arg(0)).to_ascii_lowercase();
@@ -225,11 +226,11 @@ pub(super) fn getrange(keys: &Keyspace<'_>, request: Request<'_>) -> CommandResu
     Ok(Reply::Bulk(part.transpose()?.unwrap_or_default()))
 }
 
-/// Bytes `start..=end` of a value; negative places count from its end.
+/// Bytes `start..=end` of a value; negative positions count from its end.
 fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
     let len = i64::try_from(value.len()).unwrap_or(i64::MAX);
     let place = |at: i64| if at < 0 { at.saturating_add(len).max(0) } else { at };
-    // Both before the beginning, in the wrong order: nothing, as in Redis.
+    // Both before the beginning in the wrong order: an empty result, as in Redis.
     if start < 0 && end < 0 && start > end {
         return &[];
     }

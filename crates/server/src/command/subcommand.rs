@@ -1,14 +1,14 @@
-//! Commands of several words: which second words there are, and how many arguments each takes.
+//! Commands of two words: their subcommands, and the number of arguments of each.
 
 use super::Spec;
 use super::arguments::short_text;
 use crate::error::CommandError;
 use crate::resp::{Reply, Request};
 
-/// A second word, in lower case, and the number of arguments with both words: at least so many if negative.
+/// A subcommand, in lower case, and the number of arguments with both words; a minimum if negative.
 type Subcommand = (&'static str, i16);
 
-/// The second words of each such command.
+/// The subcommands of each command.
 #[rustfmt::skip] // a table
 const CONTAINERS: &[(&str, &[Subcommand])] = &[
     ("client", &[("id", 2), ("getname", 2), ("setname", 3), ("setinfo", 4), ("info", 2), ("list", -2), ("kill", -3), ("unblock", -3),
@@ -19,7 +19,7 @@ const CONTAINERS: &[(&str, &[Subcommand])] = &[
     ("object", &[("encoding", 3), ("refcount", 3), ("idletime", 3), ("help", 2)]),
 ];
 
-/// Refuses a request with an unknown second word, or with too few or too many arguments for it.
+/// Refuses a request with an unknown subcommand or a wrong number of arguments.
 pub(crate) fn check(spec: &Spec, request: Request<'_>) -> Result<(), CommandError> {
     let container = CONTAINERS.iter().find(|(name, _)| *name == spec.name);
     let (Some((_, words)), true) = (container, request.len() > 1) else { return Ok(()) };
@@ -32,7 +32,7 @@ pub(crate) fn check(spec: &Spec, request: Request<'_>) -> Result<(), CommandErro
     if is_fine { Ok(()) } else { Err(CommandError::Arity(format!("{}|{word}", spec.name))) }
 }
 
-/// `HELP` behind such a command.
+/// The reply to `HELP` of a command.
 pub(crate) fn help(name: &str) -> Reply {
     let words =
         CONTAINERS.iter().find(|(container, _)| *container == name).map_or(&[][..], |(_, words)| words);

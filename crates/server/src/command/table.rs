@@ -5,7 +5,7 @@ use super::{KeyPositions, SessionCommand, Spec, Walk, bit, expire, keys, number,
 
 const NONE: KeyPositions = KeyPositions(0, 0, 0);
 const ONE: KeyPositions = KeyPositions(1, 1, 1);
-/// Behind a word.
+/// The argument after a subcommand.
 const SECOND: KeyPositions = KeyPositions(2, 2, 1);
 const FROM_SECOND: KeyPositions = KeyPositions(2, -1, 1);
 const TWO: KeyPositions = KeyPositions(1, 2, 1);

@@ -65,7 +65,7 @@ impl<'a> RecordRef<'a> {
 
 fn unknown(bytes: &[u8]) -> Error {
     Error::Invalid(format!(
-        "a record of {} bytes is of no type that this version knows; was table {:?} written by a newer one?",
+        "a record of {} bytes in table {:?} has an unknown type; use the version of Azekura that wrote it",
         bytes.len(),
         super::KEYS_TABLE
     ))

@@ -51,7 +51,7 @@ impl ReactorPool {
         for reactor in reactors {
             if pool.assign_thread(reactor).is_err() {
                 pool.stop(Duration::ZERO);
-                return Err(io::Error::other("the system gives no more threads"));
+                return Err(io::Error::other("the system cannot create more threads"));
             }
         }
         Ok(pool)

@@ -151,9 +151,9 @@ impl Session {
             Run::Session(command) => {
                 Ok(self.plain(command, request.as_request()).unwrap_or_else(Reply::Error))
             }
-            _ => replies
-                .next()
-                .ok_or_else(|| CommandError::Unavailable("the owner answered less than it was asked".into())),
+            _ => replies.next().ok_or_else(|| {
+                CommandError::Unavailable("the owner's reply has fewer results than requested".into())
+            }),
         });
         Ok(Reply::Array(all.collect::<Result<_, _>>()?))
     }
@@ -337,8 +337,8 @@ impl Session {
     }
 }
 
-/// Whether no watched key has changed. Takes their locks first (WATCH-3), those of writes if any will follow:
-/// two that both read and then write get into a deadlock.
+/// Returns `true` if no watched key has changed. Takes their locks first (WATCH-3), as write locks if writes
+/// follow: two transactions that both read and then write would deadlock.
 fn still_as_watched(keys: &Keyspace<'_>, watched: &WatchSet, writes: bool) -> Result<bool, Failure> {
     for (key, was_there) in watched.keys() {
         let is_there = if writes { keys.lock(key)? } else { keys.exists(key)? };

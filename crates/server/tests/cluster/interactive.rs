@@ -172,7 +172,7 @@ fn a_leaf_moves_though_open_transactions_have_touched_it_and_these_are_rolled_ba
     assert_eq!(nodes.owner("i"), 2);
 }
 
-/// What a walk meets, and the leaves that it is over.
+/// The keys that a walk returns, and the leaves that it covers.
 #[test]
 fn walks_are_part_of_the_transaction_as_far_as_its_node_has_the_range() {
     let nodes = Nodes::three();
@@ -270,7 +270,7 @@ fn a_leaf_is_split_though_an_open_transaction_has_its_rows() {
     let mut client = nodes.client(0);
     assert_eq!(client.ask("AZ.BEGIN"), "OK");
     assert_eq!(client.ask("MSET i 1 j 1"), "OK");
-    // Somebody waits at the leaf, whom the split has to wait for.
+    // A transaction waits at the leaf, and the split has to wait for it.
     let mut other = nodes.client(2);
     other.send(&["INCR", "i"]);
     assert_eq!(nodes.client(1).ask("AZ.CLUSTER SPLIT j"), "OK");

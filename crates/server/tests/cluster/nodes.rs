@@ -13,7 +13,7 @@ use azekura_server::{Clock, ClusterOptions, Server, ServerOptions};
 
 use crate::support::{BEGAN_MS, Client};
 
-/// A cluster whose keys begin at the first node, and are shared at these keys.
+/// A cluster with all keys at the first node, and splits at these keys.
 pub(crate) struct Nodes {
     pub(crate) members: Membership,
     pub(crate) now_ms: Arc<AtomicU64>,
@@ -141,7 +141,7 @@ impl Nodes {
         self.databases[node].clone()
     }
 
-    /// Stops a node and deletes its store; there is an empty one now, whose use the options may allow.
+    /// Stops a node and deletes its store; there is an empty one now, which the options may accept.
     pub(crate) fn lose(&mut self, node: usize) {
         self.stop(node);
         self.databases[node] = Database::in_memory().unwrap();

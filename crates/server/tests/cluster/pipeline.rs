@@ -14,7 +14,7 @@ fn pipeline<T: AsRef<str>>(client: &mut Client, requests: &[T]) -> Vec<String> {
     requests.iter().map(|_| client.reply()).collect()
 }
 
-/// How often connections of node 0 have waited for the owners of keys.
+/// Number of times that connections of node 0 have waited for the owners of keys.
 fn waits(nodes: &Nodes) -> u64 {
     nodes.told(0, "waits").parse().unwrap()
 }

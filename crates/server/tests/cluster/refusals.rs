@@ -21,7 +21,7 @@ fn connect(nodes: &Nodes) -> TcpStream {
     stream
 }
 
-/// Whether the node closes the connection, whatever it says before.
+/// Returns `true` if the node closes the connection, after any reply.
 fn is_closed(mut stream: TcpStream) -> bool {
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).is_ok() || stream.read(&mut [0]).is_ok()
@@ -113,7 +113,7 @@ fn a_flood_of_silent_connections_keeps_no_member_out() {
 
 #[test]
 fn a_member_that_sends_rubbish_loses_its_connection_and_nothing_else() {
-    // The last one is away, so that nobody takes the connection of who says that it is it.
+    // The last node is stopped, so that it does not accept the connection in its name.
     let mut nodes = Nodes::with(&["", "h", "p", "x"], |_| ());
     nodes.stop(3);
     let mut client = nodes.client(0);

@@ -152,7 +152,7 @@ fn one_order_explains_what_all_clients_of_all_nodes_saw_while_leaves_split_and_m
                     for turn in 0..EACH {
                         committed += usize::from(transaction(&mut client, recorder, &mut rng));
                         if turn % 4 == 0 {
-                            // What it does not do has been done, or is being done.
+                            // A refused step was done already, or is in progress.
                             let key = KEYS[rng.random_range(0..4)];
                             let request = match rng.random_range(0..3) {
                                 0 => format!("AZ.CLUSTER SPLIT {key}"),

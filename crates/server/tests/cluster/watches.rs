@@ -26,7 +26,7 @@ fn a_change_through_another_node_makes_exec_answer_nil() {
             other.ask(change);
         }
         let done = transaction(&mut client, &["INCR j", "GET i"]);
-        // Whatever its result, no key is watched afterwards.
+        // After any result, no key is watched.
         assert!(transaction(&mut client, &["GET j"]).starts_with('['));
         done
     };

@@ -25,7 +25,7 @@ fn a_write_that_is_not_known_to_last_is_never_answered_with_ok() {
     for reply in (1..5).map_while(|_| client.try_reply().ok()) {
         assert!(reply.starts_with("-UNAVAIL"), "{reply}");
     }
-    // Reads of what is durable go on, writes are refused, and who watches is told.
+    // Reads of durable data work, writes are refused, and watching clients are told.
     assert!(redis.client().ask("SET b 1").starts_with("-UNAVAIL"));
     assert_eq!(redis.client().ask("GET nokey"), "nil");
     let mut health = TcpStream::connect(redis.server.metrics_address().unwrap()).unwrap();

@@ -1,5 +1,4 @@
-//! Writes that share a transaction: each is answered as if it were alone, and keeps nobody waiting who has
-//! nothing to do with it.
+//! Writes that share a transaction: each is answered as if it were alone, and delays no unrelated client.
 
 use std::sync::Arc;
 
@@ -186,7 +185,8 @@ fn a_write_that_has_to_wait_for_a_lock_keeps_no_other_waiting() {
     }
 }
 
-/// GROUP-3: the row of a key's end is stored after its record, and has to wait for who looks at the ends.
+/// GROUP-3: the row of a key's expiration is stored after its record, and waits for the thread that reads the
+/// expirations.
 #[test]
 fn a_write_that_falls_out_half_done_leaves_nothing() {
     let redis = redis();

@@ -1,4 +1,4 @@
-//! Reactors hand over: whoever waits keeps nobody else waiting, and nothing that arrives meanwhile is lost.
+//! Hand-over of reactors: a waiting request delays no other one, and no input that arrives meanwhile is lost.
 
 use std::io::Read;
 use std::net::Shutdown;

@@ -1,5 +1,5 @@
-//! Scans whose cursors wait for long: beside other scans, across a restart, over keys with long common
-//! beginnings.
+//! Scans with long pauses between the steps of their cursors: beside other scans, across a restart, over keys
+//! with long common prefixes.
 
 use std::collections::BTreeMap;
 

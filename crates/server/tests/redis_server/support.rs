@@ -9,10 +9,10 @@ use std::time::Duration;
 use azekura::Database;
 use azekura_server::{Clock, Server, ServerOptions};
 
-/// When the clock of a test begins.
+/// Time at which the clock of a test begins.
 pub(crate) const BEGAN_MS: u64 = 1_700_000_000_000;
 
-/// A server over a store in memory, whose clock stands.
+/// A server over a store in memory, with a clock that stands still.
 pub(crate) struct TestServer {
     pub(crate) server: Server,
     pub(crate) db: Database,

@@ -4,7 +4,7 @@ use azekura_base::sync::atomic::Ordering::*;
 
 use super::{CommitGate, now, parity};
 
-/// The right, and the duty, to write the stream now.
+/// The exclusive right to write the stream now, and the duty to end the flush.
 #[derive(Debug)]
 #[must_use = "dropping it ends the flush"]
 pub struct Lead<'g> {
@@ -24,7 +24,7 @@ impl Lead<'_> {
 }
 
 impl Drop for Lead<'_> {
-    /// A leader that panics must not leave the others asleep; the caller poisons the log first.
+    /// Wakes the sleepers if the leader panics; the caller poisons the log first.
     fn drop(&mut self) {
         self.gate.end(self.number);
     }

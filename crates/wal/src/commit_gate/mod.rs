@@ -197,7 +197,7 @@ impl CommitGate {
         }
     }
 
-    /// A gate whose commit delay has no time limit; for models.
+    /// Returns a gate with a commit delay without a time limit; for models.
     #[doc(hidden)]
     #[must_use]
     pub fn with_unlimited_delay() -> Self {

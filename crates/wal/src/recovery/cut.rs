@@ -1,13 +1,13 @@
-//! The cut: where the log ends, and whether it may end there (hazards W5 and W6).
+//! The cut: the end of the log, and the check that a crash can explain it (hazards W5 and W6).
 //!
-//! A crash tears what was not durable: the log ends at the first missing LSN, and that is normal. But every
-//! chunk's header tells the durable horizon of the whole log at the time of its writing. If any header of the
-//! incarnation claims more than what was found, records that were on disk, perhaps acknowledged, have been
-//! lost since: the log is damaged, and going on would silently drop commits.
+//! A crash tears chunks that were not durable: the log ends at the first missing LSN, and that is normal. But
+//! every chunk's header states the durable horizon of the whole log when it was written. If any header of the
+//! incarnation states more than was found, records that were on disk, perhaps acknowledged, have been lost
+//! since: the log is damaged, and opening the store would silently drop commits.
 //!
-//! The loss of chunks that no later chunk testifies to, that is, of each stream's last ones, shows only where
-//! the caller knows how far the log was durable: the log end in CONTROL keeps that. A closed log ends with a
-//! chunk that testifies to everything.
+//! The loss of each stream's last chunks, which no later header refers to, shows only if the caller knows how
+//! far the log was durable: the log end in CONTROL keeps that. A closed log ends with a chunk that states the
+//! horizon of the whole log.
 
 use azekura_base::Lsn;
 
@@ -15,18 +15,19 @@ use super::LogRange;
 use super::scan::End;
 use super::survey::Survey;
 
-/// What contradicts the place where the log ends.
+/// Evidence against the place of the log's end.
 #[derive(Debug)]
 pub(crate) struct Damage {
-    /// The unreadable place, as far as it can be told.
+    /// The unreadable place, if known.
     pub(crate) end: Option<End>,
     /// The first LSN that is missing and should not be.
     pub(crate) missing: u64,
-    /// What was durable.
+    /// The LSN up to which the log was durable.
     pub(crate) durable: Lsn,
 }
 
-/// Judges a log whose dense part ends before `missing`. The caller knows that all up to `known` was durable.
+/// Checks a log with a dense part that ends before `missing`. The caller knows that all up to `known` was
+/// durable.
 pub(crate) fn judge(
     survey: &Survey,
     range: &LogRange,
@@ -41,7 +42,7 @@ pub(crate) fn judge(
     let newest = survey.streams(incarnation).filter_map(|(_, group)| group.last);
     let testified = newest.map(|header| header.durable_lsn).max();
     let durable = testified.unwrap_or(0).max(range.last_lsn.map_or(0, |lsn| lsn.0));
-    // A range with an end has been judged against it above.
+    // A range with an end was checked against it above.
     let durable =
         if range.last_lsn.is_none() && known >= range.first_lsn { durable.max(known.0) } else { durable };
     (durable >= missing).then(|| Damage {
@@ -51,7 +52,7 @@ pub(crate) fn judge(
     })
 }
 
-/// The stream that has chunks beyond the place where reading had to stop; otherwise the first one.
+/// Returns the stream that has chunks beyond the unreadable place; otherwise the first one.
 fn culprit(survey: &Survey, incarnation: u32, ends: Vec<(u32, End)>) -> Option<End> {
     let has_more = |stream: u32, end: &End| {
         let group = survey.groups.get(&(incarnation, stream));

@@ -1,11 +1,10 @@
 //! The k-way merge by LSN (paper section 4.2, Figure 5), reading no further than it must.
 //!
-//! Records of one worker are in order; the workers of all streams are merged. Each chunk says below which LSN
-//! its stream is complete (the stream's **frontier**), so the next LSN is either at the head of some worker's
-//! queue, or in a stream whose frontier is not above it, or nowhere: then the log ends there (section 4.3,
-//! W5). [Gaps](crate::lsn_gap) are kept beside the queues, by their first LSN, until the merge has passed
-//! them.
-//! Memory holds a few chunks per stream.
+//! Records of one worker are in order; the merge takes the workers of all streams. Each chunk states the LSN
+//! below which its stream is complete (the stream's **frontier**). So the next LSN is at the head of some
+//! worker's queue, or in a stream with a frontier not above it, or nowhere: then the log ends there (section
+//! 4.3, W5). [Gaps](crate::lsn_gap) are kept beside the queues, by their first LSN, until the merge has
+//! passed them. Memory holds a few chunks per stream.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -29,7 +28,7 @@ struct Run {
     cursor: Cursor,
 }
 
-/// A record: its LSN, and where its body is.
+/// A record: its LSN, and the place of its body.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) lsn: u64,
@@ -44,16 +43,16 @@ impl Record {
     }
 }
 
-/// What is at an LSN.
+/// The content at an LSN.
 #[derive(Debug)]
 pub(crate) enum Present {
     Record(Record),
-    /// Nothing, up to here; by a block's word.
+    /// No record up to this LSN; declared by a block.
     GapTo(u64),
 }
 
 impl Run {
-    /// The next record; runs were checked when their chunk was read, so `None` is the end.
+    /// Returns the next record. Runs were checked when their chunk was read, so `None` is the end.
     fn next(&mut self) -> Option<Record> {
         let mut input = &self.payload[self.at..self.end];
         let (lsn, body) = self.cursor.take(&mut input)?;
@@ -63,7 +62,7 @@ impl Run {
     }
 }
 
-/// The records of one worker that have been read and not been merged yet.
+/// The records of one worker that were read and not merged yet.
 #[derive(Debug, Default)]
 struct Queue {
     head: Option<Record>,
@@ -100,7 +99,7 @@ pub(crate) struct Merge<'f> {
     index: HashMap<(u32, u64), usize>,
     /// LSN of the head of each queue that has one.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Those that have been read and not been passed.
+    /// Gaps that were read and not passed yet.
     gaps: BinaryHeap<Reverse<LsnGap>>,
 }
 
@@ -115,8 +114,8 @@ impl<'f> Merge<'f> {
         }
     }
 
-    /// What is at this LSN; `None` if no stream has a record or a void there. Ask for rising LSNs only: what
-    /// is below is dropped.
+    /// Returns the record or gap at this LSN; `None` if no stream has one. Calls must have rising LSNs:
+    /// entries below are dropped.
     pub(crate) fn find(&mut self, lsn: u64) -> Result<Option<Present>, (PathBuf, io::Error)> {
         loop {
             if let Some(record) = self.take_head(lsn) {
@@ -151,7 +150,7 @@ impl<'f> Merge<'f> {
         }
     }
 
-    /// The end of a void that this LSN is in; drops gaps below.
+    /// Returns the end of the gap that contains this LSN; drops gaps below.
     fn take_gap(&mut self, lsn: u64) -> Option<u64> {
         while self.gaps.peek().is_some_and(|Reverse(gap)| gap.first <= lsn) {
             let Reverse(gap) = self.gaps.pop()?;
@@ -162,8 +161,8 @@ impl<'f> Merge<'f> {
         None
     }
 
-    /// Reads one more chunk of the stream with the lowest frontier; `false` if no stream can hold `lsn` any
-    /// more.
+    /// Reads one more chunk of the stream with the lowest frontier; returns `false` if no stream can hold
+    /// `lsn`.
     fn read_on(&mut self, lsn: u64) -> Result<bool, (PathBuf, io::Error)> {
         let open = self.sources.iter_mut().filter(|s| !s.scan.has_ended());
         let Some(source) = open.min_by_key(|s| s.frontier).filter(|s| s.frontier <= lsn) else {
@@ -196,7 +195,7 @@ impl<'f> Merge<'f> {
         }
     }
 
-    /// Where each stream's readable part ends (or its reading has come to).
+    /// Returns the end of each stream's readable part, or the place that its reading has reached.
     pub(crate) fn ends(&self) -> Vec<(u32, End)> {
         self.sources.iter().map(|s| (s.scan.stream(), s.scan.end())).collect()
     }

@@ -1,20 +1,21 @@
 //! Reading the log back after a crash (paper section 4; hazards W5 and W6).
 //!
-//! 1. **Survey**: which segments belong to which incarnation and stream, and what the newest headers testify.
+//! 1. **Survey**: finds the segments of each incarnation and stream, and the durable horizon in the newest
+//!    headers.
 //! 2. For each incarnation that counts, oldest first: **scan** its streams and **merge** them by LSN, from
-//!    the wanted LSN to the first that is missing.
-//! 3. **Cut** there, and judge whether a log that was not damaged may end there.
+//!    the requested LSN to the first that is missing.
+//! 3. **Cut** there, and check that a crash, not damage, explains the end.
 //!
-//! Nothing is written, so a crash in the middle of it changes nothing. Numbers of workers and streams are
-//! read from the chunks; they may have changed from run to run.
+//! Nothing is written, so a crash during recovery changes nothing. Numbers of workers and streams are read
+//! from the chunks; they may change from run to run.
 //!
 //! | module | noun |
 //! |---|---|
 //! | `survey` | the directory's content |
 //! | `scan` | one stream's chunks in order |
 //! | `merge` | all streams by LSN |
-//! | [`sorted`] | the same by sorting, to be measured beside it |
-//! | `cut` | where the log ends, and whether it may |
+//! | [`sorted`] | the same by sorting, a baseline for measurements |
+//! | `cut` | the end of the log, and its check |
 
 mod cut;
 mod merge;
@@ -40,27 +41,27 @@ pub struct LogRange {
     pub incarnation: u32,
     /// Its first LSN.
     pub first_lsn: Lsn,
-    /// The last LSN, of a record or void, before the first missing one, the cut that an earlier recovery
+    /// The last LSN, of a record or gap, before the first missing one: the cut that an earlier recovery
     /// found; below `first_lsn` if there is none. `None` for the last range only: up to the first missing
     /// LSN, which this recovery finds.
     pub last_lsn: Option<Lsn>,
 }
 
 impl LogRange {
-    /// All that an incarnation has written, as far as it counts.
+    /// Returns the range of everything that an incarnation has written, up to the first missing LSN.
     #[must_use]
     pub const fn open(incarnation: u32, first_lsn: Lsn) -> Self {
         Self { incarnation, first_lsn, last_lsn: None }
     }
 }
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// The cut: the last LSN of the last range, a record's or a void one, before the first missing one. If
-    /// there is none from the first LSN asked for, the one before that.
+    /// The cut: the last LSN of the last range, of a record or gap, before the first missing one. If there is
+    /// none from the requested LSN on, the LSN before that.
     pub last_lsn: Lsn,
-    /// Largest LSN in any chunk of any incarnation, void ones too. New LSNs start above both.
+    /// Largest LSN in any chunk of any incarnation, including gaps. New LSNs start above both.
     pub max_lsn_seen: Lsn,
     /// Records handed to the caller.
     pub records: u64,
@@ -68,7 +69,7 @@ pub struct Replayed {
     pub bytes: u64,
 }
 
-/// What a caller does with each record; an error ends the replay.
+/// The caller's function for each record; an error ends the replay.
 pub type Each<'a, E> = dyn FnMut(Lsn, &[u8]) -> Result<(), E> + 'a;
 
 /// Hands every record of the ranges with an LSN of at least `from` to `each`, in order of LSNs.
@@ -154,8 +155,8 @@ struct RangeReplay<'r, 'f, 'e, E> {
 }
 
 impl<E> RangeReplay<'_, '_, '_, E> {
-    /// Hands over the records from `start` on; returns the first LSN that is neither a record nor void, or
-    /// the first beyond the range's dense part.
+    /// Hands over the records from `start` on; returns the first LSN that is neither a record nor in a gap,
+    /// or the first beyond the range's dense part.
     fn dense_part(&mut self, start: u64) -> Result<u64, ReplayError<E>> {
         let mut next = start;
         while self.range.last_lsn.is_none_or(|last| next <= last.0) {

@@ -1,8 +1,8 @@
 //! Reading one stream's chunks in order, and sweeping a segment for every header that is valid there.
 //!
-//! A stream of one incarnation ends where the chunk that should come next is not there: not at the place
-//! where the last one ended, and not at the start of the next segment. Why it ends there (nothing was
-//! written, a torn write, damage) is for [`cut`](super::cut) to judge.
+//! A stream of one incarnation ends where its next chunk is neither behind the previous one nor at the start
+//! of the next segment. [`cut`](super::cut) decides whether that is the end of the log, a torn write, or
+//! damage.
 
 use std::io;
 use std::ops::Range;
@@ -52,8 +52,8 @@ impl<'f> Window<'f> {
     }
 }
 
-/// Visits every header in the segment that is valid at its place, whatever comes between; payloads are not
-/// checked.
+/// Visits every header in the segment that is valid at its place, regardless of the bytes between; payloads
+/// are not checked.
 pub(crate) fn sweep(file: &dyn File, start: Place, visit: &mut dyn FnMut(&Header)) -> io::Result<()> {
     let len = file.len()?;
     let mut window = Window::new(file);
@@ -96,12 +96,12 @@ pub(crate) struct BlockRef {
     pub(crate) gaps: Vec<LsnGap>,
 }
 
-/// Where a stream's readable part ends.
+/// The end of a stream's readable part.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     pub(crate) path: PathBuf,
     pub(crate) offset: u64,
-    /// Number of the chunk that should have come.
+    /// Number of the chunk expected there.
     pub(crate) next_number: u64,
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct StreamScan<'f> {
     at: usize,
     file: Option<Arc<dyn File>>,
     offset: u64,
-    /// Number of the next chunk; `None`: whatever comes first.
+    /// Number of the next chunk; `None`: any.
     next_number: Option<u64>,
     window: Vec<u8>,
     window_at: u64,
@@ -157,17 +157,17 @@ impl<'f> StreamScan<'f> {
         self.ended
     }
 
-    /// Where the next chunk should be.
+    /// Returns the expected place of the next chunk.
     pub(crate) fn end(&self) -> End {
         let path = self.segments[self.at].path.clone();
         End { path, offset: self.offset, next_number: self.next_number.unwrap_or(0) }
     }
 
-    /// The next chunk; `None` at the stream's end, and ever after.
+    /// Returns the next chunk; `None` at the stream's end, and in each later call.
     ///
     /// # Errors
     ///
-    /// The path that could not be read, and why.
+    /// The path that could not be read, and the reason.
     pub(crate) fn next_chunk(&mut self) -> Result<Option<Chunk>, (PathBuf, io::Error)> {
         if self.ended {
             return Ok(None);
@@ -175,8 +175,8 @@ impl<'f> StreamScan<'f> {
         if let Some(chunk) = self.chunk_here()? {
             return Ok(Some(chunk));
         }
-        // The segment is at its end, or the log is: only the very next chunk at the next segment's start
-        // tells.
+        // The segment is at its end, or the log is: only the expected chunk at the next segment's start
+        // decides.
         if self.at + 1 < self.segments.len() {
             let here = (self.at, self.offset, self.file.take());
             (self.at, self.offset) = (self.at + 1, 0);
@@ -225,7 +225,7 @@ impl<'f> StreamScan<'f> {
     }
 }
 
-/// The chunk at `place`, if it is whole, well-formed, and the one that comes next.
+/// Returns the chunk at `place`, if it is whole, well-formed, and the expected one.
 fn chunk_in(
     window: &mut Window<'_>,
     place: Place,
@@ -240,7 +240,7 @@ fn chunk_in(
     }
     let len = header.payload_bytes as usize;
     if len > WINDOW_BYTES && place.offset + header.chunk_bytes() > window.file.len()? {
-        return Ok(None); // no memory for a length that cannot be true
+        return Ok(None); // no memory for an impossible length
     }
     let payload = window.at(place.offset + HEADER_BYTES as u64, len)?;
     if payload.len() != len || crc32c(payload) != header.payload_crc {

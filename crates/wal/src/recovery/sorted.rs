@@ -1,5 +1,5 @@
-//! Recovery by sorting, which the paper names as the naive way (section 4): read everything, sort by LSN,
-//! then hand over. Kept to be measured beside the merge; the store never uses it.
+//! Recovery by sorting, the paper's naive method (section 4): reads everything, sorts by LSN, then hands
+//! over. A baseline for measurements; the store never uses it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::scan::StreamScan;
 use super::survey::Survey;
 use super::{Each, LogRange, Replayed, read_error};
 
-/// Where a record's body is, or up to where LSNs are void.
+/// The place of a record's body, or the end of a gap.
 struct Found {
     lsn: u64,
     what: What,

@@ -1,5 +1,5 @@
-//! What is in the log's directory: for each incarnation and stream its segments, and what their headers
-//! testify.
+//! The content of the log's directory: the segments of each incarnation and stream, and the horizons in their
+//! headers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,15 +16,15 @@ use super::scan::{self, SegmentRef};
 #[derive(Debug)]
 struct Member {
     segment: SegmentRef,
-    /// Largest LSN before this segment, as its first valid header says.
+    /// Largest LSN before this segment, from its first valid header.
     max_before: u64,
 }
 
-/// The segments of one stream of one incarnation, in order, and the newest testimony in them.
+/// The segments of one stream of one incarnation, in order, and their newest header.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     members: Vec<Member>,
-    /// The last valid header in the last segment. It knows of all that came before it in this stream.
+    /// The last valid header in the last segment. Its fields describe all earlier chunks of this stream.
     pub(crate) last: Option<Header>,
 }
 
@@ -43,11 +43,11 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Looks at the first header of every segment, and at all headers of each group's last one.
+    /// Reads the first header of every segment, and all headers of each group's last segment.
     ///
     /// # Errors
     ///
-    /// The path that could not be read, and why. A directory that does not exist is an empty log.
+    /// The path that could not be read, and the reason. A directory that does not exist is an empty log.
     pub(crate) fn of(fs: &dyn Fs, dir: &Path, database_id: u64) -> Result<Self, (PathBuf, io::Error)> {
         let mut survey = Self::default();
         if !fs.exists(dir) {
@@ -77,7 +77,7 @@ impl Survey {
         Ok(())
     }
 
-    /// The newest incarnation of which there is a chunk, and a segment that holds one.
+    /// Returns the newest incarnation with a chunk, and a segment that holds one.
     pub(crate) fn newest(&self) -> Option<(u32, PathBuf)> {
         let (&(incarnation, _), group) = self.groups.last_key_value()?;
         Some((
@@ -86,7 +86,7 @@ impl Survey {
         ))
     }
 
-    /// Largest LSN of any valid chunk, whatever its incarnation.
+    /// Returns the largest LSN of any valid chunk of any incarnation.
     pub(crate) fn max_lsn(&self) -> u64 {
         self.groups.values().filter_map(|g| g.last).map(|h| h.max_lsn()).max().unwrap_or(0)
     }
@@ -118,7 +118,7 @@ impl Group {
     }
 }
 
-/// The first valid header in a segment: at its start, or, if that is damaged, wherever it is.
+/// Returns the first valid header in a segment: at its start, or, if that is damaged, anywhere after it.
 fn first_header(fs: &dyn Fs, path: &Path, place: Place) -> io::Result<Option<Header>> {
     let file = fs.open(path, OpenOptions::new().read_only(true))?;
     let mut bytes = [0; HEADER_BYTES];

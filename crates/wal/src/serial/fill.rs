@@ -1,10 +1,10 @@
 //! One half of the serial buffer: bytes that many threads copy in at once, each into a range of its own.
 //!
-//! - **FILL-1** Ranges are reserved under the buffer's latch, so no two overlap; only who reserved a range
-//!   writes it.
-//! - **FILL-2** Whoever has copied adds the length to `filled` (Release), once. The half is read only by the
-//!   leader of the flush that took it, after `filled` (Acquire) has become what was reserved; then no writer
-//!   is left.
+//! - **FILL-1** Ranges are reserved under the buffer's latch, so no two overlap; only the reserving thread
+//!   writes its range.
+//! - **FILL-2** An inserter adds its length to `filled` (Release) once, after the copy. Only the leader of
+//!   the flush that took the half reads it, after `filled` (Acquire) has reached the reserved length; then no
+//!   writer is left.
 //! - **FILL-3** The half is used again only after that flush has read it, with `filled` back at 0.
 
 use std::cell::UnsafeCell;
@@ -16,7 +16,7 @@ use azekura_trace::{Site, WaitKind};
 
 static FILL_WAIT: Site = Site::new("wal insertion copy");
 
-/// Set in `filled` while the flush's leader sleeps on it.
+/// Set in `filled` while the leader of the flush sleeps on it.
 const ASLEEP: u32 = 1 << 31;
 
 /// One half.
@@ -25,7 +25,7 @@ pub(super) struct Half {
     bytes: Box<[UnsafeCell<u8>]>,
     /// Bytes copied so far. Written by inserters, read by the leader of the flush that took the half.
     filled: WaitWord,
-    /// Tells a model when a byte is used by two threads with no order between them.
+    /// Detects, in a model, unordered use of a byte by two threads.
     #[cfg(loom)]
     witnesses: Box<[loom::cell::UnsafeCell<()>]>,
 }
@@ -48,7 +48,7 @@ impl Half {
     ///
     /// # Safety
     ///
-    /// The caller has reserved the range (FILL-1) and has not told of it by [`Half::add_filled`].
+    /// The caller has reserved the range (FILL-1) and has not yet passed it to [`Half::add_filled`].
     ///
     /// # Panics
     ///
@@ -60,8 +60,8 @@ impl Half {
             #[cfg(loom)]
             self.witnesses[at..at + part.len()].iter().for_each(|byte| byte.with_mut(|_| ()));
             // SAFETY: `range` is as long as `part`, and its cells may be written through a shared reference;
-            // FILL-1 says that nobody else uses them now. `part` cannot overlap cells that nobody has a
-            // reference to.
+            // by FILL-1 no other thread uses them now. `part` cannot overlap cells without any reference to
+            // them.
             unsafe {
                 std::ptr::copy_nonoverlapping(part.as_ptr(), range.as_ptr().cast_mut().cast(), part.len());
             }
@@ -69,7 +69,7 @@ impl Half {
         }
     }
 
-    /// Tells that `len` more bytes are copied, and wakes the leader that waits for the last ones.
+    /// Notes that `len` more bytes are copied, and wakes the leader that waits for the last ones.
     pub(super) fn add_filled(&self, len: usize) {
         // Release: pairs with the Acquire in `wait_filled`; the reader sees the bytes.
         let before = self.filled.word().fetch_add(len as u32, Release);
@@ -78,7 +78,7 @@ impl Half {
         }
     }
 
-    /// Blocks until `reserved` bytes are copied: as long as it takes others to copy what they have reserved.
+    /// Blocks until `reserved` bytes are copied, that is, until other threads finish their copies.
     pub(super) fn wait_filled(&self, reserved: usize) {
         let mut backoff = Backoff::new();
         loop {
@@ -95,8 +95,8 @@ impl Half {
                 backoff.pause();
                 continue;
             }
-            // Relaxed: the value is looked at again. An adder before this changes the word and lets the
-            // exchange fail; one after it sees the flag, and wakes.
+            // Relaxed: the loop reads the value again. An adder before the exchange changes the word and
+            // makes the exchange fail; an adder after it sees the flag and wakes the leader.
             let flagged = self.filled.word().compare_exchange(seen, seen | ASLEEP, Relaxed, Relaxed);
             if flagged.is_ok() {
                 let _wait = azekura_trace::wait(&FILL_WAIT, std::ptr::from_ref(self).addr(), WaitKind::Log);
@@ -105,7 +105,7 @@ impl Half {
         }
     }
 
-    /// Makes the half empty (FILL-3). Nobody else uses it; the latch publishes the change.
+    /// Makes the half empty (FILL-3). No other thread uses it; the latch publishes the change.
     pub(super) fn reset(&self) {
         self.filled.word().store(0, Relaxed);
     }
@@ -123,8 +123,8 @@ impl Half {
         let range = &self.bytes[..len];
         #[cfg(loom)]
         self.witnesses[..len].iter().for_each(|byte| byte.with(|_| ()));
-        // SAFETY: `range` is `len` initialized bytes, and FILL-2 and FILL-3 say that nobody writes them while
-        // we read.
+        // SAFETY: `range` is `len` initialized bytes, and by FILL-2 and FILL-3 no thread writes them during
+        // the read.
         read(unsafe { std::slice::from_raw_parts(range.as_ptr().cast(), len) })
     }
 }

@@ -1,29 +1,29 @@
-//! The buffer of the serial log, after Aether (Johnson et al., VLDB 2010, section 5; the P-WAL paper's
-//! rival): one for all threads, with insertion by a consolidation array (`slot`) and copies outside the
-//! latch.
+//! The buffer of the serial log, after Aether (Johnson et al., VLDB 2010, section 5), the P-WAL paper's
+//! baseline: one buffer for all threads, with insertion by a consolidation array (`slot`) and copies outside
+//! the latch.
 //!
-//! 1. A thread that finds the latch free reserves LSN and bytes for its record, lets the latch go, and
+//! 1. A thread that finds the latch free reserves LSN and bytes for its record, releases the latch, and
 //!    copies.
-//! 2. One that finds it taken joins a group in the array; the group's leader reserves for all at once, by one
-//!    draw on the LSN counter, and all copy at the same time.
-//! 3. Who has copied adds the length to what the half has been filled with; of a group the last member does
-//!    it for all.
+//! 2. A thread that finds it taken joins a group in the array. The group's leader reserves for all at once,
+//!    by one draw on the LSN counter, and all copy at the same time.
+//! 3. A thread that has copied adds the length to the filled bytes of the half; the last member of a group
+//!    does so for all.
 //! 4. A flush takes the half under the latch and gives the other one to the inserters; then it waits, without
-//!    the latch, until what was reserved in it is filled (a few copies at most).
+//!    the latch, until all reserved bytes are filled (a few copies at most).
 //!
 //! Aether's circular buffer releases insertions in order, and an inserter may wait for its predecessors'
 //! copies; two halves need no order, because a half is written as a whole.
 //!
-//! | half | who may use its bytes |
+//! | half | its bytes are used by |
 //! |---|---|
 //! | in front | inserters, each its own range |
 //! | taken, being filled | inserters that had reserved before |
 //! | taken, filled | the flush that took it |
 //!
 //! - **SERIAL-1** LSNs and bytes are reserved together under the latch: in the order of bytes LSNs are dense
-//!   and rise, so frames have no gaps, and what was reserved is certainly copied (as BUFFER-1).
-//! - **SERIAL-2** A record drawn below the counter value that [`SerialBuffer::take`] returns is in what it
-//!   took, or was taken before (as BUFFER-2).
+//!   and rise, so frames have no gaps, and all reserved bytes are copied (as BUFFER-1).
+//! - **SERIAL-2** A record drawn below the counter value that [`SerialBuffer::take`] returns is in the taken
+//!   batch or an earlier one (as BUFFER-2).
 //! - **SERIAL-3** One flush at a time takes and reads a half (GATE-1), so the half that comes to the front
 //!   was read before.
 
@@ -48,9 +48,10 @@ static INSERTION_ROOM: Site = Site::new("wal insertion room");
 
 /// The buffer's number among the log's workers: it is the only one.
 pub(crate) const WORKER: usize = 0;
-/// Groups that can form at the same time. While one copies another forms; few, so that threads meet.
+/// Groups that can form at the same time. While one copies another forms; few, so that threads meet in one
+/// group.
 const SLOTS: usize = 4;
-/// A group does not grow beyond; longer records are inserted alone.
+/// Largest group; longer records are inserted alone.
 const MAX_GROUP_BYTES: usize = 64 << 10;
 
 /// Bytes reserved for one record or group, and its LSNs.
@@ -85,7 +86,7 @@ pub struct SerialBuffer {
     front: Mutex<Front>,
     halves: [Half; 2],
     array: ConsolidationArray,
-    /// Join a group even when the latch is free: so that a test meets groups.
+    /// Join a group even when the latch is free; for tests of groups.
     always_groups: bool,
     space: BufferSpace,
 }
@@ -115,7 +116,7 @@ impl SerialBuffer {
         }
     }
 
-    /// A buffer whose records always go through the array, for models and tests.
+    /// Returns a buffer that inserts all records through the array, for models and tests.
     #[doc(hidden)]
     #[must_use]
     pub fn with_groups_always(capacity_bytes: usize) -> Self {
@@ -130,8 +131,8 @@ impl SerialBuffer {
         self.front.lock()
     }
 
-    /// Draws an LSN for a record, which needs at least this `admission`, and copies it in. The flag tells
-    /// whether the log may have been idle.
+    /// Draws an LSN for a record, which needs at least this `admission`, and copies it into the buffer. The
+    /// flag is `true` if the log may have been idle.
     ///
     /// # Errors
     ///
@@ -170,8 +171,7 @@ impl SerialBuffer {
         let (space, was_idle) = self.reserve(&mut front, horizon, 1, len, admission)?;
         drop(front);
         let half = &self.halves[space.half];
-        // SAFETY: FILL-1: these bytes were reserved for this record, and it is told below that they are
-        // filled.
+        // SAFETY: FILL-1: these bytes were reserved for this record, and `add_filled` is called below.
         unsafe { half.copy_in(space.offset, parts) };
         half.add_filled(len);
         Ok((Lsn(space.first_lsn), was_idle))
@@ -197,7 +197,7 @@ impl SerialBuffer {
         let result = verdict.map(|space| {
             let half = &self.halves[space.half];
             // SAFETY: FILL-1: the group's bytes were reserved for it, SLOT-2 gives this part of them to this
-            // member, and the last member tells that they are filled after all have copied.
+            // member, and the last member calls `add_filled` after all have copied.
             unsafe { half.copy_in(space.offset + member.offset as usize, parts) };
             (Lsn(space.first_lsn + u64::from(member.index)), was_idle)
         });
@@ -263,14 +263,14 @@ impl SerialBuffer {
         next
     }
 
-    /// Lends the bytes that `taken`, the last batch taken, stands for; waits until all of them are copied in.
-    /// For the leader of the flush that took them, before the next one takes.
+    /// Lends the bytes of `taken`, the last batch taken; waits until all of them are copied in. Only for the
+    /// leader of the flush that took them, before the next flush takes.
     pub fn with_bytes<T>(&self, taken: &Batch, read: impl FnOnce(&[u8]) -> T) -> T {
         // The latch orders us after the take; the half in front does not change before the next one
         // (SERIAL-3).
         let half = &self.halves[self.latch().half ^ 1];
         half.wait_filled(taken.elsewhere);
-        // SAFETY: FILL-2: this is the leader's thread, and all that was reserved in the half it took is
+        // SAFETY: FILL-2: this is the leader's thread, and all reserved bytes in the half that it took are
         // filled.
         unsafe { half.with_bytes(taken.elsewhere, read) }
     }
@@ -280,7 +280,7 @@ impl SerialBuffer {
         self.space.wait(taken);
     }
 
-    /// Wakes who waits for room: the log failed.
+    /// Wakes the threads that wait for space: the log failed.
     pub fn wake_everyone(&self) {
         let front = self.latch();
         let sleepers = self.space.release_all();
@@ -288,7 +288,7 @@ impl SerialBuffer {
         sleepers.wake();
     }
 
-    /// What was taken before is durable: moves the mark to what is buffered now.
+    /// Notes that earlier taken batches are durable: moves the mark to the first LSN buffered now.
     pub fn settle(&self, horizon: &DurableHorizon) {
         let front = self.latch();
         horizon.settle(WORKER, (front.records > 0).then_some(front.first_lsn));
@@ -307,7 +307,7 @@ impl SerialBuffer {
     }
 }
 
-/// The smallest buffer has room for the largest body that it is asked to take, half of it, with its frame.
+/// The smallest buffer holds the largest body that it accepts, half of its size, with the frame.
 const _: () = assert!(512 + record::MAX_OVERHEAD_BYTES <= 1024);
 
 #[cfg(all(test, not(loom)))]

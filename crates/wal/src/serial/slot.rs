@@ -1,14 +1,15 @@
-//! The consolidation array (Aether, section 5.2): threads that find the log buffer taken join into groups,
-//! and only the first of each group asks for the buffer, once, for all.
+//! The consolidation array (Aether, section 5.2): threads that find the log buffer latched join into groups,
+//! and only the first member of each group takes the latch, once, for all.
 //!
-//! 1. **Join**: find an open slot and add one record of so many bytes, by one exchange. Whoever adds the
-//!    first leads.
-//! 2. **Close**: the leader takes the buffer's latch, then the slot's content: later comers go elsewhere.
-//! 3. **Announce**: the leader reserves LSNs and bytes for the group, lets the latch go, and says where.
+//! 1. **Join**: find an open slot and add one record of so many bytes, by one exchange. The member with the
+//!    first record leads.
+//! 2. **Close**: the leader takes the buffer's latch, then the slot's content. Later threads use other slots.
+//! 3. **Announce**: the leader reserves LSNs and bytes for the group, releases the latch, and announces their
+//!    place.
 //! 4. **Copy**: each member copies into its own part of the group's range, all at the same time.
-//! 5. **Leave**: the last member tells that the group's bytes are filled, and opens the slot again.
+//! 5. **Leave**: the last member adds the group's bytes to the filled ones, and opens the slot again.
 //!
-//! | slot word | verdict | state | who may leave it |
+//! | slot word | verdict | state | left by |
 //! |---|---|---|---|
 //! | 0 | none | open and empty | any thread, by exchange: it joins, and leads |
 //! | records, bytes | none | open, forming a group | any thread: it joins; its leader: it closes |
@@ -17,15 +18,14 @@
 //!
 //! - **SLOT-1** A group has one leader: the slot is open and empty again only after every member has left.
 //! - **SLOT-2** A member's place in its group is fixed by its exchange. Places do not overlap, and together
-//!   are what the leader finds when it closes.
-//! - **SLOT-3** Nobody joins between closing and opening, so the leader reserves for exactly those who wait
-//!   for it.
+//!   they are the content that the leader finds when it closes the slot.
+//! - **SLOT-3** No thread joins between closing and opening, so the leader reserves for exactly the members
+//!   that wait for it.
 //! - **SLOT-4** Verdict and numbers change only between closing and the last leave, so a member reads those
 //!   of its group.
 //!
 //! Aether swaps a closed slot for a fresh one from a pool, so that the next group can form at once. Here a
-//! thread that meets a closed slot tries the next one: as good for a few slots, and nothing has to be given
-//! back.
+//! thread that meets a closed slot tries the next one, which needs no pool.
 //!
 //! Model: `tests/loom_consolidation.rs`.
 
@@ -41,14 +41,14 @@ static GROUP_WAIT: Site = Site::new("wal insertion group");
 
 const CLOSED: u64 = u64::MAX;
 
-/// Verdicts. Nobody sleeps on the first.
+/// Verdicts. No thread sleeps on the first.
 const NONE: u32 = 0;
 const AWAITED: u32 = 1;
 const PLACED: u32 = 2;
 const NO_ROOM: u32 = 3;
 const NOT_ADMITTING: u32 = 4;
 
-/// What has joined.
+/// The records and bytes of the members that have joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) records: u32,
@@ -73,17 +73,17 @@ struct Slot {
     members: AtomicU32,
     /// Bytes of the group. Set by the leader, read by the last member.
     bytes: AtomicU32,
-    /// What belongs to the verdict: first LSN of the group's space (or of the full buffer).
+    /// First LSN of the group's space, or of the full buffer.
     lsn: AtomicU64,
-    /// Offset and half of the group's space (or the ticket for room).
+    /// Offset and half of the group's space, or the argument for waiting for space.
     place: AtomicU64,
 }
 
-/// A few slots.
+/// The slots, and the size limit of groups.
 #[derive(Debug)]
 pub(super) struct ConsolidationArray {
     slots: Box<[CachePadded<Slot>]>,
-    /// A group does not grow beyond.
+    /// Largest size of a group.
     max_bytes: u32,
 }
 
@@ -123,8 +123,8 @@ impl Slot {
                 return None;
             }
             let joined = Group { records: group.records + 1, bytes: group.bytes + len };
-            // Acquire: pairs with the Release in `open`; the last group's verdict is gone (SLOT-4). Relaxed
-            // on failure: looked at again.
+            // Acquire: pairs with the Release in `open`; the last group's verdict is cleared (SLOT-4).
+            // Relaxed on failure: the loop reads the word again.
             match self.word.compare_exchange_weak(seen, joined.pack(), Acquire, Relaxed) {
                 Ok(_) => return Some(Member { slot: self, index: group.records, offset: group.bytes }),
                 Err(now) => seen = now,
@@ -145,21 +145,21 @@ pub(super) struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Whether this member acts for the group (SLOT-1).
+    /// Returns `true` if this member leads the group (SLOT-1).
     pub(super) const fn leads(&self) -> bool {
         self.index == 0
     }
 
     /// Ends the joining; the leader calls it once, while it holds the buffer's latch.
     pub(super) fn close(&self) -> Group {
-        // Relaxed: joiners hand over nothing but their numbers, which are in the word.
+        // Relaxed: members hand over only their numbers, which are in the word.
         let group = Group::unpack(self.slot.word.swap(CLOSED, Relaxed));
         self.slot.members.store(group.records, Relaxed);
         self.slot.bytes.store(group.bytes, Relaxed);
         group
     }
 
-    /// Tells the group where its space is, or that there is none; the leader calls it once.
+    /// Announces the group's space, or the refusal; the leader calls it once.
     pub(super) fn announce(&self, verdict: Result<Space, Refused>) {
         let (code, lsn, place) = match verdict {
             Ok(space) => (PLACED, space.first_lsn, (space.offset as u64) << 1 | space.half as u64),
@@ -174,7 +174,7 @@ impl Member<'_> {
         }
     }
 
-    /// What the leader announced; waits for it.
+    /// Waits for the leader's announcement and returns it.
     pub(super) fn verdict(&self) -> Result<Space, Refused> {
         let code = self.await_verdict();
         // Relaxed: ordered by the Acquire of the verdict.
@@ -199,7 +199,7 @@ impl Member<'_> {
                 backoff.pause();
                 continue;
             }
-            // Relaxed: only tells the leader to wake; a verdict that comes first lets the exchange fail.
+            // Relaxed: only requests a wake-up; an earlier verdict makes the exchange fail.
             if seen == AWAITED || word.compare_exchange(NONE, AWAITED, Relaxed, Relaxed).is_ok() {
                 let _wait =
                     azekura_trace::wait(&GROUP_WAIT, std::ptr::from_ref(self.slot).addr(), WaitKind::Latch);
@@ -208,11 +208,11 @@ impl Member<'_> {
         }
     }
 
-    /// Leaves, after the copy. Runs `last` with the group's bytes if nobody else is left, then opens the
+    /// Leaves, after the copy. Runs `last` with the group's bytes if this is the last member, then opens the
     /// slot.
     pub(super) fn leave(self, last: impl FnOnce(usize)) {
-        // AcqRel: Release so that the last one has all copies behind it (FILL-2), and no member reads the
-        // numbers after they change (SLOT-4); Acquire for the last one.
+        // AcqRel: Release so that the last member sees all copies (FILL-2), and no member reads the numbers
+        // after they change (SLOT-4); Acquire for the last member.
         if self.slot.members.fetch_sub(1, AcqRel) > 1 {
             return;
         }

@@ -1,4 +1,4 @@
-//! What the tests share: small logs, bodies that tell their maker, and the reading back.
+//! Shared by the tests: small logs, bodies that identify their record, and reading them back.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Atomics that ask the machine first.
+//! Atomics that call the machine first.
 
 use crate::sync::machine::{Access, current};
 use std::panic::Location;
@@ -86,7 +86,7 @@ macro_rules! atomic {
                 before(self, Access::Swap, success);
                 self.0.compare_exchange(expected, new, success, failure)
             }
-            /// The value, by exclusive reference: nobody else looks.
+            /// Returns the value, by exclusive reference.
             pub fn get_mut(&mut self) -> &mut $value {
                 self.0.get_mut()
             }

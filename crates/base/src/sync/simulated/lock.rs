@@ -26,7 +26,7 @@ fn acquire<G>(machine: &dyn Machine, state: usize, take: impl Fn() -> Option<G>)
             backoff.pause();
         }
         machine.access(state, STATE_BYTES, Access::Swap, place);
-        // One step: the last try, and counting as asleep.
+        // One step: the last attempt, and counting as asleep.
         match take() {
             Some(guard) => return guard,
             None => machine.park(state, None),
@@ -34,14 +34,14 @@ fn acquire<G>(machine: &dyn Machine, state: usize, take: impl Fn() -> Option<G>)
     }
 }
 
-/// The lock is free by now; `how_many` of those who sleep may try.
+/// The lock is free now; `how_many` of the sleepers may try.
 fn released(state: usize, how_many: usize) {
     if let Some(machine) = current() {
         machine.unpark(state, how_many);
     }
 }
 
-/// The access that releases, told at the place where the lock was taken: that is where its name stands.
+/// The releasing access, reported at the place where the lock was taken, because that place has its name.
 fn releases(state: usize, taken_at: &'static Location<'static>) {
     if let Some(machine) = current() {
         machine.access(state, STATE_BYTES, Access::Swap, taken_at);
@@ -67,7 +67,7 @@ impl<T: ?Sized> Mutex<T> {
     fn state(&self) -> usize {
         std::ptr::from_ref(self).cast::<()>().addr()
     }
-    /// Blocks until the mutex is ours.
+    /// Blocks until the mutex is locked.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let guard = match current() {
@@ -76,7 +76,7 @@ impl<T: ?Sized> Mutex<T> {
         };
         MutexGuard { mutex: self, guard: Some(guard), taken_at: Location::caller() }
     }
-    /// The mutex if it is free.
+    /// Locks the mutex if it is free.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         if let Some(machine) = current() {
@@ -99,7 +99,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
-/// The right to use the value of a [`Mutex`].
+/// The lock of a [`Mutex`].
 #[derive(Debug)]
 #[must_use]
 pub struct MutexGuard<'a, T: ?Sized> {
@@ -146,7 +146,7 @@ impl WaitTimeoutResult {
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
-    /// A condition variable nobody waits on.
+    /// Returns a condition variable without waiters.
     #[must_use]
     pub const fn new() -> Self {
         Self(parking_lot::Condvar::new())
@@ -195,12 +195,12 @@ impl Condvar {
         guard.guard = Some(acquire(machine, mutex, || guard.mutex.0.try_lock()));
         WaitTimeoutResult(timed_out)
     }
-    /// Wakes one.
+    /// Wakes one waiter.
     pub fn notify_one(&self) {
         self.0.notify_one();
         released(self.state(), 1);
     }
-    /// Wakes all.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         self.0.notify_all();
         released(self.state(), usize::MAX);
@@ -226,7 +226,7 @@ impl<T: ?Sized> RwLock<T> {
     fn state(&self) -> usize {
         std::ptr::from_ref(self).cast::<()>().addr()
     }
-    /// Blocks until no writer has it.
+    /// Blocks until the lock is held shared.
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let guard = match current() {
@@ -235,7 +235,7 @@ impl<T: ?Sized> RwLock<T> {
         };
         RwLockReadGuard { state: self.state(), guard: Some(guard), taken_at: Location::caller() }
     }
-    /// Blocks until nobody has it.
+    /// Blocks until the lock is held exclusively.
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let guard = match current() {
@@ -244,7 +244,7 @@ impl<T: ?Sized> RwLock<T> {
         };
         RwLockWriteGuard { state: self.state(), guard: Some(guard), taken_at: Location::caller() }
     }
-    /// The lock, shared, if no writer has it.
+    /// Takes the lock shared, if no writer has it.
     #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         if let Some(machine) = current() {
@@ -261,7 +261,7 @@ impl<T: ?Sized> RwLock<T> {
 
 macro_rules! guard {
     ($name:ident) => {
-        /// The right to use the value of an [`RwLock`].
+        /// A lock of an [`RwLock`].
         #[derive(Debug)]
         #[must_use]
         pub struct $name<'a, T: ?Sized> {

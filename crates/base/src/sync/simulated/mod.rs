@@ -1,4 +1,4 @@
-//! What shipped code runs on when it may be simulated: the real thing, and a question to the
+//! Synchronization of code that may be simulated: the real types, with a call of the
 //! [`machine`](super::machine) before each step.
 //!
 //! Every type here is as large as the real one, so what shares a cache line does so in the simulation too.

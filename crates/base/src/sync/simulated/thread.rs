@@ -1,4 +1,4 @@
-//! Threads: those that a machine's thread starts are the machine's too; the rest is std's.
+//! Threads: a thread that a machine's thread starts belongs to the machine; others are std's.
 
 pub use std::thread::{ScopedJoinHandle, panicking, scope};
 
@@ -77,7 +77,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// The system's, if it has no room.
+    /// The system's, if it cannot create a thread.
     pub fn spawn<T: Send + 'static>(
         self,
         body: impl FnOnce() -> T + Send + 'static,
@@ -101,7 +101,7 @@ impl Builder {
 ///
 /// # Panics
 ///
-/// If the system has no room.
+/// If the system cannot create a thread.
 pub fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     Builder::new().spawn(body).expect("the system has room for a thread")
 }

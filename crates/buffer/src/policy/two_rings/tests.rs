@@ -8,17 +8,17 @@ use azekura_base::{Lsn, PageId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// The policy in one thread, as plainly as can be: the pages in slots of probation, those of main in a queue
-/// whose front is under the hand.
+/// The policy in one thread, in its simplest form: the pages in slots of probation, those of main in a queue
+/// with its front under the hand.
 struct Reference {
     uses: HashMap<u64, u32>,
     probation: Vec<u64>,
     main: VecDeque<u64>,
     lengths: (usize, usize),
     sketch: Sketch,
-    surge: Surge,
+    phase_change: PhaseChange,
     turn: u64,
-    turns_in_surge: u64,
+    turns_in_phase_change: u64,
 }
 
 impl Reference {
@@ -30,9 +30,9 @@ impl Reference {
             main: VecDeque::new(),
             lengths: (probation, frames - probation),
             sketch: Sketch::new(frames),
-            surge: Surge::new(frames),
+            phase_change: PhaseChange::new(frames),
             turn: 0,
-            turns_in_surge: 0,
+            turns_in_phase_change: 0,
         }
     }
 
@@ -63,28 +63,28 @@ impl Reference {
     }
 
     fn replace(&mut self, page: u64) {
-        let is_surging = self.surge.is_on(|| self.turn);
+        let is_phase_change = self.phase_change.is_on(|| self.turn);
         while let Some(uses @ 1..) = self.uses.get_mut(&self.main[0]) {
-            *uses = if is_surging { *uses / 2 } else { *uses - 1 };
+            *uses = if is_phase_change { *uses / 2 } else { *uses - 1 };
             self.main.rotate_left(1);
         }
-        self.sketch.age(self.turn, if is_surging { AGED_IN_SURGE } else { AGED });
+        self.sketch.age(self.turn, if is_phase_change { AGED_IN_PHASE_CHANGE } else { AGED });
         let slot = self.slot();
-        let (candidate, bar) = (self.probation[slot], self.main[0]);
+        let (candidate, main_victim) = (self.probation[slot], self.main[0]);
         let uses = self.uses[&candidate];
         if uses > 0 {
-            self.surge.note_use(self.turn);
+            self.phase_change.note_use(self.turn);
         }
         self.turn += 1;
-        self.turns_in_surge += u64::from(is_surging);
-        let [returns, bar_returns] =
-            [candidate, bar].map(|page| u32::from(self.sketch.estimate(PageId(page))));
-        let has_come_back = is_surging && returns >= 1 && returns >= bar_returns / 2;
-        let leaves = if uses > 1 || uses + returns > bar_returns || has_come_back {
+        self.turns_in_phase_change += u64::from(is_phase_change);
+        let [returns, victim_returns] =
+            [candidate, main_victim].map(|page| u32::from(self.sketch.estimate(PageId(page))));
+        let has_come_back = is_phase_change && returns >= 1 && returns >= victim_returns / 2;
+        let leaves = if uses > 1 || uses + returns > victim_returns || has_come_back {
             self.main.pop_front();
             self.main.push_back(candidate);
             self.uses.insert(candidate, 0);
-            bar
+            main_victim
         } else {
             candidate
         };
@@ -127,16 +127,16 @@ fn in_one_thread_it_keeps_the_pages_that_the_plain_policy_keeps() {
         }
         assert!(kept[&true] > 2_000 && kept[&false] > 2_000, "{kept:?}");
         assert!(pool.policy.is_whole());
-        let (surging, turns) = (reference.turns_in_surge, reference.turn);
+        let (in_phase_change, turns) = (reference.turns_in_phase_change, reference.turn);
         assert!(
-            frames < 100 || surging > turns / 20 && surging < turns,
-            "in surge {surging} of {turns} turns"
+            frames < 100 || in_phase_change > turns / 20 && in_phase_change < turns,
+            "in phase_change {in_phase_change} of {turns} turns"
         );
     }
 }
 
-/// Hands that stand anywhere towards each other, as threads leave them: in a pool all of whose frames but one
-/// are pinned.
+/// Hands at arbitrary positions to each other, as threads leave them, in a pool with one frame that is not
+/// pinned.
 #[test]
 fn g6_the_one_frame_that_is_unpinned_is_found_wherever_the_hands_are() {
     for frames in [2, 3, 4, 7, 130, 330] {

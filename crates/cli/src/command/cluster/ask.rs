@@ -1,4 +1,4 @@
-//! Questions to nodes, as one of their clients.
+//! Requests to nodes, as a client.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,22 +10,22 @@ use redis::Value;
 
 use crate::command::serve;
 
-/// A node on this machine answers within this time, or not at all.
+/// Time limit for an answer of a node on this machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Where clients reach a node.
+/// Returns the address of a node for clients.
 pub(super) fn clients(member: &Member) -> Result<SocketAddr> {
     member
         .clients
         .with_context(|| format!("the list of members does not say where clients reach node {}", member.pe.0))
 }
 
-/// Asks a node.
+/// Sends a request to a node and returns the reply.
 pub(super) fn ask<A: AsRef<[u8]>>(member: &Member, request: &[A]) -> Result<Value> {
     ask_patiently(member, request, PATIENCE)
 }
 
-/// Asks a node what may take so long.
+/// As [`ask`], for a request that may take `patience`.
 pub(super) fn ask_patiently<A: AsRef<[u8]>>(
     member: &Member,
     request: &[A],
@@ -46,7 +46,7 @@ pub(super) fn ask_patiently<A: AsRef<[u8]>>(
     command.query(&mut connection).with_context(failed)
 }
 
-/// A reply of names and texts.
+/// Returns a reply of names and texts as a map.
 pub(super) fn pairs(reply: &Value) -> BTreeMap<String, String> {
     let text = |value: &Value| match value {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),

@@ -1,4 +1,4 @@
-//! `cluster balance`: moves leaves until the nodes have as many as each other, or one of them has none.
+//! `cluster balance`: moves leaves until all nodes have equally many, or one of them has none.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -6,16 +6,20 @@ use std::io::Write;
 
 use anyhow::{Context, Result, bail};
 
-use super::home::Home;
+use super::directory::ClusterDirectory;
 use super::map::each_leaf;
 use crate::{Outcome, progress};
 
-/// A receiver that is busy may take longer than a leaf is kept from writers: then the leaf stays, and is
-/// offered again.
+/// Attempts to move a leaf. A busy receiver may take longer than writers of a leaf are blocked: then the leaf
+/// stays, and is offered again.
 const TRIES: usize = 20;
 
-pub(super) fn balance(home: &Home, without: Option<u16>, out: &mut dyn Write) -> Result<Outcome> {
-    let mut takers: Vec<u16> = home.members.nodes().iter().map(|member| member.pe.0).collect();
+pub(super) fn balance(
+    directory: &ClusterDirectory,
+    without: Option<u16>,
+    out: &mut dyn Write,
+) -> Result<Outcome> {
+    let mut takers: Vec<u16> = directory.members.nodes().iter().map(|member| member.pe.0).collect();
     if let Some(node) = without {
         if !takers.contains(&node) {
             bail!("there is no node {node}");
@@ -26,7 +30,7 @@ pub(super) fn balance(home: &Home, without: Option<u16>, out: &mut dyn Write) ->
         bail!("no other node could take the leaves");
     }
     let (mut owners, mut keys) = (Vec::new(), Vec::new());
-    each_leaf(home, |leaf| {
+    each_leaf(directory, |leaf| {
         owners.push(leaf.node);
         keys.push(leaf.low);
         Ok(())
@@ -34,7 +38,7 @@ pub(super) fn balance(home: &Home, without: Option<u16>, out: &mut dyn Write) ->
     let moves = plan(&mut owners, &takers);
     let bar = progress::leaves(moves.len());
     for (place, to) in &moves {
-        give(home, &keys[*place], *to)?;
+        give(directory, &keys[*place], *to)?;
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -48,20 +52,21 @@ pub(super) fn balance(home: &Home, without: Option<u16>, out: &mut dyn Write) ->
     Ok(Outcome::Well)
 }
 
-fn give(home: &Home, key: &[u8], to: u16) -> Result<()> {
+fn give(directory: &ClusterDirectory, key: &[u8], to: u16) -> Result<()> {
     let to = to.to_string();
     let request: [&[u8]; 4] = [b"AZ.CLUSTER", b"MOVE", key, to.as_bytes()];
     for _ in 1..TRIES {
-        if home.ask_any(&request).is_ok() {
+        if directory.ask_any(&request).is_ok() {
             return Ok(());
         }
     }
-    home.ask_any(&request)
+    directory
+        .ask_any(&request)
         .map(drop)
         .with_context(|| format!("cannot move the leaf of {:?} to node {to}", key.escape_ascii().to_string()))
 }
 
-/// How many leaves each node has.
+/// Returns the number of leaves of each node.
 fn counts(owners: &[u16], takers: &[u16]) -> BTreeMap<u16, usize> {
     let mut counts: BTreeMap<u16, usize> = takers.iter().map(|taker| (*taker, 0)).collect();
     for owner in owners {
@@ -70,9 +75,9 @@ fn counts(owners: &[u16], takers: &[u16]) -> BTreeMap<u16, usize> {
     counts
 }
 
-/// Which leaf goes to which node, so that `takers` have as many as each other, and nobody else any. `owners`
-/// are those of the leaves in key order, before and afterwards. No more are moved than must be; one goes to
-/// who has its neighbour, where that one lacks some. Takes time with the number of leaves.
+/// Plans the moves of leaves after which all `takers` have equally many and other nodes none. `owners` are
+/// the owners of the leaves in key order, before and afterwards. The number of moves is minimal; a leaf goes
+/// to the owner of its neighbor, if that one lacks leaves. Takes time proportional to the number of leaves.
 fn plan(owners: &mut [u16], takers: &[u16]) -> Vec<(usize, u16)> {
     let spare = spare(&counts(owners, takers), takers);
     let mut plan = Plan { owners, spare, moves: Vec::new() };
@@ -83,7 +88,7 @@ fn plan(owners: &mut [u16], takers: &[u16]) -> Vec<(usize, u16)> {
     for place in (0..leaves).rev() {
         plan.give(place, plan.after(place));
     }
-    // The rest has no neighbour at a node that lacks leaves: it begins a stretch of its own there.
+    // The rest has no neighbor at a node that lacks leaves: it begins a new run there.
     for place in (0..leaves).rev() {
         let beside = plan.after(place).filter(|node| plan.lacks(*node));
         let to = beside.or_else(|| takers.iter().copied().find(|node| plan.lacks(*node)));
@@ -95,7 +100,7 @@ fn plan(owners: &mut [u16], takers: &[u16]) -> Vec<(usize, u16)> {
 /// Moves of leaves.
 struct Plan<'a> {
     owners: &'a mut [u16],
-    /// How many leaves each node is still to give.
+    /// Number of leaves that each node has still to give.
     spare: BTreeMap<u16, isize>,
     moves: Vec<(usize, u16)>,
 }
@@ -121,8 +126,8 @@ impl Plan<'_> {
     }
 }
 
-/// How many leaves each node is to give; less than nothing: it is to get so many. Where they cannot be shared
-/// evenly, those that have most keep one more.
+/// Returns the number of leaves that each node has to give; negative numbers are to be received. If they
+/// cannot be divided evenly, the nodes with most leaves keep one more.
 fn spare(counts: &BTreeMap<u16, usize>, takers: &[u16]) -> BTreeMap<u16, isize> {
     let leaves: usize = counts.values().sum();
     let (each, more) = (leaves / takers.len(), leaves % takers.len());

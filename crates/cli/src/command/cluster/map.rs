@@ -1,16 +1,16 @@
-//! Which leaf is at which node, as the cluster tells.
+//! The leaves of the cluster with their nodes.
 
 use anyhow::{Result, bail};
 use redis::Value;
 
-use super::home::Home;
+use super::directory::ClusterDirectory;
 
 /// A leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaf {
     /// Its first key.
     pub(super) low: Vec<u8>,
-    /// The key that it ends before; nothing: it is the last.
+    /// The key before which it ends; `None` for the last leaf.
     pub(super) high: Option<Vec<u8>>,
     pub(super) node: u16,
     /// Its number at its node.
@@ -33,17 +33,20 @@ impl Leaf {
     }
 }
 
-/// Gives each leaf to `take`, in key order. They are asked for some at a time: what moves meanwhile is told
-/// as it is when its turn comes.
-pub(super) fn each_leaf(home: &Home, mut take: impl FnMut(Leaf) -> Result<()>) -> Result<()> {
+/// Passes each leaf to `take`, in key order. Leaves are requested in batches: a leaf that moves meanwhile is
+/// reported as it is when its batch is read.
+pub(super) fn each_leaf(
+    directory: &ClusterDirectory,
+    mut take: impl FnMut(Leaf) -> Result<()>,
+) -> Result<()> {
     let mut from = Vec::new();
     loop {
-        let reply = home.ask_any(&[b"AZ.CLUSTER", b"MAP", b"FROM", &from])?;
+        let reply = directory.ask_any(&[b"AZ.CLUSTER", b"MAP", b"FROM", &from])?;
         let leaves = match reply {
             Value::Array(leaves) => leaves.iter().map(Leaf::parse).collect::<Option<Vec<_>>>(),
             _ => None,
         };
-        let Some(leaves) = leaves else { bail!("the node answered something else than a map") };
+        let Some(leaves) = leaves else { bail!("the node's reply is not a map of the cluster") };
         let Some(last) = leaves.last() else { return Ok(()) };
         let next = last.high.clone();
         leaves.into_iter().try_for_each(&mut take)?;

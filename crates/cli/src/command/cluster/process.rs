@@ -1,12 +1,12 @@
-//! Processes of nodes: known by their number and the moment of their start, so that a number which another
-//! process has got since is never taken for one.
+//! Processes of nodes: identified by process id and start time, so that a reused process id is never taken
+//! for a node.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// How long a node that was asked to stop may take.
+/// Time limit for a node to stop.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An address of a new cluster was taken.
@@ -18,19 +18,19 @@ pub(super) struct PortTaken;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     pid: Pid,
-    /// In ticks since the machine started, as the kernel tells; 0 where it does not.
+    /// In ticks since the machine started; 0 if the kernel does not report it.
     started: u64,
 }
 
 impl Process {
-    /// The process with this number, if there is one.
+    /// Returns the process with this id, if it exists.
     pub(super) fn of(id: u32) -> Option<Self> {
         let pid = Pid::from_raw(i32::try_from(id).ok()?)?;
         test_kill_process(pid).ok()?;
         Some(Self { pid, started: started(pid)? })
     }
 
-    /// From what [`line`](Self::line) wrote, if it still runs.
+    /// Parses the output of [`line`](Self::line); returns the process if it still runs.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let (id, started) = line.trim().split_once(' ')?;
         let process = Self::of(id.parse().ok()?)?;
@@ -64,7 +64,7 @@ impl Process {
         }
     }
 
-    /// Waits for its end; whether that came.
+    /// Waits for its end; returns whether it ended in time.
     pub(super) fn wait(self) -> bool {
         let began = Instant::now();
         while self.is_there() {
@@ -84,7 +84,7 @@ fn started(pid: Pid) -> Option<u64> {
         return if fs::exists("/proc/self/stat").unwrap_or(false) { None } else { Some(0) };
     };
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    // A zombie has ended; whoever started it has not looked yet.
+    // A zombie has ended; its parent has not collected it yet.
     if fields.next() == Some("Z") {
         return None;
     }

@@ -1,14 +1,14 @@
-//! Whether a program can have a library put before its own: what cannot is refused here, as its loader would
-//! say nothing.
+//! Checks that a library can be preloaded into a program; refuses programs for which the loader would ignore
+//! it silently.
 //!
-//! | refused | because |
+//! | refused program | reason |
 //! |---|---|
-//! | set-user-id, set-group-id, with file capabilities | the loader takes no library from whoever starts it |
+//! | set-user-id, set-group-id, with file capabilities | the loader ignores libraries from the caller |
 //! | statically linked | there is no loader |
-//! | of 32 bits, or for another processor | the library is of another kind |
-//! | of another C library (musl, Android) | the library needs the GNU one |
-//! | made by Go | it asks the kernel for memory, not the C library: nothing of it would be far |
-//! | whose loader does not take the library | an old C library, or a directory from which nothing may be run |
+//! | 32-bit, or for another processor | the library has another architecture |
+//! | with another C library (musl, Android) | the library needs the GNU one |
+//! | made by Go | it requests memory from the kernel, not from the C library: none of it would be far |
+//! | with a loader that does not accept the library | an old C library, or a directory that forbids execution |
 
 use anyhow::{Context, Result, bail};
 use object::Endianness;
@@ -22,12 +22,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Interpreters of interpreters are followed so far, as the kernel does.
+/// Longest chain of script interpreters that is followed, as in the kernel.
 const DEPTH: usize = 4;
-/// A script's first line is no longer.
+/// Longest first line of a script.
 const LINE: usize = 256;
 const SET_ID: u32 = 0o6000;
-/// Where the class of a program stands, and its machine.
+/// Offset of the ELF class, which the machine follows.
 const CLASS: usize = 4;
 const MACHINE: usize = 18;
 
@@ -43,7 +43,7 @@ enum Seen {
     /// A script's interpreter, which is to be looked at next.
     Script(Option<PathBuf>),
     Runs(Runs),
-    /// Not for us to say: the kernel does.
+    /// Neither: the kernel decides.
     Nothing,
 }
 
@@ -63,8 +63,8 @@ pub(super) fn check(program: &OsStr) -> Result<Option<Runs>> {
 }
 
 impl Runs {
-    /// Refuses a program whose loader does not take this library; the loader itself is asked, and runs
-    /// nothing.
+    /// Refuses a program with a loader that does not accept this library; the loader itself is asked, and
+    /// runs nothing.
     pub(super) fn takes(&self, library: &Path) -> Result<()> {
         let asked = Command::new(&self.loader)
             .arg("--list")
@@ -79,8 +79,7 @@ impl Runs {
                 )
             })?;
         let (lists, says) = (String::from_utf8_lossy(&asked.stdout), String::from_utf8_lossy(&asked.stderr));
-        // One that lists nothing is not told apart from one that cannot read the program, which the kernel
-        // can.
+        // An empty list may also mean that the loader cannot read the program, which the kernel can.
         if !asked.status.success() || lists.contains(&*library.to_string_lossy()) {
             return Ok(());
         }
@@ -92,7 +91,7 @@ impl Runs {
     }
 }
 
-/// As the shell finds it.
+/// Finds a program as the shell does.
 fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into());
@@ -122,7 +121,7 @@ fn check_file(path: &Path) -> Result<Seen> {
     Ok(Seen::Runs(Runs { program: path.into(), loader: loader.into() }))
 }
 
-/// The first bytes of a file, so many at most.
+/// Returns the first bytes of a file, at most `most`.
 fn head(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     fs::File::open(path)?.take(most as u64).read_to_end(&mut head)?;
@@ -130,7 +129,7 @@ fn head(path: &Path, most: usize) -> io::Result<Vec<u8>> {
 }
 
 fn has_capabilities(path: &Path) -> bool {
-    // No attribute is an error, too, and so is a file system without any.
+    // A missing attribute is an error, too, and so is a file system without attributes.
     rustix::fs::getxattr(path, c"security.capability", &mut [0; 64]).is_ok_and(|length| length > 0)
 }
 
@@ -145,7 +144,7 @@ fn interpreter(line: &[u8]) -> Option<PathBuf> {
     find(&name)
 }
 
-/// The loader of a program that can be run; otherwise why it cannot.
+/// Returns the loader of a program that can be run, or the reason of a refusal.
 fn judge(bytes: &[u8]) -> Result<String> {
     if bytes.get(CLASS).is_some_and(|&class| class != ELFCLASS64.0) {
         bail!("it is a 32-bit program; only 64-bit programs are supported");
@@ -172,7 +171,7 @@ fn judge(bytes: &[u8]) -> Result<String> {
     Ok(loader)
 }
 
-/// The loader that a dynamically linked 64-bit program names.
+/// Returns the loader of a dynamically linked 64-bit program.
 fn loader(bytes: &[u8]) -> Option<String> {
     let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
     let endian = header.endian().ok()?;
@@ -182,7 +181,7 @@ fn loader(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned())
 }
 
-/// Whether it has the section in which Go says what it was made of.
+/// Returns `true` if it has the section with the build information of Go.
 fn is_of_go(bytes: &[u8]) -> bool {
     let look = || {
         let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
@@ -198,7 +197,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// Makes programs to look at.
+    /// Makes programs for the tests.
     struct Bench(tempfile::TempDir);
 
     impl Bench {
@@ -222,7 +221,7 @@ mod tests {
         }
     }
 
-    /// This test itself, a program like others.
+    /// Returns the bytes of this test itself, an ordinary program.
     fn ours() -> Vec<u8> {
         fs::read(std::env::current_exe().unwrap()).unwrap()
     }
@@ -265,7 +264,7 @@ mod tests {
     fn programs_with_file_capabilities_are_refused() {
         let bench = Bench::new();
         let path = bench.make("able", &ours(), 0o755);
-        // Version 2, nothing but the right to bind low ports.
+        // Version 2, only the right to bind low ports.
         let able: [u32; 5] = [0x0200_0001, 1 << 10, 0, 0, 0];
         let bytes: Vec<u8> = able.iter().flat_map(|word| word.to_le_bytes()).collect();
         let set =
@@ -279,7 +278,7 @@ mod tests {
     #[test]
     fn statically_linked_programs_and_scripts_of_theirs_are_refused() {
         let bench = Bench::new();
-        // A header and nothing else: no loader is named.
+        // Only a header: without a loader.
         let mut still = ours()[..64].to_vec();
         still[56..58].copy_from_slice(&[0, 0]);
         let still = bench.make("static", &still, 0o755);
@@ -321,8 +320,8 @@ mod tests {
         let runs = check(&bench.cc("program", "int main(void) { return 0; }", &[])).unwrap().unwrap();
         let library = bench.cc("good.so", "int far_away;", &["-shared", "-fPIC"]);
         runs.takes(Path::new(&library)).unwrap();
-        // As one from a directory where nothing may be run, or that needs a newer C library: it is there and
-        // cannot be loaded.
+        // Like a library in a directory that forbids execution, or one that needs a newer C library: it
+        // exists and cannot be loaded.
         let bad = bench.make("bad.so", b"\x7fELF and nothing more", 0o755);
         let said = runs.takes(Path::new(&bad)).unwrap_err().to_string();
         assert!(said.contains("does not take the library") && said.contains("bad.so"), "{said}");

@@ -1,9 +1,9 @@
-//! The library that goes into programs: part of this one, and put where the loader can find it.
+//! The preloaded library: part of this program, and written to a file that the loader can find.
 //!
-//! We become the program (`exec`), so nobody is left to take a temporary file away; and what the program
-//! starts in turn loads the library, too. So it lies in the user's own cache directory, under a name that its
-//! bytes give, and stays there. Nobody else may write there, and a file that is not, byte for byte, ours is
-//! replaced.
+//! This process becomes the program (`exec`), so it cannot remove a temporary file at the end; and programs
+//! that the program starts load the library, too. So the library is stored in the user's own cache directory,
+//! under a name derived from its bytes, and stays there. Other users may not write there, and a file with
+//! other bytes is replaced.
 
 use anyhow::{Context, Result, bail};
 use azekura_far::launch::other_library;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 static BYTES: &[u8] = include_bytes!(env!("AZEKURA_FAR_PRELOAD_BUILT"));
 
-/// Where the library lies; it is put there if it does not.
+/// Returns the path of the library; writes the file if it is missing.
 pub(super) fn put() -> Result<PathBuf> {
     if let Some(other) = other_library()? {
         return Ok(other);
@@ -35,7 +35,7 @@ pub(super) fn put() -> Result<PathBuf> {
     Err(last.context("no directory for the library to preload: set TMPDIR")?)
 }
 
-/// The user's cache; where there is none, the directory for temporary files.
+/// Returns the user's cache directory, and the directory for temporary files as a substitute.
 fn directories() -> impl Iterator<Item = PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
@@ -64,7 +64,7 @@ fn put_in(directory: &Path) -> Result<PathBuf> {
     if fs::read(&path).is_ok_and(|bytes| bytes == BYTES) {
         return Ok(path);
     }
-    // Made whole under another name: programs may be starting.
+    // Written whole under another name first: programs may be starting.
     let mut file = tempfile::NamedTempFile::new_in(directory)?;
     file.write_all(BYTES)?;
     file.as_file().set_permissions(fs::Permissions::from_mode(0o500))?;

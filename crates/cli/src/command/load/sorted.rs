@@ -1,17 +1,17 @@
-//! Rows as a bulk load takes them: in key order, up to the first that is not.
+//! Rows for a bulk load: in key order, up to the first one that is not.
 
 use std::collections::VecDeque;
 
 use super::NumberedRow;
 use crate::format::{ReadError, ReadRows, Row};
 
-/// Whether each row's key is above the one before it.
+/// Returns `true` if the keys ascend strictly.
 pub(super) fn ascends(rows: &[NumberedRow]) -> bool {
     rows.windows(2).all(|pair| pair[0].row.key < pair[1].row.key)
 }
 
-/// Rows that were read already, then those that follow them in the input; ends before the first that is out
-/// of order or too long, and at one that is malformed.
+/// Rows that were read already, then those that follow them in the input; ends before the first row that is
+/// out of order or too long, and at a malformed one.
 pub(super) struct Sorted<'r> {
     read: VecDeque<NumberedRow>,
     rows: &'r mut dyn ReadRows,
@@ -27,7 +27,7 @@ impl<'r> Sorted<'r> {
         Self { read, rows, max_key_bytes, last_key: None, given: 0, malformed: None, has_ended: false }
     }
 
-    /// Rows given so far.
+    /// Returns the number of delivered rows.
     pub(super) const fn given(&self) -> u64 {
         self.given
     }
@@ -42,7 +42,7 @@ impl<'r> Sorted<'r> {
         (self.read, self.malformed)
     }
 
-    /// Sees to it that there is a row to give, unless the input has ended.
+    /// Reads a row if none is waiting, unless the input has ended.
     fn read_one(&mut self) {
         let mut row = Row::default();
         match self.rows.read_row(&mut row) {

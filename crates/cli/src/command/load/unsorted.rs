@@ -26,11 +26,11 @@ impl Loading<'_> {
         } else {
             self.insert_sorted(sorted)?
         }
-        self.loaded = before + pushed; // rows of the input, with those that later ones replaced
+        self.loaded = before + pushed; // rows of the input, including those that later ones replaced
         input
     }
 
-    /// Takes rows until the input ends; `Err` within tells the malformed or refused row that ended it.
+    /// Reads rows until the input ends; an inner `Err` has the malformed or refused row that ended it.
     fn sort_into(&mut self, sorter: &mut RowSorter) -> Result<Result<()>> {
         let mut row = Row::default();
         loop {

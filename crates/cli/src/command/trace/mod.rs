@@ -1,4 +1,4 @@
-//! `trace`: records programs and reports on recordings, by means of `azekura-record` and `azekura-trace`.
+//! `trace`: records programs and reports on recordings, with `azekura-record` and `azekura-trace`.
 
 mod record;
 

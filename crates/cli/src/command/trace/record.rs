@@ -105,7 +105,7 @@ impl Record {
     }
 }
 
-/// The program's exit code, or 128 and the signal that ended it, as a shell has it.
+/// Returns the program's exit code, or 128 plus the signal that ended it, as in a shell.
 fn ended(status: ExitStatus) -> Outcome {
     const SIGNALLED: u8 = 128;
     if status.success() {

@@ -1,5 +1,5 @@
-//! A stream of CSV that knows in which state it ends: the CSV reader takes the end of the file for the end of
-//! a quoted field.
+//! A stream of CSV that tracks the state in which it ends: the CSV reader treats the end of the file as the
+//! end of a quoted field.
 //!
 //! | state | a quote | the delimiter, or a line's end | another byte |
 //! |---|---|---|---|
@@ -75,7 +75,7 @@ impl<R: BufRead> Quotes<R> {
         self.bytes
     }
 
-    /// The line on which the field begins in which the stream has ended, if that is a quoted one.
+    /// Returns the line on which a quoted field begins that the end of the stream cuts.
     pub(super) fn open_at_end(&self) -> Option<u64> {
         (self.has_ended && self.state == State::Quoted).then_some(self.field_line)
     }

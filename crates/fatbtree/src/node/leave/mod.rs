@@ -193,7 +193,10 @@ impl Node {
         let state = self.state.borrow();
         let open = state.staged.keys().chain(state.moving.keys()).chain(state.decided.keys()).next();
         if let Some(leaf) = state.leaves.values().next() {
-            return Some(LeaveError::NotTaken { page: leaf.page, reason: "nobody has taken it".to_owned() });
+            return Some(LeaveError::NotTaken {
+                page: leaf.page,
+                reason: "no node has accepted it".to_owned(),
+            });
         }
         match open {
             Some(id) => Some(LeaveError::OpenMove(*id)),

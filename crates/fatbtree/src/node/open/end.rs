@@ -30,9 +30,9 @@ impl Node {
         }
     }
 
-    /// Ends all transactions that have touched a range whose leaf is locked, as far as they wait for their
-    /// clients. `None`: there are none any more (OPEN-1); else a task that waits for the next one that is
-    /// over: not under the leaf's lock, since it may be waiting for one that wants it.
+    /// Ends all transactions in a locked leaf's range that wait for their clients. Returns `None` if none is
+    /// left (OPEN-1), otherwise a task that waits for the next one to end: outside of the leaf's lock,
+    /// because that transaction may wait for a thread that wants this lock.
     pub(in crate::node) async fn end_those_in(
         &self,
         range: &KeyRange,

@@ -52,7 +52,7 @@ impl Node {
         if begins && !self.open.has(id) {
             if self.open.len() >= self.options.most_open {
                 return Err(refused(format!(
-                    "{} transactions are open at this node, which is all that it takes; try again",
+                    "{} transactions are open at this node, the most that it allows; try again",
                     self.open.len()
                 )));
             }
@@ -71,7 +71,7 @@ impl Node {
             return Err(match open.phase {
                 // The reason of its end is recorded.
                 Phase::Ending => Refusal::Ended { pe: self.me, reason: self.open.why_ended(id) },
-                _ => refused("a step of this transaction is at work already".to_owned()),
+                _ => refused("another step of this transaction is running".to_owned()),
             });
         };
         open.touch(leaf.range.clone());

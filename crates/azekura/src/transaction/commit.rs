@@ -1,4 +1,4 @@
-//! Ends: commit, rollback, and what a call that fails leaves behind.
+//! Commit, rollback, and the cleanup after a failed call.
 
 use azekura_base::sync::time::Instant;
 use azekura_base::{Lsn, TxnId};
@@ -8,7 +8,7 @@ use azekura_lock::{GapMode, KeyRef, LockError};
 
 use super::{Direction, State, Transaction};
 use crate::Error;
-use crate::active::Listed;
+use crate::active::ActiveHandle;
 use crate::archive::Archive;
 use crate::bounds::ByteBounds;
 use crate::catalog::CATALOG;
@@ -22,11 +22,11 @@ impl Transaction {
     }
 
     /// Lists the transaction as active before its first record (TXN-4).
-    pub(super) fn listed(&self, state: &mut State) -> Listed {
+    pub(super) fn listed(&self, state: &mut State) -> ActiveHandle {
         state.list(&self.db, self.id)
     }
 
-    /// Runs one call that changes things; what it left half done is undone when it fails (TXN-3).
+    /// Runs one call that changes rows; if it fails, its partial changes are undone (TXN-3).
     pub(super) fn statement<T>(
         &self,
         call: impl FnOnce(&Self, &mut State) -> Result<T, Error>,
@@ -43,7 +43,7 @@ impl Transaction {
         self.settle(before, result)
     }
 
-    /// Refuses changes of a store that is only read, or that cannot write its pages any more.
+    /// Refuses changes of a store that is open for reading only, or cannot write its pages any more.
     pub(super) fn check_writable(&self) -> Result<(), Error> {
         if self.db.options.read_only {
             return Err(Error::ReadOnly);
@@ -51,8 +51,8 @@ impl Transaction {
         if self.db.pool.has_failed() { Err(Error::PagesFailed) } else { Ok(()) }
     }
 
-    /// The end of a call that began with so many entries in the undo log: those that it left are undone if it
-    /// failed (TXN-3).
+    /// Ends a call that began with `before` entries in the undo log: if it failed, its entries are undone
+    /// (TXN-3).
     pub(super) fn settle<T>(&self, before: usize, result: Result<T, Error>) -> Result<T, Error> {
         let Ok(mut state) = self.state() else { return result };
         let Err(error) = result else {
@@ -67,7 +67,7 @@ impl Transaction {
         match undone {
             Ok(()) => Err(self.fail(error)),
             Err(_) => {
-                // The undo failed in its midst: the whole transaction has to go, now or later.
+                // The undo failed midway: the whole transaction must be rolled back, now or later.
                 let _ = self.roll_back();
                 Err(error)
             }
@@ -96,7 +96,7 @@ impl Transaction {
                 holders,
             },
             LockError::WouldBlock => Error::WouldBlock { txn: self.id },
-            // A transaction that wrote can be neither committed nor undone: the log failed, or has no room.
+            // A transaction that wrote can be neither committed nor undone: the log failed, or has no space.
             LockError::Closed => {
                 let pending = Error::RollbackPending { transactions: self.db.parked.len().max(1) };
                 self.db.wal.failure().map_or(pending, Error::from)
@@ -114,13 +114,13 @@ impl Transaction {
         }
         let state = self.state.borrow_mut().take().ok_or(Error::Aborted { txn: self.id })?;
         if let Err(forked) = self.db.lifetime.check_process() {
-            std::mem::forget(state); // its locks and its records are the parent's (LIFE-3)
+            std::mem::forget(state); // its locks and its records belong to the parent (LIFE-3)
             return Err(forked);
         }
         self.db.roll_back(self.id, state)
     }
 
-    /// Goes back to a place in the undo log; a transaction for which that fails half way is over.
+    /// Returns to a position in the undo log; if that fails midway, the transaction is over.
     pub(super) fn return_to(&self, undo_len: usize) -> Result<(), Error> {
         let mut state = self.state()?;
         self.pass_on_gaps(&mut state, undo_len)?;
@@ -131,8 +131,8 @@ impl Transaction {
         })
     }
 
-    /// Appends the commit record and releases the locks; gives what must be durable for the answer to be
-    /// true.
+    /// Appends the commit record and releases the locks; returns the LSN that must be durable before the
+    /// commit is acknowledged.
     pub(super) fn commit_record(&self) -> Result<Lsn, Error> {
         self.db.lifetime.check_process()?;
         self.check_time()?;
@@ -140,7 +140,7 @@ impl Transaction {
             return Err(Error::Aborted { txn: self.id });
         };
         if state.listed.is_none() || state.undo_len() == 0 {
-            // Nothing to make durable, but what it saw may not be durable yet (W8).
+            // Nothing to make durable, but the commits that it read may not be durable yet (W8).
             let depends_on = state.depends_on;
             return self.db.roll_back(self.id, state).map(|()| depends_on);
         }
@@ -195,7 +195,7 @@ impl Transaction {
         if let Ok(true) = freed {
             listed.into_iter().for_each(|listed| self.db.active.remove(listed));
         } else {
-            // Committed all the same; the checkpointer frees the rest, after an error or a snapshot.
+            // Committed nevertheless; the checkpointer frees the rest, after an error or a snapshot.
             self.db.unfreed.lock().push(Unfreed { writer, leftovers, listed, committed });
         }
         if let Err(error) = &freed {
@@ -205,8 +205,8 @@ impl Transaction {
         Ok(commit)
     }
 
-    /// Before inserted keys vanish: locks the gap above each one, if this transaction has read its gap (see
-    /// `locking`).
+    /// Before inserted keys are removed: locks the gap above each one, if this transaction has read its gap
+    /// (see `locking`).
     pub(super) fn pass_on_gaps(&self, state: &mut State, undo_len: usize) -> Result<(), Error> {
         if self.db.options.left_out == Some(LockPart::UndoneNext) {
             return Ok(());
@@ -219,7 +219,7 @@ impl Transaction {
             }
         }
         drop(undo);
-        // Ascending: the next key may be an inserted one too, and then passes on what it gets here.
+        // Ascending: the next key may be an inserted one too, and then passes on the lock that it gets here.
         inserted.sort_unstable_by(|(a, k), (b, l)| (a.id, k).cmp(&(b.id, l)));
         inserted.dedup();
         for (tree, key) in inserted {
@@ -243,7 +243,7 @@ impl Transaction {
 }
 
 impl State {
-    /// Tells checkpoints how much there is to undo.
+    /// Notes the number of undo entries for checkpoints.
     fn note_undo(&mut self, db: &Shared) {
         let entries = self.undo_len();
         if let Some(listed) = &mut self.listed {
@@ -264,9 +264,8 @@ impl State {
         self.note_undo(db);
         self.forget_undone_savepoints();
         undone?;
-        // A table may have been made or dropped in what was undone: look it up again when it is used again. A
-        // cached tree that this transaction has dropped is forgotten at commit, so only what it still drops
-        // counts.
+        // The undo may have removed or restored a table: look it up again at its next use. A cached tree that
+        // this transaction has dropped is forgotten at commit, so only its remaining drops count.
         for slot in self.slots.values_mut() {
             slot.tree = None;
         }
@@ -276,7 +275,7 @@ impl State {
         Ok(())
     }
 
-    /// Undoes everything and logs the end; goes on where an earlier attempt stopped.
+    /// Undoes everything and logs the end; continues after an earlier attempt.
     pub(super) fn undo_all(&mut self, db: &Shared, id: TxnId) -> Result<(), Error> {
         if self.listed.is_none() {
             return Ok(());
@@ -301,14 +300,14 @@ impl State {
         }
     }
 
-    /// For records that undo: a full disk does not stop them so soon.
+    /// Returns a writer for undo records, which a full disk does not refuse as soon.
     const fn undoer(&self, txn: TxnId) -> Writer {
         Writer { txn, worker: self.worker.with_reserve() }
     }
 }
 
 impl Shared {
-    /// Releases the locks of a transaction whose last record is in the log.
+    /// Releases the locks after the last record of the transaction is in the log.
     pub(super) fn end(&self, mut state: Box<State>, commit_lsn: Option<Lsn>) {
         self.locks.release(&mut state.locks, commit_lsn);
         if let Some(listed) = state.listed.take() {
@@ -321,7 +320,7 @@ impl Shared {
 /// Entries undone while the undo log stays locked.
 const UNDO_STEP: usize = 64;
 
-/// Whether a transaction cannot go on after this error.
+/// Returns `true` if a transaction cannot continue after this error.
 fn ends_transaction(error: &Error) -> bool {
     error.is_retryable() || matches!(error, Error::Log(_))
 }

@@ -19,21 +19,21 @@ use super::process::{PortTaken, Process};
 
 const LIST: &str = "cluster.toml";
 const KEY: &str = "cluster.key";
-/// Ports are looked for here: below those that the system gives to outgoing connections, one of which could
-/// take a node's port while it is away.
+/// Range in which free ports are searched: below the ports that the system assigns to outgoing connections,
+/// one of which could take a node's port while the node is stopped.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
-/// A node that starts serves within this time: restart reads the log, whose length is bounded.
+/// Time limit for the start of a node: a restart reads the log, which has a bounded length.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Nodes that run connect within this time, unless they refuse each other.
+/// Time limit for the connections between running nodes, unless they refuse each other.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
-pub(super) struct Home {
+pub(super) struct ClusterDirectory {
     pub(super) dir: PathBuf,
     pub(super) members: Membership,
 }
 
-/// Two addresses of this machine that nobody listens on now.
+/// Returns two unused addresses of this machine.
 pub(super) fn free_addresses() -> Result<[SocketAddr; 2]> {
     let mut rng = rand::rng();
     let mut held = Vec::new();
@@ -54,26 +54,26 @@ fn last_line(log: &str) -> String {
     log.trim_end().lines().next_back().unwrap_or_default().to_owned()
 }
 
-impl Home {
-    /// Whether there is a cluster.
+impl ClusterDirectory {
+    /// Returns `true` if there is a cluster in this directory.
     pub(super) fn is_at(dir: &Path) -> bool {
         dir.join(LIST).exists()
     }
 
     pub(super) fn open(dir: &Path) -> Result<Self> {
         if !Self::is_at(dir) {
-            bail!("no cluster in {0}; `azekura cluster start --dir {0}` makes one", dir.display());
+            bail!("no cluster in {0}; `azekura cluster start --dir {0}` creates one", dir.display());
         }
         let members = Membership::read(&dir.join(LIST));
         let members = members.with_context(|| format!("cannot read {}", dir.join(LIST).display()))?;
         Ok(Self { dir: dir.to_owned(), members })
     }
 
-    /// Makes a cluster; or one with other addresses where one has just been made.
+    /// Creates a cluster; replaces one that was just created with other addresses.
     pub(super) fn make(dir: &Path, shares: &[String]) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let cluster = match Self::open(dir) {
-            Ok(home) => home.members.cluster(),
+            Ok(directory) => directory.members.cluster(),
             Err(_) => rand::rng().random(),
         };
         let key = dir.join(KEY);
@@ -103,12 +103,12 @@ impl Home {
                 left: false,
             });
         }
-        let home = Self { dir: dir.to_owned(), members: Membership::new(cluster, key, nodes)? };
-        home.members.write(&dir.join(LIST))?;
-        Ok(home)
+        let directory = Self { dir: dir.to_owned(), members: Membership::new(cluster, key, nodes)? };
+        directory.members.write(&dir.join(LIST))?;
+        Ok(directory)
     }
 
-    /// The same with other members, unless somebody else has changed them meanwhile.
+    /// Returns the cluster with other members, unless they were changed concurrently.
     pub(super) fn with(&self, members: Membership) -> Result<Self> {
         FileMeta::new(&self.dir.join(LIST)).change(&members)?;
         Ok(Self { dir: self.dir.clone(), members })
@@ -128,14 +128,14 @@ impl Home {
         self.members.nodes().iter().filter_map(|member| Some((member.pe, self.process(member.pe)?)))
     }
 
-    /// Its process has ended.
+    /// Notes that the process of a node has ended.
     pub(super) fn forget(&self, pe: PeId) {
-        // It is looked at before it is believed, so it does no harm.
+        // The file is checked before it is used, so a leftover does no harm.
         let _ = fs::remove_file(self.path(pe, "pid"));
     }
 
-    /// Starts the process of a node, if need be with an empty store in place of a lost one. It goes on when
-    /// this one ends.
+    /// Starts the process of a node, optionally with an empty store in place of a lost one. It continues
+    /// after this process ends.
     pub(super) fn spawn(&self, pe: PeId, is_loss_accepted: bool) -> Result<Child> {
         let log = self.path(pe, "log");
         let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
@@ -159,7 +159,7 @@ impl Home {
         Ok(child)
     }
 
-    /// Whether a node can go on without what its store had: there is such a node, and it does not run.
+    /// Checks that a lost store of a node can be accepted: the node exists and does not run.
     pub(super) fn can_go_on_without(&self, pe: PeId) -> Result<()> {
         if self.members.node(pe).is_none() {
             bail!("there is no node {}", pe.0);
@@ -174,13 +174,13 @@ impl Home {
         Ok(())
     }
 
-    /// Waits until a node that was started takes requests.
+    /// Waits until a started node accepts requests.
     pub(super) fn wait_until_it_serves(&self, member: &Member, mut child: Child) -> Result<()> {
         let log = self.path(member.pe, "log");
         let began = Instant::now();
         loop {
             let said = fs::read_to_string(&log).unwrap_or_default();
-            // The last line that it says when all of it is up.
+            // The last line that a node logs after its start.
             if said.contains("for other nodes on") && ask::ask(member, &["PING"]).is_ok() {
                 return Ok(());
             }
@@ -204,7 +204,7 @@ impl Home {
         }
     }
 
-    /// Waits until a node that serves has heard from all others what its keys are. Returns why it never will.
+    /// Waits until a node has learned its keys from all others. Returns the reason if it never will.
     pub(super) fn wait_until_it_has_its_keys(&self, member: &Member) -> Result<Option<String>> {
         let began = Instant::now();
         loop {
@@ -223,8 +223,8 @@ impl Home {
         }
     }
 
-    /// Waits until the nodes that run reach each other: a request for a key of a node that is not reached is
-    /// refused at once. After [`CONNECT_PATIENCE`] it does not wait any more.
+    /// Waits until the running nodes reach each other: a request for a key of an unreachable node is refused
+    /// at once. Returns after [`CONNECT_PATIENCE`] in any case.
     pub(super) fn wait_until_all_are_connected(&self) -> Result<()> {
         let began = Instant::now();
         let running: Vec<_> =

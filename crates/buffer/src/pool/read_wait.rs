@@ -14,28 +14,28 @@ use super::NAP;
 
 /// Reads of one page in so many are timed; a power of two.
 const SAMPLED: u64 = 32;
-/// Times the time of a read.
+/// The wait lasts this many times the usual time of a read.
 const READS: u64 = 8;
-/// Naps at least, so that a read by who was only about to be done is seldom made again; and at most, however
-/// slow the device.
+/// Bounds of the wait: long enough that a read which is nearly done is seldom repeated, and limited for any
+/// slow device.
 const NAPS: (u64, u64) = (4, 4_000);
-/// Taken for the time of a read before one was timed.
+/// Assumed time of a read before one was measured.
 const UNKNOWN_NS: u64 = 250_000;
 
 /// The usual time of a read.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct ReadWait {
     /// Relaxed: a guess; one that is lost between two threads makes no difference.
     read_ns: AtomicU64,
 }
 
-impl Default for Patience {
+impl Default for ReadWait {
     fn default() -> Self {
         Self { read_ns: AtomicU64::new(UNKNOWN_NS) }
     }
 }
 
-impl Patience {
+impl ReadWait {
     /// Runs `read`, the page's; times it now and then.
     pub(super) fn reading<T>(&self, page_id: PageId, read: impl FnOnce() -> T) -> T {
         let is_sampled = page_id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SAMPLED.ilog2()) == 0;
@@ -71,27 +71,27 @@ mod tests {
 
     #[test]
     fn who_waits_does_so_for_a_few_reads_of_the_device_at_hand() {
-        let patience = Patience::default();
-        assert_eq!(patience.naps(), 40, "2 ms, until a read was timed");
+        let read_wait = ReadWait::default();
+        assert_eq!(read_wait.naps(), 40, "2 ms, until a read was timed");
         for (read_us, naps) in [(1, NAPS.0), (100, 16), (10_000, 1_600), (3_600_000_000, NAPS.1), (100, 16)] {
-            (0..300).for_each(|_| patience.note(read_us * 1_000));
-            assert!(patience.naps().abs_diff(naps) <= 1, "{read_us} µs: {} naps", patience.naps());
+            (0..300).for_each(|_| read_wait.note(read_us * 1_000));
+            assert!(read_wait.naps().abs_diff(naps) <= 1, "{read_us} µs: {} naps", read_wait.naps());
         }
     }
 
     #[test]
     fn one_read_that_hangs_does_not_make_others_wait_for_long() {
-        let patience = Patience::default();
-        (0..300).for_each(|_| patience.note(100_000));
-        patience.note(60_000_000_000);
-        assert!((16..=32).contains(&patience.naps()), "{}", patience.naps());
+        let read_wait = ReadWait::default();
+        (0..300).for_each(|_| read_wait.note(100_000));
+        read_wait.note(60_000_000_000);
+        assert!((16..=32).contains(&read_wait.naps()), "{}", read_wait.naps());
     }
 
     #[test]
     fn some_reads_are_timed_and_all_are_done() {
-        let patience = Patience::default();
-        let sum: u64 = (0..1_000).map(|id| patience.reading(PageId(id), || id)).sum();
+        let read_wait = ReadWait::default();
+        let sum: u64 = (0..1_000).map(|id| read_wait.reading(PageId(id), || id)).sum();
         assert_eq!(sum, 499_500);
-        assert_ne!(patience.read_ns.load(Relaxed), UNKNOWN_NS);
+        assert_ne!(read_wait.read_ns.load(Relaxed), UNKNOWN_NS); // Relaxed: one thread
     }
 }

@@ -1,0 +1,133 @@
+//! Detects leaves that many writers latch for different records. Such a leaf is split, so that its records
+//! get leaves of their own.
+//!
+//! Two writers of different records wait for one latch only because the records are in one leaf. A few hot
+//! records (warehouses, counters) fit one leaf, and its latch then limits the rate of all their changes. So a
+//! leaf with frequent conflicts is split although it has room ([`crate::structure`]), repeatedly if needed,
+//! down to one record per leaf.
+//!
+//! 1. A writer that waited for other threads during its descent adds one to the count of its leaf.
+//! 2. Of the other writers, one in [`SAMPLED`] subtracts [`DECAY`]. So a count stays low if fewer than one
+//!    writer in sixteen meets another, regardless of the total. The LSN of the change selects the sampled
+//!    writers: a writer without conflicts writes nothing shared here.
+//! 3. The writer that raises a count to [`CONTENDED`] splits the leaf, and the count restarts at 0.
+//!
+//! A slot of the table holds one leaf. Conflicts of another leaf with the same slot lower its count first,
+//! and replace it at 0. The table is only an estimate that selects splits: updates lost between two threads
+//! and forgotten leaves do no harm.
+//!
+//! The idea of splitting for contention: A. Alhomssi, V. Leis, *Contention and Space Management in B-Trees*,
+//! CIDR 2021. The measure is ours.
+
+use azekura_base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use azekura_base::{Lsn, PageId};
+
+/// One writer without conflicts in this many lowers the count of its leaf.
+const SAMPLED: u64 = 64;
+const DECAY: u64 = 4;
+/// Conflicts, less decay, from which on a leaf is contended.
+const CONTENDED: u64 = 16;
+/// Largest number of observed leaves.
+const SLOTS: usize = 256;
+const COUNT_BITS: u32 = 8;
+const COUNT: u64 = (1 << COUNT_BITS) - 1;
+
+/// The table: page and count in each slot.
+pub(crate) struct Contention {
+    slots: Box<[AtomicU64]>,
+}
+
+impl Contention {
+    pub(crate) fn new() -> Self {
+        Self { slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// Notes a change of a leaf with this LSN by a writer that met others or did not; returns whether the
+    /// leaf is contended.
+    #[inline]
+    pub(crate) fn changed(&self, leaf: PageId, lsn: Lsn, has_met_others: bool) -> bool {
+        if has_met_others {
+            return self.raise(leaf);
+        }
+        if lsn.0.is_multiple_of(SAMPLED) {
+            self.lower(leaf);
+        }
+        false
+    }
+
+    #[cold]
+    fn raise(&self, leaf: PageId) -> bool {
+        let slot = self.slot(leaf);
+        // Relaxed, here and below: an estimate (see the head).
+        let (page, count) = parts(slot.load(Relaxed));
+        let now = if page == leaf || count == 0 { count + 1 } else { count - 1 };
+        let is_contended = page == leaf && now >= CONTENDED;
+        let of = if page == leaf || count == 0 { leaf } else { page };
+        slot.store(word(of, if is_contended { 0 } else { now }), Relaxed);
+        is_contended
+    }
+
+    fn lower(&self, leaf: PageId) {
+        let slot = self.slot(leaf);
+        let (page, count) = parts(slot.load(Relaxed)); // Relaxed, also below: an estimate
+        if page == leaf && count > 0 {
+            slot.store(word(leaf, count.saturating_sub(DECAY)), Relaxed);
+        }
+    }
+
+    fn slot(&self, leaf: PageId) -> &AtomicU64 {
+        let mixed = leaf.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        &self.slots[mixed as usize % SLOTS]
+    }
+}
+
+const fn parts(word: u64) -> (PageId, u64) {
+    (PageId(word >> COUNT_BITS), word & COUNT)
+}
+
+const fn word(page: PageId, count: u64) -> u64 {
+    page.0 << COUNT_BITS | count
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Returns how often a leaf is found contended in 100,000 changes of which `met_of_thousand` per thousand
+    /// meet others.
+    fn found(met_of_thousand: u64) -> usize {
+        let contention = Contention::new();
+        let mut state = 1_u64;
+        let mut chance = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % 1000
+        };
+        (0..100_000)
+            .filter(|&lsn| contention.changed(PageId(7), Lsn(lsn), chance() < met_of_thousand))
+            .count()
+    }
+
+    #[test]
+    fn a_leaf_is_contended_where_many_writers_meet_and_never_where_few_do() {
+        assert_eq!((found(0), found(20), found(30)), (0, 0, 0));
+        assert!(
+            found(500) > 2000 && found(1000) == 100_000 / CONTENDED as usize,
+            "{} and {}",
+            found(500),
+            found(1000)
+        );
+    }
+
+    #[test]
+    fn a_leaf_takes_the_place_of_another_only_once_its_count_is_0() {
+        let contention = Contention::new();
+        let first = PageId(1);
+        let same = |&other: &PageId| std::ptr::eq(contention.slot(other), contention.slot(first));
+        let second = (2..).map(PageId).find(same).expect("there are more pages than slots");
+        (0..10).for_each(|_| assert!(!contention.changed(first, Lsn(1), true)));
+        (0..10).for_each(|_| assert!(!contention.changed(second, Lsn(1), true)));
+        assert_eq!(parts(contention.slot(first).load(Relaxed)), (first, 0)); // Relaxed: one thread
+        assert!(!contention.changed(second, Lsn(1), true));
+        assert_eq!(parts(contention.slot(first).load(Relaxed)), (second, 1)); // Relaxed: one thread
+    }
+}
