@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use super::Cache;
-use crate::frame::FrameId;
+use azekura_buffer::parts::FrameId;
 
 /// A borrowed value: it stays, unchanged, until this is dropped, even if its key is removed or gets another
 /// value. An entry that is borrowed is not evicted, so do not keep many.
