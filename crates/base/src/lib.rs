@@ -16,7 +16,6 @@
 //! | [`checksum`] | CRC-32C |
 //! | [`durable`] | what the page cache asks of the log |
 //! | [`sync`] | the one door to std or loom atomics, mutexes and parking |
-//! | [`drift`] | whether something measured has changed for good |
 //! | [`background`] | background work of stores, done by threads of the process |
 //! | [`backoff`] | exponential back-off for spins |
 //! | [`blocking`] | what a thread does before it blocks |
@@ -30,7 +29,6 @@ pub mod background;
 pub mod backoff;
 pub mod blocking;
 pub mod checksum;
-pub mod drift;
 pub mod durable;
 pub mod fork;
 pub mod id;
