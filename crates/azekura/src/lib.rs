@@ -69,6 +69,7 @@ mod events;
 #[cfg(feature = "far")]
 mod far_tier;
 mod key;
+mod left_out;
 mod lifetime;
 mod locking;
 mod memory_limit;
@@ -96,6 +97,7 @@ pub mod fs {
 
 pub use archive::CommitTime;
 pub use azekura_base::{LogFailed, PageId, TxnId};
+#[cfg(feature = "test-faults")]
 #[doc(hidden)]
 pub use azekura_btree::VersionPart;
 #[cfg(feature = "far")]
@@ -112,8 +114,9 @@ pub use database::Database;
 pub use entry::Entry;
 pub use error::{Error, ErrorKind};
 pub use key::{AsKey, DecodeError, EncodeKey, Key};
+#[cfg(feature = "test-faults")]
 #[doc(hidden)]
-pub use locking::LockPart;
+pub use left_out::LockPart;
 pub use multimap::{
     MultimapRange, MultimapTable, MultimapTableDefinition, MultimapValues, SnapshotMultimapTable,
 };

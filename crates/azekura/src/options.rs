@@ -13,7 +13,7 @@ use azekura_io::{Fs, MemFs, OsFs, OverlayFs};
 use azekura_wal::lsn_range::MAX_RANGE;
 use azekura_wal::{LogProtocol, MAX_LOG_BUFFERS, WalOptions, default_stream_count};
 
-use crate::locking::LockPart;
+use crate::left_out::LeftOut;
 use crate::memory_limit::{CacheCapacity, default_log_buffers, memory_limit};
 use crate::restart::FIRST_SEGMENT_BYTES;
 use crate::{Database, Error};
@@ -106,7 +106,7 @@ pub struct Builder {
     has_own_fs: bool,
     #[cfg(feature = "far")]
     pub(crate) far: Option<FarOptions>,
-    pub(crate) left_out: Option<LockPart>,
+    pub(crate) left_out: LeftOut,
     pub(crate) left_out_of_snapshots: Option<VersionPart>,
 }
 
@@ -151,7 +151,7 @@ impl Default for Builder {
             has_own_fs: false,
             #[cfg(feature = "far")]
             far: None,
-            left_out: None,
+            left_out: LeftOut::default(),
             left_out_of_snapshots: None,
         }
     }
@@ -394,22 +394,6 @@ impl Builder {
     pub fn far_cache_key(mut self, key: AuthKey) -> Self {
         let far = self.far.take().unwrap_or(FarOptions { servers: Vec::new(), bytes: 0, key: None });
         self.far = Some(FarOptions { key: Some(key), ..far });
-        self
-    }
-
-    /// Omits a lock, which breaks isolation: only for tests that show that they detect it.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn leave_out(mut self, part: LockPart) -> Self {
-        self.left_out = Some(part);
-        self
-    }
-
-    /// Omits a part of the protocol of snapshots: only for tests that show that they detect it.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn leave_out_of_snapshots(mut self, part: VersionPart) -> Self {
-        self.left_out_of_snapshots = Some(part);
         self
     }
 
