@@ -27,7 +27,7 @@ Exit code 1 if a reader saw a wrong sum.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Snapshots {
-    /// Some seconds instead of some minutes; says little
+    /// Some seconds instead of a quarter of an hour; says little
     #[arg(long)]
     quick: bool,
 
@@ -43,6 +43,10 @@ pub(super) struct Snapshots {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
 
+    /// Scans that add up balances, over all logs and numbers of readers [unless given: 1000000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    scans: Option<u64>,
+
     /// Directory for the stores [unless given: the system's for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -55,6 +59,7 @@ impl Snapshots {
         let mut lab = if self.quick { Lab::quick(scratch.path()) } else { Lab::full(scratch.path()) };
         lab.time = self.seconds.unwrap_or(lab.time);
         lab.runs = self.runs.map_or(lab.runs, usize::from);
+        lab.sums = self.scans.unwrap_or(lab.sums);
         let progress = Progress::stderr();
         let report = lab.run(&progress)?;
         progress.finish();
