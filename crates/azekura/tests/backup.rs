@@ -3,6 +3,8 @@
 
 #[path = "backup/archive.rs"]
 mod archive;
+#[path = "backup/compact.rs"]
+mod compact;
 #[path = "backup/incremental.rs"]
 mod incremental;
 
