@@ -7,6 +7,8 @@ mod archive;
 mod compact;
 #[path = "backup/incremental.rs"]
 mod incremental;
+#[path = "backup/kills.rs"]
+mod kills;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
