@@ -106,7 +106,7 @@ pub use azekura_io::Fs;
 #[cfg(feature = "baseline-logs")]
 #[doc(hidden)]
 pub use azekura_wal::{LogProtocol, UnknownProtocol};
-pub use backup::{Backup, BackupProgress, BackupReport, Restore, RestoreReport};
+pub use backup::{Backup, BackupProgress, BackupReport, CompactReport, Compaction, Restore, RestoreReport};
 pub use bounds::{KeyPrefix, KeyRange, Prefix};
 pub use catalog::{TableInfo, TableTypes};
 pub use check::{CheckReport, Finding, TableReport};

@@ -319,7 +319,7 @@ impl Scan {
         match view.is_still_valid(leaf) && was_valid {
             true if hides_all => Attempt::Part(Part { is_cut: false, is_last: true, ..part }),
             true => Attempt::Part(part),
-            false => Attempt::Stopped(Stop::Changed),
+            false => Attempt::Restart(Restart::Changed),
         }
     }
 
