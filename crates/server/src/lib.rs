@@ -11,8 +11,8 @@
 //! let mut options = ServerOptions::default();
 //! options.listen = "127.0.0.1:0".parse()?;
 //! let server = Server::start(azekura::Database::in_memory()?, options)?;
-//! println!("redis-cli -p {}", server.address().tcp().unwrap().port());
-//! server.stop()?; // answers what was accepted, closes the store
+//! println!("redis-cli -p {}", server.address().port());
+//! server.stop()?; // replies to all accepted requests, closes the store
 //! # Ok(())
 //! # }
 //! ```
@@ -21,7 +21,7 @@
 //! |---|---|
 //! | [`server`](Server), `clients` | listener, shutdown, the list of connections |
 //! | `reactor` | event loops, and the threads that drive them |
-//! | `connection`, `channel` | one client connection, in the clear or by TLS: read, run, wait until durable, reply |
+//! | `connection`, `channel` | one client connection, in clear text or with TLS: read, run, wait until durable, reply |
 //! | `session` | state of one client: protocol, login, `MULTI`, `WATCH`, interactive transaction |
 //! | `command` | the command table, and each command as a function over a transaction |
 //! | `engine` | runs commands in transactions of the store |

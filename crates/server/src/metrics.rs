@@ -34,8 +34,8 @@ pub(crate) fn page(shared: &Arc<Shared>, path: &str) -> Option<Page> {
     }
 }
 
-/// Tells why requests cannot be served: the store takes no writes; or this node of a cluster has not its keys
-/// yet, or cannot reach another one and so not serve the keys that are there.
+/// The reason that requests cannot be served: the store accepts no writes; or this node of a cluster has not
+/// received its keys, or cannot reach another node and so not serve the keys there.
 fn health(shared: &Shared) -> Result<(), String> {
     if let Some(error) = shared.engine.failure() {
         return Err(error);
@@ -50,7 +50,7 @@ fn told(health: Result<(), String>) -> Page {
     }
 }
 
-/// Reads what is counted when it is asked for.
+/// Reads the values that are computed on request.
 struct Snapshot(Arc<Shared>);
 
 impl fmt::Debug for Snapshot {

@@ -24,7 +24,7 @@ impl fmt::Debug for Password {
 }
 
 impl Password {
-    /// A password; a line break at its end does not belong to it.
+    /// Creates a password; a line break at the end is removed.
     ///
     /// # Errors
     ///
@@ -56,47 +56,47 @@ pub struct ServerOptions {
     pub metrics: Option<SocketAddr>,
     /// Password for clients; none by default, which only a loopback address and a Unix socket allow.
     pub password: Option<Password>,
-    /// Certificates and key; connections are in the clear unless set.
+    /// Certificates and key; by default connections use no TLS.
     pub tls: Option<crate::tls::TlsFiles>,
     /// Durability before the reply to a write; by default the reply waits until the write is durable.
     pub durability: Durability,
-    /// Most connections at once. Fewer if the process may not open as many files and 256 besides, which are
-    /// left to the store: [`Server::max_clients`](crate::Server::max_clients) tells how many there may be.
+    /// Maximum of concurrent connections. Lower if the process may not open that number of files and 256
+    /// more, which are reserved for the store: [`Server::max_clients`](crate::Server::max_clients)
+    /// returns it.
     pub max_clients: usize,
-    /// Reactors, at most: each is a thread that serves its share of the connections; as many as there are
-    /// processors, unless set.
+    /// Maximum of reactors, threads that serve a share of the connections each; by default the number of
+    /// processors.
     pub reactors: usize,
     /// Adapts the number of reactors to the load by trial (default); or else uses all of them.
     pub adapts_reactors: bool,
-    /// Writes of one key that arrive together share a transaction (default). Only measurements change this.
+    /// Lets single-key writes that arrive together share a transaction (default). Only for measurements.
     pub groups_writes: bool,
     /// Bounds of a request.
     pub wire: WireLimits,
-    /// Most bytes of unfinished requests that all connections together hold: of those that have arrived in
-    /// part, and of those that `MULTI` has queued. Up to 64 KiB of each connection do not count.
+    /// Bound of the incomplete requests of all connections together, in bytes: partly arrived ones and those
+    /// that `MULTI` has queued. Up to 64 KiB of each connection do not count.
     pub max_unfinished_bytes: usize,
-    /// Most bytes that the replies of one transaction hold.
+    /// Bound of the replies of one transaction, in bytes.
     pub max_reply_bytes: usize,
-    /// A connection that says nothing for so long is closed; never unless set.
+    /// Time without a request after which a connection is closed; by default never.
     pub idle_timeout: Option<Duration>,
-    /// A connection that has not shown the password for so long is closed.
+    /// Time without a login after which a connection is closed.
     pub login_timeout: Duration,
-    /// A client that takes no bytes for so long is cut off.
+    /// Time in which a client accepts no bytes, after which it is disconnected.
     pub write_timeout: Duration,
-    /// An interactive transaction that is open for so long is rolled back: it holds locks that others wait
-    /// for.
+    /// Time after which an interactive transaction is rolled back, because it holds locks.
     pub transaction_timeout: Duration,
     /// Requests that take at least this long, from reading them to the durable commit, are reported as an
     /// event. Zero reports each.
     pub slow_request: Duration,
     /// Longest wait for accepted requests when the server stops.
     pub drain_timeout: Duration,
-    /// Tells when keys end.
+    /// The clock for expiry.
     pub clock: Clock,
     /// Interval at which expired keys are removed, while keys with an expiration exist; ten times as long
     /// without such keys.
     pub expiry_interval: Duration,
-    /// As a node of which cluster it serves; of none unless set.
+    /// The cluster of the server and its node there; none by default.
     pub cluster: Option<ClusterOptions>,
 }
 

@@ -15,7 +15,7 @@ impl Dataset {
         Self { records, value_bytes, order }
     }
 
-    /// How many records.
+    /// Number of records.
     #[must_use]
     pub const fn records(&self) -> u64 {
         self.records

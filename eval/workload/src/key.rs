@@ -15,7 +15,7 @@ impl Key {
     }
 }
 
-/// How item numbers become keys. Both ways are one-to-one, so different items never share a key.
+/// The mapping of item numbers to keys. Both mappings are one-to-one, so different items have different keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyOrder {
     /// Big-endian item numbers: keys are in item order, and new items go to the end of the table.

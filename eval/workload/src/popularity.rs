@@ -113,7 +113,7 @@ mod tests {
         counts
     }
 
-    /// What Zipf's law says of the share of rank `r` (from 1) among `n`.
+    /// The share of rank `r` (from 1) among `n` by Zipf's law.
     fn share(r: u64, n: u64) -> f64 {
         let weight = |r: u64| (r as f64).powf(-ZIPF_EXPONENT);
         weight(r) / (1..=n).map(weight).sum::<f64>()

@@ -1,7 +1,7 @@
-//! Which records exist while several threads insert.
+//! The existing records while several threads insert.
 //!
-//! A reader must not be sent for a record whose insert is still under way, and inserts end in any order. So
-//! items are numbered as they are begun, and the *horizon* is the number below which every one is there.
+//! A reader must not read a record before its insert has ended, and inserts end in any order. So items are
+//! numbered at the begin of their inserts, and the *horizon* is the number below which all items exist.
 
 use azekura_base::sync::Mutex;
 use azekura_base::sync::atomic::{
@@ -35,7 +35,8 @@ impl Population {
     /// Every item below this number is there.
     #[must_use]
     pub fn horizon(&self) -> u64 {
-        // Acquire: pairs with Release in `acknowledge`: who is told of an item comes after its commit.
+        // Acquire: pairs with Release in `acknowledge`: a thread that reads an item number runs after the
+        // commit of the item.
         self.horizon.load(Acquire)
     }
 

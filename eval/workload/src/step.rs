@@ -2,7 +2,7 @@
 
 use crate::{Key, Value};
 
-/// What a transaction does next. Steps of one transaction are done in order and committed together.
+/// A step of a transaction. Steps of one transaction are done in order and committed together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Read one record, which is there.
@@ -36,15 +36,15 @@ pub enum Step {
     },
     /// Read up to `limit` records in key order, beginning at the first key not below `from`.
     Scan {
-        /// Where to begin.
+        /// Start of the scan.
         from: Key,
-        /// How many records at most; `u64::MAX` is all of them.
+        /// Maximum of records; `u64::MAX` reads all.
         limit: u64,
     },
 }
 
 impl Step {
-    /// Whether the step changes something.
+    /// Returns `true` if the step is a write.
     #[must_use]
     pub const fn writes(&self) -> bool {
         !matches!(self, Self::Get { .. } | Self::Scan { .. })

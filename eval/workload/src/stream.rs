@@ -40,7 +40,7 @@ impl Lane {
         self.index
     }
 
-    /// How many lanes there are.
+    /// Number of lanes.
     #[must_use]
     pub const fn of(self) -> u64 {
         self.of

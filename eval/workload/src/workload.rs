@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What kind of work.
+/// The kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
     /// Transactions of one random update (the U-1 of P-WAL's evaluation).
@@ -125,7 +125,7 @@ impl Workload {
         self.group
     }
 
-    /// What the work counts: `transactions`, `reads`, `records` or `operations`.
+    /// The unit of the work: `transactions`, `reads`, `records` or `operations`.
     #[must_use]
     pub const fn unit(&self) -> &'static str {
         match self.family {
@@ -136,21 +136,21 @@ impl Workload {
         }
     }
 
-    /// Whether running the work changes what is stored.
+    /// Returns `true` if the work writes.
     #[must_use]
     pub const fn writes(&self) -> bool {
         matches!(self.family, Family::U1 | Family::U10 | Family::Load | Family::Ycsb(_))
             && !matches!(self.family, Family::Ycsb(Mix::C))
     }
 
-    /// Whether the work is to fill the table, so that it begins empty and ends by itself.
+    /// Returns `true` if the work fills the table, so that it begins with an empty table and ends by itself.
     #[must_use]
     pub const fn is_load(&self) -> bool {
         matches!(self.family, Family::Load)
     }
 
-    /// How item numbers become keys: scattered for YCSB (so that inserts fall anywhere), in order for the
-    /// rest.
+    /// The mapping of item numbers to keys: scattered for YCSB (so that inserts fall anywhere), in order
+    /// for the rest.
     #[must_use]
     pub const fn key_order(&self) -> KeyOrder {
         match self.family {
@@ -200,11 +200,11 @@ impl fmt::Display for Workload {
     }
 }
 
-/// A name that is no workload's.
+/// The error of an unknown workload name.
 #[derive(Debug, thiserror::Error)]
 #[error("unknown workload {name:?}; known are u1, u10, read, scan, load, ycsb-a to ycsb-f, rl")]
 pub struct ParseError {
-    /// What was given.
+    /// The given name.
     pub name: String,
 }
 

@@ -21,7 +21,7 @@ pub enum Mix {
     F,
 }
 
-/// What one operation of a mix is.
+/// An operation of a mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Read a record.
@@ -76,7 +76,7 @@ impl Mix {
         if percent < share { first } else { second }
     }
 
-    /// Whether the mix adds records.
+    /// Returns `true` if the mix inserts records.
     #[must_use]
     pub const fn inserts(self) -> bool {
         matches!(self, Mix::D | Mix::E)

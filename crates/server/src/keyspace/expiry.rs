@@ -1,10 +1,10 @@
-//! Removal of what has ended, in bounded steps. Readers do not need it (KEY-2): it gives the space back.
+//! Removal of expired records, in bounded steps. Reads do not depend on it (KEY-2); it frees space.
 
 use azekura::{Error, Transaction};
 
 use super::{EXPIRY, KEYS, RecordRef};
 
-/// Keys that one step removes at most; it holds their locks together.
+/// Maximum of keys removed in one step, which holds the locks of all of them.
 const BATCH_KEYS: usize = 128;
 
 /// Expired rows of `redis.expiry`, the earliest first.
@@ -14,10 +14,10 @@ fn due(tx: &Transaction, now_ms: u64) -> Result<Vec<(u64, Vec<u8>)>, Error> {
     rows.map(|row| row.map(|(row, ())| row)).collect()
 }
 
-/// Removes the records of `due` that are still as it says, and the rows; says how many records.
+/// Removes the records of `due` that still have that expiry, and the rows; returns the number of records.
 ///
-/// The rows were read by a transaction before this one, which holds none of its locks: a key's lock comes
-/// before its row's (KEY-4).
+/// An earlier transaction has read the rows, and its locks are released: the lock of a key comes before
+/// that of its row (KEY-4).
 fn remove_due(tx: &Transaction, due: &[(u64, Vec<u8>)]) -> Result<usize, Error> {
     let (keys, rows) = (tx.table(&KEYS)?, tx.table(&EXPIRY)?);
     let mut removed = 0;
@@ -36,7 +36,7 @@ fn remove_due(tx: &Transaction, due: &[(u64, Vec<u8>)]) -> Result<usize, Error> 
     Ok(removed)
 }
 
-/// The time at which the next key ends, in milliseconds since 1970; `None`: no key ends.
+/// Returns the next expiry of a key, in milliseconds since 1970; `None` if no key expires.
 fn next_expiry_ms(tx: &Transaction) -> Result<Option<u64>, Error> {
     tx.table(&EXPIRY)?.iter().next().map(|row| row.map(|((at, _), ())| at)).transpose()
 }
@@ -44,22 +44,22 @@ fn next_expiry_ms(tx: &Transaction) -> Result<Option<u64>, Error> {
 /// The result of a step of the removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dropped {
-    /// Records that it removed.
+    /// Number of removed records.
     pub(crate) records: usize,
-    /// There may be more to remove now.
+    /// More expired records may remain.
     pub(crate) is_more: bool,
-    /// Nothing was due: when the next key ends, if one does.
+    /// No record had expired; the next expiry, if any.
     pub(crate) next_ms: Option<u64>,
 }
 
-/// One step: removes records that have ended.
+/// Runs one step: removes expired records.
 pub(crate) fn remove_expired(db: &azekura::Database, now_ms: u64) -> Result<Dropped, Error> {
     let look = |tx: &Transaction| Ok((due(tx, now_ms)?, next_expiry_ms(tx)?));
     let ((due, next_ms), _ticket) = db.transact_deferred_flush(look)?;
     if due.is_empty() {
         return Ok(Dropped { next_ms, ..Dropped::default() });
     }
-    // Nobody waits for it: a crash brings records back that have ended, and ended they stay.
+    // No wait for durability: records that return after a crash have expired and stay absent.
     let (removed, _ticket) = db.transact_deferred_flush(|tx| remove_due(tx, &due))?;
     Ok(Dropped { records: removed, is_more: due.len() == BATCH_KEYS, next_ms: Some(now_ms) })
 }

@@ -46,7 +46,7 @@ pub(crate) struct KeyspaceContext {
     pub(crate) cursors: Cursors,
     /// Longest value.
     pub(crate) max_value_bytes: usize,
-    /// Longest key: what the store's pages take.
+    /// Longest key, by the page size of the store.
     pub(crate) max_key_bytes: usize,
     /// Largest size of the replies of one transaction.
     pub(crate) max_reply_bytes: usize,
@@ -81,7 +81,7 @@ pub(crate) struct Keyspace<'tx> {
     source: Source<'tx>,
     now_ms: u64,
     pub(crate) context: &'tx KeyspaceContext,
-    /// Bytes that replies of this transaction may still take.
+    /// Remaining bytes for the replies of this transaction.
     reply_left: Cell<usize>,
     is_read_only: bool,
 }
@@ -89,7 +89,7 @@ pub(crate) struct Keyspace<'tx> {
 /// Position at which a walk stopped.
 #[derive(Debug)]
 pub(crate) struct Walked {
-    /// The last key looked at, if the walk stopped before the end of its range.
+    /// The last visited key, if the walk stopped before the end of its range.
     pub(crate) stopped_at: Option<Vec<u8>>,
 }
 
@@ -129,7 +129,7 @@ impl KeyRange {
         Self { lower: Bound::Included(prefix.to_vec()), upper }
     }
 
-    /// The part of it from `key` on.
+    /// Returns the part of the range from `key` on.
     pub(crate) fn from(mut self, key: Vec<u8>) -> Self {
         let is_below = match &self.lower {
             Bound::Unbounded => true,
@@ -185,7 +185,7 @@ impl<'tx> Keyspace<'tx> {
         Ok(Self { source, now_ms, context, reply_left, is_read_only: true })
     }
 
-    /// The table of keys, to be locked or changed.
+    /// Returns the table of keys, for locks and changes.
     fn table(&self) -> Result<&Table<'tx, [u8], [u8]>, CommandError> {
         self.source.transaction().map(|(_, keys)| keys)
     }
@@ -200,7 +200,7 @@ impl<'tx> Keyspace<'tx> {
         self.now_ms
     }
 
-    /// A place to go back to; `None` in a snapshot, where nothing changes.
+    /// Returns a savepoint; `None` in a snapshot, which has no changes.
     pub(crate) fn savepoint(&self) -> Result<Option<Savepoint>, Error> {
         match self.source {
             Source::Transaction(tx, _) => tx.savepoint().map(Some),
@@ -215,14 +215,14 @@ impl<'tx> Keyspace<'tx> {
         }
     }
 
-    /// Takes `bytes` off what replies may hold.
+    /// Charges `bytes` to the bound of the replies.
     pub(crate) fn charge(&self, bytes: usize) -> Result<(), CommandError> {
         let left = self.reply_left.get().checked_sub(bytes);
         self.reply_left.set(left.ok_or(CommandError::ReplyTooLong(self.context.max_reply_bytes))?);
         Ok(())
     }
 
-    /// The record at `key`; charges its value.
+    /// Returns the record of `key`; charges its value.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>, Failure> {
         let read = |record: RecordRef<'_>| {
             self.charge(record.value.len())?;
@@ -232,14 +232,14 @@ impl<'tx> Keyspace<'tx> {
         self.look(key, read)?.transpose()
     }
 
-    /// Lends the record at `key` to `look`.
+    /// Passes the record of `key` to `look`.
     pub(crate) fn look<T>(
         &self,
         key: &[u8],
         look: impl FnOnce(RecordRef<'_>) -> T,
     ) -> Result<Option<T>, Failure> {
         if key.len() > self.context.max_key_bytes {
-            return Ok(None); // none such can be there
+            return Ok(None); // no such key can exist
         }
         let found = self.source.with_value(key, |bytes| {
             let record = RecordRef::decode(bytes)?;
@@ -252,7 +252,7 @@ impl<'tx> Keyspace<'tx> {
         Ok(self.look(key, |_| ())?.is_some())
     }
 
-    /// The record at `key`, which is going to be changed: its lock is the write's at once. Charges its value.
+    /// Returns the record of `key` with the lock for a later write; charges its value.
     pub(crate) fn get_for_update(&self, key: &[u8]) -> Result<Slot, Failure> {
         self.may_write(key)?;
         let Some(mut bytes) = self.table()?.get_for_update(key)? else { return Ok(Slot::default()) };
@@ -264,14 +264,14 @@ impl<'tx> Keyspace<'tx> {
         Ok(Slot { old_expires_ms: expires_ms, live })
     }
 
-    /// Takes the write's lock on `key`; says whether it is there.
+    /// Takes the write lock of `key`; `true` if the key exists.
     pub(crate) fn lock(&self, key: &[u8]) -> Result<bool, Failure> {
         let bytes = self.table()?.get_for_update(key)?;
         let is_live = |bytes: Vec<u8>| RecordRef::decode(&bytes).map(|record| record.is_live(self.now_ms));
         Ok(bytes.map(is_live).transpose()?.unwrap_or(false))
     }
 
-    /// Stores a value over the record that [`get_for_update`](Self::get_for_update) found.
+    /// Replaces the value of the record that [`get_for_update`](Self::get_for_update) found.
     pub(crate) fn put_existing(
         &self,
         key: &[u8],
@@ -282,7 +282,7 @@ impl<'tx> Keyspace<'tx> {
         self.put_form(key, slot, value, expiry, Form::Assigned)
     }
 
-    /// As [`put_existing`](Self::put_existing), for a value of another form.
+    /// Like [`put_existing`](Self::put_existing), for a value of another form.
     pub(crate) fn put_form(
         &self,
         key: &[u8],
@@ -298,14 +298,14 @@ impl<'tx> Keyspace<'tx> {
         self.move_row(key, slot.old_expires_ms, expiry.ms())
     }
 
-    /// Removes what [`get_for_update`](Self::get_for_update) found.
+    /// Removes the record that [`get_for_update`](Self::get_for_update) found.
     pub(crate) fn remove_existing(&self, key: &[u8], slot: &Slot) -> Result<(), Failure> {
         self.context.watches.touch(key);
         self.table()?.remove(key)?;
         self.move_row(key, slot.old_expires_ms, None)
     }
 
-    /// Stores a value whatever was there.
+    /// Inserts or replaces a value.
     pub(crate) fn put(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<(), Failure> {
         self.may_write(key)?;
         self.check_value(value)?;
@@ -320,7 +320,7 @@ impl<'tx> Keyspace<'tx> {
         self.move_row(key, old_expires_ms, expiry.ms())
     }
 
-    /// Removes the key; says whether it was there.
+    /// Removes the key; `true` if it existed.
     pub(crate) fn remove(&self, key: &[u8]) -> Result<bool, Failure> {
         self.may_write(b"")?;
         if key.len() > self.context.max_key_bytes {
@@ -343,8 +343,8 @@ impl<'tx> Keyspace<'tx> {
         Ok(())
     }
 
-    /// Lends the live records of `range` to `each`, in key order or backwards, until it breaks off. At most
-    /// `max_looked` records are looked at, those that have ended too.
+    /// Passes the live records of `range` to `each`, in key order or backwards, until it breaks. Visits
+    /// at most `max_looked` records, including expired ones.
     pub(crate) fn walk(
         &self,
         range: &KeyRange,
@@ -387,7 +387,7 @@ impl<'tx> Keyspace<'tx> {
         if value.len() > max { Err(CommandError::ValueTooLong) } else { Ok(()) }
     }
 
-    /// Keeps `redis.expiry` in step (KEY-1).
+    /// Updates `redis.expiry` (KEY-1).
     fn move_row(&self, key: &[u8], from_ms: Option<u64>, to_ms: Option<u64>) -> Result<(), Failure> {
         if from_ms == to_ms {
             return Ok(());
@@ -409,8 +409,8 @@ pub(crate) fn max_key_bytes(db: &azekura::Database) -> usize {
     db.max_key_bytes().saturating_sub(size_of::<u64>())
 }
 
-/// Makes the tables if they are not there. The store would make them with the first row, and keep everybody
-/// waiting until that transaction ends, which may be an interactive one.
+/// Creates missing tables. Otherwise the transaction of the first row would create them, and all clients
+/// would wait for its end; it may be an interactive one.
 pub(crate) fn make_tables(tx: &Transaction) -> Result<(), Error> {
     if !tx.table_exists(KEYS_TABLE)? {
         let keys = tx.table(&KEYS)?;
@@ -425,10 +425,10 @@ pub(crate) fn make_tables(tx: &Transaction) -> Result<(), Error> {
     Ok(())
 }
 
-/// The record of a key that is going to be changed.
+/// The record of a key, locked for a change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slot {
-    /// The end of the record, live or not.
+    /// The expiry of the record, live or not.
     old_expires_ms: Option<u64>,
     pub(crate) live: Option<Record>,
 }
@@ -438,12 +438,12 @@ impl Slot {
         self.live.as_ref().map_or(&[], |record| &record.value)
     }
 
-    /// The form of the live record.
+    /// Returns the form of the live record.
     pub(crate) fn form(&self) -> Form {
         self.live.as_ref().map(|record| record.form).unwrap_or_default()
     }
 
-    /// The end of the live record.
+    /// Returns the expiry of the live record.
     pub(crate) fn expiry(&self) -> Expiry {
         Expiry::from_ms(self.live.as_ref().and_then(|record| record.expires_ms))
     }

@@ -1,16 +1,16 @@
-//! Any key.
+//! The choice of a random key.
 
 use std::ops::{Bound, ControlFlow};
 
 use super::{KeyRange, Keyspace, Walk};
 use crate::error::Failure;
 
-/// A key that is there. `choose` picks one of so many; `end_of` finds the first key that a walk over a range
-/// meets.
+/// Chooses an existing key. `choose` picks one of a number; `end_of` finds the first key of a walk over a
+/// range.
 ///
-/// Takes the way from the first byte on which keys differ to a key, and at each byte any of those between the
-/// least and the greatest. So each key can come, but those with few neighbours come more often. Costs two or
-/// three looks for each byte at which it chooses.
+/// Extends a prefix from the first byte at which keys differ, and chooses each next byte between the
+/// least and the greatest one. So each key can be chosen, but keys with few neighbours more often. Costs
+/// two or three lookups per chosen byte.
 pub(crate) fn random_key<E>(
     mut end_of: impl FnMut(&KeyRange, Walk) -> Result<Option<Vec<u8>>, E>,
     mut choose: impl FnMut(usize) -> usize,
@@ -27,7 +27,7 @@ pub(crate) fn random_key<E>(
         } else {
             first.clone()
         };
-        // Where keys come and go meanwhile, they need not fit together.
+        // Concurrent insertions and removals may make the two bounds inconsistent.
         let (Some(&low), Some(&high)) = (second.get(shared), last.get(shared)) else { break };
         let bytes = low..=high;
         let mut chosen = choose(bytes.len() + usize::from(ends_here));
@@ -46,12 +46,12 @@ pub(crate) fn random_key<E>(
 }
 
 impl Keyspace<'_> {
-    /// A key that is there. `choose` picks one of so many.
+    /// Returns an existing key; `choose` picks one of a number.
     pub(crate) fn random_key(&self, choose: impl FnMut(usize) -> usize) -> Result<Option<Vec<u8>>, Failure> {
         random_key(|range, walk| self.end_of(range, walk), choose)
     }
 
-    /// The first live key that a walk over `range` meets.
+    /// Returns the first live key of a walk over `range`.
     fn end_of(&self, range: &KeyRange, walk: Walk) -> Result<Option<Vec<u8>>, Failure> {
         let mut found = None;
         self.walk(range, walk, usize::MAX, |key, _| {

@@ -10,10 +10,10 @@ use azekura::Error;
 
 /// Bit of the first byte: the key expires.
 const EXPIRES: u8 = 1;
-/// The form lies above that bit.
+/// Shift of the form, above that bit.
 const FORM_SHIFT: u32 = 1;
 const EXPIRES_HEAD: usize = 9;
-/// Bytes of a record that say when it ends.
+/// Bytes of the expiry in a record.
 pub(crate) const MAX_HEAD_BYTES: usize = EXPIRES_HEAD;
 
 /// Origin of the value. Redis encodes values differently for that reason, and `OBJECT ENCODING` shows it.
@@ -53,7 +53,7 @@ impl<'a> RecordRef<'a> {
         Ok(Self { expires_ms: Some(u64::from_be_bytes(*at)), form: *form, value })
     }
 
-    /// Bytes that it takes as it is stored.
+    /// Returns the size of the stored record.
     pub(crate) const fn stored_bytes(&self) -> usize {
         head_bytes(self.expires_ms) + self.value.len()
     }
@@ -79,15 +79,15 @@ pub(crate) struct Record {
     pub(crate) value: Vec<u8>,
 }
 
-/// Bytes of a record in front of its value.
+/// Bytes of a record before its value.
 pub(crate) const fn head_bytes(expires_ms: Option<u64>) -> usize {
     if expires_ms.is_some() { EXPIRES_HEAD } else { 1 }
 }
 
-/// Records up to this size are put together on the stack.
+/// Records up to this size are built on the stack.
 const SMALL_BYTES: usize = 128;
 
-/// Lends the bytes of a record to `each`.
+/// Passes the bytes of a record to `each`.
 pub(crate) fn encoded<T>(
     value: &[u8],
     expires_ms: Option<u64>,

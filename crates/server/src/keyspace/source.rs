@@ -1,4 +1,4 @@
-//! The place that keys are read from: a transaction, which locks them, or a snapshot.
+//! The source of reads: a transaction, which locks keys, or a snapshot.
 
 use std::ops::ControlFlow;
 
@@ -12,11 +12,11 @@ pub(super) enum Source<'tx> {
     Snapshot(SnapshotTable<'tx, [u8], [u8]>),
 }
 
-/// Takes a key and its record, or the first bytes of it; breaks off the walk.
+/// A callback with a key and its record, or the first bytes of it; it may break the walk.
 type One<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Failure>;
 
 impl<'tx> Source<'tx> {
-    /// The transaction with its table, for locks and changes.
+    /// Returns the transaction with its table, for locks and changes.
     pub(super) const fn transaction(
         &self,
     ) -> Result<(&'tx Transaction, &Table<'tx, [u8], [u8]>), CommandError> {

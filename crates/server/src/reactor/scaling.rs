@@ -177,8 +177,8 @@ impl Scaling {
 mod tests {
     use super::*;
 
-    /// A load that so many requests a second of are served, by the number of reactors; what was in use for
-    /// how many of its milliseconds.
+    /// Simulates a load for `ms` milliseconds; `rate`: its requests per second by the number of reactors.
+    /// Returns the milliseconds for which each number of reactors was in use.
     fn run(
         scaling: &mut Scaling,
         at: &mut (Instant, u64),
@@ -250,7 +250,7 @@ mod tests {
         assert!(scaling.trial.is_none());
     }
 
-    /// Goes on until a stretch is over; the number that was in use in it.
+    /// Runs until the end of a stretch; returns its number of reactors.
     fn stretch(scaling: &mut Scaling, at: &mut (Instant, u64), rate: impl Fn(usize) -> u64) -> usize {
         let (in_use, since) = (scaling.in_use, scaling.since);
         while scaling.since == since {
@@ -307,7 +307,7 @@ mod tests {
         let used: Vec<usize> = (0..3000).map(|_| stretch(&mut scaling, &mut at, |_| 100_000)).collect();
         let trials = |used: &[usize]| used.iter().filter(|&&n| n == 2).count();
         assert!((7..=8).contains(&trials(&used[1000..])), "{}", trials(&used[1000..]));
-        // Not so much more that the load passes for another one.
+        // Not enough more to count as another load.
         let better = |n: usize| if n == 2 { 130_000 } else { 100_000 };
         let mut used = Vec::new();
         while !used.ends_with(&[2, 2]) {
@@ -323,7 +323,7 @@ mod tests {
         let (mut scaling, mut at) = begin(2);
         for _ in 0..20 {
             stretch(&mut scaling, &mut at, |_| 100_000);
-            // Those that had waited while they were moved come all at once.
+            // The requests that waited during the move arrive at once.
             at = (at.0 + SETTLING, at.1 + if scaling.trial.is_some() { 5000 } else { 0 });
             scaling.update(at.1, at.0);
         }

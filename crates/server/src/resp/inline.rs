@@ -1,10 +1,10 @@
-//! Inline requests: a line of words, as a person types them into `telnet`.
+//! Inline requests: a line of words, as typed into `telnet`.
 
 use std::ops::Range;
 
 use super::ProtocolError;
 
-/// Splits `line` into words at blanks, appending their bytes to `words`. `"…"` knows `\n \r \t \b \a \\ \"
+/// Splits `line` into words at blanks, appending their bytes to `words`. `"…"` accepts `\n \r \t \b \a \\ \"
 /// \xHH`, `'…'` only `\'`.
 pub(super) fn split(
     line: &[u8],

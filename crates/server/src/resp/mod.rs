@@ -1,4 +1,4 @@
-//! RESP: requests read, replies written. Nothing here knows a command or the store.
+//! RESP: the request parser and the reply encoder, independent of commands and the store.
 
 mod inline;
 mod reader;

@@ -1,15 +1,15 @@
-//! Requests: arrays of bulk strings, read as their bytes come in.
+//! Requests: arrays of bulk strings, parsed as their bytes arrive.
 //!
-//! This is not a general RESP decoder on purpose. A request never nests, so reading one needs no recursion;
-//! every announced length is held against a limit before a byte of it is kept, memory grows with what has
-//! arrived and never with what was announced, and a request that comes in pieces is not read again from its
-//! beginning.
+//! This is not a general RESP decoder. A request is never nested, so the parser needs no recursion. Each
+//! announced length is compared with a limit before any of its bytes is kept; memory grows with the bytes
+//! that have arrived, never with announced lengths; and a request that arrives in pieces is not parsed
+//! again from its beginning.
 //!
 //! | state | means | next |
 //! |---|---|---|
 //! | `missing = None` | between requests | a `*n` line, or a line of words (inline) |
 //! | `missing = Some(n)`, `bulk = None` | `n` arguments to come | a `$len` line |
-//! | `missing = Some(n)`, `bulk = Some(len)` | in the midst of an argument | `len` bytes and CR LF |
+//! | `missing = Some(n)`, `bulk = Some(len)` | inside an argument | `len` bytes and CR LF |
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -22,14 +22,14 @@ use super::request::Request;
 pub struct WireLimits {
     /// Longest argument, in bytes.
     pub max_bulk_bytes: usize,
-    /// Most arguments of a request.
+    /// Maximum of arguments of a request.
     pub max_arguments: usize,
-    /// Largest request in all, in bytes.
+    /// Largest request, in bytes.
     pub max_request_bytes: usize,
 }
 
 impl WireLimits {
-    /// For a connection that has not shown its password yet.
+    /// The limits of a connection before its login.
     #[must_use]
     pub const fn unauthenticated() -> Self {
         Self { max_bulk_bytes: 16 << 10, max_arguments: 10, max_request_bytes: 64 << 10 }
@@ -42,14 +42,15 @@ impl Default for WireLimits {
     }
 }
 
-/// Why bytes are no request. The connection cannot go on: where the next request begins is not known.
+/// An error in the bytes of a request. The connection must end, because the start of the next request is not
+/// known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// A length line is no number, or out of what the protocol has.
+    /// A length line is not a number, or out of the range of the protocol.
     #[error("Protocol error: invalid {what} length")]
     Length {
-        /// Of what: `multibulk` or `bulk`.
+        /// The kind of length: `multibulk` or `bulk`.
         what: &'static str,
     },
     /// More arguments than the limit.
@@ -74,13 +75,13 @@ pub enum ProtocolError {
         /// The limit.
         max: usize,
     },
-    /// Something else stands where an argument has to begin.
+    /// An argument begins with a wrong byte.
     #[error("Protocol error: expected '$', got {}", shown(*.got))]
     ExpectedBulk {
-        /// The byte that was found.
+        /// The byte.
         got: u8,
     },
-    /// An argument does not end where it said.
+    /// An argument does not end at its announced length.
     #[error("Protocol error: an argument is not followed by CR LF")]
     UnterminatedBulk,
     /// A line without an end.
@@ -89,7 +90,7 @@ pub enum ProtocolError {
         /// The limit.
         max: usize,
     },
-    /// Quotes of an inline request do not close.
+    /// A quote of an inline request is not closed.
     #[error("Protocol error: unbalanced quotes in request")]
     Quotes,
 }
@@ -100,11 +101,11 @@ fn shown(byte: u8) -> String {
 
 /// Longest line: of a length, or of an inline request.
 const MAX_LINE_BYTES: usize = 64 << 10;
-/// Digits of a length that is read without looking for the end of its line first.
+/// Maximum of digits of a length on the fast path, which does not search the end of the line first.
 const SHORT_DIGITS: usize = 5;
-/// Space that a read gets at least.
+/// Smallest buffer space of a read.
 const READ_BYTES: usize = 16 << 10;
-/// A buffer that is larger than this is given back once it is empty.
+/// A larger buffer is freed once it is empty.
 const KEPT_BYTES: usize = 64 << 10;
 
 /// Reads the requests of one connection.
@@ -123,7 +124,7 @@ pub struct RequestReader {
     limits: WireLimits,
     /// Start of the request that was returned last.
     began: usize,
-    /// `bytes[start..end]` is what arrived and was not handed out.
+    /// `bytes[start..end]` has arrived and was not returned yet.
     bytes: Vec<u8>,
     start: usize,
     end: usize,
@@ -137,7 +138,7 @@ pub struct RequestReader {
 }
 
 impl RequestReader {
-    /// A reader with nothing read.
+    /// Creates a reader.
     #[must_use]
     pub const fn new(limits: WireLimits) -> Self {
         Self {
@@ -154,12 +155,12 @@ impl RequestReader {
         }
     }
 
-    /// Changes the limits for what follows.
+    /// Changes the limits of later requests.
     pub const fn set_limits(&mut self, limits: WireLimits) {
         self.limits = limits;
     }
 
-    /// Bytes of memory held.
+    /// Returns the memory of the buffer, in bytes.
     #[must_use]
     pub const fn held_bytes(&self) -> usize {
         self.bytes.capacity()
@@ -175,7 +176,7 @@ impl RequestReader {
     ///
     /// # Errors
     ///
-    /// That of `source`.
+    /// The error of `source`.
     pub fn fill(&mut self, source: &mut impl Read) -> io::Result<usize> {
         self.make_room();
         let count = source.read(&mut self.bytes[self.end..])?;
@@ -211,14 +212,14 @@ impl RequestReader {
         Ok(None)
     }
 
-    /// Takes back the request that [`next`](Self::next) has just given: it comes again.
+    /// Takes the last request of [`next`](Self::next) back; `next` returns it again.
     pub(crate) fn take_back(&mut self) {
         self.start = self.began;
-        // An array is read already: none of its arguments is missing.
+        // The array is parsed completely: no argument is missing.
         self.missing = (self.bytes.get(self.start) == Some(&b'*')).then_some(0);
     }
 
-    /// Gives a large buffer back once nothing is left in it.
+    /// Frees a large buffer once it is empty.
     pub(crate) fn shrink(&mut self) {
         if self.start == self.end && self.bytes.len() > KEPT_BYTES {
             (self.start, self.end, self.at) = (0, 0, 0);
@@ -227,7 +228,7 @@ impl RequestReader {
         }
     }
 
-    /// Moves what is left to the front and makes the buffer larger than what has arrived.
+    /// Moves the remaining bytes to the front, and makes the buffer larger than they are.
     fn make_room(&mut self) {
         if self.start == self.end {
             (self.start, self.end, self.at) = (0, 0, 0);
@@ -242,7 +243,7 @@ impl RequestReader {
         if self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
             if self.missing.is_none() {
-                self.arguments.clear(); // they were of the request before
+                self.arguments.clear(); // of the previous request
             }
             self.arguments.iter_mut().for_each(|a| *a = a.start - self.start..a.end - self.start);
             (self.end, self.at, self.start) = (self.end - self.start, self.at - self.start, 0);
@@ -252,7 +253,7 @@ impl RequestReader {
         }
     }
 
-    /// Takes the line at `at` without its CR LF.
+    /// Returns the line at `at` without its CR LF.
     fn line(&mut self) -> Result<Option<Range<usize>>, ProtocolError> {
         let rest = &self.bytes[self.at..self.end];
         let Some(len) = rest.iter().take(MAX_LINE_BYTES + 1).position(|&b| b == b'\n') else {
@@ -299,10 +300,10 @@ impl RequestReader {
         Ok(true)
     }
 
-    /// The number of a whole length line with few digits, as most have, behind its first byte; `None`: look
-    /// at the line in the general way.
+    /// The fast path for a complete length line with few digits, after its first byte; `None`: use the
+    /// general path.
     fn short_length(&mut self) -> Option<usize> {
-        // Behind the first byte: digits, and CR LF.
+        // After the first byte: digits, and CR LF.
         let line: &[u8; 1 + SHORT_DIGITS + 2] = self.bytes[self.at..self.end].first_chunk()?;
         let mut length = 0;
         for at in 1..=SHORT_DIGITS + 1 {
@@ -326,7 +327,7 @@ impl RequestReader {
                 let Some(line) = self.line()? else { return Ok(None) };
                 let count = number(&self.bytes[line.start + 1..line.end]);
                 let count = count.ok_or(ProtocolError::Length { what: "multibulk" })?;
-                // `*-1` and `*0` ask for nothing.
+                // `*-1` and `*0` are empty requests.
                 usize::try_from(count).unwrap_or(0)
             }
         };
@@ -381,7 +382,7 @@ impl RequestReader {
 
 /// A whole decimal number.
 pub(crate) fn number(digits: &[u8]) -> Option<i64> {
-    // `parse` takes a plus sign, the protocol does not.
+    // `parse` accepts a plus sign, the protocol does not.
     if digits.first() == Some(&b'+') {
         return None;
     }

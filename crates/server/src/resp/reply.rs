@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::error::CommandError;
 
-/// Version of the protocol that a connection speaks: 2 until it says `HELLO 3`.
+/// Protocol version of a connection: 2 until `HELLO 3`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Protocol {
     #[default]
@@ -24,13 +24,13 @@ impl Protocol {
 /// A reply.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reply {
-    /// `+OK` and the like.
+    /// A simple string, such as `+OK`.
     Simple(&'static str),
     Integer(i64),
     Bulk(Vec<u8>),
     /// No value.
     Null,
-    /// No array: what `EXEC` answers when a watched key changed.
+    /// A null array: the reply of `EXEC` after a watched key changed.
     NullArray,
     Array(Vec<Self>),
     /// Pairs; a flat array in RESP2.
@@ -59,7 +59,7 @@ impl Reply {
         value.map_or(Self::Null, Self::Bulk)
     }
 
-    /// Appends this reply as `protocol` has it.
+    /// Appends this reply in the encoding of `protocol`.
     pub(crate) fn encode(&self, protocol: Protocol, out: &mut Vec<u8>) {
         match self {
             Self::Simple(text) => line(out, b'+', text.as_bytes()),
@@ -114,7 +114,7 @@ fn integer(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The digits of a number, without the detour over a formatter: most replies have one.
+/// Appends the digits of a number without a formatter, because most replies have one.
 fn put_digits(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();

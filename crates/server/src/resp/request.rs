@@ -1,4 +1,4 @@
-//! One request, while its bytes are where they were read, and one that is kept.
+//! A request in the read buffer, and an owned one.
 
 use std::ops::Range;
 
@@ -28,28 +28,28 @@ impl<'a> Request<'a> {
         self.arguments.is_empty()
     }
 
-    /// Argument number `at`; empty if there is none.
+    /// Returns argument number `at`; empty if there is none.
     #[must_use]
     pub fn arg(self, at: usize) -> &'a [u8] {
         self.arguments.get(at).map_or(&[], |range| &self.bytes[range.clone()])
     }
 
-    /// All arguments.
+    /// Returns all arguments.
     pub fn iter(self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.arguments.iter().map(move |range| &self.bytes[range.clone()])
     }
 
-    /// The arguments from number `at` on.
+    /// Returns the arguments from number `at` on.
     pub fn from(self, at: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.iter().skip(at)
     }
 
-    /// Bytes from its first argument to its last.
+    /// Returns the bytes from the first to the last argument.
     pub(crate) fn bytes(self) -> usize {
         self.arguments.first().zip(self.arguments.last()).map_or(0, |(first, last)| last.end - first.start)
     }
 
-    /// Bytes that keeping this request takes.
+    /// Returns the memory of an owned copy, in bytes.
     pub(crate) fn kept_bytes(self) -> usize {
         self.iter().map(|a| a.len() + size_of::<Range<usize>>()).sum::<usize>() + size_of::<OwnedRequest>()
     }
@@ -59,7 +59,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A request that outlives the buffer it was read into.
+/// An owned request.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedRequest {
     bytes: Vec<u8>,
@@ -67,7 +67,7 @@ pub(crate) struct OwnedRequest {
 }
 
 impl OwnedRequest {
-    /// A request of these arguments.
+    /// Creates a request of these arguments.
     pub(crate) fn from_arguments<'a>(given: impl Iterator<Item = &'a [u8]>) -> Self {
         let (mut bytes, mut arguments) = (Vec::new(), Vec::new());
         for argument in given {

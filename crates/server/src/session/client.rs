@@ -29,10 +29,10 @@ impl Session {
             (b"INFO", 2) => Ok(Reply::text(self.client.line() + "\n")),
             (b"LIST", _) => self.list(request),
             (b"KILL", 3..) => self.kill(request),
-            // No command of ours waits for another client, and none sends what was not asked for.
+            // No command waits for another client, and none sends unrequested messages.
             (b"UNBLOCK", 3 | 4) => integer(request.arg(2)).map(|_| Reply::Integer(0)),
             (b"GETREDIR", 2) => Ok(Reply::Integer(-1)),
-            // Nothing is evicted, and no use of a key is noted.
+            // There is no eviction of keys, and uses of keys are not recorded.
             (b"NO-EVICT" | b"NO-TOUCH", 3) => Ok(Reply::OK),
             (b"HELP", 2) => Ok(command::help("client")),
             _ => Err(CommandError::Syntax),
@@ -76,7 +76,7 @@ impl Session {
         let mut killed = 0;
         for client in found {
             killed += 1;
-            // The reply still has to go out.
+            // The reply must still be sent.
             if client.id == own { self.ends = true } else { client.cut() }
         }
         match (is_old_form, killed) {
@@ -87,14 +87,14 @@ impl Session {
     }
 }
 
-/// Which clients are meant: those that fit in everything that was said.
+/// A filter of clients: all given conditions must hold.
 #[derive(Debug, Default)]
 struct Wanted {
     ids: Vec<u64>,
     address: Option<String>,
     local: Option<String>,
     min_age: Option<Duration>,
-    /// Clients are all of type `normal`.
+    /// `true` for a type other than `normal`, which no client has.
     is_of_other_type: bool,
     spares_own: Option<bool>,
 }
@@ -129,7 +129,7 @@ impl Wanted {
                 b"ID" => wanted.add_id(value)?,
                 b"ADDR" => wanted.address = Some(text(value)),
                 b"LADDR" => wanted.local = Some(text(value)),
-                // Every client is the one user that there is.
+                // There is only the user `default`.
                 b"USER" if value == b"default" => {}
                 b"USER" => return Err(CommandError::NoSuchUser(text(&value[..value.len().min(64)]))),
                 b"TYPE" => wanted.set_type(value)?,

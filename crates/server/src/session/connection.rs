@@ -1,4 +1,4 @@
-//! Commands about the connection.
+//! Commands on the connection.
 
 use super::{MAX_FAILED_LOGINS, Session};
 use crate::command::{database_index, integer, is_word};
@@ -6,7 +6,7 @@ use crate::error::CommandError;
 use crate::events::Refusal;
 use crate::resp::{Protocol, Reply, Request};
 
-/// Longest name that a client may give itself or its library.
+/// Longest name of a client or its library.
 const MAX_NAME_BYTES: usize = 256;
 
 /// `WAIT replicas milliseconds`: there are no replicas.
@@ -95,8 +95,8 @@ impl Session {
     }
 
     fn log_in(&mut self, user: &[u8], given: &[u8]) -> Result<(), CommandError> {
-        // Both are compared, whatever the result of the one is. Without a password the default user logs in
-        // with any.
+        // Both are always compared, for constant time. Without a configured password the default user
+        // logs in with any password.
         let is_it = self.shared.options.password.as_ref().is_none_or(|password| password.is(given));
         if is_it && user == b"default" {
             self.is_authenticated = true;

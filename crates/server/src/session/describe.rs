@@ -1,4 +1,4 @@
-//! `COMMAND`: what commands there are.
+//! `COMMAND`: the list of commands.
 
 use crate::command::{self, KeyPositions, Run, Spec, TABLE, is_word};
 use crate::error::CommandError;
@@ -48,8 +48,7 @@ fn list(request: Request<'_>) -> Result<Reply, CommandError> {
     }
 }
 
-/// The categories of access control that Redis puts such a command into, as far as they follow from the
-/// table.
+/// The access categories of Redis for a command, as far as they follow from the table.
 fn categories(spec: &Spec) -> Vec<&'static str> {
     let group = match spec.group {
         "generic" => Some("keyspace"),
@@ -62,8 +61,8 @@ fn categories(spec: &Spec) -> Vec<&'static str> {
     group.into_iter().chain(is_data.then_some(access)).collect()
 }
 
-/// Name, arity, flags, positions of keys, categories, then what Redis 7 has and we leave empty: tips, key
-/// specifications, subcommands.
+/// Name, arity, flags, positions of keys and categories; tips, key specifications and subcommands of
+/// Redis 7 are empty.
 fn entry(spec: &Spec) -> Reply {
     let mut flags = vec![Reply::Simple(if spec.is_write { "write" } else { "readonly" })];
     if matches!(spec.run, Run::Session(command) if !command.is_plain()) {

@@ -13,7 +13,7 @@ use crate::options::ServerOptions;
 use crate::resp::{Reply, Request};
 use crate::server::Shared;
 
-/// The version of Redis that the commands follow; clients ask for it to choose commands.
+/// The version of Redis that the commands follow; clients choose commands by it.
 const REDIS_VERSION: &str = "7.2.0";
 
 /// `TIME`
@@ -22,7 +22,7 @@ pub(super) fn time(now_us: u64) -> Reply {
     Reply::Array(parts.map(|part| Reply::text(part.to_string())).to_vec())
 }
 
-/// `CONFIG GET pattern…`, `CONFIG RESETSTAT`; what is set when the server starts cannot be changed.
+/// `CONFIG GET pattern…`, `CONFIG RESETSTAT`; settings cannot be changed at run time.
 pub(super) fn config(shared: &Shared, request: Request<'_>) -> Result<Reply, CommandError> {
     if is_word(request.arg(1), "RESETSTAT") && request.len() == 2 {
         shared.counters.forget();
@@ -70,7 +70,7 @@ pub(super) fn info(shared: &Shared, request: Request<'_>) -> Reply {
     let is_wanted = |name: &str| {
         let all = ["all", "default", "everything"];
         let names = |section: &[u8]| is_word(section, name) || all.iter().any(|a| is_word(section, a));
-        // Counts of each command only if asked for.
+        // Counts of each command only on request.
         if request.len() == 1 { name != "commandstats" } else { request.from(1).any(names) }
     };
     let sections: [(&str, fn(&Shared, &mut String)); 8] = [
@@ -162,7 +162,7 @@ fn replication(_: &Shared, text: &mut String) {
 }
 
 fn cluster(shared: &Shared, text: &mut String) {
-    // It is asked for slots, and there are none.
+    // Clients ask this because of hash slots, which do not exist here.
     put(text, "cluster_enabled", 0);
     if let Some(cluster) = shared.cluster.get() {
         cluster.tell(text);

@@ -183,7 +183,7 @@ pub(crate) fn address(rng: &mut Xoshiro256PlusPlus) -> Address {
     }
 }
 
-/// A random customer of this number and address, who last came on `day`.
+/// A random customer with this number and address; the last visit is on `day`.
 pub(crate) fn customer(rng: &mut Xoshiro256PlusPlus, number: u64, address: u64, day: u32) -> Customer {
     let user_name = name_of(number);
     let since = day - rng.random_range(1..=730);

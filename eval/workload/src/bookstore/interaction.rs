@@ -13,13 +13,13 @@ pub enum Interaction {
     ProductDetail,
     /// The form to search by.
     SearchRequest,
-    /// What a search found.
+    /// The results of a search.
     SearchResults,
-    /// The cart, perhaps with one book more.
+    /// The cart, possibly with one more book.
     ShoppingCart,
     /// The form for new customers.
     CustomerRegistration,
-    /// Who buys, and what it will cost.
+    /// The buyer and the price.
     BuyRequest,
     /// The purchase.
     BuyConfirm,

@@ -1,4 +1,4 @@
-//! What a run brought: bogotransactions per second, the mix, responses, errors.
+//! Results of a run: bogotransactions per second, the mix, responses, errors.
 
 use super::Interaction;
 use std::time::Duration;

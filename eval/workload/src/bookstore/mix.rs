@@ -1,6 +1,6 @@
-//! Which page follows which: the transition tables of TPC-W's three mixes.
+//! The order of pages: the transition tables of TPC-W's three mixes.
 //!
-//! A number from 0 to 9999 is drawn; the first target whose threshold is not below it comes next.
+//! A number from 0 to 9999 is drawn; the next page is the first one with a threshold of at least this number.
 
 use super::Interaction::{
     self, AdminConfirm as AC, AdminRequest as AR, BestSellers as BS, BuyConfirm as BC, BuyRequest as BR,
@@ -8,7 +8,7 @@ use super::Interaction::{
     ProductDetail as PD, SearchRequest as SQ, SearchResults as SR, ShoppingCart as SC,
 };
 
-/// What visitors mostly do.
+/// The mix of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mix {
     /// Looking and buying: four of five pages only read.
@@ -31,7 +31,7 @@ pub enum Mix {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transitions {
     mix: Mix,
-    /// Whether two numbers of the ordering mix are as misprinted in the kit.
+    /// `true`: two numbers of the ordering mix have the misprints of the kit.
     is_misprinted: bool,
 }
 
@@ -64,7 +64,7 @@ impl Transitions {
         row.iter().find(|(_, threshold)| *threshold >= draw).unwrap_or(&row[row.len() - 1]).0
     }
 
-    /// How often each page is met in the long run, as parts of 1, in the order of [`Interaction::ALL`].
+    /// The stationary frequency of each page, as parts of 1, in the order of [`Interaction::ALL`].
     #[must_use]
     pub fn stationary(self) -> [f64; 14] {
         let mut now = [1.0 / 14.0; 14];

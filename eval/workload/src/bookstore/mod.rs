@@ -1,9 +1,9 @@
-//! The bookstore of OSDL's Database Test 1 (DBT-1), a simplified TPC-W: what is stored, who visits, what they
-//! ask for.
+//! The bookstore of OSDL's Database Test 1 (DBT-1), a simplified TPC-W: rows, visitors and
+//! requests.
 //!
-//! It knows no engine: a [`User`] says which [`Request`] comes next and is told the [`Answer`]; whoever runs
-//! the requests (the bottleneck lab does) decides what they are in a store. Rows are generated one by one
-//! from their numbers, so the same [`Scale`] and seed give the same store wherever it is filled.
+//! It is independent of engines: a [`User`] returns the next [`Request`] and receives the [`Answer`]; the
+//! caller (the bottleneck lab) implements the requests over a store. Each row is generated from its
+//! number, so the same [`Scale`] and seed give the same store.
 //!
 //! ```
 //! use azekura_workload::bookstore::{Answer, Conformance, Mix, Request, Scale, User};
@@ -52,20 +52,20 @@ pub use request::{Answer, Request, Search};
 pub use think::Think;
 pub use user::User;
 
-/// Whose rules count where the kit and TPC-W differ.
+/// The rules to follow where the kit and TPC-W differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Conformance {
-    /// As DBT-1's driver and stored procedures do it: *best sellers* is the query of *new products*, a cart's
-    /// quantities are never refreshed (the driver tests for it in a branch that it cannot reach), and *search
-    /// request* and *registration* touch no table.
+    /// The rules of DBT-1's driver and stored procedures: *best sellers* is the query of *new products*,
+    /// a cart's quantities are never refreshed (the driver tests for it in a branch that it cannot
+    /// reach), and *search request* and *registration* touch no table.
     #[default]
     Kit,
-    /// As TPC-W says: *best sellers* sums up the quantities sold in the newest orders, a shown cart's
+    /// The rules of TPC-W: *best sellers* sums up the quantities sold in the newest orders, a shown cart's
     /// quantities are refreshed, and every page shows its promotion.
     TpcW,
 }
 
-/// How much is stored.
+/// The size of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Scale {
     items: u64,
@@ -76,7 +76,7 @@ pub struct Scale {
 pub const COUNTRIES: u64 = 92;
 /// Subjects of books.
 pub const SUBJECTS: u8 = 24;
-/// Orders that best sellers are taken from, in TPC-W.
+/// Number of newest orders for best sellers, in TPC-W.
 pub const BEST_SELLER_ORDERS: u64 = 3_333;
 /// Most rows of a list.
 pub const LIST: usize = 50;
@@ -86,8 +86,8 @@ pub const CART_LINES: usize = 100;
 pub const CART_SHOWN: usize = 20;
 
 impl Scale {
-    /// So many items (the kit takes 1,000 to 10,000,000 in powers of ten; at least 10 are needed) and
-    /// `users`, each of whom stands for 2,880 customers.
+    /// The scale of `items` books (the kit has 1,000 to 10,000,000 in powers of ten; at least 10 are
+    /// needed) and `users`, with 2,880 customers for each.
     #[must_use]
     pub const fn new(items: u64, users: u64) -> Self {
         Self { items: if items < 10 { 10 } else { items }, users: if users == 0 { 1 } else { users } }

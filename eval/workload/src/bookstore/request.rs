@@ -3,34 +3,34 @@
 use super::Interaction;
 use super::row::{Address, CardPayment, Customer};
 
-/// What is searched for.
+/// The search term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Search {
-    /// Books of authors whose last names begin with this.
+    /// Books of authors with this prefix of their last names.
     Author(String),
-    /// Books whose titles begin with this.
+    /// Books with this prefix of their titles.
     Title(String),
     /// Books of a subject.
     Subject(u8),
 }
 
-/// Who buys.
+/// The buyer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Buyer {
     /// A customer, looked up by the user name of this number.
     Known(u64),
-    /// Somebody new. The shop draws the number; the row's user name and password follow from it.
+    /// A new customer. The shop draws the number; the row's user name and password follow from it.
     New(Box<(Customer, Address)>),
 }
 
-/// A page that a user asks for, with everything that is random about it.
+/// A page that a user requests, with all its random parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// The first page, with the customer's name if known.
     Home {
         /// The known customer.
         customer: Option<u64>,
-        /// The book whose related ones are promoted.
+        /// The page promotes books related to this one.
         promotion: u64,
     },
     /// The newest books of a subject.
@@ -46,7 +46,7 @@ pub enum Request {
         subject: u8,
         /// As in `Home`.
         promotion: u64,
-        /// Whether sales are counted (TPC-W); otherwise it is the query of `NewProducts` (the kit).
+        /// `true`: counts sales (TPC-W); otherwise uses the query of `NewProducts` (the kit).
         by_sales: bool,
     },
     /// One book with its author.
@@ -59,9 +59,9 @@ pub enum Request {
         /// As in `Home`; `None` where the page touches no table.
         promotion: Option<u64>,
     },
-    /// What a search found.
+    /// The results of a search.
     SearchResults {
-        /// What is searched for.
+        /// The search term.
         search: Search,
     },
     /// The cart.
@@ -82,11 +82,11 @@ pub enum Request {
         /// The known customer, where the page shows it.
         customer: Option<u64>,
     },
-    /// Who buys, and what it will cost.
+    /// The buyer and the price.
     BuyRequest {
         /// The cart.
         cart: Option<u64>,
-        /// Who buys.
+        /// The buyer.
         buyer: Buyer,
     },
     /// The purchase.
@@ -95,13 +95,13 @@ pub enum Request {
         cart: Option<u64>,
         /// The customer.
         customer: Option<u64>,
-        /// Where to ship to, if not home.
+        /// The shipping address, if it differs from the customer's.
         ship_to: Option<Address>,
-        /// How to ship.
+        /// The shipping type.
         ship_type: u8,
         /// Days until it is shipped.
         ship_days: u8,
-        /// How it is paid; the amount follows from the cart.
+        /// The payment; the amount follows from the cart.
         payment: Box<CardPayment>,
         /// A comment on every line.
         comment: String,
@@ -111,7 +111,7 @@ pub enum Request {
         /// The customer.
         customer: u64,
     },
-    /// The latest order of a customer who knows the password.
+    /// The latest order of a customer, after a check of the password.
     OrderDisplay {
         /// The customer.
         customer: u64,
@@ -157,10 +157,10 @@ impl Request {
     }
 }
 
-/// What a page tells the user who asked for it.
+/// The content of a page that the user needs later.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Books shown that can be clicked at.
+    /// The books on the page that can be selected.
     pub shown: Vec<u64>,
     /// The user's cart from now on.
     pub cart: Option<u64>,

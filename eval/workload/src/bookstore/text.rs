@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 
-/// What the digits 0 to 9 become in a name.
+/// The syllables of the digits 0 to 9 in a name.
 const SYLLABLES: [&str; 10] = ["BA", "OG", "AL", "RI", "RE", "SE", "AT", "UL", "IN", "NG"];
 const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,";
 

@@ -1,4 +1,4 @@
-//! How long a user looks at a page before asking for the next.
+//! Think time of a user between two pages.
 
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;

@@ -24,24 +24,24 @@ pub struct User {
     conformance: Conformance,
     rng: Xoshiro256PlusPlus,
     last: Option<Interaction>,
-    /// When the visit may end.
+    /// The earliest end of the visit.
     visit_until: Duration,
     customer: Option<u64>,
     cart: Option<u64>,
     /// The last list that was shown.
     shown: Vec<u64>,
-    /// The last book that was looked at.
+    /// The last viewed book.
     item: u64,
 }
 
 impl User {
-    /// A user who draws from `seed`.
+    /// A user with random numbers from `seed`.
     #[must_use]
     pub fn new(scale: Scale, mix: Mix, conformance: Conformance, seed: u64) -> Self {
         Self::walking(scale, Transitions::of(mix), conformance, seed)
     }
 
-    /// A user who follows another table.
+    /// A user with another table of transitions.
     #[must_use]
     pub fn walking(scale: Scale, transitions: Transitions, conformance: Conformance, seed: u64) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl User {
         request
     }
 
-    /// What the page said.
+    /// Receives the answer to the last request.
     pub fn answered(&mut self, answer: &Answer) {
         if answer.customer.is_some() {
             self.customer = answer.customer;
@@ -88,7 +88,7 @@ impl User {
         }
     }
 
-    /// How long this user looks at the page.
+    /// Draws the think time of this user.
     pub fn think(&mut self, think: super::Think) -> Duration {
         think.draw(&mut self.rng)
     }

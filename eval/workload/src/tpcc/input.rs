@@ -1,4 +1,4 @@
-//! What a terminal asks for: the inputs of the five transactions (clauses 2.4.1, 2.5.1, 2.6.1, 2.7.1, 2.8.1).
+//! Requests of terminals: the inputs of the five transactions (clauses 2.4.1, 2.5.1, 2.6.1, 2.7.1, 2.8.1).
 
 use std::fmt;
 
@@ -47,23 +47,23 @@ impl fmt::Display for Kind {
     }
 }
 
-/// How a customer is named.
+/// The selection of a customer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CustomerBy {
     /// By number.
     Id(u32),
-    /// By last name; the middle one of all who have it, by first name, is meant.
+    /// By last name: the middle one, by first name, of all customers with it.
     LastName(String),
 }
 
 /// One line of an order to be placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrderedItem {
-    /// What; a number that no item has, if the order is to be rolled back.
+    /// The item; the number of no item if the order is to be rolled back.
     pub i_id: u32,
-    /// From which warehouse.
+    /// The supplying warehouse.
     pub supply_w_id: u32,
-    /// How many, 1 to 10.
+    /// Quantity, 1 to 10.
     pub quantity: u8,
 }
 
@@ -78,7 +78,7 @@ pub struct NewOrder {
     pub c_id: u32,
     /// 5 to 15 lines.
     pub lines: Vec<OrderedItem>,
-    /// When.
+    /// The time.
     pub entry_d: u64,
 }
 
@@ -97,7 +97,7 @@ pub struct Payment {
     pub customer: CustomerBy,
     /// Cents.
     pub amount: i64,
-    /// When.
+    /// The time.
     pub date: u64,
 }
 
@@ -117,9 +117,9 @@ pub struct OrderStatus {
 pub struct Delivery {
     /// Warehouse.
     pub w_id: u32,
-    /// Who delivers, 1 to 10.
+    /// The carrier, 1 to 10.
     pub carrier_id: u8,
-    /// When.
+    /// The time.
     pub delivery_d: u64,
 }
 
@@ -134,7 +134,7 @@ pub struct StockLevel {
     pub threshold: i32,
 }
 
-/// What a terminal asks for.
+/// A request of a terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// New-Order.

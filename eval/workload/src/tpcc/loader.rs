@@ -1,15 +1,15 @@
-//! The initial population (clause 4.3.3.1), row by row; the same for the same seed, whoever asks in which
-//! order.
+//! The initial population (clause 4.3.3.1), row by row; the same for the same seed, in
+//! any order of the calls.
 
 use super::name::last_name;
 use super::random::{Constants, Random};
 use super::row::{Address, Customer, DIST_INFO, District, History, Item, Order, OrderLine, Stock, Warehouse};
 use super::scale::{DISTRICTS, Scale};
 
-/// What each customer has paid at first, in cents.
+/// The first payment of each customer, in cents.
 const FIRST_PAYMENT: i64 = 1_000;
 
-/// Makes the rows of a database.
+/// Generates the rows of a database.
 #[derive(Debug, Clone, Copy)]
 pub struct Loader {
     scale: Scale,

@@ -119,7 +119,7 @@ impl Constants {
     }
 }
 
-/// Whether the two constants for last names differ as they must.
+/// Returns `true` if the two constants for last names differ as the specification demands.
 fn is_apart(load: u32, run: u32) -> bool {
     let delta = load.abs_diff(run);
     (65..=119).contains(&delta) && delta != 96 && delta != 112

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Letters of a stock's information for one district.
 pub const DIST_INFO: usize = 24;
 
-/// Where a warehouse, district or customer is.
+/// The address of a warehouse, district or customer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
     /// First line, 10 to 20 letters.
@@ -29,11 +29,11 @@ pub struct Address {
 pub struct Warehouse {
     /// 6 to 10 letters.
     pub name: String,
-    /// Where it is.
+    /// The address.
     pub address: Address,
     /// Sales tax.
     pub tax: u16,
-    /// What was paid here, since the beginning.
+    /// Sum of all payments here.
     pub ytd: i64,
 }
 
@@ -42,11 +42,11 @@ pub struct Warehouse {
 pub struct District {
     /// 6 to 10 letters.
     pub name: String,
-    /// Where it is.
+    /// The address.
     pub address: Address,
     /// Sales tax.
     pub tax: u16,
-    /// What was paid here, since the beginning.
+    /// Sum of all payments here.
     pub ytd: i64,
     /// Number of the next order.
     pub next_o_id: u32,
@@ -61,25 +61,25 @@ pub struct Customer {
     pub middle: String,
     /// One of a thousand names.
     pub last: String,
-    /// Where he lives.
+    /// The address.
     pub address: Address,
     /// 16 digits.
     pub phone: String,
-    /// Since when he is a customer.
+    /// The time of the registration.
     pub since: u64,
-    /// Whether his credit is bad (`BC`, a tenth of all) or good (`GC`).
+    /// `true` for bad credit (`BC`, a tenth of all), `false` for good (`GC`).
     pub bad_credit: bool,
-    /// How much credit he has.
+    /// Credit limit.
     pub credit_limit: i64,
-    /// What he pays less.
+    /// Discount.
     pub discount: u16,
-    /// What he owes.
+    /// Debt.
     pub balance: i64,
-    /// What he has paid.
+    /// Sum of all payments.
     pub ytd_payment: i64,
-    /// How often he has paid.
+    /// Number of payments.
     pub payment_cnt: u32,
-    /// How often something was delivered to him.
+    /// Number of deliveries.
     pub delivery_cnt: u32,
     /// 300 to 500 letters.
     pub data: String,
@@ -89,7 +89,7 @@ impl Customer {
     /// Longest `data`.
     pub const MAX_DATA: usize = 500;
 
-    /// Puts a note before the data of a customer with bad credit; what does not fit falls off at the end
+    /// Puts a note before the data of a customer with bad credit; the end is cut off at the maximum length
     /// (clause 2.5.2.2).
     pub fn prepend_data(&mut self, note: &str) {
         let kept: String = note.chars().chain(self.data.chars()).take(Self::MAX_DATA).collect();
@@ -98,16 +98,16 @@ impl Customer {
 }
 
 /// HISTORY: one payment. The specification gives it no key; here it is the customer and the number of the
-/// payment among his.
+/// payment of this customer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
     /// Warehouse where it was paid.
     pub w_id: u32,
     /// District where it was paid.
     pub d_id: u8,
-    /// When.
+    /// The time.
     pub date: u64,
-    /// How much.
+    /// The amount.
     pub amount: i64,
     /// 12 to 24 letters.
     pub data: String,
@@ -116,30 +116,30 @@ pub struct History {
 /// ORDER; key: warehouse, district, order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// Who ordered.
+    /// The customer.
     pub c_id: u32,
-    /// When.
+    /// The time.
     pub entry_d: u64,
-    /// Who delivers; nobody yet.
+    /// The carrier; `None` before the delivery.
     pub carrier_id: Option<u8>,
     /// Lines.
     pub ol_cnt: u8,
-    /// Whether all came from the warehouse itself.
+    /// `true` if all items are from the order's warehouse.
     pub all_local: bool,
 }
 
 /// ORDER-LINE; key: warehouse, district, order, line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderLine {
-    /// What.
+    /// The item.
     pub i_id: u32,
-    /// From which warehouse.
+    /// The supplying warehouse.
     pub supply_w_id: u32,
-    /// When it was delivered; not yet.
+    /// The time of the delivery; `None` before it.
     pub delivery_d: Option<u64>,
-    /// How many.
+    /// Quantity.
     pub quantity: u8,
-    /// For how much.
+    /// The amount.
     pub amount: i64,
     /// The stock's information for the district.
     pub dist_info: String,
@@ -152,7 +152,7 @@ pub struct Item {
     pub im_id: u32,
     /// 14 to 24 letters.
     pub name: String,
-    /// What one costs.
+    /// The price.
     pub price: i64,
     /// 26 to 50 letters; in a tenth of all `ORIGINAL` is among them.
     pub data: String,
@@ -161,17 +161,17 @@ pub struct Item {
 /// STOCK; key: warehouse, item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stock {
-    /// How many are there.
+    /// Quantity in stock.
     pub quantity: i32,
     /// Information for each district, 24 letters each, one after another.
     pub dists: String,
-    /// How many were ordered.
+    /// Ordered quantity.
     pub ytd: u64,
-    /// In how many order lines.
+    /// Number of order lines.
     pub order_cnt: u32,
     /// Of these, by other warehouses.
     pub remote_cnt: u32,
-    /// As an item's.
+    /// Like an item's data.
     pub data: String,
 }
 

@@ -1,4 +1,4 @@
-//! How many rows of what (clauses 1.2 and 4.3.3).
+//! Numbers of rows of the tables (clauses 1.2 and 4.3.3).
 
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +49,7 @@ impl Scale {
         self.warehouses
     }
 
-    /// What the numbers of the specification are divided by.
+    /// The divisor of the numbers of the specification.
     #[must_use]
     pub const fn divisor(self) -> u32 {
         self.divisor
