@@ -46,6 +46,7 @@ pub fn is_power_cut(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
+#[cfg(feature = "test-fs")]
 pub(crate) fn power_cut() -> io::Error {
     io::Error::other(PowerCut)
 }

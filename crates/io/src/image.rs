@@ -73,6 +73,7 @@ impl Image {
     }
 
     /// All bytes.
+    #[cfg(feature = "test-fs")]
     pub(crate) fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len as usize];
         self.read(0, &mut bytes);
@@ -137,6 +138,7 @@ impl Image {
     }
 
     /// Returns `true` if a write there takes space from the disk: it touches a hole, or grows the file.
+    #[cfg(feature = "test-fs")]
     pub(crate) fn needs_space(&self, offset: u64, len: u64) -> bool {
         len > 0
             && (offset + len > self.len

@@ -230,12 +230,14 @@ impl<N> Tree<N> {
     }
 
     /// Every file with its path, in the order of the paths' names.
+    #[cfg(feature = "test-fs")]
     pub(crate) fn files(&self) -> Vec<(PathBuf, Arc<N>)> {
         let mut files = Vec::new();
         self.collect(ROOT, Path::new("/"), &mut files);
         files
     }
 
+    #[cfg(feature = "test-fs")]
     fn collect(&self, dir: DirId, path: &Path, files: &mut Vec<(PathBuf, Arc<N>)>) {
         for (name, entry) in self.entries_of(dir) {
             let path = path.join(&**name);
@@ -247,17 +249,20 @@ impl<N> Tree<N> {
     }
 
     /// Excludes the directory numbers of `other` from new directories.
+    #[cfg(feature = "test-fs")]
     pub(crate) fn reserve_dirs_of(&mut self, other: &Self) {
         self.next_dir = self.next_dir.max(other.next_dir);
     }
 
     /// The same names for other files. Drops what cannot be reached from the root.
+    #[cfg(feature = "test-fs")]
     pub(crate) fn map<M>(&self, each: &mut impl FnMut(&Arc<N>) -> Arc<M>) -> Tree<M> {
         let mut mapped = Tree { entries: BTreeMap::new(), next_dir: self.next_dir };
         self.map_dir(ROOT, each, &mut mapped);
         mapped
     }
 
+    #[cfg(feature = "test-fs")]
     fn map_dir<M>(&self, dir: DirId, each: &mut impl FnMut(&Arc<N>) -> Arc<M>, mapped: &mut Tree<M>) {
         for (name, entry) in self.entries_of(dir) {
             let entry = match entry {
@@ -274,6 +279,7 @@ impl<N> Tree<N> {
 
 impl<N> Change<N> {
     /// The same change for other files.
+    #[cfg(feature = "test-fs")]
     pub(crate) fn map<M>(&self, each: &mut impl FnMut(&Arc<N>) -> Arc<M>) -> Change<M> {
         let entry = self.entry.as_ref().map(|entry| match entry {
             Entry::Dir(dir) => Entry::Dir(*dir),

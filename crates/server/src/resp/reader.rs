@@ -166,12 +166,6 @@ impl RequestReader {
         self.bytes.capacity()
     }
 
-    /// Returns `true` if a part of a request has arrived.
-    #[must_use]
-    pub const fn is_midway(&self) -> bool {
-        self.end > self.start
-    }
-
     /// Reads once from `source`; 0 at its end.
     ///
     /// # Errors
