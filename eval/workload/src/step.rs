@@ -41,12 +41,17 @@ pub enum Step {
         /// Maximum of records; `u64::MAX` reads all.
         limit: u64,
     },
+    /// Read up to `limit` records in descending key order, beginning at the last key.
+    ScanBack {
+        /// Most records to read; `u64::MAX` is all of them.
+        limit: u64,
+    },
 }
 
 impl Step {
     /// Returns `true` if the step is a write.
     #[must_use]
     pub const fn writes(&self) -> bool {
-        !matches!(self, Self::Get { .. } | Self::Scan { .. })
+        !matches!(self, Self::Get { .. } | Self::Scan { .. } | Self::ScanBack { .. })
     }
 }

@@ -1,8 +1,7 @@
 //! Azekura itself, over one table of byte keys and byte values.
 //!
-//! A read-only transaction reads a snapshot, and ends when the commits that it has seen are durable. The variant
-//! [`locked_reads`](AzekuraEngine::locked_reads) locks what it reads instead, as transactions that write do.
-//! Commits that do not wait use the store's commit tickets.
+//! Reads are transactions of their own that lock what they read, as every transaction of the store does;
+//! nothing is relaxed for the benchmark. Commits that do not wait use the store's commit tickets.
 
 use crate::engine::{
     Engine, EngineSettings, ReadWork, Reader, Record, Session, Sink, Store, Ticket, WriteWork, Writer,
@@ -10,11 +9,12 @@ use crate::engine::{
 };
 use crate::error::EngineError;
 use azekura::{
-    CommitTicket, Database, Error, ErrorKind, LogProtocol, SnapshotTable, Table, TableDefinition, Transaction,
+    CommitTicket, Database, Error, ErrorKind, LogProtocol, RowRef, SnapshotTable, Table, TableDefinition,
+    Transaction,
 };
 use azekura_io::Fs;
 use azekura_trace::{Operation, operation};
-use azekura_workload::Workload;
+use azekura_workload::{Family, Workload};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub struct AzekuraEngine {
     fs: Option<Arc<dyn Fs>>,
     log: LogProtocol,
     bulk: bool,
-    locked_reads: bool,
+    snapshots: bool,
     /// Other than the store's own.
     name: Option<String>,
 }
@@ -69,11 +69,15 @@ impl AzekuraEngine {
         self.named()
     }
 
-    /// Reads by locking transactions instead of snapshots; that becomes part of the engine's name.
+    /// Reads by snapshots, not by locking transactions; that becomes part of the engine's name.
     #[must_use]
-    pub fn locked_reads(mut self) -> Self {
-        self.locked_reads = true;
+    pub fn snapshots(mut self) -> Self {
+        self.snapshots = true;
         self.named()
+    }
+
+    const fn way(&self) -> Way {
+        Way { bulk: self.bulk, snapshots: self.snapshots }
     }
 
     fn named(mut self) -> Self {
@@ -84,8 +88,8 @@ impl AzekuraEngine {
         if self.bulk {
             name.push_str("-bulk");
         }
-        if self.locked_reads {
-            name.push_str("-locked");
+        if self.snapshots {
+            name.push_str("-snapshot");
         }
         self.name = Some(name);
         self
@@ -113,6 +117,13 @@ impl AzekuraEngine {
     }
 }
 
+/// The settings that a session needs.
+#[derive(Debug, Clone, Copy, Default)]
+struct Way {
+    bulk: bool,
+    snapshots: bool,
+}
+
 impl Engine for AzekuraEngine {
     fn name(&self) -> &str {
         self.name.as_deref().unwrap_or(crate::table::OURS)
@@ -124,7 +135,6 @@ impl Engine for AzekuraEngine {
             ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
             ("durability".to_owned(), "immediate".to_owned()),
             ("isolation".to_owned(), "serializable".to_owned()),
-            ("reads".to_owned(), if self.locked_reads { "by locks" } else { "by snapshots" }.to_owned()),
             ("cache_bytes".to_owned(), settings.described_cache()),
             ("page_bytes".to_owned(), chosen(self.page_bytes)),
             ("log".to_owned(), self.log.to_string()),
@@ -138,7 +148,11 @@ impl Engine for AzekuraEngine {
     }
 
     fn lacks(&self, workload: &Workload) -> Option<&'static str> {
-        (self.bulk && !workload.is_load()).then_some("a bulk loader only")
+        if self.bulk && workload.family() != Family::Load {
+            return Some("a bulk loader only");
+        }
+        let only_writes = matches!(workload.family(), Family::U1 | Family::U10) || workload.is_load();
+        (self.snapshots && only_writes).then_some("other reads only")
     }
 
     fn open(&self, dir: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
@@ -161,8 +175,7 @@ impl Engine for AzekuraEngine {
         if let Some(fs) = &self.fs {
             builder = builder.file_system(Arc::clone(fs));
         }
-        let db = builder.open(dir).map_err(failed("opening"))?;
-        Ok(Box::new(AzekuraStore { db, bulk: self.bulk, locked_reads: self.locked_reads }))
+        Ok(Box::new(AzekuraStore { db: builder.open(dir).map_err(failed("opening"))?, way: self.way() }))
     }
 }
 
@@ -176,14 +189,12 @@ fn failed(doing: &'static str) -> impl Fn(Error) -> EngineError {
 
 struct AzekuraStore {
     db: Database,
-    bulk: bool,
-    locked_reads: bool,
+    way: Way,
 }
 
 impl Store for AzekuraStore {
     fn session(&self) -> Result<Box<dyn Session + '_>, EngineError> {
-        let Self { db, bulk, locked_reads } = self;
-        Ok(Box::new(AzekuraSession { db, bulk: *bulk, locked_reads: *locked_reads }))
+        Ok(Box::new(AzekuraSession { db: &self.db, way: self.way }))
     }
 
     fn log_bytes(&self) -> Option<u64> {
@@ -195,15 +206,14 @@ impl Store for AzekuraStore {
     }
 }
 
-/// One thread's use of an open store. It reads by locks.
+/// One thread's use of an open store.
 pub(crate) fn session(db: &Database) -> Box<dyn Session + '_> {
-    Box::new(AzekuraSession { db, bulk: false, locked_reads: true })
+    Box::new(AzekuraSession { db, way: Way::default() })
 }
 
 struct AzekuraSession<'s> {
     db: &'s Database,
-    bulk: bool,
-    locked_reads: bool,
+    way: Way,
 }
 
 impl AzekuraSession<'_> {
@@ -225,14 +235,14 @@ impl AzekuraSession<'_> {
 
 impl Session for AzekuraSession<'_> {
     fn read(&mut self, work: &mut ReadWork<'_>) -> Result<u64, EngineError> {
-        if self.locked_reads {
-            return Ok(self.transact(|steps| work(steps), Transaction::commit)?.1);
+        if self.way.snapshots {
+            let _transaction = operation(&TRANSACTION);
+            let snapshot = self.db.snapshot().map_err(failed("opening a snapshot"))?;
+            work(&mut SnapshotSteps(snapshot.table(&TABLE).map_err(failed("opening the table"))?))?;
+            snapshot.wait_durable().map_err(failed("waiting for the snapshot's commits"))?;
+            return Ok(0);
         }
-        let _transaction = operation(&TRANSACTION);
-        let snapshot = self.db.snapshot().map_err(failed("opening a snapshot"))?;
-        work(&mut Seen(snapshot.table(&TABLE).map_err(failed("opening the table"))?))?;
-        snapshot.wait_durable().map_err(failed("waiting for what was read"))?;
-        Ok(0)
+        Ok(self.transact(|steps| work(steps), Transaction::commit)?.1)
     }
 
     fn write(&mut self, work: &mut WriteWork<'_>) -> Result<u64, EngineError> {
@@ -245,7 +255,7 @@ impl Session for AzekuraSession<'_> {
     }
 
     fn bulk_load(&mut self, records: &mut dyn Iterator<Item = Record>) -> Result<Option<u64>, EngineError> {
-        if !self.bulk {
+        if !self.way.bulk {
             return Ok(None);
         }
         let tx = self.db.begin().map_err(failed("beginning"))?;
@@ -268,30 +278,16 @@ impl Ticket for AzekuraTicket {
     }
 }
 
-/// The table in a snapshot.
-struct Seen<'s>(SnapshotTable<'s, [u8], [u8]>);
-
-impl Reader for Seen<'_> {
-    fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
-        let found = self.0.with_value(key, |value| sink.add(key, value)).map_err(failed("reading"))?;
-        Ok(found.is_some())
-    }
-
-    fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
-        let mut left = limit;
-        if left == 0 {
-            return Ok(());
-        }
-        let scanned = self.0.for_each(from.., |row| {
-            sink.add(row.key_bytes(), row.value_bytes());
-            left -= 1;
-            Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        });
-        scanned.map_err(failed("scanning"))
-    }
-}
-
 struct Steps<'t>(Table<'t, [u8], [u8]>);
+
+struct SnapshotSteps<'s>(SnapshotTable<'s, [u8], [u8]>);
+
+/// Shows a row to the sink; breaks after the last one that is asked for.
+fn add(row: RowRef<'_, [u8], [u8]>, sink: &mut Sink, left: &mut u64) -> ControlFlow<()> {
+    sink.add(row.key_bytes(), row.value_bytes());
+    *left -= 1;
+    if *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
 
 impl Reader for Steps<'_> {
     fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
@@ -304,11 +300,41 @@ impl Reader for Steps<'_> {
         if left == 0 {
             return Ok(());
         }
-        let scanned = self.0.for_each(from.., |row| {
-            sink.add(row.key_bytes(), row.value_bytes());
-            left -= 1;
-            Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        });
+        let scanned = self.0.for_each(from.., |row| Ok(add(row, sink, &mut left)));
+        scanned.map_err(failed("scanning"))
+    }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        let mut left = limit;
+        if left == 0 {
+            return Ok(());
+        }
+        let scanned = self.0.for_each_back(.., |row| Ok(add(row, sink, &mut left)));
+        scanned.map_err(failed("scanning"))
+    }
+}
+
+impl Reader for SnapshotSteps<'_> {
+    fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
+        let found = self.0.with_value(key, |value| sink.add(key, value)).map_err(failed("reading"))?;
+        Ok(found.is_some())
+    }
+
+    fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        let mut left = limit;
+        if left == 0 {
+            return Ok(());
+        }
+        let scanned = self.0.for_each(from.., |row| Ok(add(row, sink, &mut left)));
+        scanned.map_err(failed("scanning"))
+    }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        let mut left = limit;
+        if left == 0 {
+            return Ok(());
+        }
+        let scanned = self.0.for_each_back(.., |row| Ok(add(row, sink, &mut left)));
         scanned.map_err(failed("scanning"))
     }
 }

@@ -20,7 +20,7 @@ Examples:
 Each figure is measured in turn with its control: the same work without
 snapshots, or the same readers on another store, which take as much of the
 processors. Ratios are of medians. Other engines beside ours: azekura-compare
---workloads read,scan,ycsb-e --engines azekura,azekura-locked,lmdb.
+--workloads read,scan,ycsb-e --engines azekura,azekura-snapshot,lmdb.
 Exit code 1 if a reader saw a wrong sum.";
 
 /// Measure snapshots: what they cost writers and readers, beside controls
