@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs six programs with random access plainly, under a memory limit with swap on zram, and in far memory with
-75, 50 and 25 % of their data local, and prints a table: seconds, slowdown, misses, context switches per miss.
+"""Runs six programs with random access plainly, under a memory limit with swap on zram, and in far memory
+with 75, 50 and 25 % of their data local, and prints a table: seconds, slowdown, misses, context switches.
 
     cargo build --release -p azekura-cli
     scripts/far-table.py                          # the whole table, some minutes
@@ -9,17 +9,17 @@
     scripts/far-table.py --option=--page --option=4K    # options of `azekura far`
     scripts/far-table.py --json table.json        # as JSON, too
 
-The programs: NPB IS and CG of class W (`eval/kernels`), a breadth-first search of a random graph and a hash join
-(`scripts/far-table/*.c`), GNU sort, and SQLite with an index and joins in memory.
+The programs: NPB IS and CG of class W (`eval/kernels`), a breadth-first search of a random graph and a hash
+join (`scripts/far-table/*.c`), GNU sort, and SQLite with an index and joins in memory.
 
-A program's data are the local pages that it needs in far memory with room for all of them. `--local` is a share
-of these. The limit of the memory cgroup is the most that the plain run is charged in one, less the data that are
-not local. A miss is a page that came because the program touched it, from a server or from
-the compressed tier. The context switches are the voluntary
-ones of all threads of the program, and of the memory server beside it, above those of the plain run. Each cell
-is the median of `--runs` runs, in turns. Swap is on zram only, never on a loop device, NBD or FUSE; it needs
-root, an unused /dev/zram0 and a memory cgroup, and the column says why it is missing otherwise. What is set up
-is taken down at the end; after `kill -9` of this script: `swapoff /dev/zram0; echo 1 >/sys/block/zram0/reset`.
+A program's data are the local pages that it needs in far memory with room for all of them. `--local` is a
+share of these. The limit of the memory cgroup is the most that the plain run is charged in one, less the data
+that are not local. A miss is a page that came because the program touched it, from a server or from the
+compressed tier. The context switches are the voluntary ones of all threads of the program, and of the memory
+server beside it, above those of the plain run. Each cell is the median of `--runs` runs, in turns. Swap is on
+zram only, never on a loop device, NBD or FUSE; it needs root, an unused /dev/zram0 and a memory cgroup, and
+the column says why it is missing otherwise. What is set up is taken down at the end; after `kill -9` of this
+script: `swapoff /dev/zram0; echo 1 >/sys/block/zram0/reset`.
 
 The exit code is 1 if an output differed. A run that does not end in `--longest` seconds is listed as such.
 AZEKURA_FAR_PRELOAD names another library, as in `far-programs.py`.
@@ -64,7 +64,8 @@ def programs(scratch, kernel, share):
         ("NPB CG W", [kernel, "cg.s" if share < 1 else "cg.w"], None, ["--block", "64K"]),
         ("bfs", [scratch / "bfs", str(int(400_000 * share))], None, ["--block", "256K"]),
         ("hash-join", [scratch / "hash-join", str(int(500_000 * share))], None, ["--block", "256K"]),
-        ("sort", ["sort", "-S", f"{int(120 * share)}M", "--parallel=2", "-k2,2n", scratch / "lines"], None, []),
+        ("sort", ["sort", "-S", f"{int(120 * share)}M", "--parallel=2", "-k2,2n", scratch / "lines"], None,
+         []),
         ("sqlite", ["sqlite3", ":memory:"], scratch / "sql", ["--block", "64"]),
     ]
 
@@ -79,10 +80,11 @@ def prepare(scratch, share):
 
 
 def switches_of(server):
-    """Voluntary context switches of a running process."""
-    lines = [line for task in Path(f"/proc/{server.pid}/task").iterdir()
-             for line in (task / "status").read_text().splitlines() if line.startswith("voluntary")]
-    return sum(int(line.split()[1]) for line in lines)
+    """Ends a process; returns the voluntary context switches of all threads that it ever had."""
+    server.terminate()
+    _, status, usage = os.wait4(server.pid, 0)
+    server.returncode = os.waitstatus_to_exitcode(status)
+    return usage.ru_nvcsw
 
 
 class Ran:
@@ -154,23 +156,24 @@ class Swap:
 
 
 class Table:
-    def __init__(self, given, scratch, server, address, swap):
-        self.given, self.scratch, self.server, self.address, self.swap = given, scratch, server, address, swap
+    def __init__(self, given, scratch, swap):
+        self.given, self.scratch, self.swap = given, scratch, swap
         self.wrong = 0
 
     def far(self, program, local):
         _, command, source, options = program
         stats = self.scratch / "stats"
         stats.unlink(missing_ok=True)
-        far = [self.given.azekura, "far", "--quiet", "--local", local, "--max-far", "1G", "--server", self.address,
-               *options, *self.given.option, "--stats-json", stats, "--"]
-        before = switches_of(self.server)
+        server, address = tools.serve(self.given.azekura)
+        far = [self.given.azekura, "far", "--quiet", "--local", local, "--max-far", "1G", "--server",
+               address, *options, *self.given.option, "--stats-json", stats, "--"]
         ran = Ran([*far, *command], source, self.given.longest)
-        ran.server_switches = switches_of(self.server) - before
+        ran.server_switches = switches_of(server)
         lines = [json.loads(line) for line in stats.read_text().splitlines()] if stats.exists() else []
         ran.stats = {key: sum(line.get(key, 0) for line in lines)
-                     for key in ("faults", "swap_ins", "prefetches", "prefetch_hits", "swap_outs", "clean_drops",
-                                 "swap_ns", "peak_local_bytes", "compressed_ins", "compressed_outs")}
+                     for key in ("faults", "swap_ins", "prefetches", "prefetch_hits", "swap_outs",
+                                 "clean_drops", "swap_ns", "peak_local_bytes", "compressed_ins",
+                                 "compressed_outs")}
         return ran
 
     def cell(self, runs, plain):
@@ -182,8 +185,8 @@ class Table:
         if bad is not None:
             killed = bad.code is None
             self.wrong += not killed
-            return {"result": "killed: out of memory" if killed else f"OTHER (exit {bad.code}): {bad.error[-200:]}",
-                    "seconds": None}
+            why = "killed: out of memory" if killed else f"OTHER (exit {bad.code}): {bad.error[-200:]}"
+            return {"result": why, "seconds": None}
         middle = sorted(ended, key=lambda run: run.seconds)[len(ended) // 2]
         row = {"result": "same", "seconds": middle.seconds, "slowdown": middle.seconds / plain.seconds,
                "cpu_seconds": middle.cpu, "all_seconds": sorted(run.seconds for run in ended)}
@@ -210,8 +213,8 @@ class Table:
             return {"program": name, "result": "OTHER"}
         data = whole.stats["peak_local_bytes"]
         charged = self.swap.run(command, source, self.given.longest, 1 << 40).charged if self.swap else 0
-        told = {"program": name, "data_bytes": data, "resident_bytes": plain.resident, "plain_seconds": plain.seconds,
-                "all_local_seconds": whole.seconds, "shares": []}
+        told = {"program": name, "data_bytes": data, "resident_bytes": plain.resident,
+                "plain_seconds": plain.seconds, "all_local_seconds": whole.seconds, "shares": []}
         for share in self.given.share:
             local = max(data * share // 100, LEAST) // 65536 * 65536
             limit = max(charged - data, 0) + local
@@ -231,7 +234,8 @@ class Table:
         seconds = lambda cell: f"{cell['seconds']:.2f}" if cell["seconds"] else cell["result"]
         number = lambda key, form: format(far[key], form) if key in far else ""
         cells = [name, f"{data / tools.MIB:.1f}", row["share"], f"{plain.seconds:.2f}",
-                 seconds(zram) if zram else "", seconds(far), number("slowdown", ".1f"), number("misses", "d"),
+                 seconds(zram) if zram else "", seconds(far), number("slowdown", ".1f"),
+                 number("misses", "d"),
                  number("us_per_miss", ".0f"), number("switches_per_miss", ".1f"),
                  number("server_switches_per_miss", ".1f"),
                  far["result"] if far["seconds"] else ""]
@@ -242,13 +246,14 @@ def main():
     describe = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=describe)
     parser.add_argument("--azekura", default=HERE.parent / "target/release/azekura", type=Path)
-    parser.add_argument("--kernel", type=Path, help="built `cargo build --release -p azekura-kernels --example kernel`"
-                        " of eval/; unless given it is built")
-    parser.add_argument("--share", type=int, action="append", help="local share in percent; several may be given")
+    parser.add_argument("--kernel", type=Path, help="example `kernel` of eval/kernels; built unless given")
+    parser.add_argument("--share", type=int, action="append",
+                        help="local share in percent; several may be given")
     parser.add_argument("--option", action="append", default=[], help="one more argument of `azekura far`")
     parser.add_argument("--runs", type=int, default=3, help="runs of each cell")
     parser.add_argument("--longest", type=int, default=120, help="seconds of a run at most")
-    parser.add_argument("--quick", action="store_true", help="a quarter of the data, half local, one run each")
+    parser.add_argument("--quick", action="store_true",
+                        help="a quarter of the data, half local, one run each")
     parser.add_argument("--no-zram", action="store_true", help="without the column of swap on zram")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was seen there, as JSON")
     parser.add_argument("only", nargs="*", help="programs whose names begin so")
@@ -258,7 +263,7 @@ def main():
     share = 0.25 if given.quick else 1
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is in `finally` is done
     scratch = Path(tempfile.mkdtemp(prefix="azekura-far-table-"))
-    swap, server = None, None
+    swap = None
     try:
         if given.kernel is None:
             build = ["cargo", "build", "--quiet", "--release", "-p", "azekura-kernels", "--example", "kernel"]
@@ -273,23 +278,20 @@ def main():
                 swap = Swap(2 << 30)
             except OSError as why:
                 print(f"no swap on zram here: {why}")
-        server, address = tools.serve(given.azekura)
-        table = Table(given, scratch, server, address, swap)
+        table = Table(given, scratch, swap)
         print(f"load of the machine at the start: {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors\n")
         print("| program | data MiB | local % | plain s | zram s | far s | slowdown | misses | us per miss "
-              "| switches per miss | of the server | output |\n|---|---|---|---|---|---|---|---|---|---|---|---|")
+              "| switches per miss | of the server | output |\n" + "|---" * 12 + "|")
         wanted = lambda name: not given.only or any(name.lower().startswith(o.lower()) for o in given.only)
         seen = [table.of(program) for program in programs(scratch, given.kernel, share) if wanted(program[0])]
         print(f"\nload of the machine at the end: {os.getloadavg()[0]:.1f}")
     finally:
         if swap:
             swap.off()
-        if server:
-            server.terminate()
-            server.wait()
         shutil.rmtree(scratch, ignore_errors=True)
     if given.json:
-        given.json.write_text(json.dumps({"options": given.option, "runs": given.runs, "programs": seen}, indent=1) + "\n")
+        told = {"options": given.option, "runs": given.runs, "programs": seen}
+        given.json.write_text(json.dumps(told, indent=1) + "\n")
     sys.exit(table.wrong > 0)
 
 

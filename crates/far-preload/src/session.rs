@@ -360,6 +360,7 @@ fn set_up(launch: &Launch, statics: Vec<Range<usize>>) -> Result<FarMemory, Box<
         .copies(launch.copies)
         .policy(launch.policy)
         .mechanism(launch.mechanism)
+        .compression(launch.compression)
         .reserve(share as u64)
         .on_loss(lost);
     if let Some(path) = launch.spill_path() {

@@ -10,7 +10,7 @@ mod ranges;
 mod support;
 
 use azekura_far::launch::Launch;
-use azekura_far::{Mechanism, Server};
+use azekura_far::{Compression, Mechanism, Server};
 use ranges::Ranges;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -111,6 +111,33 @@ fn small_blocks_are_far_where_the_smallest_block_is_below_a_page() {
         // By SIGSEGV a child has no far memory.
         let arguments: &[&str] = if mechanism == Mechanism::Sigsegv { &[] } else { &["fork"] };
         same_with("small", arguments, small, mechanism);
+    }
+}
+
+/// Threads and children, with pages that stay on this machine, compressed: by the best mechanism, as the tier
+/// is the same for all.
+#[test]
+fn with_a_compressed_tier_programs_print_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    for mechanism in mechanisms().into_iter().take(1).filter(|&best| best != Mechanism::Sigsegv) {
+        for name in ["threads", "forks"] {
+            let path = directory.path().join(format!("{name}-{mechanism}"));
+            let server = server();
+            let setting = Launch {
+                mechanism,
+                page: 16 << 10,
+                compression: Compression::Lz4,
+                stats_json: Some(path.clone()),
+                ..launch(&server)
+            };
+            let plain = run(Command::new(compiled(name)), None).stdout;
+            let far = run(Command::new(compiled(name)), Some(&setting));
+            let said = String::from_utf8_lossy(&far.stderr);
+            assert!(far.status.success(), "{name} by {mechanism}: {said}");
+            assert_eq!(far.stdout, plain, "{name} by {mechanism}: {said}");
+            let lines = std::fs::read_to_string(&path).unwrap();
+            assert!(!lines.lines().all(|line| line.contains("\"compressed_ins\":0,")), "{name}: {lines}");
+        }
     }
 }
 

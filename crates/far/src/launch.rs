@@ -1,6 +1,7 @@
 //! A program run unmodified with its large blocks of memory in far memory: what the launcher tells the
 //! library that is put before the program's own, through the environment.
 
+use crate::compression::Compression;
 use crate::fault::Mechanism;
 use crate::region::FarMemory;
 use crate::replace::Policy;
@@ -24,6 +25,7 @@ const KEY: &str = "AZEKURA_FAR_AUTH_KEY";
 const POLICY: &str = "AZEKURA_FAR_POLICY";
 const MECHANISM: &str = "AZEKURA_FAR_MECHANISM";
 const STATS: &str = "AZEKURA_FAR_STATS_JSON";
+const COMPRESS: &str = "AZEKURA_FAR_COMPRESS";
 const QUIET: &str = "AZEKURA_FAR_QUIET";
 const STRICT: &str = "AZEKURA_FAR_STRICT";
 const PROGRESS: &str = "AZEKURA_FAR_PROGRESS";
@@ -52,6 +54,8 @@ pub struct Launch {
     pub policy: Policy,
     /// Mechanism that pages in and out.
     pub mechanism: Mechanism,
+    /// Compression of pages that leave but stay on this machine.
+    pub compression: Compression,
     /// File for the statistics at the end, one line of JSON per process.
     pub stats_json: Option<PathBuf>,
     /// Print no message at the start and the end.
@@ -103,6 +107,7 @@ impl Default for Launch {
             auth_key: None,
             policy: Policy::default(),
             mechanism: Mechanism::Auto,
+            compression: Compression::None,
             stats_json: None,
             quiet: false,
             strict: false,
@@ -156,6 +161,7 @@ impl Launch {
             (COPIES, self.copies.to_string().into()),
             (POLICY, self.policy.to_string().into()),
             (MECHANISM, self.mechanism.to_string().into()),
+            (COMPRESS, self.compression.to_string().into()),
             (QUIET, if self.quiet { "1" } else { "0" }.into()),
             (STRICT, if self.strict { "1" } else { "0" }.into()),
             (PROGRESS, self.progress_ms.to_string().into()),
@@ -189,6 +195,7 @@ impl Launch {
             auth_key: get(KEY).map(Into::into),
             policy: parsed(get, POLICY)?,
             mechanism: parsed(get, MECHANISM)?,
+            compression: parsed(get, COMPRESS)?,
             stats_json: get(STATS).map(Into::into),
             quiet: parsed::<u8>(get, QUIET)? != 0,
             strict: parsed::<u8>(get, STRICT)? != 0,
@@ -249,6 +256,7 @@ mod tests {
             spill: Some("/spill dir".into()),
             policy: Policy::UClock,
             mechanism: Mechanism::Sigsegv,
+            compression: Compression::Lz4,
             strict: true,
             progress_ms: 250,
             ..Launch::default()

@@ -27,6 +27,7 @@
 //! | `pager` | answers faults, sends pages away, has them brought back |
 //! | `descriptors` | the layer's descriptors, hidden from the program |
 //! | `client` | where pages are kept: connections to memory servers, a spill file |
+//! | `compression` | [`Compression`]: names of the compression of the local tier |
 //! | [`cache`] | [`FarCache`]: images that may be forgotten, the second tier of a page cache |
 //! | [`launch`] | unmodified programs: what their launcher tells the library in them |
 //! | [`server`] | a memory server: holds pages for clients that it knows |
@@ -39,6 +40,7 @@
 mod adopt;
 pub mod cache;
 mod client;
+mod compression;
 #[doc(hidden)]
 pub mod descriptors;
 pub mod digest;
@@ -66,6 +68,7 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 pub use cache::{FarCache, FarCacheBuilder, FarCacheError, FarCacheStats};
 pub use client::ConnectError;
+pub use compression::{Compression, ParseCompressionError};
 pub use error::{FarError, ForkError, ReserveError};
 #[doc(hidden)]
 pub use fault::signals;

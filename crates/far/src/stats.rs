@@ -42,6 +42,12 @@ stats! {
     clean_drops,
     /// Pages that were paged out without a transfer: all zeros.
     zero_drops,
+    /// Pages that were paged out into the compressed tier.
+    compressed_outs,
+    /// Pages that were paged in from there.
+    compressed_ins,
+    /// Bytes of the compressed tier, now.
+    compressed_bytes,
     /// Pages that were touched for the first time, or were all zeros. While all pages fit: one per touched
     /// span.
     zero_fills,

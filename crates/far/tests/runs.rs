@@ -5,7 +5,7 @@
 
 use azekura_far::wire::auth::introduce;
 use azekura_far::wire::{HEADER, Header, Kind, Open};
-use azekura_far::{FarError, FarMemory, FarMemoryBuilder, Mechanism, Policy, Server};
+use azekura_far::{Compression, FarError, FarMemory, FarMemoryBuilder, Mechanism, Policy, Server};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::io::{Read, Write};
@@ -61,6 +61,27 @@ fn work(memory: &mut FarMemory, seed: u64, rounds: usize) {
         }
     }
     assert!(memory[..] == plain[..], "seed {seed}: the whole at the end");
+}
+
+/// Pages that are nearly all zeros fit into the tier, so none is sent or fetched.
+#[test]
+fn with_a_compressed_tier_no_byte_is_lost_and_nothing_is_sent_that_fits_there() {
+    for mechanism in Mechanism::LADDER {
+        let server = server(PAGES * PAGE);
+        match setting(&[&server]).mechanism(mechanism).compression(Compression::Lz4).build() {
+            Ok(mut memory) => {
+                work(&mut memory, 9, 120);
+                let stats = memory.stats();
+                assert!(stats.compressed_ins > 500 && stats.compressed_outs > 500, "{mechanism}: {stats:?}");
+                assert_eq!((stats.swap_outs, stats.swap_ins), (0, 0), "{mechanism}: {stats:?}");
+                assert!(stats.compressed_bytes < (PAGES / 8 * PAGE) as u64, "{mechanism}: {stats:?}");
+            }
+            Err(FarError::Mechanism { source, .. }) if mechanism != Mechanism::Sigsegv => {
+                println!("skipped: {mechanism} is not to be had here: {source}");
+            }
+            Err(error) => panic!("{mechanism}: {error}"),
+        }
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use azekura_far::launch::Launch;
-use azekura_far::{Mechanism, Policy};
+use azekura_far::{Compression, Mechanism, Policy};
 use clap::Args;
 
 use crate::arguments::size;
@@ -87,6 +87,10 @@ pub(crate) struct Far {
     #[arg(long, value_name = "NAME", default_value = "auto")]
     mechanism: Mechanism,
 
+    /// Compression of pages that leave but stay on this machine, in at most half of --local: none or lz4
+    #[arg(long, value_name = "NAME", default_value_t)]
+    compress: Compression,
+
     /// File to which each process appends its statistics as a line of JSON
     #[arg(long, value_name = "FILE")]
     stats_json: Option<PathBuf>,
@@ -130,6 +134,7 @@ impl Far {
             auth_key: self.auth_key.as_ref().map(here).transpose()?,
             policy: self.policy,
             mechanism: self.mechanism,
+            compression: self.compress,
             stats_json: self.stats_json.as_ref().map(here).transpose()?,
             quiet: self.quiet,
             strict: self.strict,

@@ -12,6 +12,7 @@ pub(super) type Replicas = u16;
 /// | `Empty` | all zeros, nowhere | – | a touch → `Resident` |
 /// | `Open` | in the region, or zeros: the system makes it when it is touched (`core::open`) | local | memory is short → `Resident` or `Empty` |
 /// | `Away` | at the holders | – | a touch or a guess → `Coming` |
+/// | `Compressed` | in the tier (`core::tier`) | its bytes: `limit` is smaller | a touch → `Resident` |
 /// | `Coming` | at the holders, in flight into the frame | local | arrival → `Resident` or `Staged`; no holder left → `Lost` |
 /// | `Staged` | in the frame | local | a touch → `Resident`; room is needed → `Away` |
 /// | `Resident` | in the region | local | the policy's choice → `Leaving`, `Away` or `Empty`; a cleared bit → `Armed` |
@@ -24,6 +25,7 @@ pub(super) enum State {
     Empty,
     Open,
     Away,
+    Compressed,
     Coming { frame: u32, touch: Option<Touch>, then: Then },
     Staged { frame: u32 },
     Resident { writable: bool, dirty: bool },

@@ -3,6 +3,7 @@
 use super::{FarMemory, SignalsBlocked};
 use crate::adopt;
 use crate::client::{Connection, Manner, Replica, Spill};
+use crate::compression::Compression;
 use crate::error::FarError;
 use crate::fault::sigsegv::SigsegvBackend;
 use crate::fault::userfault::UserfaultBackend;
@@ -42,6 +43,7 @@ pub struct FarMemoryBuilder {
     key: Option<AuthKey>,
     stall: Duration,
     prefetch: bool,
+    compression: Compression,
     seed: u64,
     on_loss: fn(&str) -> !,
     adopted: Vec<Range<usize>>,
@@ -62,6 +64,7 @@ impl Default for FarMemoryBuilder {
             key: None,
             stall: Duration::from_secs(2),
             prefetch: true,
+            compression: Compression::None,
             seed: 1,
             on_loss: abort,
             adopted: Vec::new(),
@@ -121,6 +124,10 @@ impl FarMemoryBuilder {
 
         /// Enables prefetching and transfers of many pages at a time [unless set: yes].
         prefetch(prefetch: bool) -> prefetch = prefetch;
+
+        /// Compression of pages that leave the region but stay on this machine, in at most half of the local
+        /// memory [unless set: none].
+        compression(compression: Compression) -> compression = compression;
 
         /// Seed of random policies.
         seed(seed: u64) -> seed = seed;
@@ -219,6 +226,7 @@ impl FarMemoryBuilder {
             run: self.run(limit),
             prefetch: self.prefetch,
             copies: self.copies,
+            compression: self.compression,
             on_loss: self.on_loss,
         };
         let pager = Pager::new(Arc::clone(&backend), plan);

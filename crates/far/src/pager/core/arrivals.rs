@@ -9,6 +9,18 @@ use crate::pager::state::{Entry, State, Then, Touch};
 /// Runs that may be in flight or here before they are touched.
 const RUNS_AHEAD: usize = 16;
 
+/// Misses on demand for which a page that was fetched ahead of need is kept although nothing touched it. A
+/// fetch takes about the time of one miss, so such a page came much too early, or for nothing.
+const LIFE: u64 = 64;
+
+/// A page that waits in its frame to be touched.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Staged {
+    pub(super) page: u32,
+    /// Misses on demand before it came.
+    pub(super) misses: u64,
+}
+
 /// Pages that may be in flight or here before they are touched, of so many local ones.
 pub(super) fn most_ahead(limit: usize, run: usize) -> usize {
     (limit / 4).min(RUNS_AHEAD * run)
@@ -107,13 +119,15 @@ impl Core {
                 }
             }
             (_, Some(touch)) => {
-                self.stats.swap_ns += self.meter.came(touch.since);
+                let waited = self.meter.came(touch.since);
+                self.stats.swap_ns += waited;
+                self.tier.fetched(waited);
                 self.pages[page as usize].state = State::Staged { frame };
                 self.come(page, touch.access);
             }
             (Then::Use, None) => {
                 self.pages[page as usize].state = State::Staged { frame };
-                self.staged.push_back(page);
+                self.stage(page);
             }
             (Then::Recopy, None) => {
                 self.local -= 1;
@@ -123,6 +137,21 @@ impl Core {
                 self.send_on(vec![page]);
             }
         }
+    }
+
+    /// Notes that a page waits in its frame to be touched.
+    pub(super) fn stage(&mut self, page: u32) {
+        let misses = self.demand_misses();
+        self.staged.push_back(Staged { page, misses });
+    }
+
+    fn demand_misses(&self) -> u64 {
+        self.stats.swap_ins + self.stats.compressed_ins
+    }
+
+    /// Returns `true` if a page that was fetched ahead of need has waited for [`LIFE`] misses.
+    pub(super) fn is_stale_staged(&self) -> bool {
+        self.staged.front().is_some_and(|oldest| self.demand_misses() - oldest.misses > LIFE)
     }
 
     /// A page was touched that was not there: what will be touched next? Pages that are here are passed

@@ -1,6 +1,7 @@
 //! Pages that are paged out: chosen by the policy, sent to replicas, or freed by the program.
 
 use super::Core;
+use super::arrivals::Staged;
 use super::runs::side_by_side;
 use crate::client::{Order, Verb};
 use crate::digest::{Digest, is_zero};
@@ -50,6 +51,9 @@ impl Core {
         if self.resident == 0 {
             return self.drop_oldest_staged();
         }
+        if self.is_stale_staged() && self.drop_oldest_staged() {
+            return true;
+        }
         let victim = self.with_policy(|policy, bits| policy.victim(incoming.map(PageNo), bits)).0;
         let all = self.members(victim).len();
         let run = self.leavers(victim);
@@ -57,6 +61,7 @@ impl Core {
         self.resident -= run.len();
         self.local -= run.len();
         let evicted = run.len();
+        let compressed = self.tier.budget_pages();
         let mut leaving = Vec::new();
         for (page, (frame, dirty)) in run.zip(frames) {
             if page == victim {
@@ -67,7 +72,9 @@ impl Core {
             }
         }
         self.send_on(leaving);
-        self.split_anew(all, evicted);
+        // Room that compressed pages took again is none for pages that leave (SLACK-2).
+        let compressed = self.tier.budget_pages() - compressed;
+        self.split_anew(all, evicted.saturating_sub(compressed));
         true
     }
 
@@ -103,7 +110,7 @@ impl Core {
         let held = holders != 0 || digest == self.zero;
         if held && !dirty && self.backend.tells_every_write() {
             self.stats.clean_drops += 1;
-            return self.drop_unchanged(page, frame);
+            return !(holders != 0 && self.compress(page, frame)) && self.drop_unchanged(page, frame);
         }
         // SAFETY: FAULT-1: the frame has the page's last bytes, and nobody else knows it.
         let bytes = unsafe { std::slice::from_raw_parts(self.backend.frame(frame), self.page_bytes) };
@@ -116,9 +123,15 @@ impl Core {
         let now = Digest::of(bytes);
         if holders != 0 && now == digest {
             self.stats.clean_drops += 1;
-            return self.drop_unchanged(page, frame);
+            return !self.compress(page, frame) && self.drop_unchanged(page, frame);
         }
         self.pages[page as usize].digest = now;
+        if self.compress(page, frame) {
+            // TIER-2: they have other bytes.
+            self.forget_at(page, holders);
+            self.pages[page as usize].holders = 0;
+            return false;
+        }
         self.stats.swap_outs += 1;
         self.leaves(page, frame, 0)
     }
@@ -169,10 +182,10 @@ impl Core {
 
     /// Gives up the page that was fetched ahead of need first, and those of its run that follow it.
     pub(super) fn drop_oldest_staged(&mut self) -> bool {
-        let Some(&oldest) = self.staged.front() else { return false };
+        let Some(&Staged { page: oldest, .. }) = self.staged.front() else { return false };
         let mut leaving = Vec::new();
         let mut dropped = 0;
-        while let Some(&page) = self.staged.front() {
+        while let Some(&Staged { page, .. }) = self.staged.front() {
             let is_sent = self.pages[page as usize].holders == 0 || self.can_have_more_holders(page);
             let follows = page == oldest + dropped && self.is_of_same_block(page, oldest);
             if !follows || is_sent && !self.may_leave() {
@@ -374,7 +387,7 @@ impl Core {
                 self.forget_resident(page);
             }
             State::Staged { frame } => {
-                self.staged.retain(|&other| other != page);
+                self.staged.retain(|staged| staged.page != page);
                 self.local -= 1;
                 self.free(frame);
             }
@@ -387,6 +400,7 @@ impl Core {
                 self.pages[page as usize].state = State::Leaving { frame, touch, out, discard: true };
                 return false;
             }
+            State::Compressed => self.drop_compressed(page),
             State::Unmanaged => return false,
             State::Empty | State::Away | State::Lost => {}
         }

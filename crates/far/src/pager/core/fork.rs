@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | `Resident` | `Resident`, writable, modified | protection against writing is not inherited |
 //! | `Staged`, `Armed` | the same | frames are inherited |
+//! | `Compressed` | the same | the tier is memory of this process, which the child has a copy of |
 //! | `Coming` | `Away` | what comes, comes to the parent; its holders still have it |
 //! | `Leaving` | `Leaving`, sent anew; `Staged` if nobody is there to send it to | whether the parent's replicas had it yet is not known |
 //!
@@ -37,6 +38,7 @@ impl Core {
         };
         (self.guessed, self.recopying, self.full) = (0, 0, 0);
         self.waiting.clear();
+        self.staged.iter_mut().for_each(|staged| staged.misses = 0);
         self.take_replicas(make);
         for page in self.pages.written() {
             #[expect(clippy::cast_possible_truncation, reason = "a region has fewer than 2^32 pages")]
@@ -108,7 +110,7 @@ impl Core {
                 self.local += 1;
                 self.pages[page as usize].holders = 0;
                 self.pages[page as usize].state = State::Staged { frame };
-                self.staged.push_back(page);
+                self.stage(page);
             }
             State::Leaving { frame, .. } => {
                 let out = Out::default();
@@ -118,6 +120,7 @@ impl Core {
             State::Open => unreachable!("OPEN-3: no block is open where a child is made"),
             State::Empty
             | State::Away
+            | State::Compressed
             | State::Staged { .. }
             | State::Armed { .. }
             | State::Lost

@@ -68,13 +68,16 @@ impl MissCurve {
         }
     }
 
-    /// A page that had left was touched.
-    pub(super) fn missed(&mut self, page: u32) {
+    /// A page that had left was touched. Returns the local pages more that would have avoided this miss, if
+    /// it is sampled; `usize::MAX` if the list does not reach so far.
+    pub(super) fn missed(&mut self, page: u32) -> Option<usize> {
         if !self.is_sampled(page) {
-            return;
+            return None;
         }
-        let place = self.take(page).map(|behind| ((behind << self.shift) - 1) / self.width);
+        let more = self.take(page).map(|behind| behind << self.shift);
+        let place = more.map(|more| (more - 1) / self.width);
         *place.and_then(|place| self.avoided.get_mut(place)).unwrap_or(&mut self.beyond) += 1;
+        Some(more.unwrap_or(usize::MAX))
     }
 
     /// Local pages more with which so many hundredths of the misses would not have come about; `None` if the
@@ -100,7 +103,7 @@ mod tests {
         let mut curve = MissCurve::new(local as usize);
         for touch in 0..6 * pages {
             if touch >= pages {
-                curve.missed(touch % pages);
+                let _ = curve.missed(touch % pages);
             }
             if touch >= local {
                 curve.left((touch - local) % pages);

@@ -11,6 +11,7 @@
 //! | `miss_curve` | how many misses more local memory would avoid |
 //! | `open` | pages that the system makes by itself as long as there is room |
 //! | `runs` | pages that come and go together |
+//! | `tier` | pages that stay on this machine, compressed |
 //! | `unmanaged` | pages that leave far memory for good |
 
 mod arrivals;
@@ -25,12 +26,14 @@ mod open;
 pub(super) mod replicas;
 mod runs;
 pub(crate) mod slack;
+mod tier;
 mod unmanaged;
 
 use super::frames::Frames;
 use super::prefetch::Prefetch;
 use super::state::{Entry, Replicas, State, Then, Touch};
 use crate::client::Replica;
+use crate::compression::Compression;
 use crate::digest::Digest;
 use crate::error::Loss;
 use crate::fault::{Allow, Backend, Fault, Frame};
@@ -38,6 +41,7 @@ use crate::replace::list::PageList;
 use crate::replace::{Access, AccessBits, PageNo, Replacement, Spent};
 use crate::sparse::Sparse;
 use crate::stats::{FarStats, MoreMemory};
+use arrivals::Staged;
 pub(super) use meter::Meter;
 use miss_curve::MissCurve;
 use open::Open;
@@ -45,6 +49,7 @@ use slack::Slack;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tier::Tier;
 
 /// Settings of a pager.
 pub(crate) struct Plan {
@@ -60,6 +65,7 @@ pub(crate) struct Plan {
     pub(crate) policy: Box<dyn Replacement>,
     pub(crate) prefetch: bool,
     pub(crate) copies: usize,
+    pub(crate) compression: Compression,
     pub(crate) on_loss: fn(&str) -> !,
 }
 
@@ -87,9 +93,11 @@ pub(super) struct Core {
     open: Open,
     meter: Meter,
     curve: MissCurve,
+    /// See `tier`.
+    tier: Tier,
     frames: Frames,
     frame_count: u32,
-    staged: VecDeque<u32>,
+    staged: VecDeque<Staged>,
     /// Prefetched and in flight.
     guessed: usize,
     waiting: VecDeque<(u32, Touch)>,
@@ -165,6 +173,7 @@ impl Core {
             open: Open::new(limit, plan.run),
             meter: Meter::new(),
             curve: MissCurve::new(limit),
+            tier: Tier::new(plan.compression, plan.page_bytes),
             frames: Frames::new(plan.frames),
             frame_count: plan.frames,
             staged: VecDeque::new(),
@@ -216,7 +225,11 @@ impl Core {
         // A page in flight to this region is only at its holders; in other states the bytes are local.
         let is_there = |state| matches!(state, State::Away | State::Coming { .. });
         let is_thin = |entry: &&Entry| is_there(entry.state) && self.is_thin(entry.holders);
-        FarStats { thin_pages: self.pages.iter().filter(is_thin).count() as u64, ..self.stats }
+        FarStats {
+            thin_pages: self.pages.iter().filter(is_thin).count() as u64,
+            compressed_bytes: self.tier.bytes() as u64,
+            ..self.stats
+        }
     }
 
     /// The local memory that would have avoided misses.
@@ -242,7 +255,7 @@ impl Core {
         self.stats.faults += 1;
         self.touched(fault.page, Touch::now(fault.access));
         self.work_ahead();
-        let local = ((self.local + self.leaving) * self.page_bytes) as u64;
+        let local = ((self.local + self.leaving) * self.page_bytes + self.tier.bytes()) as u64;
         self.stats.peak_local_bytes = self.stats.peak_local_bytes.max(local);
     }
 
@@ -255,6 +268,7 @@ impl Core {
             // The fault came about before the system was told.
             State::Open => self.backend.wake(page..page + 1),
             State::Away => self.touched_away(page, now),
+            State::Compressed => self.touched_compressed(page, now),
             State::Coming { frame, touch, then } => {
                 if touch.is_none() && then == Then::Use {
                     self.guessed -= 1;
@@ -338,7 +352,8 @@ impl Core {
             return self.waiting.push_back((page, touch));
         }
         self.stats.swap_ins += 1;
-        self.curve.missed(page);
+        let more = self.curve.missed(page);
+        self.tier.missed(more, false);
         self.fetch(&[page], Some(touch), Then::Use);
         let guess = self.follow(page);
         self.look_ahead(guess);

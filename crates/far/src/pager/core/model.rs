@@ -11,6 +11,7 @@ mod store;
 
 use super::{Core, Plan};
 use crate::client::{Replica, Sink};
+use crate::compression::Compression;
 use crate::digest::{Digest, is_zero};
 use crate::fault::{Backend, Fault};
 use crate::pager::Pager;
@@ -24,7 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use store::Store;
 
-pub(super) const PAGE: usize = 16;
+pub(super) const PAGE: usize = 256;
 const PAGES: u32 = 24;
 const THREADS: usize = 3;
 const STEPS: usize = 600;
@@ -92,6 +93,7 @@ impl World {
             policy: policy.build(shape, seed),
             prefetch: rng.random(),
             copies,
+            compression: *[Compression::None, Compression::Lz4].choose(&mut rng).expect("two"),
             on_loss: lost,
         };
         let backend: Arc<dyn Backend> = machine.clone();
@@ -256,6 +258,7 @@ impl World {
         self.whole = is_whole;
         let core = self.pager.lock();
         check_counts(&core, self.slack);
+        core.check_tier();
         self.check_frames(&core);
         for page in 0..PAGES {
             self.check_bytes(&core, page);
@@ -311,6 +314,7 @@ impl World {
                     && digest == Digest::of(&truth)
                     && (0..self.stores.len()).filter(|i| holders & 1 << i != 0).all(of_holder)
             }
+            State::Compressed => digest == Digest::of(&truth) && core.is_compressed_as(page, &truth),
             State::Lost => self.care == Care::None,
         };
         assert!(is_there, "PAGER-2: page {page} is {state:?} at {holders:#b}, but {truth:?} is not there");
@@ -462,7 +466,7 @@ fn what_was_fetched_ahead_is_sent_again_before_it_is_dropped_if_its_other_copy_w
         for _ in 0..STEPS {
             world.step();
             let mut core = world.pager.lock();
-            let Some(page) = core.staged.front().map(|&page| page as usize) else { continue };
+            let Some(page) = core.staged.front().map(|staged| staged.page as usize) else { continue };
             let is_alone = core.pages[page].holders.count_ones() == 1;
             if core.down == 0 && is_alone && core.drop_oldest_staged() {
                 let state = core.pages[page].state;
@@ -479,4 +483,68 @@ fn what_was_fetched_ahead_is_sent_again_before_it_is_dropped_if_its_other_copy_w
         }
     }
     panic!("it came to that {seen} times only");
+}
+
+/// A region with one thread and one server that answers at once.
+struct Alone {
+    machine: Arc<Machine>,
+    pager: Arc<Pager>,
+    store: Arc<Store>,
+}
+
+impl Alone {
+    const REGION: u32 = 2048;
+    const BUDGET: usize = 1024;
+
+    fn new(run: usize) -> Self {
+        let frames = Self::BUDGET + 8;
+        let machine = Arc::new(Machine::new(true, Self::REGION as usize, frames, 1));
+        let shape = Shape { pages: Self::REGION, frames: Self::BUDGET as u32 };
+        let plan = Plan {
+            pages: Self::REGION,
+            page_bytes: PAGE,
+            limit: Self::BUDGET * 7 / 8,
+            slack: Self::BUDGET / 8,
+            frames: frames as u32,
+            run,
+            policy: Policy::Simple.build(shape, 1),
+            prefetch: true,
+            copies: 1,
+            compression: Compression::None,
+            on_loss: lost,
+        };
+        let (pager, store) = (Pager::new(machine.clone(), plan), Store::new());
+        pager.lock().begin(vec![store.clone() as Arc<dyn Replica>], 1);
+        Self { machine, pager, store }
+    }
+
+    fn write(&self, page: u32, value: u64) {
+        while !self.machine.touch(page, Access::Write, value) {
+            self.pager.lock().answer(Fault { page, access: Access::Write });
+            while self.store.has_orders() {
+                for (part, refused) in self.store.answer(true, usize::MAX) {
+                    self.pager.finished(0, part, refused);
+                }
+            }
+        }
+    }
+}
+
+/// A stream that stops leaves pages behind that nothing touches: random misses need their room.
+#[test]
+fn pages_that_were_fetched_ahead_leave_before_resident_ones_when_nothing_touches_them() {
+    let alone = Alone::new(64);
+    (0..Alone::REGION).for_each(|page| alone.write(page, 1));
+    let waiting = || alone.pager.lock().staged.len();
+    assert!((0..512).any(|page| {
+        alone.write(page, 2);
+        waiting() > 32
+    }));
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+    let before = alone.pager.lock().stats().swap_ins;
+    while alone.pager.lock().stats().swap_ins < before + 200 {
+        // Every other page, so that no streams begin.
+        alone.write(rng.random_range(400..Alone::REGION / 2) * 2, 3);
+    }
+    assert!(waiting() < 16, "{} pages still wait", waiting());
 }

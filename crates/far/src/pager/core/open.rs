@@ -181,6 +181,7 @@ mod tests {
             policy: Policy::Fifo.build(shape, seed),
             prefetch: true,
             copies: 1,
+            compression: crate::compression::Compression::None,
             on_loss: |message| panic!("{message}"),
         };
         let mut core = Core::new(backend, plan);

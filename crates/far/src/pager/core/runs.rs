@@ -113,7 +113,7 @@ impl Core {
         let run = self.around(page, |entry| matches!(entry.state, State::Staged { .. }));
         let pages = self.with_frames(run.clone());
         let before = self.staged.len();
-        self.staged.retain(|page| !run.contains(page));
+        self.staged.retain(|staged| !run.contains(&staged.page));
         self.stats.prefetch_hits += (before - self.staged.len()) as u64;
         if let Some(prefetch) = &mut self.prefetch {
             prefetch.came_with(page, run.clone());

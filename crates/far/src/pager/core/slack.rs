@@ -11,6 +11,7 @@
 //!   the number of leaving pages. So it never makes a page leave or wait (PAGER-1).
 
 use super::Core;
+use super::unmanaged::LEAST;
 
 /// Evictions of average size that may be under way.
 const PER_EVICTION: usize = 8;
@@ -62,7 +63,9 @@ impl Core {
         let wanted = self.split.observe(run);
         let before = self.slack;
         if wanted > before {
-            self.slack = wanted.min(before + evicted / 2);
+            // TIER-1: the tier leaves some local pages, also when the slack grows.
+            let most = if self.tier.bytes() > 0 { self.limit.saturating_sub(LEAST) } else { usize::MAX };
+            self.slack = wanted.min(before + (evicted / 2).min(most));
         } else if wanted < before && self.leaving + self.recopying < before {
             self.slack = before - 1;
         }

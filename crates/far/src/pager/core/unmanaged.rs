@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Local pages that remain for managed memory, whatever is unmanaged: an instruction touches several.
-const LEAST: usize = 8;
+pub(super) const LEAST: usize = 8;
 
 impl Core {
     /// Hands pages to the kernel. Returns the first page that must be touched before the rest can follow.
@@ -31,7 +31,11 @@ impl Core {
             let is_remote = |page: u32| {
                 matches!(
                     self.pages[page as usize].state,
-                    State::Away | State::Coming { .. } | State::Leaving { .. } | State::Lost
+                    State::Away
+                        | State::Compressed
+                        | State::Coming { .. }
+                        | State::Leaving { .. }
+                        | State::Lost
                 )
             };
             let run = from..(from..pages.end).find(|&p| is_unmanaged(p) || is_remote(p)).unwrap_or(pages.end);
@@ -72,7 +76,7 @@ impl Core {
                     self.forget_resident(page);
                 }
                 State::Staged { frame } => {
-                    self.staged.retain(|&other| other != page);
+                    self.staged.retain(|staged| staged.page != page);
                     self.local -= 1;
                     self.show(&[(page, frame)], Allow::ReadWrite);
                 }
@@ -96,10 +100,11 @@ impl Core {
         while self.local > self.limit && self.evict(None) {}
     }
 
-    /// The pages that may be local, of which unmanaged ones take a part.
+    /// The pages that may be local, of which unmanaged and compressed ones take a part.
     pub(super) fn set_limit(&mut self) {
         let least = (self.full_limit / 8).max(LEAST).min(self.full_limit);
-        self.limit = self.full_limit.saturating_sub(self.unmanaged).max(least);
+        let taken = self.unmanaged + self.tier.budget_pages();
+        self.limit = self.full_limit.saturating_sub(taken).max(least);
     }
 
     /// A fault on a page that left: another thread's, from before.

@@ -34,7 +34,7 @@ struct Inner {
     stopped: HashMap<usize, (u32, bool)>,
 }
 
-/// A backend of 16-byte pages.
+/// A backend of small pages.
 #[derive(Debug)]
 pub(in crate::pager::core) struct Machine {
     /// Pages are moved (a frame is emptied by mapping it, and writes can go unseen), or copied.
@@ -183,6 +183,10 @@ impl Inner {
     fn write(&mut self, page: usize, value: u64) {
         // Now and then zeros, which are never sent.
         let value = if value.is_multiple_of(7) { 0 } else { value };
+        // Every third page has bytes that do not compress.
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(value);
+        let fills = value != 0 && value.is_multiple_of(3);
+        self.truth[page].fill_with(|| if fills { rng.random() } else { 0 });
         self.truth[page][..8].copy_from_slice(&value.to_le_bytes());
         self.region[page] = self.truth[page];
     }

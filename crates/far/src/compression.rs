@@ -1,0 +1,39 @@
+//! Names of the compression of the local tier.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Compression of pages that leave the region but stay in memory of this machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Compression {
+    /// No compressed tier: each page that leaves goes to the servers.
+    #[default]
+    None,
+    /// LZ4 blocks, one for each page.
+    Lz4,
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Lz4 => "lz4",
+        })
+    }
+}
+
+/// No compression has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no compression {0:?}: there are none and lz4")]
+pub struct ParseCompressionError(String);
+
+impl FromStr for Compression {
+    type Err = ParseCompressionError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = [Self::None, Self::Lz4];
+        let named = all.into_iter().find(|compression| compression.to_string() == text);
+        named.ok_or_else(|| ParseCompressionError(text.into()))
+    }
+}

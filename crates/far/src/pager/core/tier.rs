@@ -1,0 +1,287 @@
+//! The compressed tier: pages that left the region and stay, compressed, in memory of this machine.
+//!
+//! A page that leaves is compressed if the tier has room and the page becomes at least a quarter smaller. The
+//! miss that brings it back is then a decompression under the pager's lock: no request, and no thread is
+//! woken but the one that waits. Other pages leave as without the tier. A page stays in the tier until it is
+//! touched or given back. Which pages those are depends on the order in which they left: a full tier takes
+//! none, and moves none to a server.
+//!
+//! - **TIER-1** The tier is part of the program's budget: `limit` is smaller by the pages that its bytes take
+//!   ([`set_limit`](Core::set_limit)). It takes no page beyond half of the budget, and leaves [`LEAST`] local
+//!   pages.
+//! - **TIER-3** The size follows its worth ([`Size`]): where the program would miss much less with the tier's
+//!   memory as local pages, the tier becomes smaller.
+//! - **TIER-2** A `Compressed` page's bytes are in the tier and in no frame. Its holders, if it has any, have
+//!   bytes with the same digest.
+
+use super::Core;
+use super::unmanaged::LEAST;
+use crate::compression::Compression;
+use crate::pager::prefetch::Guess;
+use crate::pager::state::{State, Touch};
+use lz4_flex::block::{compress_into, decompress_into, get_maximum_output_size};
+use std::collections::HashMap;
+
+/// Bytes that a page takes in the tier beside its compressed bytes: its entry and the allocator's header.
+const ENTRY: usize = 48;
+
+/// Compressed pages.
+#[derive(Debug)]
+pub(super) struct Tier {
+    compression: Compression,
+    page_bytes: usize,
+    pages: HashMap<u32, Box<[u8]>>,
+    /// Bytes of all, with their entries.
+    bytes: usize,
+    size: Size,
+    /// Output of a compression before its length is known.
+    output: Vec<u8>,
+}
+
+impl Tier {
+    pub(super) fn new(compression: Compression, page_bytes: usize) -> Self {
+        let most = if compression == Compression::None { 0 } else { get_maximum_output_size(page_bytes) };
+        Self {
+            compression,
+            page_bytes,
+            pages: HashMap::new(),
+            bytes: 0,
+            size: Size::default(),
+            output: vec![0; most],
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Pages of the budget that it takes.
+    pub(super) fn budget_pages(&self) -> usize {
+        self.bytes.div_ceil(self.page_bytes)
+    }
+
+    /// A page missed; `more` local pages would have avoided that, if it is sampled. `here`: the tier has it.
+    pub(super) fn missed(&mut self, more: Option<usize>, here: bool) {
+        let pages = self.budget_pages();
+        if let Some(more) = more.filter(|_| self.compression != Compression::None) {
+            self.size.missed(more <= pages, here);
+        }
+    }
+
+    /// A page came from a server, in so many nanoseconds.
+    pub(super) fn fetched(&mut self, ns: u64) {
+        mix(&mut self.size.fetch_ns, ns);
+    }
+
+    /// A page came from the tier, in so many nanoseconds.
+    fn decompressed(&mut self, ns: u64) {
+        mix(&mut self.size.hit_ns, ns);
+    }
+
+    /// Takes a page, if it compresses well and `most` bytes are enough for all pages.
+    fn put(&mut self, page: u32, bytes: &[u8], most: usize) -> bool {
+        // Without room for a page of a quarter of its bytes, the attempt is not worth its time.
+        if self.compression == Compression::None || self.bytes + self.page_bytes / 4 > most {
+            return false;
+        }
+        let Ok(length) = compress_into(bytes, &mut self.output) else { return false };
+        let taken = length + ENTRY;
+        if taken > self.page_bytes / 4 * 3 || self.bytes + taken > most {
+            return false;
+        }
+        let old = self.pages.insert(page, self.output[..length].into());
+        debug_assert!(old.is_none(), "TIER-2: page {page} is in the tier twice");
+        self.bytes += taken;
+        true
+    }
+
+    /// Moves a page's bytes out of the tier.
+    fn take(&mut self, page: u32, into: &mut [u8]) {
+        let length = self.remove(page).map(|packed| decompress_into(&packed, into));
+        assert!(
+            matches!(length, Some(Ok(length)) if length == into.len()),
+            "TIER-2: page {page}: {length:?}"
+        );
+    }
+
+    fn remove(&mut self, page: u32) -> Option<Box<[u8]>> {
+        let packed = self.pages.remove(&page)?;
+        self.bytes -= packed.len() + ENTRY;
+        Some(packed)
+    }
+}
+
+/// Sampled misses after which the size of the tier is judged.
+const WINDOW: u32 = 256;
+/// At most so often the tier is halved: the rest costs little, and tells when the tier is worth more again.
+const MOST_HALVINGS: u32 = 6;
+/// Time of a fetch and of a decompression until some were measured.
+const FETCH_NS: u64 = 200_000;
+const HIT_NS: u64 = 20_000;
+
+/// The size of the tier, by the time that it saves: the misses that it turns from fetches into
+/// decompressions, and the misses that would not come about at all if its memory were local pages.
+#[derive(Debug)]
+struct Size {
+    /// The tier may have half of the budget, halved so often.
+    halvings: u32,
+    /// Sampled misses of this window; those of pages in the tier; those that local pages would avoid.
+    misses: u32,
+    hits: u32,
+    avoidable: u32,
+    /// Moving averages.
+    fetch_ns: u64,
+    hit_ns: u64,
+}
+
+impl Default for Size {
+    fn default() -> Self {
+        Self { halvings: 0, misses: 0, hits: 0, avoidable: 0, fetch_ns: FETCH_NS, hit_ns: HIT_NS }
+    }
+}
+
+impl Size {
+    fn missed(&mut self, is_avoidable: bool, here: bool) {
+        self.misses += 1;
+        self.hits += u32::from(here);
+        self.avoidable += u32::from(is_avoidable);
+        if self.misses < WINDOW {
+            return;
+        }
+        let saved = u64::from(self.hits) * self.fetch_ns.saturating_sub(self.hit_ns);
+        let lost = u64::from(self.avoidable) * self.fetch_ns;
+        if lost > saved {
+            self.halvings = (self.halvings + 1).min(MOST_HALVINGS);
+        } else if self.hits > 0 && saved > lost + lost / 4 {
+            self.halvings = self.halvings.saturating_sub(1);
+        }
+        (self.misses, self.hits, self.avoidable) = (0, 0, 0);
+    }
+}
+
+/// Moves an average a sixteenth of the way to a value.
+fn mix(average: &mut u64, value: u64) {
+    *average = *average - *average / 16 + value / 16;
+}
+
+impl Core {
+    /// Bytes that the tier may have (TIER-1).
+    fn most_tier_bytes(&self) -> usize {
+        let pages = self.full_limit.saturating_sub(self.unmanaged);
+        ((pages / 2) >> self.tier.size.halvings).min(pages.saturating_sub(LEAST)) * self.page_bytes
+    }
+
+    /// Puts a page that has left the region for a frame into the tier, if that takes it.
+    pub(super) fn compress(&mut self, page: u32, frame: u32) -> bool {
+        let most = self.most_tier_bytes();
+        // SAFETY: FAULT-1: the frame has the page's last bytes, and nobody else knows it.
+        let bytes = unsafe { std::slice::from_raw_parts(self.backend.frame(frame), self.page_bytes) };
+        if !self.tier.put(page, bytes, most) {
+            return false;
+        }
+        self.stats.compressed_outs += 1;
+        self.pages[page as usize].state = State::Compressed;
+        self.set_limit();
+        self.free(frame);
+        true
+    }
+
+    /// A page in the tier comes to the program, with what is expected next beside it.
+    pub(super) fn touched_compressed(&mut self, page: u32, touch: Touch) {
+        if !self.make_room(Some(page)) {
+            return self.waiting.push_back((page, touch));
+        }
+        let more = self.curve.missed(page);
+        self.tier.missed(more, true);
+        let guess = self.follow(page);
+        let mut pages = vec![page];
+        pages.extend(self.compressed_beside(page, guess));
+        pages.truncate(self.room_for(pages.len(), page));
+        pages.sort_unstable();
+        let frames = self.frames.take_run(pages.len());
+        for (&page, &frame) in pages.iter().zip(&frames) {
+            // SAFETY: a free frame is ours, and as long as a page.
+            let into = unsafe { std::slice::from_raw_parts_mut(self.backend.frame(frame), self.page_bytes) };
+            self.tier.take(page, into);
+        }
+        self.set_limit();
+        self.local += pages.len();
+        self.stats.compressed_ins += pages.len() as u64;
+        let came = pages[0]..pages[pages.len() - 1] + 1;
+        let pages: Vec<(u32, u32)> = pages.into_iter().zip(frames).collect();
+        self.make_resident(&pages, page, touch.access);
+        let waited = self.meter.came(touch.since);
+        self.stats.swap_ns += waited;
+        self.tier.decompressed(waited);
+        if let Some(prefetch) = &mut self.prefetch {
+            prefetch.came_with(page, came.clone());
+        }
+        self.look_ahead(guess.map(|guess| guess.behind(came)));
+    }
+
+    /// Pages of the tier beside a page, in the order in which they are expected to be touched.
+    fn compressed_beside(&self, page: u32, guess: Option<Guess>) -> Vec<u32> {
+        let Some(guess) = guess.filter(|guess| self.run > 1 && guess.stride.abs() == 1) else {
+            return Vec::new();
+        };
+        let is_compressed = |next: &u32| {
+            self.is_of_same_block(page, *next)
+                && matches!(self.pages[*next as usize].state, State::Compressed)
+        };
+        self.pages_of(guess).take(guess.depth as usize).take_while(is_compressed).collect()
+    }
+
+    /// A page in the tier is given back.
+    pub(super) fn drop_compressed(&mut self, page: u32) {
+        self.tier.remove(page);
+        self.set_limit();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+impl Core {
+    /// TIER-1 and TIER-2, as far as counts tell.
+    pub(super) fn check_tier(&self) {
+        let in_tier = |page: usize| self.tier.pages.contains_key(&(page as u32));
+        let is_compressed = |page: usize| matches!(self.pages[page].state, State::Compressed);
+        assert!((0..self.pages.len()).all(|page| in_tier(page) == is_compressed(page)), "TIER-2");
+        let bytes: usize = self.tier.pages.values().map(|packed| packed.len() + ENTRY).sum();
+        assert_eq!(bytes, self.tier.bytes, "TIER-1: bytes of the tier");
+        let (taken, least) = (self.tier.budget_pages() + self.unmanaged, self.full_limit.min(LEAST));
+        assert!(self.limit + taken <= self.full_limit || self.unmanaged > 0, "TIER-1: {taken} taken");
+        assert!(self.limit >= least || self.unmanaged > 0, "TIER-1: {} are left", self.limit);
+    }
+
+    /// The bytes of a page in the tier.
+    pub(super) fn is_compressed_as(&self, page: u32, bytes: &[u8]) -> bool {
+        let mut unpacked = vec![0; bytes.len()];
+        let packed = self.tier.pages.get(&page);
+        packed.is_some_and(|packed| decompress_into(packed, &mut unpacked).is_ok()) && unpacked == bytes
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tier_is_smaller_where_its_memory_is_worth_more_as_local_pages() {
+        let window = |size: &mut Size, avoidable: u32, hits: u32| {
+            (0..WINDOW).for_each(|miss| size.missed(miss < avoidable, miss < hits));
+            size.halvings
+        };
+        let mut size = Size::default();
+        // Misses that as many local pages would not have, as of a program that nearly fits.
+        assert_eq!((window(&mut size, 250, 256), window(&mut size, 250, 200)), (1, 2));
+        assert_eq!((0..20).map(|_| window(&mut size, 100, 0)).last(), Some(MOST_HALVINGS));
+        // Touches at random: few are avoided, and each page in the tier saves a round trip.
+        assert_eq!((window(&mut size, 10, 40), window(&mut size, 20, 100)), (5, 4));
+        assert_eq!((0..20).map(|_| window(&mut size, 60, 250)).last(), Some(0));
+        // A tier without pages is no evidence; nor is one that saves as much as it costs.
+        size.halvings = 3;
+        assert_eq!((window(&mut size, 0, 0), window(&mut size, 100, 120)), (3, 3));
+        // Decompression as slow as a fetch saves nothing.
+        (0..200).for_each(|_| mix(&mut size.hit_ns, FETCH_NS));
+        assert_eq!(window(&mut size, 10, 256), 4);
+    }
+}
