@@ -10,8 +10,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::UsageError;
 use crate::command::{
-    Backup, Check, Cluster, Delete, Demo, DemoChild, Dump, Far, Get, Load, MemoryServer, Put, Restore, Scan,
-    Serve, Stats, Tables, Trace,
+    Backup, Check, Cluster, Compact, Completions, Delete, Demo, DemoChild, Dump, Far, Get, Load, Man,
+    MemoryServer, Put, Restore, Scan, Serve, Stats, Tables, Trace,
 };
 use crate::format::escape;
 
@@ -32,7 +32,7 @@ Data goes to stdout, errors and progress to stderr.
 `azekura COMMAND --help` shows examples.";
 
 /// How to open the store.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct StoreArguments {
     /// Page cache, such as 64M or 2G [default: 256M, or an eighth of the available memory if less]
     #[arg(long, global = true, value_name = "SIZE", value_parser = cache_bytes, help_heading = "Store options")]
@@ -45,6 +45,10 @@ pub(crate) struct StoreArguments {
     /// Bypass the operating system's page cache (O_DIRECT) for pages of the store
     #[arg(long, global = true, help_heading = "Store options")]
     pub(crate) direct_pages: bool,
+
+    /// Log archive of the store, for restores to a point in time; created if it is missing
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Store options")]
+    pub(crate) archive: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -61,11 +65,14 @@ pub(crate) enum Command {
     Check(Check),
     Backup(Backup),
     Restore(Restore),
+    Compact(Compact),
     Serve(Serve),
     Cluster(Cluster),
     Trace(Trace),
     MemoryServer(MemoryServer),
     Far(Far),
+    Completions(Completions),
+    Man(Man),
     #[command(hide = true)]
     DemoChild(DemoChild),
 }

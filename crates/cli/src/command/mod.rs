@@ -3,10 +3,12 @@
 mod backup;
 mod check;
 mod cluster;
+mod compact;
 mod delete;
 mod demo;
 mod dump;
 mod far;
+mod generate;
 mod get;
 mod load;
 mod memory_server;
@@ -25,10 +27,12 @@ use anyhow::Result;
 pub(crate) use backup::{Backup, Restore};
 pub(crate) use check::Check;
 pub(crate) use cluster::Cluster;
+pub(crate) use compact::Compact;
 pub(crate) use delete::Delete;
 pub(crate) use demo::{Demo, DemoChild};
 pub(crate) use dump::Dump;
 pub(crate) use far::Far;
+pub(crate) use generate::{Completions, Man};
 pub(crate) use get::Get;
 pub(crate) use load::Load;
 pub(crate) use memory_server::MemoryServer;
@@ -60,6 +64,9 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome>
         Some(Command::Check(command)) => command.run(store, out),
         Some(Command::Backup(command)) => command.run(store, out),
         Some(Command::Restore(command)) => command.run(store, out),
+        Some(Command::Compact(command)) => command.run(store, out),
+        Some(Command::Completions(command)) => command.run(out),
+        Some(Command::Man(command)) => command.run(),
         Some(Command::Serve(command)) => command.run(store, out),
         Some(Command::Cluster(command)) => command.run(out),
         Some(Command::Trace(command)) => command.run(out),
