@@ -10,8 +10,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::UsageError;
 use crate::command::{
-    Backup, Check, Cluster, Delete, Demo, DemoChild, Dump, Far, Get, Load, MemoryServer, Put, Restore, Scan,
-    Serve, Stats, Tables, Trace,
+    Backup, Check, Cluster, Compact, Completions, Delete, Demo, DemoChild, Dump, Far, Get, Load, Man,
+    MemoryServer, Put, Restore, Scan, Serve, Stats, Tables, Trace,
 };
 use crate::format::escape;
 
@@ -29,11 +29,12 @@ Data goes to stdout, errors and progress to stderr.
 `azekura COMMAND --help` shows examples.";
 
 /// Settings with which a command opens its store.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct StoreArguments {
     pub(crate) cache: Option<usize>,
     pub(crate) page_size: Option<usize>,
     pub(crate) direct_pages: bool,
+    pub(crate) archive: Option<PathBuf>,
 }
 
 // No doc comment: clap would show it as the help of each command.
@@ -62,7 +63,13 @@ pub(crate) struct Opens<C: Args> {
 impl<C: Args> Opens<C> {
     pub(crate) const fn store(&self) -> StoreArguments {
         let CacheArguments { cache, direct_pages } = self.cache;
-        StoreArguments { cache, page_size: None, direct_pages }
+        StoreArguments { cache, page_size: None, direct_pages, archive: None }
+    }
+}
+
+impl<C: Args> Opens<Archives<C>> {
+    pub(crate) fn archived_store(&self) -> StoreArguments {
+        StoreArguments { archive: self.command.archive.clone(), ..self.store() }
     }
 }
 
@@ -83,29 +90,49 @@ pub(crate) struct Creates<C: Args> {
 impl<C: Args> Creates<C> {
     pub(crate) const fn store(&self) -> StoreArguments {
         let CacheArguments { cache, direct_pages } = self.cache;
-        StoreArguments { cache, page_size: self.page_size, direct_pages }
+        StoreArguments { cache, page_size: self.page_size, direct_pages, archive: None }
     }
+}
+
+impl<C: Args> Creates<Archives<C>> {
+    pub(crate) fn archived_store(&self) -> StoreArguments {
+        StoreArguments { archive: self.command.archive.clone(), ..self.store() }
+    }
+}
+
+// A command that writes to a store with a log archive, or reads the archive.
+#[derive(Args, Debug)]
+pub(crate) struct Archives<C: Args> {
+    /// Log archive of the store, for restores to a point in time; created if it is missing
+    #[arg(long, value_name = "DIR", help_heading = "Store options")]
+    archive: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) command: C,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Demo(Creates<Demo>),
-    Load(Creates<Load>),
+    Load(Creates<Archives<Load>>),
     Get(Opens<Get>),
-    Put(Creates<Put>),
-    Delete(Opens<Delete>),
+    Put(Creates<Archives<Put>>),
+    Delete(Opens<Archives<Delete>>),
     Scan(Opens<Scan>),
     Dump(Opens<Dump>),
     Tables(Opens<Tables>),
     Stats(Opens<Stats>),
     Check(Opens<Check>),
-    Backup(Opens<Backup>),
-    Restore(Creates<Restore>),
-    Serve(Creates<Serve>),
+    Backup(Opens<Archives<Backup>>),
+    Restore(Creates<Archives<Restore>>),
+    Compact(Creates<Compact>),
+    Serve(Creates<Archives<Serve>>),
     Cluster(Cluster),
     Trace(Trace),
     MemoryServer(MemoryServer),
     Far(Far),
+    Completions(Completions),
+    Man(Man),
     #[command(hide = true)]
     DemoChild(Creates<DemoChild>),
 }
@@ -251,19 +278,21 @@ mod tests {
     fn store_options_exist_only_where_they_have_an_effect() {
         let long = |command: &clap::Command, name: &str| {
             let command = command.find_subcommand(name).expect("a command").clone();
-            ["cache", "direct-pages", "page-size"]
+            ["cache", "direct-pages", "page-size", "archive"]
                 .map(|option| command.get_arguments().any(|argument| argument.get_long() == Some(option)))
         };
         let mut all = Arguments::command();
         all.build();
-        for name in ["memory-server", "far", "trace", "cluster"] {
-            assert_eq!(long(&all, name), [false; 3], "{name}");
-        }
-        for name in ["get", "delete", "scan", "dump", "tables", "stats", "check", "backup"] {
-            assert_eq!(long(&all, name), [true, true, false], "{name}");
-        }
-        for name in ["demo", "load", "put", "restore", "serve"] {
-            assert_eq!(long(&all, name), [true; 3], "{name}");
+        for (names, options) in [
+            (&["memory-server", "far", "trace", "cluster", "completions", "man"][..], [false; 4]),
+            (&["get", "scan", "dump", "tables", "stats", "check"], [true, true, false, false]),
+            (&["delete", "backup"], [true, true, false, true]),
+            (&["demo", "compact"], [true, true, true, false]),
+            (&["load", "put", "restore", "serve"], [true; 4]),
+        ] {
+            for name in names {
+                assert_eq!(long(&all, name), options, "{name}");
+            }
         }
         assert!(Arguments::try_parse_from(["azekura", "memory-server", "--cache", "8M"]).is_err());
     }

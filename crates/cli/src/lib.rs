@@ -23,6 +23,7 @@
 //! | `scratch` | temporary directories that signals remove too |
 //! | `signals` | signals that ask a server to stop |
 //! | `show` | numbers for people |
+//! | `time` | times as people write them |
 //!
 //! Data goes to stdout, errors and progress to stderr. Exit codes: 0 well, 1 not found, check failed or
 //! refused, 2 usage.
@@ -40,6 +41,7 @@ mod scratch;
 mod show;
 mod signals;
 mod store;
+mod time;
 
 /// Parts of the command line that the evaluation's command (`azekura-lab`) shares. Not an API.
 #[doc(hidden)]

@@ -2,14 +2,23 @@
 
 use std::time::Duration;
 
+use azekura::BackupProgress;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Returns a bar over `bytes` of input, or one without an end if that is unknown; the message is at its end.
+use crate::show;
+
+/// A bar over `bytes` of input, or one without an end when that is unknown; the message stands at its end.
 pub(crate) fn bytes(bytes: Option<u64>) -> ProgressBar {
     match bytes {
         Some(bytes) => styled(ProgressBar::new(bytes), "{bar:30} {bytes}/{total_bytes}, {msg}, {eta} left"),
         None => ticking(styled(ProgressBar::new_spinner(), "{spinner} {bytes} in {elapsed}, {msg}")),
     }
+}
+
+/// Shows how far a backup, restore or compaction is.
+pub(crate) fn show_copied(bar: &ProgressBar, seen: &BackupProgress) {
+    bar.set_position(seen.bytes);
+    bar.set_message(format!("table {}, {}", seen.table, show::counted(seen.rows, "row")));
 }
 
 /// A bar over pages.

@@ -11,6 +11,15 @@ use crate::format::escape::escaped;
 
 impl StoreArguments {
     pub(crate) fn builder(&self) -> Builder {
+        let builder = self.settings();
+        match &self.archive {
+            Some(directory) => builder.archive(directory),
+            None => builder,
+        }
+    }
+
+    /// Returns the settings without the archive.
+    pub(crate) fn settings(&self) -> Builder {
         let mut builder = Database::builder().direct_pages(self.direct_pages);
         if let Some(bytes) = self.cache {
             builder = builder.cache_bytes(bytes);

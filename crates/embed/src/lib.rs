@@ -2,8 +2,13 @@
 //! embedded in ours. Cargo installs programs only, and a program cannot rely on a library beside its own
 //! file.
 //!
-//! The library is a member of the workspace, built by an inner cargo: a dependency's `cdylib` has no path
-//! that a dependent may rely on. It is always optimized, because it runs inside of other programs.
+//! The library is built by an inner cargo: a dependency's `cdylib` has no path that a dependent may rely on.
+//! It is always optimized, because it runs inside of other programs. Its package lies beside the package of
+//! the caller: in the workspace by the name of its directory; where cargo keeps the packages of a registry,
+//! by name and version. For the latter the caller has the library's package among its dependencies.
+//!
+//! Documentation builds (`DOCS_RS`) have no network, and a package that is verified before its first
+//! publication cannot be built with dependencies of its own (`AZEKURA_EMBED=none`). Both embed no bytes.
 //!
 //! All build scripts and profiles of one target directory share the inner cargo's directory, so the library
 //! is built once and not for each kind of build. Target directories are also copied between checkouts, by
@@ -20,13 +25,13 @@ use std::process::Command;
 /// A library to build.
 #[derive(Debug)]
 pub struct Embedded<'a> {
-    /// The directory of its crate.
+    /// The directory of its crate in the workspace; its package is `azekura-` and this name.
     pub member: &'a str,
     /// Its file.
     pub file: &'a str,
     /// The variable by which the crate's source finds it: `include_bytes!(env!(…))`. The file is empty where
-    /// there is nothing to load into programs. The same with `_HASH` behind it gives the bytes a name: a
-    /// program need not go through all of them for that.
+    /// there is nothing to load into programs, and in a build without the library. The same with `_HASH`
+    /// behind it gives the bytes a name: a program need not go through all of them for that.
     pub variable: &'a str,
 }
 
@@ -41,9 +46,14 @@ pub fn build(library: &Embedded<'_>) {
     let package = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
     let is_glibc = variable("CARGO_CFG_TARGET_OS") == "linux" && variable("CARGO_CFG_TARGET_ENV") == "gnu";
     let to = output.join(library.file);
-    let bytes = if is_glibc {
-        let crates = package.parent().expect("members of the workspace lie side by side");
-        let built = compile(library, crates, &output, &variable("TARGET"));
+    println!("cargo::rerun-if-env-changed=AZEKURA_EMBED");
+    let is_left_out = !variable("DOCS_RS").is_empty() || variable("AZEKURA_EMBED") == "none";
+    let bytes = if is_glibc && !is_left_out {
+        let beside = package.parent().expect("a package lies in a directory");
+        let Some(source) = source_of(library.member, beside, &variable("CARGO_PKG_VERSION")) else {
+            panic!("no package azekura-{} lies beside {}", library.member, package.display());
+        };
+        let built = compile(library, &source, &output, &variable("TARGET"));
         let parts = parts::of(&built).expect("cargo lists what a library is made of");
         for part in parts {
             println!("cargo::rerun-if-changed={}", parts::relative(&package, &part).display());
@@ -56,6 +66,12 @@ pub fn build(library: &Embedded<'_>) {
     replace(&to, &bytes).expect("the output directory can be written");
     println!("cargo::rustc-env={}={}", library.variable, to.display());
     println!("cargo::rustc-env={}_HASH={:016x}", library.variable, hash(&bytes));
+}
+
+/// The package of a library: in a workspace, in a registry's directory, or among vendored packages.
+fn source_of(member: &str, beside: &Path, version: &str) -> Option<PathBuf> {
+    let names = [member.to_owned(), format!("azekura-{member}-{version}"), format!("azekura-{member}")];
+    names.iter().map(|name| beside.join(name)).find(|source| source.join("Cargo.toml").is_file())
 }
 
 fn hash(bytes: &[u8]) -> u64 {
@@ -84,13 +100,14 @@ fn inner_directory(output: &Path, checkout: &Path, flags: &str) -> PathBuf {
     target.join(format!("embedded-{:016x}", hasher.finish()))
 }
 
-fn compile(library: &Embedded<'_>, crates: &Path, output: &Path, target: &str) -> PathBuf {
+fn compile(library: &Embedded<'_>, source: &Path, output: &Path, target: &str) -> PathBuf {
     let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
-    let directory = inner_directory(output, crates, &flags);
+    let checkout = source.parent().expect("a package lies in a directory");
+    let directory = inner_directory(output, checkout, &flags);
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .args(["build", "--release", "--lib", "--target", target, "--manifest-path"])
-        .arg(crates.join(library.member).join("Cargo.toml"))
+        .arg(source.join("Cargo.toml"))
         .arg("--target-dir")
         .arg(&directory)
         .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
@@ -116,6 +133,27 @@ mod tests {
         assert_eq!(inner("/t/release/build/record-2/out", "/one/crates", ""), one);
         assert_ne!(inner("/t/debug/build/cli-1/out", "/other/crates", ""), one);
         assert_ne!(inner("/t/debug/build/cli-1/out", "/one/crates", "--cfg\u{1f}x"), one);
+    }
+
+    #[test]
+    fn a_package_is_found_in_a_workspace_a_registry_and_among_vendored_packages() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let make = |name: &str| {
+            let package = folder.path().join(name);
+            std::fs::create_dir(&package).expect("created");
+            std::fs::write(package.join("Cargo.toml"), "").expect("written");
+            package
+        };
+        let found = || source_of("preload", folder.path(), "1.2.3");
+        std::fs::create_dir(folder.path().join("preload")).expect("created"); // no package
+        make("azekura-preload-1.2.2");
+        assert_eq!(found(), None);
+        for name in ["azekura-preload", "azekura-preload-1.2.3"] {
+            let package = make(name);
+            assert_eq!(found(), Some(package));
+        }
+        std::fs::write(folder.path().join("preload/Cargo.toml"), "").expect("written");
+        assert_eq!(found(), Some(folder.path().join("preload")));
     }
 
     #[test]

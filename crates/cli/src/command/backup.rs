@@ -4,12 +4,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use azekura::{BackupProgress, Restore as NewStore};
+use azekura::{CommitTime, Restore as NewStore};
 use clap::Args;
-use indicatif::ProgressBar;
 
 use crate::arguments::{StoreArguments, size};
-use crate::{Outcome, UsageError, progress, show};
+use crate::{Outcome, UsageError, progress, show, time};
 
 /// Stands for stdin or stdout.
 const STREAM: &str = "-";
@@ -19,10 +18,15 @@ Examples:
   azekura backup my.db /mnt/copies/monday
   azekura backup my.db /mnt/copies/monday --verify --rate 50M
   azekura backup my.db - | zstd > monday.zst      to a stream
+  azekura backup my.db tuesday --incremental monday
+  azekura backup my.db monday --archive /mnt/archive
   azekura restore /mnt/copies/monday copy.db      a store again
 
 Copies all tables as they are at one moment into the directory DEST, which is
-created. A backup that was killed is refused by `restore`; the next backup to
+created. With --incremental it holds only what has changed since an earlier
+backup of the store, which is then needed to restore it. A store with a log
+archive is backed up with --archive: then a restore can go on from the backup
+to a later time. A backup that was killed is refused by `restore`; the next backup to
 the same directory replaces it. A store that another process has open for
 writing is backed up by that process: a program calls `Database::backup`.";
 
@@ -37,6 +41,10 @@ pub(crate) struct Backup {
     /// New directory for the backup, or `-` for stdout
     #[arg(value_name = "DEST")]
     to: PathBuf,
+
+    /// Copy only what has changed since the backup in this directory, which may be incremental, too
+    #[arg(long, value_name = "BASE")]
+    incremental: Option<PathBuf>,
 
     /// Read the backup again when it is complete, and check each byte
     #[arg(long)]
@@ -57,11 +65,18 @@ impl Backup {
         if is_stream && (self.verify || self.json) {
             return Err(UsageError("a backup to stdout takes neither --verify nor --json".into()).into());
         }
-        let db = store.open_to_read(&self.path)?;
+        // With an archive, the store first gets all its commits there; then the backup has a commit time.
+        let db = match store.archive {
+            Some(_) => store.open_existing(&self.path)?,
+            None => store.open_to_read(&self.path)?,
+        };
         let bar = progress::bytes(None);
-        let mut backup = db.backup().progress(|seen| show_progress(&bar, seen));
+        let mut backup = db.backup().progress(|seen| progress::show_copied(&bar, seen));
         if let Some(rate) = self.rate {
             backup = backup.rate_limit(rate);
+        }
+        if let Some(base) = &self.incremental {
+            backup = backup.since(base);
         }
         if is_stream {
             backup.to_writer(out)?;
@@ -70,7 +85,9 @@ impl Backup {
         }
         let mut report = backup.to_directory(&self.to)?;
         if self.verify {
-            report = NewStore::new().progress(|seen| show_progress(&bar, seen)).verify_directory(&self.to)?;
+            report = NewStore::new()
+                .progress(|seen| progress::show_copied(&bar, seen))
+                .verify_directory(&self.to)?;
         }
         bar.finish_and_clear();
         if self.json {
@@ -89,9 +106,15 @@ Examples:
   azekura restore /mnt/copies/monday copy.db --verify
   zstd -d < monday.zst | azekura restore - copy.db
   azekura restore /mnt/copies/monday --dry-run    only check the backup
+  azekura restore tuesday copy.db --base monday   an incremental backup
+  azekura restore monday copy.db --archive /mnt/archive --to-time 2026-11-26T09:30:00Z
 
 Makes a new store in DB, a new or empty directory. A restore that failed or
 was killed leaves a directory that no command opens: delete it.
+An incremental backup needs each backup of its chain by --base, in any order.
+With --archive the restore goes on from the backup with the transactions of
+the log archive: all of them, or those up to --to-time. The new store has no
+archive; open it with another one.
 --verify walks the new store as `check` does and compares the row count and a
 digest of each table with the backup.";
 
@@ -107,12 +130,21 @@ pub(crate) struct Restore {
     #[arg(value_name = "DB", required_unless_present = "dry_run")]
     path: Option<PathBuf>,
 
+    /// The backup that an incremental one was made from; once for each of a chain
+    #[arg(long, value_name = "BACKUP")]
+    base: Vec<PathBuf>,
+
+    /// Restore exactly the commits of the archive up to this time (UTC, or
+    /// microseconds since 1970) [default: all]
+    #[arg(long, value_name = "TIME", value_parser = time::parse, requires = "archive")]
+    to_time: Option<CommitTime>,
+
     /// Check the new store and compare it with the backup
     #[arg(long)]
     verify: bool,
 
     /// Check each byte of the backup and make no store
-    #[arg(long, conflicts_with_all = ["path", "verify"])]
+    #[arg(long, conflicts_with_all = ["path", "verify", "base", "to_time"])]
     dry_run: bool,
 
     /// Print one JSON object
@@ -125,12 +157,22 @@ impl Restore {
         let bar = progress::bytes(None);
         let is_stream = self.from == Path::new(STREAM);
         let mut restore = NewStore::new()
-            .builder(store.builder())
+            .builder(store.settings())
             .verify(self.verify)
-            .progress(|seen| show_progress(&bar, seen));
+            .progress(|seen| progress::show_copied(&bar, seen));
+        for base in &self.base {
+            restore = restore.base(base);
+        }
+        if let Some(directory) = &store.archive {
+            restore = restore.archive(directory);
+        }
+        if let Some(time) = self.to_time {
+            restore = restore.to_time(time);
+        }
         if let Some(bytes) = store.page_size {
             restore = restore.page_size(bytes);
         }
+        let mut replayed = 0;
         let (report, json) = match &self.path {
             Some(path) => {
                 let report = if is_stream {
@@ -139,6 +181,7 @@ impl Restore {
                     restore.from_directory(&self.from, path)?
                 };
                 let json = serde_json::to_string(&report)?;
+                replayed = report.replayed_transactions;
                 (report.backup, json)
             }
             None => {
@@ -156,15 +199,16 @@ impl Restore {
             writeln!(out, "{json}")?;
         } else {
             let verified = if self.verify || self.dry_run { ", verified" } else { "" };
-            writeln!(out, "{}{verified}", described(report.tables, report.rows, report.bytes))?;
+            let described = described(report.tables, report.rows, report.bytes);
+            let archived = if store.archive.is_some() {
+                format!("; {} from the archive", show::counted(replayed, "transaction"))
+            } else {
+                String::new()
+            };
+            writeln!(out, "{described}{verified}{archived}")?;
         }
         Ok(Outcome::Well)
     }
-}
-
-fn show_progress(bar: &ProgressBar, seen: &BackupProgress) {
-    bar.set_position(seen.bytes);
-    bar.set_message(format!("table {}, {}", seen.table, show::counted(seen.rows, "row")));
 }
 
 fn described(tables: u64, rows: u64, bytes: u64) -> String {

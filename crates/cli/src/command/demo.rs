@@ -92,7 +92,7 @@ impl Demo {
     fn settings(&self, store: &StoreArguments) -> Settings {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         Settings {
-            store: *store,
+            store: store.clone(),
             accounts: self.accounts,
             rounds: self.rounds,
             round: self.seconds_per_round,

@@ -3,10 +3,12 @@
 mod backup;
 mod check;
 mod cluster;
+mod compact;
 mod delete;
 mod demo;
 mod dump;
 mod far;
+mod generate;
 mod get;
 mod load;
 mod memory_server;
@@ -25,10 +27,12 @@ use anyhow::Result;
 pub(crate) use backup::{Backup, Restore};
 pub(crate) use check::Check;
 pub(crate) use cluster::Cluster;
+pub(crate) use compact::Compact;
 pub(crate) use delete::Delete;
 pub(crate) use demo::{Demo, DemoChild};
 pub(crate) use dump::Dump;
 pub(crate) use far::Far;
+pub(crate) use generate::{Completions, Man};
 pub(crate) use get::Get;
 pub(crate) use load::Load;
 pub(crate) use memory_server::MemoryServer;
@@ -48,18 +52,21 @@ pub(crate) fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Outcome>
         None => welcome::run(out),
         Some(Command::Demo(given)) => given.command.run(&given.store(), out),
         Some(Command::DemoChild(given)) => given.command.run(&given.store(), out),
-        Some(Command::Load(given)) => given.command.run(&given.store(), out),
+        Some(Command::Load(given)) => given.command.command.run(&given.archived_store(), out),
         Some(Command::Get(given)) => given.command.run(&given.store(), out),
-        Some(Command::Put(given)) => given.command.run(&given.store()),
-        Some(Command::Delete(given)) => given.command.run(&given.store()),
+        Some(Command::Put(given)) => given.command.command.run(&given.archived_store()),
+        Some(Command::Delete(given)) => given.command.command.run(&given.archived_store()),
         Some(Command::Scan(given)) => given.command.run(&given.store(), out),
         Some(Command::Dump(given)) => given.command.run(&given.store(), out),
         Some(Command::Tables(given)) => given.command.run(&given.store(), out),
         Some(Command::Stats(given)) => given.command.run(&given.store(), out),
         Some(Command::Check(given)) => given.command.run(&given.store(), out),
-        Some(Command::Backup(given)) => given.command.run(&given.store(), out),
-        Some(Command::Restore(given)) => given.command.run(&given.store(), out),
-        Some(Command::Serve(given)) => given.command.run(&given.store(), out),
+        Some(Command::Backup(given)) => given.command.command.run(&given.archived_store(), out),
+        Some(Command::Restore(given)) => given.command.command.run(&given.archived_store(), out),
+        Some(Command::Compact(given)) => given.command.run(&given.store(), out),
+        Some(Command::Completions(command)) => command.run(out),
+        Some(Command::Man(command)) => command.run(),
+        Some(Command::Serve(given)) => given.command.command.run(&given.archived_store(), out),
         Some(Command::Cluster(command)) => command.run(out),
         Some(Command::Trace(command)) => command.run(out),
         Some(Command::MemoryServer(command)) => command.run(out),

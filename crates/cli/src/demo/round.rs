@@ -119,9 +119,9 @@ impl<'a> Rounds<'a> {
 
     fn start_child(&mut self, trace: Option<&Path>) -> Result<(u16, Victim)> {
         self.runs += 1;
-        let Settings { store, accounts, threads, in_flight, seed, .. } = self.settings;
+        let Settings { ref store, accounts, threads, in_flight, seed, .. } = self.settings;
         let orders = Orders { run: self.runs, seed, accounts, threads, in_flight };
-        Ok((self.runs, Victim::start(&store, self.path, orders, trace)?))
+        Ok((self.runs, Victim::start(store, self.path, orders, trace)?))
     }
 
     fn verdict(&mut self, db: &Database, crash: &Crash) -> Result<Verdict> {

@@ -1,4 +1,4 @@
-//! `backup` and `restore`: the same rows again, refusals, and kills.
+//! `backup`, `restore` and `compact`: the same rows again, refusals, and kills.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -60,6 +60,69 @@ fn a_damaged_backup_and_a_used_directory_are_refused() {
     assert_eq!(Run::in_dir(&scratch, &["restore", "copy"]).code, 2);
 }
 
+#[test]
+fn an_incremental_backup_restores_with_its_base() {
+    let scratch = Scratch::new();
+    store(&scratch, 3000);
+    Run::in_dir(&scratch, &["backup", "db", "monday"]).well();
+    Run::in_dir(&scratch, &["put", "db", "t", "key000007", "new"]).well();
+    let said =
+        Run::in_dir(&scratch, &["backup", "db", "tuesday", "--incremental", "monday", "--json"]).well();
+    let json: serde_json::Value = serde_json::from_str(&said).expect("is JSON");
+    assert_eq!(json["is_incremental"], true);
+    assert!(json["rows"].as_u64().expect("a number") < 500, "{said}");
+    Run::in_dir(&scratch, &["restore", "tuesday", "new", "--base", "monday", "--verify"]).well();
+    let dump = |db: &str| Run::in_dir(&scratch, &["dump", db, "t"]).well();
+    assert_eq!(dump("new"), dump("db"));
+    let run = Run::in_dir(&scratch, &["restore", "tuesday", "alone"]);
+    assert!(run.code == 1 && run.stderr.contains("--base"), "{run:?}");
+    let run = Run::in_dir(&scratch, &["backup", "db", "wednesday", "--incremental", "missing"]);
+    assert!(run.code == 1 && run.stderr.contains("missing is not a backup"), "{run:?}");
+    let run = Run::in_dir(&scratch, &["restore", "tuesday", "--dry-run", "--base", "monday"]);
+    assert_eq!(run.code, 2, "{run:?}");
+}
+
+#[test]
+fn a_restore_to_a_time_leaves_out_later_changes() {
+    let scratch = Scratch::new();
+    let run = |arguments: &[&str]| Run::in_dir(&scratch, &[arguments, &["--archive", "archive"]].concat());
+    run(&["put", "db", "t", "a", "1"]).well();
+    run(&["backup", "db", "b"]).well();
+    run(&["put", "db", "t", "a", "2"]).well();
+    let said = run(&["restore", "b", "middle", "--json"]).well();
+    let json: serde_json::Value = serde_json::from_str(&said).expect("is JSON");
+    let time = json["commit_time_us"].as_u64().expect("a number").to_string();
+    run(&["put", "db", "t", "a", "3"]).well();
+    let said = run(&["restore", "b", "latest"]).well();
+    assert!(said.contains("2 transactions from the archive"), "{said}");
+    run(&["restore", "b", "new", "--to-time", &time]).well();
+    let get = |db: &str| Run::in_dir(&scratch, &["get", db, "t", "a"]).well();
+    assert_eq!((get("new"), get("middle"), get("latest")), (get("middle"), "2\n".into(), "3\n".into()));
+    let late = run(&["restore", "b", "late", "--to-time", "2999-01-01"]);
+    assert!(late.code == 1 && late.stderr.contains("has all commits up to"), "{late:?}");
+    let run = Run::in_dir(&scratch, &["restore", "b", "x", "--to-time", &time]);
+    assert!(run.code == 2 && run.stderr.contains("--archive"), "{run:?}");
+}
+
+#[test]
+fn a_compacted_store_dumps_the_same_rows_and_is_no_larger() {
+    let scratch = Scratch::new();
+    store(&scratch, 20_000);
+    let said = Run::in_dir(&scratch, &["compact", "db", "small", "--json"]).well();
+    let json: serde_json::Value = serde_json::from_str(&said).expect("is JSON");
+    assert_eq!(json["rows"], 20_000);
+    assert!(json["bytes_after"].as_u64() <= json["bytes_before"].as_u64(), "{said}");
+    let dump = |db: &str| Run::in_dir(&scratch, &["dump", db, "t"]).well();
+    assert_eq!(dump("small"), dump("db"));
+    let again = Run::in_dir(&scratch, &["compact", "db", "small"]);
+    assert!(again.code == 1 && again.stderr.contains("is not empty"), "{again:?}");
+    let said = Run::in_dir(&scratch, &["compact", "db", "large", "--page-size", "32K"]).well();
+    assert!(said.starts_with("1 table, 20,000 rows: ") && said.contains(" became "), "{said}");
+    assert_eq!(dump("large"), dump("db"));
+    let run = Run::in_dir(&scratch, &["compact", "missing", "new"]);
+    assert!(run.code == 1 && run.stderr.contains("missing") && !scratch.path("new").exists(), "{run:?}");
+}
+
 /// Runs the command and kills it after `delay`, unless it has ended by then.
 fn killed(scratch: &Scratch, arguments: &[&str], delay: Duration) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_azekura"))
@@ -75,7 +138,7 @@ fn killed(scratch: &Scratch, arguments: &[&str], delay: Duration) {
 }
 
 #[test]
-fn killed_backups_and_restores_are_whole_or_refused() {
+fn killed_backups_restores_and_compactions_are_whole_or_refused() {
     let scratch = Scratch::new();
     store(&scratch, 20_000);
     Run::in_dir(&scratch, &["backup", "db", "right"]).well();
@@ -87,10 +150,12 @@ fn killed_backups_and_restores_are_whole_or_refused() {
         killed(&scratch, &["backup", "db", &copy], delay);
         let run = Run::in_dir(&scratch, &["restore", &copy, "--dry-run"]);
         assert!(run.code == 0 || run.stderr.contains("is not a backup"), "round {round}: {run:?}");
-        let new = format!("new{round}");
-        killed(&scratch, &["restore", "right", &new], delay);
-        let run = dump(&new);
-        let is_refused = run.stderr.contains("did not finish") || run.stderr.contains("holds no Azekura");
-        assert!(run.code == 1 && is_refused || run.stdout == right, "round {round}: {}", run.stderr);
+        for (command, source) in [("restore", "right"), ("compact", "db")] {
+            let new = format!("{command}{round}");
+            killed(&scratch, &[command, source, &new], delay);
+            let run = dump(&new);
+            let is_refused = run.stderr.contains("did not finish") || run.stderr.contains("holds no Azekura");
+            assert!(run.code == 1 && is_refused || run.stdout == right, "round {round}: {}", run.stderr);
+        }
     }
 }

@@ -13,8 +13,22 @@ fn without_arguments_it_says_what_to_try() {
 #[test]
 fn every_command_has_help_with_examples() {
     for command in [
-        "demo", "load", "get", "put", "delete", "scan", "dump", "tables", "stats", "check", "backup",
-        "restore", "trace",
+        "demo",
+        "load",
+        "get",
+        "put",
+        "delete",
+        "scan",
+        "dump",
+        "tables",
+        "stats",
+        "check",
+        "backup",
+        "restore",
+        "compact",
+        "completions",
+        "man",
+        "trace",
     ] {
         let help = Run::of(&command.split(' ').chain(["--help"]).collect::<Vec<_>>()).well();
         assert!(
@@ -23,6 +37,26 @@ fn every_command_has_help_with_examples() {
         );
         assert!(Run::of(&["--help"]).well().contains(command.split(' ').next().unwrap()));
     }
+}
+
+#[test]
+fn completions_and_manual_pages_know_every_command() {
+    let scratch = Scratch::new();
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = Run::of(&["completions", shell]).well();
+        for word in ["restore", "to-time", "compact"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    Run::in_dir(&scratch, &["man", "."]).well();
+    for (page, word) in
+        [("azekura.1", "azekura"), ("azekura-restore.1", "to\\-time"), ("azekura-load.1", "TABLE")]
+    {
+        let page = std::fs::read_to_string(scratch.path(page)).expect("is written");
+        assert!(page.contains(".TH") && page.contains(word), "{page}");
+    }
+    let run = Run::in_dir(&scratch, &["man", "missing"]);
+    assert!(run.code == 1 && run.stderr.contains("cannot write manual pages into missing"), "{run:?}");
 }
 
 #[test]

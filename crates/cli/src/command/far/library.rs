@@ -21,7 +21,10 @@ pub(super) fn put() -> Result<PathBuf> {
         return Ok(other);
     }
     if BYTES.is_empty() {
-        bail!("azekura far needs Linux with the GNU C library (glibc)");
+        bail!(
+            "this build has no library to preload: build it for Linux with the GNU C library (glibc), \
+             without AZEKURA_EMBED=none"
+        );
     }
     let mut last = None;
     for directory in directories() {
