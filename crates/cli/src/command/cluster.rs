@@ -6,6 +6,7 @@
 
 mod ask;
 mod balance;
+mod client;
 mod home;
 mod map;
 mod process;
