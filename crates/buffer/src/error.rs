@@ -8,8 +8,8 @@ use crate::store::StoreError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FixError {
-    /// No frame became free in [`MAX_ROUNDS`](crate::policy) sweeps: all were pinned, or being filled by
-    /// other threads. Use fewer pages at once, or make the cache larger.
+    /// No frame could be had in `MAX_ROUNDS` sweeps: all pinned, or being filled by others.
+    /// Retry with less at once, or make the cache larger.
     #[error("page cache exhausted: no frame for page {page_id}; {pinned} of {frames} frames are pinned")]
     PoolExhausted {
         /// The requested page.

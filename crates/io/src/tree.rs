@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Component, Path, PathBuf};
+#[cfg(feature = "test-fs")]
+use std::path::PathBuf;
+use std::path::{Component, Path};
 use std::sync::Arc;
 
 use rustix::io::Errno;

@@ -4,6 +4,7 @@
 //! cargo run -p azekura-tidy              prints each violation as FILE:LINE: CHECK: TEXT; exit code 1 if there is one
 //! cargo run -p azekura-tidy -- --counts  prints the number of violations of each check
 //! cargo run -p azekura-tidy -- --update  lowers the counts in tools/tidy/debt.txt to the present ones
+//! cargo run -p azekura-tidy -- --sizes   prints the table of sizes of docs/decisions/047-sizes.md
 //! ```
 //!
 //! | check | violation |
@@ -27,6 +28,7 @@ mod checks;
 mod files;
 mod links;
 mod prose;
+mod sizes;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -83,6 +85,10 @@ fn run(root: &Path, option: &str) -> Result<bool, String> {
             std::fs::write(&debt_file, lowered.text()).map_err(|error| format!("debt.txt: {error}"))?;
             Ok(true)
         }
+        "--sizes" => {
+            print!("{}", sizes::table(root, &tree)?);
+            Ok(true)
+        }
         "" => {
             let new = debt.exceeded_by(&found);
             for violation in &new {
@@ -92,7 +98,7 @@ fn run(root: &Path, option: &str) -> Result<bool, String> {
             println!("tidy: {} files, {} violations above the allowed counts", tree.len(), new.len());
             Ok(new.is_empty())
         }
-        other => Err(format!("{other} is not an option; use --counts, --update, or none")),
+        other => Err(format!("{other} is not an option; use --counts, --update, --sizes, or none")),
     }
 }
 

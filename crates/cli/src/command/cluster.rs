@@ -6,6 +6,7 @@
 
 mod ask;
 mod balance;
+mod client;
 mod directory;
 mod map;
 mod process;

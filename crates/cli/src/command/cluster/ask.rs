@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use azekura_fatbtree::Member;
-use redis::Value;
 
+use super::client::{Client, Reply};
 use crate::command::serve;
 
 /// Time limit for an answer of a node on this machine.
@@ -21,7 +21,7 @@ pub(super) fn clients(member: &Member) -> Result<SocketAddr> {
 }
 
 /// Sends a request to a node and returns the reply.
-pub(super) fn ask<A: AsRef<[u8]>>(member: &Member, request: &[A]) -> Result<Value> {
+pub(super) fn ask<A: AsRef<[u8]>>(member: &Member, request: &[A]) -> Result<Reply> {
     ask_patiently(member, request, PATIENCE)
 }
 
@@ -30,32 +30,25 @@ pub(super) fn ask_patiently<A: AsRef<[u8]>>(
     member: &Member,
     request: &[A],
     patience: Duration,
-) -> Result<Value> {
+) -> Result<Reply> {
     let address = clients(member)?;
     let failed = || format!("node {} at {address}", member.pe.0);
-    let client = redis::Client::open(format!("redis://{address}/")).with_context(failed)?;
-    let mut connection = client.get_connection_with_timeout(PATIENCE).with_context(failed)?;
-    connection.set_read_timeout(Some(patience)).with_context(failed)?;
+    let mut client = Client::connect(address, PATIENCE).with_context(failed)?;
     if let Some(password) = std::env::var_os(serve::PASSWORD) {
-        redis::cmd("AUTH").arg(password.as_encoded_bytes()).exec(&mut connection).with_context(failed)?;
+        client.ask(&[b"AUTH", password.as_encoded_bytes()]).with_context(failed)?;
     }
-    let mut command = redis::Cmd::new();
-    for argument in request {
-        command.arg(argument.as_ref());
-    }
-    command.query(&mut connection).with_context(failed)
+    client.set_patience(patience).with_context(failed)?;
+    client.ask(request).with_context(failed)
 }
 
 /// Returns a reply of names and texts as a map.
-pub(super) fn pairs(reply: &Value) -> BTreeMap<String, String> {
-    let text = |value: &Value| match value {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::SimpleString(text) => text.clone(),
+pub(super) fn pairs(reply: &Reply) -> BTreeMap<String, String> {
+    let text = |reply: &Reply| match reply {
+        Reply::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         _ => String::new(),
     };
     match reply {
-        Value::Array(items) => items.chunks_exact(2).map(|two| (text(&two[0]), text(&two[1]))).collect(),
-        Value::Map(pairs) => pairs.iter().map(|(name, value)| (text(name), text(value))).collect(),
+        Reply::Array(items) => items.chunks_exact(2).map(|two| (text(&two[0]), text(&two[1]))).collect(),
         _ => BTreeMap::new(),
     }
 }

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use azekura_fatbtree::{FileMeta, Member, Membership, Meta, PeId};
 use rand::RngExt;
-use redis::Value;
 
 use super::ask;
+use super::client::Reply;
 use super::process::{PortTaken, Process};
 
 const LIST: &str = "cluster.toml";
@@ -244,7 +244,7 @@ impl ClusterDirectory {
     }
 
     /// Asks the first node that answers.
-    pub(super) fn ask_any(&self, request: &[&[u8]]) -> Result<Value> {
+    pub(super) fn ask_any(&self, request: &[&[u8]]) -> Result<Reply> {
         let member = self.members.nodes().iter().find(|member| ask::ask(member, &["PING"]).is_ok());
         let member = member.with_context(|| {
             format!("no node answers; `azekura cluster start --dir {}` starts them", self.dir.display())

@@ -1,9 +1,10 @@
 //! The leaves of the cluster with their nodes.
 
 use anyhow::{Result, bail};
-use redis::Value;
 
+use super::client::Reply;
 use super::directory::ClusterDirectory;
+
 
 /// A leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,13 +20,13 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    fn parse(value: &Value) -> Option<Self> {
-        let Value::Array(fields) = value else { return None };
-        let [Value::BulkString(low), high, node, page, version] = fields.as_slice() else { return None };
-        let number = |value: &Value| if let Value::Int(number) = value { Some(*number) } else { None };
+    fn parse(value: &Reply) -> Option<Self> {
+        let Reply::Array(fields) = value else { return None };
+        let [Reply::Text(low), high, node, page, version] = fields.as_slice() else { return None };
+        let number = |value: &Reply| if let Reply::Integer(number) = value { Some(*number) } else { None };
         let high = match high {
-            Value::BulkString(high) => Some(high.clone()),
-            Value::Nil => None,
+            Reply::Text(high) => Some(high.clone()),
+            Reply::Null => None,
             _ => return None,
         };
         let node = u16::try_from(number(node)?).ok()?;
@@ -43,7 +44,7 @@ pub(super) fn each_leaf(
     loop {
         let reply = directory.ask_any(&[b"AZ.CLUSTER", b"MAP", b"FROM", &from])?;
         let leaves = match reply {
-            Value::Array(leaves) => leaves.iter().map(Leaf::parse).collect::<Option<Vec<_>>>(),
+            Reply::Array(leaves) => leaves.iter().map(Leaf::parse).collect::<Option<Vec<_>>>(),
             _ => None,
         };
         let Some(leaves) = leaves else { bail!("the node's reply is not a map of the cluster") };
