@@ -3,9 +3,12 @@
 
 use std::fs;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
+use super::{MOUNTS, Version};
 use crate::{Database, Durability, Error, TableDefinition};
 
 const VARIABLE: &str = "AZEKURA_TEST_MEMORY_LIMIT";
@@ -106,4 +109,111 @@ fn a_process_at_its_defaults_stays_within_three_quarters_of_its_memory() {
     assert!(child.status.success(), "{output}{}", String::from_utf8_lossy(&child.stderr));
     let peak: u64 = output.split("peak ").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();
     assert!(peak > limit / 8 && peak <= limit * 3 / 4, "{} MiB of {}", peak >> 20, limit >> 20);
+}
+
+/// The file that takes the number of a process which moves into a control group.
+const GROUP_VARIABLE: &str = "AZEKURA_TEST_MEMORY_GROUP";
+
+/// A control group with a limit of memory; dropping it removes it.
+struct Group {
+    dir: PathBuf,
+    version: Version,
+}
+
+impl Group {
+    /// Makes a group below the first mount that has a memory controller.
+    fn create(limit: u64) -> Self {
+        let mount = |&(mount, version): &(&str, Version)| {
+            let dir = Path::new("/").join(mount);
+            let controllers = fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
+            let has_memory = match version {
+                Version::One => dir.join(version.limit_file()).exists(),
+                Version::Two => controllers.split_whitespace().any(|name| name == "memory"),
+            };
+            has_memory.then_some((dir, version))
+        };
+        let (mount, version) = MOUNTS.iter().find_map(mount).expect("a memory controller");
+        if version == Version::Two {
+            fs::write(mount.join("cgroup.subtree_control"), "+memory").expect("root, outside a container");
+        }
+        let dir = mount.join(format!("azekura-test-{}-{limit}", std::process::id()));
+        fs::create_dir(&dir).expect("root");
+        let group = Self { dir, version };
+        fs::write(group.dir.join(version.limit_file()), limit.to_string()).unwrap();
+        group
+    }
+
+    /// A number in one of the group's files, which have lines of a name and a number.
+    fn number(&self, file: &str, name: &str) -> u64 {
+        let text = fs::read_to_string(self.dir.join(file)).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.expect(name).trim().parse().unwrap()
+    }
+
+    /// Anonymous memory of the group's processes. The rest is the system's page cache, which takes what the
+    /// limit leaves and gives it back.
+    fn anonymous(&self) -> u64 {
+        self.number("memory.stat", if self.version == Version::One { "rss" } else { "anon" })
+    }
+
+    /// Processes that the kernel killed at the limit.
+    fn killed(&self) -> u64 {
+        let file = if self.version == Version::One { "memory.oom_control" } else { "memory.events" };
+        self.number(file, "oom_kill")
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.dir); // a second failure would hide the first one
+    }
+}
+
+/// Inserts rows of 400 bytes, twice as many as the memory of this process holds, in random order.
+fn grow_beyond_memory() {
+    let limit = super::memory_limit().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::builder().durability(Durability::Relaxed).open(dir.path()).unwrap();
+    let rows = 2 * limit / 400;
+    for from in (0..rows).step_by(50) {
+        let written = db.transact(|tx| {
+            let table = tx.table(&ROWS)?;
+            (from..from + 50).try_for_each(|row| table.insert(&key(row), &[1; 400][..]))
+        });
+        written.unwrap();
+    }
+    let some = db.transact(|tx| tx.table(&ROWS)?.get(&key(rows / 2))).unwrap();
+    assert_eq!(some.map(|value| value.len()), Some(400));
+    db.close().unwrap();
+}
+
+#[test]
+#[ignore = "makes control groups, so it needs root; takes minutes"]
+fn a_store_at_its_defaults_grows_beyond_the_memory_of_its_control_group() {
+    const NAME: &str =
+        "memory_limit::peak_tests::a_store_at_its_defaults_grows_beyond_the_memory_of_its_control_group";
+    if let Ok(procs) = std::env::var(GROUP_VARIABLE) {
+        fs::write(procs, "0").unwrap();
+        grow_beyond_memory();
+        return;
+    }
+    for limit in [64 << 20, 256 << 20] {
+        let group = Group::create(limit);
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", NAME, "--include-ignored"])
+            .env(GROUP_VARIABLE, group.dir.join("cgroup.procs"))
+            .spawn()
+            .unwrap();
+        let mut most = 0;
+        let status = loop {
+            most = most.max(group.anonymous());
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        println!("{} MiB of anonymous memory under a limit of {} MiB", most >> 20, limit >> 20);
+        assert!(status.success() && group.killed() == 0, "{status}: {} killed", group.killed());
+        assert!(most > limit / 16 && most <= limit * 3 / 4, "{most} bytes of {limit}");
+    }
 }
