@@ -240,9 +240,12 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
-    /// The [restore](crate::Restore) that made this store did not finish. Delete the directory, and restore
-    /// again.
-    #[error("the restore of {} did not finish; delete this directory and restore again", path.display())]
+    /// The [restore](crate::Restore) or [compaction](crate::Database::compact_into) that made this store did
+    /// not finish. Delete the directory, and run it again.
+    #[error(
+        "the restore or compaction into {} did not finish; delete this directory and run it again",
+        path.display()
+    )]
     RestoreUnfinished {
         /// The store's directory.
         path: PathBuf,

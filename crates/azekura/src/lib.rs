@@ -69,6 +69,7 @@ mod events;
 #[cfg(feature = "far")]
 mod far_tier;
 mod key;
+mod left_out;
 mod lifetime;
 mod locking;
 mod memory_limit;
@@ -96,6 +97,7 @@ pub mod fs {
 
 pub use archive::CommitTime;
 pub use azekura_base::{LogFailed, PageId, TxnId};
+#[cfg(feature = "test-faults")]
 #[doc(hidden)]
 pub use azekura_btree::VersionPart;
 #[cfg(feature = "far")]
@@ -104,7 +106,7 @@ pub use azekura_io::Fs;
 #[cfg(feature = "baseline-logs")]
 #[doc(hidden)]
 pub use azekura_wal::{LogProtocol, UnknownProtocol};
-pub use backup::{Backup, BackupProgress, BackupReport, Restore, RestoreReport};
+pub use backup::{Backup, BackupProgress, BackupReport, CompactReport, Compaction, Restore, RestoreReport};
 pub use bounds::{KeyPrefix, KeyRange, Prefix};
 pub use catalog::{TableInfo, TableTypes};
 pub use check::{CheckReport, Finding, TableReport};
@@ -112,8 +114,9 @@ pub use database::Database;
 pub use entry::Entry;
 pub use error::{Error, ErrorKind};
 pub use key::{AsKey, DecodeError, EncodeKey, Key};
+#[cfg(feature = "test-faults")]
 #[doc(hidden)]
-pub use locking::LockPart;
+pub use left_out::LockPart;
 pub use multimap::{
     MultimapRange, MultimapTable, MultimapTableDefinition, MultimapValues, SnapshotMultimapTable,
 };

@@ -58,69 +58,13 @@ use azekura_lock::{
 };
 use azekura_wal::{LogBufferId, Wal};
 
-/// Number of rows of a scan step from which on a range lock replaces locks on the keys. One range costs about
-/// as much as two keys, and it also locks keys of the range that do not exist.
+use crate::left_out::LeftOut;
+
+/// Rows of a scan step from which on a range lock takes the place of locks on the keys. One range costs about
+/// as much as two keys, and it also holds keys of the range that do not exist.
 const RANGE_ROWS: usize = 2;
 
-/// A cell of the table above, which a test can omit to show that it detects the error; see
-/// `Builder::leave_out`.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LockPart {
-    /// Record S of `get`.
-    GetRecord,
-    /// Record S of each key that a scan meets.
-    ScanRecord,
-    /// Gap S of each key that a scan meets.
-    ScanGap,
-    /// Gap S of the first key beyond a scan.
-    ScanNext,
-    /// Record X of update, insert and delete.
-    WriteRecord,
-    /// Gap I of an inserted key.
-    InsertGap,
-    /// The test of gap I on the key after an inserted one.
-    InsertTest,
-    /// The mode that an inserted key's gap inherits from the next key's.
-    InheritedGap,
-    /// Gap X of a deleted key.
-    DeleteGap,
-    /// Gap X of the key after a deleted one.
-    DeleteNext,
-    /// Gap S of the next key, when a rollback to a savepoint removes an inserted key.
-    UndoneNext,
-}
-
-impl LockPart {
-    /// Returns `mode` without the omitted part; `None` if nothing remains.
-    pub(crate) fn rest_of(mode: KeyMode, left_out: Option<Self>) -> Option<KeyMode> {
-        match left_out {
-            None => Some(mode),
-            Some(part) => part.strip(mode),
-        }
-    }
-
-    /// Removes this part from `mode`. The modes of the table are all different, so a mode identifies its
-    /// operation.
-    fn strip(self, mode: KeyMode) -> Option<KeyMode> {
-        let rest = match (self, mode) {
-            (Self::GetRecord, KeyMode::READ)
-            | (Self::ScanNext, KeyMode::READ_GAP)
-            | (Self::InsertTest, KeyMode::INSERT_TEST)
-            | (Self::DeleteNext, KeyMode::DELETE_NEXT) => KeyMode::NONE,
-            (Self::ScanRecord, KeyMode::SCAN) => KeyMode::READ_GAP,
-            (Self::ScanGap, KeyMode::SCAN) => KeyMode::READ,
-            (Self::WriteRecord, KeyMode { gap, record: RecordMode::X }) => {
-                KeyMode::new(gap, RecordMode::None)
-            }
-            (Self::InsertGap, KeyMode::INSERT) | (Self::DeleteGap, KeyMode::DELETE) => KeyMode::UPDATE,
-            _ => mode,
-        };
-        (rest != KeyMode::NONE).then_some(rest)
-    }
-}
-
-/// The caller's use of the scanned rows, which determines their locks.
+/// The use that a scan's caller has for the rows, which decides on their locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Purpose {
     #[default]
@@ -215,8 +159,7 @@ pub(crate) struct OperationLocks<'a> {
     pub(crate) wanted: Option<Wanted>,
     /// The locks of this operation's scan.
     pub(crate) scan: ScanLocks,
-    /// `None` except in tests of the tests.
-    pub(crate) left_out: Option<LockPart>,
+    pub(crate) left_out: LeftOut,
 }
 
 impl<'a> OperationLocks<'a> {
@@ -229,7 +172,7 @@ impl<'a> OperationLocks<'a> {
     ) -> Self {
         let (depends_on, wanted) = (Lsn(0), None);
         let scan = ScanLocks::default();
-        Self { table, log, held, key, table_mode, depends_on, wanted, scan, left_out: None }
+        Self { table, log, held, key, table_mode, depends_on, wanted, scan, left_out: LeftOut::default() }
     }
 
     /// Notes the commit LSN of a granted lock; at once, because the next record must be above it (RANGE-3).
@@ -241,30 +184,36 @@ impl<'a> OperationLocks<'a> {
     }
 
     fn lock(&mut self, tree: TreeId, key: KeyRef<'_>, mode: KeyMode) -> Result<(), Blocked> {
-        let Some(mode) = LockPart::rest_of(mode, self.left_out) else { return Ok(()) };
-        if self.table_mode.is_some_and(|m| m.covers_key(mode)) {
-            return Ok(());
-        }
-        match self.table.try_lock_key(self.held, tree, key, mode) {
-            Ok(depends_on) => {
-                self.depend_on(depends_on);
-                Ok(())
-            }
-            Err(WouldBlock) => self.blocked(tree, key, mode, false),
-        }
+        self.request(tree, key, mode, false)
     }
 
     fn test(&mut self, tree: TreeId, key: KeyRef<'_>, mode: KeyMode) -> Result<(), Blocked> {
-        let Some(mode) = LockPart::rest_of(mode, self.left_out) else { return Ok(()) };
+        self.request(tree, key, mode, true)
+    }
+
+    /// Locks a key, or tests that it could be locked.
+    #[inline]
+    fn request(
+        &mut self,
+        tree: TreeId,
+        key: KeyRef<'_>,
+        mode: KeyMode,
+        is_test: bool,
+    ) -> Result<(), Blocked> {
+        let Some(mode) = self.left_out.rest_of(mode) else { return Ok(()) };
         if self.table_mode.is_some_and(|m| m.covers_key(mode)) {
             return Ok(());
         }
-        match self.table.try_test_key(self.held, tree, key, mode) {
+        let granted = match is_test {
+            false => self.table.try_lock_key(self.held, tree, key, mode),
+            true => self.table.try_test_key(self.held, tree, key, mode),
+        };
+        match granted {
             Ok(depends_on) => {
                 self.depend_on(depends_on);
                 Ok(())
             }
-            Err(WouldBlock) => self.blocked(tree, key, mode, true),
+            Err(WouldBlock) => self.blocked(tree, key, mode, is_test),
         }
     }
 
@@ -287,8 +236,7 @@ impl<'a> OperationLocks<'a> {
     fn try_insert(&mut self, tree: TreeId, next: KeyRef<'_>) -> Result<(), Blocked> {
         self.test(tree, next, KeyMode::INSERT_TEST)?;
         let closed = self.table.closed_gap(self.held, tree, next);
-        let inherited =
-            closed.filter(|_| self.left_out != Some(LockPart::InheritedGap)).unwrap_or(GapMode::I);
+        let inherited = closed.filter(|_| !self.left_out.is_inherited_gap()).unwrap_or(GapMode::I);
         let mode = KeyMode::INSERT.supremum(KeyMode { gap: inherited, ..KeyMode::NONE });
         let key = self.key.expect("an insert has a key");
         self.lock(tree, KeyRef::Key(key), mode)
@@ -331,7 +279,7 @@ impl KeyLocks for OperationLocks<'_> {
         if self.scan.purpose != Purpose::Read || run.len() < RANGE_ROWS {
             return (0..run.len()).try_for_each(|i| self.try_scan(tree, run.key(i)));
         }
-        let Some(mode) = LockPart::rest_of(self.scan.row(), self.left_out) else { return Ok(()) };
+        let Some(mode) = self.left_out.rest_of(self.scan.row()) else { return Ok(()) };
         if self.table_mode.is_some_and(|m| m.covers_key(mode)) {
             return Ok(());
         }

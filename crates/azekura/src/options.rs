@@ -13,7 +13,7 @@ use azekura_io::{Fs, MemFs, OsFs, OverlayFs};
 use azekura_wal::lsn_range::MAX_RANGE;
 use azekura_wal::{LogProtocol, MAX_LOG_BUFFERS, WalOptions, default_stream_count};
 
-use crate::locking::LockPart;
+use crate::left_out::LeftOut;
 use crate::memory_limit::{CacheCapacity, default_log_buffers, memory_limit};
 use crate::restart::FIRST_SEGMENT_BYTES;
 use crate::{Database, Error};
@@ -61,16 +61,13 @@ pub enum Durability {
 /// # Examples
 ///
 /// ```
-/// use std::time::Duration;
 /// use azekura::{Database, Error};
-///
 /// # fn main() -> Result<(), Error> {
 /// # let dir = tempfile::tempdir().unwrap();
-/// # let path = dir.path();
 /// let db = Database::builder()
 ///     .cache_bytes(64 << 20)
-///     .lock_timeout(Duration::from_secs(5))
-///     .open(path)?;
+///     .lock_timeout(std::time::Duration::from_secs(5))
+///     .open(dir.path().join("shop.azk"))?;
 /// # db.close()
 /// # }
 /// ```
@@ -101,12 +98,14 @@ pub struct Builder {
     pub(crate) retry_time: Duration,
     pub(crate) escalation: usize,
     pub(crate) fs: Arc<dyn Fs>,
+    /// The file system below that of a store which is only read.
+    pub(crate) disk: Option<Arc<dyn Fs>>,
     pub(crate) archive: Option<PathBuf>,
     file_mode: Option<u32>,
     has_own_fs: bool,
     #[cfg(feature = "far")]
     pub(crate) far: Option<FarOptions>,
-    pub(crate) left_out: Option<LockPart>,
+    pub(crate) left_out: LeftOut,
     pub(crate) left_out_of_snapshots: Option<VersionPart>,
 }
 
@@ -146,12 +145,13 @@ impl Default for Builder {
             retry_time: Duration::from_secs(30),
             escalation: 1024,
             fs: Arc::new(OsFs::new()),
+            disk: None,
             archive: None,
             file_mode: None,
             has_own_fs: false,
             #[cfg(feature = "far")]
             far: None,
-            left_out: None,
+            left_out: LeftOut::default(),
             left_out_of_snapshots: None,
         }
     }
@@ -397,22 +397,6 @@ impl Builder {
         self
     }
 
-    /// Omits a lock, which breaks isolation: only for tests that show that they detect it.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn leave_out(mut self, part: LockPart) -> Self {
-        self.left_out = Some(part);
-        self
-    }
-
-    /// Omits a part of the protocol of snapshots: only for tests that show that they detect it.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn leave_out_of_snapshots(mut self, part: VersionPart) -> Self {
-        self.left_out_of_snapshots = Some(part);
-        self
-    }
-
     /// Opens the store in directory `path`, recovering it if it was not closed.
     ///
     /// Blocks for the recovery; its time is bounded by [`recovery_time`](Self::recovery_time).
@@ -430,11 +414,11 @@ impl Builder {
         if options.read_only {
             options.redo_threads = Some(options.threads_to_redo());
             options.background = false; // there is nothing to write
-            options.fs = Arc::new(OverlayFs::new(options.fs));
+            (options.disk, options.fs) =
+                (Some(Arc::clone(&options.fs)), Arc::new(OverlayFs::new(options.fs)));
         }
         let path = path.as_ref();
-        // Files are opened and created for as long as the store is open, even if the working directory
-        // changes.
+        // Files are opened and made later, too, whatever the working directory is by then.
         let path = options.fs.absolute(path).map_err(|e| Error::io("find the absolute path of", path, e))?;
         Database::open_with(&path, options)
     }
@@ -457,7 +441,7 @@ impl Builder {
         self.file_mode.map_or_else(|| Arc::clone(&self.fs), |mode| Arc::new(OsFs::with_file_mode(mode)))
     }
 
-    fn validate(&self) -> Result<(), Error> {
+    pub(crate) fn validate(&self) -> Result<(), Error> {
         let refuse = |what: String| Err(Error::Invalid(what));
         if !page::is_page_size(self.page_size) {
             return refuse(format!(

@@ -3,8 +3,12 @@
 
 #[path = "backup/archive.rs"]
 mod archive;
+#[path = "backup/compact.rs"]
+mod compact;
 #[path = "backup/incremental.rs"]
 mod incremental;
+#[path = "backup/kills.rs"]
+mod kills;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;

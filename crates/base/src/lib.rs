@@ -14,9 +14,8 @@
 //! | [`id`] | `PageId`, `Lsn`, `TxnId`, `TreeId` |
 //! | [`page`] | page bytes as relaxed atomic words, and the header that every page carries |
 //! | [`checksum`] | CRC-32C |
-//! | [`durable`] | the page cache's interface to the log |
-//! | [`sync`] | atomics, mutexes and parking: std's, loom's, or simulated |
-//! | [`drift`] | detection of a lasting change in measurements |
+//! | [`durable`] | what the page cache asks of the log |
+//! | [`sync`] | the one door to std or loom atomics, mutexes and parking |
 //! | [`background`] | background work of stores, done by threads of the process |
 //! | [`backoff`] | exponential back-off for spins |
 //! | [`blocking`] | a hook that runs before a thread blocks |
@@ -30,7 +29,6 @@ pub mod background;
 pub mod backoff;
 pub mod blocking;
 pub mod checksum;
-pub mod drift;
 pub mod durable;
 pub mod fork;
 pub mod id;

@@ -1,17 +1,18 @@
 //! Counters of the writes to shared memory that a fix, a hit or a miss costs. They are counted, not timed,
 //! so the results are the same on every machine.
 //!
-//! The counters are always enabled. A count is one addition to a word of the thread, next to an instruction
-//! that is ten times as slow: 3 % of a hit by fix if all data are in the nearest cache, not measurable
-//! otherwise. A peek at a warm page counts nothing, because it writes nothing.
-//!
-//! Each atomic instruction of the pool, the general cache and their policies has a counter. Tests compare
-//! the sums with bounds, and `azekura-lab nb-gclock` prints them.
+//! Each atomic instruction of the pool and its policies has a counter. Tests compare the sums with bounds,
+//! and `azekura-lab nb-gclock` prints them. The feature `counters` enables them; without it a count compiles
+//! to nothing. A count is one addition to a word of the thread: 3 % of a hit by fix if all data are in the
+//! nearest cache. A peek at a warm page counts nothing, because it writes nothing.
 
+#[cfg(feature = "counters")]
 use std::cell::Cell;
+#[cfg(feature = "counters")]
 use std::ops::Sub;
 
 /// Counts of one thread since it began.
+#[cfg(feature = "counters")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
     /// Atomic read-modify-writes tried: compare-and-swap, addition, exchange. Each keeps what follows from
@@ -21,6 +22,7 @@ pub struct Costs {
     pub shared_writes: u64,
 }
 
+#[cfg(feature = "counters")]
 impl Sub for Costs {
     type Output = Self;
     fn sub(self, before: Self) -> Self {
@@ -31,6 +33,7 @@ impl Sub for Costs {
     }
 }
 
+#[cfg(feature = "counters")]
 thread_local! {
     static SHARED_RMWS: Cell<u64> = const { Cell::new(0) };
     static OWN_RMWS: Cell<u64> = const { Cell::new(0) };
@@ -40,22 +43,26 @@ thread_local! {
 /// Notes a read-modify-write of a shared line.
 #[inline]
 pub fn shared_rmw() {
+    #[cfg(feature = "counters")]
     SHARED_RMWS.with(|count| count.set(count.get() + 1));
 }
 
 /// Notes a read-modify-write of a line that is the thread's own, as a rule.
 #[inline]
 pub fn own_rmw() {
+    #[cfg(feature = "counters")]
     OWN_RMWS.with(|count| count.set(count.get() + 1));
 }
 
 /// Notes a store to a shared line.
 #[inline]
 pub fn shared_store() {
+    #[cfg(feature = "counters")]
     SHARED_STORES.with(|count| count.set(count.get() + 1));
 }
 
 /// The calling thread's costs so far.
+#[cfg(feature = "counters")]
 #[must_use]
 pub fn on_this_thread() -> Costs {
     let [shared, own, stores] = [&SHARED_RMWS, &OWN_RMWS, &SHARED_STORES].map(|count| count.with(Cell::get));

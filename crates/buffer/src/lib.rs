@@ -24,12 +24,11 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`cache`] | the same for keyed values of any type: a general cache |
-//! | [`pool`] | fix, miss (paper Fig. 4); its parts: victims, page-in, how long to wait for it |
+//! | [`pool`] | fix, miss (paper Fig. 4); its parts: victims, page-in |
 //! | `read_ahead` | pages that will be wanted, brought in together |
 //! | `frame` | the pin word and what it guards (Fig. 2) |
 //! | `page_table` | PageId → frame, lock-free |
-//! | [`policy`] | which page leaves: the clock sweep (Fig. 5) and its hands; two rings and a sketch |
+//! | `policy` | which page leaves: the clock sweep (Fig. 5) and its hands; two rings and a sketch |
 //! | [`guard`] | fixed, latched, peeked-at pages |
 //! | `write_back`, [`cleaner`], `dirty_map` | dirty pages to the store, ahead of the hand; which frames these are |
 //! | `supply`, `write_queue` | misses that wait for free frames; batches written by several threads at once |
@@ -38,12 +37,13 @@
 //! | `memory`, `free_frames`, `index_stack` | the words of all pages; free frames, spare buffers: stacks |
 //! | `stall` | where a test can stop a thread for ever |
 
-pub mod cache;
 pub mod cleaner;
 pub mod count;
 mod dirty_map;
 pub mod error;
+#[cfg_attr(not(feature = "parts"), expect(unreachable_pub, reason = "public by `parts`"))]
 mod frame;
+#[cfg_attr(not(feature = "parts"), expect(unreachable_pub, reason = "public by `parts`"))]
 mod free_frames;
 pub mod guard;
 mod index_stack;
@@ -52,10 +52,21 @@ mod memory;
 #[doc(hidden)]
 pub mod model;
 pub mod page_file;
+#[cfg_attr(not(feature = "parts"), expect(unreachable_pub, reason = "public by `parts`"))]
 mod page_table;
 #[cfg(all(test, not(loom)))]
 mod panic_tests;
-pub mod policy;
+#[cfg_attr(not(feature = "parts"), expect(unreachable_pub, reason = "public by `parts`"))]
+mod policy;
+/// Parts of the pool from which the evaluation builds a cache of other values. Not for users.
+#[cfg(feature = "parts")]
+#[doc(hidden)]
+pub mod parts {
+    pub use crate::frame::{Evicted, Frame, FrameId, MAX_FRAMES, NO_BUFFER};
+    pub use crate::free_frames::FreeFrames;
+    pub use crate::page_table::{Inserted, Owners, PageTable};
+    pub use crate::policy::{Replacement, Search, Sweep, two_rings::Swap};
+}
 pub mod pool;
 mod read_ahead;
 mod stall;

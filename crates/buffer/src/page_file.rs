@@ -172,6 +172,8 @@ pub struct PageFile {
     /// under `growing` only. Readers of it are all calls.
     len: AtomicU64,
     growing: Mutex<()>,
+    /// See [`PageFile::filled_once`].
+    grows_tightly: bool,
     repairing: Mutex<()>,
     /// One buffer for bytes that are read and dropped; every reading thread may write it at any time.
     dropped: PageMemory,
@@ -528,7 +530,8 @@ impl PageFile {
         }
         self.ledger.check()?;
         let pages_len = len.saturating_sub(self.area.page_size as u64);
-        let target = end.max(len + pages_len.clamp(LEAST_GROWTH, MOST_GROWTH));
+        let most = if self.grows_tightly { LEAST_GROWTH } else { MOST_GROWTH };
+        let target = end.max(len + pages_len.clamp(LEAST_GROWTH, most));
         let from = len.max(end.saturating_sub(MOST_ZEROES));
         if let Err(error) = self.pages.file.allocate(from, target.saturating_sub(from)) {
             return Err(self.unless_full(self.pages.error("make room for", Some(id), from)(error)));

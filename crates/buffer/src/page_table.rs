@@ -62,7 +62,7 @@ const FULL_SLOTS: usize = if cfg!(loom) { 1 } else { 9 };
 const TENTATIVE: u32 = 1 << 31;
 
 /// The pages of the frames.
-pub(crate) trait Owners {
+pub trait Owners {
     /// The page in the header of a frame; may be outdated unless the frame is pinned (TABLE-3).
     fn page_of(&self, frame: FrameId) -> PageId;
 }
@@ -86,7 +86,7 @@ unsafe impl ZeroIsValid for Bucket {}
 
 /// The page table.
 #[derive(Debug)]
-pub(crate) struct PageTable {
+pub struct PageTable {
     buckets: ZeroedArray<Bucket>,
     /// Bits of a frame number + 1.
     frame_bits: u32,
@@ -108,7 +108,7 @@ fn fence_after_rmw() {
 
 /// Result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Inserted {
+pub enum Inserted {
     /// The entry is in the table.
     New,
     /// The page already has this frame.
@@ -117,7 +117,7 @@ pub(crate) enum Inserted {
 
 impl PageTable {
     /// A table for `frames` entries.
-    pub(crate) fn new(frames: usize) -> Self {
+    pub fn new(frames: usize) -> Self {
         let buckets = if cfg!(loom) { (frames * 2).next_power_of_two() } else { frames.div_ceil(FULL_SLOTS) };
         let empty =
             || Bucket { slots: std::array::from_fn(|_| AtomicU32::new(0)), passed: AtomicU32::new(0) };
@@ -198,13 +198,13 @@ impl PageTable {
     /// The frame of a page. Writes nothing; reads one cache line and the frame's header if the page is in its
     /// home bucket.
     #[inline]
-    pub(crate) fn get<O: Owners + ?Sized>(&self, page_id: PageId, owners: &O) -> Option<FrameId> {
+    pub fn get<O: Owners + ?Sized>(&self, page_id: PageId, owners: &O) -> Option<FrameId> {
         self.find(page_id, |frame| (owners.page_of(frame) == page_id).then_some(frame))
     }
 
     /// Returns the result of `look` for the first frame that may be the page's and for which it is `Some`.
     #[inline]
-    pub(crate) fn find<T>(&self, page_id: PageId, mut look: impl FnMut(FrameId) -> Option<T>) -> Option<T> {
+    pub fn find<T>(&self, page_id: PageId, mut look: impl FnMut(FrameId) -> Option<T>) -> Option<T> {
         let tag = self.tag(page_id);
         let (bucket, first) = self.place(page_id);
         let (_, slot) = self.slots_from(bucket, first).next()?;
@@ -255,7 +255,7 @@ impl PageTable {
     /// # Panics
     ///
     /// If the table is full: the pool has fewer frames than there are slots.
-    pub(crate) fn insert<O: Owners + ?Sized>(&self, page_id: PageId, frame: FrameId, owners: &O) -> Inserted {
+    pub fn insert<O: Owners + ?Sized>(&self, page_id: PageId, frame: FrameId, owners: &O) -> Inserted {
         let mut backoff = Backoff::new();
         loop {
             if let Some(existing) = self.get(page_id, owners) {
@@ -353,7 +353,7 @@ impl PageTable {
 
     /// Removes the entry `page_id → frame`; `true` if this call removed it. The caller evicts the page
     /// from the frame (TABLE-2) or has pinned the frame, so no other page's word can name the frame.
-    pub(crate) fn remove(&self, page_id: PageId, frame: FrameId) -> bool {
+    pub fn remove(&self, page_id: PageId, frame: FrameId) -> bool {
         let word = self.word(page_id, frame);
         let mut bucket = self.home(page_id);
         for _ in 0..self.buckets.len() {

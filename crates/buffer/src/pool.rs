@@ -34,7 +34,6 @@
 //! may be another page by then (G2).
 
 mod page_in;
-mod read_wait;
 mod victim;
 
 use std::sync::Arc;
@@ -64,7 +63,6 @@ use crate::write_queue::WriteQueue;
 use azekura_base::zeroed::ZeroedArray;
 
 pub(crate) use self::page_in::{Filling, Fixed};
-use self::read_wait::ReadWait;
 use self::victim::Vacant;
 
 /// Fewest frames of a pool.
@@ -100,7 +98,6 @@ pub struct BufferPool {
     pub(crate) policy: Replacement,
     free_frames: CachePadded<FreeFrames>,
     spare_buffers: CachePadded<IndexStack>,
-    read_wait: ReadWait,
     pub(crate) store: Arc<dyn PageStore>,
     pub(crate) log: Arc<dyn DurableLog>,
     pub(crate) counters: Counters,
@@ -153,7 +150,6 @@ impl BufferPool {
             policy: Replacement::new(policy, frames),
             free_frames: CachePadded::new(FreeFrames::all(frames)),
             spare_buffers: CachePadded::new(IndexStack::new(buffers)),
-            read_wait: ReadWait::default(),
             store,
             log,
             counters: Counters::default(),

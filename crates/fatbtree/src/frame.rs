@@ -18,7 +18,7 @@ use crate::id::PeId;
 use crate::message::Message;
 
 /// The version of the protocol that this code speaks.
-pub const VERSION: u8 = 6;
+pub const VERSION: u8 = 7;
 /// Most bytes of a frame after its length.
 pub const MAX_BYTES: usize = 16 << 20;
 

@@ -24,10 +24,10 @@
 //! ```
 //!
 //! Source: Miyazaki and Yokota, "An implementation and evaluation of Fat-Btrees". The paper's protocols,
-//! B-OPT, and INC-OPT beside it, are there for the figures ([`Protocol`]). The product's takes the paper's
-//! structure and another rule: *the leaf level is authoritative, copies of index pages are soft state*.
-//! Copies are notified of changes, and no change waits for them. `tests/protocol_model.rs` model-checks
-//! this protocol.
+//! B-OPT, and INC-OPT beside it, are there for the evaluation (feature `baseline-protocols`). The product's
+//! protocol takes the paper's structure and another rule: *the leaf level is authoritative, copies of index
+//! pages are soft state*. Copies are notified of changes, and no change waits for them.
+//! `tests/protocol_model.rs` model-checks this protocol.
 //!
 //! - **I1** At every moment the live leaves partition the keys.
 //! - **I2** Every route entry was true at its version. The version of a key's leaf grows with each change.
@@ -39,17 +39,20 @@
 //! | [`node`] | a PE: requests of clients, searches, work at leaves, splits, merges, moves |
 //! | `index` | a PE's index pages and pointer pages; the initial build |
 //! | `ranges`, `leaf` | versioned values of key ranges; leaves and their route entries |
-//! | `id`, `key`, `placement` | logical page ids; ranges of keys; Fat-Btree, SIB, CWB |
+//! | `id`, `key`, `placement` | logical page ids; ranges of keys; placement of index pages |
+//! | `baseline` | the organizations and protocols that the paper compares, for the evaluation |
 //! | [`store`] | durable state of a PE: in an [`azekura::Database`], or in memory |
 //! | `lock_service`, `page_service` | the paper's two services |
 //! | `message`, [`frame`] | messages between nodes, and their encoding |
 //! | `membership` | members of a cluster and their addresses: a file, or another `Meta` |
 //! | `world` | network, clock, random numbers and tasks, as traits |
 //! | [`tcp`] | all of these on a real machine |
-//! | [`sim`] | all of these in virtual time, with faults, from a seed |
+//! | `sim` | all of these in virtual time, with faults, from a seed: for tests (feature `sim`) |
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "baseline-protocols")]
+mod baseline;
 mod clock_offset;
 mod error;
 pub mod frame;
@@ -65,18 +68,22 @@ mod options;
 mod page_service;
 mod placement;
 mod ranges;
+#[cfg(feature = "sim")]
 pub mod sim;
 pub mod store;
 pub mod tcp;
 mod world;
 
+#[cfg(feature = "baseline-protocols")]
+pub use baseline::{LockMessage, Protocol, UnknownPlacement};
 pub use clock_offset::ClockOffset;
 pub use error::{Error, FrameError, StoreError};
 pub use id::{LogicalPageId, PageNo, PeId, Pointer};
-pub use index::{BuildOptions, Built, PageCopy, build};
+pub use index::PageCopy;
+#[cfg(feature = "baseline-protocols")]
+pub use index::{BuildOptions, Built, build};
 pub use key::{Key, KeyRange, Target};
 pub use leaf::{LeafHead, MoveId, RouteEntry, Row, Staged};
-pub use lock_service::{Acquire, Held, LockMode, LockService};
 pub use membership::{FileMeta, ListMark, Member, Membership, MembershipError, Meta, even_shares};
 pub use message::{
     Answer, DecommissionId, DecommissionRefusal, Find, Message, Refusal, RequestId, TransactionId, Work,
@@ -85,8 +92,8 @@ pub use node::{
     Application, Asked, Counts, Credentials, LeaveError, ListError, MISSED_HEARTBEATS, MoveError,
     NoApplication, Node, OpenTransaction, Parts, Ran, Rows, RunError, Stepped,
 };
-pub use options::{Options, Protocol};
+pub use options::Options;
 pub use page_service::{Access, PageService, StorePages};
-pub use placement::{Placement, UnknownPlacement};
+pub use placement::Placement;
 pub use ranges::{Piece, Ranges};
 pub use world::{Clock, Net, Rng, Spawn, Task, World};

@@ -17,13 +17,13 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-pub use azekura_lock::TableMode as LockMode;
+pub(crate) use azekura_lock::TableMode as LockMode;
 
 use crate::id::PageNo;
 
 /// The locks of one PE. Clones are the same service.
 #[derive(Clone, Default)]
-pub struct LockService {
+pub(crate) struct LockService {
     inner: Rc<RefCell<Pages>>,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Debug for LockService {
 /// A lock on a page, until it is dropped.
 #[derive(Debug)]
 #[must_use]
-pub struct Held {
+pub(crate) struct Held {
     service: LockService,
     page: PageNo,
     ticket: u64,
@@ -63,7 +63,7 @@ pub struct Held {
 /// Waits for a lock.
 #[derive(Debug)]
 #[must_use]
-pub struct Acquire {
+pub(crate) struct Acquire {
     service: LockService,
     page: PageNo,
     mode: LockMode,
@@ -73,20 +73,22 @@ pub struct Acquire {
 
 impl LockService {
     /// Waits until `page` can be locked in `mode`.
-    pub fn lock(&self, page: PageNo, mode: LockMode) -> Acquire {
+    pub(crate) fn lock(&self, page: PageNo, mode: LockMode) -> Acquire {
         Acquire { service: self.clone(), page, mode, ticket: None }
     }
 
     /// Locks `page` in `mode` if that needs no waiting.
+    #[cfg(test)]
     #[must_use]
-    pub fn try_lock(&self, page: PageNo, mode: LockMode) -> Option<Held> {
+    pub(crate) fn try_lock(&self, page: PageNo, mode: LockMode) -> Option<Held> {
         let ticket = self.inner.borrow_mut().try_grant(page, mode)?;
         Some(Held { service: self.clone(), page, ticket })
     }
 
     /// Returns the number of pages that are locked or waited for.
+    #[cfg(test)]
     #[must_use]
-    pub fn locked_pages(&self) -> usize {
+    pub(crate) fn locked_pages(&self) -> usize {
         self.inner.borrow().pages.len()
     }
 
@@ -185,15 +187,10 @@ impl Drop for Acquire {
 }
 
 impl Held {
-    /// The locked page.
-    #[must_use]
-    pub const fn page(&self) -> PageNo {
-        self.page
-    }
-
     /// Waits until the lock is at least `mode`. If this future is dropped, the lock stays what it was, or is
     /// `mode` already.
-    pub async fn convert(&mut self, mode: LockMode) {
+    #[cfg(any(test, feature = "baseline-protocols"))]
+    pub(crate) async fn convert(&mut self, mode: LockMode) {
         let leaving = Converting { held: self };
         let mut queued = false;
         std::future::poll_fn(|cx| {
@@ -229,10 +226,12 @@ impl Held {
 }
 
 /// Takes a conversion that is given up out of the queue.
+#[cfg(any(test, feature = "baseline-protocols"))]
 struct Converting<'a> {
     held: &'a Held,
 }
 
+#[cfg(any(test, feature = "baseline-protocols"))]
 impl Drop for Converting<'_> {
     fn drop(&mut self) {
         let mut pages = self.held.service.inner.borrow_mut();

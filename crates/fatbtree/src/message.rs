@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{PageNo, PeId};
-use crate::index::PageCopy;
 use crate::key::{Key, KeyRange, Target};
 use crate::leaf::{MoveId, RouteEntry, Row, Staged};
 use crate::membership::ListMark;
@@ -271,49 +270,6 @@ pub enum Message {
     },
     /// A node that was started asks for route entries.
     Hello,
-    /// The paper's protocols: a request with a lock on `find.page` that is already held at the receiver.
-    Couple {
-        /// The request.
-        find: Find,
-        /// The copies of each index page that were visited so far, in the order of their PEs.
-        way: Vec<Vec<PageCopy>>,
-    },
-    /// The paper's protocols: lock a page of the receiver.
-    Lock {
-        /// Name of this question at the sender.
-        call: u64,
-        /// For which request.
-        id: RequestId,
-        /// Which page.
-        page: PageNo,
-        /// Place of the mode among [`LockMode::ALL`](crate::LockMode::ALL).
-        mode: u8,
-    },
-    /// The page is locked.
-    Locked {
-        /// Which question.
-        call: u64,
-        /// `true` if the page has no room for one more entry.
-        is_full: bool,
-    },
-    /// Release a page.
-    Release {
-        /// For which request.
-        id: RequestId,
-        /// Which page.
-        page: PageNo,
-    },
-    /// Change a locked copy of an index page, and release it.
-    Apply {
-        /// Name of this question at the sender.
-        call: u64,
-        /// For which request.
-        id: RequestId,
-        /// Which page.
-        page: PageNo,
-        /// Entries to apply.
-        route_entries: Vec<RouteEntry>,
-    },
     /// A node with a new store asks for the durable route entries of the receiver.
     Account {
         /// Which hearing of all others it belongs to: the start of the node that asks, and a number since
@@ -401,4 +357,7 @@ pub enum Message {
         /// The time of its application, in milliseconds since 1970, if that has one.
         clock_ms: Option<u64>,
     },
+    /// Of a protocol that locks hand over hand.
+    #[cfg(feature = "baseline-protocols")]
+    Lock(crate::baseline::LockMessage),
 }

@@ -2,36 +2,10 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "baseline-protocols")]
+use crate::baseline::Protocol;
 use crate::error::Error;
 use crate::placement::Placement;
-
-/// Protocol of searches and updates in the index.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocol {
-    /// The product's: leaves are the truth, copies of index pages are told of changes and never waited for.
-    #[default]
-    Lazy,
-    /// The paper's (section 3.4): IS or IX hand over hand down the tree; a split takes SIX on all copies from
-    /// the root, then X on all copies of what changes. For the figures: a node that is gone stops everything.
-    BOpt,
-    /// As B-OPT, but a split takes X at once, and only from the lowest page that changes. For the figures.
-    IncOpt,
-}
-
-impl Protocol {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::BOpt, Self::IncOpt, Self::Lazy];
-
-    /// A short name.
-    #[must_use]
-    pub const fn short(self) -> &'static str {
-        match self {
-            Self::Lazy => "lazy copies",
-            Self::BOpt => "B-OPT",
-            Self::IncOpt => "INC-OPT",
-        }
-    }
-}
 
 /// Most that `leaf_bytes` can be: a leaf may grow somewhat beyond it before it is split.
 const MAX_LEAF_BYTES: usize = crate::frame::MAX_BYTES / 2;
@@ -41,8 +15,10 @@ const MAX_LEAF_BYTES: usize = crate::frame::MAX_BYTES / 2;
 #[non_exhaustive]
 pub struct Options {
     /// Which PE keeps which index pages.
+    #[cfg(feature = "baseline-protocols")]
     pub placement: Placement,
     /// Protocol of searches and updates in the index. Moves need [`Protocol::Lazy`].
+    #[cfg(feature = "baseline-protocols")]
     pub protocol: Protocol,
     /// A leaf with more rows than this is split.
     pub leaf_rows: usize,
@@ -53,6 +29,7 @@ pub struct Options {
     pub index_entries: usize,
     /// `true` if a request that needs an index page of another PE goes to the one that owns the leaf, or to
     /// any that has a copy (the paper).
+    #[cfg(feature = "baseline-protocols")]
     pub is_choice_by_range: bool,
     /// A request is answered, or refused, after this time: shorter than the time-outs of the usual clients. A
     /// split or move has twice [`move_timeout`](Self::move_timeout) besides, a step of an open transaction at
@@ -85,11 +62,14 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            #[cfg(feature = "baseline-protocols")]
             placement: Placement::FatBtree,
+            #[cfg(feature = "baseline-protocols")]
             protocol: Protocol::Lazy,
             leaf_rows: 4096,
             leaf_bytes: 4 << 20,
             index_entries: 256,
+            #[cfg(feature = "baseline-protocols")]
             is_choice_by_range: true,
             request_timeout: Duration::from_millis(1500),
             read_timeout: Duration::from_millis(500),
@@ -106,6 +86,18 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Placement of the copies of index pages.
+    pub(crate) const fn placement(&self) -> Placement {
+        #[cfg(feature = "baseline-protocols")]
+        {
+            self.placement
+        }
+        #[cfg(not(feature = "baseline-protocols"))]
+        {
+            Placement::FatBtree
+        }
+    }
+
     /// Checks that the settings fit together.
     ///
     /// # Errors

@@ -1,7 +1,4 @@
-//! Placement of index pages on PEs: the three organizations that the paper compares.
-
-use std::fmt;
-use std::str::FromStr;
+//! Placement of index pages on PEs: the Fat-Btree, and for the evaluation the paper's two others.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,64 +12,38 @@ pub enum Placement {
     #[default]
     FatBtree,
     /// SIB, single index B-tree: PE 0 keeps all index pages, the others none.
+    #[cfg(feature = "baseline-protocols")]
     SingleIndex,
     /// CWB, copy whole B-tree: every PE keeps all index pages.
+    #[cfg(feature = "baseline-protocols")]
     CopyWhole,
 }
 
 impl Placement {
-    /// All of them, in the paper's order.
-    pub const ALL: [Self; 3] = [Self::SingleIndex, Self::CopyWhole, Self::FatBtree];
-
-    /// The PE that keeps the index of [`Placement::SingleIndex`].
-    pub const INDEX_PE: PeId = PeId(0);
-
     /// Returns `true` if `pe` keeps an index page; `has_leaf_below` tells whether a leaf of its own lies
     /// below that page.
-    #[must_use]
-    pub fn keeps(self, pe: PeId, has_leaf_below: bool) -> bool {
+    #[cfg_attr(not(feature = "baseline-protocols"), expect(unused_variables, reason = "for the others"))]
+    pub(crate) fn keeps(self, pe: PeId, has_leaf_below: bool) -> bool {
         match self {
             Self::FatBtree => has_leaf_below,
+            #[cfg(feature = "baseline-protocols")]
             Self::SingleIndex => pe == Self::INDEX_PE,
+            #[cfg(feature = "baseline-protocols")]
             Self::CopyWhole => true,
         }
     }
 
-    /// Returns `true` if `pe` has an index.
-    #[must_use]
-    pub fn has_index(self, pe: PeId) -> bool {
-        self != Self::SingleIndex || pe == Self::INDEX_PE
-    }
-
-    /// The paper's short name.
-    #[must_use]
-    pub const fn short(self) -> &'static str {
-        match self {
-            Self::FatBtree => "Fat-Btree",
-            Self::SingleIndex => "SIB",
-            Self::CopyWhole => "CWB",
+    /// The PE with the index that `pe` uses: its own, as a rule.
+    pub(crate) fn index_of(self, pe: PeId) -> PeId {
+        #[cfg(feature = "baseline-protocols")]
+        if self == Self::SingleIndex {
+            return Self::INDEX_PE;
         }
+        pe
     }
-}
 
-impl fmt::Display for Placement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.short())
-    }
-}
-
-/// No placement has this name.
-#[derive(Debug, thiserror::Error)]
-#[error("no placement {0:?}: fat-btree, sib or cwb")]
-pub struct UnknownPlacement(String);
-
-impl FromStr for Placement {
-    type Err = UnknownPlacement;
-
-    fn from_str(name: &str) -> Result<Self, UnknownPlacement> {
-        Self::ALL
-            .into_iter()
-            .find(|placement| placement.short().eq_ignore_ascii_case(name))
-            .ok_or_else(|| UnknownPlacement(name.to_owned()))
+    /// Returns `true` if `pe` has an index.
+    pub(crate) fn has_index(self, pe: PeId) -> bool {
+        self.index_of(pe) == pe
     }
 }

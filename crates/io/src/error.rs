@@ -9,7 +9,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-/// Error of every call to a [`FaultFs`](crate::FaultFs) after its power is cut.
+/// Error of every call to a `FaultFs` after its power is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerCut;
 

@@ -1,8 +1,8 @@
 //! File systems for the store, with exact rules for the durability of each call.
 //!
-//! It is not a portable file library and not a cache: it has the few calls that a database makes, documents
-//! the effects of each that survive a power loss, and has a file system with a simulated power loss at any
-//! call.
+//! It is not a portable file library and not a cache: it has the few calls a database makes, says for each
+//! what survives a power loss, and has a file system whose power a test can cut at any call. That one, and
+//! two others for tests and measurements (`counting`, `device`), need the feature `test-fs`.
 //!
 //! ```
 //! use azekura_io::{FaultFs, Fs, OpenOptions};
@@ -31,17 +31,20 @@
 //! | [`submit`] | `SubmitFs`: the same, with io_uring and atomic writes if available |
 //! | [`memory`] | `MemFs`: files in memory, every write durable at once |
 //! | [`overlay`] | `OverlayFs`: a layer that keeps changes in memory, above files that are only read |
-//! | [`counting`] | `CountingFs`: a layer that counts calls and bytes |
-//! | [`device`] | `DeviceFs`: a layer with the timing of a modelled device, and its costs as a pure function |
-//! | [`fault`] | `FaultFs`: files on a simulated disk that loses unsynced writes, fails and loses power |
+//! | `counting` | `CountingFs`: a layer that counts calls and bytes |
+//! | `device` | `DeviceFs`: a layer that takes as long as a modelled device, and the device's costs as a pure function |
+//! | `fault` | `FaultFs`: files on a disk that forgets, fails, fills up and loses power |
 //! | `tree`, `image`, `locks` | names, contents and file locks of the two in-memory file systems |
 
 // Only `submit::ring` and `os::scatter` need it.
 #![deny(unsafe_code)]
 
+#[cfg(feature = "test-fs")]
 pub mod counting;
+#[cfg(feature = "test-fs")]
 pub mod device;
 pub mod error;
+#[cfg(feature = "test-fs")]
 pub mod fault;
 pub mod fs;
 mod image;
@@ -52,9 +55,12 @@ pub mod overlay;
 pub mod submit;
 mod tree;
 
+#[cfg(feature = "test-fs")]
 pub use counting::{CountingFs, Counts};
+#[cfg(feature = "test-fs")]
 pub use device::{DeviceFs, DeviceModel};
 pub use error::{PowerCut, is_power_cut};
+#[cfg(feature = "test-fs")]
 pub use fault::{FailKind, FaultFs, IoKind, IoRecord};
 pub use fs::{File, FileLock, Fs, OpenOptions, create_dir_all_durable};
 pub use memory::MemFs;

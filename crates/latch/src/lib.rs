@@ -19,13 +19,10 @@
 //! | [`hybrid`] | one word: version, shared holders, exclusive holder |
 //! | [`park`] | wait words for sleeping threads |
 //! | [`traced`] | a mutex with traced waits and holds |
-//! | [`ttas`] | test-and-test-and-set with exponential back-off |
 
 pub mod hybrid;
 pub mod park;
 pub mod traced;
-pub mod ttas;
 
 pub use hybrid::{HybridLatch, Version};
 pub use traced::{TracedGuard, TracedMutex};
-pub use ttas::{TtasGuard, TtasLock};

@@ -242,3 +242,99 @@ impl LockTable {
         Some(holders)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Ranges and requests that come between a refused attempt and the wait.
+
+    use super::*;
+    use crate::mode::{GapMode, KeyMode, RecordMode};
+    use crate::table::{Attempt, LockOptions};
+
+    const TREE: TreeId = TreeId(3);
+    const KEY: &[u8] = &[2];
+    /// The keys from 1 to below 4.
+    const RANGE: (&[u8], Option<&[u8]>) = (&[1], Some(&[4]));
+    const WRITE: KeyMode = KeyMode { gap: GapMode::None, record: RecordMode::X };
+
+    struct Three {
+        table: LockTable,
+        scanner: TxnLocks,
+        writer: TxnLocks,
+        third: TxnLocks,
+    }
+
+    impl Three {
+        fn new() -> Self {
+            let table =
+                LockTable::new(LockOptions { stripes: 2, dependency_slots: 4, timeout: None, seed: 1 });
+            let (scanner, writer) = (table.begin(TxnId(1)), table.begin(TxnId(2)));
+            let third = table.begin(TxnId(3));
+            Self { table, scanner, writer, third }
+        }
+
+        /// Scans the range, in which `keys` exist.
+        fn scan(&mut self, keys: &[&[u8]]) {
+            let keys = keys.iter().copied();
+            let locked = self.table.try_lock_range(&mut self.scanner, TREE, RANGE, keys, KeyMode::SCAN);
+            assert_eq!(locked, Ok(Lsn(0)));
+        }
+
+        fn begin_wait(&self, demand: &Demand) -> Begun {
+            self.table.begin_wait(demand, (TREE, KeyRef::Key(KEY)), false)
+        }
+
+        fn end(self) {
+            let Self { table, scanner, writer, third } = self;
+            for locks in [scanner, writer, third] {
+                table.release_all(locks, None);
+            }
+            assert_eq!(table.stats().locks, 0, "{:?}", table.dump());
+        }
+    }
+
+    fn write(table: &LockTable, locks: &mut TxnLocks) -> Option<Demand> {
+        match table.attempt_key(locks, TREE, KeyRef::Key(KEY), WRITE, false) {
+            Attempt::Granted(_) => None,
+            Attempt::Refused(demand) => Some(demand),
+        }
+    }
+
+    #[test]
+    fn a_wait_begins_behind_a_range_that_came_after_the_attempt() {
+        let mut three = Three::new();
+        let read = KeyMode { gap: GapMode::None, record: RecordMode::S };
+        three.table.try_lock_key(&mut three.third, TREE, KeyRef::Key(KEY), read).unwrap();
+        let demand = write(&three.table, &mut three.writer).expect("refused by the reader");
+        three.scan(&[KEY]);
+        three.table.release(&mut three.third, None);
+        // The reader is gone; the range has no request on the key yet.
+        let Begun::Waiting(request, _) = three.begin_wait(&demand) else { panic!("the scan has the key") };
+        let blockers = three.table.stripe(demand.id).lock().blockers(request);
+        assert_eq!(blockers, [three.scanner.owner]);
+        three.table.release(&mut three.scanner, None);
+        assert_eq!(three.table.owners.get(demand.owner).state(), GRANTED);
+        three.table.granted(&mut three.writer, &demand, request);
+        three.end();
+    }
+
+    #[test]
+    fn a_scan_that_wants_more_takes_over_the_request_that_another_made_of_its_range() {
+        let mut three = Three::new();
+        assert!(write(&three.table, &mut three.third).is_none());
+        // The key was removed by the third transaction: the range does not lock it (KEYRANGE-2).
+        three.scan(&[]);
+        let demand = write(&three.table, &mut three.scanner).expect("refused by the third transaction");
+        assert_eq!(demand.own, NONE);
+        three.table.release(&mut three.third, None);
+        // Now the range locks it, by the request that the writer makes of it.
+        assert!(write(&three.table, &mut three.writer).is_some(), "refused by the range");
+        match three.begin_wait(&demand) {
+            Begun::Granted(request) => {
+                three.table.granted(&mut three.scanner, &demand, request);
+            }
+            other => panic!("the scan waits for itself: {other:?}"),
+        }
+        three.end();
+    }
+}

@@ -77,10 +77,8 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
         recorder.begin()?;
     }
     // On the thread that starts the program: what it starts is watched.
-    let kernel = match launch.switches || !functions.is_empty() {
-        true => Kernel::watch(Target::Started, functions),
-        false => Kernel::default(),
-    };
+    let kernel = Kernel::watch(Target::Started, functions, launch.switches);
+    kernel.keep_samples(launch.delay.is_zero());
     let refusals = kernel.refusals().to_vec();
     let signals = Signals::new();
     let begun = Instant::now();
@@ -98,6 +96,7 @@ pub fn launch(launch: &Launch) -> Result<Launched, RecordError> {
         }
         signals.pass_on(&child);
         phase = phase.next(launch, begun.elapsed(), &mut recorder)?;
+        kernel.keep_samples(matches!(phase, Phase::On));
         std::thread::sleep(Duration::from_millis(5));
     };
     let ran = begun.elapsed();

@@ -32,6 +32,7 @@
 //! | [`symbols`] | addresses to functions, variables and lines |
 //! | `locks` | which name a lock gets: its variable, where it was made, or where it is waited for |
 //! | `handoff` | locks with waiters that sleep on objects of their own |
+//! | `spins` | spin loops, by samples of the program counter |
 //! | [`mod@name`] | a trace with addresses made into one with names |
 //! | [`error`] | what can go wrong |
 
@@ -48,6 +49,7 @@ pub mod name;
 mod process;
 mod program;
 mod recorder;
+mod spins;
 mod spool;
 pub mod symbols;
 mod threads;

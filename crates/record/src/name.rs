@@ -6,11 +6,11 @@
 
 use crate::symbols::Symbols;
 use crate::{frames, threads};
-use crate::{handoff, locks};
+use crate::{handoff, locks, spins};
 use azekura_trace::WaitKind;
 use azekura_trace::event::{Event, EventKind};
 use azekura_trace::file::{Name, ThreadTrace, Trace};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A call site as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +92,14 @@ pub fn name(mut trace: Trace) -> Trace {
         }
         close(thread, end);
     }
-    let used: Vec<u32> = trace.threads.iter().flat_map(|t| &t.events).map(|e| e.site).collect();
+    spins::find(&mut trace, &symbols, &mut sites);
+    let used: HashSet<u32> = trace
+        .threads
+        .iter()
+        .flat_map(|thread| &thread.events)
+        .map(|event| event.site)
+        .chain(trace.samples.iter().map(|sample| sample.site))
+        .collect();
     trace.sites = sites.by_id().into_iter().filter(|(id, _)| used.contains(id)).collect();
     for name in trace.operations.values_mut() {
         if let Some(address) = address(&name.file) {
@@ -202,10 +209,10 @@ impl Open {
 
 /// Sites by name: one id each.
 #[derive(Debug, Default)]
-struct Sites(BTreeMap<Name, u32>);
+pub(crate) struct Sites(BTreeMap<Name, u32>);
 
 impl Sites {
-    fn id(&mut self, name: Name) -> u32 {
+    pub(crate) fn id(&mut self, name: Name) -> u32 {
         let next = self.0.len() as u32 + 1;
         *self.0.entry(name).or_insert(next)
     }

@@ -9,6 +9,7 @@ use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Where an address lies.
@@ -81,6 +82,21 @@ impl Symbols {
         Some(if behind == 0 { name } else { format!("{name}+{behind:#x}") })
     }
 
+    /// The code around `address`, up to `reach` bytes before and behind it, and the address of its first byte.
+    #[must_use]
+    pub fn bytes(&self, address: u64, reach: u64) -> Option<(u64, Vec<u8>)> {
+        let image = self.image(address)?;
+        let at = address.wrapping_sub(image.bias);
+        let (begin, len, offset) =
+            image.segments.iter().copied().find(|(begin, len, _)| at >= *begin && at - begin < *len)?;
+        let first = at.saturating_sub(reach).max(begin);
+        let end = at.saturating_add(reach).min(begin.saturating_add(len));
+        let mut bytes = vec![0; usize::try_from(end - first).ok()?];
+        let file = std::fs::File::open(&image.path).ok()?;
+        file.read_exact_at(&mut bytes, offset.checked_add(first - begin)?).ok()?;
+        Some((first.wrapping_add(image.bias), bytes))
+    }
+
     fn image(&self, address: u64) -> Option<&Image> {
         let after = self.images.partition_point(|image| image.begin <= address);
         self.images[..after].last().filter(|image| address < image.end)
@@ -108,6 +124,8 @@ struct Image {
     bias: u64,
     begin: u64,
     end: u64,
+    /// Parts of the file in memory: address, length, offset in the file.
+    segments: Vec<(u64, u64, u64)>,
     /// By address.
     symbols: Vec<Symbol>,
     lines: Option<addr2line::Loader>,
@@ -136,6 +154,11 @@ impl Image {
         let bias = module.base.wrapping_sub(own);
         let first = segments.iter().map(ObjectSegment::address).min()?;
         let last = segments.iter().map(|s| s.address().saturating_add(s.size())).max()?;
+        let in_memory = segments.iter().map(|segment| {
+            let (offset, len) = segment.file_range();
+            (segment.address(), len, offset)
+        });
+        let in_memory = in_memory.collect();
         let debug = debug_file(&file);
         let mut symbols = symbols_of(&file);
         if let Some(more) = debug.as_ref().and_then(|path| std::fs::read(path).ok())
@@ -151,6 +174,7 @@ impl Image {
             bias,
             begin: first.wrapping_add(bias),
             end: last.wrapping_add(bias),
+            segments: in_memory,
             symbols,
             lines,
         })

@@ -1,11 +1,10 @@
 //! The non-blocking socket of a connection, in clear text or with TLS.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, ErrorKind, Write};
 
-use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustls::ServerConnection;
 
+use crate::listener::Socket;
 use crate::resp::RequestReader;
 
 /// Transport of a connection.
@@ -13,17 +12,6 @@ use crate::resp::RequestReader;
 pub(crate) enum Channel {
     Clear,
     Tls(Box<ServerConnection>),
-}
-
-/// A socket, used by direct system calls: the functions of the C library are cancellation points, which cost
-/// more than parts of the call.
-struct Bare<'s>(&'s TcpStream);
-
-impl Read for Bare<'_> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let (count, _) = recv(self.0, bytes, RecvFlags::empty())?;
-        Ok(count)
-    }
 }
 
 /// Result of a read.
@@ -39,9 +27,9 @@ pub(crate) enum Received {
 
 impl Channel {
     /// Reads once.
-    pub(crate) fn receive(&mut self, socket: &TcpStream, reader: &mut RequestReader) -> io::Result<Received> {
+    pub(crate) fn receive(&mut self, socket: &Socket, reader: &mut RequestReader) -> io::Result<Received> {
         match self {
-            Self::Clear => match reader.fill(&mut Bare(socket)) {
+            Self::Clear => match reader.fill(&mut &*socket) {
                 Ok(0) => Ok(Received::End),
                 Ok(count) => Ok(Received::Bytes(count)),
                 Err(error) => nothing_yet(error),
@@ -51,9 +39,9 @@ impl Channel {
     }
 
     /// Sends as many bytes of `bytes` as the socket accepts; returns their number.
-    pub(crate) fn send(&mut self, socket: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn send(&mut self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Clear => match send(socket, bytes, SendFlags::NOSIGNAL).map_err(io::Error::from) {
+            Self::Clear => match (&*socket).write(bytes) {
                 Err(error) if is_not_yet(&error) => Ok(0),
                 done => done,
             },
@@ -76,7 +64,7 @@ impl Channel {
     }
 
     /// Announces the end of the stream to the client, as far as the socket accepts it at once.
-    pub(crate) fn close_notify(&mut self, socket: &TcpStream) {
+    pub(crate) fn close_notify(&mut self, socket: &Socket) {
         if let Self::Tls(tls) = self {
             tls.send_close_notify();
             // The client may have disconnected.
@@ -87,7 +75,7 @@ impl Channel {
 
 fn receive_tls(
     tls: &mut ServerConnection,
-    mut socket: &TcpStream,
+    mut socket: &Socket,
     reader: &mut RequestReader,
 ) -> io::Result<Received> {
     loop {
@@ -111,7 +99,7 @@ fn receive_tls(
     }
 }
 
-fn flush_tls(tls: &mut ServerConnection, mut socket: &TcpStream) -> io::Result<()> {
+fn flush_tls(tls: &mut ServerConnection, mut socket: &Socket) -> io::Result<()> {
     while tls.wants_write() {
         match tls.write_tls(&mut socket) {
             Ok(_) => {}

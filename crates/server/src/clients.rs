@@ -1,21 +1,21 @@
 //! The list of connected clients.
 
 use std::collections::BTreeMap;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// The public state of a connection.
+use crate::listener::Socket;
+
+/// A connection, as others see it.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) id: u64,
-    pub(crate) address: SocketAddr,
-    pub(crate) local: SocketAddr,
     began: Instant,
-    pub(crate) stream: TcpStream,
+    pub(crate) socket: Socket,
     pub(crate) about: Mutex<About>,
     /// Index of the last command in the table of commands.
     pub(crate) last_command: AtomicUsize,
@@ -53,8 +53,8 @@ impl Client {
         format!(
             "id={} addr={} laddr={} name={} age={} db=0 cmd={last} user=default lib-name={} lib-ver={} resp={} tot-cmds={}",
             self.id,
-            self.address,
-            self.local,
+            self.socket.peer,
+            self.socket.local,
             text(&about.name),
             self.age().as_secs(),
             text(&about.library),
@@ -71,8 +71,7 @@ impl Client {
 
     /// Shuts the socket down, which ends the connection.
     pub(crate) fn cut(&self) {
-        // It may be closed already.
-        let _ = self.stream.shutdown(Shutdown::Both);
+        self.socket.shutdown(Shutdown::Both);
     }
 }
 
@@ -105,19 +104,16 @@ pub(crate) struct Clients {
 
 impl Clients {
     /// Adds a connection, unless there are `max`.
-    pub(crate) fn admit(&self, stream: TcpStream, max: usize) -> Result<Arc<Client>, TcpStream> {
-        let unknown = || SocketAddr::from(([0, 0, 0, 0], 0));
+    pub(crate) fn admit(&self, socket: Socket, max: usize) -> Result<Arc<Client>, Socket> {
         let mut by_id = self.by_id.lock();
         if by_id.len() >= max {
-            return Err(stream);
+            return Err(socket);
         }
         let client = Arc::new(Client {
             // Relaxed: only distinctness matters.
             id: self.next_id.fetch_add(1, Relaxed) + 1,
-            address: stream.peer_addr().unwrap_or_else(|_| unknown()),
-            local: stream.local_addr().unwrap_or_else(|_| unknown()),
             began: Instant::now(),
-            stream,
+            socket,
             about: Mutex::default(),
             last_command: AtomicUsize::new(usize::MAX),
             requests: AtomicU64::new(0),
@@ -148,7 +144,7 @@ impl Clients {
     pub(crate) fn drain(&self, patience: Duration) -> usize {
         for client in self.list() {
             // The socket's input buffer can still be read; the end of the stream follows it.
-            let _ = client.stream.shutdown(Shutdown::Read);
+            client.socket.shutdown(Shutdown::Read);
         }
         if self.wait_for_none(patience) {
             return 0;

@@ -30,6 +30,7 @@ use crate::engine::Pending;
 use crate::error::CommandError;
 use crate::events::{Refusal, Slowest};
 use crate::group::{Ended, Group};
+use crate::listener::Socket;
 use crate::resp::{Protocol, Reply, RequestReader, WireLimits};
 use crate::server::Shared;
 use crate::session::{Flow, Session};
@@ -164,8 +165,8 @@ impl Connection {
     }
 
     /// Returns the socket, for the poll of a reactor.
-    pub(crate) fn socket(&self) -> &std::net::TcpStream {
-        &self.client.stream
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.client.socket
     }
 
     /// Records input; `is_last`: the end of the stream may follow it.
@@ -290,7 +291,7 @@ impl Connection {
         if self.input == Input::None || self.ends {
             return;
         }
-        match self.channel.receive(&self.client.stream, &mut self.reader) {
+        match self.channel.receive(&self.client.socket, &mut self.reader) {
             Ok(Received::Bytes(count)) => {
                 self.shared.counters.bytes_in.add(count as u64);
                 self.has_requests = true;
@@ -315,7 +316,7 @@ impl Connection {
     }
 
     fn refuse(&self, refusal: Refusal) {
-        self.shared.events.refused(self.client.address, refusal);
+        self.shared.events.refused(&self.client.socket.peer, refusal);
     }
 
     /// Counts the memory of incomplete requests; ends the connection if all together exceed the bound.
@@ -359,7 +360,7 @@ impl Connection {
                 Err(error) => {
                     self.session.flush_pipeline(&mut self.out);
                     self.shared.counters.protocol_errors.inc();
-                    self.shared.events.refused(self.client.address, Refusal::Protocol);
+                    self.shared.events.refused(&self.client.socket.peer, Refusal::Protocol);
                     let reply = Reply::Error(CommandError::Protocol(error.to_string()));
                     reply.encode(Protocol::Resp2, &mut self.out);
                     Flow::Close
@@ -431,7 +432,7 @@ impl Connection {
         }
         while self.has_unsent() {
             let before = self.sent;
-            match self.channel.send(&self.client.stream, &self.out[self.sent..]) {
+            match self.channel.send(&self.client.socket, &self.out[self.sent..]) {
                 Ok(0) if self.channel.has_unsent() || self.sent < self.out.len() => {
                     // From the last accepted byte, not from now.
                     self.send_blocked_since.get_or_insert_with(Instant::now);
@@ -465,7 +466,7 @@ impl Drop for Connection {
         if std::thread::panicking() {
             self.report_panic();
         }
-        self.channel.close_notify(&self.client.stream);
+        self.channel.close_notify(&self.client.socket);
         self.unfinished.set(&self.shared.unfinished, 0, 0);
         // The list may hold the socket too, so a drop does not close it.
         self.client.cut();

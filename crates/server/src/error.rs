@@ -1,11 +1,12 @@
 //! Errors: replies to clients, and errors of the start of a server.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use azekura::ErrorKind;
 
-/// A refusal of a request. The text is that of the reply: a code in capitals, then the reason.
+use crate::listener::ListenAddress;
+
+/// Why a request was refused. Its text is the reply's: a code in capitals, then what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CommandError {
     #[error("ERR unknown command '{name}', with args beginning with: {arguments}")]
@@ -152,6 +153,10 @@ pub(crate) enum CommandError {
     TooMuchUnfinished(usize),
     #[error("ERR max number of clients reached")]
     TooManyClients,
+    #[error(
+        "NOPERM this Unix socket is for clients of the server's user and of root"
+    )]
+    OtherUser,
     #[error("ERR {0}")]
     Protocol(String),
 }
@@ -226,12 +231,12 @@ pub enum ServerError {
     #[error(
         "{0} can be reached from other machines: give a password with --auth FILE (or AZEKURA_PASSWORD), or listen on 127.0.0.1"
     )]
-    PublicWithoutPassword(SocketAddr),
+    PublicWithoutPassword(ListenAddress),
     /// The server cannot listen on the address.
     #[error("cannot listen on {address}")]
     Listen {
         /// The address.
-        address: SocketAddr,
+        address: ListenAddress,
         /// The operating system's reason.
         source: std::io::Error,
     },

@@ -14,7 +14,6 @@
 //! | panic while a request was served | error |
 //! | connections cannot be accepted | error |
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use azekura::{Error, ErrorKind};
@@ -27,6 +26,7 @@ use crate::command::TABLE;
 /// Reason for closing a connection against the client's will.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
+    OtherUser,
     TooManyClients,
     WrongPassword,
     NoPasswordInTime,
@@ -37,10 +37,11 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    const COUNT: usize = 7;
+    const COUNT: usize = 8;
 
     const fn reason(self) -> &'static str {
         match self {
+            Self::OtherUser => "the client runs as another user than the server, and not as root",
             Self::TooManyClients => "too many clients: raise --max-clients",
             Self::WrongPassword => "wrong password",
             Self::NoPasswordInTime => "no password within --login-timeout",
@@ -75,9 +76,9 @@ fn millis(time: Duration) -> f64 {
 }
 
 impl Events {
-    pub(crate) fn refused(&self, address: SocketAddr, refusal: Refusal) {
+    pub(crate) fn refused(&self, address: &str, refusal: Refusal) {
         if let Some(suppressed) = self.refused[refusal as usize].admit() {
-            warn!(%address, reason = refusal.reason(), suppressed, "connection refused");
+            warn!(address, reason = refusal.reason(), suppressed, "connection refused");
         }
     }
 
@@ -86,15 +87,15 @@ impl Events {
         if let Some(suppressed) = self.slow.admit() {
             let command = TABLE.get(slowest.command).map_or("none", |spec| spec.name);
             let (command_ms, total_ms) = (millis(slowest.time), millis(total));
-            let (address, client) = (client.address, client.id);
-            warn!(%address, client, command, command_ms, requests, total_ms, suppressed, "slow request");
+            let (address, client) = (&*client.socket.peer, client.id);
+            warn!(address, client, command, command_ms, requests, total_ms, suppressed, "slow request");
         }
     }
 
     pub(crate) fn transaction_expired(&self, client: &Client, limit: Duration) {
         if let Some(suppressed) = self.expired.admit() {
-            let (address, client, limit_ms) = (client.address, client.id, millis(limit));
-            warn!(%address, client, limit_ms, suppressed, "interactive transaction rolled back at its limit");
+            let (address, client, limit_ms) = (&*client.socket.peer, client.id, millis(limit));
+            warn!(address, client, limit_ms, suppressed, "interactive transaction rolled back at its limit");
         }
     }
 
@@ -117,8 +118,8 @@ impl Events {
     pub(crate) fn panicked(&self, client: &Client) {
         if let Some(suppressed) = self.panicked.admit() {
             let command = client.last_command_name();
-            let (address, client) = (client.address, client.id);
-            error!(%address, client, command, suppressed, "panic in a request: connection closed");
+            let (address, client) = (&*client.socket.peer, client.id);
+            error!(address, client, command, suppressed, "panic in a request: connection closed");
         }
     }
 

@@ -11,7 +11,7 @@
 //! let mut options = ServerOptions::default();
 //! options.listen = "127.0.0.1:0".parse()?;
 //! let server = Server::start(azekura::Database::in_memory()?, options)?;
-//! println!("redis-cli -p {}", server.address().port());
+//! println!("redis-cli -p {}", server.address().tcp().unwrap().port());
 //! server.stop()?; // replies to all accepted requests, closes the store
 //! # Ok(())
 //! # }
@@ -55,6 +55,7 @@ mod glob;
 mod group;
 mod http;
 mod keyspace;
+mod listener;
 mod metrics;
 mod options;
 mod reactor;
@@ -67,6 +68,7 @@ mod watch;
 pub use cluster::ClusterOptions;
 pub use engine::Clock;
 pub use error::ServerError;
+pub use listener::ListenAddress;
 pub use options::{Password, ServerOptions};
 pub use resp::{ProtocolError, Request, RequestReader, WireLimits};
 pub use server::Server;

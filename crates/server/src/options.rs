@@ -10,6 +10,7 @@ use subtle::ConstantTimeEq;
 use crate::cluster::ClusterOptions;
 use crate::engine::Clock;
 use crate::error::ServerError;
+use crate::listener::ListenAddress;
 use crate::resp::WireLimits;
 
 /// The password of clients.
@@ -48,11 +49,12 @@ impl Password {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerOptions {
-    /// Address for clients; 127.0.0.1:6379 by default. Port 0 takes a free port.
-    pub listen: SocketAddr,
+    /// Address for clients; 127.0.0.1:6379 by default. Port 0 takes a free port. A Unix socket is for
+    /// clients of the server's user and of root.
+    pub listen: ListenAddress,
     /// Address for `/metrics` and `/healthz`; none by default.
     pub metrics: Option<SocketAddr>,
-    /// Password for clients; none by default, which only a loopback address allows.
+    /// Password for clients; none by default, which only a loopback address and a Unix socket allow.
     pub password: Option<Password>,
     /// Certificates and key; by default connections use no TLS.
     pub tls: Option<crate::tls::TlsFiles>,
@@ -101,7 +103,7 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 6379)),
+            listen: ListenAddress::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 6379))),
             metrics: None,
             password: None,
             tls: None,
@@ -133,8 +135,8 @@ impl ServerOptions {
     ///
     /// [`ServerError::PublicWithoutPassword`].
     pub fn validate(&self) -> Result<(), ServerError> {
-        if self.password.is_none() && !self.listen.ip().is_loopback() {
-            return Err(ServerError::PublicWithoutPassword(self.listen));
+        if self.password.is_none() && self.listen.is_public() {
+            return Err(ServerError::PublicWithoutPassword(self.listen.clone()));
         }
         Ok(())
     }
@@ -161,8 +163,10 @@ mod tests {
         assert!(matches!(options.validate(), Err(ServerError::PublicWithoutPassword(_))));
         options.password = Some(Password::new(b"x").expect("fine"));
         assert!(options.validate().is_ok());
-        options.listen = "[::1]:0".parse().expect("address");
         options.password = None;
-        assert!(options.validate().is_ok());
+        for private in ["[::1]:0", "unix:/run/azekura.sock"] {
+            options.listen = private.parse().expect("address");
+            assert!(options.validate().is_ok(), "{private}");
+        }
     }
 }

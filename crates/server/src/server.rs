@@ -6,7 +6,7 @@
 //! a kill loses none of them.
 
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -27,6 +27,7 @@ use crate::engine::Engine;
 use crate::error::{CommandError, ServerError};
 use crate::events::{Events, Refusal};
 use crate::keyspace::{self, KeyspaceContext};
+use crate::listener::{Accepted, ListenAddress, Listener, Socket, listen};
 use crate::options::ServerOptions;
 use crate::reactor::ReactorPool;
 use crate::resp::{Protocol, Reply};
@@ -63,7 +64,7 @@ pub(crate) struct Shared {
 /// options.listen = "127.0.0.1:0".parse()?;
 /// let server = Server::start(azekura::Database::in_memory()?, options)?;
 ///
-/// let mut client = std::net::TcpStream::connect(server.address())?;
+/// let mut client = std::net::TcpStream::connect(server.address().tcp().unwrap())?;
 /// client.write_all(b"SET greeting hello\r\nGET greeting\r\n")?;
 /// let mut answers = [0; 16];
 /// client.read_exact(&mut answers)?;
@@ -76,7 +77,7 @@ pub(crate) struct Shared {
 pub struct Server {
     shared: Option<Arc<Shared>>,
     pool: Arc<ReactorPool>,
-    address: SocketAddr,
+    address: ListenAddress,
     metrics_address: Option<SocketAddr>,
     /// Closing this socket tells the threads below to end.
     stopping: Option<UnixStream>,
@@ -96,10 +97,10 @@ impl Server {
         options.validate()?;
         options.max_clients = descriptors::most_clients(options.max_clients);
         let tls = options.tls.as_ref().map(Tls::load).transpose()?;
-        let listener = listen(options.listen)?;
+        let listener = Listener::bind(&options.listen)?;
         let metrics_listener = options.metrics.map(listen).transpose()?;
         let local = |listener: &TcpListener| listener.local_addr().map_err(ServerError::Thread);
-        let address = local(&listener)?;
+        let address = listener.address().map_err(ServerError::Thread)?;
         let metrics_address = metrics_listener.as_ref().map(local).transpose()?;
         db.transact(keyspace::make_tables)?;
         let context = KeyspaceContext {
@@ -138,7 +139,7 @@ impl Server {
         };
         server.spawn("expiry", &shared, &stopped, expire)?;
         server.spawn("listener", &shared, &stopped, move |shared, stopped| {
-            accept_all(&listener, stopped, &shared.events, |stream| admit(shared, &pool, stream));
+            accept_all(&listener, stopped, &shared.events, |accepted| admit(shared, &pool, accepted));
         })?;
         if let Some(listener) = metrics_listener {
             server.spawn("metrics", &shared, &stopped, move |shared, stopped| {
@@ -190,8 +191,8 @@ impl Server {
 
     /// Returns the address for clients.
     #[must_use]
-    pub const fn address(&self) -> SocketAddr {
-        self.address
+    pub const fn address(&self) -> &ListenAddress {
+        &self.address
     }
 
     /// Returns the limit of connections: the configured one, or less if the process may not open enough
@@ -260,21 +261,8 @@ impl Drop for Server {
     }
 }
 
-pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
-    let listener = TcpListener::bind(address).and_then(|listener| {
-        listener.set_nonblocking(true)?;
-        Ok(listener)
-    });
-    listener.map_err(|source| ServerError::Listen { address, source })
-}
-
 /// Passes each new connection to `serve`, until `stopped` is closed.
-fn accept_all(
-    listener: &TcpListener,
-    stopped: &UnixStream,
-    events: &Events,
-    mut serve: impl FnMut(TcpStream),
-) {
+fn accept_all(listener: &Listener, stopped: &UnixStream, events: &Events, mut serve: impl FnMut(Accepted)) {
     loop {
         let mut ready = [PollFd::new(listener, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
         if poll(&mut ready, None).is_err() {
@@ -284,11 +272,7 @@ fn accept_all(
             return;
         }
         match listener.accept() {
-            Ok((stream, _)) => {
-                if stream.set_nonblocking(true).is_ok() {
-                    serve(stream);
-                }
-            }
+            Ok(accepted) => serve(accepted),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             // Out of file descriptors, or the client has disconnected: wait until other connections end.
             Err(error) => {
@@ -300,24 +284,25 @@ fn accept_all(
 }
 
 /// Accepts a connection and assigns it to a reactor.
-fn admit(shared: &Arc<Shared>, pool: &Arc<ReactorPool>, stream: TcpStream) {
+fn admit(shared: &Arc<Shared>, pool: &Arc<ReactorPool>, accepted: Accepted) {
     shared.counters.connections.inc();
-    let client = match shared.clients.admit(stream, shared.options.max_clients) {
+    let refuse = |socket: &Socket, refusal, error| {
+        shared.counters.rejected.inc();
+        shared.events.refused(&socket.peer, refusal);
+        let mut out = Vec::new();
+        Reply::Error(error).encode(Protocol::Resp2, &mut out);
+        // The client may have disconnected.
+        let _ = (&*socket).write_all(&out);
+    };
+    let socket = match accepted {
+        Accepted::Client(socket) => socket,
+        Accepted::OtherUser(socket) => return refuse(&socket, Refusal::OtherUser, CommandError::OtherUser),
+    };
+    let client = match shared.clients.admit(socket, shared.options.max_clients) {
         Ok(client) => client,
-        Err(mut stream) => {
-            shared.counters.rejected.inc();
-            let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
-            shared.events.refused(stream.peer_addr().unwrap_or(unknown), Refusal::TooManyClients);
-            let mut out = Vec::new();
-            Reply::Error(CommandError::TooManyClients).encode(Protocol::Resp2, &mut out);
-            // The client may have disconnected.
-            let _ = stream.write_all(&out);
-            return;
-        }
+        Err(socket) => return refuse(&socket, Refusal::TooManyClients, CommandError::TooManyClients),
     };
     let released = Released::of(Arc::clone(&shared.clients), client.id);
-    // Sends small replies without delay.
-    let _ = client.stream.set_nodelay(true);
     let channel = shared.tls.as_ref().map_or(Ok(Channel::Clear), Tls::accept);
     if let Ok(channel) = channel {
         pool.admit(Box::new(Connection::new(shared, client, released, channel)));
@@ -365,6 +350,7 @@ const MAX_STEPS: usize = 64;
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::net::TcpStream;
     use std::sync::atomic::Ordering::Relaxed;
 
     use super::*;
@@ -383,7 +369,7 @@ mod tests {
     const SET: &[u8] = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";
 
     fn connect(server: &Server) -> TcpStream {
-        let client = TcpStream::connect(server.address()).expect("it listens");
+        let client = TcpStream::connect(server.address().tcp().expect("a port")).expect("it listens");
         client.set_read_timeout(Some(Duration::from_secs(60))).expect("a test that hangs fails instead");
         client
     }

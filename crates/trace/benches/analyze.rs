@@ -60,6 +60,7 @@ fn trace() -> Trace {
         modules: Vec::new(),
         machine_cpu_ns: None,
         switches: Switches::NotAsked,
+        samples: Vec::new(),
         ending: Ending::Complete,
     }
 }

@@ -6,7 +6,7 @@ mod common;
 
 use azekura_trace::WaitKind::{Device, Latch};
 use azekura_trace::event::{Event, EventKind};
-use azekura_trace::file::{Ending, Trace};
+use azekura_trace::file::{CpuSample, Ending, Trace};
 use azekura_trace::report::{Format, ReportError, ReportOptions, diff, diff_files, report, report_file};
 use common::simulator::Duration::Exponential;
 use common::simulator::Machine;
@@ -328,4 +328,23 @@ fn a_difference_is_told_from_noise() {
     let mut text = Vec::new();
     diff(&machine(1, vec![]), &machine(2, vec![1]), &ReportOptions::default(), &mut text).unwrap();
     assert!(String::from_utf8(text).unwrap().contains("95 % interval"));
+}
+
+#[test]
+fn a_spin_loop_with_a_fifth_of_the_cpu_time_is_the_bottleneck() {
+    let first_lines = |spinning: u64, others: u64| {
+        let script = Script::default().anchor(0, 0).enter(0, 1).exit(1_000_000);
+        let mut trace = trace(1_000_000, &["get"], &["spin loop in lock"], vec![script]);
+        let sample = |site, count| CpuSample { tag: 1, address: 0, site, count };
+        trace.samples = vec![sample(0, others), sample(1, spinning)];
+        let text = text(&trace, &ReportOptions::default());
+        assert_eq!(text.contains("Spin loops, by samples"), spinning + others >= 20, "{text}");
+        text.lines().take(2).collect::<String>()
+    };
+    let told = first_lines(30, 70);
+    let sentence =
+        format!("{}: 30 % of the program's CPU time is in this loop", label("spin loop in lock", 1));
+    assert!(told.contains(&sentence), "{told}");
+    assert!(!first_lines(19, 81).contains("in this loop"), "an uncontended lock takes that much");
+    assert!(!first_lines(10, 9).contains("in this loop"), "too few samples");
 }

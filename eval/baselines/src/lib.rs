@@ -1,11 +1,17 @@
-//! Synchronization that the papers measured before they replaced it, for the evaluation only.
+//! Algorithms for the evaluation only: synchronization that the papers measured before they replaced it, and
+//! a cache of other values than pages.
 //!
 //! | module | noun |
 //! |---|---|
+//! | [`general_cache`] | the page cache's method for keyed values of any type |
 //! | [`rw`] | the reader–writer latch of InnoDB 5.0, with its state under a mutex or in one word |
 //! | [`sync_mutex`] | the mutex of InnoDB 5.0: spins, yields, sleeps |
+//! | [`ttas`] | test-and-test-and-set with exponential back-off |
 
+pub mod general_cache;
 pub mod rw;
 pub mod sync_mutex;
+pub mod ttas;
 
 pub use sync_mutex::{SyncMutex, SyncMutexGuard};
+pub use ttas::{TtasGuard, TtasLock};

@@ -51,7 +51,7 @@ fn cluster() -> Vec<Server> {
 #[test]
 fn sessions_go_by_all_doors_of_a_cluster_and_lose_nothing() {
     let (nodes, dir) = (cluster(), tempfile::tempdir().unwrap());
-    let doors: Vec<_> = nodes.iter().map(Server::address).collect();
+    let doors: Vec<_> = nodes.iter().map(|node| node.address().tcp().unwrap()).collect();
     let checks: [fn(&dyn Engine, &Path); 3] = [
         conformance::keeps_what_was_committed,
         conformance::finds_what_is_there,
@@ -79,7 +79,7 @@ fn sessions_go_by_all_doors_of_a_cluster_and_lose_nothing() {
 
 fn over_a_door(check: impl FnOnce(&dyn Engine, &Path)) {
     let (door, dir) = (door(), tempfile::tempdir().unwrap());
-    check(&RespEngine::connect(door.address(), "").unwrap(), dir.path());
+    check(&RespEngine::connect(door.address().tcp().unwrap(), "").unwrap(), dir.path());
 }
 
 #[test]
@@ -112,12 +112,13 @@ fn the_mixes_run_and_leave_the_server_empty() {
         measured: Duration::from_millis(15),
         ..Plan::in_dir(dir.path())
     };
-    let engines: [Box<dyn Engine>; 1] = [Box::new(RespEngine::connect(door.address(), "").unwrap())];
+    let engines: [Box<dyn Engine>; 1] =
+        [Box::new(RespEngine::connect(door.address().tcp().unwrap(), "").unwrap())];
     let outcome = compare(&engines, &plan, &Progress::hidden(), &mut |_| {}).unwrap();
     assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
     assert_eq!(outcome.reports.len(), 4);
     drop(engines);
-    let other = RespEngine::connect(door.address(), "").unwrap();
+    let other = RespEngine::connect(door.address().tcp().unwrap(), "").unwrap();
     drop(conformance::open(&other, &tempdir_in(dir.path())));
 }
 
@@ -131,11 +132,11 @@ fn tempdir_in(dir: &Path) -> std::path::PathBuf {
 fn a_server_that_holds_keys_is_left_alone() {
     use std::io::{Read, Write};
     let door = door();
-    let mut client = std::net::TcpStream::connect(door.address()).unwrap();
+    let mut client = std::net::TcpStream::connect(door.address().tcp().unwrap()).unwrap();
     client.write_all(b"SET precious 1\r\n").unwrap();
     client.read_exact(&mut [0; 5]).unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let engine = RespEngine::connect(door.address(), "").unwrap();
+    let engine = RespEngine::connect(door.address().tcp().unwrap(), "").unwrap();
     let settings = azekura_lab::EngineSettings {
         cache_bytes: Some(1 << 20),
         expected_bytes: 0,

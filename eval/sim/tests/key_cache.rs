@@ -3,7 +3,7 @@
 #![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
-use azekura_buffer::cache::{Cache, CacheOptions};
+use azekura_baselines::general_cache::{Cache, CacheOptions};
 use azekura_buffer::{HandKind, Policy};
 use azekura_sim::LineAllocator;
 use azekura_sim::explore::{Scene, at_random, stop_everywhere_under};

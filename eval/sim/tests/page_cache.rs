@@ -7,8 +7,8 @@
 use azekura_base::durable::NoLog;
 use azekura_base::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use azekura_base::{Lsn, PageId};
+use azekura_baselines::TtasLock;
 use azekura_buffer::{BufferPool, HandKind, Peek, Policy, PoolOptions};
-use azekura_latch::TtasLock;
 use azekura_sim::LineAllocator;
 use azekura_sim::explore::{Scene, at_random, stop_everywhere};
 use azekura_trace::Site;

@@ -13,6 +13,7 @@
 //! - **RESTORE-1** From its first durable name to its end a restored store has the file `RESTORING`, and a
 //!   directory with this file does not open. The file is removed after the store was closed.
 
+mod compact;
 pub(crate) mod format;
 mod restore;
 mod rows;
@@ -29,6 +30,7 @@ use azekura_base::varint::put_bytes;
 use azekura_base::{Lsn, TreeId};
 use azekura_io::{File, Fs, OpenOptions, OsFs, create_dir_all_durable};
 
+pub use self::compact::{CompactReport, Compaction};
 use self::format::{BLOCK_BYTES, Block, Header, Kept, Writer};
 pub(crate) use self::restore::{RESTORING_NAME, refuse_unfinished};
 pub use self::restore::{Restore, RestoreReport};
@@ -42,7 +44,7 @@ const UNFINISHED_NAME: &str = "backup.azk.new";
 /// Name of a stream in errors.
 const STREAM: &str = "backup stream";
 
-/// Progress of a backup, restore or verification.
+/// Progress of a backup, restore, verification or compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackupProgress {
@@ -52,7 +54,7 @@ pub struct BackupProgress {
     pub tables: u64,
     /// Rows copied.
     pub rows: u64,
-    /// Bytes of the backup written or read.
+    /// Bytes of the backup written or read; of a compaction, bytes of the rows copied.
     pub bytes: u64,
 }
 

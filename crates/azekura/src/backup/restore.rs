@@ -217,9 +217,7 @@ impl<'a> Restore<'a> {
         if self.verify {
             check(&builder.read_only(true).open(to)?)?;
         }
-        let marker = to.join(RESTORING_NAME);
-        fs.remove_file(&marker).map_err(|e| Error::io("remove", &marker, e))?;
-        fs.sync_dir(to).map_err(|e| Error::io("sync", to, e))?;
+        finish(&*fs, to)?;
         let backup = BackupReport {
             tables: rows.tables,
             rows: rows.rows,
@@ -250,7 +248,9 @@ impl<'a> Restore<'a> {
         let refuse = |reason: String| Err(Error::Invalid(reason));
         if self.archive.is_none() {
             let is_there = self.to_time.is_none_or(|to| to.as_micros() == header.commit_time);
-            return if is_there { Ok(()) } else { refuse("a restore to a time needs an archive".into()) };
+            let advice = "name it (`Restore::archive`, `--archive`)";
+            let reason = || format!("a restore to a time needs the log archive of the store; {advice}");
+            return if is_there { Ok(()) } else { refuse(reason()) };
         }
         let source = source.display();
         match header.commit_time {
@@ -288,8 +288,8 @@ fn with_bases<'r>(
     Ok(rows)
 }
 
-/// Takes a new or empty directory for the restore (RESTORE-1).
-fn begin(fs: &dyn Fs, to: &Path) -> Result<(), Error> {
+/// Takes a new or empty directory for a restore or a compaction (RESTORE-1).
+pub(super) fn begin(fs: &dyn Fs, to: &Path) -> Result<(), Error> {
     create_dir_all_durable(fs, to).map_err(|e| Error::io("create", to, e))?;
     let names = fs.list_dir(to).map_err(|e| Error::io("list", to, e))?;
     if names.iter().any(|name| name == RESTORING_NAME) {
@@ -297,7 +297,7 @@ fn begin(fs: &dyn Fs, to: &Path) -> Result<(), Error> {
     }
     if let Some(name) = names.first() {
         return Err(Error::Invalid(format!(
-            "{} is not empty (it holds {name:?}); restore into a new or empty directory",
+            "{} is not empty (it holds {name:?}); name a new or empty directory for the new store",
             to.display()
         )));
     }
@@ -305,6 +305,13 @@ fn begin(fs: &dyn Fs, to: &Path) -> Result<(), Error> {
     let file = fs.open(&marker, OpenOptions::new().create_new(true));
     let file = file.map_err(|e| Error::io("create", &marker, e))?;
     file.sync().map_err(|e| Error::io("sync", &marker, e))?;
+    fs.sync_dir(to).map_err(|e| Error::io("sync", to, e))
+}
+
+/// Lets the new store open: it is complete and closed (RESTORE-1).
+pub(super) fn finish(fs: &dyn Fs, to: &Path) -> Result<(), Error> {
+    let marker = to.join(RESTORING_NAME);
+    fs.remove_file(&marker).map_err(|e| Error::io("remove", &marker, e))?;
     fs.sync_dir(to).map_err(|e| Error::io("sync", to, e))
 }
 

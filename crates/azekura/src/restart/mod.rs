@@ -170,6 +170,7 @@ impl<'a> Restart<'a> {
         let identity = Identity { database_id, covered };
         let file =
             PageFile::open_as(Arc::clone(&options.fs), path, page_size, identity, options.page_access)?;
+        let file = if options.restoring { file.filled_once() } else { file };
         let settled = file.settled();
         // All pages of a closed store are synced: none can be torn.
         let repaired = if control.current().is_closed() { Vec::new() } else { file.repair()? };

@@ -14,7 +14,7 @@ use crate::bounds::ByteBounds;
 use crate::catalog::CATALOG;
 use crate::database::Shared;
 use crate::deferred::{self, Leftovers, Unfreed};
-use crate::locking::{LockPart, ScanLocks};
+use crate::locking::ScanLocks;
 
 impl Transaction {
     const fn writer(&self, state: &State) -> Writer {
@@ -208,7 +208,7 @@ impl Transaction {
     /// Before inserted keys are removed: locks the gap above each one, if this transaction has read its gap
     /// (see `locking`).
     pub(super) fn pass_on_gaps(&self, state: &mut State, undo_len: usize) -> Result<(), Error> {
-        if self.db.options.left_out == Some(LockPart::UndoneNext) {
+        if self.db.options.left_out.is_undone_next() {
             return Ok(());
         }
         let mut inserted = Vec::new();

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::active::SharedUndo;
 use crate::bounds::ByteBounds;
 use crate::catalog::CATALOG;
-use crate::locking::{LockPart, OperationLocks, Purpose, ScanLocks, Wanted};
+use crate::locking::{OperationLocks, Purpose, ScanLocks, Wanted};
 use crate::own_writes::OwnWrites;
 
 impl Transaction {
@@ -159,7 +159,7 @@ impl Transaction {
     /// Takes a record lock, waiting if necessary.
     fn lock_key(&self, tree: Tree, key: &[u8], mode: KeyMode) -> Result<(), Error> {
         let mut state = self.state()?;
-        let Some(mode) = LockPart::rest_of(mode, self.db.options.left_out) else { return Ok(()) };
+        let Some(mode) = self.db.options.left_out.rest_of(mode) else { return Ok(()) };
         if state.table_mode(tree.id).is_some_and(|m| m.covers_key(mode)) {
             return Ok(());
         }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use azekura_btree::{Tree, UndoOp, WriteCtx};
+use azekura_btree::{Env, Tree, TreeError, UndoOp, WriteCtx};
 use azekura_lock::TableMode;
 
-use super::state::{OpenTree, TableSlot, TypesOf};
+use super::state::{OpenTree, State, TableSlot, TypesOf};
 use super::{Transaction, WriteKind};
 use crate::Error;
 use crate::catalog::{self, CATALOG, Entry, TableInfo, TableTypes};
@@ -13,6 +13,20 @@ use crate::locking::OperationLocks;
 use crate::table::MAX_TABLE_NAME;
 
 impl Transaction {
+    /// Makes a change to a tree that this transaction has locked exclusively: its keys need no locks.
+    fn change_whole<T>(
+        &self,
+        state: &mut State,
+        change: impl FnOnce(&Env, &mut WriteCtx<'_>) -> Result<T, TreeError>,
+    ) -> Result<T, Error> {
+        let (locks, undo, worker) = state.parts();
+        let wal = (&*self.db.wal, worker);
+        let mut held = OperationLocks::new(&self.db.locks, wal, locks, None, Some(TableMode::X));
+        let undo = &mut undo.lock().log;
+        let mut ctx = WriteCtx { txn: self.id, worker, undo, locks: &mut held };
+        change(&self.db.env, &mut ctx).map_err(Error::from)
+    }
+
     pub(super) fn open_tree(&self, name: &str, types: Option<TypesOf>) -> Result<OpenTree, Error> {
         if name.is_empty() || name.len() > MAX_TABLE_NAME.min(azekura_btree::max_key(self.db.page_size())) {
             return Err(Error::Invalid(format!(
@@ -155,12 +169,7 @@ impl Transaction {
             tx.db.locks.lock_table(&mut state.locks, id, TableMode::X).map_err(|e| tx.lock_failed(e))?;
             state.note_table_mode(id, TableMode::X);
             tx.listed(state);
-            let (locks, undo, worker) = state.parts();
-            let wal = (&*tx.db.wal, worker);
-            let mut held = OperationLocks::new(&tx.db.locks, wal, locks, None, Some(TableMode::X));
-            let undo = &mut undo.lock().log;
-            let mut ctx = WriteCtx { txn: tx.id, worker, undo, locks: &mut held };
-            Tree::create(&tx.db.env, &mut ctx, id).map_err(Error::from)
+            tx.change_whole(state, |env, ctx| Tree::create(env, ctx, id))
         })?;
         let types = Arc::new(types());
         let row = catalog::encode(&Entry { tree, types: Arc::clone(&types) });
@@ -219,14 +228,7 @@ impl Transaction {
         let Some(tree) = self.resolve(&open, TableMode::X)? else { return Ok(false) };
         let before = self.state()?.undo_len();
         let kept = self.take_out_of_catalog(&open).and_then(|()| {
-            self.statement(|tx, state| {
-                let (locks, undo, worker) = state.parts();
-                let wal = (&*tx.db.wal, worker);
-                let mut held = OperationLocks::new(&tx.db.locks, wal, locks, None, Some(TableMode::X));
-                let undo = &mut undo.lock().log;
-                let mut ctx = WriteCtx { txn: tx.id, worker, undo, locks: &mut held };
-                tree.drop_at_commit(&tx.db.env, &mut ctx).map_err(Error::from)
-            })
+            self.statement(|tx, state| tx.change_whole(state, |env, ctx| tree.drop_at_commit(env, ctx)))
         });
         self.settle(before, kept).map(|()| true)
     }

@@ -93,26 +93,39 @@ fn restore(fs: &FaultFs, backup: &str, to: Option<CommitTime>, copy: &str) -> Re
     Ok(model_of(&on(fs).open(copy)?))
 }
 
-/// Commits at random, with kills, clean closes, backups and points in time; each backup restored to later
-/// points equals the model.
-fn restores_equal_the_model(seed: u64, transactions: usize, restores: usize) {
-    let mut random = StdRng::seed_from_u64(seed);
+/// A time and the number of transactions that had committed by then.
+#[derive(Clone, Copy)]
+struct Point {
+    time: CommitTime,
+    commits: usize,
+}
+
+/// Commits at random, with kills, clean closes, backups and points in time. Returns the disk, the states
+/// after each commit, the points, and the backups with the number of points before each.
+fn commit_at_random(
+    random: &mut StdRng,
+    transactions: usize,
+    seed: u64,
+) -> (FaultFs, Vec<Model>, Vec<Point>, Vec<(String, usize)>) {
     let mut fs = FaultFs::new();
     let mut db = archived(&fs).open("db").expect("opens");
-    let mut model = Model::new();
+    let mut states = vec![Model::new()];
     let (mut points, mut backups) = (Vec::new(), Vec::new());
     for n in 0..transactions {
-        let mut next = model.clone();
+        let mut next = states[states.len() - 1].clone();
         let tx = db.begin().expect("begins");
-        change(&mut random, &tx, &mut next).expect("changes");
+        change(random, &tx, &mut next).expect("changes");
         if random.random_ratio(1, 5) {
             tx.abort().expect("rolls back");
         } else {
             tx.commit().expect("commits");
-            model = next;
+            states.push(next);
         }
         match random.random_range(0..24) {
-            0..6 => points.push((db.archive_log().expect("archives"), model.clone())),
+            0..6 => {
+                let time = db.archive_log().expect("archives");
+                points.push(Point { time, commits: states.len() - 1 });
+            }
             6 => {
                 let name = format!("b{n}");
                 db.backup().file_system(Arc::new(fs.clone())).to_directory(&name).expect("backs up");
@@ -121,7 +134,7 @@ fn restores_equal_the_model(seed: u64, transactions: usize, restores: usize) {
             7 => {
                 // A loser, killed in its midst.
                 let tx = db.begin().expect("begins");
-                change(&mut random, &tx, &mut model.clone()).expect("changes");
+                change(random, &tx, &mut states[states.len() - 1].clone()).expect("changes");
                 if random.random_ratio(1, 2) {
                     db.archive_log().expect("archives");
                 }
@@ -137,25 +150,50 @@ fn restores_equal_the_model(seed: u64, transactions: usize, restores: usize) {
             9 => drop(db.checkpoint()),
             _ => {}
         }
-        assert!(n % 20 != 0 || model_of(&db) == model, "seed {seed}: the model is wrong after {n}");
+        let is_right = n % 20 != 0 || model_of(&db) == states[states.len() - 1];
+        assert!(is_right, "seed {seed}: the model is wrong after {n}");
     }
-    points.push((db.archive_log().expect("archives"), model.clone()));
-    for n in 0..restores.min(if backups.is_empty() { 0 } else { restores }) {
-        let (backup, from) = &backups[random.random_range(0..backups.len())];
-        let (time, model) = &points[random.random_range(*from..points.len())];
-        let found = restore(&fs, backup, Some(*time), &format!("copy{n}")).expect("restores");
-        assert!(found == *model, "seed {seed}: {backup} to {time}");
+    points.push(Point { time: db.archive_log().expect("archives"), commits: states.len() - 1 });
+    (fs, states, points, backups)
+}
+
+/// Restores backups to random times: the times of points, with exactly their states, and times between two
+/// points, each with a state between theirs. Returns the number of restores.
+fn restores_equal_the_model(seed: u64, transactions: usize, restores: usize) -> usize {
+    let mut random = StdRng::seed_from_u64(seed);
+    let (fs, states, points, backups) = commit_at_random(&mut random, transactions, seed);
+    let usable: Vec<_> = backups.iter().filter(|(_, from)| *from + 1 < points.len()).collect();
+    if usable.is_empty() {
+        return 0;
     }
-    if let Some((backup, _)) = backups.last() {
-        assert!(restore(&fs, backup, None, "latest").expect("restores") == model, "seed {seed}: latest");
+    for n in 0..restores {
+        let (backup, from) = usable[random.random_range(0..usable.len())];
+        let at = random.random_range(*from..points.len() - 1);
+        let (point, next) = (points[at], points[at + 1]);
+        let micros = random.random_range(point.time.as_micros()..=next.time.as_micros());
+        let time = if n % 2 == 0 { point.time } else { CommitTime::from_micros(micros) };
+        let found = restore(&fs, backup, Some(time), &format!("copy{n}")).expect("restores");
+        let possible = match time {
+            time if time == point.time => point.commits..=point.commits,
+            time if time == next.time => next.commits..=next.commits,
+            _ => point.commits..=next.commits,
+        };
+        assert!(states[possible].contains(&found), "seed {seed}: {backup} to {time}");
     }
+    let (backup, _) = &backups[backups.len() - 1];
+    assert!(restore(&fs, backup, None, "latest").ok() == states.last().cloned(), "seed {seed}: latest");
+    restores + 1
 }
 
 #[test]
 fn restores_to_random_times_equal_the_model() {
-    let seeds: u64 = std::env::var("AZEKURA_ARCHIVE_SEEDS").map_or(6, |n| n.parse().expect("a number"));
-    for seed in 0..seeds {
-        restores_equal_the_model(seed, 150, 8);
+    let wanted: usize = std::env::var("AZEKURA_RESTORES").map_or(54, |n| n.parse().expect("a number"));
+    let mut done = 0;
+    for seed in 0.. {
+        done += restores_equal_the_model(seed, 150, 8);
+        if done >= wanted {
+            return println!("{done} restores of {} stores", seed + 1);
+        }
     }
 }
 
@@ -289,7 +327,7 @@ fn times_and_archives_that_do_not_fit_are_refused() {
         .to_time(early)
         .from_directory("b", "none")
         .expect_err("has no archive");
-    assert!(error.to_string().contains("needs an archive"), "{error}");
+    assert!(error.to_string().contains("needs the log archive"), "{error}");
     // The archive of another store, for the store and for a restore.
     let other = on(&fs).archive("archive").open("other").expect_err("is another store's");
     assert!(other.to_string().contains("archive of another store"), "{other}");

@@ -152,7 +152,11 @@ fn replace_one_file(random: &mut Random, life: &Life) -> Harmed {
         path = Path::new(DIR).join(["CONTROL", "pages", "dw", "lsnmap"][random.below(4)]);
     }
     let mut harmed = begin(life, at);
-    write(&harmed.files, &path, &read(&source.files, &path));
+    if names.contains(&path) {
+        write(&harmed.files, &path, &read(&source.files, &path));
+    } else if paths(&harmed.files).contains(&path) {
+        harmed.files.remove_file(&path).expect("is there");
+    }
     harmed.done += &format!("{} is that of moment {other}", path.display());
     harmed.newest = harmed.newest.max(source.newest);
     harmed

@@ -273,27 +273,16 @@ impl Scan {
         if let Some(cause) = self.distrust(leaf, is_right_leaf) {
             return Attempt::Restart(cause);
         }
+        let part = Part { is_cut, is_last, fence };
         let locks = match reader {
             Reader::Locks(locks) => &mut **locks,
-            Reader::Snapshot(view, _) if view.sees_as_is(page_lsn) => {
-                return Attempt::Part(Part { is_cut, is_last, fence });
-            }
             Reader::Snapshot(view, _) => {
-                let to = if is_cut || !is_last { Some(&fence) } else { self.to.as_ref() };
-                let range = (&*self.from, to.map(Vec::as_slice));
-                let was_valid = view.pause(leaf);
-                let hides_all = self.correct(*view, range, batch, End::Front);
-                return match view.is_still_valid(leaf) && was_valid {
-                    true if hides_all => Attempt::Part(Part { is_cut: false, is_last: true, fence }),
-                    true => Attempt::Part(Part { is_cut, is_last, fence }),
-                    false => Attempt::Restart(Restart::Changed),
-                };
+                return self.seen_in(*view, leaf, page_lsn, batch, (End::Front, part));
             }
         };
         if locks.is_needed() {
             let gap = |locks: &mut dyn KeyLocks| lock_gap(env, self.tree, node, end, GapWant::Read, locks);
-            let to = if is_cut || !is_last { Some(&fence) } else { self.to.as_ref() };
-            let range = (&*self.from, to.map(Vec::as_slice));
+            let range = self.range_of(&part, End::Front);
             let locked = self
                 .lock_records(env, node, (start..start + copied, range), batch, locks)
                 .and_then(|()| if is_cut { Ok(()) } else { as_result(gap(locks)) });
@@ -301,7 +290,37 @@ impl Scan {
                 return cause;
             }
         }
-        Attempt::Part(Part { is_cut, is_last, fence })
+        Attempt::Part(part)
+    }
+
+    /// The range of the keys of a part of a leaf.
+    fn range_of<'r>(&'r self, part: &'r Part, end: End) -> (&'r [u8], Option<&'r [u8]>) {
+        let fence = (part.is_cut || !part.is_last).then_some(&*part.fence);
+        match end {
+            End::Front => (&self.from, fence.or(self.to.as_deref())),
+            End::Back => (fence.unwrap_or(&self.from), self.to.as_deref()),
+        }
+    }
+
+    /// Makes `batch`, which has all rows of a part of a leaf, what a snapshot sees of it.
+    fn seen_in<'e>(
+        &self,
+        view: View<'_>,
+        leaf: &Leaf<'e>,
+        page_lsn: Lsn,
+        batch: &mut LeafBatch,
+        (end, part): (End, Part),
+    ) -> Attempt<'e> {
+        if view.sees_as_is(page_lsn) {
+            return Attempt::Part(part);
+        }
+        let was_valid = view.pause(leaf);
+        let hides_all = self.correct(view, self.range_of(&part, end), batch, end);
+        match view.is_still_valid(leaf) && was_valid {
+            true if hides_all => Attempt::Part(Part { is_cut: false, is_last: true, ..part }),
+            true => Attempt::Part(part),
+            false => Attempt::Restart(Restart::Changed),
+        }
     }
 
     /// Makes `batch`, which has all rows of a range, the snapshot's view of it; returns whether the whole
@@ -384,26 +403,16 @@ impl Scan {
         if let Some(cause) = self.distrust(leaf, is_right_leaf) {
             return Attempt::Restart(cause);
         }
+        let part = Part { is_cut, is_last, fence };
         let locks = match reader {
             Reader::Locks(locks) => &mut **locks,
-            Reader::Snapshot(view, _) if view.sees_as_is(page_lsn) => {
-                return Attempt::Part(Part { is_cut, is_last, fence });
-            }
             Reader::Snapshot(view, _) => {
-                let from = if is_cut || !is_last { &fence } else { &self.from };
-                let was_valid = view.pause(leaf);
-                let hides_all = self.correct(*view, (from, self.to.as_deref()), batch, End::Back);
-                return match view.is_still_valid(leaf) && was_valid {
-                    true if hides_all => Attempt::Part(Part { is_cut: false, is_last: true, fence }),
-                    true => Attempt::Part(Part { is_cut, is_last, fence }),
-                    false => Attempt::Restart(Restart::Changed),
-                };
+                return self.seen_in(*view, leaf, page_lsn, batch, (End::Back, part));
             }
         };
         if locks.is_needed() {
             let gap = |locks: &mut dyn KeyLocks| lock_gap(env, self.tree, node, end, GapWant::Read, locks);
-            let from = if is_cut || !is_last { &fence } else { &self.from };
-            let range = (from.as_slice(), self.to.as_deref());
+            let range = self.range_of(&part, End::Back);
             let locked = if self.is_gap_locked { Ok(()) } else { as_result(gap(locks)) }.and_then(|()| {
                 self.lock_records(env, node, ((end - copied..end).rev(), range), batch, locks)
             });
@@ -411,7 +420,7 @@ impl Scan {
                 return cause;
             }
         }
-        Attempt::Part(Part { is_cut, is_last, fence })
+        Attempt::Part(part)
     }
 
     /// Removes a leaf's records from the range.

@@ -171,9 +171,19 @@ impl PageFile {
             has_failed: AtomicBool::new(false),
             len: AtomicU64::new(len),
             growing: Mutex::new(()),
+            grows_tightly: false,
             repairing: Mutex::new(()),
             dropped: PageMemory::zeroed(1, page_size),
         })
+    }
+}
+
+impl PageFile {
+    /// For a file that is filled once, as by a restore: grows by the least step, so that little allocated
+    /// space is left unused at its end.
+    #[must_use]
+    pub fn filled_once(self) -> Self {
+        Self { grows_tightly: true, ..self }
     }
 }
 

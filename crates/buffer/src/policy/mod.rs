@@ -31,7 +31,7 @@ const MAX_ROUNDS: usize = if cfg!(loom) { 2 } else { MAX_REF_COUNT as usize + 2 
 
 /// The bound of one search for a victim, and its cost so far.
 #[derive(Debug)]
-pub(crate) struct Search {
+pub struct Search {
     /// The remaining bound of frames to look at.
     left: usize,
     /// Frames looked at.
@@ -47,7 +47,7 @@ impl Search {
     }
 
     /// Has no bound but `MAX_ROUNDS` rounds.
-    pub(crate) const fn full() -> Self {
+    pub const fn full() -> Self {
         Self::bounded(usize::MAX)
     }
 
@@ -72,7 +72,7 @@ impl Search {
 
 /// Result of a sweep.
 #[derive(Debug)]
-pub(crate) enum Sweep {
+pub enum Sweep {
     /// A frame that the caller has begun to evict.
     Victim {
         /// The frame.
@@ -97,13 +97,16 @@ pub(crate) enum Sweep {
     clippy::large_enum_variant,
     reason = "there is one per pool; a box would cost each miss one more indirection"
 )]
-pub(crate) enum Replacement {
+pub enum Replacement {
+    /// The paper's ring.
     NbGclock(ClockHand),
+    /// The default.
     TwoRings(TwoRings),
 }
 
 impl Replacement {
-    pub(crate) fn new(policy: Policy, frames: usize) -> Self {
+    /// The state of `policy` over so many frames.
+    pub fn new(policy: Policy, frames: usize) -> Self {
         match policy {
             Policy::NbGclock(hand) => Self::NbGclock(ClockHand::new(hand)),
             Policy::TwoRings => Self::TwoRings(TwoRings::new(frames)),
@@ -119,7 +122,7 @@ impl Replacement {
     }
 
     /// Looks for a victim.
-    pub(crate) fn sweep(&self, frames: &[Frame], search: &mut Search) -> Sweep {
+    pub fn sweep(&self, frames: &[Frame], search: &mut Search) -> Sweep {
         match self {
             Self::NbGclock(hand) => nb_gclock::sweep(frames, hand, search),
             Self::TwoRings(rings) => rings.sweep(frames, search),
@@ -127,7 +130,7 @@ impl Replacement {
     }
 
     /// Notes that the caller owns the victim of the sweep.
-    pub(crate) fn evicted(&self, swap: Option<Swap>, owner: &Evicted) {
+    pub fn evicted(&self, swap: Option<Swap>, owner: &Evicted) {
         if let (Self::TwoRings(rings), Some(swap)) = (self, swap) {
             rings.swap(swap, owner);
         }

@@ -79,7 +79,7 @@ const MAX_PASSED: usize = if cfg!(loom) { 2 } else { 32 };
 
 /// Two slots to swap once the frame in the second is owned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Swap {
+pub struct Swap {
     probation_slot: usize,
     candidate: FrameId,
     main_slot: usize,
@@ -87,7 +87,7 @@ pub(crate) struct Swap {
 
 /// The rings, their hands and the sketch.
 #[derive(Debug)]
-pub(crate) struct TwoRings {
+pub struct TwoRings {
     slots: ZeroedArray<AtomicU32>,
     /// Turns of the probation ring.
     probation: Probation,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use azekura_auth::AuthKey;
 use azekura_fatbtree::{FileMeta, Membership, PeId};
-use azekura_server::{ClusterOptions, Password, Server, ServerOptions, TlsFiles};
+use azekura_server::{ClusterOptions, ListenAddress, Password, Server, ServerOptions, TlsFiles};
 use clap::{Args, ValueEnum};
 
 use crate::arguments::{StoreArguments, cache_bytes, seconds, socket_address};
@@ -22,6 +22,7 @@ Examples:
   redis-cli set greeting hello
   redis-cli az.range - + limit 10                        keys in order
   azekura serve my.db --listen 0.0.0.0:6379 --auth password.txt --tls cert.pem key.pem
+  azekura serve my.db --listen unix:/run/my.sock         for this machine: redis-cli -s /run/my.sock
   azekura serve my.db --metrics 127.0.0.1:9121           /metrics for Prometheus, and /healthz
   azekura serve my.db --log-format json                  events on stderr, one JSON object a line
   azekura serve node-0.db --cluster cluster.toml --node 0   a node: see azekura cluster --help
@@ -56,12 +57,12 @@ pub(crate) struct Serve {
     #[arg(value_name = "DB")]
     path: PathBuf,
 
-    /// Address for clients; port 0 takes a free port [default: 127.0.0.1:6379, or the address in the list of
-    /// members]
-    #[arg(long, value_name = "HOST:PORT", value_parser = socket_address)]
-    listen: Option<SocketAddr>,
+    /// Address for clients; port 0 takes a free port; unix:PATH is a Unix socket for this user's programs on
+    /// this machine [default: 127.0.0.1:6379, or the address in the list of members]
+    #[arg(long, value_name = "HOST:PORT", value_parser = listen_address)]
+    listen: Option<ListenAddress>,
 
-    /// File with the password for clients; required unless the address is a loopback address
+    /// File with the password for clients; required for an address that other machines can reach
     #[arg(long, value_name = "FILE")]
     auth: Option<PathBuf>,
 
@@ -204,9 +205,9 @@ impl Serve {
                 cluster.node.read_timeout = cluster.node.read_timeout.min(timeout);
             }
             options.cluster = Some(cluster);
-            options.listen = clients.unwrap_or(options.listen);
+            options.listen = clients.map_or(options.listen, ListenAddress::Tcp);
         }
-        options.listen = self.listen.unwrap_or(options.listen);
+        options.listen = self.listen.clone().unwrap_or(options.listen);
         options.metrics = self.metrics;
         options.password = self.password()?;
         options.tls = self.tls.as_deref().and_then(|files| match files {
@@ -258,7 +259,16 @@ fn membership(file: &Path, node: PeId) -> Result<(ClusterOptions, Option<SocketA
     Ok((ClusterOptions::new(Arc::new(FileMeta::new(file)), node, key), member.clients))
 }
 
-/// Reads a file, or a part that is already too long for a password.
+/// Reads `HOST:PORT` or `unix:PATH`.
+fn listen_address(text: &str) -> Result<ListenAddress, String> {
+    match text.strip_prefix("unix:") {
+        Some("") => Err("no path after unix:".into()),
+        Some(path) => Ok(ListenAddress::Unix(path.into())),
+        None => socket_address(text).map(ListenAddress::Tcp),
+    }
+}
+
+/// A file, or as much of it as shows that it is too long for a password.
 fn read_short(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(4096).read_to_end(&mut bytes)?;

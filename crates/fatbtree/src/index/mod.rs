@@ -16,6 +16,7 @@
 //! - **INDEX-3** Fat-Btree: below an entry is a local page exactly if a leaf of this PE is (section 2). When
 //!   the last one leaves, the page goes; when one arrives, the path to it comes first (hazard B6).
 
+#[cfg(feature = "baseline-protocols")]
 mod build;
 mod change;
 mod pointers;
@@ -32,6 +33,7 @@ use crate::leaf::RouteEntry;
 use crate::placement::Placement;
 use crate::ranges::Ranges;
 
+#[cfg(feature = "baseline-protocols")]
 pub use build::{BuildOptions, Built, build};
 pub use pointers::PageCopy;
 pub(crate) use pointers::{PointerEntry, PointerPages};
@@ -63,6 +65,7 @@ pub(crate) enum Choice {
     /// The copy of the PE that owns the leaf: one crossing at most.
     ByRange,
     /// Any, by this number: the paper's way.
+    #[cfg(feature = "baseline-protocols")]
     Any(u64),
 }
 
@@ -77,6 +80,7 @@ pub(crate) struct Route {
 }
 
 /// One step of a descent.
+#[cfg(feature = "baseline-protocols")]
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) to: PageCopy,
@@ -92,7 +96,7 @@ pub(crate) const POINTER_PAGE: PageNo = PageNo((1 << 48) - 1);
 impl Index {
     /// An index that knows that `unknown` owns everything, at version 0.
     pub(crate) fn new(me: PeId, placement: Placement, capacity: usize, unknown: PeId) -> Self {
-        let unknown = if placement.has_index(me) { unknown } else { Placement::INDEX_PE };
+        let unknown = if placement.has_index(me) { unknown } else { placement.index_of(me) };
         let entries = Ranges::new(KeyRange::all(), 0, LogicalPageId::page(unknown, PageNo::ROOT));
         let root = IndexPage { level: 1, right: None, entries };
         Self {
@@ -154,6 +158,7 @@ impl Index {
                 let holder = copies.holders.find(target);
                 match (copies.local, choice) {
                     (Some(local), _) => route.to = PageCopy { pe: self.me, page: local },
+                    #[cfg(feature = "baseline-protocols")]
                     (None, Choice::Any(any)) if !copies.copies.is_empty() => {
                         route.to = copies.copies[(any % copies.copies.len() as u64) as usize];
                     }
@@ -168,6 +173,7 @@ impl Index {
 
     /// One step down, or to the right, from a page of this PE; `None` if the page is not there or begins
     /// behind the target.
+    #[cfg(feature = "baseline-protocols")]
     pub(crate) fn step(&self, page: PageNo, target: &Target, choice: Choice) -> Option<Step> {
         let index_page =
             self.pages.get(&page).filter(|page| !target.is_left_of(&page.entries.range().low))?;
@@ -194,6 +200,7 @@ impl Index {
     }
 
     /// Returns `true` if a page has no room for one more entry.
+    #[cfg(feature = "baseline-protocols")]
     pub(crate) fn is_full(&self, page: PageNo) -> bool {
         self.pages.get(&page).is_some_and(|page| page.entries.pieces().len() >= self.capacity)
     }

@@ -11,7 +11,7 @@ use crate::leaf::{RouteEntry, Row};
 use crate::message::{Answer, Find, Refusal, RequestId, TransactionId, Work};
 use crate::node::Node;
 use crate::node::state::Waiting;
-use crate::options::{Options, Protocol};
+use crate::options::Options;
 use crate::world::Slot;
 
 /// The answer to a request of a client of this node.
@@ -202,10 +202,11 @@ impl Node {
         let find = Find { id, target, work, page: PageNo::ROOT, floor: 0, hops: 0 };
         self.spawn(|node| {
             Box::pin(async move {
-                match node.options.protocol {
-                    Protocol::Lazy => node.find(node.me, find).await,
-                    Protocol::BOpt | Protocol::IncOpt => node.couple_begin(find).await,
+                #[cfg(feature = "baseline-protocols")]
+                if node.is_coupled() {
+                    return node.couple_begin(find).await;
                 }
+                node.find(node.me, find).await;
             })
         });
         let reply = self.world.timeout(time, slot.take()).await;

@@ -12,10 +12,11 @@
 //!
 //! Locks are taken downwards, and for one page in the order of PEs, so there is no cycle of waits (hazard
 //! B3). They are held across messages, so a failed node blocks all others. Therefore this is for figures and
-//! not offered to users.
+//! not offered to users: the feature `baseline-protocols` compiles it.
 
 use std::rc::Rc;
 
+use crate::baseline::{LockMessage, Protocol};
 use crate::id::{PageNo, PeId};
 use crate::index::{Choice, PageCopy};
 use crate::leaf::RouteEntry;
@@ -25,13 +26,41 @@ use crate::node::Node;
 use crate::node::find::MOST_HOPS;
 use crate::node::state::Load;
 use crate::node::work::Worked;
-use crate::options::Protocol;
 use crate::page_service::Access;
 use crate::placement::Placement;
 use crate::store::Change;
 use crate::world::Slot;
 
 impl Node {
+    /// Takes a message of these protocols.
+    pub(super) fn take_lock_message(&self, from: PeId, message: LockMessage) {
+        match message {
+            LockMessage::Couple { find, way } => {
+                self.spawn(|node| Box::pin(async move { node.couple(find, way).await }));
+            }
+            LockMessage::Lock { call, id, page, mode } => {
+                self.spawn(|node| Box::pin(async move { node.serve_lock(from, call, id, page, mode).await }));
+            }
+            LockMessage::Locked { call, is_full } => self.called(call, is_full),
+            LockMessage::Release { id, page } => self.serve_release(id, page),
+            LockMessage::Apply { call, id, page, route_entries } => {
+                self.spawn(|node| {
+                    Box::pin(async move { node.serve_apply(from, call, id, page, route_entries).await })
+                });
+            }
+        }
+    }
+
+    /// Returns `true` if this node serves requests by one of these protocols.
+    pub(super) fn is_coupled(&self) -> bool {
+        self.options.protocol != Protocol::Lazy
+    }
+
+    /// Returns `true` if this node keeps the only index.
+    pub(super) fn is_only_index(&self) -> bool {
+        self.options.placement == Placement::SingleIndex && self.me == Placement::INDEX_PE
+    }
+
     /// Begins a request at the root.
     pub(super) async fn couple_begin(&self, mut find: Find) {
         let pe = if self.options.placement.has_index(self.me) { self.me } else { Placement::INDEX_PE };
@@ -44,7 +73,7 @@ impl Node {
             self.couple(find, vec![roots]).await;
         } else {
             find.hops += 1;
-            self.send(pe, &Message::Couple { find, way: vec![roots] });
+            self.send(pe, &Message::Lock(LockMessage::Couple { find, way: vec![roots] }));
         }
     }
 
@@ -83,7 +112,7 @@ impl Node {
             if step.to.pe != self.me {
                 find.hops += 1;
                 self.count(|counts| counts.sent_on += 1);
-                return self.send(step.to.pe, &Message::Couple { find, way });
+                return self.send(step.to.pe, &Message::Lock(LockMessage::Couple { find, way }));
             }
         }
         self.couple_leaf(find, way).await;
@@ -207,7 +236,12 @@ impl Node {
         let (call, slot) = self.begin_call();
         self.send(
             copy.pe,
-            &Message::Apply { call, id, page: copy.page, route_entries: route_entries.to_vec() },
+            &Message::Lock(LockMessage::Apply {
+                call,
+                id,
+                page: copy.page,
+                route_entries: route_entries.to_vec(),
+            }),
         );
         Some(slot)
     }
@@ -232,7 +266,7 @@ impl Node {
         self.count(|counts| counts.remote_locks += 1);
         let (call, slot) = self.begin_call();
         let mode = LockMode::ALL.iter().position(|other| *other == mode).unwrap_or_default() as u8;
-        self.send(at.pe, &Message::Lock { call, id, page: at.page, mode });
+        self.send(at.pe, &Message::Lock(LockMessage::Lock { call, id, page: at.page, mode }));
         slot.take().await
     }
 
@@ -256,7 +290,7 @@ impl Node {
             let held = self.state.borrow_mut().held.remove(&(id, at.page));
             drop(held);
         } else {
-            self.send(at.pe, &Message::Release { id, page: at.page });
+            self.send(at.pe, &Message::Lock(LockMessage::Release { id, page: at.page }));
         }
     }
 
@@ -271,7 +305,7 @@ impl Node {
     pub(super) async fn serve_lock(&self, from: PeId, call: u64, id: RequestId, page: PageNo, mode: u8) {
         let Some(mode) = LockMode::ALL.get(usize::from(mode)).copied() else { return };
         let is_full = self.acquire_here(id, page, mode).await;
-        self.send(from, &Message::Locked { call, is_full });
+        self.send(from, &Message::Lock(LockMessage::Locked { call, is_full }));
     }
 
     pub(super) async fn serve_apply(
@@ -283,7 +317,7 @@ impl Node {
         route_entries: Vec<RouteEntry>,
     ) {
         self.apply_here(id, page, &route_entries).await;
-        self.send(from, &Message::Locked { call, is_full: false });
+        self.send(from, &Message::Lock(LockMessage::Locked { call, is_full: false }));
     }
 
     pub(super) fn serve_release(&self, id: RequestId, page: PageNo) {

@@ -72,11 +72,13 @@ impl Node {
     }
 
     fn route(&self, target: &Target, start: PageNo) -> Route {
-        let choice = if self.options.is_choice_by_range {
-            Choice::ByRange
-        } else {
-            Choice::Any(self.world.rng.next())
+        #[cfg(feature = "baseline-protocols")]
+        let choice = match self.options.is_choice_by_range {
+            true => Choice::ByRange,
+            false => Choice::Any(self.world.rng.next()),
         };
+        #[cfg(not(feature = "baseline-protocols"))]
+        let choice = Choice::ByRange;
         let state = self.state.borrow();
         let mut route = state.index.route(target, start, choice);
         // Leaves that were given away are never forgotten, even if the index has lost them.

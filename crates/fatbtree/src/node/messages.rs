@@ -109,19 +109,8 @@ impl Node {
             Message::LeftNoted { pe } => self.left_noted(from, pe),
             Message::List { list } => self.heard_of_list(from, list),
             Message::Heartbeat { clock_ms } => self.heard_clock(from, clock_ms),
-            Message::Couple { find, way } => {
-                self.spawn(|node| Box::pin(async move { node.couple(find, way).await }));
-            }
-            Message::Lock { call, id, page, mode } => {
-                self.spawn(|node| Box::pin(async move { node.serve_lock(from, call, id, page, mode).await }));
-            }
-            Message::Locked { call, is_full } => self.called(call, is_full),
-            Message::Release { id, page } => self.serve_release(id, page),
-            Message::Apply { call, id, page, route_entries } => {
-                self.spawn(|node| {
-                    Box::pin(async move { node.serve_apply(from, call, id, page, route_entries).await })
-                });
-            }
+            #[cfg(feature = "baseline-protocols")]
+            Message::Lock(message) => self.take_lock_message(from, message),
         }
     }
 }

@@ -14,7 +14,7 @@
 //! | `members` | members of the cluster |
 //! | `leave` | decommission of this node |
 //! | `store_identity` | name of the store, by which other nodes notice a replaced one; keys of a new store |
-//! | `coupled` | the paper's protocols, for the figures |
+//! | `coupled` | the paper's protocols, for the evaluation |
 //! | `state` | state in memory |
 //!
 //! ## Locks on leaves, all of them local
@@ -39,6 +39,7 @@
 
 mod application;
 mod client_request;
+#[cfg(feature = "baseline-protocols")]
 mod coupled;
 mod find;
 mod heartbeat;
@@ -58,6 +59,7 @@ use std::rc::{Rc, Weak};
 
 use crate::error::{Error, StoreError};
 use crate::id::{PageNo, PeId};
+#[cfg(feature = "baseline-protocols")]
 use crate::index::Built;
 use crate::key::Target;
 use crate::leaf::{LeafHead, RouteEntry};
@@ -102,6 +104,7 @@ pub struct Parts {
     /// Settings.
     pub options: Options,
     /// The index, if the leaves were built with one; else it is made from the leaves.
+    #[cfg(feature = "baseline-protocols")]
     pub built: Option<Built>,
 }
 
@@ -134,6 +137,7 @@ pub struct Counts {
     /// Moves that were given up.
     pub moves_undone: u64,
     /// Locks taken at other nodes, in the paper's protocols.
+    #[cfg(feature = "baseline-protocols")]
     pub remote_locks: u64,
     /// Frames that were refused.
     pub refused_frames: u64,
@@ -182,16 +186,20 @@ impl Node {
     ///
     /// The store's; and [`Error::Settings`] if the settings do not fit together.
     pub async fn start(parts: Parts) -> Result<Rc<Self>, Error> {
-        let Parts { world, store, pages, application, founding, members, options, built } = parts;
+        let Parts { world, store, pages, application, founding, members, options, .. } = parts;
         options.validate()?;
         let me = founding.pe;
         let failed = |error: StoreError| Error::Store { pe: me, reason: error.to_string() };
         let recovered = store.recover(founding.clone()).await.map_err(failed)?;
         // Nodes that were built together know everything already.
+        #[cfg(feature = "baseline-protocols")]
+        let built = parts.built.map(|built| built.index);
+        #[cfg(not(feature = "baseline-protocols"))]
+        let built = None;
         let is_built = built.is_some();
         let store_identity = StoreIdentity::new(recovered.birth, recovered.is_settled, &founding);
         let members = Members::new(members.into_iter().chain([me]), &recovered);
-        let state = State::recover(&founding, &options, recovered, built.map(|built| built.index));
+        let state = State::recover(&founding, &options, recovered, built);
         let node = Rc::new_cyclic(|itself| Self {
             me,
             members,
@@ -325,9 +333,11 @@ impl Node {
     fn tell(&self, route_entries: &[RouteEntry]) {
         let Some(first) = route_entries.first() else { return };
         let target = Target::At(first.range.low.clone());
-        let sharers = match self.options.placement {
+        let sharers = match self.options.placement() {
             Placement::FatBtree => self.state.borrow().index.sharers(&target),
+            #[cfg(feature = "baseline-protocols")]
             Placement::SingleIndex => [Placement::INDEX_PE].into(),
+            #[cfg(feature = "baseline-protocols")]
             Placement::CopyWhole => self.others().into_iter().collect(),
         };
         for pe in sharers.into_iter().filter(|pe| *pe != self.me) {

@@ -7,7 +7,9 @@ use crate::id::{PageNo, PeId};
 use crate::index::{Index, PageCopy};
 use crate::key::{Key, KeyRange, Target};
 use crate::leaf::{LeafHead, MoveId, RouteEntry, Staged};
+#[cfg(feature = "baseline-protocols")]
 use crate::lock_service::Held;
+#[cfg(feature = "baseline-protocols")]
 use crate::message::RequestId;
 use crate::node::client_request::Reply;
 use crate::options::Options;
@@ -56,8 +58,10 @@ pub(super) struct State {
     /// Moves of this PE that are not decided; a restart undoes them by forgetting.
     pub(super) moving: BTreeMap<MoveId, Rc<Slot<Option<PageNo>>>>,
     /// Locks that requests hold here in the paper's protocols.
+    #[cfg(feature = "baseline-protocols")]
     pub(super) held: BTreeMap<(RequestId, PageNo), Held>,
     /// Questions to other nodes in the paper's protocols.
+    #[cfg(feature = "baseline-protocols")]
     pub(super) calls: BTreeMap<u64, Rc<Slot<bool>>>,
     /// Requests of this node's clients that are not answered.
     pub(super) waiting: BTreeMap<u64, Waiting>,
@@ -81,7 +85,8 @@ impl State {
         built: Option<Index>,
     ) -> Self {
         let me = founding.pe;
-        let mut index = built.unwrap_or_else(|| Index::new(me, options.placement, options.index_entries, me));
+        let mut index =
+            built.unwrap_or_else(|| Index::new(me, options.placement(), options.index_entries, me));
         let mut forwarding = Ranges::new(KeyRange::all(), 0, PageCopy { pe: me, page: PageNo::ROOT });
         // Where the others' keys were when the cluster began.
         for (range, pe) in founding.ranges().filter(|(_, pe)| *pe != me) {
@@ -114,7 +119,9 @@ impl State {
             staged: recovered.staged.into_iter().map(|staged| (staged.id, staged)).collect(),
             decided: recovered.decided.into_iter().collect(),
             moving: BTreeMap::new(),
+            #[cfg(feature = "baseline-protocols")]
             held: BTreeMap::new(),
+            #[cfg(feature = "baseline-protocols")]
             calls: BTreeMap::new(),
             waiting: BTreeMap::new(),
             met: recovered.met.into_iter().collect(),

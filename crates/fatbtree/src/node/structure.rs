@@ -8,7 +8,6 @@ use crate::leaf::LeafHead;
 use crate::lock_service::{Held, LockMode};
 use crate::node::state::Load;
 use crate::node::{MoveError, Node};
-use crate::options::Protocol;
 use crate::page_service::Access;
 use crate::store::Change;
 
@@ -57,7 +56,8 @@ impl Node {
     /// [`MoveError::NotHere`] if the leaf does not cover the key any more, [`MoveError::CannotSplit`] if
     /// nothing would be left of it.
     pub async fn split_leaf(&self, page: PageNo, middle: Key) -> Result<(), MoveError> {
-        if self.options.protocol != Protocol::Lazy {
+        #[cfg(feature = "baseline-protocols")]
+        if self.is_coupled() {
             return Err(MoveError::Protocol);
         }
         let held = self.go_ahead(self.locks.lock(page, LockMode::X)).await;

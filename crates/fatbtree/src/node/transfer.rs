@@ -25,7 +25,6 @@ use crate::lock_service::{Held, LockMode};
 use crate::message::Message;
 use crate::node::Node;
 use crate::node::state::Load;
-use crate::options::Protocol;
 use crate::page_service::Access;
 use crate::store::Change;
 use crate::world::Slot;
@@ -45,6 +44,7 @@ pub enum MoveError {
     CannotSplit(PageNo),
     /// The paper's protocols do not move leaves.
     #[error("leaves are moved, and split on demand, by the lazy protocol only")]
+    #[cfg(feature = "baseline-protocols")]
     Protocol,
     /// The leaf does not fit into a frame between nodes. Split it first.
     #[error("{page} has {bytes} bytes, more than the {MOST_BYTES} of one move; split it first")]
@@ -98,7 +98,8 @@ impl Node {
     /// [`MoveError`]; the leaf has not moved, except perhaps after [`MoveError::Store`], after which the node
     /// takes no more requests.
     pub async fn move_leaf(&self, page: PageNo, to: PeId) -> Result<(), MoveError> {
-        if self.options.protocol != Protocol::Lazy {
+        #[cfg(feature = "baseline-protocols")]
+        if self.is_coupled() {
             return Err(MoveError::Protocol);
         }
         if to == self.me || !self.members().contains(&to) {

@@ -4,6 +4,7 @@
 //! structure is one transaction, so after a crash it is wholly there or not at all.
 
 mod database;
+#[cfg(any(test, feature = "sim"))]
 mod memory;
 
 use crate::error::StoreError;
@@ -13,6 +14,7 @@ use crate::leaf::{LeafHead, MoveId, RouteEntry, Row, Staged};
 use crate::world::Task;
 
 pub use database::{Attachments, DatabaseStore, Inline, NoAttachments, Offload, birth, owner};
+#[cfg(any(test, feature = "sim"))]
 pub use memory::{Disk, MemoryStore};
 
 /// The store of a node. Each method is atomic, and durable when its task ends.

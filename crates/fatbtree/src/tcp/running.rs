@@ -235,6 +235,7 @@ async fn begin(
         founding,
         members: members.nodes().iter().map(|member| member.pe).collect(),
         options,
+        #[cfg(feature = "baseline-protocols")]
         built: None,
     };
     let node = Node::start(parts).await?;

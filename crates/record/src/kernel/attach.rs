@@ -174,6 +174,7 @@ impl Made<'_> {
             modules: self.modules.iter().map(|m| m.module.clone()).collect(),
             machine_cpu_ns: None,
             switches: Switches::Recorded { lost: seen.lost },
+            samples: Vec::new(),
             ending: Ending::Complete,
         };
         add_off(&mut trace, &seen.off);

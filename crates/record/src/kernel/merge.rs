@@ -3,7 +3,7 @@
 use super::functions::Function;
 use super::watch::{Call, Off, Watched};
 use azekura_trace::event::{Event, EventKind, SWITCHED};
-use azekura_trace::file::{CpuSource, Name, OffCpu, Switches, ThreadTrace, Trace};
+use azekura_trace::file::{CpuSample, CpuSource, Name, OffCpu, Switches, ThreadTrace, Trace};
 use std::collections::{BTreeMap, HashMap};
 
 impl Watched {
@@ -26,8 +26,22 @@ impl Watched {
                 add_calls(thread, calls, off, &operations, &clock);
             }
         }
-        add_off(trace, &self.off);
-        trace.switches = Switches::Recorded { lost: self.lost };
+        let samples = trace.threads.iter().flat_map(|thread| {
+            let (tag, samples) = (thread.tag, self.samples.get(&thread.os_id));
+            let sample = move |(address, count): (&u64, &u64)| CpuSample {
+                tag,
+                address: *address,
+                site: 0,
+                count: *count,
+            };
+            samples.into_iter().flatten().map(sample)
+        });
+        trace.samples = samples.collect();
+        trace.samples.sort_unstable();
+        if self.has_switches {
+            add_off(trace, &self.off);
+            trace.switches = Switches::Recorded { lost: self.lost };
+        }
     }
 }
 
@@ -241,6 +255,7 @@ mod tests {
             modules: Vec::new(),
             machine_cpu_ns: None,
             switches: Switches::NotAsked,
+            samples: Vec::new(),
             ending: Ending::Complete,
         }
     }
@@ -253,6 +268,8 @@ mod tests {
         let watched = Watched {
             off: [(77, vec![off(410, 490, false), off(600, 820, true)])].into(),
             calls: [(77, vec![call(100, false), call(900, true)]), (78, vec![call(1, false)])].into(),
+            samples: [(77, [(0x5010, 4)].into()), (78, [(0x5010, 9)].into())].into(),
+            has_switches: true,
             lost: 3,
         };
         let functions = [Function { name: "query".into(), file: "/bin/x".into(), offsets: vec![1] }];
@@ -267,6 +284,8 @@ mod tests {
         assert_eq!(row.preempted_ns, Some(220));
         assert_eq!(trace.switches, Switches::Recorded { lost: 3 });
         assert_eq!(trace.threads[0].off.len(), 2);
+        let sample = CpuSample { tag: 1, address: 0x5010, site: 0, count: 4 };
+        assert_eq!(trace.samples, [sample], "those of a thread of the trace");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::functions::Function;
 use super::watch::{Target, Watch, Watched};
-use crate::error::in_full;
+use crate::error::{RecordError, in_full};
 use azekura_trace::file::{Switches, Trace};
 
 /// A watch that was asked for, whether or not the kernel permits it.
@@ -24,28 +24,44 @@ pub struct Seen {
 }
 
 impl Kernel {
-    /// Watches switches and the calls of `functions`; switches alone, or nothing, if the kernel does not
-    /// permit more.
+    /// Watches samples of the program counter, the calls of `functions`, and switches if they are asked for;
+    /// without the parts that the kernel does not permit.
     #[must_use]
-    pub fn watch(target: Target, functions: Vec<Function>) -> Self {
+    pub fn watch(target: Target, functions: Vec<Function>, switches: bool) -> Self {
         let mut kernel = Self::default();
         if !functions.is_empty() {
-            match Watch::start(target, &functions) {
-                Ok(watch) => return Self { watch: Some(watch), functions, ..kernel },
+            match Watch::start(target, &functions, true) {
+                Ok(started) => return Self { functions, ..kernel.with(started) },
                 Err(error) => {
                     kernel.refusals.push(format!("operations are whole threads: {}", in_full(&error)))
                 }
             }
         }
-        match Watch::start(target, &[]) {
-            Ok(watch) => kernel.watch = Some(watch),
+        let switches = switches || !functions.is_empty();
+        match Watch::start(target, &[], switches) {
+            Ok(started) => return kernel.with(started),
             Err(error) => {
                 let why = in_full(&error);
                 kernel.refusals.push(format!("no context switches: {why}"));
-                kernel.why_none = Some(why);
+                kernel.why_none = switches.then_some(why);
             }
         }
         kernel
+    }
+
+    fn with(mut self, (watch, refusal): (Watch, Option<RecordError>)) -> Self {
+        if let Some(error) = refusal {
+            self.refusals.push(format!("spin loops are not recognized: {}", in_full(&error)));
+        }
+        self.watch = Some(watch);
+        self
+    }
+
+    /// Keeps samples of the program counter from now on, or not.
+    pub fn keep_samples(&self, keep: bool) {
+        if let Some(watch) = &self.watch {
+            watch.keep_samples(keep);
+        }
     }
 
     /// Returns the requested kinds of events that are not available, as sentences.

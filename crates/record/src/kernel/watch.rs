@@ -3,19 +3,27 @@
 use super::drain::{Drain, Sink, common, processors, u32_at, u64_at};
 use super::functions::{Function, Probe};
 use crate::error::RecordError;
-use perf_event::Builder;
 use perf_event::events::Software;
+use perf_event::{Builder, SampleFlag};
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Bytes of each ring of switches, and of each function's; halved while the kernel does not grant them.
 const SWITCH_RING: usize = 256 << 10;
 const FUNCTION_RING: usize = 128 << 10;
 const LEAST_RING: usize = 8 << 10;
+/// Bytes of the ring of samples: 2 ms of samples are a few.
+const SAMPLE_RING: usize = 16 << 10;
+/// CPU time between two samples of a thread, ns: about 200 in a second, and no multiple of a timer's period.
+const SAMPLE_PERIOD: u64 = 4_997_003;
 /// The event that is there for its switches only; functions have the numbers below, returns those plus
 /// [`RETURNS`].
 const SWITCHES: u32 = u32::MAX;
 const RETURNS: u32 = 1 << 16;
+/// The event that samples the program counter.
+const SAMPLES: u32 = u32::MAX - 1;
 
 /// Kinds and flags of records (`enum perf_event_type`).
 pub(super) mod record {
@@ -38,6 +46,7 @@ pub enum Target {
 /// A watch that goes on.
 pub struct Watch {
     drain: Drain<Records>,
+    is_sampling: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Watch {
@@ -47,24 +56,51 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Begins to watch switches, and calls of `functions`.
+    /// Begins to watch: samples of the program counter, if the kernel permits them; calls of `functions`; and
+    /// switches, if they are asked for or there are functions. Returns also the refusal of the samples.
     ///
     /// # Errors
     ///
     /// [`RecordError::NotPermitted`] says what is missing; [`RecordError::Kernel`].
-    pub fn start(target: Target, functions: &[Function]) -> Result<Self, RecordError> {
-        let drain = Drain::start(Records::default())?;
-        let watch = Self { drain };
+    pub fn start(
+        target: Target,
+        functions: &[Function],
+        switches: bool,
+    ) -> Result<(Self, Option<RecordError>), RecordError> {
+        let has_switches = switches || !functions.is_empty();
+        let is_sampling = Arc::new(AtomicBool::new(false));
+        let records = Records { has_switches, is_sampling: Arc::clone(&is_sampling), ..Records::default() };
+        let watch = Self { drain: Drain::start(records)?, is_sampling };
         let threads = target.threads()?;
+        let mut refusal = None;
         for cpu in processors() {
             for &thread in &threads {
-                watch.open_switches(thread, cpu)?;
+                if has_switches {
+                    watch.open_switches(thread, cpu)?;
+                }
+                if refusal.is_none() {
+                    refusal = watch.open_samples(thread, cpu).err();
+                }
             }
             for (number, function) in functions.iter().enumerate() {
                 watch.open_function(cpu, number as u32, function)?;
             }
         }
-        Ok(watch)
+        Ok((watch, refusal))
+    }
+
+    /// Keeps samples from now on, or not.
+    pub(super) fn keep_samples(&self, keep: bool) {
+        // Relaxed: a flag that stands for nothing else.
+        self.is_sampling.store(keep, Relaxed);
+    }
+
+    /// Samples in user mode: the kernel permits them to every user for processes of one's own.
+    fn open_samples(&self, thread: Option<i32>, cpu: usize) -> Result<(), RecordError> {
+        let mut builder = Builder::new(Software::CPU_CLOCK);
+        observe(common(&mut builder, cpu), thread).sample(SampleFlag::IP).sample_period(SAMPLE_PERIOD);
+        self.open(SAMPLES, &builder, SAMPLE_RING)
+            .map_err(|source| refused("samples of the program counter", source))
     }
 
     fn open_switches(&self, thread: Option<i32>, cpu: usize) -> Result<(), RecordError> {
@@ -172,6 +208,10 @@ pub(super) struct Call {
 pub struct Watched {
     pub(super) off: HashMap<u32, Vec<Off>>,
     pub(super) calls: HashMap<u32, Vec<Call>>,
+    /// Samples of the program counter, by thread and address.
+    pub(super) samples: HashMap<u32, HashMap<u64, u64>>,
+    /// Switches were watched.
+    pub(super) has_switches: bool,
     /// Records that found no room.
     pub(super) lost: u64,
 }
@@ -215,6 +255,9 @@ impl Switches {
 struct Records {
     switches: Switches,
     calls: Vec<(u32, Call)>,
+    samples: HashMap<u32, HashMap<u64, u64>>,
+    is_sampling: Arc<AtomicBool>,
+    has_switches: bool,
     lost: u64,
 }
 
@@ -224,6 +267,15 @@ impl Sink for Records {
             record::SWITCH => {
                 self.switches.take(misc, bytes);
             }
+            record::SAMPLE if source == SAMPLES => {
+                // Relaxed: a flag that stands for nothing else.
+                if self.is_sampling.load(Relaxed) {
+                    let (address, thread) = (u64_at(bytes, 0), u32_at(bytes, 12));
+                    *self.samples.entry(thread).or_default().entry(address).or_default() += 1;
+                }
+            }
+            // A lost sample is no lost event.
+            record::LOST if source == SAMPLES => {}
             record::SAMPLE => {
                 let (thread, ns) = (u32_at(bytes, 4), u64_at(bytes, 8));
                 let (function, returns) = (source % RETURNS, source >= RETURNS);
@@ -238,7 +290,13 @@ impl Sink for Records {
 impl Records {
     fn sorted(mut self) -> Watched {
         self.calls.sort_by_key(|(thread, call)| (*thread, call.ns));
-        let mut watched = Watched { off: self.switches.sorted(), lost: self.lost, ..Watched::default() };
+        let mut watched = Watched {
+            off: self.switches.sorted(),
+            samples: self.samples,
+            has_switches: self.has_switches,
+            lost: self.lost,
+            ..Watched::default()
+        };
         for (thread, call) in self.calls {
             watched.calls.entry(thread).or_default().push(call);
         }

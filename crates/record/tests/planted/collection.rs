@@ -44,6 +44,8 @@ fn is_right(truth: &str, operation: &str, analysis: &Analysis) -> bool {
         (("herd", site), Verdict::Lock { site: told, vain, .. }) => {
             told.contains(site) && *vain > 0.5 && analysis.verdict.sentence().contains("Thundering herd")
         }
+        (("spin", site), Verdict::Spin { site: told, .. }) => told.contains(site),
+        (("cpu", _), Verdict::Cpu { .. }) => true,
         (("idle", _), Verdict::Waits { idle, .. }) => *idle >= 0.5,
         (("network", _), Verdict::Io { site, kind, .. }) => {
             site.starts_with("recv in ") && *kind == Some(WaitKind::Network)
@@ -112,4 +114,13 @@ fn locks_of_rust_are_named_by_the_programs_own_line_and_thread() {
 #[test]
 fn locks_with_waiters_on_objects_of_their_own_are_told_from_pools() {
     judge("queues.c", &["lock semaphore 5", "lock condition 3", "lock futex 8", "results semaphore 4"]);
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn spin_loops_around_atomics_are_named_and_loops_that_compute_are_not() {
+    judge(
+        "spins.c",
+        &["tas contended", "ttas contended", "ticket contended", "cas uncontended", "counter alone"],
+    );
 }

@@ -42,8 +42,9 @@ use azekura_fatbtree::{Meta, Options, PeId};
 use crate::counters::Count;
 use crate::error::ServerError;
 use crate::keyspace::KEYS_TABLE;
+use crate::listener;
 use crate::options::ServerOptions;
-use crate::server::{self, Shared};
+use crate::server::Shared;
 
 pub(crate) use interactive::{Interactive, StepError};
 pub(crate) use pipeline::{KeyRequest, Pipeline};
@@ -121,7 +122,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> Result<Option<NodeThread>, ServerEr
     let members = meta.members()?;
     let listener = match (listener, members.node(pe)) {
         (Some(listener), _) => listener.try_clone().map_err(ServerError::Thread)?,
-        (None, Some(member)) => server::listen(member.address)?,
+        (None, Some(member)) => listener::listen(member.address)?,
         (None, None) => return Err(azekura_fatbtree::tcp::StartError::NoMember(pe).into()),
     };
     let config = NodeConfig { pe, members, key, listener, options: node, rows: KEYS_TABLE.to_owned() };

@@ -46,6 +46,7 @@ mod commit_time;
 mod connection_table;
 mod drive;
 mod group_members;
+mod known_rate;
 mod mailbox;
 mod reactor_pool;
 mod scaling;

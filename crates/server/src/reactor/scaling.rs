@@ -23,7 +23,7 @@
 
 use std::time::{Duration, Instant};
 
-use azekura_base::drift::Known;
+use super::known_rate::KnownRate;
 
 /// Least duration and least number of requests of a stretch.
 const STRETCH: Duration = Duration::from_millis(20);
@@ -60,7 +60,7 @@ pub(super) struct Scaling {
     /// The next trial uses more reactors.
     upwards: bool,
     /// Rate with the settled number.
-    known: Known,
+    known: KnownRate,
     pause: u32,
     to_go: u32,
     /// Start of the current stretch, which may be in the future; `before`: the request count at that time.
@@ -77,7 +77,7 @@ impl Scaling {
             trial: None,
             wins: 0,
             upwards: true,
-            known: Known::new(DRIFT_STRETCHES, 0.25),
+            known: KnownRate::new(DRIFT_STRETCHES, 0.25),
             pause: PAUSES.0,
             to_go: PAUSES.0,
             since: None,

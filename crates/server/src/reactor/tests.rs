@@ -59,10 +59,9 @@ impl Bench {
         let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         client.set_read_timeout(Some(PATIENCE)).expect("a socket");
         let (stream, _) = listener.accept().expect("it connects");
-        stream.set_nonblocking(true).expect("a socket");
         set_socket_send_buffer_size(&stream, 32 << 10).expect("a socket");
         let shared = Arc::clone(&self.shared);
-        let about = shared.clients.admit(stream, 100).expect("there is room");
+        let about = shared.clients.admit(stream.try_into().expect("a socket"), 100).expect("there is room");
         let released = Released::of(Arc::clone(&shared.clients), about.id);
         let connection = Connection::new(&shared, about, released, Channel::Clear);
         self.reactor().register(Box::new(connection));
@@ -184,7 +183,7 @@ fn a_group_that_somebody_waits_for_takes_no_more() {
     std::thread::scope(|scope| {
         let (server, key) = (&bench.server, "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n");
         let waiter = scope.spawn(|| {
-            let mut client = TcpStream::connect(server.address()).expect("it listens");
+            let mut client = TcpStream::connect(server.address().tcp().expect("a port")).expect("it listens");
             client.set_read_timeout(Some(PATIENCE)).expect("a socket");
             say(&mut client, key);
             expect(&mut client, "$1\r\n1\r\n");

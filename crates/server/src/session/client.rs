@@ -166,8 +166,8 @@ impl Wanted {
         };
         !self.is_of_other_type
             && (self.ids.is_empty() || self.ids.contains(&client.id))
-            && is(&self.address, &|| client.address.to_string())
-            && is(&self.local, &|| client.local.to_string())
+            && is(&self.address, &|| client.socket.peer.clone())
+            && is(&self.local, &|| client.socket.local.clone())
             && self.min_age.is_none_or(|age| client.age() >= age)
     }
 }

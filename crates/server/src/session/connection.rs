@@ -103,7 +103,7 @@ impl Session {
             return Ok(());
         }
         self.shared.counters.failed_logins.inc();
-        self.shared.events.refused(self.client.address, Refusal::WrongPassword);
+        self.shared.events.refused(&self.client.socket.peer, Refusal::WrongPassword);
         self.failed_logins += 1;
         self.ends |= self.failed_logins >= MAX_FAILED_LOGINS;
         Err(CommandError::WrongPass)

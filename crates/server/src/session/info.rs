@@ -8,6 +8,7 @@ use azekura::Durability;
 use crate::command::{self, TABLE, is_word};
 use crate::error::CommandError;
 use crate::glob;
+use crate::listener::ListenAddress;
 use crate::options::ServerOptions;
 use crate::resp::{Reply, Request};
 use crate::server::Shared;
@@ -40,20 +41,26 @@ pub(super) fn config(shared: &Shared, request: Request<'_>) -> Result<Reply, Com
     Ok(Reply::Map(found.map(|(name, value)| (Reply::text(name), Reply::text(value))).collect()))
 }
 
-fn settings(options: &ServerOptions) -> [(&'static str, String); 12] {
+fn settings(options: &ServerOptions) -> [(&'static str, String); 13] {
+    let tcp = options.listen.tcp();
+    let unix = match &options.listen {
+        ListenAddress::Unix(path) => path.display().to_string(),
+        ListenAddress::Tcp(_) => String::new(),
+    };
     let fsync = if options.durability == Durability::Immediate { "always" } else { "everysec" };
     [
         ("appendfsync", fsync.into()),
         ("appendonly", "yes".into()),
-        ("bind", options.listen.ip().to_string()),
+        ("bind", tcp.map_or_else(String::new, |address| address.ip().to_string())),
         ("databases", "1".into()),
         ("maxclients", options.max_clients.to_string()),
         ("maxmemory", "0".into()),
         ("maxmemory-policy", "noeviction".into()),
-        ("port", options.listen.port().to_string()),
+        ("port", tcp.map_or(0, |address| address.port()).to_string()),
         ("proto-max-bulk-len", options.wire.max_bulk_bytes.to_string()),
         ("client-query-buffer-limit", options.wire.max_request_bytes.to_string()),
         ("save", String::new()),
+        ("unixsocket", unix),
         ("timeout", options.idle_timeout.map_or(0, |t| t.as_secs()).to_string()),
     ]
 }
@@ -97,7 +104,7 @@ fn server(shared: &Shared, text: &mut String) {
     put(text, "os", std::env::consts::OS);
     put(text, "arch_bits", usize::BITS);
     put(text, "process_id", std::process::id());
-    put(text, "tcp_port", shared.options.listen.port());
+    put(text, "tcp_port", shared.options.listen.tcp().map_or(0, |address| address.port()));
     put(text, "uptime_in_seconds", Instant::now().duration_since(shared.began).as_secs());
 }
 

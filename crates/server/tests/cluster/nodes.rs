@@ -162,7 +162,7 @@ impl Nodes {
     }
 
     pub(crate) fn client_address(&self, node: usize) -> SocketAddr {
-        self.servers[node].as_ref().unwrap().address()
+        self.servers[node].as_ref().unwrap().address().tcp().unwrap()
     }
 
     pub(crate) fn node_address(&self, node: usize) -> SocketAddr {

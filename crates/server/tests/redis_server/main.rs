@@ -18,4 +18,5 @@ mod stop;
 mod support;
 mod tls;
 mod transactions;
+mod unix_socket;
 mod wire;

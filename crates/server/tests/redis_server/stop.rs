@@ -14,7 +14,7 @@ fn stopping_answers_what_was_sent_and_closes_the_store() {
     let mut options = ServerOptions::default();
     options.listen = "127.0.0.1:0".parse().unwrap();
     let server = Server::start(Database::open(dir.path()).unwrap(), options).unwrap();
-    let address = server.address();
+    let address = server.address().tcp().unwrap();
     let mut open = Client::new(TcpStream::connect(address).unwrap());
     assert_eq!(open.ask("AZ.BEGIN"), "OK");
     assert_eq!(open.ask("SET uncommitted 1"), "OK");

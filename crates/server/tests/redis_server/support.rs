@@ -43,7 +43,7 @@ impl TestServer {
     }
 
     pub(crate) fn client(&self) -> Client {
-        Client::new(TcpStream::connect(self.server.address()).unwrap())
+        Client::new(TcpStream::connect(self.server.address().tcp().unwrap()).unwrap())
     }
 }
 

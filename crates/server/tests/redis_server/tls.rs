@@ -29,7 +29,7 @@ fn connect(redis: &TestServer, roots: RootCertStore) -> StreamOwned<ClientConnec
         .with_no_client_auth();
     let name = ServerName::try_from("localhost").unwrap();
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-    StreamOwned::new(connection, TcpStream::connect(redis.server.address()).unwrap())
+    StreamOwned::new(connection, TcpStream::connect(redis.server.address().tcp().unwrap()).unwrap())
 }
 
 #[test]

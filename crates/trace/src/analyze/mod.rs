@@ -7,6 +7,7 @@
 //! | operations, waits and holds from events | `pair` |
 //! | time by operation and by site | `attribute` |
 //! | holders that threads waited for | `blame` |
+//! | CPU time in spin loops | `spins` |
 //! | lock instances as queues, and throughput ceilings | `stations` |
 //! | throughput without a lock | `what_if` |
 //! | sums over the windows of a long recording | `fold` |
@@ -25,6 +26,7 @@ mod off_curve;
 mod pair;
 mod quick;
 mod rows;
+mod spins;
 mod spread;
 mod stations;
 pub mod timeline;
@@ -35,6 +37,7 @@ pub use rows::{
     BlameRow, InstanceRow, LockRow, OpenRow, OperationRow, Preemption, Recorded, SiteRow, Slowdown, WaitRow,
     WhatIfRows,
 };
+pub use spins::SpinRow;
 pub use verdict::Verdict;
 
 use crate::error::ReadError;
@@ -97,6 +100,8 @@ pub struct Analysis {
     pub waits: Vec<WaitRow>,
     /// One row per site, longest wait first.
     pub sites: Vec<SiteRow>,
+    /// Spin loops, most CPU time first.
+    pub spins: Vec<SpinRow>,
     /// Holders that threads waited for, longest first.
     pub blame: Vec<BlameRow>,
     /// Predictions for the chosen operation.
@@ -229,6 +234,7 @@ impl Work<'_> {
             total: self.operation_row("(all)".into(), String::new(), &self.totals.attribution.total),
             waits: self.wait_rows(),
             sites: self.site_rows(),
+            spins: self.spin_rows(),
             blame: self.blame_rows(),
             what_if,
             open: self.open_rows(),

@@ -16,6 +16,9 @@ const LARGE: f64 = 0.30;
 
 /// A part of the elapsed time in waits of one class, from which on no report passes over them.
 const WAITS: f64 = 0.10;
+/// A part of the program's CPU time in one spin loop from which on the loop is the bottleneck. An uncontended
+/// atomic instruction takes about 20 processor cycles, a smaller part of any work of 80 cycles.
+const SPINS: f64 = 0.20;
 /// A part of the wake-ups that are in vain, from which on waiters are a herd.
 const HERD: f64 = 0.5;
 /// A part of the elapsed time off the processors, unexplained, that makes busy processors the reason.
@@ -40,6 +43,13 @@ pub enum Verdict {
         burnt: Option<f64>,
         /// Part of the wake-ups after which the thread did not get the lock and waited again.
         vain: f64,
+    },
+    /// A spin loop: threads wait for each other and keep processors busy meanwhile.
+    Spin {
+        /// Its site's label.
+        site: String,
+        /// Part of the program's CPU time.
+        share: f64,
     },
     /// The processors are busy.
     Cpu {
@@ -91,6 +101,9 @@ impl Verdict {
         if let Some(lock) = Self::lock(analysis, is_busy).filter(|_| !queues_more) {
             return lock;
         }
+        if let Some(spin) = Self::spin(analysis, row) {
+            return spin;
+        }
         let share = |ns: u64| ns as f64 / row.elapsed_ns.max(1) as f64;
         // Where others keep the processors busy, that matters only to an operation that stands in the queue
         // for them.
@@ -108,6 +121,15 @@ impl Verdict {
         }
         let small = (off_cpu > WAITS).then_some(Self::OffCpu { share: off_cpu });
         Self::waits(analysis, row).or(small).or_else(|| Self::waits_of_all(analysis)).unwrap_or(Self::Nothing)
+    }
+
+    /// The spin loop with most samples, if it takes a large part of the CPU time and of the operation's time.
+    fn spin(analysis: &Analysis, row: &OperationRow) -> Option<Self> {
+        let spin = analysis.spins.first().filter(|spin| spin.share >= SPINS)?;
+        // Of the time that is not spent in the queue for a processor.
+        let known = row.elapsed_ns.saturating_sub(row.other_ns?).max(1);
+        let is_large = spin.share * row.cpu_ns? as f64 >= WAITS * known as f64;
+        is_large.then(|| Self::Spin { site: spin.site.clone(), share: spin.share })
     }
 
     /// The operation's waits, if those of one class are more than a tenth of its time.
@@ -193,6 +215,11 @@ impl Verdict {
                 }
                 sentence
             }
+            Self::Spin { site, share } => format!(
+                "{site}: {:.0} % of the program's CPU time is in this loop, which waits for another thread \
+                 and keeps a processor busy meanwhile.",
+                share * 100.0
+            ),
             Self::Cpu { utilisation, own } => {
                 let (used, own) = (utilisation * 100.0, own / utilisation.max(f64::EPSILON) * 100.0);
                 format!("The processors are busy ({used:.0} % used, {own:.0} % of it by this program).")

@@ -18,6 +18,7 @@
 //! | 9 machine | CPU time used by the whole machine; one at the start, one at the end |
 //! | 10 switches | [`Switches`]: whether the kernel's records of switches are there; at most once |
 //! | 11 off | a thread's tag and its [`OffCpu`]s, delta-coded; after the thread |
+//! | 12 samples | [`CpuSample`]s of all threads |
 //!
 //! From version 2 on, events come in *rounds*: in a round each thread has one block of events at most, and
 //! what is in a later round happened later, but for what a ring's owner wrote while the others were drained.
@@ -58,6 +59,7 @@ mod block {
     pub(super) const MACHINE: u8 = 9;
     pub(super) const SWITCHES: u8 = 10;
     pub(super) const OFF: u8 = 11;
+    pub(super) const SAMPLES: u8 = 12;
     /// Bytes before a block's payload.
     pub(super) const HEAD: usize = 12;
 
@@ -186,6 +188,19 @@ pub enum Switches {
     },
 }
 
+/// Samples of a thread's program counter, taken at equal distances of its CPU time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CpuSample {
+    /// The thread's number in traces.
+    pub tag: u32,
+    /// The program counter; 0 once the recording has names.
+    pub address: u64,
+    /// The site of the spin loop around the address; 0: none is known there.
+    pub site: u32,
+    /// Number of samples.
+    pub count: u64,
+}
+
 /// One thread's part of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadTrace {
@@ -240,6 +255,8 @@ pub struct Trace {
     pub machine_cpu_ns: Option<(u64, u64)>,
     /// Whether the kernel's records of switches are here.
     pub switches: Switches,
+    /// Samples of the program counter, by thread; empty if there are none.
+    pub samples: Vec<CpuSample>,
     /// How the file ended.
     pub ending: Ending,
 }

@@ -1,8 +1,8 @@
 //! From bytes to a [`Trace`]: every length checked, every checksum verified, no byte trusted.
 
 use super::{
-    ClockSample, CpuSource, Ending, MAGIC, Module, Name, OLDEST_VERSION, OffCpu, SessionInfo, Switches,
-    ThreadTrace, TimeSource, Trace, VERSION, block, codec,
+    ClockSample, CpuSample, CpuSource, Ending, MAGIC, Module, Name, OLDEST_VERSION, OffCpu, SessionInfo,
+    Switches, ThreadTrace, TimeSource, Trace, VERSION, block, codec,
 };
 use crate::error::ReadError;
 use azekura_base::checksum::{crc32c, crc32c_append};
@@ -116,6 +116,7 @@ pub(super) struct Parts {
     modules: Vec<Module>,
     machine: Option<(u64, u64)>,
     switches: Option<Switches>,
+    samples: Vec<CpuSample>,
     /// Events and losses, as the end block counts them.
     end: Option<(u64, u64)>,
 }
@@ -142,6 +143,7 @@ impl Parts {
             (block::MODULES, _) => self.take_modules(input)?,
             (block::SWITCHES, _) => self.take_switches(input)?,
             (block::OFF, _) => self.take_off(input)?,
+            (block::SAMPLES, _) => self.take_samples(input)?,
             (block::MACHINE, _) => {
                 let now = number(input)?;
                 self.machine = Some((self.machine.map_or(now, |(first, _)| first), now));
@@ -227,6 +229,14 @@ impl Parts {
         Ok(())
     }
 
+    fn take_samples(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
+        while !input.is_empty() {
+            let (tag, address) = (small(input)?, number(input)?);
+            self.samples.push(CpuSample { tag, address, site: small(input)?, count: number(input)? });
+        }
+        Ok(())
+    }
+
     fn take_modules(&mut self, input: &mut &[u8]) -> Result<(), Wrong> {
         self.modules.clear();
         while !input.is_empty() {
@@ -264,6 +274,7 @@ impl Parts {
             modules: self.modules,
             machine_cpu_ns: self.machine,
             switches: self.switches.unwrap_or_default(),
+            samples: self.samples,
             ending,
         };
         match self.end {

@@ -1,7 +1,8 @@
 //! A recording as bytes: blocks, appended to a buffer that goes to a file or stays in memory.
 
 use super::{
-    ClockSample, CpuSource, MAGIC, Module, OffCpu, SessionInfo, Switches, ThreadTrace, VERSION, block, codec,
+    ClockSample, CpuSample, CpuSource, MAGIC, Module, OffCpu, SessionInfo, Switches, ThreadTrace, VERSION,
+    block, codec,
 };
 use crate::event::Event;
 use azekura_base::checksum::{crc32c, crc32c_append};
@@ -159,6 +160,21 @@ impl Encoder {
         });
     }
 
+    /// Samples of the program counter; nothing is written if there are none.
+    pub fn samples(&mut self, samples: &[CpuSample]) {
+        if samples.is_empty() {
+            return;
+        }
+        self.block(block::SAMPLES, |out| {
+            for sample in samples {
+                put_u64(out, sample.tag.into());
+                put_u64(out, sample.address);
+                put_u64(out, sample.site.into());
+                put_u64(out, sample.count);
+            }
+        });
+    }
+
     /// The end of the recording.
     pub fn end(&mut self, lost: u64) {
         let events = self.events;
@@ -212,6 +228,7 @@ impl super::Trace {
         encoder.session(&self.session);
         encoder.clock(&self.begin);
         encoder.switches(&self.switches);
+        encoder.samples(&self.samples);
         if let Some((first, last)) = self.machine_cpu_ns {
             encoder.machine(first);
             encoder.machine(last);

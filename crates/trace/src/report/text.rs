@@ -12,6 +12,7 @@ pub(super) fn text(analysis: &Analysis, top: usize) -> String {
     operations(analysis, top, &mut out);
     waits(analysis, top, &mut out);
     sites(analysis, top, &mut out);
+    spins(analysis, top, &mut out);
     blame(analysis, top, &mut out);
     what_if(analysis, top, &mut out);
     open(analysis, &mut out);
@@ -130,6 +131,17 @@ fn sites(analysis: &Analysis, top: usize, out: &mut String) {
     }
     if !table.is_empty() {
         title(out, "All waits, by site (net: without the waits inside them, so that nothing counts twice)");
+        table.write(out);
+    }
+}
+
+fn spins(analysis: &Analysis, top: usize, out: &mut String) {
+    let mut table = Table::new(1, &["site", "samples", "of all CPU time"]);
+    for row in analysis.spins.iter().take(top) {
+        table.row(vec![row.site.clone(), grouped(row.samples as i64), percent(row.share)]);
+    }
+    if !table.is_empty() {
+        title(out, "Spin loops, by samples of the program counter");
         table.write(out);
     }
 }

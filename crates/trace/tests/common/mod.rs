@@ -116,6 +116,7 @@ pub(crate) fn trace(duration: u64, operations: &[&str], sites: &[&str], threads:
         modules: Vec::new(),
         machine_cpu_ns: None,
         switches: Switches::NotAsked,
+        samples: Vec::new(),
         ending: Ending::Complete,
     }
 }

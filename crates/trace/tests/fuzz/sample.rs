@@ -2,8 +2,8 @@
 
 use azekura_trace::event::{Event, EventKind};
 use azekura_trace::file::{
-    ClockSample, CpuSource, Ending, Module, Name, OffCpu, SessionInfo, Switches, ThreadTrace, TimeSource,
-    Trace,
+    ClockSample, CpuSample, CpuSource, Ending, Module, Name, OffCpu, SessionInfo, Switches, ThreadTrace,
+    TimeSource, Trace,
 };
 
 /// A recording of three threads with so many events for each, times the thread's number.
@@ -48,6 +48,7 @@ pub(crate) fn trace(events: u64) -> Trace {
         modules: vec![Module { base: 0x5000, len: 4096, offset: 0, path: "/usr/bin/x".into() }],
         machine_cpu_ns: Some((7, 9)),
         switches: Switches::Recorded { lost: 7 },
+        samples: vec![CpuSample { tag: 1, address: 0x5010, site: 2, count: 300 }],
         ending: Ending::Complete,
     }
 }

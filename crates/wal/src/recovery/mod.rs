@@ -14,12 +14,13 @@
 //! | `survey` | the directory's content |
 //! | `scan` | one stream's chunks in order |
 //! | `merge` | all streams by LSN |
-//! | [`sorted`] | the same by sorting, a baseline for measurements |
-//! | `cut` | the end of the log, and its check |
+//! | `sorted` | the same by sorting, for the evaluation |
+//! | `cut` | where the log ends, and whether it may |
 
 mod cut;
 mod merge;
 pub(crate) mod scan;
+#[cfg(feature = "baseline-logs")]
 pub mod sorted;
 mod survey;
 

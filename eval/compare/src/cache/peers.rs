@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ahash::RandomState;
 use azekura_base::durable::NoLog;
 use azekura_base::{Lsn, PageId, StripedCounter};
-use azekura_buffer::cache::{Cache, CacheOptions};
+use azekura_baselines::general_cache::{Cache, CacheOptions};
 use azekura_buffer::{BufferPool, PageStore, PoolOptions};
 use azekura_lab::lab::nb_gclock::cache::{Kind, PageCache, Tally};
 use azekura_lab::lab::nb_gclock::device::{Device, PAGE_BYTES};
@@ -22,7 +22,7 @@ pub(super) type Page = [u8; PAGE_BYTES];
 pub(super) enum Which {
     /// One of the lab's.
     Lab(Kind),
-    /// `azekura_buffer::cache`.
+    /// `azekura_baselines::general_cache`.
     General,
     Moka,
     QuickCache,

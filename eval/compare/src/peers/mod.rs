@@ -48,10 +48,11 @@ pub(crate) fn all() -> Vec<Box<dyn Engine>> {
     ]
 }
 
-/// These, and ours with the serial log.
+/// These, and ours with the serial log, and with reads by locks.
 #[must_use]
 pub(crate) fn with_logs() -> Vec<Box<dyn Engine>> {
-    with(&[AzekuraEngine::default().log(LogProtocol::Serial)], all())
+    let ours = AzekuraEngine::default;
+    with(&[ours().log(LogProtocol::Serial), ours().locked_reads()], all())
 }
 
 /// These, and our bulk loader, which takes part in loads only.

@@ -1,14 +1,17 @@
 //! Azekura itself, over one table of byte keys and byte values.
 //!
-//! Reads are transactions of their own that lock what they read, as every transaction of the store does;
-//! nothing is relaxed for the benchmark. Commits that do not wait use the store's commit tickets.
+//! A read-only transaction reads a snapshot, and ends when the commits that it has seen are durable. The variant
+//! [`locked_reads`](AzekuraEngine::locked_reads) locks what it reads instead, as transactions that write do.
+//! Commits that do not wait use the store's commit tickets.
 
 use crate::engine::{
     Engine, EngineSettings, ReadWork, Reader, Record, Session, Sink, Store, Ticket, WriteWork, Writer,
     retry_conflicts,
 };
 use crate::error::EngineError;
-use azekura::{CommitTicket, Database, Error, ErrorKind, LogProtocol, Table, TableDefinition, Transaction};
+use azekura::{
+    CommitTicket, Database, Error, ErrorKind, LogProtocol, SnapshotTable, Table, TableDefinition, Transaction,
+};
 use azekura_io::Fs;
 use azekura_trace::{Operation, operation};
 use azekura_workload::Workload;
@@ -27,6 +30,7 @@ pub struct AzekuraEngine {
     fs: Option<Arc<dyn Fs>>,
     log: LogProtocol,
     bulk: bool,
+    locked_reads: bool,
     /// Other than the store's own.
     name: Option<String>,
 }
@@ -65,6 +69,13 @@ impl AzekuraEngine {
         self.named()
     }
 
+    /// Reads by locking transactions instead of snapshots; that becomes part of the engine's name.
+    #[must_use]
+    pub fn locked_reads(mut self) -> Self {
+        self.locked_reads = true;
+        self.named()
+    }
+
     fn named(mut self) -> Self {
         let mut name = crate::table::OURS.to_owned();
         if self.log != LogProtocol::default() {
@@ -72,6 +83,9 @@ impl AzekuraEngine {
         }
         if self.bulk {
             name.push_str("-bulk");
+        }
+        if self.locked_reads {
+            name.push_str("-locked");
         }
         self.name = Some(name);
         self
@@ -110,6 +124,7 @@ impl Engine for AzekuraEngine {
             ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
             ("durability".to_owned(), "immediate".to_owned()),
             ("isolation".to_owned(), "serializable".to_owned()),
+            ("reads".to_owned(), if self.locked_reads { "by locks" } else { "by snapshots" }.to_owned()),
             ("cache_bytes".to_owned(), settings.described_cache()),
             ("page_bytes".to_owned(), chosen(self.page_bytes)),
             ("log".to_owned(), self.log.to_string()),
@@ -146,7 +161,8 @@ impl Engine for AzekuraEngine {
         if let Some(fs) = &self.fs {
             builder = builder.file_system(Arc::clone(fs));
         }
-        Ok(Box::new(AzekuraStore { db: builder.open(dir).map_err(failed("opening"))?, bulk: self.bulk }))
+        let db = builder.open(dir).map_err(failed("opening"))?;
+        Ok(Box::new(AzekuraStore { db, bulk: self.bulk, locked_reads: self.locked_reads }))
     }
 }
 
@@ -161,11 +177,13 @@ fn failed(doing: &'static str) -> impl Fn(Error) -> EngineError {
 struct AzekuraStore {
     db: Database,
     bulk: bool,
+    locked_reads: bool,
 }
 
 impl Store for AzekuraStore {
     fn session(&self) -> Result<Box<dyn Session + '_>, EngineError> {
-        Ok(Box::new(AzekuraSession { db: &self.db, bulk: self.bulk }))
+        let Self { db, bulk, locked_reads } = self;
+        Ok(Box::new(AzekuraSession { db, bulk: *bulk, locked_reads: *locked_reads }))
     }
 
     fn log_bytes(&self) -> Option<u64> {
@@ -177,14 +195,15 @@ impl Store for AzekuraStore {
     }
 }
 
-/// One thread's use of an open store.
+/// One thread's use of an open store. It reads by locks.
 pub(crate) fn session(db: &Database) -> Box<dyn Session + '_> {
-    Box::new(AzekuraSession { db, bulk: false })
+    Box::new(AzekuraSession { db, bulk: false, locked_reads: true })
 }
 
 struct AzekuraSession<'s> {
     db: &'s Database,
     bulk: bool,
+    locked_reads: bool,
 }
 
 impl AzekuraSession<'_> {
@@ -206,7 +225,14 @@ impl AzekuraSession<'_> {
 
 impl Session for AzekuraSession<'_> {
     fn read(&mut self, work: &mut ReadWork<'_>) -> Result<u64, EngineError> {
-        Ok(self.transact(|steps| work(steps), Transaction::commit)?.1)
+        if self.locked_reads {
+            return Ok(self.transact(|steps| work(steps), Transaction::commit)?.1);
+        }
+        let _transaction = operation(&TRANSACTION);
+        let snapshot = self.db.snapshot().map_err(failed("opening a snapshot"))?;
+        work(&mut Seen(snapshot.table(&TABLE).map_err(failed("opening the table"))?))?;
+        snapshot.wait_durable().map_err(failed("waiting for what was read"))?;
+        Ok(0)
     }
 
     fn write(&mut self, work: &mut WriteWork<'_>) -> Result<u64, EngineError> {
@@ -239,6 +265,29 @@ impl Ticket for AzekuraTicket {
 
     fn wait(self: Box<Self>) -> Result<(), EngineError> {
         self.0.wait().map_err(failed("committing"))
+    }
+}
+
+/// The table in a snapshot.
+struct Seen<'s>(SnapshotTable<'s, [u8], [u8]>);
+
+impl Reader for Seen<'_> {
+    fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
+        let found = self.0.with_value(key, |value| sink.add(key, value)).map_err(failed("reading"))?;
+        Ok(found.is_some())
+    }
+
+    fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        let mut left = limit;
+        if left == 0 {
+            return Ok(());
+        }
+        let scanned = self.0.for_each(from.., |row| {
+            sink.add(row.key_bytes(), row.value_bytes());
+            left -= 1;
+            Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        });
+        scanned.map_err(failed("scanning"))
     }
 }
 

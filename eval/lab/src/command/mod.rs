@@ -13,6 +13,7 @@ mod nb_gclock;
 mod p_wal;
 mod recorded;
 mod sim;
+mod snapshots;
 mod tpcc;
 
 use std::io::{self, Write};
@@ -68,6 +69,7 @@ enum Command {
     Kv(kv::Kv),
     Tpcc(tpcc::Tpcc),
     Sim(sim::Sim),
+    Snapshots(snapshots::Snapshots),
 }
 
 impl Arguments {
@@ -85,6 +87,7 @@ impl Arguments {
             Command::Kv(kv) => kv.run(&self.store, out),
             Command::Tpcc(tpcc) => tpcc.run(&self.store, out),
             Command::Sim(sim) => sim.run(out),
+            Command::Snapshots(lab) => lab.run(out),
         }
     }
 }

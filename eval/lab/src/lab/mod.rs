@@ -14,3 +14,4 @@ mod memd;
 pub mod nb_gclock;
 pub mod p_wal;
 pub(crate) mod simulated;
+pub mod snapshots;

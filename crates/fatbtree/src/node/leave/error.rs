@@ -12,6 +12,7 @@ pub enum LeaveError {
     #[error(
         "{0} cannot leave: leaves are moved by the lazy protocol only, and an index that is at one node stays there"
     )]
+    #[cfg(feature = "baseline-protocols")]
     Protocol(PeId),
     /// There is no other node.
     #[error("{0} is the last node; stop it instead")]

@@ -38,8 +38,6 @@ use std::time::Duration;
 use crate::id::{PageNo, PeId};
 use crate::message::Message;
 use crate::node::{MoveError, Node};
-use crate::options::Protocol;
-use crate::placement::Placement;
 use crate::store::Change;
 use crate::world::Bell;
 
@@ -118,8 +116,8 @@ impl Node {
     }
 
     fn may_leave(&self) -> Result<(), LeaveError> {
-        let is_index = self.options.placement == Placement::SingleIndex && self.me == Placement::INDEX_PE;
-        if self.options.protocol != Protocol::Lazy || is_index {
+        #[cfg(feature = "baseline-protocols")]
+        if self.is_coupled() || self.is_only_index() {
             return Err(LeaveError::Protocol(self.me));
         }
         if let Some(reason) = self.failure().or_else(|| self.unsettled()) {

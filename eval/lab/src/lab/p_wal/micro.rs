@@ -30,7 +30,7 @@ use azekura_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use azekura_base::sync::thread;
 use azekura_base::sync::time::Instant;
 use azekura_base::{DurableLog, Lsn};
-use azekura_latch::TtasLock;
+use azekura_baselines::TtasLock;
 use azekura_wal::lsn_range::Order;
 use azekura_wal::{LogBufferId, LogIdentity, Wal, WalStats};
 use rand::rngs::Xoshiro256PlusPlus;

@@ -1,5 +1,4 @@
-//! A test-and-test-and-set lock with exponential back-off: the lock of the papers' baselines, and of very
-//! short sections.
+//! A test-and-test-and-set lock with exponential back-off: the lock of the papers' baselines.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -11,7 +10,7 @@ use azekura_trace::{Site, WaitKind};
 
 /// A mutex that spins, then yields; it never sleeps, so hold it for a few dozen instructions only.
 ///
-/// - **TTAS-1** Only the thread with the CAS that found `false` uses the value, until it stores `false`.
+/// - **TTAS-1** A thread uses the value only if its CAS found `false`, and until it stores `false`.
 #[derive(Debug)]
 pub struct TtasLock<T> {
     is_held: AtomicBool,

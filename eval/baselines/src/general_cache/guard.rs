@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use super::Cache;
-use crate::frame::FrameId;
+use azekura_buffer::parts::FrameId;
 
 /// A borrowed value. It stays unchanged until the guard is dropped, even if its key is removed or gets
 /// another value. A borrowed entry is not evicted, so do not keep many.

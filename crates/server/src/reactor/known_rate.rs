@@ -1,12 +1,12 @@
-//! Detection of a lasting change in repeated measurements, so that a decision based on them can be renewed.
+//! The rate of requests that is known, and the decision that it has changed for good.
 
-/// Values that differ by more than this factor are far from each other: on shared machines values differ by
-/// less from one moment to the next.
+/// Rates that differ by more than this factor are far from each other: on machines that others use, rates
+/// differ by less between one moment and the next.
 const FAR: f64 = 1.6;
 
-/// A filtered measurement. Values are positive.
+/// A filtered rate. Rates are positive.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub(super) struct KnownRate {
     value: Option<f64>,
     /// Number of consecutive far values, and the number that makes a change.
     far: u32,
@@ -15,22 +15,20 @@ pub struct Known {
     weight: f64,
 }
 
-impl Known {
-    /// Returns a filter without a value. After `patience` consecutive far values the value is replaced; each
-    /// other value is averaged in with `weight`.
-    #[must_use]
-    pub const fn new(patience: u32, weight: f64) -> Self {
+impl KnownRate {
+    /// No rate is known yet. So many far values in a row are a change; of each other value this part goes
+    /// into the known rate.
+    pub(super) const fn new(patience: u32, weight: f64) -> Self {
         Self { value: None, far: 0, patience, weight }
     }
 
-    /// Sets the filtered value.
-    pub const fn set(&mut self, value: f64) {
+    /// Sets the known rate.
+    pub(super) const fn set(&mut self, value: f64) {
         (self.value, self.far) = (Some(value), 0);
     }
 
-    /// Adds a measured value. Returns `true` if the measurement has changed for good: then the filtered value
-    /// is replaced.
-    pub fn note(&mut self, value: f64) -> bool {
+    /// Notes a measured rate. Returns `true` if the rate has changed for good; `value` is known then.
+    pub(super) fn note(&mut self, value: f64) -> bool {
         let known = *self.value.get_or_insert(value);
         if value <= FAR * known && value * FAR >= known {
             self.set(known + self.weight * (value - known));
@@ -45,13 +43,13 @@ impl Known {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_is_far_so_often_in_a_row_is_known_from_then_on() {
-        let mut known = Known::new(3, 0.25);
+        let mut known = KnownRate::new(3, 0.25);
         let noted = [100.0, 200.0, 200.0, 110.0, 200.0, 40.0, 200.0, 210.0].map(|value| known.note(value));
         assert_eq!(noted, [false, false, false, false, false, false, true, false]);
         assert!(!known.note(150.0) && !known.note(400.0) && !known.note(400.0) && known.note(400.0));
@@ -60,7 +58,7 @@ mod tests {
     #[test]
     fn what_is_near_moves_it_by_its_weight() {
         let follows = |weight| {
-            let mut known = Known::new(1, weight);
+            let mut known = KnownRate::new(1, weight);
             (0..40).map(|n| f64::from(n).mul_add(5.0, 100.0)).filter(|&value| known.note(value)).count()
         };
         assert_eq!(follows(0.25), 0, "slowly enough");

@@ -3,14 +3,28 @@
 #![cfg(loom)]
 #![expect(clippy::unwrap_used, reason = "a model ends where it fails")]
 
-mod loom_common;
-
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use azekura_base::sync::{Arc, thread};
-use azekura_buffer::cache::{Cache, CacheOptions};
+use azekura_baselines::general_cache::{Cache, CacheOptions};
 use azekura_buffer::{HandKind, Policy};
-use loom_common::model;
+
+/// Runs a model with so many forced switches and counts its schedules; suspiciously few are a failure.
+fn model(name: &str, switches: usize, at_least: usize, run: impl Fn() + Sync + Send + 'static) {
+    let schedules = std::sync::Arc::new(AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&schedules);
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(switches);
+    builder.max_branches = 100_000;
+    builder.check(move || {
+        counted.fetch_add(1, SeqCst);
+        run();
+    });
+    let schedules = schedules.load(SeqCst);
+    println!("{name}: {schedules} schedules");
+    assert!(schedules >= at_least, "{name}: only {schedules} schedules");
+}
 
 /// The same in every run of a model.
 #[derive(Default)]

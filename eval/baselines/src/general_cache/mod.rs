@@ -1,5 +1,5 @@
-//! A cache for keyed values of any type, over the frames, the page table and the policies of the pool (the
-//! paper's remark in §3: its method serves caches in general).
+//! A cache for keyed values of any type, made of the frames, the page table and the policies of the buffer
+//! pool: the paper's remark in §3 that its method serves caches in general. The product does not use it.
 //!
 //! **A hit takes no lock**: look up the key's hash, pin the entry by one CAS, compare the key, count the use
 //! (no write if the entry is hot), and unpin by one subtraction. A hit returns a borrowed value, without a
@@ -10,7 +10,7 @@
 //! displace few entries.
 //!
 //! ```
-//! use azekura_buffer::cache::{Cache, Full};
+//! use azekura_baselines::general_cache::{Cache, Full};
 //!
 //! let cache: Cache<String, Vec<u8>> = Cache::new(2);
 //! let first = cache.insert("a".into(), vec![1])?;
@@ -23,28 +23,26 @@
 //! # Ok::<(), Full<String, Vec<u8>>>(())
 //! ```
 //!
-//! | frame | mapping | entry | used by |
+//! | frame | mapping | entry | may be used by |
 //! |---|---|---|---|
-//! | evicted | none | none, or being stored | its owner |
-//! | pinned | the hash's, or none yet | present | threads that have pinned it |
-//! | pinned or unpinned | the hash's | present | all threads |
-//! | pinned or unpinned | none: removed, replaced, or lost its insertion | present | borrowers; then the sweep |
-//! | leaving | as before, or none | present | none |
+//! | evicted | none | none, or being put in | its owner |
+//! | pinned | the hash's, or none yet | there | the thread that has pinned it |
+//! | pinned or unpinned | the hash's | there | everybody |
+//! | pinned or unpinned | none: removed, replaced, lost its insertion | there | borrows; then the sweep |
+//! | leaving | as before, or none | there | nobody |
 //!
 //! - **CACHE-1** An entry is stored and removed only by the owner of its evicted frame (FRAME-2), and read
 //!   only under a pin.
-//! - **CACHE-2** A hit counts only if its frame had the mapping in this generation (`buffer` reports it), or
-//!   has it now. So a value that lost its insertion to another one is never returned.
-//! - **CACHE-3** Keys are compared. Two keys with the same hash (39 bits) cannot be cached together: the
-//!   later one replaces the earlier.
+//! - **CACHE-2** A hit is believed only if its frame had the mapping in this generation (its buffer number
+//!   says so), or has it now. So no thread sees a value that lost its insertion to another one.
+//! - **CACHE-3** Keys are compared. Two keys with one hash (39 bits) cannot be there together: the later one
+//!   replaces the earlier.
 //!
 //! Linearization points: a hit, its read of the table; an insertion, the finish of its word in the table; a
 //! removal, the removal of the word.
 
 mod entry;
 mod guard;
-#[cfg(all(test, not(loom)))]
-mod stall_tests;
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -52,18 +50,32 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use azekura_base::{Backoff, CachePadded, PageId, StripedCounter};
 
 use self::entry::Entry;
-use crate::count::own_rmw;
-use crate::error::PoolError;
-use crate::frame::{Evicted, Frame, FrameId, MAX_FRAMES, MAX_PAGE_ID, NO_BUFFER};
-use crate::free_frames::FreeFrames;
-use crate::page_table::{Inserted, PageTable};
-use crate::policy::{Policy, Replacement, Search, Sweep};
-use crate::pool::nap;
-use crate::stall::sync_point;
+use azekura_buffer::count::own_rmw;
+use azekura_buffer::parts::{
+    Evicted, Frame, FrameId, FreeFrames, Inserted, MAX_FRAMES, NO_BUFFER, PageTable, Replacement, Search,
+    Sweep,
+};
+use azekura_buffer::{MAX_PAGE_ID, Policy, PoolError};
 
 pub use self::guard::Ref;
 
-/// Sweeps before an insertion is refused; each sweep checks every entry.
+/// A point between two steps that other threads observe: a model switches threads there.
+#[inline]
+fn step() {
+    #[cfg(loom)]
+    azekura_buffer::model::step();
+}
+
+/// Lets other threads end their borrows.
+fn nap() {
+    azekura_base::blocking::announce();
+    #[cfg(not(loom))]
+    azekura_base::sync::thread::sleep(std::time::Duration::from_micros(50));
+    #[cfg(loom)]
+    azekura_base::sync::thread::yield_now();
+}
+
+/// Sweeps before an insertion is refused; each looks at every entry.
 const TRIES: usize = if cfg!(loom) { 3 } else { 32 };
 
 /// Behavior of an insertion while every entry is borrowed.
@@ -209,7 +221,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         let id = self.id(&key);
         let (ours, left) = self.place(id, key, value)?;
         while let Inserted::Existing(old) = self.table.insert(id, ours.frame(), &*self.frames) {
-            sync_point!("found an entry to replace");
+            step();
             self.detach(id, old);
         }
         self.frames[ours.frame().0 as usize].install(0); // CACHE-2
@@ -280,7 +292,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         loop {
             let mut met = None;
             let pinned = self.table.find(id, |frame_id| {
-                sync_point!("found a frame in the table");
+                step();
                 let frame = &self.frames[frame_id.0 as usize];
                 let is_pinned = (is_first || frame.is_open()) && frame.try_pin(id);
                 if !is_pinned && frame.page_id() == id {
@@ -291,7 +303,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
             is_first = false;
             if let Some(frame_id) = pinned {
                 let found = Ref::pinned(self, frame_id);
-                sync_point!("pinned a frame found in the table");
+                step();
                 let has_mapping = || self.table.get(id, &*self.frames) == Some(frame_id);
                 if self.frames[frame_id.0 as usize].buffer() != NO_BUFFER || has_mapping() {
                     return Some(found);
@@ -316,7 +328,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
         self.frames[frame.0 as usize].publish(owner, id);
         own_rmw();
         self.len.add(1);
-        sync_point!("published an entry");
+        step();
         Ok((Ref::pinned(self, frame), left))
     }
 
@@ -353,9 +365,9 @@ impl<K: Hash + Eq, V, S: BuildHasher> Cache<K, V, S> {
     /// evicting thread. The caller is one of them.
     fn finish_eviction(&self, id: FrameId) -> Option<(Evicted, Option<(K, V)>)> {
         let frame = &self.frames[id.0 as usize];
-        sync_point!("finishes an eviction");
-        self.table.remove(frame.page_id(), id); // FRAME-1: the id is fixed until we leave
-        sync_point!("unmapped a leaving frame");
+        step();
+        self.table.remove(frame.page_id(), id); // FRAME-1: the id stays while we are in
+        step();
         let owner = frame.leave(id)?;
         frame.take_buffer(&owner);
         own_rmw();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use azekura_buffer::cache::{Cache, CacheOptions, Full, WhenAllPinned};
+use azekura_baselines::general_cache::{Cache, CacheOptions, Full, WhenAllPinned};
 use azekura_buffer::{HandKind, Policy, PoolError};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

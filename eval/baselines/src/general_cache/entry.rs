@@ -2,9 +2,9 @@
 
 use std::cell::UnsafeCell;
 
-use crate::frame::Evicted;
+use azekura_buffer::parts::Evicted;
 
-/// The rules of its use are in CACHE-1.
+/// See CACHE-1 for the rules of its use.
 #[derive(Debug)]
 pub(super) struct Entry<K, V> {
     held: UnsafeCell<Option<(K, V)>>,
@@ -14,9 +14,9 @@ pub(super) struct Entry<K, V> {
 }
 
 // SAFETY: CACHE-1: it is written only by the owner of an evicted frame, of which there is one (FRAME-2),
-// while no thread has a pin. The orderings of the pin word make the writer's stores visible to pinning
-// threads, and the reads of these threads precede the next owner. Entries are stored by one thread and
-// dropped by another (Send), and read by several at once (Sync).
+// while nobody has a pin; the orderings of the pin word make that writer's work visible to pinners, and
+// readers' work to the next owner. Entries are put in by one thread and dropped by another (Send), and read
+// by several at once (Sync).
 unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Entry<K, V> {}
 
 impl<K, V> Entry<K, V> {

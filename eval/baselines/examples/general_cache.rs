@@ -1,9 +1,9 @@
 //! A cache in front of something slow, shared by threads: each key is computed about once, and a scan over
 //! everything does not push out what is used.
 //!
-//! `cargo run --release -p azekura-buffer --example cache`
+//! `cargo run --release -p azekura-baselines --example general_cache`
 
-use azekura_buffer::cache::Cache;
+use azekura_baselines::general_cache::Cache;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The slow thing: the length of the Collatz sequence of a number.

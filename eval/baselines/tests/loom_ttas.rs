@@ -1,7 +1,7 @@
 //! TTAS-1 in every interleaving of two threads.
 #![cfg(loom)]
 
-use azekura_latch::TtasLock;
+use azekura_baselines::TtasLock;
 use loom::sync::Arc;
 
 fn add_one(lock: &TtasLock<u32>) -> bool {

@@ -1,0 +1,176 @@
+//! Compaction: the rows of one snapshot, loaded into a new store.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use azekura_io::{Fs, OpenOptions};
+
+use super::format::BLOCK_BYTES;
+use super::restore::{begin, finish};
+use super::{BackupProgress, Callback};
+use crate::{Database, Error};
+
+/// Contents and sizes of a [compacted](Database::compact_into) store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct CompactReport {
+    /// Number of tables.
+    pub tables: u64,
+    /// Number of rows.
+    pub rows: u64,
+    /// Bytes of the rows: keys and values as stored.
+    pub row_bytes: u64,
+    /// Size of all files of this store when the copy began.
+    pub bytes_before: u64,
+    /// Size of all files of the new store.
+    pub bytes_after: u64,
+}
+
+/// A compaction to be made; from [`Database::compaction`].
+pub struct Compaction<'a> {
+    db: &'a Database,
+    page_size: Option<usize>,
+    progress: Callback<'a>,
+}
+
+impl fmt::Debug for Compaction<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compaction").field("page_size", &self.page_size).finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// Copies all tables as they are now into a new store at `to`, a new or empty directory, while
+    /// transactions go on. The new store has full pages and no free ones. [`compaction`](Self::compaction)
+    /// has settings for this.
+    ///
+    /// ```
+    /// use azekura::{Database, Error, TableDefinition};
+    /// const STOCK: TableDefinition<str, u64> = TableDefinition::new("stock");
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let at = |name: &str| dir.path().join(name);
+    /// let db = Database::open(at("shop.azk"))?;
+    /// db.transact(|tx| tx.table(&STOCK)?.insert("rice", &7))?;
+    /// assert_eq!(db.compact_into(at("small.azk"))?.rows, 1);
+    /// let small = Database::open(at("small.azk"))?;
+    /// assert_eq!(small.read(|s| s.table(&STOCK)?.get("rice"))?, Some(7));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Compaction::into_directory`].
+    pub fn compact_into(&self, to: impl AsRef<Path>) -> Result<CompactReport, Error> {
+        self.compaction().into_directory(to)
+    }
+
+    /// A compaction with settings: see [`Compaction::into_directory`].
+    #[must_use]
+    pub fn compaction(&self) -> Compaction<'_> {
+        Compaction { db: self, page_size: None, progress: None }
+    }
+}
+
+impl<'a> Compaction<'a> {
+    /// Page size of the new store; that of this store unless set. A value longer than an eighth of a page has
+    /// pages of its own, so a store with many values of 1 to 8 KiB is smaller with larger pages.
+    #[must_use]
+    pub const fn page_size(mut self, bytes: usize) -> Self {
+        self.page_size = Some(bytes);
+        self
+    }
+
+    /// Calls `progress` after each 256 KiB of rows. Its `bytes` are those of the rows that were copied.
+    #[must_use]
+    pub fn progress(mut self, progress: impl FnMut(&BackupProgress) + 'a) -> Self {
+        self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// Copies all tables as they are now into a new store at `to`, a new or empty directory, while
+    /// transactions go on.
+    ///
+    /// The new store has the settings of this one without its [archive](crate::Builder::archive). It is in
+    /// the same file system: to save a store in memory, make a [backup](Database::backup). As after a
+    /// [restore](crate::Restore), the new store opens only if the copy was completed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`]: `to` is not empty, or the page size is not possible;
+    /// [`Error::RestoreUnfinished`]: an earlier copy to `to` did not finish. [`Error::SnapshotTooOld`]:
+    /// writers replaced more than [`Builder::version_bytes`](crate::Builder::version_bytes) meanwhile.
+    /// Errors of reading this store and of writing the new one.
+    pub fn into_directory(mut self, to: impl AsRef<Path>) -> Result<CompactReport, Error> {
+        let (to, db) = (to.as_ref(), self.db);
+        let snapshot = db.snapshot()?;
+        let mut builder = db.shared().options.clone();
+        if let Some(disk) = builder.disk.take() {
+            builder.fs = disk;
+        }
+        let source_fs = builder.mode_fs();
+        (builder.archive, builder.restoring) = (None, true);
+        builder = builder.page_size(self.page_size.unwrap_or(db.page_size())).create(true).read_only(false);
+        builder.validate()?; // before anything is made
+        let fs = builder.mode_fs();
+        let mut report =
+            CompactReport { bytes_before: file_bytes(&*source_fs, db.path())?, ..CompactReport::default() };
+        begin(&*fs, to)?;
+        let new = builder.open(to)?;
+        let mut seen = BackupProgress::default();
+        for (table, tree) in snapshot.tables_and_trees()? {
+            let mut leaves = snapshot.leaves(&table.name, tree)?;
+            seen.table.clone_from(&table.name);
+            let (mut next, mut shown) = (0, seen.bytes);
+            let tx = new.begin()?;
+            tx.create_and_load(&table, &mut |key, value| {
+                while next == leaves.len() {
+                    next = 0;
+                    if leaves.advance()?.is_none() {
+                        return Ok(false);
+                    }
+                }
+                let (k, v) = leaves.row(next)?;
+                key.extend_from_slice(k);
+                value.extend_from_slice(v);
+                next += 1;
+                (seen.rows, seen.bytes) = (seen.rows + 1, seen.bytes + (k.len() + v.len()) as u64);
+                if seen.bytes - shown >= BLOCK_BYTES as u64 {
+                    shown = seen.bytes;
+                    self.progress.iter_mut().for_each(|progress| progress(&seen));
+                }
+                Ok(true)
+            })?;
+            tx.commit()?;
+            seen.tables += 1;
+        }
+        self.progress.iter_mut().for_each(|progress| progress(&seen));
+        snapshot.wait_durable()?;
+        new.close()?;
+        finish(&*fs, to)?;
+        (report.tables, report.rows, report.row_bytes) = (seen.tables, seen.rows, seen.bytes);
+        report.bytes_after = file_bytes(&*fs, to)?;
+        Ok(report)
+    }
+}
+
+/// Size of all files below a directory. Files that a running store removes meanwhile do not count.
+fn file_bytes(fs: &dyn Fs, dir: &Path) -> Result<u64, Error> {
+    let mut bytes = 0;
+    for name in fs.list_dir(dir).map_err(|e| Error::io("list", dir, e))? {
+        let path = dir.join(name);
+        if fs.list_dir(&path).is_ok() {
+            bytes += file_bytes(fs, &path)?;
+            continue;
+        }
+        let len = fs.open(&path, OpenOptions::new().read_only(true)).and_then(|file| file.len());
+        match len {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            len => bytes += len.map_err(|e| Error::io("measure", &path, e))?,
+        }
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,279 @@
+//! Addresses for clients and the sockets behind them: TCP, or a Unix socket for the programs of this machine.
+//!
+//! A Unix socket is a file of mode 0600, and the server accepts clients of its own user and of root only. It
+//! needs no password. A file that a killed server has left is replaced; a socket at which a server listens,
+//! and any other file, is refused.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{AddrParseError, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use rustix::fs::{Mode, fchmod};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, recv,
+    send,
+};
+
+use crate::error::ServerError;
+
+/// Address at which a server listens for clients.
+///
+/// Parsed from `HOST:PORT` with a numeric host, or from `unix:PATH`.
+///
+/// ```
+/// use azekura_server::ListenAddress;
+///
+/// let address: ListenAddress = "unix:/run/azekura.sock".parse()?;
+/// assert_eq!(address, ListenAddress::Unix("/run/azekura.sock".into()));
+/// assert_eq!("127.0.0.1:6379".parse::<ListenAddress>()?.tcp().unwrap().port(), 6379);
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ListenAddress {
+    /// A TCP port.
+    Tcp(SocketAddr),
+    /// A Unix socket, by its path.
+    Unix(PathBuf),
+}
+
+/// Prefix of a Unix socket's path.
+const UNIX: &str = "unix:";
+
+impl ListenAddress {
+    /// Returns the address of a TCP port.
+    #[must_use]
+    pub const fn tcp(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(address) => Some(*address),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Returns `true` if other machines may reach it.
+    pub(crate) fn is_public(&self) -> bool {
+        self.tcp().is_some_and(|address| !address.ip().is_loopback())
+    }
+}
+
+impl From<SocketAddr> for ListenAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+impl FromStr for ListenAddress {
+    type Err = AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, AddrParseError> {
+        match text.strip_prefix(UNIX) {
+            Some(path) => Ok(Self::Unix(path.into())),
+            None => text.parse().map(Self::Tcp),
+        }
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+        }
+    }
+}
+
+/// A connected socket that never blocks. Reads and writes are the bare system calls: those of the C library
+/// are cancellation points, and the code for these takes longer than parts of the call.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    /// Addresses of the client and of the server, as `CLIENT LIST` shows them.
+    pub(crate) peer: String,
+    pub(crate) local: String,
+}
+
+impl Socket {
+    pub(crate) fn shutdown(&self, how: Shutdown) {
+        let how = match how {
+            Shutdown::Read => rustix::net::Shutdown::Read,
+            Shutdown::Write => rustix::net::Shutdown::Write,
+            Shutdown::Both => rustix::net::Shutdown::Both,
+        };
+        // It may be closed already.
+        let _ = rustix::net::shutdown(&self.fd, how);
+    }
+}
+
+impl TryFrom<TcpStream> for Socket {
+    type Error = io::Error;
+
+    fn try_from(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        // Sends small replies without delay.
+        let _ = stream.set_nodelay(true);
+        let text = |address: io::Result<SocketAddr>| address.map_or_else(|_| "?:0".into(), |a| a.to_string());
+        Ok(Self { peer: text(stream.peer_addr()), local: text(stream.local_addr()), fd: stream.into() })
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl Read for &Socket {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let (count, _) = recv(&self.fd, bytes, RecvFlags::empty())?;
+        Ok(count)
+    }
+}
+
+impl Write for &Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(send(&self.fd, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Result of [`Listener::accept`].
+#[derive(Debug)]
+pub(crate) enum Accepted {
+    Client(Socket),
+    /// The client is neither of the server's user nor of root.
+    OtherUser(Socket),
+}
+
+/// A listening socket, which never blocks. Dropping it removes the file of a Unix socket.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixSocketFile),
+}
+
+/// A Unix socket that listens, and its file.
+#[derive(Debug)]
+pub(crate) struct UnixSocketFile {
+    fd: OwnedFd,
+    path: PathBuf,
+    /// Device and inode: the file at the path may be that of a later server.
+    file: Option<(u64, u64)>,
+}
+
+impl Listener {
+    pub(crate) fn bind(address: &ListenAddress) -> Result<Self, ServerError> {
+        let failed = |source| ServerError::Listen { address: address.clone(), source };
+        match address {
+            ListenAddress::Tcp(tcp) => listen(*tcp).map(Self::Tcp),
+            ListenAddress::Unix(path) => UnixSocketFile::bind(path).map(Self::Unix).map_err(failed),
+        }
+    }
+
+    /// Returns the address, with the port that the system has chosen.
+    pub(crate) fn address(&self) -> io::Result<ListenAddress> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().map(ListenAddress::Tcp),
+            Self::Unix(socket) => Ok(ListenAddress::Unix(socket.path.clone())),
+        }
+    }
+
+    /// Accepts a connection, if one is waiting.
+    pub(crate) fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Tcp(listener) => listener.accept()?.0.try_into().map(Accepted::Client),
+            Self::Unix(socket) => socket.accept(),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(socket) => socket.fd.as_fd(),
+        }
+    }
+}
+
+impl UnixSocketFile {
+    fn bind(path: &Path) -> io::Result<Self> {
+        remove_unused(path)?;
+        let path = std::path::absolute(path)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        // Linux gives the file the mode of the socket: at no time has it another one.
+        fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
+        bind(&fd, &SocketAddrUnix::new(&path)?)?;
+        let file = identity(&path);
+        let socket = Self { fd, path, file };
+        rustix::net::listen(&socket.fd, 1024)?;
+        Ok(socket)
+    }
+
+    fn accept(&self) -> io::Result<Accepted> {
+        let fd = accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        let client = socket_peercred(&fd)?;
+        // The form of Redis.
+        let name = format!("{}:0", self.path.display());
+        let socket = Socket { fd, peer: name.clone(), local: name };
+        let is_own = client.uid.is_root() || client.uid == rustix::process::geteuid();
+        Ok(if is_own { Accepted::Client(socket) } else { Accepted::OtherUser(socket) })
+    }
+}
+
+impl Drop for UnixSocketFile {
+    fn drop(&mut self) {
+        if self.file.is_some() && self.file == identity(&self.path) {
+            // It may be removed already.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let file = std::fs::symlink_metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
+}
+
+/// Removes a Unix socket at which no server listens.
+///
+/// # Errors
+///
+/// [`ErrorKind::AlreadyExists`] for another file; [`ErrorKind::AddrInUse`] if a server listens there.
+fn remove_unused(path: &Path) -> io::Result<()> {
+    let file = match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    if !file.file_type().is_socket() {
+        return Err(io::Error::new(ErrorKind::AlreadyExists, "the path is that of a file that is no socket"));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Ok(_) => Err(io::Error::new(ErrorKind::AddrInUse, "a server listens there")),
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
+    let listener = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    listener.map_err(|source| ServerError::Listen { address: address.into(), source })
+}

@@ -1,0 +1,36 @@
+//! CPU time in spin loops, by samples of the program counter.
+
+use super::Work;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Fewer samples of a program prove nothing.
+const LEAST_SAMPLES: u64 = 20;
+
+/// A spin loop: it waits for another thread and uses a processor meanwhile.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SpinRow {
+    /// The site's label.
+    pub site: String,
+    /// Samples in the loop.
+    pub samples: u64,
+    /// Part of all samples of the program's threads, and so of their CPU time.
+    pub share: f64,
+}
+
+impl Work<'_> {
+    /// The spin loops with most CPU time first; none if there are too few samples.
+    pub(super) fn spin_rows(&self) -> Vec<SpinRow> {
+        let samples = &self.trace.samples;
+        let all: u64 = samples.iter().map(|sample| sample.count).sum();
+        let mut by_site: BTreeMap<String, u64> = BTreeMap::new();
+        for sample in samples.iter().filter(|sample| sample.site != 0 && all >= LEAST_SAMPLES) {
+            *by_site.entry(self.names.site(sample.site)).or_default() += sample.count;
+        }
+        let row = |(site, samples)| SpinRow { site, samples, share: samples as f64 / all as f64 };
+        let mut rows: Vec<SpinRow> = by_site.into_iter().map(row).collect();
+        rows.sort_by_key(|row| Reverse(row.samples));
+        rows
+    }
+}
