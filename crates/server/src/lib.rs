@@ -11,7 +11,7 @@
 //! let mut options = ServerOptions::default();
 //! options.listen = "127.0.0.1:0".parse()?;
 //! let server = Server::start(azekura::Database::in_memory()?, options)?;
-//! println!("redis-cli -p {}", server.address().port());
+//! println!("redis-cli -p {}", server.address().tcp().unwrap().port());
 //! server.stop()?; // replies to all accepted requests, closes the store
 //! # Ok(())
 //! # }
