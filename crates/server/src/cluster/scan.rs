@@ -68,8 +68,8 @@ type Leg<'a> = dyn FnMut(Target, Walk) -> Result<(Step, LeafRange), CommandError
 pub(super) struct Legs<'a> {
     leg: Box<Leg<'a>>,
     max_reply_bytes: usize,
-    /// Node at which walks that read open snapshots; `None` if all steps are part of one transaction, which a refusal
-    /// leaves as it was before the walk.
+    /// Node at which walks that read open snapshots. `None` if all steps are part of one transaction or
+    /// reader; a refusal leaves a transaction as it was before the walk.
     alone: Option<&'a Cluster>,
 }
 
