@@ -1,8 +1,8 @@
 //! Azekura itself, over one table of byte keys and byte values.
 //!
-//! A read-only transaction reads a snapshot, and ends when the commits that it has seen are durable. The variant
-//! [`locked_reads`](AzekuraEngine::locked_reads) locks what it reads instead, as transactions that write do.
-//! Commits that do not wait use the store's commit tickets.
+//! A read-only transaction reads a snapshot, and ends when the commits that it has seen are durable. The
+//! variant [`locked_reads`](AzekuraEngine::locked_reads) locks what it reads instead, as transactions that
+//! write do. Commits that do not wait use the store's commit tickets.
 
 use crate::engine::{
     Engine, EngineSettings, ReadWork, Reader, Record, Session, Sink, Store, Ticket, WriteWork, Writer,
@@ -198,6 +198,11 @@ impl Store for AzekuraStore {
 /// One thread's use of an open store. It reads by locks.
 pub(crate) fn session(db: &Database) -> Box<dyn Session + '_> {
     Box::new(AzekuraSession { db, bulk: false, locked_reads: true })
+}
+
+/// The same, but a read-only transaction has a snapshot.
+pub(crate) fn snapshot_session(db: &Database) -> Box<dyn Session + '_> {
+    Box::new(AzekuraSession { db, bulk: false, locked_reads: false })
 }
 
 struct AzekuraSession<'s> {
