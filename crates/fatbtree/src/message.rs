@@ -105,6 +105,21 @@ pub enum Work {
         /// The coordinator of the transaction.
         coordinator: PeId,
     },
+    /// Hand the bytes to the owner's application, which reads its node's snapshot for a reader of several
+    /// nodes. The first request of the reader at a node opens the snapshot; the reader sends an
+    /// [`End`](Self::End) to each of the nodes.
+    Read {
+        /// Which reader.
+        id: TransactionId,
+        /// The nodes that have a snapshot for it.
+        opened: Vec<PeId>,
+        /// All keys that it may still read.
+        within: KeyRange,
+        /// Further keys that the request reads, as for [`Run`](Self::Run).
+        others: Vec<Key>,
+        /// Opaque bytes of the application.
+        bytes: Vec<u8>,
+    },
 }
 
 impl Work {
@@ -115,7 +130,7 @@ impl Work {
             Self::Put(_) | Self::Insert(_) | Self::Delete | Self::Split | Self::Move { .. } => true,
             Self::Run { is_write, .. } => *is_write,
             // Not to be done twice, whatever they do.
-            Self::Step { .. } | Self::End { .. } => true,
+            Self::Step { .. } | Self::Read { .. } | Self::End { .. } => true,
             Self::Get | Self::Rows { .. } | Self::Check { .. } => false,
         }
     }
@@ -125,9 +140,9 @@ impl Work {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Put(value) | Self::Insert(value) => value.len(),
-            Self::Run { others, bytes, .. } | Self::Step { others, bytes, .. } => {
-                bytes.len() + others.iter().map(Vec::len).sum::<usize>()
-            }
+            Self::Run { others, bytes, .. }
+            | Self::Step { others, bytes, .. }
+            | Self::Read { others, bytes, .. } => bytes.len() + others.iter().map(Vec::len).sum::<usize>(),
             Self::Get
             | Self::Delete
             | Self::Rows { .. }

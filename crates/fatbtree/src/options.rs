@@ -52,6 +52,8 @@ pub struct Options {
     pub open_timeout: Duration,
     /// Transactions that may be open at this node at once.
     pub most_open: usize,
+    /// A snapshot that a reader of several nodes has opened here, and has not used for so long, is closed.
+    pub reader_timeout: Duration,
     /// Raised when another machine takes this PE over: frames for the old one are refused.
     pub epoch: u32,
     /// The store is new, and what an older one of this PE had is lost for good: the others may take the new
@@ -79,6 +81,7 @@ impl Default for Options {
             remind_interval: Duration::from_millis(200),
             open_timeout: Duration::from_secs(10),
             most_open: 256,
+            reader_timeout: Duration::from_secs(600),
             epoch: 1,
             is_loss_accepted: false,
         }

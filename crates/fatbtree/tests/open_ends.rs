@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
-use azekura_fatbtree::{Answer, Clock, Error, PeId, RouteEntry, Target, TransactionId, Work};
+use azekura_fatbtree::{Answer, Clock, Error, KeyRange, PeId, RouteEntry, Target, TransactionId, Work};
 use lists::{Lists, Locks};
 
 const COORDINATOR: PeId = PeId(0);
@@ -235,4 +235,147 @@ fn a_transaction_ends_before_the_leaf_of_any_of_its_keys_moves() {
     cluster.wait(async move { mover.move_leaf(right, GATEWAY).await }).expect("both run");
     assert_eq!(coordinator.open_transactions(), 0);
     assert!(is_ended(end(&cluster, id, true), "was moved"));
+}
+
+/// A reader of several nodes asks for a key.
+fn read(
+    cluster: &Cluster,
+    id: TransactionId,
+    opened: &[PeId],
+    key: u8,
+) -> impl Future<Output = Answered> + use<> {
+    let gateway = cluster.running(GATEWAY);
+    let (opened, within) = (opened.to_vec(), KeyRange::all());
+    let work = Work::Read { id, opened, within, others: Vec::new(), bytes: Vec::new() };
+    async move { gateway.call(Target::At(vec![key]), work).await }
+}
+
+fn append(cluster: &Cluster, key: u8) {
+    let gateway = cluster.running(GATEWAY);
+    let work = Work::Run { is_write: true, others: Vec::new(), bytes: vec![key; 8] };
+    cluster
+        .wait(async move { gateway.call(Target::At(vec![key]), work).await })
+        .expect("nobody is in the way");
+}
+
+fn move_leaf(cluster: &Cluster, from: PeId, to: PeId) {
+    let node = cluster.running(from);
+    let page = node.leaves()[0].page;
+    cluster.wait(async move { node.move_leaf(page, to).await }).expect("both run");
+    cluster.executor().run_for(Duration::from_millis(50));
+}
+
+fn bytes(answered: Answered) -> Vec<u8> {
+    match answered.expect("it goes on") {
+        (Answer::Ran(bytes), _) => bytes,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// OPEN-2: readers hold no locks, so a structure change neither waits for them nor ends them. They do not
+/// wait for a transaction, and do not see its changes.
+#[test]
+fn a_reader_goes_on_beside_writers_and_splits() {
+    let (cluster, _) = started();
+    (1..=5).for_each(|key| append(&cluster, key));
+    let (node, id) = (cluster.running(COORDINATOR), cluster.running(GATEWAY).new_transaction());
+    let writer = opened(&cluster);
+    assert_eq!(bytes(cluster.wait(read(&cluster, id, &[], 1))), [1; 8]);
+    end(&cluster, writer, true).expect("the reader is not in its way");
+    let splitter = Rc::clone(&node);
+    cluster
+        .wait(async move { splitter.split_leaf(splitter.leaves()[0].page, vec![3]).await })
+        .expect("five keys");
+    append(&cluster, 4);
+    cluster.executor().run_for(OPEN_TIMEOUT * 2);
+    for key in [1, 4] {
+        assert_eq!(bytes(cluster.wait(read(&cluster, id, &[COORDINATOR], key))), [key; 8]);
+    }
+    end(&cluster, id, true).expect("nothing has ended it");
+    assert_eq!(node.open_transactions(), 0);
+}
+
+/// OPEN-5: the leaf comes to a node that has a snapshot for the reader; the snapshot lacks its rows.
+#[test]
+fn a_reader_ends_where_its_snapshot_would_lack_rows() {
+    let (cluster, _) = started();
+    append(&cluster, 1);
+    // Half of the keys is at the gateway.
+    let (node, id) = (cluster.running(GATEWAY), cluster.running(GATEWAY).new_transaction());
+    assert_eq!(bytes(cluster.wait(read(&cluster, id, &[], 200))), Vec::<u8>::new());
+    assert_eq!(node.open_transactions(), 1);
+    move_leaf(&cluster, COORDINATOR, GATEWAY);
+    assert!(is_ended(cluster.wait(read(&cluster, id, &[GATEWAY], 1)), "moved to this node after"));
+    assert_eq!(node.open_transactions(), 0);
+    // The same for a reader of one node that began there.
+    append(&cluster, 200);
+    let id = cluster.running(GATEWAY).new_transaction();
+    let one = |coordinator, key: u8| {
+        let (node, others) = (cluster.running(GATEWAY), Vec::new());
+        let work = Work::Step { id, coordinator, is_write: false, others, bytes: Vec::new() };
+        cluster.wait(async move { node.call(Target::At(vec![key]), work).await })
+    };
+    assert_eq!(bytes(one(None, 200)), [200; 8]);
+    let page = node.leaves().into_iter().find(|leaf| leaf.range.contains(&[1])).expect("it came").page;
+    for (from, to) in [(GATEWAY, COORDINATOR), (COORDINATOR, GATEWAY)] {
+        let source = cluster.running(from);
+        let page = if from == GATEWAY { page } else { source.leaves()[0].page };
+        cluster.wait(async move { source.move_leaf(page, to).await }).expect("both run");
+        cluster.executor().run_for(Duration::from_millis(50));
+    }
+    assert!(is_ended(one(Some(GATEWAY), 1), "moved to this node after"));
+}
+
+/// OPEN-6: the reader has a snapshot of the node that the leaf leaves, and would read its rows at the other
+/// node with changes that the first snapshot does not have.
+#[test]
+fn a_reader_of_several_nodes_ends_where_keys_that_it_may_read_leave() {
+    let (cluster, _) = started();
+    append(&cluster, 1);
+    append(&cluster, 2);
+    let node = cluster.running(COORDINATOR);
+    let splitter = Rc::clone(&node);
+    cluster
+        .wait(async move { splitter.split_leaf(splitter.leaves()[0].page, vec![2]).await })
+        .expect("two keys");
+    let id = cluster.running(GATEWAY).new_transaction();
+    // It has read one of both leaves; the other one leaves.
+    assert_eq!(bytes(cluster.wait(read(&cluster, id, &[], 2))), [2; 8]);
+    move_leaf(&cluster, COORDINATOR, GATEWAY);
+    assert_eq!(node.open_transactions(), 0);
+    assert_eq!(bytes(cluster.wait(read(&cluster, id, &[COORDINATOR], 1))), [1; 8]);
+    assert!(is_ended(cluster.wait(read(&cluster, id, &[COORDINATOR, GATEWAY], 2)), "was moved"));
+    let gateway = cluster.running(GATEWAY);
+    let ended = cluster.wait(async move {
+        gateway.call(Target::At(vec![2]), Work::End { id, coordinator: COORDINATOR, is_commit: true }).await
+    });
+    assert!(is_ended(ended, "was moved"));
+}
+
+/// OPEN-3: a reader that was there before a transaction and has more time does not lengthen the time of the
+/// transaction. A snapshot that is not used is closed.
+#[test]
+fn a_reader_has_time_from_its_last_step_and_gives_none_to_others() {
+    let (cluster, locks) = started();
+    let node = cluster.running(COORDINATOR);
+    let idle = azekura_fatbtree::Options::default().reader_timeout;
+    let reader = cluster.running(GATEWAY).new_transaction();
+    bytes(cluster.wait(read(&cluster, reader, &[], 1)));
+    cluster.executor().run_for(Duration::from_secs(1));
+    opened_beside(&cluster, 2);
+    cluster.executor().run_for(OPEN_TIMEOUT + Duration::from_millis(100));
+    assert_eq!((node.open_transactions(), locks.borrow().len()), (1, 0), "the reader is left");
+    for _ in 0..3 {
+        cluster.executor().run_for(idle - Duration::from_secs(30));
+        bytes(cluster.wait(read(&cluster, reader, &[COORDINATOR], 1)));
+    }
+    cluster.executor().run_for(idle + Duration::from_secs(1));
+    assert_eq!(node.open_transactions(), 0);
+    assert!(is_ended(cluster.wait(read(&cluster, reader, &[COORDINATOR], 1)), "open and not used"));
+}
+
+/// A transaction that has appended to the list of a key, and waits for its client.
+fn opened_beside(cluster: &Cluster, key: u8) {
+    let id = cluster.running(GATEWAY).new_transaction();
+    cluster.wait(step(cluster, id, None, key)).expect("nobody is in the way");
 }

@@ -1,7 +1,10 @@
 //! Transactions that stay open over several requests, under a seeded simulation: their nodes crash, frames
-//! are lost, leaves split, merge and move under them, and clients vanish. The results of all clients must be
-//! strictly serializable, transactions without a commit request must never be seen, and none may stay open
-//! (hazard B5).
+//! are lost, leaves split, merge and move under them, and clients vanish. What all clients saw must be
+//! strictly serializable, what was not asked to commit must never be seen, and nothing may stay open (hazard
+//! B5).
+//!
+//! Readers of several nodes see each node at a moment of its own (OPEN-6). So all transactions and any one of
+//! the readers must be serializable, and a reader sees all that had ended when it began.
 
 mod chaos;
 mod lists;
@@ -11,7 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use azekura_fatbtree::sim::{Cluster, ClusterOptions, Faults};
-use azekura_fatbtree::{Answer, Clock, Error, Key, Node, PeId, Rng, Target, Work};
+use azekura_fatbtree::{Answer, Clock, Error, Key, KeyRange, Node, PeId, Rng, Target, Work};
 use azekura_history::{History, Level, Op, Status, Transaction, check};
 use lists::{Lists, Locks};
 
@@ -26,6 +29,7 @@ struct Plan {
     seed: u64,
     clients: usize,
     transactions: usize,
+    readers: usize,
     lose_one_in: usize,
     most_delay: Duration,
     store_delay: Duration,
@@ -47,6 +51,7 @@ impl Plan {
             seed,
             clients: 3 + pick(1, 4) as usize,
             transactions: 20,
+            readers: 1 + pick(11, 2) as usize,
             lose_one_in: if has_faults { 20 + pick(2, 80) as usize } else { 0 },
             most_delay: Duration::from_micros(200 + pick(3, 10_000)),
             store_delay: Duration::from_micros(pick(4, 3_000)),
@@ -69,6 +74,7 @@ impl Plan {
         options.node.move_timeout = Duration::from_millis(300);
         options.node.remind_interval = Duration::from_millis(50);
         options.node.open_timeout = OPEN_TIMEOUT;
+        options.node.reader_timeout = OPEN_TIMEOUT;
         options.store_delay = self.store_delay;
         options.faults = Faults {
             least_delay: Duration::from_micros(50),
@@ -99,6 +105,9 @@ struct Seen {
     /// Of those that ended: their leaf had gone to where the next key was.
     followed: usize,
     vanished: usize,
+    readers: Vec<Transaction>,
+    /// Those that were refused because a leaf had moved.
+    outdated: usize,
 }
 
 impl Seen {
@@ -232,6 +241,75 @@ async fn client(cluster: Cluster, plan: Plan, seen: Shared) {
     }
 }
 
+/// Reads all lists by a snapshot of each node; nothing if that was refused.
+async fn read_all(cluster: &Cluster, node: &Node, seen: &Shared) -> Option<Vec<Op>> {
+    let clock = cluster.executor();
+    let (id, mut opened, mut ops) = (node.new_transaction(), Vec::<(PeId, Key)>::new(), Vec::new());
+    for number in 0..KEYS {
+        let names = opened.iter().map(|(pe, _)| *pe).collect();
+        let (within, others) = (KeyRange::all(), Vec::new());
+        let work = Work::Read { id, opened: names, within, others, bytes: Vec::new() };
+        match node.call(Target::At(key(number)), work).await {
+            Ok((Answer::Ran(bytes), Some(route_entry))) => {
+                ops.push(Op::Read { key: number, list: list(&bytes) });
+                if opened.iter().all(|(pe, _)| *pe != route_entry.pe) {
+                    opened.push((route_entry.pe, key(number)));
+                }
+            }
+            Err(error) => {
+                seen.borrow_mut().outdated += usize::from(matches!(error, Error::Ended { .. }));
+                return None;
+            }
+            Ok(other) => panic!("{other:?}"),
+        }
+        clock.sleep(Duration::from_micros(clock.below(10_000) as u64)).await;
+    }
+    for (coordinator, first) in opened {
+        match node.call(Target::At(first), Work::End { id, coordinator, is_commit: true }).await {
+            Ok(_) => {}
+            Err(error) => {
+                seen.borrow_mut().outdated += usize::from(matches!(error, Error::Ended { .. }));
+                return None;
+            }
+        }
+    }
+    Some(ops)
+}
+
+async fn reader(cluster: Cluster, plan: Plan, seen: Shared) {
+    let clock = cluster.executor().clone();
+    for _ in 0..plan.transactions {
+        clock.sleep(Duration::from_micros(clock.below(20_000) as u64)).await;
+        let members = cluster.members();
+        let Some(node) = cluster.node(members[clock.below(members.len())]) else { continue };
+        let began = seen.borrow_mut().now();
+        if let Some(ops) = read_all(&cluster, &node, &seen).await {
+            let ended = Some(seen.borrow_mut().now());
+            seen.borrow_mut().readers.push(Transaction { began, ended, status: Status::Committed, ops });
+        }
+    }
+}
+
+/// Each reader by itself has a place among the transactions, behind all that had ended when it began.
+fn judge_readers(plan: Plan, seen: &Shared) {
+    let seen = seen.borrow();
+    for reader in &seen.readers {
+        let mut history = seen.history.clone();
+        history.transactions.push(reader.clone());
+        let report = check(&history, Level::Serializable);
+        assert!(report.is_clean(), "{plan:?}: {reader:?}: {report}");
+        let before = seen.history.transactions.iter().filter(|one| {
+            one.status == Status::Committed && one.ended.is_some_and(|ended| ended < reader.began)
+        });
+        for op in before.flat_map(|one| &one.ops) {
+            let Op::Append { key, value } = op else { continue };
+            let is_seen =
+                |read: &Op| matches!(read, Op::Read { key: of, list } if of == key && list.contains(value));
+            assert!(reader.ops.iter().any(is_seen), "{plan:?}: {reader:?} lacks {value} of {key}");
+        }
+    }
+}
+
 /// Puts rows beside the lists, and takes them away again: a few at a time are there.
 async fn churner(cluster: Cluster, plan: Plan) {
     let clock = cluster.executor().clone();
@@ -281,6 +359,9 @@ fn run(plan: Plan) -> (Cluster, Shared, usize) {
     for _ in 0..plan.clients {
         tasks.push(Box::pin(client(cluster.clone(), plan, Rc::clone(&seen))));
     }
+    for _ in 0..plan.readers {
+        tasks.push(Box::pin(reader(cluster.clone(), plan, Rc::clone(&seen))));
+    }
     for _ in 0..2 {
         tasks.push(Box::pin(churner(cluster.clone(), plan)));
     }
@@ -295,11 +376,12 @@ fn run(plan: Plan) -> (Cluster, Shared, usize) {
 #[test]
 fn what_clients_with_open_transactions_see_is_strictly_serializable_whatever_happens() {
     let (mut committed, mut unknown, mut ended, mut elsewhere, mut vanished, mut moved) = (0, 0, 0, 0, 0, 0);
-    let (mut followed, mut splits, mut merges) = (0, 0, 0);
+    let (mut followed, mut splits, mut merges, mut readers, mut outdated) = (0, 0, 0, 0, 0);
     for seed in chaos::seeds(100) {
         let plan = Plan::of(seed);
         let (cluster, seen, moves) = run(plan);
         judge(&cluster, plan, &seen);
+        judge_readers(plan, &seen);
         let seen = seen.borrow();
         let count = |status| seen.history.transactions.iter().filter(|one| one.status == status).count();
         committed += count(Status::Committed);
@@ -307,6 +389,8 @@ fn what_clients_with_open_transactions_see_is_strictly_serializable_whatever_hap
         ended += seen.ended;
         elsewhere += seen.elsewhere;
         vanished += seen.vanished;
+        readers += seen.readers.len();
+        outdated += seen.outdated;
         moved += moves;
         followed += seen.followed;
         for node in cluster.members().into_iter().filter_map(|pe| cluster.node(pe)) {
@@ -315,11 +399,14 @@ fn what_clients_with_open_transactions_see_is_strictly_serializable_whatever_hap
         }
     }
     println!(
-        "{committed} committed, {unknown} unknown, {ended} ended, {elsewhere} steps elsewhere, {followed} after their leaf, {vanished} vanished, {moved} moves, {splits} splits, {merges} merges"
+        "{committed} committed, {unknown} unknown, {ended} ended, {elsewhere} steps elsewhere, {followed} \
+         after their leaf, {vanished} vanished, {moved} moves, {splits} splits, {merges} merges, {readers} \
+         readers, {outdated} readers refused"
     );
     let is_one = chaos::seeds(100).count() == 1;
     assert!(is_one || [ended, elsewhere, followed, vanished, moved, unknown].iter().all(|count| *count > 0));
     assert!(is_one || [splits, merges].iter().all(|count| *count > 0));
+    assert!(is_one || readers > 0 && outdated > 0);
     assert!(is_one || committed > unknown * 5);
 }
 

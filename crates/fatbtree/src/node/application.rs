@@ -73,13 +73,15 @@ pub trait Application {
     }
 
     /// Makes ready for a transaction that stays open over several requests
-    /// ([`Work::Step`](crate::Work::Step)). Nothing happens before its first step.
+    /// ([`Work::Step`](crate::Work::Step), [`Work::Read`](crate::Work::Read)). Nothing happens before its
+    /// first step. A `reader` takes no locks: all its steps see the state of this node at the first step.
     ///
     /// # Errors
     ///
     /// [`RunError::Refused`]: it has no such transactions.
-    fn open(&self) -> Result<Box<dyn OpenTransaction>, RunError> {
-        Err(RunError::Refused("transactions over several requests are not offered at this node".to_owned()))
+    fn open(&self, reader: bool) -> Result<Box<dyn OpenTransaction>, RunError> {
+        let kind = if reader { "reads" } else { "transactions" };
+        Err(RunError::Refused(format!("{kind} over several requests are not offered at this node")))
     }
 }
 

@@ -114,7 +114,9 @@ impl Node {
     /// Further keys of a transaction in a leaf that has arrived but is not owned yet: waits before any lock
     /// is held (NODE-2). A client that learned of a move finds the keys at the receiver.
     async fn wait_for_others(&self, work: &Work) {
-        let (Work::Run { others, .. } | Work::Step { others, .. }) = work else { return };
+        let (Work::Run { others, .. } | Work::Step { others, .. } | Work::Read { others, .. }) = work else {
+            return;
+        };
         for key in others {
             self.wait_for_decision(&Target::At(key.clone())).await;
         }

@@ -323,6 +323,7 @@ impl Node {
             state.put_leaf(self.me, head.clone());
             state.staged.remove(&id);
         }
+        self.open.note_arrival(&head.range);
         self.changed.ring();
         self.tell(&[head.route_entry(self.me)]);
         Ok(())

@@ -91,7 +91,7 @@ impl Node {
                 rows.map_err(|error| refused(error.to_string())).into()
             }
             Work::Run { .. } => self.run(find, leaf).await,
-            Work::Step { .. } => self.step(find, leaf).await,
+            Work::Step { .. } | Work::Read { .. } => self.step(find, leaf).await,
             Work::End { id, coordinator, is_commit } => self.end(*id, *coordinator, *is_commit).await,
             Work::Check { id, coordinator } => self.check(*id, *coordinator),
             work => match &find.target {

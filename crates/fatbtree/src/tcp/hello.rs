@@ -13,7 +13,7 @@ use crate::node::Credentials;
 use crate::tcp::handshake::HandshakeError;
 
 /// The version of the handshake.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 /// Bytes of a hello.
 pub const HELLO_BYTES: usize = 88;
 /// Of these all versions have at least so many in common: magic and versions.

@@ -109,7 +109,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let move_id = MoveId { source: PeId(1), incarnation: 2, number: 1 };
     let range = KeyRange::new(*b"d", Some(b"m"));
     let route_entry = RouteEntry { range: range.clone(), pe: PeId(1), page: PageNo(4), version: 7 };
-    let head = azekura_fatbtree::LeafHead { page: PageNo(5), range, right: None, version: 8 };
+    let head = azekura_fatbtree::LeafHead { page: PageNo(5), range: range.clone(), right: None, version: 8 };
     let rows = vec![(b"e".to_vec(), b"value".to_vec()), (b"f".to_vec(), vec![0; 40])];
     let run = Work::Run { is_write: true, others: vec![b"f".to_vec()], bytes: vec![1; 30] };
     let find =
@@ -123,9 +123,17 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         others: vec![b"g".to_vec()],
         bytes: vec![2; 9],
     };
+    let read = Work::Read {
+        id: transaction,
+        opened: vec![PeId(1), PeId(2)],
+        within: range.clone(),
+        others: vec![b"g".to_vec()],
+        bytes: vec![3; 9],
+    };
     let end = Work::End { id: transaction, coordinator: PeId(2), is_commit: true };
     let messages = [
         Message::Find(Find { work: step, ..find.clone() }),
+        Message::Find(Find { work: read, ..find.clone() }),
         Message::Find(Find { work: end, ..find.clone() }),
         Message::Find(find),
         Message::Answered {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use azekura_fatbtree::store::{Change, LeafStore};
 use azekura_fatbtree::{
-    Application, Asked, Key, OpenTransaction, Ran, RunError, Stepped, Target, Task, World,
+    Application, Asked, Key, KeyRange, OpenTransaction, Ran, RunError, Stepped, Target, Task, World,
 };
 
 /// Lists of numbers, on a node's store, with a lock for each key. An open transaction holds its locks until
@@ -105,7 +105,10 @@ impl Application for Lists {
         })
     }
 
-    fn open(&self) -> Result<Box<dyn OpenTransaction>, RunError> {
+    fn open(&self, reader: bool) -> Result<Box<dyn OpenTransaction>, RunError> {
+        if reader {
+            return Ok(Box::new(Frozen { store: Rc::clone(&self.store), rows: None }));
+        }
         Ok(Box::new(self.begin()))
     }
 }
@@ -125,6 +128,36 @@ impl OpenTransaction for Changes {
 
     fn abort(self: Box<Self>) -> Task<'static, ()> {
         drop(self);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// A reader: the rows of its node as they were at its first step.
+struct Frozen {
+    store: Rc<dyn LeafStore>,
+    rows: Option<BTreeMap<Key, Vec<u8>>>,
+}
+
+impl OpenTransaction for Frozen {
+    fn step(&mut self, asked: Asked) -> Task<'_, Stepped> {
+        Box::pin(async move {
+            if self.rows.is_none() {
+                let all = self.store.rows(KeyRange::all(), usize::MAX, false).await;
+                self.rows = all.ok().map(|rows| rows.into_iter().collect());
+            }
+            let (Some(rows), Target::At(key)) = (&self.rows, &asked.target) else {
+                return Stepped { ran: Err(RunError::Refused("no rows".to_owned())), is_over: true };
+            };
+            let bytes = rows.get(key).cloned().unwrap_or_default();
+            Stepped { ran: Ok(Ran { bytes, ..Ran::default() }), is_over: false }
+        })
+    }
+
+    fn commit(self: Box<Self>) -> Task<'static, Result<Ran, RunError>> {
+        Box::pin(std::future::ready(Ok(Ran::default())))
+    }
+
+    fn abort(self: Box<Self>) -> Task<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 }

@@ -7,8 +7,10 @@
 //! `azekura_fatbtree`'s `node::open` describes waiting and the end at the coordinator. The gateway keeps
 //! only the name of the transaction, so after a crash of the gateway the coordinator rolls the transaction
 //! back when its time is over.
+//!
+//! `AZ.BEGIN RO` reads a snapshot of its coordinator instead of locking: it waits for no transaction.
 
-use azekura::{CommitTicket, Durability, ErrorKind, Transaction};
+use azekura::{CommitTicket, Durability, ErrorKind, Snapshot, Transaction};
 use azekura_fatbtree::tcp::{NodeHandle, Tools};
 use azekura_fatbtree::{
     Answer, Asked, Error, Key, OpenTransaction, PeId, Ran, RouteEntry, RunError, Stepped, Target, Task,
@@ -50,6 +52,14 @@ pub(crate) enum StepError {
     Refused(CommandError),
     /// Rolled back.
     Over(CommandError),
+}
+
+impl From<StepError> for CommandError {
+    fn from(error: StepError) -> Self {
+        match error {
+            StepError::Refused(error) | StepError::Over(error) => error,
+        }
+    }
 }
 
 impl From<CommandError> for StepError {
@@ -309,6 +319,84 @@ impl OpenTransaction for CoordinatorTransaction {
     }
 }
 
+/// A reader at one node: its snapshot, from the first step on. The reply to a step of a reader of several
+/// nodes waits until all that the snapshot has shown is durable, as does the commit of a reader of one node.
+pub(super) struct NodeSnapshot {
+    shared: std::sync::Arc<Shared>,
+    tools: Tools,
+    snapshot: Option<Snapshot>,
+    /// The time at which it was opened.
+    now_ms: u64,
+}
+
+impl NodeSnapshot {
+    pub(super) fn new(shared: std::sync::Arc<Shared>, tools: Tools) -> Self {
+        let now_ms = shared.engine.clock.now_ms();
+        Self { shared, tools, snapshot: None, now_ms }
+    }
+
+    /// Ends when all that the snapshot has shown is durable.
+    fn durable(&self) -> Option<Task<'static, Result<(), String>>> {
+        let is_waited_for = self.shared.engine.durability == Durability::Immediate;
+        let ticket = self.snapshot.as_ref().filter(|_| is_waited_for)?.durable_ticket();
+        let committer = self.tools.committer.clone();
+        (!ticket.is_durable().is_ok_and(|is| is))
+            .then(|| -> Task<'static, _> { Box::pin(async move { committer.lasting(ticket).await }) })
+    }
+}
+
+impl OpenTransaction for NodeSnapshot {
+    fn step(&mut self, asked: Asked) -> Task<'_, Stepped> {
+        let (shared, snapshot, now_ms) =
+            (std::sync::Arc::clone(&self.shared), self.snapshot.take(), self.now_ms);
+        Box::pin(async move {
+            let ran = self.tools.run(move || read_step(&shared, snapshot, now_ms, &asked)).await;
+            let Some((snapshot, said)) = ran else {
+                let ran = Err(RunError::Refused("the command ended by a panic".to_owned()));
+                return Stepped { ran, is_over: true };
+            };
+            self.snapshot = snapshot;
+            let is_over = self.snapshot.is_none();
+            let ran = Ran { bytes: wire::encode(&said), durable: self.durable(), ..Ran::default() };
+            Stepped { ran: Ok(ran), is_over }
+        })
+    }
+
+    fn commit(self: Box<Self>) -> Task<'static, Result<Ran, RunError>> {
+        let durable = self.durable();
+        Box::pin(std::future::ready(Ok(Ran { durable, ..Ran::default() })))
+    }
+
+    fn abort(self: Box<Self>) -> Task<'static, ()> {
+        drop(self);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// A step of a reader; without the snapshot if it can be read no more.
+fn read_step(
+    shared: &Shared,
+    snapshot: Option<Snapshot>,
+    now_ms: u64,
+    asked: &Asked,
+) -> (Option<Snapshot>, Said) {
+    let todo = match parse(asked) {
+        Ok(todo) => todo,
+        Err(error) => return (None, Said::Storage(error.to_string())),
+    };
+    let opened = snapshot.map_or_else(|| shared.engine.db.snapshot().map_err(Failure::from), Ok);
+    let done = opened.and_then(|snapshot| {
+        let keys = Keyspace::of_snapshot(&snapshot, now_ms, &shared.engine.context)?;
+        let (said, _) = run(&keys, &todo, asked)?;
+        drop(keys);
+        Ok((snapshot, said))
+    });
+    match done {
+        Ok((snapshot, said)) => (Some(snapshot), said),
+        Err(failure) => (None, over(failure)),
+    }
+}
+
 /// State after a step.
 struct Left {
     /// Nothing if it is over.
@@ -377,6 +465,8 @@ fn run(keys: &Keyspace<'_>, todo: &Todo, asked: &Asked) -> Result<(Said, isize),
 
 fn over(failure: Failure) -> Said {
     let kind = match &failure {
+        // The client can begin again, as after a conflict.
+        Failure::Store(azekura::Error::SnapshotTooOld { .. }) => Some(ErrorKind::Conflict),
         Failure::Store(error) => Some(error.kind()),
         Failure::Command(_) => None,
     };

@@ -7,6 +7,7 @@
 //! | `gateway` | a request of a client of this node, until its reply |
 //! | `interactive` | transactions over several requests |
 //! | `scan` | traversal of the leaves of all nodes, in order |
+//! | `reader` | reads of several nodes, by a snapshot of each |
 //! | `owner` | commands at the node that owns the keys |
 //! | `watched` | keys that a client watches |
 //! | `admin` | `AZ.CLUSTER` |
@@ -28,6 +29,7 @@ mod gateway;
 mod interactive;
 mod owner;
 mod pipeline;
+mod reader;
 mod scan;
 mod watched;
 mod wire;
@@ -48,6 +50,7 @@ use crate::server::Shared;
 
 pub(crate) use interactive::{Interactive, StepError};
 pub(crate) use pipeline::{KeyRequest, Pipeline};
+pub(crate) use reader::{ClusterSnapshot, SharedSnapshot};
 pub(crate) use watched::Watched;
 pub(crate) use wire::Bytes;
 

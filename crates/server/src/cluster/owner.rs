@@ -17,7 +17,7 @@ use azekura_fatbtree::store::Attachments;
 use azekura_fatbtree::tcp::Tools;
 use azekura_fatbtree::{Application, Asked, OpenTransaction, Ran, RunError, Target, Task};
 
-use super::interactive::CoordinatorTransaction;
+use super::interactive::{CoordinatorTransaction, NodeSnapshot};
 use super::watched::{self, Fingerprint};
 use super::wire::{self, Bytes, Call, Replies, Step, Walk, With};
 use crate::command::{self, Run, Spec};
@@ -69,8 +69,12 @@ impl Application for Owner {
         Some(self.shared.engine.clock.now_ms())
     }
 
-    fn open(&self) -> Result<Box<dyn OpenTransaction>, RunError> {
-        Ok(Box::new(CoordinatorTransaction::new(Arc::clone(&self.shared), self.tools.clone())))
+    fn open(&self, reader: bool) -> Result<Box<dyn OpenTransaction>, RunError> {
+        let (shared, tools) = (Arc::clone(&self.shared), self.tools.clone());
+        Ok(match reader {
+            true => Box::new(NodeSnapshot::new(shared, tools)),
+            false => Box::new(CoordinatorTransaction::new(shared, tools)),
+        })
     }
 }
 

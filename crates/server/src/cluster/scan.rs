@@ -1,8 +1,9 @@
 //! Walks over ranges of keys, leaf by leaf and node by node, in order and in both directions.
 //!
-//! Each step is one transaction in one leaf; a walk over several is not one moment. A key that is there all
-//! the time is met exactly once, and keys come in order: a step says where it stopped, or else which leaf it
-//! saw the whole of, and the next goes on from there.
+//! A walk that reads has one snapshot of each node (`reader`). If its first step comes to its end already, it
+//! needs no snapshot that stays open. A walk that removes keys does it leaf by leaf, each step being one
+//! transaction. Keys come in order: a step says where it stopped, or else which leaf it saw the whole of, and
+//! the next goes on from there.
 //!
 //! Inside an interactive transaction each step is one of its own, at its coordinator: then all that the
 //! walk has seen stays as it was until the transaction ends, under the store's locks and OPEN-1
@@ -14,6 +15,7 @@ use std::ops::Bound;
 use azekura_fatbtree::{Key, KeyRange as LeafRange, Target, Work};
 
 use super::Cluster;
+use super::reader::{self, Reader};
 use super::wire::{self, Bytes, Call, Step, Walk, With};
 use crate::command::{self, RangeOptions, ScanOptions, Spec};
 use crate::error::CommandError;
@@ -62,12 +64,13 @@ struct Found {
 /// Runs a step at the leaf of a target; returns the result and the leaf.
 type Leg<'a> = dyn FnMut(Target, Walk) -> Result<(Step, LeafRange), CommandError> + 'a;
 
-/// The kind of steps of a walk.
+/// The steps of a walk.
 pub(super) struct Legs<'a> {
     leg: Box<Leg<'a>>,
     max_reply_bytes: usize,
-    /// All steps are part of one transaction, which a refusal leaves as it was before the walk.
-    is_one_transaction: bool,
+    /// Node at which walks that read open snapshots. `None` if all steps are part of one transaction or
+    /// reader; a refusal leaves a transaction as it was before the walk.
+    alone: Option<&'a Cluster>,
 }
 
 impl<'a> Legs<'a> {
@@ -81,15 +84,15 @@ impl<'a> Legs<'a> {
             let route_entry = route_entry.ok_or_else(no_leaf)?;
             Ok((wire::decode(&answer)?, route_entry.range))
         };
-        Self { leg: Box::new(leg), max_reply_bytes: cluster.max_reply_bytes, is_one_transaction: false }
+        Self { leg: Box::new(leg), max_reply_bytes: cluster.max_reply_bytes, alone: Some(cluster) }
     }
 
-    /// Each is a step of one transaction.
+    /// Each is a step of one transaction, or of one reader.
     pub(super) fn inside(
         cluster: &Cluster,
         leg: impl FnMut(Target, Walk) -> Result<(Step, LeafRange), CommandError> + 'a,
     ) -> Self {
-        Self { leg: Box::new(leg), max_reply_bytes: cluster.max_reply_bytes, is_one_transaction: true }
+        Self { leg: Box::new(leg), max_reply_bytes: cluster.max_reply_bytes, alone: None }
     }
 
     /// Runs a command on ranges of keys.
@@ -103,11 +106,11 @@ impl<'a> Legs<'a> {
         let bulks =
             |found: Found| Reply::Array(found.items.into_iter().map(|Bytes(b)| Reply::Bulk(b)).collect());
         match spec.name {
-            "dbsize" => Ok(count(&self.go(Wanted::all(KeyRange::ALL, With::Count))?)),
+            "dbsize" => Ok(count(&self.read(Wanted::all(KeyRange::ALL, With::Count))?)),
             "keys" => {
                 let pattern = request.arg(1).to_vec();
                 let range = command::range_of(Some(&pattern));
-                Ok(bulks(self.go(Wanted { pattern: Some(pattern), ..Wanted::all(range, With::Keys) })?))
+                Ok(bulks(self.read(Wanted { pattern: Some(pattern), ..Wanted::all(range, With::Keys) })?))
             }
             "scan" => self.scan(shared, request),
             "randomkey" => {
@@ -118,11 +121,11 @@ impl<'a> Legs<'a> {
                 let (range, options) = command::range_request(request, &["REV", "LIMIT", "KEYS"])?;
                 let RangeOptions { is_backward, limit, keys_only } = options;
                 let with = if keys_only { With::Keys } else { With::Rows };
-                Ok(bulks(self.go(Wanted { is_backward, most_found: limit, ..Wanted::all(range, with) })?))
+                Ok(bulks(self.read(Wanted { is_backward, most_found: limit, ..Wanted::all(range, with) })?))
             }
             "az.count" => {
                 let (range, _) = command::range_request(request, &[])?;
-                Ok(count(&self.go(Wanted::all(range, With::Count))?))
+                Ok(count(&self.read(Wanted::all(range, With::Count))?))
             }
             "az.delrange" => {
                 let (range, options) = command::range_request(request, &["LIMIT"])?;
@@ -142,7 +145,7 @@ impl<'a> Legs<'a> {
         let cursors = &shared.engine.context.cursors;
         let (cursor, options) = ScanOptions::of(request)?;
         let range = options.range(cursors, cursor)?;
-        let found = self.go(Wanted {
+        let found = self.read(Wanted {
             pattern: options.pattern.map(<[u8]>::to_vec),
             most_looked: options.count,
             ..Wanted::all(range.clone(), With::Keys)
@@ -150,7 +153,8 @@ impl<'a> Legs<'a> {
         let legs = RefCell::new(self);
         let next_keys = |last: &[u8], count| {
             let rest = range.clone().after(last.to_vec());
-            let next = legs.borrow_mut().go(Wanted { most_found: count, ..Wanted::all(rest, With::Keys) })?;
+            let next =
+                legs.borrow_mut().read(Wanted { most_found: count, ..Wanted::all(rest, With::Keys) })?;
             Ok(next.items.into_iter().map(|Bytes(key)| key).collect())
         };
         let (more, next) = command::end_of_scan(cursors, found.stopped_at, next_keys)?;
@@ -162,7 +166,7 @@ impl<'a> Legs<'a> {
     /// Removes the keys.
     fn remove(&mut self, wanted: Wanted) -> Result<Found, CommandError> {
         // Unreachable owners are detected before any key is removed (GATEWAY-4).
-        if self.is_one_transaction || wanted.most_found < usize::MAX {
+        if self.alone.is_none() || wanted.most_found < usize::MAX {
             self.go(Wanted { with: With::Count, ..wanted.clone() })?;
         } else {
             self.reach_all(wanted.range.clone())?;
@@ -171,7 +175,7 @@ impl<'a> Legs<'a> {
     }
 
     /// Asks each leaf of a range for its first key.
-    fn reach_all(&mut self, range: KeyRange) -> Result<(), CommandError> {
+    pub(super) fn reach_all(&mut self, range: KeyRange) -> Result<(), CommandError> {
         let mut rest = Some(range);
         while let Some(range) = rest.take() {
             let walk = Walk {
@@ -198,11 +202,39 @@ impl<'a> Legs<'a> {
         Ok(found.items.into_iter().next().map(|Bytes(key)| key))
     }
 
+    /// Walks without changing anything: in one snapshot of each node.
+    fn read(&mut self, wanted: Wanted) -> Result<Found, CommandError> {
+        let Some(cluster) = self.alone else { return self.go(wanted) };
+        if let Some(found) = self.steps(wanted.clone(), 1)? {
+            return Ok(found);
+        }
+        let mut last = no_leaf();
+        for _ in 0..reader::MOST_TRIES {
+            let mut reader = Reader::new(cluster, reader::leaf_range(&wanted.range));
+            let leg = |target, walk| reader.walk_leg(cluster, target, walk).map_err(CommandError::from);
+            let found = Legs::inside(cluster, leg).go(wanted.clone());
+            match found.and_then(|found| reader.finish(cluster).map(|()| found)) {
+                Err(error @ CommandError::Retry(_)) => last = error,
+                done => return done,
+            }
+        }
+        Err(last)
+    }
+
     /// Walks, step by step.
     fn go(&mut self, wanted: Wanted) -> Result<Found, CommandError> {
+        self.steps(wanted, usize::MAX)?.ok_or_else(no_leaf)
+    }
+
+    /// Walks, so many steps at most; `None`: that was not enough.
+    fn steps(&mut self, wanted: Wanted, most_steps: usize) -> Result<Option<Found>, CommandError> {
         let Wanted { mut range, with, is_backward, pattern, most_found, most_looked } = wanted;
-        let (mut found, mut looked, mut bytes) = (Found::default(), 0, 0);
+        let (mut found, mut looked, mut bytes, mut steps) = (Found::default(), 0, 0, 0);
         while found.count < most_found && looked < most_looked {
+            if steps == most_steps {
+                return Ok(None);
+            }
+            steps += 1;
             let walk = Walk {
                 with,
                 lower: range.lower.clone().map(Bytes),
@@ -213,7 +245,7 @@ impl<'a> Legs<'a> {
                 most_looked: (most_looked - looked).min(STEP_KEYS) as u64,
                 most_bytes: STEP_BYTES,
             };
-            let is_lasting = with == With::Remove && !self.is_one_transaction;
+            let is_lasting = with == With::Remove && self.alone.is_some();
             let done = if is_lasting { found.count } else { 0 };
             let (step, leaf) = self.step(&range, walk).map_err(|error| error.after_removing(done))?;
             found.count += usize::try_from(step.count).unwrap_or(usize::MAX);
@@ -228,12 +260,12 @@ impl<'a> Legs<'a> {
                 Some(rest) => range = rest,
                 None => {
                     found.stopped_at = None;
-                    return Ok(found);
+                    return Ok(Some(found));
                 }
             }
             // A step that reached a limit stopped at a key; any other step continues in the next leaf.
         }
-        Ok(found)
+        Ok(Some(found))
     }
 
     fn step(&mut self, range: &KeyRange, walk: Walk) -> Result<(Step, LeafRange), CommandError> {
@@ -253,7 +285,7 @@ pub(super) fn no_leaf() -> CommandError {
 }
 
 /// The first key after `key`.
-fn successor(key: &[u8]) -> Key {
+pub(super) fn successor(key: &[u8]) -> Key {
     let mut next = key.to_vec();
     next.push(0);
     next
@@ -302,7 +334,7 @@ mod tests {
             };
             Ok((Step { count: 2, looked: 2, ..Step::default() }, leaf))
         };
-        Legs { leg: Box::new(leg), max_reply_bytes: 1 << 20, is_one_transaction: false }
+        Legs { leg: Box::new(leg), max_reply_bytes: 1 << 20, alone: None }
     }
 
     fn away() -> CommandError {

@@ -94,10 +94,11 @@ impl Session {
     /// Returns the time at which the open transaction is rolled back.
     pub(crate) const fn deadline(&self) -> Option<Instant> {
         match &self.open {
-            Open::Live { deadline, .. } | Open::ReadOnly { deadline, .. } | Open::Remote { deadline, .. } => {
-                Some(*deadline)
-            }
-            _ => None,
+            Open::Live { deadline, .. }
+            | Open::ReadOnly { deadline, .. }
+            | Open::Remote { deadline, .. }
+            | Open::OfCluster { deadline, .. } => Some(*deadline),
+            Open::None | Open::Failed(_) => None,
         }
     }
 
@@ -279,7 +280,7 @@ impl Session {
             (Open::Failed(error), _) => Err(error.clone()),
             (_, Run::Session(command)) => self.plain(command, request),
             (Open::Live { .. } | Open::ReadOnly { .. }, run) => self.run_in_open(run, request),
-            (Open::Remote { .. }, _) => self.run_remote(spec, request),
+            (Open::Remote { .. } | Open::OfCluster { .. }, _) => self.run_remote(spec, request),
             (Open::None, Run::Data(apply)) => self.shared.engine.run_data(pending, apply, request),
             (Open::None, Run::Range(apply)) => self.shared.engine.read(pending, |keys| apply(keys, request)),
             (Open::None, Run::Walk(walk)) => self.shared.engine.walk(pending, walk, request),
@@ -319,10 +320,8 @@ impl Session {
         use SessionCommand::*;
         let is_inside = match (&self.queue, &self.open) {
             (Some(_), _) => Some("MULTI"),
-            (None, Open::Live { .. } | Open::ReadOnly { .. } | Open::Remote { .. } | Open::Failed(_)) => {
-                Some("an interactive transaction")
-            }
             (None, Open::None) => None,
+            (None, _) => Some("an interactive transaction"),
         };
         let ends_it = matches!(command, Exec | Discard | Commit | Abort | Txn | Reset | Quit);
         match (command, &self.queue) {

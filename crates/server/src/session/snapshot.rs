@@ -1,16 +1,16 @@
-//! `AZ.SNAPSHOT`: snapshots that several connections read.
+//! `AZ.SNAPSHOT`: snapshots that several connections read, in a cluster one of each node.
 //!
-//! A connection opens a snapshot and gets its number; any connection reads it with `AZ.BEGIN RO AT number`.
-//! The snapshot stays open until the connection that opened it closes it, resets or ends, and until the last
-//! transaction that reads it ends.
+//! A connection opens a snapshot and gets its number; any connection of this server reads it with
+//! `AZ.BEGIN RO AT number`. The snapshot stays open until the connection that opened it closes it, resets or
+//! ends, and until the last transaction that reads it ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use azekura::Snapshot;
 use azekura_base::sync::Mutex;
 
 use super::Session;
+use crate::cluster::SharedSnapshot;
 use crate::command::{self, integer, is_word};
 use crate::error::{CommandError, Failure};
 use crate::resp::{Reply, Request};
@@ -19,7 +19,7 @@ use crate::resp::{Reply, Request};
 const MAX_OPEN: usize = 16;
 
 /// The snapshots of all connections, by number.
-pub(crate) type Snapshots = Mutex<HashMap<u64, Snapshot>>;
+pub(crate) type Snapshots = Mutex<HashMap<u64, SharedSnapshot>>;
 
 /// The snapshots that one connection has opened.
 #[derive(Debug, Default)]
@@ -52,9 +52,6 @@ fn number(argument: &[u8]) -> Result<u64, CommandError> {
 impl Session {
     /// `AZ.SNAPSHOT [OPEN] | CLOSE number`
     pub(super) fn snapshot(&mut self, request: Request<'_>) -> Result<Reply, CommandError> {
-        if self.shared.cluster.get().is_some() {
-            return Err(CommandError::NotInCluster("AZ.SNAPSHOT".into(), "a snapshot shows one node"));
-        }
         let word = request.arg(1);
         match request.len() {
             1 => self.open_snapshot(),
@@ -69,8 +66,16 @@ impl Session {
         if self.snapshots.own.len() >= MAX_OPEN {
             return Err(CommandError::Snapshots(MAX_OPEN));
         }
-        let snapshot = self.shared.engine.db.snapshot().map_err(Failure::from)?;
-        let number = snapshot.number();
+        let (number, snapshot) = match self.shared.cluster.get() {
+            Some(cluster) => {
+                let snapshot = cluster.snapshot()?;
+                (snapshot.number(), SharedSnapshot::Cluster(Arc::new(snapshot)))
+            }
+            None => {
+                let snapshot = self.shared.engine.db.snapshot().map_err(Failure::from)?;
+                (snapshot.number(), SharedSnapshot::Own(snapshot))
+            }
+        };
         let all = self.snapshots.all.get_or_insert_with(|| Arc::clone(&self.shared.snapshots));
         all.lock().insert(number, snapshot);
         self.snapshots.own.push(number);
@@ -86,7 +91,7 @@ impl Session {
     }
 
     /// The snapshot with the number of an argument.
-    pub(super) fn snapshot_at(&self, argument: &[u8]) -> Result<Snapshot, CommandError> {
+    pub(super) fn snapshot_at(&self, argument: &[u8]) -> Result<SharedSnapshot, CommandError> {
         let number = number(argument)?;
         self.shared.snapshots.lock().get(&number).cloned().ok_or(CommandError::NoSnapshot(number))
     }

@@ -4,12 +4,13 @@
 //! leaves the others' effects, as in Redis. Interactive transactions hold their locks between requests, so
 //! they have a time limit, and after a conflict the client begins again.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use azekura::{Durability, Snapshot, Transaction};
 
 use super::Session;
-use crate::cluster::{Bytes, Cluster, Interactive, StepError, Watched};
+use crate::cluster::{Bytes, Cluster, ClusterSnapshot, Interactive, SharedSnapshot, StepError, Watched};
 use crate::command::{self, Run, Spec, is_word};
 use crate::engine::{Pending, run_inside};
 use crate::error::{CommandError, Failure};
@@ -45,6 +46,11 @@ pub(crate) enum Open {
     /// At a node of the cluster.
     Remote {
         transaction: Box<Interactive>,
+        deadline: Instant,
+    },
+    /// A read-only one over snapshots of several nodes of the cluster.
+    OfCluster {
+        snapshot: Arc<ClusterSnapshot>,
         deadline: Instant,
     },
     /// Rolled back for this reason.
@@ -210,16 +216,18 @@ impl Session {
         if at.is_some() && !is_read_only {
             return Err(CommandError::NotOffered("AT", "a snapshot is read with AZ.BEGIN RO AT"));
         }
-        if at.is_some() && self.shared.cluster.get().is_some() {
-            return Err(CommandError::NotInCluster("AT".into(), "a snapshot shows one node"));
-        }
+        let at = at.map(|number| self.snapshot_at(number)).transpose()?;
         let engine = &self.shared.engine;
         let deadline = Instant::now() + self.shared.options.transaction_timeout;
-        self.open = if let Some(cluster) = self.shared.cluster.get() {
+        self.open = if let Some(SharedSnapshot::Cluster(snapshot)) = at {
+            Open::OfCluster { snapshot, deadline }
+        } else if let Some(cluster) = self.shared.cluster.get() {
             Open::Remote { transaction: Box::new(cluster.begin(is_read_only)), deadline }
         } else if is_read_only {
-            let open = || engine.db.snapshot().map_err(|error| Failure::from(error).into());
-            let snapshot = at.map_or_else(open, |number| self.snapshot_at(number))?;
+            let snapshot = match at {
+                Some(SharedSnapshot::Own(snapshot)) => snapshot,
+                _ => engine.db.snapshot().map_err(Failure::from)?,
+            };
             Open::ReadOnly { snapshot, deadline, now_ms: engine.clock.now_ms() }
         } else {
             let tx = engine.db.begin().map_err(Failure::from)?;
@@ -259,6 +267,8 @@ impl Session {
                 self.shared.engine.read_from(&snapshot, pending);
                 Ok(Reply::OK)
             }
+            // Each of its replies was sent when all that it showed was durable.
+            Open::OfCluster { .. } => Ok(Reply::OK),
             Open::Live { tx, .. } => {
                 let ticket = tx.commit_deferred_flush().map_err(Failure::from)?;
                 if self.shared.engine.durability == Durability::Immediate {
@@ -272,7 +282,7 @@ impl Session {
     pub(super) fn abort(&mut self) -> Result<Reply, CommandError> {
         match std::mem::replace(&mut self.open, Open::None) {
             Open::None => Err(CommandError::Without("AZ.ABORT", "AZ.BEGIN")),
-            Open::Failed(_) | Open::ReadOnly { .. } => Ok(Reply::OK),
+            Open::Failed(_) | Open::ReadOnly { .. } | Open::OfCluster { .. } => Ok(Reply::OK),
             Open::Remote { transaction, .. } => {
                 transaction.abort(self.shared.cluster.get().ok_or(CommandError::Alone)?);
                 Ok(Reply::OK)
@@ -290,11 +300,17 @@ impl Session {
         spec: &'static Spec,
         request: Request<'_>,
     ) -> Result<Reply, CommandError> {
-        let (Open::Remote { transaction, .. }, Some(cluster)) = (&mut self.open, self.shared.cluster.get())
-        else {
-            return Err(CommandError::Without("AZ.COMMIT", "AZ.BEGIN"));
+        let (shared, command) = (&self.shared, (spec, request));
+        let stepped = match (&mut self.open, shared.cluster.get()) {
+            (Open::Remote { transaction, .. }, Some(cluster)) => {
+                transaction.step(shared, cluster, command, self.protocol)
+            }
+            (Open::OfCluster { snapshot, .. }, Some(cluster)) => {
+                snapshot.step(shared, cluster, command, self.protocol)
+            }
+            _ => return Err(CommandError::Without("AZ.COMMIT", "AZ.BEGIN")),
         };
-        match transaction.step(&self.shared, cluster, (spec, request), self.protocol) {
+        match stepped {
             Ok(reply) => Ok(reply),
             Err(StepError::Refused(error)) => Err(error),
             Err(StepError::Over(error)) => {

@@ -11,6 +11,7 @@ mod pipeline;
 mod refusals;
 mod restarts;
 mod serial;
+mod snapshots;
 #[path = "../redis_server/support.rs"]
 #[allow(dead_code, reason = "the tests of a single server use the rest")]
 mod support;

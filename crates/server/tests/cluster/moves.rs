@@ -13,6 +13,11 @@ use crate::nodes::Nodes;
 
 /// Moves and splits leaves at random while `work` runs; how many moves came to something.
 fn while_leaves_move(nodes: &Nodes, seed: u64, work: impl FnOnce()) -> usize {
+    while_leaves_move_at_times(nodes, seed, 0, work)
+}
+
+/// The same, with so many other requests at most between two moves.
+fn while_leaves_move_at_times(nodes: &Nodes, seed: u64, most: usize, work: impl FnOnce()) -> usize {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let mover = scope.spawn(|| {
@@ -23,6 +28,9 @@ fn while_leaves_move(nodes: &Nodes, seed: u64, work: impl FnOnce()) -> usize {
                 let key = char::from(rng.random_range(b'a'..=b'z'));
                 let to = rng.random_range(0..nodes.len());
                 moved += usize::from(client.ask(&format!("AZ.CLUSTER MOVE {key} {to}")) == "OK");
+                for _ in 0..rng.random_range(0..=most) {
+                    assert_eq!(client.ask("PING"), "PONG");
+                }
             }
             moved
         });
@@ -76,13 +84,16 @@ fn scans_meet_each_key_once_and_in_order_while_leaves_split_and_move() {
     for key in &there {
         assert_eq!(client.ask(&format!("SET {key} x")), "OK");
     }
-    while_leaves_move(&nodes, seed, || {
+    while_leaves_move_at_times(&nodes, seed, 200, || {
         for turn in 0..12 {
             // Others come and go.
             let other = char::from(b'a' + (turn * 7 % 26) as u8);
             nodes.client(turn % 3).ask(&format!("SET {other}1 x"));
             let (reverse, mut client) = (turn % 2 == 1, nodes.client((turn + 1) % 3));
-            let reply = client.ask(if reverse { "AZ.RANGE - + KEYS REV" } else { "AZ.RANGE - + KEYS" });
+            let request = if reverse { "AZ.RANGE - + KEYS REV" } else { "AZ.RANGE - + KEYS" };
+            // It may be refused until it meets no move.
+            let reply = (0..).map(|_| client.ask(request)).find(|reply| !reply.starts_with("-RETRY"));
+            let reply = reply.unwrap();
             let mut found: Vec<_> = reply.trim_matches(['[', ']']).split(' ').map(str::to_owned).collect();
             if reverse {
                 found.reverse();

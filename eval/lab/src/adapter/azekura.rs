@@ -1,7 +1,8 @@
 //! Azekura itself, over one table of byte keys and byte values.
 //!
-//! Reads are transactions of their own that lock what they read, as every transaction of the store does;
-//! nothing is relaxed for the benchmark. Commits that do not wait use the store's commit tickets.
+//! Reads are transactions of their own that lock the rows that they read, as every transaction of the store does.
+//! The variant [`snapshots`](AzekuraEngine::snapshots) reads a snapshot, and ends a reading when the commits that
+//! it has seen are durable. Commits that do not wait use the store's commit tickets.
 
 use crate::engine::{
     Engine, EngineSettings, ReadWork, Reader, Record, Session, Sink, Store, Ticket, WriteWork, Writer,
@@ -209,6 +210,11 @@ impl Store for AzekuraStore {
 /// One thread's use of an open store.
 pub(crate) fn session(db: &Database) -> Box<dyn Session + '_> {
     Box::new(AzekuraSession { db, way: Way::default() })
+}
+
+/// The same, but a read-only transaction has a snapshot.
+pub(crate) fn snapshot_session(db: &Database) -> Box<dyn Session + '_> {
+    Box::new(AzekuraSession { db, way: Way { snapshots: true, ..Way::default() } })
 }
 
 struct AzekuraSession<'s> {

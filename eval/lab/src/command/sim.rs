@@ -51,6 +51,10 @@ enum Workload {
     Log,
     /// Point reads of the whole store
     Reads,
+    /// Point reads of the whole store, each in a snapshot of its own
+    SnapshotReads,
+    /// YCSB-A on the whole store, each read in a snapshot of its own
+    SnapshotMix,
     /// U-1 on the whole store: transactions of one update
     U1,
     /// TPC-C on the whole store
@@ -198,7 +202,11 @@ impl Scale {
         let workload = match self.workload {
             Workload::Cache => "cache",
             Workload::Log => "log",
-            Workload::Reads | Workload::U1 | Workload::Tpcc => "reads",
+            Workload::Reads
+            | Workload::SnapshotReads
+            | Workload::SnapshotMix
+            | Workload::U1
+            | Workload::Tpcc => "reads",
         };
         let (profile, cores) =
             (self.profile.profile_for(workload), self.cores.iter().map(|&n| n.into()).collect());
@@ -220,6 +228,8 @@ impl Scale {
                 if self.json { report.to_json() + "\n" } else { report.to_text() }
             }
             Workload::Reads => self.store(scale::Work::Reads, profile, cores, &progress)?,
+            Workload::SnapshotReads => self.store(scale::Work::SnapshotReads, profile, cores, &progress)?,
+            Workload::SnapshotMix => self.store(scale::Work::SnapshotMix, profile, cores, &progress)?,
             Workload::U1 => self.store(scale::Work::U1, profile, cores, &progress)?,
             Workload::Tpcc => self.store(scale::Work::Tpcc, profile, cores, &progress)?,
         };

@@ -141,8 +141,8 @@ impl Lab {
         Ok(pairs)
     }
 
-    /// The cost for writers that remains after the last snapshot was closed. (A store that knows no snapshots is
-    /// another program: compare two builds by `azekura-lab kv`.)
+    /// The cost for writers that remains after the last snapshot was closed. (A store that knows no snapshots
+    /// is another program: compare two builds by `azekura-lab kv`.)
     fn without_snapshots(&self, own: &Database, other: &Database) -> Result<Vec<Row>, Error> {
         let mut rows = Vec::new();
         for clients in [1, 8] {
@@ -351,7 +351,7 @@ impl Lab {
         Ok(Row::at_most(name, report::WRONG, vec![wrong.into_inner() as f64], 0.0))
     }
 
-    /// Adds up all balances by a snapshot, again and again, until all readers together have done `most` scans.
+    /// Adds up all balances by a snapshot, again and again, until all readers have done `most` scans.
     fn add_up(&self, db: &Database, most: u64, scans: &AtomicU64, wrong: &AtomicU64) -> Result<(), Error> {
         // Relaxed: a count.
         while scans.fetch_add(1, Relaxed) < most {

@@ -3,14 +3,15 @@
 use azekura::Database;
 use azekura_io::{Fs, MemFs};
 use azekura_workload::tpcc::{Mix, Scale, Terminal};
+use azekura_workload::ycsb::Mix as YcsbMix;
 use azekura_workload::{Family, Lane, Population, Stream, Workload};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::adapter::azekura::{AzekuraEngine, session};
+use crate::adapter::azekura::{AzekuraEngine, session, snapshot_session};
 use crate::client::{self, Manner};
-use crate::engine::{Engine, EngineSettings};
+use crate::engine::{Engine, EngineSettings, Session};
 use crate::error::BenchError;
 use crate::progress::Progress;
 use crate::tpcc;
@@ -28,6 +29,10 @@ const DIVISOR: u32 = 100;
 pub enum Work {
     /// Transactions of one point read, all rows alike.
     Reads,
+    /// Point reads, all rows alike, each in a snapshot of its own.
+    SnapshotReads,
+    /// YCSB-A: half updates, half point reads, each read in a snapshot of its own.
+    SnapshotMix,
     /// Transactions of one update, all rows alike (U-1 of P-WAL's evaluation).
     U1,
     /// The five transactions of TPC-C, each client at a warehouse of its own.
@@ -41,9 +46,12 @@ pub(crate) struct Filled {
     tpcc: Option<tpcc::Loaded>,
 }
 
+/// Opens a client's session.
+type Sessions = fn(&Database) -> Box<dyn Session + '_>;
+
 /// What a client does until it is told to stop.
 pub(super) enum Client {
-    Kv(Box<Stream>, Manner),
+    Kv(Box<Stream>, Manner, Sessions),
     Tpcc(Box<Terminal>, usize),
 }
 
@@ -53,6 +61,8 @@ impl Work {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reads => "reads",
+            Self::SnapshotReads => "snapshot-reads",
+            Self::SnapshotMix => "snapshot-mix",
             Self::U1 => "u1",
             Self::Tpcc => "tpcc",
         }
@@ -63,6 +73,10 @@ impl Work {
     pub fn describe(self) -> String {
         match self {
             Self::Reads => format!("transactions of one point read, {ROWS} rows"),
+            Self::SnapshotReads => format!("snapshots of one point read each, {ROWS} rows"),
+            Self::SnapshotMix => {
+                format!("YCSB-A, each read in a snapshot of its own, {ROWS} rows")
+            }
             Self::U1 => format!("transactions of one update, {ROWS} rows"),
             Self::Tpcc => format!("TPC-C, {WAREHOUSES} warehouses of 1/{DIVISOR}"),
         }
@@ -75,20 +89,25 @@ impl Work {
         let of_all = |all: Duration, least: Duration| (all / processors.max(1) as u32).max(least);
         let (ms, us) = (Duration::from_millis, Duration::from_micros);
         match self {
-            Self::Reads => (of_all(ms(32), us(200)), of_all(ms(16), us(300))),
-            Self::U1 => (of_all(ms(48), us(500)), of_all(ms(32), us(1000))),
+            Self::Reads | Self::SnapshotReads => (of_all(ms(32), us(200)), of_all(ms(16), us(300))),
+            Self::U1 | Self::SnapshotMix => (of_all(ms(48), us(500)), of_all(ms(32), us(1000))),
             Self::Tpcc => (of_all(ms(96), ms(2)), of_all(ms(96), ms(3))),
         }
     }
 
     fn workload(self) -> Workload {
-        Workload::new(if self == Self::U1 { Family::U1 } else { Family::Read }).with_records(ROWS)
+        let family = match self {
+            Self::U1 => Family::U1,
+            Self::SnapshotMix => Family::Ycsb(YcsbMix::A),
+            Self::Reads | Self::SnapshotReads | Self::Tpcc => Family::Read,
+        };
+        Workload::new(family).with_records(ROWS)
     }
 
     /// Bytes of the store's page cache: more than it needs.
     pub(super) const fn cache_bytes(self) -> usize {
         match self {
-            Self::Reads | Self::U1 => 64 << 20,
+            Self::Reads | Self::SnapshotReads | Self::SnapshotMix | Self::U1 => 64 << 20,
             Self::Tpcc => 256 << 20,
         }
     }
@@ -141,7 +160,11 @@ impl Work {
                     touches_values: false,
                     window: Some(window),
                 };
-                Client::Kv(Box::new(workload.stream(population, lane, seed)), manner)
+                let sessions = match self {
+                    Self::SnapshotReads | Self::SnapshotMix => snapshot_session,
+                    Self::Reads | Self::U1 | Self::Tpcc => session,
+                };
+                Client::Kv(Box::new(workload.stream(population, lane, seed)), manner, sessions)
             }
         }
     }
@@ -155,8 +178,8 @@ impl Client {
     /// Works until `go_on`, which is asked once for each transaction, says no.
     pub(super) fn run(self, db: &Database, mut go_on: impl FnMut() -> bool) -> Result<(), BenchError> {
         match self {
-            Self::Kv(mut stream, manner) => {
-                client::run(&mut *session(db), &mut stream, manner, |_| go_on()).map(drop)
+            Self::Kv(mut stream, manner, sessions) => {
+                client::run(&mut *sessions(db), &mut stream, manner, |_| go_on()).map(drop)
             }
             Self::Tpcc(mut terminal, window) => {
                 tpcc::client::run(db, &mut terminal, Some(window), go_on).map(drop)

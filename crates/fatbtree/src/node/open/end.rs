@@ -53,7 +53,8 @@ impl Node {
             } else if let Some(done) = self.world.timeout(PATIENCE, task.as_mut()).await {
                 return done;
             } else {
-                self.end_idle("it held up a leaf that was split, merged or moved", |_, _| true).await;
+                const WHY: &str = "it held up a leaf that was split, merged or moved";
+                self.end_idle(WHY, |_, open| !open.is_reader()).await;
             }
         }
     }
@@ -79,16 +80,26 @@ impl Node {
         }
         self.spawn(|node| {
             Box::pin(async move {
+                let (open_timeout, reader_timeout) = (node.options.open_timeout, node.options.reader_timeout);
                 while let Some(deadline) = node.open.next_deadline() {
                     let now = node.world.clock.now();
                     if now < deadline {
-                        node.world.clock.sleep(deadline - now).await;
+                        // One that begins meanwhile may have an earlier deadline than all that are open.
+                        let shortest = open_timeout.min(reader_timeout);
+                        node.world.clock.sleep((deadline - now).min(shortest)).await;
                         continue;
                     }
-                    let limit = node.options.open_timeout.as_millis();
-                    let why = format!("it was open for more than {limit} ms");
-                    node.end_idle(&why, |_, open| open.deadline <= now).await;
-                    node.open.request_end(&why, |_, open| open.deadline <= now);
+                    for is_of_several in [false, true] {
+                        let (limit, why) = match is_of_several {
+                            false => (open_timeout, "open"),
+                            true => (reader_timeout, "open and not used"),
+                        };
+                        let why = format!("it was {why} for more than {} ms", limit.as_millis());
+                        let is_late =
+                            |_, open: &Open| open.is_of_several == is_of_several && open.deadline <= now;
+                        node.end_idle(&why, is_late).await;
+                        node.open.request_end(&why, is_late);
+                    }
                 }
                 node.open.is_watched.set(false);
             })

@@ -20,9 +20,21 @@
 //! - **OPEN-4** Only the first step begins a transaction, and one step runs at a time. A late step finds no
 //!   transaction and does nothing.
 //!
-//! A transaction that was ended is rolled back; its next step, or its commit, returns the reason. If a step
-//! finds its keys at another node, the client's node asks the coordinator whether the transaction is still
-//! open ([`Node::goes_on`]): if one of its leaves has moved there, it has ended.
+//! **Readers.** A transaction that changes nothing reads a snapshot of its node and holds no locks. A reader
+//! of several nodes ([`Work::Read`](crate::Work::Read)) has a snapshot of each. A structure change waits for
+//! no reader, so OPEN-2 does not concern it. A reader of several nodes has no time limit, but its snapshot is
+//! closed after `reader_timeout` without a step.
+//!
+//! - **OPEN-5** A step of a reader reads a leaf only if this node has owned all keys of the leaf since the
+//!   snapshot was opened. Each move to this node is noted at every reader that is open (`arrived`): the
+//!   snapshot may lack the rows. A reader that asks for them ends.
+//! - **OPEN-6** A reader of several nodes counts as having touched all keys that it may read (`within`), so
+//!   by OPEN-1 it ends at a node when one of them moves away. A reader that has not ended at any of its nodes
+//!   has seen each transaction whole or not at all: all keys that the transaction had changed were read in
+//!   the snapshot of its node, or had moved away before that snapshot was opened.
+//!
+//! Without OPEN-6: the reader opens its snapshot at A; T changes k and m at A and commits; the leaf of m
+//! moves from A to B; the reader opens its snapshot at B, and reads m with T's change, but k without.
 
 mod end;
 mod step;
@@ -69,6 +81,10 @@ enum Phase {
 
 struct Open {
     phase: Phase,
+    /// Only for a reader: the keys that have come to this node since it began (OPEN-5).
+    arrived: Option<Vec<KeyRange>>,
+    /// A reader of several nodes: its time runs from its last step.
+    is_of_several: bool,
     /// The leaves of its keys, as they were when they were touched. Later ones lie in these, or have grown.
     touched: Vec<KeyRange>,
     /// Rows and bytes that its leaves will have more, about.
@@ -79,14 +95,26 @@ struct Open {
 }
 
 impl Open {
-    fn new(deadline: Duration) -> Self {
+    fn new(work: Box<dyn OpenTransaction>, beginning: Beginning, now: Duration) -> Self {
+        let Beginning { is_reader, within, limit } = beginning;
         Self {
-            phase: Phase::Running,
-            touched: Vec::new(),
+            phase: Phase::Idle(work),
+            arrived: is_reader.then(Vec::new),
+            is_of_several: within.is_some(),
+            touched: within.into_iter().collect(),
             grown: BTreeMap::new(),
-            deadline,
+            deadline: now + limit,
             end_request: None,
         }
+    }
+
+    const fn is_reader(&self) -> bool {
+        self.arrived.is_some()
+    }
+
+    /// Returns `true` if a snapshot may lack rows of this range (OPEN-5).
+    fn lacks(&self, range: &KeyRange) -> bool {
+        self.arrived.iter().flatten().any(|arrived| arrived.overlaps(range))
     }
 
     fn touch(&mut self, range: KeyRange) {
@@ -115,6 +143,15 @@ impl Open {
     }
 }
 
+/// Properties of a transaction that begins.
+struct Beginning {
+    is_reader: bool,
+    /// All keys that a reader of several nodes may read.
+    within: Option<KeyRange>,
+    /// Time after which it ends.
+    limit: Duration,
+}
+
 /// Open transactions that this node coordinates.
 #[derive(Default)]
 pub(super) struct OpenTransactions {
@@ -131,13 +168,33 @@ impl OpenTransactions {
         self.open.borrow().len()
     }
 
+    /// Number of readers, or of the others.
+    fn count(&self, of_readers: bool) -> usize {
+        self.open.borrow().values().filter(|open| open.is_reader() == of_readers).count()
+    }
+
+    /// OPEN-5: the leaf of a range has come to this node.
+    pub(super) fn note_arrival(&self, range: &KeyRange) {
+        for open in self.open.borrow_mut().values_mut() {
+            if let Some(arrived) = &mut open.arrived {
+                arrived.push(range.clone());
+            }
+        }
+    }
+
+    /// OPEN-5: returns `true` if the snapshot of a reader may lack rows of one of these ranges.
+    fn lacks_any(&self, id: TransactionId, ranges: &[KeyRange]) -> bool {
+        let open = self.open.borrow();
+        open.get(&id).is_some_and(|open| ranges.iter().any(|range| open.lacks(range)))
+    }
+
     fn has(&self, id: TransactionId) -> bool {
         self.open.borrow().contains_key(&id)
     }
 
-    /// Returns `true` if one has touched keys of this range.
+    /// Returns `true` if one that may have locks has touched keys of this range.
     pub(super) fn touch(&self, range: &KeyRange) -> bool {
-        self.open.borrow().values().any(|open| open.touches(range))
+        self.open.borrow().values().any(|open| !open.is_reader() && open.touches(range))
     }
 
     /// Why a transaction is over, or about to be; nothing if it goes on.

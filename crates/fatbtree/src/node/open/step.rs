@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 
 use crate::id::{PageNo, PeId};
+use crate::key::KeyRange;
 use crate::leaf::LeafHead;
 use crate::message::{Answer, Find, Refusal, TransactionId, Work};
-use crate::node::open::{Open, OpenTransaction, Phase, Stepped};
+use crate::node::open::{Beginning, Open, OpenTransaction, Phase, Stepped};
 use crate::node::work::Worked;
 use crate::node::{Asked, Node, Ran, RunError};
+
+/// Most readers with a snapshot at this node: each keeps row versions in memory.
+const MOST_READERS: usize = 1024;
 
 impl Node {
     /// Returns the number of open transactions that this node coordinates.
@@ -18,51 +22,69 @@ impl Node {
 
     /// Runs a step of a transaction, at the leaves of all its keys.
     pub(in crate::node) async fn step(&self, find: &Find, leaf: &LeafHead) -> Worked {
-        let Work::Step { id, coordinator, is_write, others, bytes } = &find.work else {
-            return Err(Refusal::Lost).into();
+        let (id, beginning, is_write, others, bytes) = match &find.work {
+            Work::Step { id, coordinator, is_write, others, bytes } => {
+                if coordinator.is_some_and(|coordinator| coordinator != self.me) {
+                    return Err(Refusal::Elsewhere).into();
+                }
+                let limit = self.options.open_timeout;
+                let beginning = Beginning { is_reader: !is_write, within: None, limit };
+                (*id, coordinator.is_none().then_some(beginning), *is_write, others, bytes)
+            }
+            Work::Read { id, opened, within, others, bytes } => {
+                let (within, limit) = (Some(within.clone()), self.options.reader_timeout);
+                let beginning = Beginning { is_reader: true, within, limit };
+                (*id, (!opened.contains(&self.me)).then_some(beginning), false, others, bytes)
+            }
+            _ => return Err(Refusal::Lost).into(),
         };
-        if coordinator.is_some_and(|coordinator| coordinator != self.me) {
-            return Err(Refusal::Elsewhere).into();
-        }
         let locked = match self.lock_others(&find.target, leaf, others, true).await {
             Ok(locked) => locked,
             Err(refusal) => return Err(refusal).into(),
         };
-        let pages: Vec<_> = locked.iter().map(|(page, _)| *page).collect();
-        let mut work = match self.take_up(*id, coordinator.is_none(), leaf, &pages) {
+        let ranges: Vec<_> = std::iter::once(leaf.range.clone())
+            .chain(locked.iter().filter_map(|(page, _)| Some(self.leaf(*page)?.range)))
+            .collect();
+        let mut work = match self.take_up(id, beginning, &ranges) {
             Ok(work) => work,
             Err(refusal) => return Err(refusal).into(),
         };
-        let asked = Asked::at(leaf, find, *is_write, others, bytes);
-        let stepped = work.step(asked).await;
-        let result = self.after_step(*id, leaf.page, work, stepped).await;
+        if self.open.lacks_any(id, &ranges) {
+            return Err(self.end_outdated(id, work).await).into();
+        }
+        let asked = Asked::at(leaf, find, is_write, others, bytes);
+        let mut stepped = work.step(asked).await;
+        let durable = stepped.ran.as_mut().ok().and_then(|ran| ran.durable.take());
+        let result = self.after_step(id, leaf.page, work, stepped).await;
         drop(locked);
-        result.into()
+        // The answer to a transaction of one node need not be durable before its commit.
+        let is_read = matches!(find.work, Work::Read { .. });
+        Worked { durable: durable.filter(|_| is_read), ..result.into() }
     }
 
     /// Takes a transaction out of its rest, or begins it (OPEN-4).
     fn take_up(
         &self,
         id: TransactionId,
-        begins: bool,
-        leaf: &LeafHead,
-        others: &[PageNo],
+        beginning: Option<Beginning>,
+        ranges: &[KeyRange],
     ) -> Result<Box<dyn OpenTransaction>, Refusal> {
         let refused = |reason: String| Refusal::Store { pe: self.me, reason };
-        if begins && !self.open.has(id) {
-            if self.open.len() >= self.options.most_open {
+        let now = self.world.clock.now();
+        if let Some(beginning) = beginning.filter(|_| !self.open.has(id)) {
+            let most = if beginning.is_reader { MOST_READERS } else { self.options.most_open };
+            let count = self.open.count(beginning.is_reader);
+            if count >= most {
                 return Err(refused(format!(
-                    "{} transactions are open at this node, the most that it allows; try again",
-                    self.open.len()
+                    "{count} transactions are open at this node, the most that it allows; try again"
                 )));
             }
-            let work = self.application.open().map_err(|error| refused(error.to_string()))?;
-            let deadline = self.world.clock.now() + self.options.open_timeout;
-            self.open.open.borrow_mut().insert(id, Open { phase: Phase::Idle(work), ..Open::new(deadline) });
+            let work = self.application.open(beginning.is_reader);
+            let work = work.map_err(|error| refused(error.to_string()))?;
+            self.open.open.borrow_mut().insert(id, Open::new(work, beginning, now));
             self.open.began.ring();
             self.watch_time();
         }
-        let ranges: Vec<_> = others.iter().filter_map(|page| Some(self.leaf(*page)?.range)).collect();
         let mut open = self.open.open.borrow_mut();
         let Some(open) = open.get_mut(&id) else {
             return Err(Refusal::Ended { pe: self.me, reason: self.open.why_ended(id) });
@@ -74,9 +96,21 @@ impl Node {
                 _ => refused("another step of this transaction is running".to_owned()),
             });
         };
-        open.touch(leaf.range.clone());
-        ranges.into_iter().for_each(|range| open.touch(range));
+        if open.is_of_several {
+            open.deadline = now + self.options.reader_timeout; // it counts as having touched all (OPEN-6)
+        } else {
+            ranges.iter().for_each(|range| open.touch(range.clone()));
+        }
         Ok(work)
+    }
+
+    /// OPEN-5: ends a reader with a snapshot that lacks rows of a leaf.
+    async fn end_outdated(&self, id: TransactionId, work: Box<dyn OpenTransaction>) -> Refusal {
+        let reason = "a leaf that it reads was moved to this node after its snapshot was opened".to_owned();
+        self.open.remember(id, reason.clone());
+        work.abort().await;
+        self.open.remove(id);
+        Refusal::Ended { pe: self.me, reason }
     }
 
     async fn after_step(

@@ -28,7 +28,7 @@ pub struct Row {
     pub spread: (f64, f64),
     /// The bound: of the ratio from below, of a value from above.
     pub goal: f64,
-    /// Whether the goal is reached.
+    /// `true` if the goal is reached.
     pub holds: bool,
 }
 
@@ -90,7 +90,8 @@ impl Report {
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = format!("{}; {} runs of {} s\n\n", self.machine.in_words(), self.runs, self.seconds);
-        text.push_str("| figure | value | control | ratio | least, most | goal | holds |\n|---|---|---|---|---|---|---|\n");
+        text.push_str("| figure | value | control | ratio | least, most | goal | holds |\n");
+        text.push_str("|---|---|---|---|---|---|---|\n");
         for row in &self.rows {
             let number = |value: f64| {
                 if value >= 1e4 { format!("{:.0} k", value / 1e3) } else { format!("{value:.2}") }

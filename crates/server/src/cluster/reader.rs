@@ -1,0 +1,259 @@
+//! Readers of several nodes: a snapshot of each node that has keys of their range.
+//!
+//! Nodes have no common clock, so a reader does not see all nodes at one moment. It sees each node at one
+//! moment after it began (`azekura_fatbtree`'s `node::open`, OPEN-5 and OPEN-6):
+//!
+//! - **READER-1** A transaction is seen whole or not at all: it runs at one node.
+//! - **READER-2** All transactions that were acknowledged before the reader began are seen.
+//! - **READER-3** A reader for which nodes cannot promise that, because a leaf of its range moves between
+//!   them meanwhile, ends with `RETRY`. A walk that is one command begins again, [`MOST_TRIES`] times.
+//!
+//! Of two transactions at different nodes that run one after the other while the snapshots are opened, a
+//! reader may see the second one without the first.
+//!
+//! A walk opens the snapshot of a node when it comes to that node, and is answered after each of them was
+//! closed without an error. `AZ.SNAPSHOT` opens all, and then asks whether all are still open; so later
+//! answers need no such question.
+
+use std::sync::Arc;
+
+use azekura_base::blocking;
+use azekura_base::sync::Mutex;
+use azekura_fatbtree::tcp::{NodeContext, NodeHandle};
+use azekura_fatbtree::{
+    Answer, Error, Key, KeyRange as LeafRange, PeId, RouteEntry, Target, Task, TransactionId, Work,
+};
+
+use super::Cluster;
+use super::gateway::{no_reply, one, refusal, sorted};
+use super::interactive::{Said, StepError};
+use super::scan::{self, Legs};
+use super::wire::{self, Call, Step, Walk};
+use crate::command::{self, Spec};
+use crate::error::CommandError;
+use crate::keyspace::KeyRange;
+use crate::resp::{Protocol, Reply, Request};
+use crate::server::Shared;
+
+/// Times that the snapshots of a walk, or of `AZ.SNAPSHOT`, are opened before the client is told to retry.
+pub(super) const MOST_TRIES: usize = 10;
+
+/// Snapshots of several nodes. Dropped, it closes them.
+#[derive(Debug)]
+pub(super) struct Reader {
+    node: NodeHandle,
+    id: Option<TransactionId>,
+    /// All keys that it may read.
+    within: LeafRange,
+    /// The nodes with a snapshot, each with a target that it had at the first request to it.
+    opened: Vec<(PeId, Target)>,
+    /// Why it can read no more.
+    over: Option<CommandError>,
+}
+
+impl Reader {
+    pub(super) fn new(cluster: &Cluster, within: LeafRange) -> Self {
+        Self { node: cluster.node.clone(), id: None, within, opened: Vec::new(), over: None }
+    }
+
+    /// Has something read at the leaf of `target`. Blocks.
+    fn ask(
+        &mut self,
+        cluster: &Cluster,
+        target: Target,
+        others: Vec<Key>,
+        call: &Call,
+    ) -> Result<(Said, RouteEntry), StepError> {
+        if let Some(error) = &self.over {
+            return Err(StepError::Over(error.clone()));
+        }
+        let (id, within, bytes) = (self.id, self.within.clone(), wire::encode(call));
+        let (opened, first) = (self.opened.iter().map(|(pe, _)| *pe).collect(), target.clone());
+        let (id, done) = cluster.at_node(move |here| {
+            Box::pin(async move {
+                let id = id.unwrap_or_else(|| here.node.new_transaction());
+                let work = Work::Read { id, opened, within, others, bytes };
+                (id, here.node.call(target, work).await)
+            })
+        })?;
+        self.id = Some(id);
+        match done {
+            Ok((Answer::Ran(said), Some(route_entry))) => {
+                if self.opened.iter().all(|(pe, _)| *pe != route_entry.pe) {
+                    self.opened.push((route_entry.pe, first));
+                }
+                match wire::decode(&said)? {
+                    said @ (Said::Replied(_) | Said::Walked(_)) => Ok((said, route_entry)),
+                    Said::Retry(why) => Err(self.over(CommandError::Retry(why))),
+                    Said::Unavailable(why) => Err(self.over(CommandError::Unavailable(why))),
+                    Said::Storage(why) => Err(self.over(CommandError::Storage(why))),
+                }
+            }
+            Ok(_) => Err(refusal(Error::Protocol).into()),
+            Err(error @ Error::Ended { .. }) => Err(self.over(refusal(error))),
+            // A reader changes nothing.
+            Err(error @ Error::Unknown { .. }) => Err(CommandError::Unreachable(error.to_string()).into()),
+            Err(error) => Err(refusal(error).into()),
+        }
+    }
+
+    fn over(&mut self, error: CommandError) -> StepError {
+        self.over = Some(error.clone());
+        StepError::Over(error)
+    }
+
+    /// Has a step of a walk done.
+    pub(super) fn walk_leg(
+        &mut self,
+        cluster: &Cluster,
+        target: Target,
+        walk: Walk,
+    ) -> Result<(Step, LeafRange), StepError> {
+        match self.ask(cluster, target, Vec::new(), &Call::Walk(walk))? {
+            (Said::Walked(step), route_entry) => Ok((step, route_entry.range)),
+            _ => Err(refusal(Error::Protocol).into()),
+        }
+    }
+
+    /// Closes all snapshots; an error if one of them was closed before (READER-3). Blocks.
+    pub(super) fn finish(mut self, cluster: &Cluster) -> Result<(), CommandError> {
+        self.at_all(cluster, |id, coordinator| Work::End { id, coordinator, is_commit: true })?;
+        self.opened.clear();
+        Ok(())
+    }
+
+    /// An error if one of the snapshots was closed. Blocks.
+    fn check(&self, cluster: &Cluster) -> Result<(), CommandError> {
+        self.at_all(cluster, |id, coordinator| Work::Check { id, coordinator })
+    }
+
+    /// Has something done at all nodes that have a snapshot, at once.
+    fn at_all(
+        &self,
+        cluster: &Cluster,
+        work: impl Fn(TransactionId, PeId) -> Work,
+    ) -> Result<(), CommandError> {
+        let Some(id) = self.id else { return Ok(()) };
+        let calls: Vec<_> = self.opened.iter().map(|(pe, target)| (target.clone(), work(id, *pe))).collect();
+        cluster.at_node(move |here| Box::pin(async move { call_all(&here, calls).await }))?.map_err(refusal)
+    }
+}
+
+/// Makes some calls at once, and waits for all of them.
+async fn call_all(here: &std::rc::Rc<NodeContext>, calls: Vec<(Target, Work)>) -> Result<(), Error> {
+    let call = |(target, work)| {
+        here.beside(|here| -> Task<'static, _> {
+            Box::pin(async move { here.node.call(target, work).await.map(drop) })
+        })
+    };
+    let tasks: Vec<_> = calls.into_iter().map(call).collect();
+    let mut all = Ok(());
+    for task in tasks {
+        let done = task.await.unwrap_or(Err(Error::Interrupted));
+        all = all.and(done);
+    }
+    all
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let Some(id) = self.id.filter(|_| !self.opened.is_empty()) else { return };
+        let end = |(pe, target)| (target, Work::End { id, coordinator: pe, is_commit: false });
+        let calls: Vec<_> = self.opened.drain(..).map(end).collect();
+        self.node.tell(move |here| Box::pin(async move { drop(call_all(&here, calls).await) }));
+    }
+}
+
+/// The leaves' form of a range of keys.
+pub(super) fn leaf_range(range: &KeyRange) -> LeafRange {
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    let low = match &range.lower {
+        Unbounded => Key::new(),
+        Included(key) => key.clone(),
+        Excluded(key) => scan::successor(key),
+    };
+    let high = match &range.upper {
+        Unbounded => None,
+        Included(key) => Some(scan::successor(key)),
+        Excluded(key) => Some(key.clone()),
+    };
+    LeafRange { low, high }
+}
+
+/// A snapshot of every node that has keys, which several connections of this node may read: one request at a
+/// time.
+#[derive(Debug)]
+pub(crate) struct ClusterSnapshot {
+    reader: Mutex<Reader>,
+    number: u64,
+}
+
+impl Cluster {
+    /// Opens a snapshot of every node that has keys. Blocks.
+    pub(crate) fn snapshot(&self) -> Result<ClusterSnapshot, CommandError> {
+        let mut last = no_reply();
+        for _ in 0..MOST_TRIES {
+            let mut reader = Reader::new(self, LeafRange::all());
+            let leg = |target, walk| reader.walk_leg(self, target, walk).map_err(CommandError::from);
+            let opened = Legs::inside(self, leg).reach_all(KeyRange::ALL);
+            match opened.and_then(|()| reader.check(self)) {
+                Ok(()) => {
+                    let number = reader.id.map_or(0, |TransactionId(id)| id.number);
+                    return Ok(ClusterSnapshot { reader: Mutex::new(reader), number });
+                }
+                Err(error @ CommandError::Retry(_)) => last = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+}
+
+impl ClusterSnapshot {
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Runs a command that reads. Blocks, also while another connection reads.
+    pub(crate) fn step(
+        &self,
+        shared: &Shared,
+        cluster: &Cluster,
+        (spec, request): (&Spec, Request<'_>),
+        protocol: Protocol,
+    ) -> Result<Reply, StepError> {
+        if spec.is_write {
+            return Err(CommandError::ReadOnly.into());
+        }
+        blocking::announce();
+        let mut reader = self.reader.lock();
+        let keys = command::keys_of(spec, request);
+        let Some((first, others)) = sorted(&keys) else {
+            let mut is_over = false;
+            let leg = |target, walk| {
+                reader.walk_leg(cluster, target, walk).map_err(|error| {
+                    is_over |= matches!(error, StepError::Over(_));
+                    error.into()
+                })
+            };
+            let walked = Legs::inside(cluster, leg).walk(shared, spec, request);
+            return walked.map_err(|error| match is_over {
+                true => StepError::Over(error),
+                false => StepError::Refused(error),
+            });
+        };
+        match reader.ask(cluster, Target::At(first), others, &one(request.iter(), protocol))? {
+            (Said::Replied(reply), _) => Ok(Reply::Encoded(reply.0)),
+            _ => Err(refusal(Error::Protocol).into()),
+        }
+    }
+}
+
+/// A snapshot that connections share.
+#[derive(Clone, Debug)]
+pub(crate) enum SharedSnapshot {
+    /// Of this server's store.
+    Own(azekura::Snapshot),
+    /// Of the nodes of the cluster.
+    Cluster(Arc<ClusterSnapshot>),
+}

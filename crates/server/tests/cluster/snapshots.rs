@@ -1,0 +1,217 @@
+//! Reads of several nodes: a snapshot of each. Transfers run at one node each and keep a sum, so every
+//! reading of all keys adds up to it, whatever clients and moves of leaves do meanwhile.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::nodes::Nodes;
+use crate::support::{Client, seed};
+
+const WRITERS: usize = 3;
+
+/// Three nodes with small leaves, and a key for each letter.
+fn three() -> Nodes {
+    let nodes = Nodes::with(&["", "h", "p"], |options| options.leaf_rows = 3);
+    let mut client = nodes.client(0);
+    for letter in 'a'..='z' {
+        assert_eq!(client.ask(&format!("SET {letter} 0")), "OK");
+    }
+    nodes
+}
+
+/// Transfers between any two keys that are at one node, until `is_over`; a key gets another name at times.
+fn transfer(nodes: &Nodes, number: usize, seed: u64, is_over: &AtomicBool) -> usize {
+    let mut client = nodes.client(number % nodes.len());
+    let (mut rng, mut done) = (SmallRng::seed_from_u64(seed.wrapping_add(number as u64)), 0);
+    // Relaxed: a flag that orders nothing.
+    while !is_over.load(Relaxed) || done < 20 {
+        let (from, to) = (rng.random_range('a'..='z'), rng.random_range('a'..='z'));
+        assert_eq!(client.ask("MULTI"), "OK");
+        client.ask(&format!("DECR {from}"));
+        client.ask(&format!("INCR {to}"));
+        let reply = client.ask("EXEC");
+        assert!(reply.starts_with("[:") || reply.starts_with("-CROSSNODE"), "seed {seed}: {reply}");
+        done += usize::from(reply.starts_with("[:"));
+        let there = format!("{from}x");
+        // It keeps its value.
+        let (one, two) =
+            if rng.random_bool(0.5) { (from.to_string(), there) } else { (there, from.to_string()) };
+        client.ask("MULTI");
+        client.ask(&format!("RENAMENX {one} {two}"));
+        let reply = client.ask("EXEC");
+        let is_refused = reply.starts_with("-CROSSNODE");
+        assert!(is_refused || reply.starts_with('['), "seed {seed}: {reply}");
+    }
+    done
+}
+
+/// The sum of all values of keys and values in turn.
+fn sum(reply: &str) -> i64 {
+    let words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').collect();
+    words.chunks(2).map(|row| row[1].parse::<i64>().unwrap()).sum()
+}
+
+/// Runs writers, and moves leaves if that is wanted, while `work` runs; how many transfers there were.
+fn beside_writers(nodes: &Nodes, seed: u64, moves: bool, work: impl FnOnce()) -> usize {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let is_over = &is_over;
+        let writers: Vec<_> =
+            (0..WRITERS).map(|number| scope.spawn(move || transfer(nodes, number, seed, is_over))).collect();
+        let mover = scope.spawn(move || {
+            let (mut rng, mut client) = (SmallRng::seed_from_u64(!seed), nodes.client(0));
+            // Relaxed: a flag that orders nothing.
+            while moves && !is_over.load(Relaxed) {
+                let (key, to) = (rng.random_range('a'..='z'), rng.random_range(0..nodes.len()));
+                client.ask(&format!("AZ.CLUSTER MOVE {key} {to}"));
+                for _ in 0..rng.random_range(0..100) {
+                    assert_eq!(client.ask("PING"), "PONG");
+                }
+            }
+        });
+        work();
+        is_over.store(true, Relaxed);
+        mover.join().unwrap();
+        writers.into_iter().map(|writer| writer.join().unwrap()).sum()
+    })
+}
+
+/// A reply, unless the request was refused because a leaf had moved.
+fn read(client: &mut Client, request: &str, refused: &mut usize) -> Option<String> {
+    let reply = client.ask(request);
+    if reply.starts_with("-RETRY") {
+        assert!(reply.contains("moved"), "{reply}");
+        *refused += 1;
+        return None;
+    }
+    assert!(!reply.starts_with('-'), "{request}: {reply}");
+    Some(reply)
+}
+
+#[test]
+fn a_walk_over_all_nodes_sees_no_transaction_in_part() {
+    let seed = seed("AZEKURA_CLUSTER_SEED");
+    for moves in [false, true] {
+        let nodes = three();
+        let (mut seen, mut refused) = (0, 0);
+        let transfers = beside_writers(&nodes, seed, moves, || {
+            let mut client = nodes.client(1);
+            for turn in 0.. {
+                if seen >= 30 || (moves && turn >= 120) {
+                    break;
+                }
+                let request = ["AZ.RANGE - +", "AZ.RANGE - + REV"][turn % 2];
+                if let Some(reply) = read(&mut client, request, &mut refused) {
+                    assert_eq!(sum(&reply), 0, "seed {seed}: {reply}");
+                    seen += 1;
+                }
+            }
+        });
+        println!("moves {moves}: {transfers} transfers, {seen} walks, {refused} refused");
+        assert!(transfers > 0 && seen > 0 && (moves || refused == 0), "{seen} {refused}");
+        for node in 0..3 {
+            assert_eq!(nodes.told(node, "open_transactions"), "0", "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_of_the_cluster_stays_as_it_was() {
+    let seed = seed("AZEKURA_CLUSTER_SEED");
+    let nodes = three();
+    let transfers = beside_writers(&nodes, seed, false, || {
+        let (mut owner, mut other) = (nodes.client(1), nodes.client(1));
+        for _ in 0..5 {
+            let number = owner.ask("AZ.SNAPSHOT").trim_start_matches(':').to_owned();
+            let rows: Vec<String> = [&mut owner, &mut other]
+                .into_iter()
+                .flat_map(|client| {
+                    assert_eq!(client.ask(&format!("AZ.BEGIN RO AT {number}")), "OK");
+                    let both = [client.ask("AZ.RANGE - +"), client.ask("AZ.RANGE - +")];
+                    let (names, count) = (client.ask("KEYS *"), client.ask("DBSIZE"));
+                    let names: Vec<_> = names.trim_matches(['[', ']']).split(' ').collect();
+                    assert_eq!(format!(":{}", names.len()), count);
+                    // A key alone, and keys of one node and of several.
+                    let words: Vec<_> = both[0].trim_matches(['[', ']']).split(' ').collect();
+                    assert_eq!(client.ask(&format!("GET {}", words[0])), words[1]);
+                    assert!(client.ask("MGET a q").starts_with("-CROSSNODE"));
+                    assert!(client.ask("SET a 1").starts_with("-NOPERM"));
+                    assert_eq!(client.ask("AZ.COMMIT"), "OK");
+                    both
+                })
+                .collect();
+            assert!(rows.iter().all(|one| *one == rows[0]), "seed {seed}: {rows:?}");
+            assert_eq!(sum(&rows[0]), 0, "seed {seed}: {rows:?}");
+            assert_eq!(owner.ask(&format!("AZ.SNAPSHOT CLOSE {number}")), "OK");
+        }
+    });
+    assert!(transfers > 0, "seed {seed}");
+}
+
+/// `AZ.BEGIN RO` runs at one node and locks nothing there.
+#[test]
+fn a_read_only_transaction_does_not_wait_and_makes_nobody_wait() {
+    let nodes = Nodes::three();
+    let (mut writer, mut reader) = (nodes.client(0), nodes.client(2));
+    assert_eq!(writer.ask("MSET i 1 j 2"), "OK");
+    for (request, wanted) in [("AZ.BEGIN", "OK"), ("SET i 7", "OK"), ("DEL j", ":1"), ("SET k 3", "OK")] {
+        assert_eq!(writer.ask(request), wanted);
+    }
+    for (request, wanted) in [("AZ.BEGIN RO", "OK"), ("GET i", "1"), ("MGET j k", "[2 nil]")] {
+        assert_eq!(reader.ask(request), wanted);
+    }
+    // The writer does not wait for the reader, and the reader goes on to see the state at its first request.
+    assert_eq!(writer.ask("AZ.COMMIT"), "OK");
+    for (request, wanted) in [
+        ("GET i", "1"),
+        ("AZ.RANGE [h (p", "[i 1 j 2]"),
+        ("GET a", "-CROSSNODE the keys"),
+        ("DBSIZE", "-CROSSNODE the range"),
+        ("AZ.COMMIT", "OK"),
+        ("AZ.RANGE - +", "[i 7 k 3]"),
+    ] {
+        let reply = reader.ask(request);
+        assert!(reply.starts_with(wanted), "{request}: {reply}");
+    }
+    assert_eq!(nodes.told(1, "open_transactions"), "0");
+}
+
+/// Reads are refused as soon as nodes cannot promise that they see each of them at one moment.
+#[test]
+fn a_snapshot_of_the_cluster_ends_when_a_leaf_moves() {
+    let nodes = Nodes::three();
+    let (mut client, mut mover) = (nodes.client(0), nodes.client(2));
+    for key in ["a", "i", "q"] {
+        assert_eq!(client.ask(&format!("SET {key} 1")), "OK");
+    }
+    let number = client.ask("AZ.SNAPSHOT OPEN").trim_start_matches(':').to_owned();
+    assert_eq!(client.ask(&format!("AZ.BEGIN RO AT {number}")), "OK");
+    assert_eq!(client.ask("AZ.RANGE - +"), "[a 1 i 1 q 1]");
+    assert_eq!(mover.ask("AZ.CLUSTER MOVE i 2"), "OK");
+    let reply = client.ask("DBSIZE");
+    assert!(reply.starts_with("-RETRY") && reply.contains("moved"), "{reply}");
+    assert!(client.ask("GET a").starts_with("-RETRY"));
+    assert!(client.ask("AZ.COMMIT").starts_with("-RETRY"));
+    // So does every later transaction over it.
+    assert_eq!(client.ask(&format!("AZ.BEGIN RO AT {number}")), "OK");
+    assert!(client.ask("GET q").starts_with("-RETRY"));
+    assert_eq!(client.ask("AZ.ABORT"), "OK");
+    assert_eq!(client.ask(&format!("AZ.SNAPSHOT CLOSE {number}")), "OK");
+    // Another one sees the leaf where it is; snapshots end with the connection.
+    let reply = client.ask("AZ.SNAPSHOT");
+    assert_eq!(client.ask(&format!("AZ.BEGIN RO AT {}", reply.trim_start_matches(':'))), "OK");
+    assert_eq!(client.ask("AZ.RANGE - +"), "[a 1 i 1 q 1]");
+    assert_eq!(client.ask("RESET"), "RESET");
+    let is_closed = (0..1000).any(|_| {
+        let open = (0..3).map(|node| nodes.told(node, "open_transactions"));
+        let is_closed = open.eq(["0", "0", "0"].map(String::from));
+        if !is_closed {
+            thread::sleep(std::time::Duration::from_millis(10));
+        }
+        is_closed
+    });
+    assert!(is_closed);
+}
