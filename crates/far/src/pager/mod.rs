@@ -46,7 +46,7 @@ use crate::stats::{FarStats, MoreMemory};
 use core::Core;
 pub(crate) use core::Plan;
 use core::calibration::Lap;
-use core::replicas::Keepers;
+use core::replicas::LiveServers;
 pub(crate) use core::slack::least as least_slack;
 pub(crate) use fork::Frozen;
 pub(crate) use maintenance::Server;
@@ -56,7 +56,7 @@ use std::time::{Duration, Instant};
 
 /// Interval at which the fault thread checks that its descriptors are open: a descriptor that is closed while
 /// the thread sleeps on it wakes no thread.
-const GLANCE: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
 pub(crate) struct Pager {
@@ -96,7 +96,7 @@ impl Pager {
         if bytes <= *reserved {
             return Ok(());
         }
-        let Keepers { servers, share } = self.lock().keepers();
+        let LiveServers { servers, share } = self.lock().live_servers();
         let ask = |bytes: u64| {
             servers.iter().try_for_each(|server| {
                 let refused = |why| ReserveError { server: server.name().to_owned(), why };
@@ -147,7 +147,7 @@ impl Pager {
     /// The fault thread.
     fn answer(&self) {
         loop {
-            match self.backend.next_fault(Some(GLANCE)) {
+            match self.backend.next_fault(Some(CHECK_INTERVAL)) {
                 Ok(Event::Fault(fault)) => self.lock().answer(fault),
                 Ok(Event::Nothing) => {}
                 Ok(Event::Stopped) => return,
