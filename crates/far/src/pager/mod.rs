@@ -19,7 +19,8 @@
 //!   to the program (`core::slack`). When `limit` shrinks (UNMANAGED-2), the excess pages are paged out
 //!   before another page is paged in.
 //! - **PAGER-2** A page's bytes are in exactly one mutable place, the region. Before they are dropped from
-//!   there or from a frame, a replica holds bytes with their digest, or they are zeros.
+//!   there or from a frame, a replica holds bytes with their digest, the compressed tier has them
+//!   (`core::tier`), or they are zeros.
 //! - **PAGER-3** A page with no holder left is `Lost`, and ends the program when it is touched. It never
 //!   reads as anything else.
 //! - **PAGER-4** A fault that waits for a frame is answered when a page has been paged out or in, and while
