@@ -5,7 +5,7 @@
 
 use azekura::{Builder, Database, Error, FarTierStats, TableDefinition};
 use azekura_far::Server;
-use azekura_far::server::mischief::{Act, Mischief};
+use azekura_far::server::fault_injector::{FaultInjector, InjectedAction};
 use azekura_io::FaultFs;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -43,12 +43,12 @@ fn setting(fs: &FaultFs) -> Builder {
 #[derive(Debug)]
 struct After {
     left: AtomicI64,
-    act: Act,
+    act: InjectedAction,
 }
 
-impl Mischief for After {
-    fn act(&self, _is_put: bool, _page: u64) -> Act {
-        if self.left.fetch_sub(1, Relaxed) > 0 { Act::Serve } else { self.act }
+impl FaultInjector for After {
+    fn act(&self, _is_put: bool, _page: u64) -> InjectedAction {
+        if self.left.fetch_sub(1, Relaxed) > 0 { InjectedAction::Serve } else { self.act }
     }
 }
 
@@ -175,13 +175,23 @@ fn threads_that_change_evict_and_read_the_same_pages_never_see_an_older_one() {
 
 #[test]
 fn a_server_that_dies_stalls_or_lies_costs_misses_and_no_error() {
-    for (seed, act) in
-        (0..).zip([Act::Die, Act::Stall, Act::Lie, Act::Damage, Act::Zeros, Act::Deny, Act::Babble])
-    {
+    for (seed, act) in (0..).zip([
+        InjectedAction::Die,
+        InjectedAction::Stall,
+        InjectedAction::Lie,
+        InjectedAction::Damage,
+        InjectedAction::Zeros,
+        InjectedAction::Deny,
+        InjectedAction::Babble,
+    ]) {
         println!("seed {seed}, {act:?}");
         let (mut rng, mut plain) = (StdRng::seed_from_u64(seed), Plain::new());
-        let mischief = Arc::new(After { left: AtomicI64::new(100), act });
-        let bad = Server::builder().capacity(64 << 20).mischief(mischief).listen("127.0.0.1:0").unwrap();
+        let fault_injector = Arc::new(After { left: AtomicI64::new(100), act });
+        let bad = Server::builder()
+            .capacity(64 << 20)
+            .fault_injector(fault_injector)
+            .listen("127.0.0.1:0")
+            .unwrap();
         let good = server();
         let fs = FaultFs::new();
         let db = setting(&fs).far_cache(names(&[&bad, &good]), FAR).open("/store").unwrap();

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
-use azekura_far::server::mischief::{Act, Mischief};
+use azekura_far::server::fault_injector::{FaultInjector, InjectedAction};
 use azekura_far::{AuthKey, FarCache, FarCacheStats, Server};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -87,16 +87,17 @@ fn of_more_images_than_there_is_room_for_the_newest_are_there() {
 #[derive(Debug)]
 struct Dies(AtomicBool);
 
-impl Mischief for Dies {
-    fn act(&self, _is_put: bool, _page: u64) -> Act {
-        if self.0.load(Relaxed) { Act::Die } else { Act::Serve }
+impl FaultInjector for Dies {
+    fn act(&self, _is_put: bool, _page: u64) -> InjectedAction {
+        if self.0.load(Relaxed) { InjectedAction::Die } else { InjectedAction::Serve }
     }
 }
 
 #[test]
 fn a_server_that_dies_is_a_miss_and_is_used_again_when_it_is_back() {
     let dies = Arc::new(Dies(AtomicBool::new(false)));
-    let server = Server::builder().capacity(1 << 20).mischief(dies.clone()).listen("127.0.0.1:0").unwrap();
+    let server =
+        Server::builder().capacity(1 << 20).fault_injector(dies.clone()).listen("127.0.0.1:0").unwrap();
     let cache = cache(&server);
     offer(&cache, 7, 1);
     dies.0.store(true, Relaxed);

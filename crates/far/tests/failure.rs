@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail by panic")]
 
-use azekura_far::server::mischief::{Act, Mischief};
+use azekura_far::server::fault_injector::{FaultInjector, InjectedAction};
 use azekura_far::{FarMemory, FarMemoryBuilder, Mechanism, Server};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -17,18 +17,26 @@ const PAGE: usize = 8 << 10;
 const PAGES: usize = 48;
 /// So long that a good server is not taken for a stalled one on a slow machine.
 const STALL: Duration = Duration::from_millis(1500);
-const WRONGS: [Act; 7] = [Act::Die, Act::Stall, Act::Lie, Act::Damage, Act::Zeros, Act::Deny, Act::Babble];
+const WRONGS: [InjectedAction; 7] = [
+    InjectedAction::Die,
+    InjectedAction::Stall,
+    InjectedAction::Lie,
+    InjectedAction::Damage,
+    InjectedAction::Zeros,
+    InjectedAction::Deny,
+    InjectedAction::Babble,
+];
 
 /// Serves so many requests, then does wrong for ever.
 #[derive(Debug)]
 struct After {
     left: AtomicI64,
-    act: Act,
+    act: InjectedAction,
 }
 
-impl Mischief for After {
-    fn act(&self, _is_put: bool, _page: u64) -> Act {
-        if self.left.fetch_sub(1, Relaxed) > 0 { Act::Serve } else { self.act }
+impl FaultInjector for After {
+    fn act(&self, _is_put: bool, _page: u64) -> InjectedAction {
+        if self.left.fetch_sub(1, Relaxed) > 0 { InjectedAction::Serve } else { self.act }
     }
 }
 
@@ -40,14 +48,14 @@ fn good_at(address: &str) -> Server {
     Server::builder().capacity(32 << 20).listen(address).unwrap()
 }
 
-fn bad(after: i64, act: Act) -> Server {
-    let mischief = Arc::new(After { left: AtomicI64::new(after), act });
-    Server::builder().capacity(32 << 20).mischief(mischief).listen("127.0.0.1:0").unwrap()
+fn bad(after: i64, act: InjectedAction) -> Server {
+    let fault_injector = Arc::new(After { left: AtomicI64::new(after), act });
+    Server::builder().capacity(32 << 20).fault_injector(fault_injector).listen("127.0.0.1:0").unwrap()
 }
 
 /// A server that stalls is waited for so long; one that does not, longer than any machine is slow.
-fn patience(act: Act) -> Duration {
-    if act == Act::Stall { Duration::from_millis(1500) } else { Duration::from_secs(20) }
+fn stall_for(act: InjectedAction) -> Duration {
+    if act == InjectedAction::Stall { Duration::from_millis(1500) } else { Duration::from_secs(20) }
 }
 
 fn setting(servers: &[&Server]) -> FarMemoryBuilder {
@@ -80,7 +88,7 @@ fn f4_with_two_copies_any_wrong_of_one_server_leaves_every_byte_right() {
         println!("seed {trial}: {act:?}");
         let (a, b) = (bad(rng.random_range(0..150), act), good());
         let servers = if rng.random() { [&a, &b] } else { [&b, &a] };
-        let mut memory = setting(&servers).copies(2).stall(patience(act)).build().unwrap();
+        let mut memory = setting(&servers).copies(2).stall(stall_for(act)).build().unwrap();
         work(&mut memory, &mut rng, 250);
     }
 }
@@ -97,7 +105,7 @@ fn f4_with_a_spill_file_any_wrong_of_the_only_server_leaves_every_byte_right() {
         let mut memory = setting(&[&server])
             .mechanism(Mechanism::Sigsegv)
             .spill(spill)
-            .stall(patience(act))
+            .stall(stall_for(act))
             .build()
             .unwrap();
         work(&mut memory, &mut rng, 250);
@@ -151,7 +159,7 @@ fn child_without_a_second_copy() {
     let mut rng = StdRng::seed_from_u64(trial);
     let act = WRONGS[trial as usize % WRONGS.len()];
     let server = bad(rng.random_range(20..100), act);
-    let mut memory = setting(&[&server]).stall(patience(act)).build().unwrap();
+    let mut memory = setting(&[&server]).stall(stall_for(act)).build().unwrap();
     work(&mut memory, &mut rng, 4000);
     println!("went to the end");
 }
@@ -219,12 +227,12 @@ fn a_thread_of_ours_that_panics_ends_the_process_that_would_wait_for_it() {
 #[derive(Debug, Default)]
 struct Held(AtomicBool);
 
-impl Mischief for Held {
-    fn act(&self, _is_put: bool, _page: u64) -> Act {
+impl FaultInjector for Held {
+    fn act(&self, _is_put: bool, _page: u64) -> InjectedAction {
         while self.0.load(Relaxed) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        Act::Serve
+        InjectedAction::Serve
     }
 }
 
@@ -249,8 +257,8 @@ fn child_that_is_stopped() {
 fn a_program_that_was_stopped_does_not_blame_its_servers() {
     let held = Arc::new(Held::default());
     let server = || {
-        let mischief: Arc<dyn Mischief> = held.clone();
-        Server::builder().capacity(32 << 20).mischief(mischief).listen("127.0.0.1:0").unwrap()
+        let fault_injector: Arc<dyn FaultInjector> = held.clone();
+        Server::builder().capacity(32 << 20).fault_injector(fault_injector).listen("127.0.0.1:0").unwrap()
     };
     let (server, other) = (server(), server());
     let mut child = Command::new(std::env::current_exe().unwrap())

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 /// Interval between two attempts.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Shared {
     /// Body of the maintenance thread, until the cache is closed.
@@ -15,7 +15,7 @@ impl Shared {
             let inner = self.lock();
             let (inner, _) = self
                 .ends
-                .wait_timeout_while(inner, AGAIN, |inner| !inner.closing)
+                .wait_timeout_while(inner, RETRY_INTERVAL, |inner| !inner.closing)
                 .unwrap_or_else(PoisonError::into_inner);
             if inner.closing {
                 return;
@@ -37,7 +37,7 @@ impl Shared {
     fn ask(self: &Arc<Self>, index: usize, address: &str) {
         let sink: Arc<dyn Sink> = self.clone();
         let sink: Weak<dyn Sink> = Arc::downgrade(&sink);
-        match Connection::connect(address, index, &self.manner, sink) {
+        match Connection::connect(address, index, &self.options, sink) {
             Ok(connection) => self.regain(index, Arc::new(connection)),
             Err(error) => {
                 let why =

@@ -40,7 +40,7 @@ mod buffers;
 mod maintenance;
 mod slots;
 
-use crate::client::{Connection, Manner, Order, Replica, Sink, Verb};
+use crate::client::{Connection, ConnectionOptions, Order, Replica, Sink, Verb};
 use crate::digest::Digest;
 use crate::needed;
 use crate::setters::setters;
@@ -143,7 +143,7 @@ struct Shared {
     ends: Condvar,
     stamps: Vec<AtomicU64>,
     servers: Vec<String>,
-    manner: Manner,
+    options: ConnectionOptions,
 }
 
 /// See the [module](self).
@@ -208,7 +208,7 @@ impl FarCacheBuilder {
             return Err(size);
         }
         #[expect(clippy::cast_possible_truncation, reason = "checked: at most 2 MiB")]
-        let manner = Manner {
+        let options = ConnectionOptions {
             page_bytes: self.page as u32,
             reserve_bytes: u64::from(per_server) * self.page as u64,
             stall: self.stall,
@@ -231,7 +231,7 @@ impl FarCacheBuilder {
             ends: Condvar::new(),
             stamps: (0..STAMPS).map(|_| AtomicU64::new(0)).collect(),
             servers: self.servers,
-            manner,
+            options,
         });
         shared.ask_all();
         let maintained = Arc::clone(&shared);

@@ -19,7 +19,7 @@ mod spill;
 
 use crate::digest::Digest;
 pub use connection::ConnectError;
-pub(crate) use connection::{Connection, Manner};
+pub(crate) use connection::{Connection, ConnectionOptions};
 pub(crate) use spill::Spill;
 use std::sync::{Arc, Weak};
 

@@ -3,25 +3,25 @@
 //! A server that is reached again has a new, empty session. Pages with too few copies are copied there.
 
 use super::Pager;
-use crate::client::{Connection, Manner};
+use crate::client::{Connection, ConnectionOptions};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Interval between two attempts to reach a lost server.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Address and options of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     pub(crate) address: String,
-    pub(crate) manner: Manner,
+    pub(crate) options: ConnectionOptions,
 }
 
 impl Pager {
     /// Body of the maintenance thread.
     pub(super) fn maintenance(self: &Arc<Self>, servers: &[Server]) {
         let timer = self.lock().timer();
-        let turn = timer.unwrap_or(AGAIN).min(AGAIN);
+        let turn = timer.unwrap_or(RETRY_INTERVAL).min(RETRY_INTERVAL);
         let mut asked = Instant::now();
         let mut ticked = asked;
         loop {
@@ -41,7 +41,7 @@ impl Pager {
             core.serve_waiting();
             let lost = core.lost_servers();
             drop(core);
-            if asked.elapsed() >= AGAIN {
+            if asked.elapsed() >= RETRY_INTERVAL {
                 asked = Instant::now();
                 self.ask_again(servers, &lost);
             }
@@ -51,8 +51,8 @@ impl Pager {
     fn ask_again(self: &Arc<Self>, servers: &[Server], lost: &[usize]) {
         for &index in lost {
             // The reservation is dropped: the server may have promised the bytes to others meanwhile.
-            let manner = Manner { reserve_bytes: 0, ..servers[index].manner.clone() };
-            let Ok(connection) = Connection::connect(&servers[index].address, index, &manner, self.sink())
+            let options = ConnectionOptions { reserve_bytes: 0, ..servers[index].options.clone() };
+            let Ok(connection) = Connection::connect(&servers[index].address, index, &options, self.sink())
             else {
                 continue;
             };

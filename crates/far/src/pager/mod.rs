@@ -19,7 +19,8 @@
 //!   to the program (`core::slack`). When `limit` shrinks (UNMANAGED-2), the excess pages are paged out
 //!   before another page is paged in.
 //! - **PAGER-2** A page's bytes are in exactly one mutable place, the region. Before they are dropped from
-//!   there or from a frame, a replica holds bytes with their digest, or they are zeros.
+//!   there or from a frame, a replica holds bytes with their digest, the compressed tier has them
+//!   (`core::tier`), or they are zeros.
 //! - **PAGER-3** A page with no holder left is `Lost`, and ends the program when it is touched. It never
 //!   reads as anything else.
 //! - **PAGER-4** A fault that waits for a frame is answered when a page has been paged out or in, and while
@@ -46,7 +47,7 @@ use crate::stats::{FarStats, MoreMemory};
 use core::Core;
 pub(crate) use core::Plan;
 use core::calibration::Lap;
-use core::replicas::Keepers;
+use core::replicas::LiveServers;
 pub(crate) use core::slack::least as least_slack;
 pub(crate) use fork::Frozen;
 pub(crate) use maintenance::Server;
@@ -56,7 +57,7 @@ use std::time::{Duration, Instant};
 
 /// Interval at which the fault thread checks that its descriptors are open: a descriptor that is closed while
 /// the thread sleeps on it wakes no thread.
-const GLANCE: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
 pub(crate) struct Pager {
@@ -96,7 +97,7 @@ impl Pager {
         if bytes <= *reserved {
             return Ok(());
         }
-        let Keepers { servers, share } = self.lock().keepers();
+        let LiveServers { servers, share } = self.lock().live_servers();
         let ask = |bytes: u64| {
             servers.iter().try_for_each(|server| {
                 let refused = |why| ReserveError { server: server.name().to_owned(), why };
@@ -147,7 +148,7 @@ impl Pager {
     /// The fault thread.
     fn answer(&self) {
         loop {
-            match self.backend.next_fault(Some(GLANCE)) {
+            match self.backend.next_fault(Some(CHECK_INTERVAL)) {
                 Ok(Event::Fault(fault)) => self.lock().answer(fault),
                 Ok(Event::Nothing) => {}
                 Ok(Event::Stopped) => return,

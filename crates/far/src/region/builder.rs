@@ -2,7 +2,7 @@
 
 use super::{FarMemory, SignalsBlocked};
 use crate::adopt;
-use crate::client::{Connection, Manner, Replica, Spill};
+use crate::client::{Connection, ConnectionOptions, Replica, Spill};
 use crate::compression::Compression;
 use crate::error::FarError;
 use crate::fault::sigsegv::SigsegvBackend;
@@ -292,7 +292,7 @@ impl FarMemoryBuilder {
     ) -> Result<(Vec<Arc<dyn Replica>>, Vec<Server>), FarError> {
         let share = (u64::from(pages) * self.copies as u64).div_ceil(self.servers.len().max(1) as u64);
         #[expect(clippy::cast_possible_truncation, reason = "checked: at most 2 MiB")]
-        let manner = Manner {
+        let options = ConnectionOptions {
             page_bytes: self.page as u32,
             reserve_bytes: self.reserve.unwrap_or(share * self.page as u64),
             stall: self.stall,
@@ -304,14 +304,14 @@ impl FarMemoryBuilder {
         let mut servers = Vec::new();
         let closing = |replicas: &[Arc<dyn Replica>]| replicas.iter().for_each(|replica| replica.close());
         for (index, address) in self.servers.iter().enumerate() {
-            match Connection::connect(address, index, &manner, pager.sink()) {
+            match Connection::connect(address, index, &options, pager.sink()) {
                 Ok(connection) => replicas.push(Arc::new(connection)),
                 Err(error) => {
                     closing(&replicas);
                     return Err(error.into());
                 }
             }
-            servers.push(Server { address: address.clone(), manner: manner.clone() });
+            servers.push(Server { address: address.clone(), options: options.clone() });
         }
         if let Some(path) = &self.spill {
             match Spill::create(path, replicas.len(), pager.sink()) {

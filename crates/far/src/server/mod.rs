@@ -12,10 +12,10 @@
 //! | `resume` | reconnection of a client to its session |
 //! | `session_pages` | the pages of one session, and the directory in which a child finds its parent's |
 //! | `capacity` | the bytes that all sessions together may hold |
-//! | [`mischief`] | faults that tests inject |
+//! | [`fault_injector`] | faults that tests inject |
 
 mod capacity;
-pub mod mischief;
+pub mod fault_injector;
 pub(crate) mod resume;
 mod session;
 mod session_pages;
@@ -23,7 +23,7 @@ mod session_pages;
 use crate::setters::setters;
 use crate::wire::auth::AuthKey;
 use capacity::Capacity;
-use mischief::Mischief;
+use fault_injector::FaultInjector;
 use resume::ResumeTable;
 use rustix::net::sockopt;
 use session::Newcomer;
@@ -52,7 +52,7 @@ pub struct ServerBuilder {
     max_sessions: usize,
     linger: Duration,
     key: Option<AuthKey>,
-    mischief: Option<Arc<dyn Mischief>>,
+    fault_injector: Option<Arc<dyn FaultInjector>>,
 }
 
 /// Error of starting a server.
@@ -132,12 +132,12 @@ struct Connection {
 
 /// A counted connection; dropping it removes it from the count.
 #[derive(Debug)]
-struct Seat {
+struct ConnectionGuard {
     shared: Arc<Shared>,
     number: u64,
 }
 
-impl Seat {
+impl ConnectionGuard {
     fn number(&self) -> u64 {
         self.number
     }
@@ -150,7 +150,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         lock(&self.shared.connections).remove(&self.number);
     }
@@ -181,7 +181,7 @@ impl Default for ServerBuilder {
             max_sessions: 1024,
             linger: Duration::from_secs(10),
             key: None,
-            mischief: None,
+            fault_injector: None,
         }
     }
 }
@@ -206,7 +206,7 @@ impl ServerBuilder {
         auth_key(key: AuthKey) -> key = Some(key);
 
         /// Injected faults, for tests.
-        mischief(mischief: Arc<dyn Mischief>) -> mischief = Some(mischief);
+        fault_injector(fault_injector: Arc<dyn FaultInjector>) -> fault_injector = Some(fault_injector);
     }
 
     /// Starts the server. Port 0 takes a free port.
@@ -359,12 +359,12 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: TcpStream, address: IpAddr) 
     connections.insert(number, Connection { stream: handle, address, has_logged_in: false });
     drop(connections);
     let mine = Arc::clone(shared);
-    let seat = Seat { shared: Arc::clone(shared), number };
+    let guard = ConnectionGuard { shared: Arc::clone(shared), number };
     let _ = stream.set_nodelay(true);
     keep_alive(&stream);
     let started = thread::Builder::new()
         .name(format!("memd-{number}"))
-        .spawn(move || session::run_in_turn(&mine, stream, seat));
+        .spawn(move || session::run_in_turn(&mine, stream, guard));
     let mut threads = lock(&shared.threads);
     threads.retain(|thread| !thread.is_finished());
     // Without a thread, the connection has been removed from the count.

@@ -1,10 +1,10 @@
 //! One client of a memory server: its pages, its requests.
 
 use super::capacity::Share;
-use super::mischief::Act;
+use super::fault_injector::InjectedAction;
 use super::resume::Visitor;
 use super::session_pages::{SessionPages, Stored};
-use super::{LOGIN, Seat, Shared};
+use super::{ConnectionGuard, LOGIN, Shared};
 use crate::digest::Digest;
 use crate::wire::auth::{self, Handshake};
 use crate::wire::{HEADER, Header, Kind, MAX_PAYLOAD, Open, Opened, WireError};
@@ -24,11 +24,11 @@ enum Ended {
     /// The client has gone, or the connection broke.
     Gone,
     /// The client said what cannot be said; or the network did.
-    Nonsense,
+    ProtocolError,
     /// The client has ended the session.
-    Farewell,
+    Bye,
     /// A test wanted it.
-    Mischief,
+    Injected,
 }
 
 impl From<io::Error> for Ended {
@@ -39,7 +39,7 @@ impl From<io::Error> for Ended {
 
 impl From<WireError> for Ended {
     fn from(_: WireError) -> Self {
-        Self::Nonsense
+        Self::ProtocolError
     }
 }
 
@@ -102,14 +102,14 @@ struct Session<'a, S> {
 #[derive(Debug)]
 pub(super) struct Newcomer {
     stream: TcpStream,
-    seat: Seat,
+    guard: ConnectionGuard,
     /// Of the request that brought it.
     tag: u64,
 }
 
 impl Visitor for Newcomer {
     fn number(&self) -> u64 {
-        self.seat.number()
+        self.guard.number()
     }
 }
 
@@ -125,7 +125,7 @@ pub(super) fn run(shared: &Shared, mut stream: impl Stream) {
         First::Open { wanted, tag } => open(shared, stream, &wanted, tag),
         First::Resume { tag, .. } => {
             refuse_first(&mut stream, tag, "sessions that are served in this way do not wait")?;
-            Err(Ended::Nonsense)
+            Err(Ended::ProtocolError)
         }
     });
     match session {
@@ -135,20 +135,20 @@ pub(super) fn run(shared: &Shared, mut stream: impl Stream) {
 }
 
 /// Serves a connection; when it breaks, those that take its place.
-pub(super) fn run_in_turn(shared: &Shared, mut stream: TcpStream, seat: Seat) {
+pub(super) fn run_in_turn(shared: &Shared, mut stream: TcpStream, guard: ConnectionGuard) {
     let session = first(shared, &mut stream).and_then(|first| match first {
         First::Open { wanted, tag } => {
             let session = open(shared, stream, &wanted, tag)?;
-            seat.log_in();
-            Ok(Some((session, seat)))
+            guard.log_in();
+            Ok(Some((session, guard)))
         }
         First::Resume { handshake, proof, tag } => {
-            let newcomer = Newcomer { stream, seat, tag };
+            let newcomer = Newcomer { stream, guard, tag };
             leave(shared, &handshake, &proof, newcomer).map(|()| None)
         }
     });
     match session {
-        Ok(Some((session, seat))) => session.serve_in_turn(seat),
+        Ok(Some((session, guard))) => session.serve_in_turn(guard),
         Ok(None) => {}
         Err(_) => drop(shared.counters.turned_away.fetch_add(1, Relaxed)),
     }
@@ -157,13 +157,13 @@ pub(super) fn run_in_turn(shared: &Shared, mut stream: TcpStream, seat: Seat) {
 /// Leaves the connection to the session that it shows to know.
 fn leave(shared: &Shared, handshake: &Handshake, proof: &[u8], newcomer: Newcomer) -> Result<(), Ended> {
     // A resumed session counts as logged in: a flood of new connections must not displace it.
-    newcomer.seat.log_in();
+    newcomer.guard.log_in();
     match shared.resume_table.leave(|name| handshake.proves(name, proof), newcomer) {
         Ok(old) => {
             old.into_iter().for_each(|connection| shared.end_connection(connection));
             Ok(())
         }
-        Err(Newcomer { mut stream, seat: _seat, tag }) => {
+        Err(Newcomer { mut stream, guard: _seat, tag }) => {
             refuse_first(&mut stream, tag, "no such session: it has ended, or waited too long")?;
             Err(Ended::Gone)
         }
@@ -173,10 +173,10 @@ fn leave(shared: &Shared, handshake: &Handshake, proof: &[u8], newcomer: Newcome
 /// The handshake and the first frame.
 fn first(shared: &Shared, stream: &mut impl Stream) -> Result<First, Ended> {
     let stream = &mut Login { stream, until: Instant::now() + LOGIN };
-    let handshake = auth::admit(stream, shared.setting.key.as_ref()).map_err(|_| Ended::Nonsense)?;
+    let handshake = auth::admit(stream, shared.setting.key.as_ref()).map_err(|_| Ended::ProtocolError)?;
     let header = read_header(stream)?;
     if !matches!(header.kind, Kind::Open | Kind::Resume) || header.length > 64 {
-        return Err(Ended::Nonsense);
+        return Err(Ended::ProtocolError);
     }
     let mut payload = vec![0; header.length as usize];
     stream.read_exact(&mut payload)?;
@@ -185,7 +185,7 @@ fn first(shared: &Shared, stream: &mut impl Stream) -> Result<First, Ended> {
     if header.kind == Kind::Open {
         return Ok(First::Open { wanted: Open::decode(&payload)?, tag });
     }
-    let proof = payload.try_into().map_err(|_| Ended::Nonsense)?;
+    let proof = payload.try_into().map_err(|_| Ended::ProtocolError)?;
     Ok(First::Resume { handshake, proof, tag })
 }
 
@@ -255,18 +255,18 @@ fn with_capacity<R>(shared: &Shared, mut ask: impl FnMut() -> Result<R, u64>) ->
 
 impl Session<'_, TcpStream> {
     /// Until the client has ended the session, or does not come back.
-    fn serve_in_turn(mut self, seat: Seat) {
-        let resume_point = self.shared.resume_table.open(self.session_pages.name(), seat.number());
-        let mut seat = Some(seat);
+    fn serve_in_turn(mut self, guard: ConnectionGuard) {
+        let resume_point = self.shared.resume_table.open(self.session_pages.name(), guard.number());
+        let mut guard = Some(guard);
         loop {
             let ended = self.serve();
             let _ = self.stream.shutdown(Shutdown::Both);
-            drop(seat.take());
-            if !matches!(ended, Ended::Gone | Ended::Nonsense) {
+            drop(guard.take());
+            if !matches!(ended, Ended::Gone | Ended::ProtocolError) {
                 break;
             }
             let Some(newcomer) = resume_point.wait(self.shared.setting.linger) else { break };
-            (self.stream, seat) = (newcomer.stream, Some(newcomer.seat));
+            (self.stream, guard) = (newcomer.stream, Some(newcomer.guard));
             // If it is broken already, there may be another.
             if self.greet(newcomer.tag).is_ok() {
                 self.shared.counters.resumed.fetch_add(1, Relaxed);
@@ -306,28 +306,33 @@ impl<S: Stream> Session<'_, S> {
         let header = read_header(&mut self.stream)?;
         match header.kind {
             Kind::Put => self.put(&header),
-            _ if header.length != 0 => Err(Ended::Nonsense),
+            _ if header.length != 0 => Err(Ended::ProtocolError),
             Kind::Get => self.get(&header),
-            _ if header.more != 0 => Err(Ended::Nonsense),
+            _ if header.more != 0 => Err(Ended::ProtocolError),
             Kind::Free => {
                 self.forget(header.page);
                 Ok(())
             }
             Kind::Ping => self.answer(Kind::Pong, &header),
             Kind::Reserve => self.reserve(&header),
-            Kind::Bye => Err(Ended::Farewell),
-            _ => Err(Ended::Nonsense),
+            Kind::Bye => Err(Ended::Bye),
+            _ => Err(Ended::ProtocolError),
         }
     }
 
-    fn act(&mut self, is_put: bool, page: u64) -> Result<Act, Ended> {
-        match self.shared.setting.mischief.as_ref().map_or(Act::Serve, |mischief| mischief.act(is_put, page))
+    fn act(&mut self, is_put: bool, page: u64) -> Result<InjectedAction, Ended> {
+        match self
+            .shared
+            .setting
+            .fault_injector
+            .as_ref()
+            .map_or(InjectedAction::Serve, |fault_injector| fault_injector.act(is_put, page))
         {
-            Act::Die => Err(Ended::Mischief),
-            Act::Stall => {
+            InjectedAction::Die => Err(Ended::Injected),
+            InjectedAction::Stall => {
                 // Takes what comes and says nothing, until the connection is closed.
                 let _ = io::copy(&mut self.stream, &mut io::sink());
-                Err(Ended::Mischief)
+                Err(Ended::Injected)
             }
             act => Ok(act),
         }
@@ -340,11 +345,11 @@ impl<S: Stream> Session<'_, S> {
     fn put(&mut self, header: &Header) -> Result<(), Ended> {
         let pages = self.pages_of(header)?;
         if u64::from(header.length) != (pages.end - pages.start) * self.page_bytes as u64 {
-            return Err(Ended::Nonsense);
+            return Err(Ended::ProtocolError);
         }
         let run = self.receive(header)?;
         let acts = pages.clone().map(|page| self.act(true, page)).collect::<Result<Vec<_>, _>>()?;
-        if acts.contains(&Act::Deny) {
+        if acts.contains(&InjectedAction::Deny) {
             return self.refuse(header, "not today");
         }
         let mut stored = 0;
@@ -365,9 +370,9 @@ impl<S: Stream> Session<'_, S> {
     /// The pages that are meant, if they can be a run.
     fn pages_of(&self, header: &Header) -> Result<Range<u64>, Ended> {
         let pages = u64::from(header.more) + 1;
-        let end = header.page.checked_add(pages).ok_or(Ended::Nonsense)?;
+        let end = header.page.checked_add(pages).ok_or(Ended::ProtocolError)?;
         let fits = pages * self.page_bytes as u64 <= u64::from(MAX_PAYLOAD);
-        if fits { Ok(header.page..end) } else { Err(Ended::Nonsense) }
+        if fits { Ok(header.page..end) } else { Err(Ended::ProtocolError) }
     }
 
     /// A run's bytes, as they were announced.
@@ -425,12 +430,12 @@ impl<S: Stream> Session<'_, S> {
         let mut wrong = None;
         for page in pages.clone() {
             match self.act(false, page)? {
-                Act::Serve => {}
+                InjectedAction::Serve => {}
                 act => wrong = Some(act),
             }
         }
         let run: Option<Vec<_>> = pages.map(|page| self.session_pages.get(page)).collect();
-        let Some(run) = run.filter(|_| wrong != Some(Act::Deny)) else {
+        let Some(run) = run.filter(|_| wrong != Some(InjectedAction::Deny)) else {
             return self.answer(Kind::Missing, header);
         };
         self.shared.counters.gets.fetch_add(run.len() as u64, Relaxed);
@@ -466,14 +471,14 @@ impl<S: Stream> Session<'_, S> {
 }
 
 /// A run as a server gives it that lies or is broken.
-fn spoil(act: Act, reply: Header, page_bytes: usize, mut bytes: Vec<u8>) -> (Header, Vec<u8>) {
+fn spoil(act: InjectedAction, reply: Header, page_bytes: usize, mut bytes: Vec<u8>) -> (Header, Vec<u8>) {
     let middle = bytes.len() / 2;
     match act {
-        Act::Zeros => bytes.fill(0),
-        Act::Babble => return (Header { length: 0, ..reply }, vec![b'?'; bytes.len()]),
+        InjectedAction::Zeros => bytes.fill(0),
+        InjectedAction::Babble => return (Header { length: 0, ..reply }, vec![b'?'; bytes.len()]),
         _ => bytes[middle] ^= 4,
     }
-    let digest = if act == Act::Damage {
+    let digest = if act == InjectedAction::Damage {
         reply.digest
     } else {
         Digest::of_run(bytes.chunks(page_bytes).map(Digest::of))

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Options of connections to servers.
 #[derive(Clone, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct ConnectionOptions {
     pub(crate) page_bytes: u32,
     pub(crate) reserve_bytes: u64,
     pub(crate) stall: Duration,
@@ -20,9 +20,9 @@ pub(crate) struct Manner {
     pub(crate) alone: bool,
 }
 
-impl Manner {
+impl ConnectionOptions {
     /// Interval at which a waiting thread checks the server: several times per `stall` (`attention`).
-    pub(super) fn glance(&self) -> Duration {
+    pub(super) fn check_interval(&self) -> Duration {
         (self.stall / 4).clamp(Duration::from_millis(1), Duration::from_millis(200))
     }
 }
@@ -70,7 +70,7 @@ impl ConnectError {
 
 /// A session's stream, and the session's name.
 #[derive(Debug)]
-pub(super) struct Met {
+pub(super) struct OpenedSession {
     pub(super) stream: Hidden<TcpStream>,
     pub(super) session: u128,
 }
@@ -99,38 +99,43 @@ pub(super) fn dial_to(address: SocketAddr, within: Duration) -> io::Result<TcpSt
 }
 
 /// A session of its own, over this stream.
-pub(super) fn open(stream: TcpStream, server: &str, manner: &Manner) -> Result<Met, ConnectError> {
-    let Manner { page_bytes, reserve_bytes, like, .. } = *manner;
+pub(super) fn open(
+    stream: TcpStream,
+    server: &str,
+    options: &ConnectionOptions,
+) -> Result<OpenedSession, ConnectError> {
+    let ConnectionOptions { page_bytes, reserve_bytes, like, .. } = *options;
     let open = Open { page_bytes, reserve_bytes, like }.encode();
-    begin(stream, server, manner, |_| (Kind::Open, open.to_vec()))
+    begin(stream, server, options, |_| (Kind::Open, open.to_vec()))
 }
 
 /// Resumes the session of this name after its stream was lost.
 pub(super) fn resume(
     stream: TcpStream,
     server: &str,
-    manner: &Manner,
+    options: &ConnectionOptions,
     session: u128,
-) -> Result<Met, ConnectError> {
-    let met = begin(stream, server, manner, |handshake| (Kind::Resume, handshake.proof(session).to_vec()))?;
-    if met.session != session {
+) -> Result<OpenedSession, ConnectError> {
+    let opened =
+        begin(stream, server, options, |handshake| (Kind::Resume, handshake.proof(session).to_vec()))?;
+    if opened.session != session {
         let why = "it goes on with another session".into();
         return Err(ConnectError::Refused { server: server.into(), why });
     }
-    Ok(met)
+    Ok(opened)
 }
 
 fn begin(
     mut stream: TcpStream,
     server: &str,
-    manner: &Manner,
+    options: &ConnectionOptions,
     first: impl FnOnce(&Handshake) -> (Kind, Vec<u8>),
-) -> Result<Met, ConnectError> {
+) -> Result<OpenedSession, ConnectError> {
     let failed = |source| ConnectError::Connect { server: server.into(), source };
     stream.set_nodelay(true).map_err(failed)?;
-    stream.set_read_timeout(Some(manner.stall)).map_err(failed)?;
-    stream.set_write_timeout(Some(manner.stall)).map_err(failed)?;
-    let handshake = auth::introduce(&mut stream, manner.key.as_ref())
+    stream.set_read_timeout(Some(options.stall)).map_err(failed)?;
+    stream.set_write_timeout(Some(options.stall)).map_err(failed)?;
+    let handshake = auth::introduce(&mut stream, options.key.as_ref())
         .map_err(|source| ConnectError::Auth { server: server.into(), source })?;
     let (kind, payload) = first(&handshake);
     stream.write_all(&Header::with(kind, 0, 0, &payload).encode()).map_err(failed)?;
@@ -138,8 +143,8 @@ fn begin(
     let Opened { session, .. } = opened(&mut stream)
         .map_err(failed)?
         .map_err(|why| ConnectError::Refused { server: server.into(), why })?;
-    stream.set_read_timeout(Some(manner.glance())).map_err(failed)?;
-    Ok(Met { stream: Hidden::new(stream), session })
+    stream.set_read_timeout(Some(options.check_interval())).map_err(failed)?;
+    Ok(OpenedSession { stream: Hidden::new(stream), session })
 }
 
 /// The answer to the first frame; the inner error is the server's own words.

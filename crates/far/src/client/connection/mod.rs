@@ -36,8 +36,8 @@ use crate::descriptors::{self, Hidden};
 use crate::needed;
 use crate::wire::{Header, Kind};
 pub use handshake::ConnectError;
-pub(crate) use handshake::Manner;
-use handshake::Met;
+pub(crate) use handshake::ConnectionOptions;
+use handshake::OpenedSession;
 use queues::{Queues, Rest, Source};
 use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -51,7 +51,7 @@ struct Shared {
     index: usize,
     peer: SocketAddr,
     /// How a child process begins with these pages.
-    manner: Manner,
+    options: ConnectionOptions,
     /// The session's stream now.
     stream: Mutex<Arc<Hidden<TcpStream>>>,
     /// Its descriptor, for a child process: a lock may be held there for good.
@@ -80,28 +80,28 @@ impl Connection {
     pub(crate) fn connect(
         server: &str,
         index: usize,
-        manner: &Manner,
+        options: &ConnectionOptions,
         sink: Weak<dyn Sink>,
     ) -> Result<Self, ConnectError> {
-        Self::begin(handshake::dial(server, manner.stall)?, server, index, manner, sink)
+        Self::begin(handshake::dial(server, options.stall)?, server, index, options, sink)
     }
 
     fn begin(
         stream: TcpStream,
         server: &str,
         index: usize,
-        manner: &Manner,
+        options: &ConnectionOptions,
         sink: Weak<dyn Sink>,
     ) -> Result<Self, ConnectError> {
         let failed = |source| ConnectError::Connect { server: server.into(), source };
         let peer = stream.peer_addr().map_err(failed)?;
-        let Met { stream, session } = handshake::open(stream, server, manner)?;
+        let OpenedSession { stream, session } = handshake::open(stream, server, options)?;
         let stream = Arc::new(stream);
         let shared = Arc::new(Shared {
             name: server.into(),
             index,
             peer,
-            manner: Manner { like: session, ..manner.clone() },
+            options: ConnectionOptions { like: session, ..options.clone() },
             descriptor: AtomicI32::new(stream.as_raw_fd()),
             stream: Mutex::new(Arc::clone(&stream)),
             queues: Mutex::default(),
@@ -163,12 +163,12 @@ impl Replica for Connection {
     }
 
     fn for_child(&self, sink: Weak<dyn Sink>) -> Result<Arc<dyn Replica>, String> {
-        let Shared { name, index, peer, manner, .. } = &*self.shared;
-        let manner = Manner { reserve_bytes: 0, ..manner.clone() };
+        let Shared { name, index, peer, options, .. } = &*self.shared;
+        let options = ConnectionOptions { reserve_bytes: 0, ..options.clone() };
         self.abandon();
         // By number: looking a name up takes locks that a thread of the parent may have held when it forked.
-        let stream = handshake::dial_to(*peer, manner.stall).map_err(|error| format!("{name}: {error}"))?;
-        let made = Self::begin(stream, name, *index, &manner, sink).map_err(|error| error.to_string())?;
+        let stream = handshake::dial_to(*peer, options.stall).map_err(|error| format!("{name}: {error}"))?;
+        let made = Self::begin(stream, name, *index, &options, sink).map_err(|error| error.to_string())?;
         Ok(Arc::new(made))
     }
 
@@ -198,7 +198,7 @@ impl Shared {
     /// Takes no more orders, and has the writer tell the server that the session has ended.
     fn leave(&self) {
         let mut queues = self.lock();
-        (queues.closed, queues.bids_farewell) = (true, true);
+        (queues.closed, queues.sends_bye) = (true, true);
         drop(queues);
         self.moved.notify_all();
     }
@@ -273,7 +273,7 @@ impl Shared {
             if std::mem::take(&mut was_sending) && queues.writing.take().is_some() && queues.awaited {
                 self.moved.notify_all();
             }
-            if std::mem::take(&mut queues.bids_farewell) && !queues.cut {
+            if std::mem::take(&mut queues.sends_bye) && !queues.cut {
                 return Some(Next::Request(Header::bare(Kind::Bye, 0, 0), Vec::new()));
             }
             if queues.closed || queues.cut {

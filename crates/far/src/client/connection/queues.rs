@@ -39,7 +39,7 @@ pub(super) struct Queues {
     /// No order is taken any more.
     pub(super) closed: bool,
     /// The server is told so, if it can be.
-    pub(super) bids_farewell: bool,
+    pub(super) sends_bye: bool,
     /// The answer to the last reservation; one is asked for at a time.
     pub(super) reserved: Option<Result<(), String>>,
 }

@@ -3,7 +3,7 @@
 
 use super::Shared;
 use super::attention::Attention;
-use super::handshake::{self, ConnectError, Met};
+use super::handshake::{self, ConnectError, OpenedSession};
 use crate::client::{Order, Verb};
 use crate::descriptors::Hidden;
 use crate::digest::Digest;
@@ -17,15 +17,15 @@ use std::time::{Duration, Instant};
 /// An idle connection is asked so often whether it is there.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// A request that is unanswered for so many times `stall` has failed, even if other bytes come.
-const PATIENCE: u32 = 4;
+const OVERDUE_FACTOR: u32 = 4;
 /// Between two tries to have another stream.
-const AGAIN: Duration = Duration::from_millis(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Bytes of the reason for a refusal.
 const MOST_TEXT: u32 = 4096;
 /// Streams that may break one after the other without one answer.
-const IN_VAIN: usize = 3;
+const MOST_FRUITLESS_STREAMS: usize = 3;
 
-/// Why nothing more is to be heard from a stream.
+/// Reason for the end of a stream.
 #[derive(Debug)]
 enum End {
     /// The stream ended or failed.
@@ -33,12 +33,12 @@ enum End {
     /// The server does not answer.
     Silent(String),
     /// It answers what it cannot answer.
-    Lies(String),
+    ProtocolViolation(String),
 }
 
 impl End {
     fn why(self) -> String {
-        let (Self::Broken(why) | Self::Silent(why) | Self::Lies(why)) = self;
+        let (Self::Broken(why) | Self::Silent(why) | Self::ProtocolViolation(why)) = self;
         why
     }
 }
@@ -51,19 +51,19 @@ impl Shared {
         writer: JoinHandle<()>,
     ) {
         let mut writer = Some(writer);
-        let mut in_vain = 0;
+        let mut fruitless = 0;
         let why = loop {
-            let heard = self.read(&stream);
+            let result = self.read(&stream);
             self.cut(&stream);
             if let Some(writer) = writer.take() {
                 let _ = writer.join();
             }
-            in_vain = if heard.any { 0 } else { in_vain + 1 };
+            fruitless = if result.any { 0 } else { fruitless + 1 };
             let closed = self.lock().closed;
-            let resumed = match heard.end {
-                end if closed || in_vain >= IN_VAIN => Err(end.why()),
+            let resumed = match result.end {
+                end if closed || fruitless >= MOST_FRUITLESS_STREAMS => Err(end.why()),
                 End::Broken(why) => self.resume(&why),
-                End::Silent(why) if self.manner.alone => self.resume(&why),
+                End::Silent(why) if self.options.alone => self.resume(&why),
                 end => Err(end.why()),
             };
             match resumed {
@@ -105,11 +105,11 @@ impl Shared {
 
     /// The session's next stream, or why there is none.
     fn resume(&self, why: &str) -> Result<Arc<Hidden<TcpStream>>, String> {
-        let until = Instant::now() + self.manner.stall;
+        let until = Instant::now() + self.options.stall;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let error = match self.met_again(left.max(Duration::from_millis(1))) {
-                Ok(Met { stream, .. }) => {
+            let error = match self.reconnect(left.max(Duration::from_millis(1))) {
+                Ok(OpenedSession { stream, .. }) => {
                     let stream = Arc::new(stream);
                     self.go_on_with(&stream);
                     return Ok(stream);
@@ -120,7 +120,7 @@ impl Shared {
             let closed = |queues: &mut super::Queues| !queues.closed;
             let (queues, _) = self
                 .moved
-                .wait_timeout_while(self.lock(), AGAIN, closed)
+                .wait_timeout_while(self.lock(), RETRY_INTERVAL, closed)
                 .unwrap_or_else(PoisonError::into_inner);
             if queues.closed || !error.may_pass() || Instant::now() >= until {
                 return Err(format!("{why}, and it cannot be gone on with: {error}{reason}"));
@@ -128,25 +128,25 @@ impl Shared {
         }
     }
 
-    fn met_again(&self, within: Duration) -> Result<Met, ConnectError> {
+    fn reconnect(&self, within: Duration) -> Result<OpenedSession, ConnectError> {
         let failed = |source| ConnectError::Connect { server: self.name.clone(), source };
         let stream = handshake::dial_to(self.peer, within).map_err(failed)?;
-        let manner = handshake::Manner { stall: within, ..self.manner.clone() };
-        let met = handshake::resume(stream, &self.name, &manner, self.manner.like)?;
-        let Met { stream, .. } = &met;
-        stream.set_read_timeout(Some(self.manner.glance())).map_err(failed)?;
-        stream.set_write_timeout(Some(self.manner.stall)).map_err(failed)?;
-        Ok(met)
+        let options = handshake::ConnectionOptions { stall: within, ..self.options.clone() };
+        let opened = handshake::resume(stream, &self.name, &options, self.options.like)?;
+        let OpenedSession { stream, .. } = &opened;
+        stream.set_read_timeout(Some(self.options.check_interval())).map_err(failed)?;
+        stream.set_write_timeout(Some(self.options.stall)).map_err(failed)?;
+        Ok(opened)
     }
 
     /// Hears a stream until it ends.
-    fn read(&self, stream: &TcpStream) -> Heard {
+    fn read(&self, stream: &TcpStream) -> StreamResult {
         let mut any = false;
-        let mut attention = Attention::new(self.manner.stall);
+        let mut attention = Attention::new(self.options.stall);
         loop {
             match self.reply(stream, &mut attention) {
                 Ok(()) => any = true,
-                Err(end) => return Heard { any, end },
+                Err(end) => return StreamResult { any, end },
             }
         }
     }
@@ -156,7 +156,7 @@ impl Shared {
         let mut head = [0; HEADER];
         attention.looks(Instant::now());
         self.receive(stream, attention, [&mut head[..]])?;
-        let header = Header::decode(&head).map_err(|error| End::Lies(error.to_string()))?;
+        let header = Header::decode(&head).map_err(|error| End::ProtocolViolation(error.to_string()))?;
         let mut queues = self.lock();
         let pending = queues.answered(header.tag);
         // The window may have been closed; a writer that sends looks by itself.
@@ -166,7 +166,7 @@ impl Shared {
             self.moved.notify_all();
         }
         let Some(mut pending) = pending else {
-            return Err(End::Lies("it answers what was not asked".into()));
+            return Err(End::ProtocolViolation("it answers what was not asked".into()));
         };
         if let Some(bytes) = pending.reserve {
             let answer = self.reservation(stream, attention, &header, bytes);
@@ -186,12 +186,12 @@ impl Shared {
             return if header.kind == Kind::Pong && header.length == 0 {
                 Ok(())
             } else {
-                Err(End::Lies("a ping was not answered by a pong".into()))
+                Err(End::ProtocolViolation("a ping was not answered by a pong".into()))
             };
         }
-        let judged = self.judge(stream, attention, &header, &mut pending.run);
-        match judged.and_then(|judged| self.sent(header.tag, attention).map(|()| judged)) {
-            Ok(Judged { done, why }) => {
+        let evaluated = self.evaluate(stream, attention, &header, &mut pending.run);
+        match evaluated.and_then(|evaluated| self.sent(header.tag, attention).map(|()| evaluated)) {
+            Ok(RunResult { done, why }) => {
                 let refused = pending.run.split_off(done);
                 if let Some(sink) = self.sink.upgrade() {
                     if !pending.run.is_empty() {
@@ -221,7 +221,7 @@ impl Shared {
         match header.kind {
             Kind::Reserved if header.length == 0 && header.page == bytes => Ok(Ok(())),
             Kind::Refused if header.length <= MOST_TEXT => self.text(stream, attention, header).map(Err),
-            kind => Err(End::Lies(format!("it answers a reservation with {kind:?}"))),
+            kind => Err(End::ProtocolViolation(format!("it answers a reservation with {kind:?}"))),
         }
     }
 
@@ -239,11 +239,11 @@ impl Shared {
         let mut queues = self.lock();
         while queues.writing == Some(tag) {
             attention.looks(Instant::now());
-            if attention.waited(due) >= self.manner.stall {
-                return Err(End::Lies("it answers before it was asked".into()));
+            if attention.waited(due) >= self.options.stall {
+                return Err(End::ProtocolViolation("it answers before it was asked".into()));
             }
             queues.awaited = true;
-            let waited = self.moved.wait_timeout(queues, self.manner.glance());
+            let waited = self.moved.wait_timeout(queues, self.options.check_interval());
             queues = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         queues.awaited = false;
@@ -251,18 +251,21 @@ impl Shared {
     }
 
     /// Evaluates a reply to a run after its payload was received.
-    fn judge(
+    fn evaluate(
         &self,
         stream: &TcpStream,
         attention: &mut Attention,
         header: &Header,
         run: &mut [Order],
-    ) -> Result<Judged, End> {
+    ) -> Result<RunResult, End> {
         let Order { page, verb, .. } = run[0];
         if header.page != u64::from(page) {
-            return Err(End::Lies(format!("asked for page {page}, it answers for page {}", header.page)));
+            return Err(End::ProtocolViolation(format!(
+                "asked for page {page}, it answers for page {}",
+                header.page
+            )));
         }
-        let all = Judged { done: run.len(), why: String::new() };
+        let all = RunResult { done: run.len(), why: String::new() };
         match (verb, header.kind) {
             (Verb::Get, Kind::Page)
                 if header.length as usize == run.iter().map(|order| order.bytes).sum() =>
@@ -270,20 +273,24 @@ impl Shared {
                 self.receive(stream, attention, run.iter_mut().map(Order::target))?;
                 match run.iter().find(|order| Digest::of(order.source()) != order.digest) {
                     None => Ok(all),
-                    Some(Order { page, .. }) => {
-                        Err(End::Lies(format!("page {page} came back with other bytes than it left with")))
-                    }
+                    Some(Order { page, .. }) => Err(End::ProtocolViolation(format!(
+                        "page {page} came back with other bytes than it left with"
+                    ))),
                 }
             }
             (Verb::Put, Kind::Stored) if header.length == 0 && (header.more as usize) < run.len() => {
                 let done = header.more as usize + 1;
-                Ok(Judged { done, why: "no room for the rest of a run".into() })
+                Ok(RunResult { done, why: "no room for the rest of a run".into() })
             }
             (Verb::Put, Kind::Refused) if header.length <= MOST_TEXT => {
-                Ok(Judged { done: 0, why: self.text(stream, attention, header)? })
+                Ok(RunResult { done: 0, why: self.text(stream, attention, header)? })
             }
-            (Verb::Get, Kind::Missing) => Err(End::Lies(format!("it no longer holds page {page}"))),
-            (verb, kind) => Err(End::Lies(format!("it answers {verb:?} of page {page} with {kind:?}"))),
+            (Verb::Get, Kind::Missing) => {
+                Err(End::ProtocolViolation(format!("it no longer holds page {page}")))
+            }
+            (verb, kind) => {
+                Err(End::ProtocolViolation(format!("it answers {verb:?} of page {page} with {kind:?}")))
+            }
         }
     }
 
@@ -338,7 +345,7 @@ impl Shared {
                 return Ok(());
             }
         };
-        if silent >= self.manner.stall {
+        if silent >= self.options.stall {
             return Err(End::Silent(format!("it has not answered for {:.1} s", silent.as_secs_f64())));
         }
         Ok(())
@@ -347,7 +354,7 @@ impl Shared {
     fn not_overdue(&self, attention: &mut Attention) -> Result<(), End> {
         attention.looks(Instant::now());
         match self.lock().oldest().map(|since| attention.waited(since)) {
-            Some(old) if old >= self.manner.stall * PATIENCE => {
+            Some(old) if old >= self.options.stall * OVERDUE_FACTOR => {
                 Err(End::Silent(format!("a request is {:.1} s old", old.as_secs_f64())))
             }
             _ => Ok(()),
@@ -356,13 +363,13 @@ impl Shared {
 }
 
 /// Result of a run: the number of its orders that are done; the others were refused.
-struct Judged {
+struct RunResult {
     done: usize,
     why: String,
 }
 
 /// Result of reading a stream.
-struct Heard {
+struct StreamResult {
     /// At least one answer.
     any: bool,
     end: End,

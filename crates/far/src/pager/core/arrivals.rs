@@ -185,7 +185,7 @@ impl Core {
             }
         }
         let Some(&next) = wanted.first() else { return };
-        wanted.truncate(self.room_for(wanted.len(), next));
+        wanted.truncate(self.free_frames_for(wanted.len(), next));
         wanted.retain(|&page| is_wanted(self, page));
         wanted.sort_unstable();
         self.guessed += wanted.len();

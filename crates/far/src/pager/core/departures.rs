@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 impl Core {
     /// Room for one more local page; false if one must leave first that cannot yet.
-    pub(super) fn make_room(&mut self, incoming: Option<u32>) -> bool {
+    pub(super) fn make_frame_free(&mut self, incoming: Option<u32>) -> bool {
         while self.local >= self.limit {
             if !self.evict(incoming) {
                 return false;

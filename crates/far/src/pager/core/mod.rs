@@ -348,7 +348,7 @@ impl Core {
     }
 
     fn touched_away(&mut self, page: u32, touch: Touch) {
-        if !self.make_room(Some(page)) {
+        if !self.make_frame_free(Some(page)) {
             return self.waiting.push_back((page, touch));
         }
         self.stats.swap_ins += 1;

@@ -12,7 +12,7 @@ const RECOPIES: usize = 4;
 const LOOKED_AT: u32 = 16;
 
 /// The servers that promise room for pages.
-pub(in crate::pager) struct Keepers<F> {
+pub(in crate::pager) struct LiveServers<F> {
     /// None if a file takes what they do not.
     pub(in crate::pager) servers: Vec<Arc<dyn Replica>>,
     /// The bytes that each has of so many bytes of pages.
@@ -20,14 +20,14 @@ pub(in crate::pager) struct Keepers<F> {
 }
 
 impl Core {
-    pub(in crate::pager) fn keepers(&self) -> Keepers<impl Fn(u64) -> u64 + use<>> {
+    pub(in crate::pager) fn live_servers(&self) -> LiveServers<impl Fn(u64) -> u64 + use<>> {
         let live = |&index: &usize| self.live & 1 << index != 0;
         let has_spill = self.replicas.len() > self.servers;
         let servers = (0..self.servers).filter(live).map(|index| Arc::clone(&self.replicas[index]));
         let servers = if has_spill { Vec::new() } else { servers.collect() };
         let (copies, count, page) = (self.copies as u64, self.servers.max(1) as u64, self.page_bytes as u64);
         let share = move |bytes: u64| (bytes * copies).div_ceil(count).next_multiple_of(page);
-        Keepers { servers, share }
+        LiveServers { servers, share }
     }
 
     pub(in crate::pager) fn replica_lost(&mut self, replica: usize, why: &str, orders: Vec<Order>) {
@@ -129,7 +129,7 @@ impl Core {
             }
             let takers = self.live & !self.full & !holders & self.all_servers();
             // Making room may let a page leave: only then is it known whether this one still may.
-            let possible = takers != 0 && self.make_room(None) && self.may_leave();
+            let possible = takers != 0 && self.make_frame_free(None) && self.may_leave();
             if !possible || !matches!(self.pages[page as usize].state, State::Away) {
                 self.wants_copy(page);
                 continue;

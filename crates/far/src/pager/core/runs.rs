@@ -102,7 +102,7 @@ impl Core {
     }
 
     /// Room for as many pages as can be had, up to so many, whose first this is.
-    pub(super) fn room_for(&mut self, pages: usize, first: u32) -> usize {
+    pub(super) fn free_frames_for(&mut self, pages: usize, first: u32) -> usize {
         while self.local + pages > self.limit && self.evict(Some(first)) {}
         (self.limit - self.local.min(self.limit)).min(pages)
     }
@@ -127,13 +127,13 @@ impl Core {
         if self.open(page, touch) {
             return;
         }
-        if !self.make_room(Some(page)) {
+        if !self.make_frame_free(Some(page)) {
             return self.waiting.push_back((page, touch));
         }
         let guess = self.follow(page);
         let mut pages = vec![page];
         pages.extend(self.filled_with(page, guess));
-        pages.truncate(self.room_for(pages.len(), page));
+        pages.truncate(self.free_frames_for(pages.len(), page));
         pages.sort_unstable();
         let frames = self.frames.take_run(pages.len());
         for &frame in &frames {

@@ -188,7 +188,7 @@ impl Core {
 
     /// A page in the tier comes to the program, with what is expected next beside it.
     pub(super) fn touched_compressed(&mut self, page: u32, touch: Touch) {
-        if !self.make_room(Some(page)) {
+        if !self.make_frame_free(Some(page)) {
             return self.waiting.push_back((page, touch));
         }
         let more = self.curve.missed(page);
@@ -196,7 +196,7 @@ impl Core {
         let guess = self.follow(page);
         let mut pages = vec![page];
         pages.extend(self.compressed_beside(page, guess));
-        pages.truncate(self.room_for(pages.len(), page));
+        pages.truncate(self.free_frames_for(pages.len(), page));
         pages.sort_unstable();
         let frames = self.frames.take_run(pages.len());
         for (&page, &frame) in pages.iter().zip(&frames) {

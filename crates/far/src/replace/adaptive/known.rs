@@ -19,10 +19,10 @@ pub struct Known {
 }
 
 impl Known {
-    /// Nothing is resident; the first burst of each page is given `2^patience` events.
+    /// Nothing is resident; the first burst of each page is given `2^burst_exponent` events.
     #[must_use]
-    pub(super) fn new(shape: Shape, patience: u8) -> Self {
-        let histories = Sparse::new(ReuseHistory::new(patience), shape.pages as usize);
+    pub(super) fn new(shape: Shape, burst_exponent: u8) -> Self {
+        let histories = Sparse::new(ReuseHistory::new(burst_exponent), shape.pages as usize);
         let (resident, idle) = (Roll::new(shape), Roll::new(shape));
         Self { histories, confidence: Confidence::NONE, duels: Duels::new(shape), resident, idle }
     }
@@ -83,10 +83,10 @@ impl Known {
     }
 
     /// The page came in, or was touched for the first time since its bit was cleared.
-    pub(super) fn touched(&mut self, page: PageNo, now: u64, longest_patience: u8) {
+    pub(super) fn touched(&mut self, page: PageNo, now: u64, longest_burst_exponent: u8) {
         self.duels.used(page, |rival| self.histories[rival.index()].last_touch());
         let reuse_history = &mut self.histories[page.index()];
-        if reuse_history.touch(now, longest_patience)
+        if reuse_history.touch(now, longest_burst_exponent)
             && let Some(borne_out) = reuse_history.bore_out_its_first()
         {
             self.confidence.learn(borne_out);

@@ -96,7 +96,7 @@ impl Adaptive {
     }
 
     fn touched(&mut self, page: PageNo, bits: &mut dyn AccessBits) {
-        self.known.touched(page, self.now, self.watch.longest_patience());
+        self.known.touched(page, self.now, self.watch.longest_burst_exponent());
         self.watch.touched(page, &self.known);
         if self.cost_control.looks() {
             self.watch.clear_due(self.now, &mut self.known, bits);

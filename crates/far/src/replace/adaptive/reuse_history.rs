@@ -16,26 +16,26 @@ pub struct ReuseHistory {
     /// difference.
     intervals: [u16; REMEMBERED],
     known: u8,
-    patience: u8,
+    burst_exponent: u8,
 }
 
 impl ReuseHistory {
-    /// An empty history; the first burst lasts `2^patience` events.
+    /// An empty history; the first burst lasts `2^burst_exponent` events.
     #[must_use]
-    pub fn new(patience: u8) -> Self {
-        Self { last: 0, cleared: 0, due: 0, intervals: [0; REMEMBERED], known: 0, patience }
+    pub fn new(burst_exponent: u8) -> Self {
+        Self { last: 0, cleared: 0, due: 0, intervals: [0; REMEMBERED], known: 0, burst_exponent }
     }
 
     /// Records the first touch since the bit was cleared or the page came in. Returns `true` if this ends an
     /// interval.
-    pub fn touch(&mut self, now: u64, longest_patience: u8) -> bool {
+    pub fn touch(&mut self, now: u64, longest_burst_exponent: u8) -> bool {
         let returned = self.last > 0 && now - self.cleared > self.burst();
         if returned {
             self.remember(now - self.last);
-            self.patience = self.patience.saturating_sub(1);
+            self.burst_exponent = self.burst_exponent.saturating_sub(1);
         } else if self.last > 0 {
             // Still the same burst: it was looked at too early.
-            self.patience = (self.patience + 1).min(longest_patience);
+            self.burst_exponent = (self.burst_exponent + 1).min(longest_burst_exponent);
         }
         self.last = now;
         self.due = self.forecast(now);
@@ -56,13 +56,13 @@ impl ReuseHistory {
     /// Returns the estimated length of a burst of use.
     #[must_use]
     pub fn burst(&self) -> u64 {
-        1 << self.patience
+        1 << self.burst_exponent
     }
 
     /// The logarithm of that.
     #[must_use]
-    pub fn patience(&self) -> u8 {
-        self.patience
+    pub fn burst_exponent(&self) -> u8 {
+        self.burst_exponent
     }
 
     /// The last touch that was seen.

@@ -28,12 +28,12 @@ impl Watch {
     /// Of a page that nothing is known of: the middle.
     #[must_use]
     pub fn first_patience(&self) -> u8 {
-        self.longest_patience() / 2
+        self.longest_burst_exponent() / 2
     }
 
     /// Of a page that is always in use.
     #[must_use]
-    pub fn longest_patience(&self) -> u8 {
+    pub fn longest_burst_exponent(&self) -> u8 {
         self.waiting as u8 - 1
     }
 
@@ -48,7 +48,7 @@ impl Watch {
 
     /// The page's bit is set from now.
     pub fn touched(&mut self, page: PageNo, known: &Known) {
-        self.lists.push_back(known.reuse_history(page).patience().into(), page);
+        self.lists.push_back(known.reuse_history(page).burst_exponent().into(), page);
     }
 
     /// The page is no longer resident.
@@ -58,9 +58,9 @@ impl Watch {
 
     /// Clears what is due, as far as the credit goes.
     pub fn clear_due(&mut self, now: u64, known: &mut Known, bits: &mut dyn AccessBits) {
-        for patience in 0..self.waiting {
-            while let Some(page) = self.lists.head(patience)
-                && now - known.reuse_history(page).last_touch() >= 1 << patience
+        for burst_exponent in 0..self.waiting {
+            while let Some(page) = self.lists.head(burst_exponent)
+                && now - known.reuse_history(page).last_touch() >= 1 << burst_exponent
             {
                 self.lists.remove(page);
                 if self.credit_due > 0 {

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use azekura_far::Server;
-use azekura_far::server::mischief::{Act, Mischief};
+use azekura_far::server::fault_injector::{FaultInjector, InjectedAction};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -145,13 +145,13 @@ pub enum LabError {
 #[derive(Debug)]
 struct Liar {
     lies: AtomicBool,
-    act: Act,
+    act: InjectedAction,
 }
 
-impl Mischief for Liar {
-    fn act(&self, _is_put: bool, _page: u64) -> Act {
+impl FaultInjector for Liar {
+    fn act(&self, _is_put: bool, _page: u64) -> InjectedAction {
         // Relaxed: a flag for itself.
-        if self.lies.load(Relaxed) { self.act } else { Act::Serve }
+        if self.lies.load(Relaxed) { self.act } else { InjectedAction::Serve }
     }
 }
 
@@ -243,9 +243,17 @@ impl Lab {
 }
 
 fn liar(rng: &mut Xoshiro256PlusPlus) -> Result<(Lender, String), LabError> {
-    let act = *[Act::Lie, Act::Damage, Act::Zeros, Act::Deny, Act::Babble].choose(rng).unwrap_or(&Act::Lie);
+    let act = *[
+        InjectedAction::Lie,
+        InjectedAction::Damage,
+        InjectedAction::Zeros,
+        InjectedAction::Deny,
+        InjectedAction::Babble,
+    ]
+    .choose(rng)
+    .unwrap_or(&InjectedAction::Lie);
     let liar = Arc::new(Liar { lies: AtomicBool::new(false), act });
-    let server = Server::builder().capacity(64 << 20).mischief(liar.clone());
+    let server = Server::builder().capacity(64 << 20).fault_injector(liar.clone());
     let server = server.listen("127.0.0.1:0").map_err(LabError::Server)?;
     let address = server.address().to_string();
     Ok((Lender::Thread { server, liar }, address))

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 /// Action on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum InjectedAction {
     /// As it should be.
     Serve,
     /// The session ends here, as when the machine is gone.
@@ -24,7 +24,7 @@ pub enum Act {
 }
 
 /// Decides over each request for a page. Called by the sessions' threads.
-pub trait Mischief: Debug + Send + Sync {
+pub trait FaultInjector: Debug + Send + Sync {
     /// Returns the action when page `page` is stored (`is_put`) or requested.
-    fn act(&self, is_put: bool, page: u64) -> Act;
+    fn act(&self, is_put: bool, page: u64) -> InjectedAction;
 }
