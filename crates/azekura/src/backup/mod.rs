@@ -189,7 +189,11 @@ impl<'a> Backup<'a> {
         let report = self.write(out, &unfinished)?;
         file.sync().map_err(|e| Error::io("sync", &unfinished, e))?;
         fs.rename(&unfinished, &complete).map_err(|e| Error::io("rename", &unfinished, e))?;
-        fs.sync_dir(path).map_err(|e| Error::io("sync", path, e))?;
+        if let Err(error) = fs.sync_dir(path) {
+            // BACKUP-1: after a failed sync, a later one need not make the name durable. Best effort.
+            let _ = fs.remove_file(&complete);
+            return Err(Error::io("sync", path, error));
+        }
         Ok(report)
     }
 
