@@ -54,6 +54,15 @@ fn sum(reply: &str) -> i64 {
     words.chunks(2).map(|row| row[1].parse::<i64>().unwrap()).sum()
 }
 
+/// Lets the threads beside a test end, also if the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed); // a flag that orders nothing
+    }
+}
+
 /// Runs writers, and moves leaves if that is wanted, while `work` runs; how many transfers there were.
 fn beside_writers(nodes: &Nodes, seed: u64, moves: bool, work: impl FnOnce()) -> usize {
     let is_over = AtomicBool::new(false);
@@ -72,8 +81,10 @@ fn beside_writers(nodes: &Nodes, seed: u64, moves: bool, work: impl FnOnce()) ->
                 }
             }
         });
-        work();
-        is_over.store(true, Relaxed);
+        {
+            let _ends = Ends(is_over);
+            work();
+        }
         mover.join().unwrap();
         writers.into_iter().map(|writer| writer.join().unwrap()).sum()
     })
