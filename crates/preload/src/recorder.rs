@@ -6,7 +6,7 @@
 use crate::local::local;
 use crate::session::Session;
 use crate::sites;
-use azekura_trace::area::{self, Area, Called, MAIN, Mapped, ThreadSlot, state};
+use azekura_trace::area::{self, Area, Called, MAIN, Mapped, ThreadSlot, UNKNOWN_START, state};
 use azekura_trace::event::{Event, EventKind, SHARED, UNWOKEN, WAITED, WOKE};
 use azekura_trace::file::{CpuSource, TimeSource};
 use azekura_trace::parts::{SampleCounts, Sampler, Track, When, thread_id, time_source};
@@ -74,8 +74,12 @@ pub(crate) fn join(session: &Session, command: u32, is_first: bool) -> *mut Thre
         n if n == CpuSource::Rseq as u32 => CpuSource::Rseq,
         _ => CpuSource::ThreadClock,
     };
-    let start = local().start.get();
-    let operation = sites::operation(&area, if start == 0 { MAIN } else { start as u64 });
+    let start = match local().start.get() {
+        0 if thread_id() == session.process_id() => MAIN,
+        0 => UNKNOWN_START,
+        start => start as u64,
+    };
+    let operation = sites::operation(&area, start);
     let time: TimeSource = time_source();
     let track = Track::new(time, cpu, Producer::new(area.ring(index)));
     // Relaxed: as above.

@@ -128,6 +128,14 @@ pub(crate) fn if_recording<R>(record: impl FnOnce(&mut Thread) -> R) -> Option<R
     if is_recording() { recording(record) } else { None }
 }
 
+/// The process begins to record, if it is to be recorded and has not begun.
+#[inline]
+pub(crate) fn begins() {
+    if is_on() && !is_recording() {
+        recording(|_| ());
+    }
+}
+
 /// Whether this process has begun to record.
 #[inline]
 pub(crate) fn is_recording() -> bool {

@@ -50,7 +50,9 @@ pub enum RecordError {
     )]
     NotLoaded,
     /// The program started no thread and waited for none: there is nothing to tell.
-    #[error("the program started no threads and waited for no lock: nothing was recorded")]
+    #[error(
+        "nothing was recorded: the program started no thread and waited for no lock, file sync or epoll event"
+    )]
     NothingRecorded,
     /// A recording could not be written where it was to go.
     #[error("{source}; the recordings, with addresses in the place of names, are kept in {}", path.display())]

@@ -102,6 +102,9 @@ const NEAR_FRAMES: usize = 4;
 const HOLDS_OF_A_LOCK: u64 = 8;
 /// Fewer waits for an object prove nothing about it.
 const LEAST_WAITS: u64 = 2;
+/// Fewer holds that delay other threads prove nothing: a thread that waits for the start of another one, and
+/// later signals it to stop, has one such hold for each signal.
+const LEAST_HOLDS: usize = 3;
 /// Holds that end after the beginning of a wait and are compared with it: holds of a lock exclude each other,
 /// so the first of them blocks the wait if any does. Some more, for semaphores with several permits.
 const NEAR_HOLDS: usize = 8;
@@ -147,22 +150,31 @@ impl Known {
         !is_awaited && self.holds_prove_a_lock()
     }
 
-    /// Answers whether waiters signal the object themselves afterwards, as holders do, and a hold of one
-    /// thread overlaps a wait of another. A thread that joins another, or that makes an object to be woken
+    /// Answers whether waiters signal the object themselves afterwards, as holders do, and some of these
+    /// holds overlap waits of other threads. A thread that joins another, or that makes an object to be woken
     /// by, signals it afterwards too, but no thread waits meanwhile. One wait is no pattern.
     fn holds_prove_a_lock(&self) -> bool {
         let waits = self.waits.len() as u64;
-        waits >= LEAST_WAITS && self.holds_after_waits * HOLDS_OF_A_LOCK >= waits && self.has_blocked_wait()
+        waits >= LEAST_WAITS
+            && self.holds_after_waits * HOLDS_OF_A_LOCK >= waits
+            && self.holds_that_delay() >= LEAST_HOLDS
     }
 
-    fn has_blocked_wait(&self) -> bool {
+    /// Holds that overlap a wait of another thread; at most a few more than prove a lock.
+    fn holds_that_delay(&self) -> usize {
         let mut holds = self.holds.clone();
         holds.sort_unstable_by_key(|hold| hold.end);
-        self.waits.iter().any(|wait| {
+        let mut delaying = HashSet::new();
+        for wait in &self.waits {
             let first = holds.partition_point(|hold| hold.end <= wait.begin);
-            let near = holds[first..].iter().take(NEAR_HOLDS);
-            near.into_iter().any(|hold| hold.thread != wait.thread && hold.begin < wait.end)
-        })
+            let near = holds.iter().enumerate().skip(first).take(NEAR_HOLDS);
+            let delays = |(_, hold): &(usize, &Span)| hold.thread != wait.thread && hold.begin < wait.end;
+            delaying.extend(near.filter(delays).map(|(at, _)| at));
+            if delaying.len() >= LEAST_HOLDS {
+                break;
+            }
+        }
+        delaying.len()
     }
 
     fn identity(&self, object: u64, symbols: &Symbols) -> Identity {

@@ -260,8 +260,13 @@ mod tests {
         // Woken and signalled by the same thread, as a join or a queue's consumer does: nobody is delayed.
         let alone: &[Event] = &[a, b, held(25, 5), c, d, held(55, 5)];
         assert_eq!(kinds("semaphore", [alone, &[]]), [IDLE, IDLE]);
-        // The first thread's hold from 20 to 29 keeps the second one waiting.
-        assert_eq!(kinds("semaphore", [&[a, b, held(29, 9)], &[e, f, held(35, 5)]]), [LOCK, LOCK]);
+        // Holds from 20 to 29, from 30 to 39 and from 40 to 49 each keep the other thread waiting.
+        let ([g, h], [i, j]) = (wait(32, 40), wait(42, 50));
+        let first: &[Event] = &[a, b, held(29, 9), g, h, held(49, 9)];
+        assert_eq!(kinds("semaphore", [first, &[e, f, held(39, 9), i, j, held(59, 9)]]), [LOCK; 4]);
+        // A start and a stop: the first thread waits for the second one, and much later signals it.
+        let ([k, l], [m, n]) = (wait(30, 500), wait(501, 991));
+        assert_eq!(kinds("condition", [&[a, b, held(990, 970)], &[k, l, m, n]]), [IDLE; 3]);
         // One wait is no pattern.
         assert_eq!(kinds("semaphore", [&[a, b, held(25, 5)], &[held(15, 14)]]), [IDLE]);
     }

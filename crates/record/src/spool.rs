@@ -2,7 +2,7 @@
 
 use crate::process;
 use azekura_trace::ReadError;
-use azekura_trace::area::{Area, MAIN, OPERATIONS, ProcessSlot, SITES, flag, site_of};
+use azekura_trace::area::{Area, MAIN, OPERATIONS, ProcessSlot, SITES, UNKNOWN_START, flag, site_of};
 use azekura_trace::event::Event;
 use azekura_trace::file::{ClockSample, CpuSource, Encoder, SessionInfo, ThreadInfo, Trace};
 use azekura_trace::parts::{machine_cpu_ns, parse_maps, process_cpu_ns_of, sample};
@@ -179,6 +179,7 @@ impl Spool {
                 let (name, place) = match key {
                     0 => ("more threads", String::new()),
                     MAIN => ("main", String::new()),
+                    UNKNOWN_START => ("thread", String::new()),
                     address => ("thread", format!("@{address:x}")),
                 };
                 self.encoder.operations([(event.operation.into(), name, place.as_str(), 0)]);

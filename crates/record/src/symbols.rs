@@ -82,7 +82,7 @@ impl Symbols {
         Some(if behind == 0 { name } else { format!("{name}+{behind:#x}") })
     }
 
-    /// The code around `address`, up to `reach` bytes before and behind it, and the address of its first byte.
+    /// The code up to `reach` bytes before and behind `address`, and the address of its first byte.
     #[must_use]
     pub fn bytes(&self, address: u64, reach: u64) -> Option<(u64, Vec<u8>)> {
         let image = self.image(address)?;
@@ -140,7 +140,7 @@ impl fmt::Debug for Image {
 impl Image {
     fn read(module: &Module) -> Option<Self> {
         let path = PathBuf::from(module.path.strip_suffix(" (deleted)").unwrap_or(&module.path));
-        let bytes = std::fs::read(&path).ok()?;
+        let bytes = read_file(&path)?;
         let file = object::File::parse(&*bytes).ok()?;
         let segments: Vec<_> = file.segments().collect();
         // The segment that the mapping shows: mappings begin at page boundaries, segments may begin behind
@@ -161,7 +161,7 @@ impl Image {
         let in_memory = in_memory.collect();
         let debug = debug_file(&file);
         let mut symbols = symbols_of(&file);
-        if let Some(more) = debug.as_ref().and_then(|path| std::fs::read(path).ok())
+        if let Some(more) = debug.as_deref().and_then(read_file)
             && let Ok(file) = object::File::parse(&*more)
         {
             symbols.extend(symbols_of(&file));
@@ -212,6 +212,12 @@ impl Image {
     fn short(&self) -> String {
         self.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     }
+}
+
+/// The bytes of a regular file. A device has no symbols, and `/dev/zero`, of which programs map shared
+/// memory, has no end.
+pub(crate) fn read_file(path: &Path) -> Option<Vec<u8>> {
+    std::fs::metadata(path).ok()?.is_file().then(|| std::fs::read(path).ok())?
 }
 
 fn symbols_of(file: &object::File<'_>) -> Vec<Symbol> {
@@ -339,7 +345,9 @@ mod tests {
     fn what_is_not_mapped_or_not_there_has_its_address_for_a_name() {
         let gone = Module { base: 0x1000, len: 0x1000, offset: 0, path: "/nowhere/at all".into() };
         let rubbish = Module { path: "/proc/self/status".into(), ..gone.clone() };
-        let symbols = Symbols::new(&[gone, rubbish]);
+        // Shared memory of PostgreSQL; reading all of it would never end.
+        let memory = Module { path: "/dev/zero (deleted)".into(), ..gone.clone() };
+        let symbols = Symbols::new(&[gone, rubbish, memory]);
         assert_eq!(symbols.code(0x1010).function, "0x1010");
         assert_eq!(symbols.variable(0x1010), None);
     }

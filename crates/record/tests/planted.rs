@@ -477,6 +477,19 @@ fn a_program_without_threads_or_with_another_name_is_a_typed_error() {
 }
 
 #[test]
+fn a_program_of_one_thread_that_waits_for_events_is_recorded() {
+    let mut programs = turn();
+    let (program, output) = (build("event_loop", &mut programs), scratch().join("event_loop.trace"));
+    assert_eq!(record(&program, &[], &output), Ok(0));
+    let trace = Trace::read(&output).expect("a recording");
+    assert!(trace.sites.values().any(|site| site.name == "epoll in main"), "{:?}", trace.sites);
+    // The allocators of programs start threads in that way.
+    let mut operations: Vec<&str> = trace.operations.values().map(|name| &*name.name).collect();
+    operations.sort_unstable();
+    assert_eq!(operations, ["main", "thread"], "one thread is not started by the hooked function");
+}
+
+#[test]
 #[ignore = "minutes: counts how often one run of each is judged right"]
 fn verdicts_are_right_in_99_of_100_runs() {
     let runs: u32 = std::env::var("AZEKURA_PLANTED_RUNS").map_or(100, |n| n.parse().unwrap());

@@ -47,6 +47,8 @@ pub const OPERATIONS: usize = 1 << 12;
 pub const MOST_SLOTS: usize = 4096;
 /// The key of a thread that no hook saw begin: a process's first one.
 pub const MAIN: u64 = u64::MAX;
+/// The start function of a thread that was not started by the hooked `pthread_create`, in its place.
+pub const UNKNOWN_START: u64 = u64::MAX - 1;
 /// Bytes before a slot's ring; the head lies at its begin, the recorder's memory at [`OWN_AT`].
 pub const SLOT_HEAD: usize = 4096;
 /// Offset of the memory of the thread's recorder in its slot.

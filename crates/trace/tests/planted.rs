@@ -36,9 +36,9 @@ fn of_kind(site: u32, kind: WaitKind) -> Step {
 }
 
 /// The same program on so many threads.
-/// Waits may be told, but none is accused.
+/// Waits may be reported, or threads that compute, but no lock and no device.
 fn accuses_nothing(verdict: &Verdict) -> bool {
-    matches!(verdict, Verdict::Nothing | Verdict::Waits { .. })
+    matches!(verdict, Verdict::Nothing | Verdict::Waits { .. } | Verdict::Cpu { .. })
 }
 
 fn on(threads: usize, steps: &[Step]) -> Vec<Vec<Step>> {

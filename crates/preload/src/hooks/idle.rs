@@ -2,6 +2,7 @@
 
 use super::{hook, watched};
 use crate::next::next;
+use crate::session::begins;
 use azekura_trace::WaitKind;
 use azekura_trace::area::Called;
 use libc::{
@@ -69,6 +70,8 @@ unsafe extern "C-unwind" fn epoll_hook(
     timeout: c_int,
     from: usize,
 ) -> c_int {
+    // A server of one thread waits for events only.
+    begins();
     // SAFETY: as above.
     idles(Called::Epoll, epoll as usize, from, || unsafe { EPOLL.get()(epoll, events, most, timeout) })
 }

@@ -36,11 +36,11 @@ pub fn attach(process: u32, mut goes_on: impl FnMut() -> bool) -> Result<Trace, 
     let modules = modules(&maps);
     let code = modules.iter().filter(|m| m.is_code).map(|m| m.module.base..m.module.base + m.module.len);
     let watch = Watch::start(process, code.collect())?;
-    let begin = Moment::now(process);
+    let begin = Snapshot::now(process);
     let mut last = begin.clone();
     while goes_on() {
         std::thread::sleep(Duration::from_millis(20));
-        let now = Moment::now(process);
+        let now = Snapshot::now(process);
         if now.threads.is_empty() {
             break;
         }
@@ -50,19 +50,21 @@ pub fn attach(process: u32, mut goes_on: impl FnMut() -> bool) -> Result<Trace, 
     if seen.off.is_empty() && seen.steps.is_empty() {
         return Err(RecordError::NothingRecorded);
     }
-    let mut last = Moment { ns: monotonic_ns().max(last.ns), ..last };
+    let mut last = Snapshot { ns: monotonic_ns().max(last.ns), ..last };
     last.name_new(&begin);
-    Ok(name(Made { process, modules: &modules, begin, end: last, sites: BTreeMap::new() }.trace(&seen)))
+    Ok(name(
+        TraceBuilder { process, modules: &modules, begin, end: last, sites: BTreeMap::new() }.trace(&seen),
+    ))
 }
 
 /// CPU time and name of each thread at an instant.
 #[derive(Debug, Clone)]
-struct Moment {
+struct Snapshot {
     ns: u64,
     threads: HashMap<u32, (u64, String)>,
 }
 
-impl Moment {
+impl Snapshot {
     fn now(process: u32) -> Self {
         let of = |thread: i32| {
             let read =
@@ -122,17 +124,17 @@ fn modules(maps: &str) -> Vec<Mapped> {
     maps.lines().filter_map(parse).collect()
 }
 
-/// A trace in the making.
-struct Made<'m> {
+/// A trace under construction.
+struct TraceBuilder<'m> {
     process: u32,
     modules: &'m [Mapped],
-    begin: Moment,
-    end: Moment,
+    begin: Snapshot,
+    end: Snapshot,
     /// Call sites of each function.
     sites: BTreeMap<(&'static str, u64), u32>,
 }
 
-impl Made<'_> {
+impl TraceBuilder<'_> {
     fn trace(mut self, seen: &Seen) -> Trace {
         let mut operations = BTreeMap::new();
         let mut by_name: BTreeMap<String, u16> = BTreeMap::new();
@@ -150,7 +152,7 @@ impl Made<'_> {
             threads.push(self.thread(tag, tid, name, operation, seen, (&callers, &locks)));
         }
         let sample =
-            |at: &Moment| ClockSample { ticks: at.ns, monotonic_ns: at.ns, process_cpu_ns: at.cpu() };
+            |at: &Snapshot| ClockSample { ticks: at.ns, monotonic_ns: at.ns, process_cpu_ns: at.cpu() };
         let site = |((what, address), id): (&(&'static str, u64), &u32)| {
             (*id, Name { name: (*what).to_owned(), file: format!("@{address:x}"), line: 0 })
         };
@@ -262,7 +264,7 @@ impl Made<'_> {
     }
 
     fn cpu(&self, tid: u32, off: &[Off]) -> CpuBetween {
-        let at = |moment: &Moment| moment.threads.get(&tid).map(|t| t.0);
+        let at = |moment: &Snapshot| moment.threads.get(&tid).map(|t| t.0);
         let first = at(&self.begin).unwrap_or(0);
         CpuBetween::between(
             (self.begin.ns, first),
@@ -290,7 +292,7 @@ struct Callers<'m> {
 impl<'m> Callers<'m> {
     fn new(modules: &'m [Mapped]) -> Self {
         let read = |mapped: &Mapped| {
-            let bytes = std::fs::read(&mapped.module.path).ok()?;
+            let bytes = crate::symbols::read_file(std::path::Path::new(&mapped.module.path))?;
             let from = usize::try_from(mapped.module.offset).ok()?;
             let to = from.saturating_add(usize::try_from(mapped.module.len).ok()?).min(bytes.len());
             Some((mapped.module.base, bytes.get(from..to)?.to_vec()))

@@ -4,7 +4,7 @@
 //! | what | mechanism | needs |
 //! |---|---|---|
 //! | `switches`: when threads were off their processors, and whether they were preempted | `PERF_RECORD_SWITCH` | nothing, for processes of one's own, up to perf_event_paranoid 2 |
-//! | samples of the program counter: spin loops | `PERF_COUNT_SW_CPU_CLOCK` in user mode, 200 in a second of CPU time | as switches |
+//! | samples of the program counter: spin loops | `PERF_COUNT_SW_CPU_CLOCK` | as switches |
 //! | `functions`: operations by function symbols | uprobes at entry and return | root or CAP_PERFMON |
 //! | [`attach`]: waits of a process that runs already | tracepoints of the futex calls | root or CAP_PERFMON |
 //!

@@ -269,10 +269,9 @@ impl Sink for Records {
             }
             record::SAMPLE if source == SAMPLES => {
                 // Relaxed: a flag that stands for nothing else.
-                if self.is_sampling.load(Relaxed) {
-                    let (address, thread) = (u64_at(bytes, 0), u32_at(bytes, 12));
-                    *self.samples.entry(thread).or_default().entry(address).or_default() += 1;
-                }
+                let kept = u64::from(self.is_sampling.load(Relaxed));
+                let (address, thread) = (u64_at(bytes, 0), u32_at(bytes, 12));
+                *self.samples.entry(thread).or_default().entry(address).or_default() += kept;
             }
             // A lost sample is no lost event.
             record::LOST if source == SAMPLES => {}

@@ -74,7 +74,7 @@ pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blam
     let holders = Holders::new(threads);
     let outermost: Vec<Vec<&WaitSpan>> = threads.iter().map(outermost_waits).collect();
     for (index, thread) in threads.iter().enumerate() {
-        let mut looked = vec![Looked::default(); threads.len()];
+        let mut cursors = vec![Cursors::default(); threads.len()];
         for wait in &thread.waits {
             let is_told = is_for_somebody(wait) && !is_in_endless(thread, wait);
             let Some(end) = wait.end.filter(|_| is_told) else { continue };
@@ -98,7 +98,7 @@ pub(crate) fn blame(threads: &[ThreadSpans], hold_sampling: u32, rows: &mut Blam
                     }
                 }
                 let held = (&threads[piece.thread], &*outermost[piece.thread]);
-                row.add(piece, wait, held, &mut looked[piece.thread]);
+                row.add(piece, wait, held, &mut cursors[piece.thread]);
                 at = piece.end;
             }
             // Time before the first recorded hold, or all of it.
@@ -128,9 +128,9 @@ fn is_in_endless(thread: &ThreadSpans, wait: &WaitSpan) -> bool {
     wait.op.is_some_and(|op| thread.ops[op as usize].end.is_none() && !thread.is_ongoing(op))
 }
 
-/// Where a waiter's holder was looked at last.
+/// Positions of the last lookups in the waits and the CPU time of a holder.
 #[derive(Debug, Clone, Copy, Default)]
-struct Looked {
+struct Cursors {
     wait: usize,
     cpu: usize,
 }
@@ -156,12 +156,12 @@ impl BlameSums {
         piece: &Piece,
         waiter: &WaitSpan,
         (holder, waits): (&ThreadSpans, &[&WaitSpan]),
-        looked: &mut Looked,
+        cursors: &mut Cursors,
     ) {
         let (begin, end) = (piece.begin, piece.end);
         self.waited += end - begin;
         let mut waited = 0;
-        let first = partition_point_from(waits, &mut looked.wait, |w| w.end.unwrap_or(w.begin) <= begin);
+        let first = partition_point_from(waits, &mut cursors.wait, |w| w.end.unwrap_or(w.begin) <= begin);
         for wait in waits[first..].iter().take_while(|w| w.begin < end) {
             let overlap = wait.end.unwrap_or(wait.begin).min(end) - wait.begin.max(begin);
             waited += overlap;
@@ -174,8 +174,8 @@ impl BlameSums {
         }
         if holder.cpu.is_known() {
             let rest = end - begin - waited.min(end - begin);
-            let before = holder.cpu.at(begin, &mut looked.cpu);
-            let ran = (holder.cpu.at(end, &mut looked.cpu) - before).min(rest);
+            let before = holder.cpu.at(begin, &mut cursors.cpu);
+            let ran = (holder.cpu.at(end, &mut cursors.cpu) - before).min(rest);
             self.holder_ran += ran;
             self.holder_off += rest - ran;
             self.holder_preempted += holder.off.between(begin, end).min(rest - ran);

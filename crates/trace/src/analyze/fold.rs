@@ -11,7 +11,7 @@ use super::blame::{Blame, blame};
 use super::pair::{Carried, OpenSpan, ThreadSpans, pair};
 use super::stations::Uses;
 use super::timeline::{Line, cell_ns};
-use super::what_if::Deeds;
+use super::what_if::ThreadTotals;
 use crate::event::Event;
 use crate::file::{Calibration, Trace};
 
@@ -22,7 +22,7 @@ pub(crate) struct Totals {
     pub(crate) uses: Uses,
     pub(crate) blame: Blame,
     /// By thread, in the order of the trace.
-    pub(crate) deeds: Vec<Deeds>,
+    pub(crate) thread_totals: Vec<ThreadTotals>,
     pub(crate) lines: Vec<Line>,
     /// Open spans of each thread at the end.
     pub(crate) open: Vec<(u32, OpenSpan)>,
@@ -59,12 +59,12 @@ impl Totals {
             })
             .collect();
         self.accounts.resize_with(count, ThreadAccount::default);
-        self.deeds.resize_with(count, Deeds::default);
+        self.thread_totals.resize_with(count, ThreadTotals::default);
         self.lines.resize_with(count, Line::default);
         let cell = cell_ns(frame.duration);
         for (at, thread) in spans.iter().enumerate() {
             self.attribution.add(thread, &mut self.accounts[at], frame.duration);
-            self.deeds[at].add(thread);
+            self.thread_totals[at].add(thread);
             self.lines[at].add(thread, cell);
             self.open.extend(thread.open.iter().map(|open| (thread.tag, *open)));
             self.unmatched += thread.unmatched;

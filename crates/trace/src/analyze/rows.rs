@@ -451,7 +451,7 @@ impl Work<'_> {
             processors: trace.session.processors,
             process_cpu_ns: trace.end.process_cpu_ns.saturating_sub(trace.begin.process_cpu_ns),
         };
-        let what_if = what_if(&self.totals.deeds, &self.totals.uses, self.chosen, setting);
+        let what_if = what_if(&self.totals.thread_totals, &self.totals.uses, self.chosen, setting);
         let locks = what_if.locks.iter().map(|lock| LockRow {
             site: self.names.site(lock.site),
             utilisation: lock.utilisation,

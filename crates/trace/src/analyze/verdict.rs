@@ -51,7 +51,7 @@ pub enum Verdict {
         /// Part of the program's CPU time.
         share: f64,
     },
-    /// The processors are busy.
+    /// The processors are busy, or the operation's threads compute nearly all of the time.
     Cpu {
         /// Part of all processors' time that was used.
         utilisation: f64,
@@ -120,7 +120,11 @@ impl Verdict {
             return Self::OffCpu { share: off_cpu };
         }
         let small = (off_cpu > WAITS).then_some(Self::OffCpu { share: off_cpu });
-        Self::waits(analysis, row).or(small).or_else(|| Self::waits_of_all(analysis)).unwrap_or(Self::Nothing)
+        // Few threads leave most of the processors idle, and are limited by their own work.
+        let computes = row.cpu_ns.is_some_and(|ns| share(ns) >= BUSY);
+        let computing = computes.then_some(Self::Cpu { utilisation, own });
+        let of_row = Self::waits(analysis, row).or(small).or(computing);
+        of_row.or_else(|| Self::waits_of_all(analysis)).unwrap_or(Self::Nothing)
     }
 
     /// The spin loop with most samples, if it takes a large part of the CPU time and of the operation's time.
@@ -154,11 +158,12 @@ impl Verdict {
         (idle.max(lock).max(io) > WAITS).then_some(Self::Waits { idle, lock, io, largest, of_all: true })
     }
 
-    /// A sentence about the waits of the chosen operation, if they are more than a tenth of its time; for
-    /// verdicts that are about something else.
+    /// A sentence about the waits of the chosen operation, or of all, if they are more than a tenth of the
+    /// time; for verdicts that are about something else.
     #[must_use]
     pub fn waits_sentence(analysis: &Analysis) -> Option<String> {
-        let verdict = Self::waits(analysis, analysis.chosen()?)?;
+        let of_row = Self::waits(analysis, analysis.chosen()?);
+        let verdict = of_row.or_else(|| Self::waits_of_all(analysis))?;
         (!matches!(analysis.verdict, Self::Waits { .. } | Self::Lock { .. })).then(|| verdict.sentence())
     }
 
@@ -222,6 +227,12 @@ impl Verdict {
             ),
             Self::Cpu { utilisation, own } => {
                 let (used, own) = (utilisation * 100.0, own / utilisation.max(f64::EPSILON) * 100.0);
+                if *utilisation < BUSY {
+                    return format!(
+                        "Its threads compute nearly all of the time: a processor for each limits them \
+                         ({used:.0} % of all processors used, {own:.0} % of it by this program)."
+                    );
+                }
                 format!("The processors are busy ({used:.0} % used, {own:.0} % of it by this program).")
             }
             Self::Io { site, share, kind } => {

@@ -72,7 +72,7 @@ pub(crate) struct Setting {
 }
 
 /// Predicts for each lock site at which the threads of the chosen operation waited.
-pub(crate) fn what_if(threads: &[Deeds], uses: &Uses, operation: u16, setting: Setting) -> WhatIf {
+pub(crate) fn what_if(threads: &[ThreadTotals], uses: &Uses, operation: u16, setting: Setting) -> WhatIf {
     let group = ThreadGroup::new(threads, operation);
     let seconds = setting.duration_ns.max(1) as f64 / 1e9;
     let throughput = group.executions as f64 / seconds;
@@ -104,14 +104,14 @@ struct ThreadGroup {
 
 /// Sums of a thread over all windows.
 #[derive(Debug, Default)]
-pub(crate) struct Deeds {
+pub(crate) struct ThreadTotals {
     executions: QuickMap<u16, u64>,
     pub(crate) cpu: u64,
     /// As in [`ThreadGroup`].
     waits: QuickMap<u32, (u64, u64)>,
 }
 
-impl Deeds {
+impl ThreadTotals {
     /// Adds a window's.
     pub(crate) fn add(&mut self, thread: &ThreadSpans) {
         for span in thread.ops.iter().filter(|s| s.end.is_some()) {
@@ -132,7 +132,7 @@ impl Deeds {
 }
 
 impl ThreadGroup {
-    fn new(threads: &[Deeds], operation: u16) -> Self {
+    fn new(threads: &[ThreadTotals], operation: u16) -> Self {
         let mut group = Self::default();
         for thread in threads {
             let executions = thread.executions.get(&operation).copied().unwrap_or(0);

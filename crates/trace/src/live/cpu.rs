@@ -118,12 +118,12 @@ mod rseq {
     /// Signature that must precede an abort handler: glibc's on x86. No abort handler here is ever entered,
     /// but the kernel checks the signature when it reads the descriptor.
     #[repr(C, align(8))]
-    struct Landing {
+    struct AbortHandler {
         signature: u32,
-        never_entered: u32,
+        code: u32,
     }
 
-    static LANDING: Landing = Landing { signature: 0x5305_3053, never_entered: 0 };
+    static ABORT_HANDLER: AbortHandler = AbortHandler { signature: 0x5305_3053, code: 0 };
     static SECTION: [u8; 8] = [0; 8];
 
     /// A section of one byte of data, where no thread ever executes.
@@ -132,7 +132,7 @@ mod rseq {
         flags: 0,
         start: (&raw const SECTION).cast(),
         length: 1,
-        abort: (&raw const LANDING.never_entered).cast(),
+        abort: (&raw const ABORT_HANDLER.code).cast(),
     };
 
     /// Distance of the registered area from the thread pointer, told by glibc 2.35 and later.
