@@ -217,10 +217,17 @@ impl Threads {
         Ok(Self { shared: Arc::clone(shared), running: Mutex::new(running) })
     }
 
-    /// Ends the background jobs, takes a last checkpoint, closes the log, and unlocks the directory (LIFE-2).
+    /// Writes the changed pages, ends the background jobs, takes a last checkpoint, closes the log, and
+    /// unlocks the directory (LIFE-2).
     fn end(&self) -> Result<(), Error> {
+        let running = self.running.lock().take();
+        if running.is_some() {
+            // The helpers of the cleaner write, too: several batches at once. The last checkpoint tries
+            // again what failed, and reports it.
+            let _ = self.shared.pool.write_all();
+        }
         // Dropping a driver ends its jobs and waits for them.
-        drop(self.running.lock().take());
+        drop(running);
         let closed = self.shared.close();
         let path = self.shared.path.display();
         match &closed {

@@ -36,7 +36,7 @@ use azekura_base::sync::Mutex;
 use azekura_base::{DurableLog, LogFailed, Lsn, PageId, TreeId};
 use azekura_btree::{Committed, Env, Record, Writer, roll_back_to};
 use azekura_buffer::page_file::Identity;
-use azekura_buffer::{BufferPool, FixError, PageFile, PageStore, PoolOptions};
+use azekura_buffer::{BufferPool, Cleaner, FixError, PageFile, PageStore, PoolOptions};
 use azekura_io::FileLock;
 use azekura_wal::notifier::Notifier;
 use azekura_wal::recovery::{self, LogRange, Replayed};
@@ -453,12 +453,21 @@ impl<'a> Restart<'a> {
         Ok(catalog)
     }
 
+    /// Writes the pages that redo and undo have changed: several batches at once, if the store may have
+    /// background jobs.
+    fn write_pages(&self) -> Result<(), Error> {
+        let spawn = || Cleaner::spawn(Arc::clone(&self.pool));
+        let cleaner = self.options.background.then(spawn).transpose();
+        let _cleaner = cleaner.map_err(|e| Error::io("start a thread for", self.path, e))?;
+        Ok(self.pool.write_all()?)
+    }
+
     /// Everything to disk: the old incarnations are not needed any more. If nothing was logged since, the
     /// store is closed by that.
     fn checkpoint(&mut self, wal: &Wal, catalog: &Catalog, archive: Option<&Archive>) -> Result<(), Error> {
         let next_lsn = wal.next_lsn();
         wal.make_durable(Lsn(next_lsn.0 - 1))?; // from here on it is below all that come (RANGE-5)
-        self.pool.write_all()?;
+        self.write_pages()?;
         let covered = self.pool.sync_for_checkpoint()?;
         let mut control = self.control();
         control.redo_lsn = next_lsn;

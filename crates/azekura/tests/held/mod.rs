@@ -1,5 +1,6 @@
 //! A file system in memory that holds writes of some threads up until they are released, and sees whether
 //! they are done when their master believes so.
+#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::io;
 use std::path::Path;
@@ -73,7 +74,7 @@ impl Hold {
 /// See the head.
 #[derive(Debug)]
 pub(crate) struct HeldFs {
-    inner: MemFs,
+    inner: Arc<dyn Fs>,
     file: &'static str,
     thread: &'static str,
     hold: Arc<Hold>,
@@ -82,8 +83,13 @@ pub(crate) struct HeldFs {
 impl HeldFs {
     /// Holds the first write to files of this name by threads of this name.
     pub(crate) fn new(file: &'static str, thread: &'static str) -> (Self, Arc<Hold>) {
+        Self::over(Arc::new(MemFs::new()), file, thread)
+    }
+
+    /// Does the same over another file system.
+    pub(crate) fn over(inner: Arc<dyn Fs>, file: &'static str, thread: &'static str) -> (Self, Arc<Hold>) {
         let hold = Arc::<Hold>::default();
-        (Self { inner: MemFs::new(), file, thread, hold: Arc::clone(&hold) }, hold)
+        (Self { inner, file, thread, hold: Arc::clone(&hold) }, hold)
     }
 }
 
