@@ -16,7 +16,8 @@ use crate::value::Value;
 ///
 /// Shows the table as its transaction had it when the iterator was made: the transaction's earlier writes are
 /// included, later ones are not. After an error the iterator ends. Each row costs an allocation for a key and
-/// for a value that need one; [`Table::for_each`](crate::Table::for_each) lends them instead. Like its
+/// for a value that need one; [`Table::for_each`](crate::Table::for_each) and
+/// [`Table::for_each_back`](crate::Table::for_each_back) lend them instead. Like its
 /// [`Table`](crate::Table) an iterator stays in one thread.
 ///
 /// # Examples

@@ -409,11 +409,32 @@ impl<'tx, K: Key + ?Sized, V: Value + ?Sized> Table<'tx, K, V> {
     pub fn for_each(
         &self,
         range: impl KeyRange<K>,
+        each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<(), Error> {
+        self.lend_rows(ByteBounds::of(&range), Direction::Forward, each)
+    }
+
+    /// As [`for_each`](Self::for_each), in descending key order.
+    ///
+    /// # Errors
+    ///
+    /// As for [`for_each`](Self::for_each).
+    pub fn for_each_back(
+        &self,
+        range: impl KeyRange<K>,
+        each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<(), Error> {
+        self.lend_rows(ByteBounds::of(&range), Direction::Backward, each)
+    }
+
+    fn lend_rows(
+        &self,
+        bounds: ByteBounds,
+        direction: Direction,
         mut each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
-        let mut cursor =
-            Cursor::new(self.tx, self.tree.clone(), ByteBounds::of(&range), ScanLocks::default());
-        while cursor.advance(Direction::Forward)? {
+        let mut cursor = Cursor::new(self.tx, self.tree.clone(), bounds, ScanLocks::default());
+        while cursor.advance(direction)? {
             let (key, value) = cursor.row()?;
             if each(RowRef { table: self.tree.name(), key, value, types: PhantomData })?.is_break() {
                 break;

@@ -40,6 +40,26 @@ fn visited(
     Ok(seen)
 }
 
+/// Rows lent from the end of a range, by a transaction and by a snapshot.
+fn visited_back(
+    db: &Database,
+    tx: &Transaction,
+    range: (Bound<u32>, Bound<u32>),
+    limit: usize,
+) -> Result<Vec<(u32, Vec<u8>)>, Error> {
+    let (mut seen, mut in_snapshot) = (Vec::new(), Vec::new());
+    tx.table(&ROWS)?.for_each_back(range, |row| {
+        seen.push((row.key()?, row.value()?));
+        Ok(if seen.len() == limit { Break(()) } else { Continue(()) })
+    })?;
+    db.snapshot()?.table(&ROWS)?.for_each_back(range, |row| {
+        in_snapshot.push((row.key()?, row.value()?));
+        Ok(if in_snapshot.len() == limit { Break(()) } else { Continue(()) })
+    })?;
+    assert_eq!(in_snapshot, seen);
+    Ok(seen)
+}
+
 #[test]
 fn lending_and_giving_scans_agree_with_a_map_on_every_kind_of_bound() {
     let (db, model) = filled(700);
@@ -54,6 +74,9 @@ fn lending_and_giving_scans_agree_with_a_map_on_every_kind_of_bound() {
                 let given: Result<Vec<_>, _> =
                     tx.table(&ROWS).expect("opens").range(range).take(limit).collect();
                 assert_eq!(given.expect("scans"), expected, "{range:?} {limit}");
+                let back: Vec<_> =
+                    model.range(range).rev().take(limit).map(|(&k, v)| (k, v.clone())).collect();
+                assert_eq!(visited_back(&db, &tx, range, limit).expect("visits"), back, "{range:?} {limit}");
             }
         }
     }
@@ -88,6 +111,26 @@ fn for_each_shows_the_table_as_it_was_when_it_began() {
     })
     .expect("visits");
     assert_eq!(seen, model.into_iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn for_each_back_shows_the_table_as_it_was_when_it_began() {
+    let (db, model) = filled(300);
+    let tx = db.begin().expect("begins");
+    let rows = tx.table(&ROWS).expect("opens");
+    let mut seen = Vec::new();
+    rows.for_each_back(.., |row| {
+        let key = row.key()?;
+        seen.push((key, row.value()?));
+        if key >= 4 {
+            rows.insert(&(key - 1), b"new")?;
+            rows.remove(&(key - 2))?;
+            rows.insert(&(key - 4), b"other")?;
+        }
+        Ok(Continue(()))
+    })
+    .expect("visits");
+    assert_eq!(seen, model.into_iter().rev().collect::<Vec<_>>());
 }
 
 #[test]

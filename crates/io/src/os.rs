@@ -27,7 +27,7 @@ const ASSUMED_ALIGNMENT: usize = 4096;
 /// [`File::write_zeroes`] writes blocks of this size, at multiples of it. Others write to the device at the
 /// same time, small and in a hurry: a log, while its next segment is made. Behind blocks of 1 MiB a synced
 /// write of 4 KiB took 1.7 ms on average, 42 ms at most; behind such ones 90 µs and 310 µs
-/// (`docs/figures.md`), and the zeroes were not written slower.
+/// (`eval/results/2026-11-21-beside-peers.md`), and the zeroes were not written slower.
 const ZERO_BLOCK_BYTES: usize = 128 << 10;
 /// The kernel's `loff_t` ends here.
 const MAX_LEN: u64 = i64::MAX as u64;

@@ -164,6 +164,12 @@ azb_wt_next(WT_CURSOR *cursor)
 }
 
 int
+azb_wt_prev(WT_CURSOR *cursor)
+{
+	return (result(cursor->prev(cursor)));
+}
+
+int
 azb_wt_reset(WT_CURSOR *cursor)
 {
 	return (result(cursor->reset(cursor)));

@@ -82,6 +82,8 @@ pub(crate) enum Command {
     BeyondCache(crate::beyond::BeyondCache),
     /// Compare many small stores in one process: time, memory, disk, descriptors, threads, idle costs
     Many(crate::many::Many),
+    /// Measure the published table: all rows, all engines, rows in which Azekura is behind first
+    Table(crate::table::Table),
     /// Compare TPC-C: its tables in one ordered keyspace of each engine, its conditions checked afterwards
     Tpcc(crate::tpcc::Tpcc),
 }

@@ -14,6 +14,7 @@
 //! | [`cli`] | the command line |
 //! | [`many`] | many small stores in one process |
 //! | [`peers`] | the engines |
+//! | [`mod@table`] | the published table: every row, every engine |
 //! | [`tpcc`] | TPC-C over all of them |
 
 mod beyond;
@@ -22,10 +23,11 @@ mod cache;
 mod cli;
 mod many;
 mod peers;
+mod table;
 mod tpcc;
 
 use anyhow::{Context, Result};
-use azekura_lab::{Engine, Progress, Report, compare, plot, table};
+use azekura_lab::{Engine, Progress, Report, compare, plot};
 use clap::Parser;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -50,6 +52,7 @@ fn run(arguments: &cli::Arguments) -> Result<bool> {
         Some(cli::Command::Cache(cache)) => return cache.run(),
         Some(cli::Command::BeyondCache(beyond)) => return beyond.run(),
         Some(cli::Command::Many(many)) => return many.run(),
+        Some(cli::Command::Table(table)) => return table.run(),
         Some(cli::Command::Tpcc(tpcc)) => return tpcc.run(),
         None => {}
     }
@@ -62,7 +65,7 @@ fn run(arguments: &cli::Arguments) -> Result<bool> {
         Some(file) => (read(file)?, true),
         None => measure(arguments, &engines)?,
     };
-    print!("{}", table::render(&reports));
+    print!("{}", azekura_lab::table::render(&reports));
     if let Some(file) = &arguments.html {
         std::fs::write(file, plot::html(&reports)).with_context(|| format!("write {}", file.display()))?;
     }

@@ -11,8 +11,10 @@
 use crate::engine::{Reader, Session, Sink, Ticket, Writer};
 use crate::error::{BenchError, EngineError};
 use crate::latency::Latencies;
+use crate::plan::Commit;
 use crate::window::Window;
-use azekura_workload::{Step, Stream};
+use azekura_workload::workload::KEY_BYTES;
+use azekura_workload::{Family, Step, Stream, Workload};
 use std::time::Instant;
 
 /// What a client has done.
@@ -28,6 +30,10 @@ pub struct Tally {
     pub reads: Latencies,
     /// Latencies of transactions that wrote.
     pub writes: Latencies,
+    /// Bytes of keys and values read.
+    pub read_bytes: u64,
+    /// Bytes of keys and values written.
+    pub written_bytes: u64,
 }
 
 impl Tally {
@@ -38,6 +44,8 @@ impl Tally {
         self.missing += other.missing;
         self.reads.merge(&other.reads);
         self.writes.merge(&other.writes);
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
     }
 }
 
@@ -50,8 +58,26 @@ pub struct Manner {
     pub appends: bool,
     /// Bytes of each value.
     pub value_bytes: usize,
+    /// Every byte of values that are read is touched.
+    pub touches_values: bool,
     /// Commits that may be in flight; `None` is blocking.
     pub window: Option<usize>,
+}
+
+impl Manner {
+    /// Returns the settings of `threads` clients of a workload.
+    #[must_use]
+    pub fn of(workload: &Workload, threads: usize, commit: Commit) -> Self {
+        let single =
+            matches!(workload.family(), Family::U1 | Family::U10 | Family::Ycsb(_) | Family::ShortScan);
+        Self {
+            whole_transactions: single,
+            appends: workload.family() == Family::Load && threads == 1,
+            value_bytes: workload.value_bytes(),
+            touches_values: workload.touches_values(),
+            window: (commit != Commit::Blocking).then(|| commit.window(threads)),
+        }
+    }
 }
 
 /// Does the work of `stream` until `go_on` (asked after each transaction with the operations done so far)
@@ -69,7 +95,7 @@ pub fn run(
     let mut client = Client {
         session,
         manner,
-        sink: Sink::default(),
+        sink: Sink::touching(manner.touches_values),
         value: vec![0; manner.value_bytes],
         tally: Tally::default(),
         window: Window::default(),
@@ -92,6 +118,7 @@ pub fn run(
     }
     client.drain(0)?;
     std::hint::black_box(client.sink.mixed());
+    client.tally.read_bytes = client.sink.bytes();
     Ok(client.tally)
 }
 
@@ -146,6 +173,7 @@ impl Client<'_> {
         let Some(loaded) = self.session.bulk_load(&mut records)? else { return Ok(false) };
         self.tally.writes.record(began.elapsed());
         self.tally.ops += loaded;
+        self.tally.written_bytes += loaded * record_bytes(value_bytes);
         Ok(true)
     }
 
@@ -177,6 +205,7 @@ impl Client<'_> {
         };
         self.tally.missing += seen.missing;
         self.tally.ops += if manner.whole_transactions { 1 } else { seen.written };
+        self.tally.written_bytes += seen.written * record_bytes(manner.value_bytes);
         Ok(now)
     }
 
@@ -188,6 +217,7 @@ impl Client<'_> {
             steps.iter().try_for_each(|step| match step {
                 Step::Get { key } => get(reader, key.as_bytes(), sink, &mut seen),
                 Step::Scan { from, limit } => scan(reader, from.as_bytes(), *limit, sink, &mut seen),
+                Step::ScanBack { limit } => scan_back(reader, *limit, sink, &mut seen),
                 _ => unreachable!("only transactions without writes come here"),
             })
         })?;
@@ -205,6 +235,11 @@ impl Client<'_> {
     }
 }
 
+/// Bytes of a key and its value.
+const fn record_bytes(value_bytes: usize) -> u64 {
+    (KEY_BYTES + value_bytes) as u64
+}
+
 fn apply(
     step: &Step,
     writer: &mut dyn Writer,
@@ -216,6 +251,7 @@ fn apply(
     match step {
         Step::Get { key } => get(writer, key.as_bytes(), sink, seen),
         Step::Scan { from, limit } => scan(writer, from.as_bytes(), *limit, sink, seen),
+        Step::ScanBack { limit } => scan_back(writer, *limit, sink, seen),
         Step::Put { key, value } => {
             value.fill(bytes);
             seen.written += 1;
@@ -259,6 +295,18 @@ fn scan<R: Reader + ?Sized>(
 ) -> Result<(), EngineError> {
     let before = sink.records();
     reader.scan(from, limit, sink)?;
+    seen.scanned += sink.records() - before;
+    Ok(())
+}
+
+fn scan_back<R: Reader + ?Sized>(
+    reader: &mut R,
+    limit: u64,
+    sink: &mut Sink,
+    seen: &mut Seen,
+) -> Result<(), EngineError> {
+    let before = sink.records();
+    reader.scan_back(limit, sink)?;
     seen.scanned += sink.records() - before;
     Ok(())
 }

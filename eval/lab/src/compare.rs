@@ -200,20 +200,20 @@ impl<'a> Contest<'a> {
         let dir = cell.store_dir(self.plan);
         let family = self.workload.family();
         match family {
-            Family::Load => prepare::fresh_dir(&dir)?,
+            _ if self.workload.is_load() => prepare::fresh_dir(&dir)?,
             Family::LargerThanCache => prepare::cool(&dir)?,
             _ => {}
         }
         let store = cell.engine.open(&dir, &cell.engine_settings(self.plan))?;
-        if !matches!(family, Family::Load | Family::LargerThanCache) {
+        if !self.workload.is_load() && family != Family::LargerThanCache {
             prepare::warm_and_check(store.as_ref(), population.horizon())?;
         }
         let seed = self.plan.seed.wrapping_add(seed << 32);
         let mut streams: Vec<_> =
             cell.lanes().map(|lane| self.workload.stream(population, lane, seed)).collect();
-        let manner = manner(cell);
+        let manner = Manner::of(self.workload, cell.threads, cell.commit);
         let warm_up = self.plan.warm_up;
-        if !warm_up.is_zero() && family != Family::Load {
+        if !warm_up.is_zero() && !self.workload.is_load() {
             phase::run(store.as_ref(), &mut streams, manner, End::After(warm_up), &mut |_, _| {})?;
         }
 
@@ -225,7 +225,7 @@ impl<'a> Contest<'a> {
             run + 1,
             self.plan.runs
         );
-        let measured = if family == Family::Load {
+        let measured = if self.workload.is_load() {
             self.progress.begin(&what, self.workload.records());
             phase::run(store.as_ref(), &mut streams, manner, End::WithTheWork, &mut |_, ops| {
                 self.progress.at(ops);
@@ -235,30 +235,13 @@ impl<'a> Contest<'a> {
             let end = End::After(self.plan.measured);
             phase::run(store.as_ref(), &mut streams, manner, end, &mut |time, _| self.progress.at(ms(time)))?
         };
-        self.check(&measured, population)?;
-        if family == Family::Load {
+        check(self.workload, &measured, population)?;
+        if self.workload.is_load() {
             prepare::warm_and_check(store.as_ref(), self.workload.records())?;
         }
         store.close()?;
         prepare::settle(&dir)?;
         Ok(measured)
-    }
-
-    /// Whether the engine found all that it was asked for.
-    fn check(&self, measured: &Measured, population: &Population) -> Result<(), BenchError> {
-        let tally = &measured.tally;
-        if tally.missing > 0 {
-            return Err(BenchError::WrongAnswer {
-                what: "reads that found nothing",
-                expected: 0,
-                found: tally.missing,
-            });
-        }
-        let expected = tally.reads.count() * population.horizon();
-        if self.workload.family() == Family::Scan && tally.ops != expected {
-            return Err(BenchError::WrongAnswer { what: "records scanned", expected, found: tally.ops });
-        }
-        Ok(())
     }
 
     /// Removes the stores, unless they are to be kept. What cannot be removed is told and left.
@@ -280,11 +263,23 @@ impl<'a> Contest<'a> {
     }
 }
 
-fn manner(cell: &Cell<'_>) -> Manner {
-    Manner {
-        whole_transactions: matches!(cell.workload.family(), Family::U1 | Family::U10 | Family::Ycsb(_)),
-        appends: cell.workload.is_load() && cell.threads == 1,
-        value_bytes: cell.workload.value_bytes(),
-        window: (cell.commit != Commit::Blocking).then(|| cell.commit.window(cell.threads)),
+/// Checks that a phase of `workload` found every record that it asked for.
+///
+/// # Errors
+///
+/// [`BenchError::WrongAnswer`].
+pub fn check(workload: &Workload, measured: &Measured, population: &Population) -> Result<(), BenchError> {
+    let tally = &measured.tally;
+    if tally.missing > 0 {
+        return Err(BenchError::WrongAnswer {
+            what: "reads that found nothing",
+            expected: 0,
+            found: tally.missing,
+        });
     }
+    let expected = tally.reads.count() * population.horizon();
+    if workload.scans_all() && tally.ops != expected {
+        return Err(BenchError::WrongAnswer { what: "records scanned", expected, found: tally.ops });
+    }
+    Ok(())
 }

@@ -167,6 +167,13 @@ pub trait Reader {
     ///
     /// Whatever the engine says.
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError>;
+
+    /// Shows up to `limit` records in descending key order to the sink, beginning at the last key.
+    ///
+    /// # Errors
+    ///
+    /// Those of the engine.
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError>;
 }
 
 /// Reads and writes inside a transaction.
@@ -214,6 +221,7 @@ pub struct Sink {
     mixed: u64,
     damaged: u64,
     checks: bool,
+    touches: bool,
     kept: Option<Vec<Record>>,
 }
 
@@ -225,6 +233,12 @@ impl Sink {
     #[must_use]
     pub fn checking() -> Self {
         Self { checks: true, ..Self::default() }
+    }
+
+    /// A sink that reads every byte of each value if `touches` is true, and the first eight otherwise.
+    #[must_use]
+    pub fn touching(touches: bool) -> Self {
+        Self { touches, ..Self::default() }
     }
 
     /// A sink that keeps copies of its records.
@@ -244,6 +258,9 @@ impl Sink {
         self.records += 1;
         self.bytes += (key.len() + value.len()) as u64;
         self.mixed = self.mixed.rotate_left(5) ^ head(key) ^ head(value);
+        if self.touches {
+            self.mixed = self.mixed.wrapping_add(sum(value));
+        }
         if self.checks && Value::of(value).is_none() {
             self.damaged += 1;
         }
@@ -283,6 +300,12 @@ fn head(bytes: &[u8]) -> u64 {
         Some(head) => u64::from_le_bytes(*head),
         None => bytes.iter().fold(0, |word, &byte| word << 8 | u64::from(byte)),
     }
+}
+
+/// The sum of all words, at the speed of memory.
+fn sum(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    words.iter().fold(head(rest), |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)))
 }
 
 /// Runs `attempt` until it does not end in a conflict, sleeping a little longer after each. Returns its
@@ -340,5 +363,21 @@ mod tests {
         value[50] ^= 1;
         sink.add(b"key", &value);
         assert_eq!((sink.records(), sink.bytes(), sink.damaged()), (2, 206, 1));
+    }
+
+    #[test]
+    fn a_touching_sink_depends_on_every_byte() {
+        let mixed = |touches, value: &[u8]| {
+            let mut sink = Sink::touching(touches);
+            sink.add(b"key", value);
+            sink.mixed()
+        };
+        let value = [3; 101];
+        for at in 0..value.len() {
+            let mut other = value;
+            other[at] = 4;
+            assert_ne!(mixed(true, &other), mixed(true, &value), "byte {at}");
+            assert_eq!(mixed(false, &other) == mixed(false, &value), at >= 8, "byte {at}");
+        }
     }
 }

@@ -43,6 +43,7 @@
 //! | [`scale`] | the whole store on simulated machines |
 //! | [`table`] | reports as text, with ratios |
 //! | [`tpcc`] | TPC-C on the store |
+//! | [`usage`] | processor time, bytes and memory that a stretch of work used |
 //! | [`plot`] | reports as SVG charts and an HTML page |
 //! | [`lab`] | the papers' evaluations, run again |
 //! | [`progress`] | a bar on a terminal |
@@ -74,6 +75,7 @@ pub mod scale;
 pub mod settings;
 pub mod table;
 pub mod tpcc;
+pub mod usage;
 pub mod window;
 
 pub use compare::{Failure, Lack, Outcome, compare};

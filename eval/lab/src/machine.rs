@@ -49,7 +49,7 @@ impl Machine {
 }
 
 /// The value of the first line `name : value`.
-fn field(text: &str, name: &str) -> Option<String> {
+pub(crate) fn field(text: &str, name: &str) -> Option<String> {
     text.lines()
         .filter_map(|line| line.split_once(':'))
         .find(|(key, _)| key.trim() == name)

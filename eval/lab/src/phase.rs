@@ -8,6 +8,7 @@
 use crate::client::{self, Manner, Tally};
 use crate::engine::Store;
 use crate::error::BenchError;
+use crate::usage::{Meter, Usage};
 use azekura_base::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
@@ -25,8 +26,8 @@ pub struct Measured {
     pub took: Duration,
     /// Bytes of log records of it, if the engine can tell.
     pub log_bytes: Option<u64>,
-    /// Bytes that the process had written to files, if the system tells: log, data, compaction and all.
-    pub written_bytes: Option<u64>,
+    /// Resources that the process used.
+    pub usage: Usage,
 }
 
 /// When a phase ends.
@@ -75,7 +76,7 @@ pub fn run(
         let clients: Vec<_> =
             streams.iter_mut().map(|stream| scope.spawn(|| client(store, stream, manner, &shared))).collect();
         let log = store.log_bytes();
-        let written = crate::machine::process_written_bytes();
+        let meter = Meter::begin();
         shared.start.wait();
         supervise(&shared, end, watch);
         let ended: Vec<Ended> = clients
@@ -85,9 +86,7 @@ pub fn run(
         Ok(Measured {
             took: length(&ended),
             log_bytes: log.zip(store.log_bytes()).map(|(before, after)| after.saturating_sub(before)),
-            written_bytes: written
-                .zip(crate::machine::process_written_bytes())
-                .map(|(before, after)| after.saturating_sub(before)),
+            usage: meter.end(),
             tally: ended.iter().fold(Tally::default(), |mut all, one| {
                 all.merge(&one.tally);
                 all

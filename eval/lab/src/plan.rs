@@ -108,7 +108,7 @@ impl Plan {
     /// with the threads or waits for nothing, are not run by more threads than there are cores, unless no
     /// lower number was asked for.
     pub(crate) fn threads_for(&self, workload: &Workload, cores: usize) -> Vec<usize> {
-        let bounded = matches!(workload.family(), Family::Scan | Family::Load);
+        let bounded = workload.scans_all() || workload.is_load();
         let most = self.threads.iter().copied().min().unwrap_or(1).max(cores);
         self.threads.iter().map(|&t| t.max(1)).filter(|&t| !bounded || t <= most).collect()
     }

@@ -4,10 +4,13 @@ use crate::engine::{Session, Sink, Store};
 use crate::error::BenchError;
 use azekura_workload::Dataset;
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Records per transaction while a store is filled.
-const FILL_GROUP: usize = 10_000;
+/// Most records per transaction while a store is filled.
+const FILL_RECORDS: usize = 10_000;
+/// Most bytes of values per transaction while a store is filled.
+const FILL_BYTES: usize = 16 << 20;
 
 /// Writes the data set in key order. `watch` is told how many records are in.
 ///
@@ -17,12 +20,13 @@ const FILL_GROUP: usize = 10_000;
 pub fn fill(store: &dyn Store, dataset: &Dataset, watch: &mut dyn FnMut(u64)) -> Result<(), BenchError> {
     let mut session = store.session()?;
     let mut items = dataset.items_in_key_order();
-    let mut group = Vec::with_capacity(FILL_GROUP);
+    let most = (FILL_BYTES / dataset.value_bytes().max(1)).clamp(1, FILL_RECORDS);
+    let mut group = Vec::with_capacity(most);
     let mut value = vec![0; dataset.value_bytes()];
     let mut done = 0;
     loop {
         group.clear();
-        group.extend(items.by_ref().take(FILL_GROUP));
+        group.extend(items.by_ref().take(most));
         if group.is_empty() {
             return Ok(());
         }
@@ -44,15 +48,41 @@ pub fn fill(store: &dyn Store, dataset: &Dataset, watch: &mut dyn FnMut(u64)) ->
 ///
 /// What the engine says; [`BenchError::WrongAnswer`] when the check fails.
 pub fn warm_and_check(store: &dyn Store, expected: u64) -> Result<(), BenchError> {
+    let found = warm_and_count(store)?;
+    if found != expected {
+        return Err(BenchError::WrongAnswer { what: "records", expected, found });
+    }
+    Ok(())
+}
+
+/// Reads the whole table once, checks each value, and returns the number of records.
+///
+/// # Errors
+///
+/// Those of the engine; [`BenchError::WrongAnswer`] for a damaged value.
+pub fn warm_and_count(store: &dyn Store) -> Result<u64, BenchError> {
     let mut session = store.session()?;
     let sink = whole_table(session.as_mut())?;
     if sink.damaged() > 0 {
         return Err(BenchError::WrongAnswer { what: "damaged values", expected: 0, found: sink.damaged() });
     }
-    if sink.records() != expected {
-        return Err(BenchError::WrongAnswer { what: "records", expected, found: sink.records() });
-    }
-    Ok(())
+    Ok(sink.records())
+}
+
+/// Returns the bytes that the files below `dir` occupy on the device.
+///
+/// # Errors
+///
+/// [`BenchError::Io`].
+pub fn disk_bytes(dir: &Path) -> Result<u64, BenchError> {
+    let blocks = |path: &PathBuf| match fs::metadata(path) {
+        Ok(file) => Ok(file.blocks()),
+        // An engine may remove a file of its own at any time.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(BenchError::io("looking at", path)(error)),
+    };
+    // Blocks of 512 bytes, whatever those of the file system are.
+    files(dir)?.iter().map(blocks).sum::<Result<u64, _>>().map(|blocks| blocks * 512)
 }
 
 fn whole_table(session: &mut dyn Session) -> Result<Sink, BenchError> {

@@ -105,7 +105,7 @@ impl Report {
             write_p50_us: write_quantile(0.5),
             write_p99_us: write_quantile(0.99),
             log_bytes: middle.log_bytes,
-            written_bytes: middle.written_bytes,
+            written_bytes: Some(middle.usage.written_bytes),
             retries: middle.tally.retries,
             records: cell.workload.records(),
             value_bytes: cell.workload.value_bytes(),

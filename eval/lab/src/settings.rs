@@ -53,6 +53,7 @@ impl Cell<'_> {
             ("workload", self.workload.to_string()),
             ("records", self.workload.records().to_string()),
             ("value_bytes", self.workload.value_bytes().to_string()),
+            ("touches_values", self.workload.touches_values().to_string()),
             ("group", self.workload.group().to_string()),
             ("engine", self.engine.name().to_owned()),
             ("threads", self.threads.to_string()),
@@ -124,6 +125,7 @@ mod tests {
             of(&"u10".parse().unwrap(), 1, Commit::Blocking, &plan),
             of(&u1.clone().with_records(7), 1, Commit::Blocking, &plan),
             of(&u1.clone().with_value_bytes(4), 1, Commit::Blocking, &plan),
+            of(&u1.clone().touching_values(), 1, Commit::Blocking, &plan),
             of(&u1.clone().with_group(4), 1, Commit::Blocking, &plan),
             of(&u1, 2, Commit::Blocking, &plan),
             of(&u1, 1, Commit::Pipelined { in_flight: 1 }, &plan),
@@ -134,7 +136,7 @@ mod tests {
             of(&u1, 1, Commit::Blocking, &Plan { warm_up: Duration::from_secs(9), ..plan.clone() }),
         ];
         let distinct: HashSet<&String> = others.iter().chain([&base]).collect();
-        assert_eq!(distinct.len(), 12);
+        assert_eq!(distinct.len(), 13);
         let same = Plan { dir: "b".into(), runs: 9, revision: Some("abc".into()), keep: true, ..plan };
         assert_eq!(of(&u1, 1, Commit::Blocking, &same), base);
     }

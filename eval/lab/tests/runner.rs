@@ -198,6 +198,9 @@ impl Reader for FaultyReader<'_> {
             _ => self.inner.scan(from, limit, sink),
         }
     }
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        self.inner.scan_back(limit, sink)
+    }
 }
 
 /// Takes what an attempt writes that is then given up.
@@ -208,6 +211,9 @@ impl Reader for Discard {
         Ok(false)
     }
     fn scan(&mut self, _from: &[u8], _limit: u64, _sink: &mut Sink) -> Result<(), EngineError> {
+        Ok(())
+    }
+    fn scan_back(&mut self, _limit: u64, _sink: &mut Sink) -> Result<(), EngineError> {
         Ok(())
     }
 }
@@ -232,6 +238,9 @@ impl Reader for Spy<'_> {
     }
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
         self.inner.scan(from, limit, sink)
+    }
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        self.inner.scan_back(limit, sink)
     }
 }
 

@@ -41,12 +41,17 @@ pub enum Step {
         /// How many records at most; `u64::MAX` is all of them.
         limit: u64,
     },
+    /// Read up to `limit` records in descending key order, beginning at the last key.
+    ScanBack {
+        /// Most records to read; `u64::MAX` is all of them.
+        limit: u64,
+    },
 }
 
 impl Step {
     /// Whether the step changes something.
     #[must_use]
     pub const fn writes(&self) -> bool {
-        !matches!(self, Self::Get { .. } | Self::Scan { .. })
+        !matches!(self, Self::Get { .. } | Self::Scan { .. } | Self::ScanBack { .. })
     }
 }

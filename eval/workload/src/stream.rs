@@ -9,6 +9,9 @@ use rand::{RngExt, SeedableRng};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Records of a short scan: the mean of YCSB's mix E.
+pub const SHORT_SCAN_RECORDS: u64 = 50;
+
 /// Which of how many threads a stream is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lane {
@@ -103,7 +106,11 @@ impl Stream {
                 steps.extend((0..self.group).map(|_| Step::Get { key: self.existing() }));
             }
             Family::Scan => steps.push(Step::Scan { from: Key::FIRST, limit: u64::MAX }),
-            Family::Load => self.load(steps),
+            Family::ScanBack => steps.push(Step::ScanBack { limit: u64::MAX }),
+            Family::ShortScan => {
+                steps.push(Step::Scan { from: self.existing(), limit: SHORT_SCAN_RECORDS });
+            }
+            Family::Load | Family::LoadRandom => self.load(steps),
             Family::Ycsb(mix) => steps.push(self.ycsb(mix)),
         }
     }
@@ -111,7 +118,8 @@ impl Stream {
     /// Tells everyone that a committed step's new record is there. Steps that add none are ignored.
     pub fn acknowledge(&self, step: &Step) {
         // A load's items were counted as there from the start.
-        if let (Step::Insert { item, .. }, false) = (step, self.family == Family::Load) {
+        let loads = matches!(self.family, Family::Load | Family::LoadRandom);
+        if let (Step::Insert { item, .. }, false) = (step, loads) {
             self.population.acknowledge(*item);
         }
     }

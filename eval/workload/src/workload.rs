@@ -20,8 +20,14 @@ pub enum Family {
     Read,
     /// Scans of the whole table, from the first key to the last.
     Scan,
+    /// Scans of the whole table, from the last key to the first.
+    ScanBack,
+    /// Scans of 50 records, each from a key drawn uniformly.
+    ShortScan,
     /// Filling an empty table in key order.
     Load,
+    /// Filling an empty table in an order that is not that of its keys.
+    LoadRandom,
     /// One of the YCSB mixes, one operation per transaction.
     Ycsb(Mix),
     /// Uniform point reads over data that does not fit the cache; begun with nothing cached.
@@ -35,6 +41,7 @@ pub struct Workload {
     records: u64,
     value_bytes: usize,
     group: u64,
+    touched: bool,
 }
 
 /// Records of U-1 and U-10.
@@ -56,18 +63,21 @@ impl Workload {
     pub const fn new(family: Family) -> Self {
         let (records, group) = match family {
             Family::U1 | Family::U10 => (UPDATE_RECORDS, 1),
-            Family::Load => (TABLE_RECORDS, LOAD_GROUP),
-            Family::Read | Family::Scan | Family::Ycsb(_) => (TABLE_RECORDS, 1),
+            Family::Load | Family::LoadRandom => (TABLE_RECORDS, LOAD_GROUP),
+            Family::Read | Family::Scan | Family::ScanBack | Family::ShortScan | Family::Ycsb(_) => {
+                (TABLE_RECORDS, 1)
+            }
             Family::LargerThanCache => (LARGE_RECORDS, 1),
         };
-        Self { family, records, value_bytes: VALUE_BYTES, group }
+        Self { family, records, value_bytes: VALUE_BYTES, group, touched: false }
     }
 
     /// Names of all workloads, in the order in which reports list them.
     pub fn names() -> impl Iterator<Item = String> {
         let ycsb = Mix::ALL.into_iter().map(Family::Ycsb);
-        [Family::U1, Family::U10, Family::Read, Family::Scan, Family::Load]
+        [Family::U1, Family::U10, Family::Read, Family::Scan, Family::ScanBack, Family::ShortScan]
             .into_iter()
+            .chain([Family::Load, Family::LoadRandom])
             .chain(ycsb)
             .chain([Family::LargerThanCache])
             .map(|f| f.to_string())
@@ -91,6 +101,13 @@ impl Workload {
     #[must_use]
     pub const fn with_group(mut self, group: u64) -> Self {
         self.group = if group == 0 { 1 } else { group };
+        self
+    }
+
+    /// Every byte of the values that are read is touched, instead of the first eight.
+    #[must_use]
+    pub const fn touching_values(mut self) -> Self {
+        self.touched = true;
         self
     }
 
@@ -125,13 +142,20 @@ impl Workload {
         self.group
     }
 
-    /// What the work counts: `transactions`, `reads`, `records` or `operations`.
+    /// Returns `true` if every byte of the values that are read is touched.
+    #[must_use]
+    pub const fn touches_values(&self) -> bool {
+        self.touched
+    }
+
+    /// The unit of the work: `transactions`, `reads`, `scans`, `records` or `operations`.
     #[must_use]
     pub const fn unit(&self) -> &'static str {
         match self.family {
             Family::U1 | Family::U10 => "transactions",
             Family::Read | Family::LargerThanCache => "reads",
-            Family::Scan | Family::Load => "records",
+            Family::ShortScan => "scans",
+            Family::Scan | Family::ScanBack | Family::Load | Family::LoadRandom => "records",
             Family::Ycsb(_) => "operations",
         }
     }
@@ -139,22 +163,29 @@ impl Workload {
     /// Whether running the work changes what is stored.
     #[must_use]
     pub const fn writes(&self) -> bool {
-        matches!(self.family, Family::U1 | Family::U10 | Family::Load | Family::Ycsb(_))
-            && !matches!(self.family, Family::Ycsb(Mix::C))
+        self.is_load()
+            || matches!(self.family, Family::U1 | Family::U10 | Family::Ycsb(_))
+                && !matches!(self.family, Family::Ycsb(Mix::C))
     }
 
     /// Whether the work is to fill the table, so that it begins empty and ends by itself.
     #[must_use]
     pub const fn is_load(&self) -> bool {
-        matches!(self.family, Family::Load)
+        matches!(self.family, Family::Load | Family::LoadRandom)
     }
 
-    /// How item numbers become keys: scattered for YCSB (so that inserts fall anywhere), in order for the
-    /// rest.
+    /// Returns `true` if each transaction reads the whole table.
+    #[must_use]
+    pub const fn scans_all(&self) -> bool {
+        matches!(self.family, Family::Scan | Family::ScanBack)
+    }
+
+    /// The rule by which item numbers become keys: scattered for YCSB (so that inserts fall anywhere) and for
+    /// the load in random order, in order for the rest.
     #[must_use]
     pub const fn key_order(&self) -> KeyOrder {
         match self.family {
-            Family::Ycsb(_) => KeyOrder::Hashed,
+            Family::Ycsb(_) | Family::LoadRandom => KeyOrder::Hashed,
             _ => KeyOrder::Ordered,
         }
     }
@@ -187,7 +218,10 @@ impl fmt::Display for Family {
             Family::U10 => f.write_str("u10"),
             Family::Read => f.write_str("read"),
             Family::Scan => f.write_str("scan"),
+            Family::ScanBack => f.write_str("scan-back"),
+            Family::ShortScan => f.write_str("short-scan"),
             Family::Load => f.write_str("load"),
+            Family::LoadRandom => f.write_str("load-random"),
             Family::Ycsb(mix) => write!(f, "ycsb-{}", mix.letter()),
             Family::LargerThanCache => f.write_str("rl"),
         }
@@ -202,7 +236,10 @@ impl fmt::Display for Workload {
 
 /// A name that is no workload's.
 #[derive(Debug, thiserror::Error)]
-#[error("unknown workload {name:?}; known are u1, u10, read, scan, load, ycsb-a to ycsb-f, rl")]
+#[error(
+    "unknown workload {name:?}; known are u1, u10, read, scan, scan-back, short-scan, load, load-random, \
+     ycsb-a to ycsb-f, rl"
+)]
 pub struct ParseError {
     /// What was given.
     pub name: String,
@@ -217,7 +254,10 @@ impl FromStr for Workload {
             "u10" => Family::U10,
             "read" => Family::Read,
             "scan" => Family::Scan,
+            "scan-back" => Family::ScanBack,
+            "short-scan" => Family::ShortScan,
             "load" => Family::Load,
+            "load-random" => Family::LoadRandom,
             "rl" => Family::LargerThanCache,
             _ => Mix::ALL
                 .into_iter()
@@ -236,7 +276,7 @@ mod tests {
     #[test]
     fn every_listed_name_parses_to_itself() {
         let names: Vec<String> = Workload::names().collect();
-        assert_eq!(names.len(), 12);
+        assert_eq!(names.len(), 15);
         for name in names {
             assert_eq!(name.parse::<Workload>().unwrap().to_string(), name);
         }

@@ -23,7 +23,7 @@ fn named(name: &str) -> Workload {
 
 #[test]
 fn the_same_seed_gives_the_same_stream_and_another_seed_or_lane_another() {
-    for name in Workload::names().filter(|n| n != "scan" && n != "load") {
+    for name in Workload::names().filter(|n| !n.starts_with("load") && n != "scan" && n != "scan-back") {
         let run = |lane, seed| transactions(&named(&name), lane, seed, 200);
         assert_eq!(run(Lane::new(0, 2), 7), run(Lane::new(0, 2), 7), "{name}");
         assert_ne!(run(Lane::new(0, 2), 7), run(Lane::new(0, 2), 8), "{name}: seed");
@@ -85,6 +85,30 @@ fn a_load_writes_every_record_once_in_key_order_ten_thousand_at_a_time() {
 }
 
 #[test]
+fn a_load_in_random_order_writes_the_same_records_in_no_order() {
+    let workload = named("load-random").with_records(2_000);
+    let keys: Vec<Key> = transactions(&workload, Lane::only(), 1, 2)
+        .concat()
+        .into_iter()
+        .map(|s| if let Step::Insert { key, .. } = s { key } else { panic!("{s:?}") })
+        .collect();
+    assert_eq!(keys, (0..2_000).map(|i| workload.dataset().key(i)).collect::<Vec<_>>());
+    let ascents = keys.windows(2).filter(|w| w[0] < w[1]).count();
+    assert!((900..1_100).contains(&ascents), "{ascents} ascents of 1999: half would be no order");
+}
+
+#[test]
+fn scans_read_fifty_records_or_the_whole_table_from_its_end() {
+    let workload = named("short-scan").with_records(500);
+    for step in transactions(&workload, Lane::only(), 1, 100).concat() {
+        let Step::Scan { from, limit: 50 } = step else { panic!("{step:?}") };
+        assert!((0..500).any(|item| workload.dataset().key(item) == from));
+    }
+    let back = transactions(&named("scan-back"), Lane::only(), 1, 1).concat();
+    assert_eq!(back, [Step::ScanBack { limit: u64::MAX }]);
+}
+
+#[test]
 fn loads_of_several_lanes_write_every_record_once() {
     let workload = named("load").with_records(1_001).with_group(100);
     let mut items = Vec::new();
@@ -106,6 +130,7 @@ fn kind(step: &Step) -> &'static str {
         Step::ReadModifyWrite { .. } => "read-modify-write",
         Step::Insert { .. } => "insert",
         Step::Scan { .. } => "scan",
+        Step::ScanBack { .. } => "scan back",
     }
 }
 

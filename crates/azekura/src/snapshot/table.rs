@@ -142,10 +142,32 @@ impl<'s, K: Key + ?Sized, V: Value + ?Sized> SnapshotTable<'s, K, V> {
     pub fn for_each(
         &self,
         range: impl KeyRange<K>,
+        each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<(), Error> {
+        self.lend_rows(&ByteBounds::of(&range), Direction::Forward, each)
+    }
+
+    /// As [`for_each`](Self::for_each), in descending key order.
+    ///
+    /// # Errors
+    ///
+    /// As for [`for_each`](Self::for_each).
+    pub fn for_each_back(
+        &self,
+        range: impl KeyRange<K>,
+        each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<(), Error> {
+        self.lend_rows(&ByteBounds::of(&range), Direction::Backward, each)
+    }
+
+    fn lend_rows(
+        &self,
+        bounds: &ByteBounds,
+        direction: Direction,
         mut each: impl FnMut(RowRef<'_, K, V>) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
-        let mut cursor = Cursor::new(self.snapshot, self.tree, &ByteBounds::of(&range));
-        while cursor.advance(Direction::Forward)? {
+        let mut cursor = Cursor::new(self.snapshot, self.tree, bounds);
+        while cursor.advance(direction)? {
             let (key, value) = cursor.row()?;
             let row = RowRef { table: &self.name, key, value, types: PhantomData };
             if each(row)?.is_break() {

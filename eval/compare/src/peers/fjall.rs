@@ -16,7 +16,7 @@ use std::path::Path;
 
 /// The engine, in one of two forms.
 #[derive(Debug)]
-pub struct Fjall {
+pub(crate) struct Fjall {
     name: &'static str,
     optimistic: bool,
 }
@@ -24,13 +24,13 @@ pub struct Fjall {
 impl Fjall {
     /// Optimistic transactions.
     #[must_use]
-    pub const fn optimistic() -> Self {
+    pub(crate) const fn optimistic() -> Self {
         Self { name: "fjall-occ", optimistic: true }
     }
 
     /// One writer at a time.
     #[must_use]
-    pub const fn single_writer() -> Self {
+    pub(crate) const fn single_writer() -> Self {
         Self { name: "fjall-sw", optimistic: false }
     }
 }
@@ -120,6 +120,10 @@ impl Reader for OptimisticWrites<'_> {
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
         scan(&self.txn, self.table.as_ref(), from, limit, sink)
     }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        scan_back(&self.txn, self.table.as_ref(), limit, sink)
+    }
 }
 
 impl Writer for OptimisticWrites<'_> {
@@ -181,6 +185,10 @@ impl Reader for SingleWrites<'_> {
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
         scan(&self.txn, self.table.as_ref(), from, limit, sink)
     }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        scan_back(&self.txn, self.table.as_ref(), limit, sink)
+    }
 }
 
 impl Writer for SingleWrites<'_> {
@@ -208,6 +216,10 @@ impl Reader for Reads<'_> {
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
         scan(&self.snapshot, self.table, from, limit, sink)
     }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        scan_back(&self.snapshot, self.table, limit, sink)
+    }
 }
 
 fn get(
@@ -228,6 +240,20 @@ fn scan(
     sink: &mut Sink,
 ) -> Result<(), EngineError> {
     let records = snapshot.range(table, from..);
+    for record in records.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
+        let (key, value) = record.into_inner().map_err(failed("scanning"))?;
+        sink.add(&key, &value);
+    }
+    Ok(())
+}
+
+fn scan_back(
+    snapshot: &impl Readable,
+    table: &fjall::Keyspace,
+    limit: u64,
+    sink: &mut Sink,
+) -> Result<(), EngineError> {
+    let records = snapshot.iter(table).rev();
     for record in records.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
         let (key, value) = record.into_inner().map_err(failed("scanning"))?;
         sink.add(&key, &value);

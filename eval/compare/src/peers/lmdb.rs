@@ -13,7 +13,7 @@ use std::path::Path;
 
 /// The engine.
 #[derive(Debug)]
-pub struct Lmdb;
+pub(crate) struct Lmdb;
 
 type Table = Database<Bytes, Bytes>;
 
@@ -92,6 +92,10 @@ impl Reader for Reads<'_, '_> {
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
         scan(self.table, self.txn, from, limit, sink)
     }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        scan_back(self.table, self.txn, limit, sink)
+    }
 }
 
 struct Writes<'t, 'e> {
@@ -106,6 +110,10 @@ impl Reader for Writes<'_, '_> {
 
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
         scan(self.table, self.txn, from, limit, sink)
+    }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        scan_back(self.table, self.txn, limit, sink)
     }
 }
 
@@ -134,6 +142,15 @@ fn scan(table: Table, txn: &RoTxn<'_>, from: &[u8], limit: u64, sink: &mut Sink)
     let lower = if from.is_empty() { Bound::Unbounded } else { Bound::Included(from) };
     let bounds: (Bound<&[u8]>, Bound<&[u8]>) = (lower, Bound::Unbounded);
     let records = table.range(txn, &bounds).map_err(failed("scanning"))?;
+    for record in records.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
+        let (key, value) = record.map_err(failed("scanning"))?;
+        sink.add(key, value);
+    }
+    Ok(())
+}
+
+fn scan_back(table: Table, txn: &RoTxn<'_>, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+    let records = table.rev_iter(txn).map_err(failed("scanning"))?;
     for record in records.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
         let (key, value) = record.map_err(failed("scanning"))?;
         sink.add(key, value);

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// The engine.
 #[derive(Debug)]
-pub struct Redb;
+pub(crate) struct Redb;
 
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("kv");
 
@@ -79,6 +79,10 @@ impl<T: ReadableTable<&'static [u8], &'static [u8]>> Reader for Reads<T> {
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
         scan(&self.0, from, limit, sink)
     }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        scan_back(&self.0, limit, sink)
+    }
 }
 
 struct Writes<'t>(Table<'t, &'static [u8], &'static [u8]>);
@@ -90,6 +94,10 @@ impl Reader for Writes<'_> {
 
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
         scan(&self.0, from, limit, sink)
+    }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        scan_back(&self.0, limit, sink)
     }
 }
 
@@ -121,6 +129,19 @@ fn scan(
     sink: &mut Sink,
 ) -> Result<(), EngineError> {
     let records = table.range(from..).map_err(failed("scanning"))?;
+    for record in records.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
+        let (key, value) = record.map_err(failed("scanning"))?;
+        sink.add(key.value(), value.value());
+    }
+    Ok(())
+}
+
+fn scan_back(
+    table: &impl ReadableTable<&'static [u8], &'static [u8]>,
+    limit: u64,
+    sink: &mut Sink,
+) -> Result<(), EngineError> {
+    let records = table.iter().map_err(failed("scanning"))?.rev();
     for record in records.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
         let (key, value) = record.map_err(failed("scanning"))?;
         sink.add(key.value(), value.value());

@@ -28,7 +28,7 @@ use std::ptr;
 
 /// The engine, in one of three forms.
 #[derive(Debug)]
-pub struct RocksDb {
+pub(crate) struct RocksDb {
     name: &'static str,
     tuned: bool,
     transactional: bool,
@@ -37,19 +37,19 @@ pub struct RocksDb {
 impl RocksDb {
     /// Usual settings.
     #[must_use]
-    pub const fn plain() -> Self {
+    pub(crate) const fn plain() -> Self {
         Self { name: "rocksdb", tuned: false, transactional: false }
     }
 
     /// Pipelined writes, recycled logs.
     #[must_use]
-    pub const fn tuned() -> Self {
+    pub(crate) const fn tuned() -> Self {
         Self { name: "rocksdb-tuned", tuned: true, transactional: false }
     }
 
     /// Tuned, with locking transactions.
     #[must_use]
-    pub const fn transactional() -> Self {
+    pub(crate) const fn transactional() -> Self {
         Self { name: "rocksdb-txn", tuned: true, transactional: true }
     }
 }
@@ -255,7 +255,12 @@ impl Reader for Plain<'_> {
 
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
         // SAFETY: ROCKS-1; `walk` frees the iterator.
-        walk(unsafe { rocksdb_create_iterator(self.db, self.store.read) }, from, limit, sink)
+        walk(unsafe { rocksdb_create_iterator(self.db, self.store.read) }, Walk::Up(from), limit, sink)
+    }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        // SAFETY: ROCKS-1; `walk` frees the iterator.
+        walk(unsafe { rocksdb_create_iterator(self.db, self.store.read) }, Walk::Down, limit, sink)
     }
 }
 
@@ -334,7 +339,22 @@ impl Reader for Locking<'_> {
 
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
         // SAFETY: ROCKS-1; `walk` frees the iterator.
-        walk(unsafe { rocksdb_transactiondb_create_iterator(self.db, self.store.read) }, from, limit, sink)
+        walk(
+            unsafe { rocksdb_transactiondb_create_iterator(self.db, self.store.read) },
+            Walk::Up(from),
+            limit,
+            sink,
+        )
+    }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        // SAFETY: ROCKS-1; `walk` frees the iterator.
+        walk(
+            unsafe { rocksdb_transactiondb_create_iterator(self.db, self.store.read) },
+            Walk::Down,
+            limit,
+            sink,
+        )
     }
 }
 
@@ -354,7 +374,13 @@ impl Reader for Locked<'_, '_> {
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
         // SAFETY: ROCKS-1, ROCKS-2; `walk` frees the iterator.
         let iter = unsafe { rocksdb_transaction_create_iterator(self.0.current, self.0.store.read) };
-        walk(iter, from, limit, sink)
+        walk(iter, Walk::Up(from), limit, sink)
+    }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        // SAFETY: ROCKS-1, ROCKS-2; `walk` frees the iterator.
+        let iter = unsafe { rocksdb_transaction_create_iterator(self.0.current, self.0.store.read) };
+        walk(iter, Walk::Down, limit, sink)
     }
 }
 
@@ -390,19 +416,34 @@ fn take(slice: *mut Slice, key: &[u8], sink: &mut Sink) -> bool {
     true
 }
 
+/// The way of an iterator.
+#[derive(Clone, Copy)]
+enum Walk<'k> {
+    /// Up from the first key not below this one.
+    Up(&'k [u8]),
+    /// Down from the last key.
+    Down,
+}
+
 /// Shows records from an iterator and frees it.
-fn walk(iter: *mut Iter, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+fn walk(iter: *mut Iter, way: Walk<'_>, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
     let mut left = limit;
     // SAFETY: ROCKS-2, ROCKS-3; the iterator is valid where it is read, and freed once, here.
     unsafe {
-        rocksdb_iter_seek(iter, from.as_ptr().cast(), from.len());
+        match way {
+            Walk::Up(from) => rocksdb_iter_seek(iter, from.as_ptr().cast(), from.len()),
+            Walk::Down => rocksdb_iter_seek_to_last(iter),
+        }
         while left > 0 && rocksdb_iter_valid(iter) != 0 {
             let (mut key_len, mut value_len) = (0, 0);
             let key = rocksdb_iter_key(iter, &raw mut key_len);
             let value = rocksdb_iter_value(iter, &raw mut value_len);
             sink.add(bytes(key, key_len), bytes(value, value_len));
             left -= 1;
-            rocksdb_iter_next(iter);
+            match way {
+                Walk::Up(_) => rocksdb_iter_next(iter),
+                Walk::Down => rocksdb_iter_prev(iter),
+            }
         }
         let ended = call("scanning", |e| rocksdb_iter_get_error(iter, e));
         rocksdb_iter_destroy(iter);

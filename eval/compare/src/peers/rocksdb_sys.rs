@@ -157,7 +157,9 @@ unsafe extern "C" {
     pub(super) fn rocksdb_iter_destroy(iter: *mut Iter);
     pub(super) fn rocksdb_iter_seek(iter: *mut Iter, key: *const c_char, key_len: usize);
     pub(super) fn rocksdb_iter_valid(iter: *const Iter) -> c_uchar;
+    pub(super) fn rocksdb_iter_seek_to_last(iter: *mut Iter);
     pub(super) fn rocksdb_iter_next(iter: *mut Iter);
+    pub(super) fn rocksdb_iter_prev(iter: *mut Iter);
     pub(super) fn rocksdb_iter_key(iter: *const Iter, len: *mut usize) -> *const c_char;
     pub(super) fn rocksdb_iter_value(iter: *const Iter, len: *mut usize) -> *const c_char;
     pub(super) fn rocksdb_iter_get_error(iter: *const Iter, error: Error);

@@ -6,14 +6,14 @@
 use super::{described, failed};
 use azekura_lab::engine::{ReadWork, WriteWork};
 use azekura_lab::{Engine, EngineError, EngineSettings, Reader, Session, Sink, Store, Writer};
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use rusqlite::{Connection, OptionalExtension, Rows, TransactionBehavior};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 /// The engine.
 #[derive(Debug)]
-pub struct Sqlite;
+pub(crate) struct Sqlite;
 
 impl Engine for Sqlite {
     fn name(&self) -> &str {
@@ -123,17 +123,27 @@ impl Reader for Steps<'_> {
             .prepare_cached("SELECT k, v FROM kv WHERE k >= ? ORDER BY k LIMIT ?")
             .map_err(failed("preparing"))?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let mut rows = statement.query((from, limit)).map_err(failed("scanning"))?;
-        while let Some(row) = rows.next().map_err(failed("scanning"))? {
-            let key = row.get_ref(0).map_err(failed("scanning"))?;
-            let value = row.get_ref(1).map_err(failed("scanning"))?;
-            sink.add(
-                key.as_blob().map_err(failed("scanning"))?,
-                value.as_blob().map_err(failed("scanning"))?,
-            );
-        }
-        Ok(())
+        show(statement.query((from, limit)).map_err(failed("scanning"))?, sink)
     }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        let mut statement = self
+            .0
+            .prepare_cached("SELECT k, v FROM kv ORDER BY k DESC LIMIT ?")
+            .map_err(failed("preparing"))?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        show(statement.query([limit]).map_err(failed("scanning"))?, sink)
+    }
+}
+
+/// Shows all rows to the sink.
+fn show(mut rows: Rows<'_>, sink: &mut Sink) -> Result<(), EngineError> {
+    while let Some(row) = rows.next().map_err(failed("scanning"))? {
+        let key = row.get_ref(0).map_err(failed("scanning"))?;
+        let value = row.get_ref(1).map_err(failed("scanning"))?;
+        sink.add(key.as_blob().map_err(failed("scanning"))?, value.as_blob().map_err(failed("scanning"))?);
+    }
+    Ok(())
 }
 
 impl Writer for Steps<'_> {

@@ -20,7 +20,7 @@ use std::ptr;
 
 /// The engine.
 #[derive(Debug)]
-pub struct WiredTiger;
+pub(crate) struct WiredTiger;
 
 /// Opaque handles of the library.
 #[repr(C)]
@@ -64,6 +64,7 @@ unsafe extern "C" {
         value_len: *mut usize,
     ) -> c_int;
     fn azb_wt_next(cursor: *mut Cursor) -> c_int;
+    fn azb_wt_prev(cursor: *mut Cursor) -> c_int;
     fn azb_wt_reset(cursor: *mut Cursor) -> c_int;
     fn azb_wt_error(code: c_int) -> *const c_char;
     fn azb_wt_version() -> *const c_char;
@@ -221,7 +222,31 @@ impl Reader for WtHandle<'_> {
 
     fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
         // SAFETY: WT-1, WT-2; the key lives through the call.
-        let mut code = unsafe { azb_wt_seek(self.cursor, from.as_ptr(), from.len()) };
+        let code = unsafe { azb_wt_seek(self.cursor, from.as_ptr(), from.len()) };
+        // SAFETY: WT-1, WT-2.
+        self.walk(code, limit, sink, |cursor| unsafe { azb_wt_next(cursor) })
+    }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        // SAFETY: WT-1, WT-2. A cursor that was reset stands before the last record.
+        let code = unsafe {
+            check("resetting the cursor", azb_wt_reset(self.cursor))?;
+            azb_wt_prev(self.cursor)
+        };
+        // SAFETY: WT-1, WT-2.
+        self.walk(code, limit, sink, |cursor| unsafe { azb_wt_prev(cursor) })
+    }
+}
+
+impl WtHandle<'_> {
+    /// Shows up to `limit` records, beginning at the one under the cursor, if `code` says that it is on one.
+    fn walk(
+        &mut self,
+        mut code: c_int,
+        limit: u64,
+        sink: &mut Sink,
+        step: impl Fn(*mut Cursor) -> c_int,
+    ) -> Result<(), EngineError> {
         let mut left = limit;
         while code == 0 && left > 0 {
             let (mut key, mut key_len, mut value, mut value_len) = (ptr::null(), 0, ptr::null(), 0);
@@ -232,8 +257,7 @@ impl Reader for WtHandle<'_> {
             // SAFETY: WT-3: the call returned 0, so it wrote key and value of those lengths.
             unsafe { sink.add(bytes(key, key_len), bytes(value, value_len)) };
             left -= 1;
-            // SAFETY: WT-1, WT-2.
-            code = unsafe { azb_wt_next(self.cursor) };
+            code = step(self.cursor);
         }
         if code == NOT_FOUND { Ok(()) } else { check("scanning", code) }
     }

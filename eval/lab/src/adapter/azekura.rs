@@ -8,10 +8,13 @@ use crate::engine::{
     retry_conflicts,
 };
 use crate::error::EngineError;
-use azekura::{CommitTicket, Database, Error, ErrorKind, LogProtocol, Table, TableDefinition, Transaction};
+use azekura::{
+    CommitTicket, Database, Error, ErrorKind, LogProtocol, RowRef, SnapshotTable, Table, TableDefinition,
+    Transaction,
+};
 use azekura_io::Fs;
 use azekura_trace::{Operation, operation};
-use azekura_workload::Workload;
+use azekura_workload::{Family, Workload};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -27,6 +30,7 @@ pub struct AzekuraEngine {
     fs: Option<Arc<dyn Fs>>,
     log: LogProtocol,
     bulk: bool,
+    snapshots: bool,
     /// Other than the store's own.
     name: Option<String>,
 }
@@ -65,6 +69,17 @@ impl AzekuraEngine {
         self.named()
     }
 
+    /// Reads by snapshots, not by locking transactions; that becomes part of the engine's name.
+    #[must_use]
+    pub fn snapshots(mut self) -> Self {
+        self.snapshots = true;
+        self.named()
+    }
+
+    const fn way(&self) -> Way {
+        Way { bulk: self.bulk, snapshots: self.snapshots }
+    }
+
     fn named(mut self) -> Self {
         let mut name = crate::table::OURS.to_owned();
         if self.log != LogProtocol::default() {
@@ -72,6 +87,9 @@ impl AzekuraEngine {
         }
         if self.bulk {
             name.push_str("-bulk");
+        }
+        if self.snapshots {
+            name.push_str("-snapshot");
         }
         self.name = Some(name);
         self
@@ -99,6 +117,13 @@ impl AzekuraEngine {
     }
 }
 
+/// The settings that a session needs.
+#[derive(Debug, Clone, Copy, Default)]
+struct Way {
+    bulk: bool,
+    snapshots: bool,
+}
+
 impl Engine for AzekuraEngine {
     fn name(&self) -> &str {
         self.name.as_deref().unwrap_or(crate::table::OURS)
@@ -123,7 +148,11 @@ impl Engine for AzekuraEngine {
     }
 
     fn lacks(&self, workload: &Workload) -> Option<&'static str> {
-        (self.bulk && !workload.is_load()).then_some("a bulk loader only")
+        if self.bulk && workload.family() != Family::Load {
+            return Some("a bulk loader only");
+        }
+        let only_writes = matches!(workload.family(), Family::U1 | Family::U10) || workload.is_load();
+        (self.snapshots && only_writes).then_some("other reads only")
     }
 
     fn open(&self, dir: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>, EngineError> {
@@ -146,7 +175,7 @@ impl Engine for AzekuraEngine {
         if let Some(fs) = &self.fs {
             builder = builder.file_system(Arc::clone(fs));
         }
-        Ok(Box::new(AzekuraStore { db: builder.open(dir).map_err(failed("opening"))?, bulk: self.bulk }))
+        Ok(Box::new(AzekuraStore { db: builder.open(dir).map_err(failed("opening"))?, way: self.way() }))
     }
 }
 
@@ -160,12 +189,12 @@ fn failed(doing: &'static str) -> impl Fn(Error) -> EngineError {
 
 struct AzekuraStore {
     db: Database,
-    bulk: bool,
+    way: Way,
 }
 
 impl Store for AzekuraStore {
     fn session(&self) -> Result<Box<dyn Session + '_>, EngineError> {
-        Ok(Box::new(AzekuraSession { db: &self.db, bulk: self.bulk }))
+        Ok(Box::new(AzekuraSession { db: &self.db, way: self.way }))
     }
 
     fn log_bytes(&self) -> Option<u64> {
@@ -179,12 +208,12 @@ impl Store for AzekuraStore {
 
 /// One thread's use of an open store.
 pub(crate) fn session(db: &Database) -> Box<dyn Session + '_> {
-    Box::new(AzekuraSession { db, bulk: false })
+    Box::new(AzekuraSession { db, way: Way::default() })
 }
 
 struct AzekuraSession<'s> {
     db: &'s Database,
-    bulk: bool,
+    way: Way,
 }
 
 impl AzekuraSession<'_> {
@@ -206,6 +235,13 @@ impl AzekuraSession<'_> {
 
 impl Session for AzekuraSession<'_> {
     fn read(&mut self, work: &mut ReadWork<'_>) -> Result<u64, EngineError> {
+        if self.way.snapshots {
+            let _transaction = operation(&TRANSACTION);
+            let snapshot = self.db.snapshot().map_err(failed("opening a snapshot"))?;
+            work(&mut SnapshotSteps(snapshot.table(&TABLE).map_err(failed("opening the table"))?))?;
+            snapshot.wait_durable().map_err(failed("waiting for the snapshot's commits"))?;
+            return Ok(0);
+        }
         Ok(self.transact(|steps| work(steps), Transaction::commit)?.1)
     }
 
@@ -219,7 +255,7 @@ impl Session for AzekuraSession<'_> {
     }
 
     fn bulk_load(&mut self, records: &mut dyn Iterator<Item = Record>) -> Result<Option<u64>, EngineError> {
-        if !self.bulk {
+        if !self.way.bulk {
             return Ok(None);
         }
         let tx = self.db.begin().map_err(failed("beginning"))?;
@@ -244,6 +280,15 @@ impl Ticket for AzekuraTicket {
 
 struct Steps<'t>(Table<'t, [u8], [u8]>);
 
+struct SnapshotSteps<'s>(SnapshotTable<'s, [u8], [u8]>);
+
+/// Shows a row to the sink; breaks after the last one that is asked for.
+fn add(row: RowRef<'_, [u8], [u8]>, sink: &mut Sink, left: &mut u64) -> ControlFlow<()> {
+    sink.add(row.key_bytes(), row.value_bytes());
+    *left -= 1;
+    if *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
 impl Reader for Steps<'_> {
     fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
         let found = self.0.with_value(key, |value| sink.add(key, value)).map_err(failed("reading"))?;
@@ -255,11 +300,41 @@ impl Reader for Steps<'_> {
         if left == 0 {
             return Ok(());
         }
-        let scanned = self.0.for_each(from.., |row| {
-            sink.add(row.key_bytes(), row.value_bytes());
-            left -= 1;
-            Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        });
+        let scanned = self.0.for_each(from.., |row| Ok(add(row, sink, &mut left)));
+        scanned.map_err(failed("scanning"))
+    }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        let mut left = limit;
+        if left == 0 {
+            return Ok(());
+        }
+        let scanned = self.0.for_each_back(.., |row| Ok(add(row, sink, &mut left)));
+        scanned.map_err(failed("scanning"))
+    }
+}
+
+impl Reader for SnapshotSteps<'_> {
+    fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
+        let found = self.0.with_value(key, |value| sink.add(key, value)).map_err(failed("reading"))?;
+        Ok(found.is_some())
+    }
+
+    fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        let mut left = limit;
+        if left == 0 {
+            return Ok(());
+        }
+        let scanned = self.0.for_each(from.., |row| Ok(add(row, sink, &mut left)));
+        scanned.map_err(failed("scanning"))
+    }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        let mut left = limit;
+        if left == 0 {
+            return Ok(());
+        }
+        let scanned = self.0.for_each_back(.., |row| Ok(add(row, sink, &mut left)));
         scanned.map_err(failed("scanning"))
     }
 }

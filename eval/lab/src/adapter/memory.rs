@@ -135,6 +135,11 @@ impl Reader for Reads<'_> {
         scan(self.0, from, limit, sink);
         Ok(())
     }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        scan_back(self.0, limit, sink);
+        Ok(())
+    }
 }
 
 struct Writes<'w> {
@@ -164,6 +169,11 @@ impl Reader for Writes<'_> {
         scan(self.records, from, limit, sink);
         Ok(())
     }
+
+    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+        scan_back(self.records, limit, sink);
+        Ok(())
+    }
 }
 
 impl Writer for Writes<'_> {
@@ -190,6 +200,12 @@ fn get(records: &BTreeMap<Vec<u8>, Vec<u8>>, key: &[u8], sink: &mut Sink) -> boo
 fn scan(records: &BTreeMap<Vec<u8>, Vec<u8>>, from: &[u8], limit: u64, sink: &mut Sink) {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     for (key, value) in records.range::<[u8], _>((Bound::Included(from), Bound::Unbounded)).take(limit) {
+        sink.add(key, value);
+    }
+}
+
+fn scan_back(records: &BTreeMap<Vec<u8>, Vec<u8>>, limit: u64, sink: &mut Sink) {
+    for (key, value) in records.iter().rev().take(usize::try_from(limit).unwrap_or(usize::MAX)) {
         sink.add(key, value);
     }
 }

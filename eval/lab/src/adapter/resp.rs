@@ -350,6 +350,10 @@ impl Reader for Steps<'_> {
             (false, false) => Err(EngineError::failed("scanning", "the server has no order of keys")),
         }
     }
+
+    fn scan_back(&mut self, _limit: u64, _sink: &mut Sink) -> Result<(), EngineError> {
+        Err(EngineError::failed("scanning backwards", "the server has no such command"))
+    }
 }
 
 impl Writer for Steps<'_> {

@@ -138,6 +138,7 @@ impl Work {
                     whole_transactions: true,
                     appends: false,
                     value_bytes: workload.value_bytes(),
+                    touches_values: false,
                     window: Some(window),
                 };
                 Client::Kv(Box::new(workload.stream(population, lane, seed)), manner)

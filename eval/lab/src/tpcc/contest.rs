@@ -20,6 +20,7 @@ use crate::plan::Commit;
 use crate::prepare;
 use crate::progress::{Progress, ms};
 use crate::rounds::interleaved;
+use crate::usage::Meter;
 use azekura_workload::Lane;
 use azekura_workload::tpcc::{Mix, Scale, Terminal};
 use std::path::PathBuf;
@@ -204,10 +205,12 @@ impl<'a> Running<'a> {
         if !contest.warm_up.is_zero() {
             phase("warming up", contest.warm_up)?;
         }
+        let meter = Meter::begin();
         let (tally, took) = phase("measuring", contest.measured)?;
+        let usage = meter.end();
         store.close()?;
         prepare::settle(&dir)?;
-        Ok(Ran { tally, took })
+        Ok(Ran { tally, took, usage, disk_bytes: prepare::disk_bytes(&dir)? })
     }
 
     fn standing(

@@ -3,6 +3,7 @@
 use super::client::{KindTally, Tally};
 use crate::latency::Latencies;
 use crate::table::{OURS, is_peer};
+use crate::usage::Usage;
 use azekura_workload::tpcc::Kind;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -16,6 +17,10 @@ pub struct Ran {
     pub tally: Tally,
     /// In which time.
     pub took: Duration,
+    /// Resources that the process used.
+    pub usage: Usage,
+    /// Bytes of the store's files on the device afterwards.
+    pub disk_bytes: u64,
 }
 
 impl Ran {
@@ -69,7 +74,17 @@ pub struct Standing {
     pub p50_us: f64,
     /// Latency that 99 % did not exceed.
     pub p99_us: f64,
-    /// The same of New-Order by itself.
+    /// Latency that 99.9 % did not exceed.
+    pub p999_us: f64,
+    /// Length of the median run.
+    pub seconds: f64,
+    /// Transactions that the median run committed.
+    pub committed: u64,
+    /// Resources that the process used in the median run.
+    pub usage: Usage,
+    /// Bytes of the store's files on the device after the median run.
+    pub disk_bytes: u64,
+    /// Latency that 99 % of the New-Orders did not exceed.
     pub new_order_p99_us: f64,
     /// How often transactions were run again.
     pub retries: u64,
@@ -95,6 +110,11 @@ impl Standing {
             new_orders_per_minute: 60.0 * median.per_second(median.new_orders().committed),
             p50_us: all.quantile_us(0.5),
             p99_us: all.quantile_us(0.99),
+            p999_us: all.quantile_us(0.999),
+            seconds: median.took.as_secs_f64(),
+            committed: median.tally.committed(),
+            usage: median.usage,
+            disk_bytes: median.disk_bytes,
             new_order_p99_us: new_orders.quantile_us(0.99),
             retries: runs.iter().flat_map(|run| &run.tally.kinds).map(|kind| kind.retries).sum(),
             settings,

@@ -40,7 +40,7 @@
 //! at use without any pattern in space or time, where nothing helps, with few swaps, where the lot decides
 //! or a phase ends before enough is learnt, and with recursion that halves its data (a transposition: 1.4
 //! times U-Clock's swaps). The constants are of the method, none is of a program. They were chosen on the
-//! evaluation's own programs (sizes S and W, pages of 4 KiB) and six others; docs/figures.md has some that
+//! evaluation's own programs (sizes S and W, pages of 4 KiB) and six others; eval/results has some that
 //! were replayed afterwards.
 
 mod confidence;

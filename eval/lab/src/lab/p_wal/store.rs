@@ -131,6 +131,7 @@ impl Updates {
             whole_transactions: true,
             appends: false,
             value_bytes: workload.value_bytes(),
+            touches_values: false,
             window: cell.window,
         };
         let mut run =
