@@ -5,10 +5,11 @@
     scripts/trace-programs.py target/debug/azekura [--json] [--only WORD]
 
 Each program runs three times with the same load: with the bottleneck, without it, and with it under the
-recorder. The bottleneck is proven if the run without it does at least half as much again. A verdict is `right`,
-`wrong`, or `unknown` as in `scripts/trace-collection.py`; `unproven` if the two runs do not differ (the disk is
-in memory, others use the machine), `disturbed` if other programs keep the processors busy, and `skipped`, with
-the name of the program, if it is not installed. Exit code 1 if a verdict is wrong, 2 if nothing was judged.
+recorder. The bottleneck is proven if the run without it does at least half as much again. A verdict is
+`right`, `wrong`, or `unknown` as in `scripts/trace-collection.py`; `unproven` if the two runs do not differ
+(the disk is in memory, others use the machine), `disturbed` if other programs keep the processors busy, and
+`skipped`, with the name of the program, if it is not installed. Exit code 1 if a verdict is wrong, 2 if
+nothing was judged.
 
 | program | planted bottleneck | cure | truth |
 |---|---|---|---|
@@ -120,7 +121,8 @@ def redis(prefix, is_planted, directory):
     server, bench = find("redis-server"), find("redis-benchmark")
     port = str(free_port())
     sync = "always" if is_planted else "no"
-    command = [server, "--port", port, "--save", "", "--appendonly", "yes", "--appendfsync", sync, "--dir", directory]
+    command = [server, "--port", port, "--save", "", "--appendonly", "yes", "--appendfsync", sync]
+    command += ["--dir", directory]
     ready = lambda: socket.create_connection(("127.0.0.1", int(port)), 1).close() is None
     with running([*prefix, *command], ready):
         begun, sets = time.monotonic(), 0
@@ -133,8 +135,9 @@ def redis(prefix, is_planted, directory):
 def mariadb(prefix, is_planted, directory):
     server, client, install = find("mariadbd"), find("mariadb"), find("mariadb-install-db")
     data, place = f"{directory}/data", f"{directory}/socket"
-    call(install, "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal", "--user=root")
-    command = [server, "--no-defaults", f"--datadir={data}", f"--socket={place}", "--skip-networking", "--user=root"]
+    common = ["--no-defaults", f"--datadir={data}", "--user=root"]
+    call(install, *common, "--auth-root-authentication-method=normal")
+    command = [server, *common, f"--socket={place}", "--skip-networking"]
     connect = [client, "--no-defaults", f"--socket={place}", "--user=root", "-N", "-s"]
     rounds = 150
 
@@ -152,7 +155,8 @@ def mariadb(prefix, is_planted, directory):
 
 def postgres(prefix, is_planted, directory):
     pattern = "/usr/lib/postgresql/*/bin/"
-    server, make, client = find(pattern + "postgres"), find(pattern + "initdb"), find(pattern + "psql", "psql")
+    server, make = find(pattern + "postgres"), find(pattern + "initdb")
+    client = find(pattern + "psql", "psql")
     # The server refuses to run as root; a recorder of the same user records it.
     other = [find("setpriv"), f"--reuid={NOBODY}", "--clear-groups"] if os.geteuid() == 0 else []
     if other:
@@ -162,11 +166,14 @@ def postgres(prefix, is_planted, directory):
     call(*other, make, "-D", data, "-U", "bank", "-A", "trust", env=environment, cwd=directory)
     commit = "on" if is_planted else "off"
     port = str(free_port())
-    options = {"unix_socket_directories": directory, "listen_addresses": "", "port": port, "synchronous_commit": commit}
-    command = [server, "-D", data, *(word for name, value in options.items() for word in ("-c", f"{name}={value}"))]
+    options = {"unix_socket_directories": directory, "listen_addresses": "", "port": port,
+               "synchronous_commit": commit}
+    settings = (word for name, value in options.items() for word in ("-c", f"{name}={value}"))
+    command = [server, "-D", data, *settings]
     connect = [client, "-h", directory, "-p", port, "-U", "bank", "-q", "-t", "bank"]
     first = [*connect[:-1], "postgres"]
-    with running([*other, *prefix, *command], lambda: call(*first, "-c", "SELECT 1"), env=environment, cwd=directory):
+    is_up = lambda: call(*first, "-c", "SELECT 1")
+    with running([*other, *prefix, *command], is_up, env=environment, cwd=directory):
         call(*first, "-c", "CREATE DATABASE bank")
         call(*connect, "-c", "CREATE TABLE posted (n int)")
         rows, begun = 0, time.monotonic()
@@ -181,7 +188,8 @@ def nginx(prefix, is_planted, directory):
     pathlib.Path(directory, "page.txt").write_text(" ".join(str(n * n) for n in range(150_000)))
     os.chmod(directory, 0o755)
     gzip = "gzip on; gzip_comp_level 9; gzip_types text/plain;" if is_planted else "gzip off;"
-    paths = "".join(f"{kind}_temp_path {directory}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    paths = "".join(f"{kind}_temp_path {directory}/{kind};" for kind in kinds)
     pathlib.Path(directory, "conf").write_text(
         f"daemon off; worker_processes 1; pid {directory}/pid; error_log stderr; events {{}}\n"
         f"http {{ access_log off; {gzip} {paths} types {{ text/plain txt; }}\n"

@@ -1,7 +1,7 @@
 //! Transactions that stay open over several requests, under a seeded simulation: their nodes crash, frames
-//! are lost, leaves split, merge and move under them, and clients vanish. What all clients saw must be
-//! strictly serializable, what was not asked to commit must never be seen, and nothing may stay open (hazard
-//! B5).
+//! are lost, leaves split, merge and move under them, and clients vanish. The replies to all clients must be
+//! strictly serializable, no reply may show a change that was not asked to commit, and no transaction may
+//! stay open (hazard B5).
 //!
 //! Readers of several nodes see each node at a moment of its own (OPEN-6). So all transactions and any one of
 //! the readers must be serializable, and a reader sees all that had ended when it began.

@@ -1,8 +1,9 @@
 //! File systems for the store, with exact rules for the durability of each call.
 //!
-//! It is not a portable file library and not a cache: it has the few calls a database makes, says for each
-//! what survives a power loss, and has a file system whose power a test can cut at any call. That one, and
-//! two others for tests and measurements (`counting`, `device`), need the feature `test-fs`.
+//! The crate has the few calls that a database makes, and states the effect of a power loss for each. It is
+//! not a portable file library and not a cache. The feature `test-fs` adds three file systems for tests: one
+//! with a power that a test can cut at any call (`fault`), one that counts calls (`counting`), and one with
+//! the speed of a modelled device (`device`).
 //!
 //! ```
 //! use azekura_io::{FaultFs, Fs, OpenOptions};

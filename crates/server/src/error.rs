@@ -153,9 +153,7 @@ pub(crate) enum CommandError {
     TooMuchUnfinished(usize),
     #[error("ERR max number of clients reached")]
     TooManyClients,
-    #[error(
-        "NOPERM this Unix socket is for clients of the server's user and of root"
-    )]
+    #[error("NOPERM this Unix socket is for clients of the server's user and of root")]
     OtherUser,
     #[error("ERR {0}")]
     Protocol(String),

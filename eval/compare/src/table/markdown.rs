@@ -43,7 +43,8 @@ fn conditions(results: &Results) -> String {
     let revision = revision.as_deref().map_or_else(String::new, |name| format!(", commit `{name}`"));
     let size = if *quick { "the quick sizes" } else { "the full sizes" };
     format!(
-        "{}{memory}, {files}; {date}{revision}. {seconds} s for each cell, median of {runs} rounds, {size}.\n",
+        "{}{memory}, {files}; {date}{revision}. {seconds} s for each cell, median of {runs} rounds, {size}.\
+         \n",
         machine.in_words()
     )
 }
@@ -267,8 +268,9 @@ mod tests {
         assert!(at("| slow | 1.03 second | **0.45** first |") < at("## Rows in which Azekura is behind"));
         let behind = at("## Rows in which Azekura is behind");
         let ahead = at("## Rows in which Azekura is ahead");
-        let full = "| slow | 8 | 225 | 500 first | **0.45** | 22 % / 20 % | 1.5 µs / 1.5 µs | 20.0 µs / 20.0 µs \
-                    | 3.0 ms / 3.0 ms | 6667 / 3000 | – / – | 0.50 / 0.50 | 7 / 7 | 5 / 5 |";
+        let full = "| slow | 8 | 225 | 500 first | **0.45** | 22 % / 20 % | 1.5 µs / 1.5 µs \
+                    | 20.0 µs / 20.0 µs | 3.0 ms / 3.0 ms \
+                    | 6667 / 3000 | – / – | 0.50 / 0.50 | 7 / 7 | 5 / 5 |";
         assert!((behind..ahead).contains(&at(full)));
         assert!((behind..ahead).contains(&at("| fast (snapshot) | 1 | 150 |")));
         assert!(at("| fast | 1 | 500 | 225 first | **2.22** |") > ahead);

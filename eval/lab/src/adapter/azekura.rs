@@ -1,8 +1,8 @@
 //! Azekura itself, over one table of byte keys and byte values.
 //!
-//! Reads are transactions of their own that lock the rows that they read, as every transaction of the store does.
-//! The variant [`snapshots`](AzekuraEngine::snapshots) reads a snapshot, and ends a reading when the commits that
-//! it has seen are durable. Commits that do not wait use the store's commit tickets.
+//! Reads are transactions of their own that lock the rows that they read, as every transaction of the store
+//! does. The variant [`snapshots`](AzekuraEngine::snapshots) reads a snapshot, and ends a reading when the
+//! commits that it has seen are durable. Commits that do not wait use the store's commit tickets.
 
 use crate::engine::{
     Engine, EngineSettings, ReadWork, Reader, Record, Session, Sink, Store, Ticket, WriteWork, Writer,

@@ -5,7 +5,6 @@ use anyhow::{Result, bail};
 use super::client::Reply;
 use super::directory::ClusterDirectory;
 
-
 /// A leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaf {
