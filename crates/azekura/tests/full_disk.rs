@@ -112,7 +112,7 @@ fn a_rollback_too_large_for_the_reserve_keeps_its_rows_locked_until_there_is_roo
         let reader = db.begin().expect("begins");
         let read = reader.table(&ROWS).expect("opens").get(&0);
         assert!(matches!(read, Err(Error::RollbackPending { transactions: 1 })), "{read:?}");
-        assert!(db.stats().degraded.is_some_and(|why| why.contains("free room")));
+        assert!(db.stats().degraded.is_some_and(|why| why.contains("free space")));
         drop(reader);
         if round < 3 {
             assert_goes_on(&db, &fs, round + 1);
