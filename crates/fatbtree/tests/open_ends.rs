@@ -186,7 +186,7 @@ fn a_second_step_beside_the_first_is_refused_and_the_first_goes_on() {
     locks.borrow_mut().insert(vec![2], NOBODY);
     let first = begin(&cluster, step(&cluster, id, Some(COORDINATOR), 2));
     let second = cluster.wait(step(&cluster, id, Some(COORDINATOR), 3)).expect_err("one at a time");
-    assert!(second.to_string().contains("is at work already"), "{second}");
+    assert!(second.to_string().contains("another step of this transaction is running"), "{second}");
     locks.borrow_mut().remove(&vec![2]);
     cluster.executor().run_for(Duration::from_millis(10));
     assert!(matches!(*first.borrow(), Some(Ok(_))), "{first:?}");

@@ -68,9 +68,10 @@ type Leg<'a> = dyn FnMut(Target, Walk) -> Result<(Step, LeafRange), CommandError
 pub(super) struct Legs<'a> {
     leg: Box<Leg<'a>>,
     max_reply_bytes: usize,
-    /// Node at which walks that read open snapshots. `None` if all steps are part of one transaction or
-    /// reader; a refusal leaves a transaction as it was before the walk.
-    alone: Option<&'a Cluster>,
+    /// All steps are part of one transaction or reader. A refusal leaves it as it was before the walk.
+    is_one_transaction: bool,
+    /// Node at which walks that read open snapshots, if each step is alone.
+    snapshots_of: Option<&'a Cluster>,
 }
 
 impl<'a> Legs<'a> {
@@ -84,7 +85,12 @@ impl<'a> Legs<'a> {
             let route_entry = route_entry.ok_or_else(no_leaf)?;
             Ok((wire::decode(&answer)?, route_entry.range))
         };
-        Self { leg: Box::new(leg), max_reply_bytes: cluster.max_reply_bytes, alone: Some(cluster) }
+        Self {
+            leg: Box::new(leg),
+            max_reply_bytes: cluster.max_reply_bytes,
+            is_one_transaction: false,
+            snapshots_of: Some(cluster),
+        }
     }
 
     /// Each is a step of one transaction, or of one reader.
@@ -92,7 +98,12 @@ impl<'a> Legs<'a> {
         cluster: &Cluster,
         leg: impl FnMut(Target, Walk) -> Result<(Step, LeafRange), CommandError> + 'a,
     ) -> Self {
-        Self { leg: Box::new(leg), max_reply_bytes: cluster.max_reply_bytes, alone: None }
+        Self {
+            leg: Box::new(leg),
+            max_reply_bytes: cluster.max_reply_bytes,
+            is_one_transaction: true,
+            snapshots_of: None,
+        }
     }
 
     /// Runs a command on ranges of keys.
@@ -166,7 +177,7 @@ impl<'a> Legs<'a> {
     /// Removes the keys.
     fn remove(&mut self, wanted: Wanted) -> Result<Found, CommandError> {
         // Unreachable owners are detected before any key is removed (GATEWAY-4).
-        if self.alone.is_none() || wanted.most_found < usize::MAX {
+        if self.is_one_transaction || wanted.most_found < usize::MAX {
             self.go(Wanted { with: With::Count, ..wanted.clone() })?;
         } else {
             self.reach_all(wanted.range.clone())?;
@@ -204,7 +215,7 @@ impl<'a> Legs<'a> {
 
     /// Walks without changing anything: in one snapshot of each node.
     fn read(&mut self, wanted: Wanted) -> Result<Found, CommandError> {
-        let Some(cluster) = self.alone else { return self.go(wanted) };
+        let Some(cluster) = self.snapshots_of else { return self.go(wanted) };
         if let Some(found) = self.steps(wanted.clone(), 1)? {
             return Ok(found);
         }
@@ -245,7 +256,7 @@ impl<'a> Legs<'a> {
                 most_looked: (most_looked - looked).min(STEP_KEYS) as u64,
                 most_bytes: STEP_BYTES,
             };
-            let is_lasting = with == With::Remove && self.alone.is_some();
+            let is_lasting = with == With::Remove && !self.is_one_transaction;
             let done = if is_lasting { found.count } else { 0 };
             let (step, leaf) = self.step(&range, walk).map_err(|error| error.after_removing(done))?;
             found.count += usize::try_from(step.count).unwrap_or(usize::MAX);
@@ -334,7 +345,7 @@ mod tests {
             };
             Ok((Step { count: 2, looked: 2, ..Step::default() }, leaf))
         };
-        Legs { leg: Box::new(leg), max_reply_bytes: 1 << 20, alone: None }
+        Legs { leg: Box::new(leg), max_reply_bytes: 1 << 20, is_one_transaction: false, snapshots_of: None }
     }
 
     fn away() -> CommandError {
