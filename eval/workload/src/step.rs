@@ -46,11 +46,6 @@ pub enum Step {
         /// Most records to read; `u64::MAX` is all of them.
         limit: u64,
     },
-    /// Read up to `limit` records in descending key order, beginning at the last key.
-    ScanBack {
-        /// Most records to read; `u64::MAX` is all of them.
-        limit: u64,
-    },
 }
 
 impl Step {

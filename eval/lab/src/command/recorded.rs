@@ -40,7 +40,8 @@ impl Recorded {
             ..azekura_trace::Options::default()
         };
         azekura_trace::start(options).with_context(|| format!("cannot record into {}", file.display()))?;
-        let kernel = self.switches.then(|| Kernel::watch(Target::Process(std::process::id()), Vec::new()));
+        let kernel =
+            self.switches.then(|| Kernel::watch(Target::Process(std::process::id()), Vec::new(), true));
         let ended = bench();
         let recording = azekura_trace::stop().with_context(|| format!("cannot end {}", file.display()))?;
         if let Some(kernel) = kernel {
