@@ -21,8 +21,8 @@ use crate::files::{File, Kind};
 /// The files of mechanisms that adapt to measurements while they run.
 const SELF_TUNING: [&str; 15] = [
     "crates/azekura/src/checkpoint/undo_pace.rs",
-    "crates/btree/src/heat.rs",
-    "crates/buffer/src/policy/surge.rs",
+    "crates/btree/src/contention.rs",
+    "crates/buffer/src/policy/phase_change.rs",
     "crates/buffer/src/policy/two_rings.rs",
     "crates/far/src/pager/core/meter.rs",
     "crates/far/src/pager/prefetch.rs",
