@@ -237,23 +237,22 @@ impl Drain {
     /// Finds out which processes, and now and then which threads, are gone.
     fn look_at_processes(&mut self, is_last: bool) {
         self.looked_at_processes = Instant::now();
+        let area = self.area;
+        let owners = || (0..PROCESSES).map(|index| (index, area.process(index).owner.load(Acquire)));
+        let known: Vec<(usize, u64, bool)> = (owners().filter(|&(_, owner)| owner != 0))
+            .map(|(index, owner)| (index, owner, process::is_alive(process_of(owner))))
+            .collect();
+        // Read after the processes were asked for: one that has ended has made all its entries, so an `exec`
+        // just before its end is seen.
         let mut newest: HashMap<u32, u64> = HashMap::new();
-        for index in 0..PROCESSES {
-            let owner = self.area.process(index).owner.load(Acquire);
-            if owner != 0 {
-                let newest = newest.entry(process_of(owner)).or_default();
-                *newest = owner.max(*newest);
-            }
+        for (_, owner) in owners().filter(|&(_, owner)| owner != 0) {
+            let newest = newest.entry(process_of(owner)).or_default();
+            *newest = owner.max(*newest);
         }
-        for index in 0..PROCESSES {
-            let owner = self.area.process(index).owner.load(Acquire);
-            if owner == 0 {
-                continue;
-            }
-            let process = process_of(owner);
-            if newest.get(&process).is_some_and(|newest| *newest != owner) {
+        for (index, owner, is_alive) in known {
+            if newest.get(&process_of(owner)).is_some_and(|newest| *newest != owner) {
                 self.is_gone(index, owner, End::Replaced);
-            } else if !process::is_alive(process) {
+            } else if !is_alive {
                 self.is_gone(index, owner, End::Gone);
             }
         }
