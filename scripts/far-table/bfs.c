@@ -1,16 +1,8 @@
 /* Breadth-first search of a random graph in compressed rows: prints the number of vertices at each depth. */
-#include <stdint.h>
+#include "draw.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static uint64_t state = 88172645463325252u;
-
-static uint64_t draw(void) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    return state ^= state << 17;
-}
 
 int main(int argc, char **argv) {
     uint32_t vertices = (uint32_t)strtoul(argc > 1 ? argv[1] : "400000", NULL, 10), degree = 8;

@@ -1,20 +1,12 @@
 /* Hash join: builds a table with open addressing of one relation, probes it with another one of twice as many
    rows in random order, and prints the number and a checksum of the joined rows. */
-#include <stdint.h>
+#include "draw.h"
 #include <stdio.h>
 #include <stdlib.h>
 
 struct row {
     uint32_t key, value;
 };
-
-static uint64_t state = 88172645463325252u;
-
-static uint64_t draw(void) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    return state ^= state << 17;
-}
 
 int main(int argc, char **argv) {
     size_t rows = strtoul(argc > 1 ? argv[1] : "500000", NULL, 10), slots = 1;

@@ -1,7 +1,8 @@
 //! The base crate of Azekura: identifiers, page bytes, checksums, and the only import of atomics and locks.
 //!
-//! It is not a collection of utilities: each module is here because two crates that must not depend on each
-//! other need it (the page cache and the log share [`DurableLog`]; the cache and the tree share [`page`]).
+//! The crate is not a collection of utilities: each module is here because two crates that must not depend
+//! on each other need it (the page cache and the log share [`DurableLog`]; the cache and the tree share
+//! [`page`]).
 //!
 //! ```
 //! use azekura_base::{Lsn, PageId};

@@ -1,7 +1,7 @@
 //! B+trees of pages: records in key order, changed by many threads at once, each change one log record.
 //!
-//! It is not a database: transactions are only numbers to it, it requests locks from its caller (see
-//! [`KeyLocks`]), does not decide commits, and starts no threads.
+//! The crate is not a database: a transaction is a number here, locks are requested from the caller (see
+//! [`KeyLocks`]), commits are decided by the caller, and no threads are started.
 //!
 //! ```
 //! use std::{path::Path, sync::Arc};

@@ -1,7 +1,7 @@
 //! The `azekura` command: a store from the shell.
 //!
-//! It is not an API: programs use the `azekura` crate. It is a library so that the parsers of `load` can be
-//! fuzzed from outside.
+//! This crate is not an API: programs use the `azekura` crate. A library exists only for the fuzz targets
+//! of the parsers of `load`.
 //!
 //! ```
 //! use azekura_cli::format::{Row, tsv};

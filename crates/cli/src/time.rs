@@ -17,45 +17,18 @@ pub(crate) fn parse(text: &str) -> Result<CommitTime, String> {
 }
 
 fn micros(text: &str) -> Option<u64> {
-    if !text.contains('-') {
-        return number(text);
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return text.parse().ok();
     }
     let text = text.strip_suffix('Z').unwrap_or(text);
-    let (date, clock) = text.split_once(['T', ' ']).unwrap_or((text, "00:00:00"));
-    let [year, month, day] = fields(date, '-')?;
-    let (clock, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
-    let [hour, minute, second] = fields(clock, ':').or_else(|| fields(&format!("{clock}:00"), ':'))?;
-    let digits = fraction.len() as u32;
-    let fraction = number(fraction).filter(|_| digits <= 6)? * 10_u64.pow(6 - digits);
-    let days = days_since_1970(year, month, day)?;
-    let is_time = hour < 24 && minute < 60 && second < 60;
-    is_time.then_some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000 + fraction)
-}
-
-/// Digits only.
-fn number(text: &str) -> Option<u64> {
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
-}
-
-fn fields(text: &str, separator: char) -> Option<[u64; 3]> {
-    let fields: Option<Vec<u64>> = text.split(separator).map(number).collect();
-    fields?.try_into().ok()
-}
-
-fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
-    let is_leap =
-        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let days_of = |month: u64| match month {
-        2 => 28 + u64::from(is_leap(year)),
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
+    let clock = text.split_once(['T', ' ']).map(|(_, clock)| clock);
+    let missing = match clock.map(|clock| clock.matches(':').count()) {
+        None => " 00:00:00",
+        Some(1) => ":00",
+        Some(_) => "",
     };
-    if !(1970..10_000).contains(&year) || !(1..=12).contains(&month) || !(1..=days_of(month)).contains(&day) {
-        return None;
-    }
-    let years: u64 = (1970..year).map(|year| 365 + u64::from(is_leap(year))).sum();
-    let months: u64 = (1..month).map(days_of).sum();
-    Some(years + months + day - 1)
+    let time = humantime::parse_rfc3339_weak(&format!("{text}{missing}")).ok()?;
+    Some(CommitTime::from(time).as_micros())
 }
 
 #[cfg(test)]

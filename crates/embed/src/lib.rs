@@ -3,9 +3,10 @@
 //! file.
 //!
 //! The library is built by an inner cargo: a dependency's `cdylib` has no path that a dependent may rely on.
-//! It is always optimized, because it runs inside of other programs. Its package lies beside the package of
-//! the caller: in the workspace by the name of its directory; where cargo keeps the packages of a registry,
-//! by name and version. For the latter the caller has the library's package among its dependencies.
+//! The build is always optimized, because the library runs inside of other programs. Its package lies
+//! beside the package of the caller: in the workspace by the name of its directory; where cargo keeps the
+//! packages of a registry, by name and version. For the latter the caller has the library's package among
+//! its dependencies.
 //!
 //! Documentation builds (`DOCS_RS`) have no network, and a package that is verified before its first
 //! publication cannot be built with dependencies of its own (`AZEKURA_EMBED=none`). Both embed no bytes.

@@ -1,8 +1,8 @@
 //! Checks that a history of concurrent transactions was serializable: records the operations and results of
 //! clients, and looks for a contradiction.
 //!
-//! It is a test library without a store: it never accesses a database, it only checks the observations of
-//! clients. It is not a proof either: a clean report means that this history has an explanation.
+//! The crate is a test library without a store: it checks the observations of clients and never accesses a
+//! database. A clean report is no proof: it means that this history has an explanation.
 //!
 //! The method is that of Elle (Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental
 //! Observations", VLDB 2020) for append-only lists: a list read shows the order of all writes before it, so

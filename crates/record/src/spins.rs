@@ -1,9 +1,9 @@
-//! Finds spin loops in samples of the program counter: locks that a program makes of atomics, and all other
-//! waits that keep a processor busy. No call shows them, so the library cannot record them.
+//! Finds spin loops in samples of the program counter: locks made of atomic instructions, and other waits
+//! that keep a processor busy. They make no call that the preload library could record.
 //!
 //! A sample lies in a spin loop if one of these holds:
 //!
-//! - A pause instruction is right before it. A processor hint of that kind has no other use.
+//! - A pause instruction is right before it. That hint to the processor has no other use.
 //! - The smallest loop around it has a pause instruction.
 //! - The smallest loop around it can be ended by another thread only: it reads shared memory, calls no
 //!   function, writes memory by atomic instructions alone, and carries nothing from one iteration to the next
@@ -29,7 +29,7 @@ const REACH: u64 = 96;
 pub(crate) fn find(trace: &mut Trace, symbols: &Symbols, sites: &mut Sites) {
     let mut known: HashMap<u64, u32> = HashMap::new();
     let mut joined: BTreeMap<(u32, u32), u64> = BTreeMap::new();
-    // The line of a loop is that of its most frequent sample.
+    // A loop is named by the line of its most frequent sample, which comes first.
     let mut order: Vec<CpuSample> = std::mem::take(&mut trace.samples);
     order.sort_by_key(|sample| (std::cmp::Reverse(sample.count), sample.address, sample.tag));
     let mut lines: HashMap<(String, String), u32> = HashMap::new();
@@ -51,7 +51,7 @@ pub(crate) fn find(trace: &mut Trace, symbols: &Symbols, sites: &mut Sites) {
     trace.samples = joined.into_iter().map(sample).collect();
 }
 
-/// Answers whether the instruction at `at` is in a spin loop; `bytes` is the code from `begin` on.
+/// Returns `true` if the instruction at `at` is in a spin loop; `bytes` is the code from `begin` on.
 fn is_in_spin_loop(bytes: &[u8], begin: u64, at: u64) -> bool {
     if !cfg!(target_arch = "x86_64") {
         return false;
@@ -99,7 +99,7 @@ enum Private {
     Stack(Register, u64),
 }
 
-/// Answers whether another thread alone can end the loop.
+/// Returns `true` if only another thread can end the loop.
 fn is_spin(instructions: &[Instruction]) -> bool {
     if instructions.iter().any(|instruction| instruction.mnemonic() == Mnemonic::Pause) {
         return true;

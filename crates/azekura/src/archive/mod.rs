@@ -83,9 +83,16 @@ impl From<CommitTime> for SystemTime {
     }
 }
 
+/// The first microsecond of the year 10,000: RFC 3339 has four digits for the year.
+const YEAR_10_000: u64 = 253_402_300_800_000_000;
+
+/// In RFC 3339, UTC: `2026-11-26T09:30:00.250000Z`.
 impl fmt::Display for CommitTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:06} s since 1970", self.0 / 1_000_000, self.0 % 1_000_000)
+        match self.0 {
+            ..YEAR_10_000 => humantime::format_rfc3339_micros(SystemTime::from(*self)).fmt(f),
+            late => write!(f, "{late} µs since 1970"),
+        }
     }
 }
 

@@ -287,6 +287,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_commit_time_has_a_text() {
+        let text = |micros| CommitTime::from_micros(micros).to_string();
+        assert_eq!(text(0), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(text(1_795_685_400_250_000), "2026-11-26T09:30:00.250000Z");
+        assert_eq!(text(253_402_300_799_999_999), "9999-12-31T23:59:59.999999Z");
+        assert_eq!(text(253_402_300_800_000_000), "253402300800000000 µs since 1970");
+        assert_eq!(text(u64::MAX), "18446744073709551615 µs since 1970");
+    }
+
+    #[test]
     fn changes_that_a_transaction_took_back_are_known() {
         let txn = TxnId(7);
         let update = Head::Update { txn, undo: UndoOp::FreePages { first: PageId(3), count: 1 } };

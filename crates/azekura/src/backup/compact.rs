@@ -27,7 +27,7 @@ pub struct CompactReport {
     pub bytes_after: u64,
 }
 
-/// A compaction to be made; from [`Database::compaction`].
+/// The settings of a compaction; from [`Database::compaction`].
 pub struct Compaction<'a> {
     db: &'a Database,
     page_size: Option<usize>,
@@ -42,7 +42,7 @@ impl fmt::Debug for Compaction<'_> {
 
 impl Database {
     /// Copies all tables as they are now into a new store at `to`, a new or empty directory, while
-    /// transactions go on. The new store has full pages and no free ones. [`compaction`](Self::compaction)
+    /// transactions continue. The new store has full pages and no free ones. [`compaction`](Self::compaction)
     /// has settings for this.
     ///
     /// ```
@@ -68,7 +68,7 @@ impl Database {
         self.compaction().into_directory(to)
     }
 
-    /// A compaction with settings: see [`Compaction::into_directory`].
+    /// Returns the settings of a compaction; [`Compaction::into_directory`] runs it.
     #[must_use]
     pub fn compaction(&self) -> Compaction<'_> {
         Compaction { db: self, page_size: None, progress: None }
@@ -92,7 +92,7 @@ impl<'a> Compaction<'a> {
     }
 
     /// Copies all tables as they are now into a new store at `to`, a new or empty directory, while
-    /// transactions go on.
+    /// transactions continue.
     ///
     /// The new store has the settings of this one without its [archive](crate::Builder::archive). It is in
     /// the same file system: to save a store in memory, make a [backup](Database::backup). As after a

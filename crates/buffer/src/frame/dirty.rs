@@ -74,7 +74,8 @@ impl Frame {
     /// Notes that the image is on disk. Changes that are not in it have an LSN of at least `next_lsn`
     /// (RECOVERY-2). The caller is the writer.
     pub(crate) fn image_written(&self, next_lsn: Lsn) {
-        debug_assert_ne!(self.recovery_lsn.load(Relaxed), 0, "an image of a clean page"); // a change keeps a value other than 0
+        // A change keeps a value other than 0.
+        debug_assert_ne!(self.recovery_lsn.load(Relaxed), 0, "an image of a clean page");
         // Release: the image was on disk before a scan that reads this value.
         self.recovery_lsn.store(next_lsn.0.max(1), Release);
     }

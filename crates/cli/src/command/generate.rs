@@ -1,4 +1,4 @@
-//! `completions` and `man`: what an installation has beside the program.
+//! `completions` and `man`: the files of an installation beside the program.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

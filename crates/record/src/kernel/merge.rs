@@ -34,7 +34,7 @@ impl Watched {
                 site: 0,
                 count: *count,
             };
-            samples.into_iter().flatten().filter(|sample| *sample.1 > 0).map(sample)
+            samples.into_iter().flatten().map(sample)
         });
         trace.samples = samples.collect();
         trace.samples.sort_unstable();

@@ -267,11 +267,11 @@ impl Sink for Records {
             record::SWITCH => {
                 self.switches.take(misc, bytes);
             }
+            // Relaxed: the flag orders nothing else.
+            record::SAMPLE if source == SAMPLES && !self.is_sampling.load(Relaxed) => {}
             record::SAMPLE if source == SAMPLES => {
-                // Relaxed: a flag that stands for nothing else.
-                let kept = u64::from(self.is_sampling.load(Relaxed));
                 let (address, thread) = (u64_at(bytes, 0), u32_at(bytes, 12));
-                *self.samples.entry(thread).or_default().entry(address).or_default() += kept;
+                *self.samples.entry(thread).or_default().entry(address).or_default() += 1;
             }
             // A lost sample is no lost event.
             record::LOST if source == SAMPLES => {}

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use azekura_base::blocking;
 use azekura_fatbtree::tcp::NodeContext;
-use azekura_fatbtree::{Answer, Error, Key, KeyRange, RouteEntry, Target, Task, Work};
+use azekura_fatbtree::{Answer, Error, Key, KeyRange, RouteEntry, Target, Task, TransactionId, Work};
 
 use super::Cluster;
 use super::pipeline::KeyRequest;
@@ -32,6 +32,9 @@ use crate::command::{self, Spec};
 use crate::error::CommandError;
 use crate::resp::{OwnedRequest, Protocol, Reply, Request};
 use crate::server::Shared;
+
+/// The answer to a step, and the route entry of its leaf.
+type StepResult = Result<(Answer, Option<RouteEntry>), Error>;
 
 /// Concurrent messages of one request that is executed key by key.
 const KEYS_AT_ONCE: usize = 64;
@@ -109,6 +112,22 @@ impl Cluster {
     ) -> Result<T, CommandError> {
         blocking::announce();
         self.node.ask(job).map_err(refusal)
+    }
+
+    /// Runs `work` at the leaf of `target` for an interactive transaction or a reader; without an `id` it
+    /// gets a new one. Returns the id and the result. Blocks.
+    pub(super) fn step_of(
+        &self,
+        id: Option<TransactionId>,
+        target: Target,
+        work: impl FnOnce(TransactionId) -> Work + Send + 'static,
+    ) -> Result<(TransactionId, StepResult), CommandError> {
+        self.at_node(move |here| {
+            Box::pin(async move {
+                let id = id.unwrap_or_else(|| here.node.new_transaction());
+                (id, here.node.call(target, work(id)).await)
+            })
+        })
     }
 }
 

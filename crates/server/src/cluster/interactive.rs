@@ -154,19 +154,13 @@ impl Interactive {
         call: &Call,
     ) -> Result<(Said, Option<RouteEntry>), StepError> {
         let bytes = wire::encode(call);
-        let (id, coordinator, is_write) =
-            (self.id, self.coordinator.as_ref().map(|(pe, _)| *pe), !self.is_read_only);
+        let (coordinator, is_write) = (self.coordinator.as_ref().map(|(pe, _)| *pe), !self.is_read_only);
         let first = match &target {
             Target::At(key) => Some(key.clone()),
             Target::Before(_) => None,
         };
-        let (id, done) = cluster.at_node(move |here| {
-            Box::pin(async move {
-                let id = id.unwrap_or_else(|| here.node.new_transaction());
-                let work = Work::Step { id, coordinator, is_write, others, bytes };
-                (id, here.node.call(target, work).await)
-            })
-        })?;
+        let work = move |id| Work::Step { id, coordinator, is_write, others, bytes };
+        let (id, done) = cluster.step_of(self.id, target, work)?;
         self.id = Some(id);
         match done {
             Ok((Answer::Ran(said), route_entry)) => {

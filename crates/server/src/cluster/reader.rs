@@ -5,15 +5,16 @@
 //!
 //! - **READER-1** A transaction is seen whole or not at all: it runs at one node.
 //! - **READER-2** All transactions that were acknowledged before the reader began are seen.
-//! - **READER-3** A reader for which nodes cannot promise that, because a leaf of its range moves between
-//!   them meanwhile, ends with `RETRY`. A walk that is one command begins again, [`MOST_TRIES`] times.
+//! - **READER-3** A reader ends with `RETRY` if a leaf of its range moves to another node meanwhile: the
+//!   nodes cannot promise READER-1 and READER-2 then. A walk that is one command is tried [`MOST_TRIES`]
+//!   times.
 //!
 //! Of two transactions at different nodes that run one after the other while the snapshots are opened, a
 //! reader may see the second one without the first.
 //!
-//! A walk opens the snapshot of a node when it comes to that node, and is answered after each of them was
-//! closed without an error. `AZ.SNAPSHOT` opens all, and then asks whether all are still open; so later
-//! answers need no such question.
+//! A walk opens the snapshot of a node at its first leaf there, and replies after all snapshots were closed
+//! without an error. `AZ.SNAPSHOT` opens all snapshots and checks once that all are open; later reads need no
+//! check.
 
 use std::sync::Arc;
 
@@ -45,9 +46,9 @@ pub(super) struct Reader {
     id: Option<TransactionId>,
     /// All keys that it may read.
     within: LeafRange,
-    /// The nodes with a snapshot, each with a target that it had at the first request to it.
+    /// The nodes with a snapshot, each with the target of the first request to it.
     opened: Vec<(PeId, Target)>,
-    /// Why it can read no more.
+    /// The error that has ended it.
     over: Option<CommandError>,
 }
 
@@ -56,7 +57,7 @@ impl Reader {
         Self { node: cluster.node.clone(), id: None, within, opened: Vec::new(), over: None }
     }
 
-    /// Has something read at the leaf of `target`. Blocks.
+    /// Runs a call that reads at the leaf of `target`. Blocks.
     fn ask(
         &mut self,
         cluster: &Cluster,
@@ -67,15 +68,10 @@ impl Reader {
         if let Some(error) = &self.over {
             return Err(StepError::Over(error.clone()));
         }
-        let (id, within, bytes) = (self.id, self.within.clone(), wire::encode(call));
+        let (within, bytes) = (self.within.clone(), wire::encode(call));
         let (opened, first) = (self.opened.iter().map(|(pe, _)| *pe).collect(), target.clone());
-        let (id, done) = cluster.at_node(move |here| {
-            Box::pin(async move {
-                let id = id.unwrap_or_else(|| here.node.new_transaction());
-                let work = Work::Read { id, opened, within, others, bytes };
-                (id, here.node.call(target, work).await)
-            })
-        })?;
+        let work = move |id| Work::Read { id, opened, within, others, bytes };
+        let (id, done) = cluster.step_of(self.id, target, work)?;
         self.id = Some(id);
         match done {
             Ok((Answer::Ran(said), Some(route_entry))) => {
@@ -102,7 +98,7 @@ impl Reader {
         StepError::Over(error)
     }
 
-    /// Has a step of a walk done.
+    /// Runs a step of a walk.
     pub(super) fn walk_leg(
         &mut self,
         cluster: &Cluster,
@@ -127,7 +123,7 @@ impl Reader {
         self.at_all(cluster, |id, coordinator| Work::Check { id, coordinator })
     }
 
-    /// Has something done at all nodes that have a snapshot, at once.
+    /// Sends a message to all nodes that have a snapshot, and waits for all answers.
     fn at_all(
         &self,
         cluster: &Cluster,
@@ -139,7 +135,7 @@ impl Reader {
     }
 }
 
-/// Makes some calls at once, and waits for all of them.
+/// Makes calls concurrently, and waits for all of them.
 async fn call_all(here: &std::rc::Rc<NodeContext>, calls: Vec<(Target, Work)>) -> Result<(), Error> {
     let call = |(target, work)| {
         here.beside(|here| -> Task<'static, _> {
@@ -164,7 +160,7 @@ impl Drop for Reader {
     }
 }
 
-/// The leaves' form of a range of keys.
+/// Returns a range of keys in the form of leaves.
 pub(super) fn leaf_range(range: &KeyRange) -> LeafRange {
     use std::ops::Bound::{Excluded, Included, Unbounded};
     let low = match &range.lower {
@@ -180,7 +176,7 @@ pub(super) fn leaf_range(range: &KeyRange) -> LeafRange {
     LeafRange { low, high }
 }
 
-/// A snapshot of every node that has keys, which several connections of this node may read: one request at a
+/// A snapshot of every node that has keys. Several connections of this node may read it, one request at a
 /// time.
 #[derive(Debug)]
 pub(crate) struct ClusterSnapshot {

@@ -295,55 +295,40 @@ fn add(row: RowRef<'_, [u8], [u8]>, sink: &mut Sink, left: &mut u64) -> ControlF
     if *left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
-impl Reader for Steps<'_> {
-    fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
-        let found = self.0.with_value(key, |value| sink.add(key, value)).map_err(failed("reading"))?;
-        Ok(found.is_some())
-    }
+/// Implements [`Reader`] for a table of a transaction and for one of a snapshot: they have the same
+/// methods, and no trait in common.
+macro_rules! impl_reader {
+    ($steps:ty) => {
+        impl Reader for $steps {
+            fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
+                let found =
+                    self.0.with_value(key, |value| sink.add(key, value)).map_err(failed("reading"))?;
+                Ok(found.is_some())
+            }
 
-    fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
-        let mut left = limit;
-        if left == 0 {
-            return Ok(());
-        }
-        let scanned = self.0.for_each(from.., |row| Ok(add(row, sink, &mut left)));
-        scanned.map_err(failed("scanning"))
-    }
+            fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+                let mut left = limit;
+                if left == 0 {
+                    return Ok(());
+                }
+                let scanned = self.0.for_each(from.., |row| Ok(add(row, sink, &mut left)));
+                scanned.map_err(failed("scanning"))
+            }
 
-    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
-        let mut left = limit;
-        if left == 0 {
-            return Ok(());
+            fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
+                let mut left = limit;
+                if left == 0 {
+                    return Ok(());
+                }
+                let scanned = self.0.for_each_back(.., |row| Ok(add(row, sink, &mut left)));
+                scanned.map_err(failed("scanning"))
+            }
         }
-        let scanned = self.0.for_each_back(.., |row| Ok(add(row, sink, &mut left)));
-        scanned.map_err(failed("scanning"))
-    }
+    };
 }
 
-impl Reader for SnapshotSteps<'_> {
-    fn get(&mut self, key: &[u8], sink: &mut Sink) -> Result<bool, EngineError> {
-        let found = self.0.with_value(key, |value| sink.add(key, value)).map_err(failed("reading"))?;
-        Ok(found.is_some())
-    }
-
-    fn scan(&mut self, from: &[u8], limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
-        let mut left = limit;
-        if left == 0 {
-            return Ok(());
-        }
-        let scanned = self.0.for_each(from.., |row| Ok(add(row, sink, &mut left)));
-        scanned.map_err(failed("scanning"))
-    }
-
-    fn scan_back(&mut self, limit: u64, sink: &mut Sink) -> Result<(), EngineError> {
-        let mut left = limit;
-        if left == 0 {
-            return Ok(());
-        }
-        let scanned = self.0.for_each_back(.., |row| Ok(add(row, sink, &mut left)));
-        scanned.map_err(failed("scanning"))
-    }
-}
+impl_reader!(Steps<'_>);
+impl_reader!(SnapshotSteps<'_>);
 
 impl Writer for Steps<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {

@@ -1,9 +1,9 @@
 //! The bookstore of OSDL's Database Test 1 (DBT-1), a simplified TPC-W: rows, visitors and
 //! requests.
 //!
-//! It is independent of engines: a [`User`] returns the next [`Request`] and receives the [`Answer`]; the
-//! caller (the bottleneck lab) implements the requests over a store. Each row is generated from its
-//! number, so the same [`Scale`] and seed give the same store.
+//! The module is independent of engines: a [`User`] returns the next [`Request`] and receives the
+//! [`Answer`]; the caller (the bottleneck lab) implements the requests over a store. Each row is generated
+//! from its number, so the same [`Scale`] and seed give the same store.
 //!
 //! ```
 //! use azekura_workload::bookstore::{Answer, Conformance, Mix, Request, Scale, User};

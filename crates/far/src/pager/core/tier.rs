@@ -3,16 +3,14 @@
 //! A page that leaves is compressed if the tier has room and the page becomes at least a quarter smaller. The
 //! miss that brings it back is then a decompression under the pager's lock: no request, and no thread is
 //! woken but the one that waits. Other pages leave as without the tier. A page stays in the tier until it is
-//! touched or given back. Which pages those are depends on the order in which they left: a full tier takes
-//! none, and moves none to a server.
+//! touched or given back: a full tier takes no page, and moves none to a server.
 //!
 //! - **TIER-1** The tier is part of the program's budget: `limit` is smaller by the pages that its bytes take
 //!   ([`set_limit`](Core::set_limit)). It takes no page beyond half of the budget, and leaves [`LEAST`] local
 //!   pages.
-//! - **TIER-3** The size follows its worth ([`Size`]): where the program would miss much less with the tier's
-//!   memory as local pages, the tier becomes smaller.
 //! - **TIER-2** A `Compressed` page's bytes are in the tier and in no frame. Its holders, if it has any, have
 //!   bytes with the same digest.
+//! - **TIER-3** The tier is halved where its memory would save more time as local pages ([`Size`]).
 
 use super::Core;
 use super::unmanaged::LEAST;
@@ -60,7 +58,8 @@ impl Tier {
         self.bytes.div_ceil(self.page_bytes)
     }
 
-    /// A page missed; `more` local pages would have avoided that, if it is sampled. `here`: the tier has it.
+    /// Notes a miss. `more`: local pages that would have avoided it, if this page is sampled. `here`: the
+    /// tier has the page.
     pub(super) fn missed(&mut self, more: Option<usize>, here: bool) {
         let pages = self.budget_pages();
         if let Some(more) = more.filter(|_| self.compression != Compression::None) {
@@ -68,17 +67,18 @@ impl Tier {
         }
     }
 
-    /// A page came from a server, in so many nanoseconds.
+    /// Notes the nanoseconds of a fetch from a server.
     pub(super) fn fetched(&mut self, ns: u64) {
         mix(&mut self.size.fetch_ns, ns);
     }
 
-    /// A page came from the tier, in so many nanoseconds.
+    /// Notes the nanoseconds of a decompression.
     fn decompressed(&mut self, ns: u64) {
         mix(&mut self.size.hit_ns, ns);
     }
 
-    /// Takes a page, if it compresses well and `most` bytes are enough for all pages.
+    /// Stores a page, if it compresses well and all pages then take at most `most` bytes; returns `true` if
+    /// it did.
     fn put(&mut self, page: u32, bytes: &[u8], most: usize) -> bool {
         // Without room for a page of a quarter of its bytes, the attempt is not worth its time.
         if self.compression == Compression::None || self.bytes + self.page_bytes / 4 > most {
@@ -113,7 +113,7 @@ impl Tier {
 
 /// Sampled misses after which the size of the tier is judged.
 const WINDOW: u32 = 256;
-/// At most so often the tier is halved: the rest costs little, and tells when the tier is worth more again.
+/// Largest number of halvings. The rest of the tier costs little, and its hits tell when a larger one pays.
 const MOST_HALVINGS: u32 = 6;
 /// Time of a fetch and of a decompression until some were measured.
 const FETCH_NS: u64 = 200_000;
@@ -123,7 +123,7 @@ const HIT_NS: u64 = 20_000;
 /// decompressions, and the misses that would not come about at all if its memory were local pages.
 #[derive(Debug)]
 struct Size {
-    /// The tier may have half of the budget, halved so often.
+    /// Number of times that the limit of the tier, half of the budget, is halved.
     halvings: u32,
     /// Sampled misses of this window; those of pages in the tier; those that local pages would avoid.
     misses: u32,
@@ -171,7 +171,8 @@ impl Core {
         ((pages / 2) >> self.tier.size.halvings).min(pages.saturating_sub(LEAST)) * self.page_bytes
     }
 
-    /// Puts a page that has left the region for a frame into the tier, if that takes it.
+    /// Moves a page that has left the region for a frame into the tier; returns `false` if the tier refuses
+    /// it.
     pub(super) fn compress(&mut self, page: u32, frame: u32) -> bool {
         let most = self.most_tier_bytes();
         // SAFETY: FAULT-1: the frame has the page's last bytes, and nobody else knows it.
@@ -186,7 +187,7 @@ impl Core {
         true
     }
 
-    /// A page in the tier comes to the program, with what is expected next beside it.
+    /// Brings a page of the tier to the program, with the pages beside it that are expected next.
     pub(super) fn touched_compressed(&mut self, page: u32, touch: Touch) {
         if !self.make_frame_free(Some(page)) {
             return self.waiting.push_back((page, touch));
@@ -231,7 +232,7 @@ impl Core {
         self.pages_of(guess).take(guess.depth as usize).take_while(is_compressed).collect()
     }
 
-    /// A page in the tier is given back.
+    /// Drops a page of the tier that the program has given back.
     pub(super) fn drop_compressed(&mut self, page: u32) {
         self.tier.remove(page);
         self.set_limit();
