@@ -107,7 +107,7 @@ pub(crate) fn check(
     let frees = leaks == Leaks::Free && pass.findings.is_empty();
     let freed_pages = if frees { pass.report.leaked.len() as u64 } else { 0 };
     if frees {
-        azekura_btree::free_leaked(&shared.env, shared.wal.worker(), &pass.report.leaked)?;
+        azekura_btree::free_leaked(&shared.env, shared.wal.log_buffer(), &pass.report.leaked)?;
     }
     tx.commit()?;
     Ok(pass.into_report(freed_pages))
@@ -216,7 +216,7 @@ mod tests {
     /// Allocates a page and discards the undo entry for it.
     fn leak_page(db: &Database) {
         let shared = db.shared();
-        let (txn, worker, undo) = (TxnId(1 << 40), shared.wal.worker(), &mut UndoLog::new());
+        let (txn, worker, undo) = (TxnId(1 << 40), shared.wal.log_buffer(), &mut UndoLog::new());
         let ctx = &mut WriteCtx { txn, worker, undo, locks: &mut NoLocks };
         Tree::create(&shared.env, ctx, TreeId(77)).expect("creates");
     }

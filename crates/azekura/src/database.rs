@@ -404,9 +404,9 @@ impl Database {
 
     /// Begins a transaction with its records in this log buffer, for crash tests that must repeat exactly.
     #[doc(hidden)]
-    pub fn begin_on_log_worker(&self, worker: usize) -> Result<Transaction, Error> {
+    pub fn begin_on_log_buffer(&self, log_buffer: usize) -> Result<Transaction, Error> {
         let tx = self.begin()?;
-        tx.use_log_worker(LogBufferId::from_index(worker));
+        tx.use_log_buffer(LogBufferId::from_index(log_buffer));
         Ok(tx)
     }
 

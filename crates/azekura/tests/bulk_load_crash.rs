@@ -58,7 +58,7 @@ impl Script<'_> {
         model: impl FnOnce(&mut Model),
     ) -> Result<(), Error> {
         let turn = self.outcome.borrow().states.len();
-        let tx = self.db.begin_on_log_worker(turn)?;
+        let tx = self.db.begin_on_log_buffer(turn)?;
         change(&tx)?;
         // Read now and not before: the change may have run others' transactions.
         let mut after = self.model();

@@ -239,7 +239,7 @@ impl Life<'_> {
     /// A step, or some that are taken back, of the client's transaction, which begins if there is none.
     fn work(&mut self, client: usize) -> Result<(), Error> {
         if !self.open.contains_key(&client) {
-            let tx = self.db.begin_on_log_worker(client)?;
+            let tx = self.db.begin_on_log_buffer(client)?;
             self.next_tag += 1;
             let (tag, number) = (self.next_tag, self.numbers[client] + 1);
             let txn = Txn { client, number, tag, steps: Vec::new(), is_acknowledged: false };
@@ -275,7 +275,7 @@ impl Life<'_> {
 
     /// Reads some rows, and answers: their last writers are durable then (W8).
     fn look(&mut self) -> Result<(), Error> {
-        let tx = self.db.begin_on_log_worker(self.rng.random_range(0..CLIENTS))?;
+        let tx = self.db.begin_on_log_buffer(self.rng.random_range(0..CLIENTS))?;
         let mut seen = Vec::new();
         for _ in 0..2 {
             let key = self.rng.random_range(0..SHARED_ROWS);

@@ -184,7 +184,7 @@ fn a_closed_store_takes_removals_on_a_full_disk() {
         let fs = FaultFs::new();
         let db = open_with(&fs, buffers);
         let change = |db: &Database, buffer: usize, keys: Range<u32>, value: Option<u8>| {
-            let tx = db.begin_on_log_worker(buffer)?;
+            let tx = db.begin_on_log_buffer(buffer)?;
             keys.into_iter().try_for_each(|key| match value {
                 Some(byte) => tx.table(&ROWS)?.insert(&key, &[byte; 900]).map(drop),
                 None => tx.table(&ROWS)?.remove(&key).map(drop),

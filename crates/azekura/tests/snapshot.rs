@@ -253,7 +253,7 @@ fn v1_commit_lsns_are_no_snapshot_and_timestamps_are() {
     })
     .unwrap();
     let on = |worker: usize| {
-        let tx = db.begin_on_log_worker(worker).unwrap();
+        let tx = db.begin_on_log_buffer(worker).unwrap();
         tx.set_durability(Durability::Relaxed);
         tx
     };

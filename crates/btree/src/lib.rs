@@ -12,7 +12,7 @@
 //!
 //! let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
 //! let log = Wal::create(Arc::new(azekura_io::MemFs::new()), Path::new("/db/wal"), identity, WalOptions::default())?;
-//! let (worker, options) = (log.worker(), PoolOptions::default());
+//! let (worker, options) = (log.log_buffer(), PoolOptions::default());
 //! let pool = BufferPool::new(options, Arc::new(MemStore::new(options.page_size)), log.clone())?;
 //! let env = Env::new(Arc::new(pool), log, EnvOptions::default());
 //! let tree = env.format(worker)?;

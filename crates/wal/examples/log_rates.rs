@@ -1,7 +1,7 @@
 //! Rates of the log on a real directory: nanoseconds per append, durable commits per second by number of
 //! blocking threads, and pipelined.
 //!
-//! `cargo run --release -p azekura-wal --example log_rates -- [directory] [seconds per row] [workers]
+//! `cargo run --release -p azekura-wal --example log_rates -- [directory] [seconds per row] [log buffers]
 //! [streams]`
 //!
 //! The directory should be on the device in question; a scratch directory inside it is used and removed. The
@@ -27,13 +27,13 @@ fn main() -> Result<(), Error> {
     let mut arguments = std::env::args().skip(1);
     let parent = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
     let seconds: f64 = arguments.next().map_or(Ok(1.0), |s| s.parse())?;
-    let workers: usize = arguments.next().map_or(Ok(0), |s| s.parse())?;
+    let log_buffers: usize = arguments.next().map_or(Ok(0), |s| s.parse())?;
     let streams: usize = arguments.next().map_or(Ok(0), |s| s.parse())?;
     let scratch = tempfile::tempdir_in(parent)?;
     let mut bench = Bench {
         dir: scratch.path().join("wal"),
         time: Duration::from_secs_f64(seconds),
-        options: WalOptions { log_buffers: workers, streams, ..WalOptions::default() },
+        options: WalOptions { log_buffers: log_buffers, streams, ..WalOptions::default() },
         incarnation: 0,
     };
     bench.device(scratch.path())?;
@@ -91,13 +91,13 @@ impl Bench {
     fn appends(&mut self) -> Result<(), Error> {
         for body_bytes in [16, BODY_BYTES, 1000] {
             let wal = self.wal()?;
-            let (worker, body) = (wal.worker(), vec![7; body_bytes]);
+            let (log_buffer, body) = (wal.log_buffer(), vec![7; body_bytes]);
             let rounds = 20_000;
             let mut best = f64::MAX;
             for _ in 0..20 {
                 let start = Instant::now();
                 for _ in 0..rounds / (1 + body_bytes / 100) {
-                    wal.append(worker, &body)?;
+                    wal.append(log_buffer, &body)?;
                 }
                 best = best.min(start.elapsed().as_nanos() as f64 / (rounds / (1 + body_bytes / 100)) as f64);
                 wal.make_durable(Lsn::MAX)?;
@@ -108,7 +108,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Two million records of four workers, read back.
+    /// Two million records of four log buffers, read back.
     fn replay(&mut self) -> Result<(), Error> {
         let wal = self.wal()?;
         let body = [7; BODY_BYTES];
@@ -141,7 +141,7 @@ impl Bench {
                 let mut commits = 0;
                 while start.elapsed() < self.time {
                     let before = Instant::now();
-                    let lsn = wal.append(wal.worker(), &body)?;
+                    let lsn = wal.append(wal.log_buffer(), &body)?;
                     wal.make_durable(lsn)?;
                     latency.record(before.elapsed().as_nanos() as u64)?;
                     commits += 1;
@@ -166,7 +166,7 @@ impl Bench {
                 let mut commits = 0;
                 while start.elapsed() < self.time {
                     let before = Instant::now();
-                    let lsn = wal.append(wal.worker(), &body)?;
+                    let lsn = wal.append(wal.log_buffer(), &body)?;
                     in_flight.push_back((before, wal.ticket(lsn)));
                     trim_now_and_then(&wal, lsn)?;
                     while in_flight.len() >= window

@@ -184,19 +184,19 @@ pub(crate) const fn max_block_bytes(batch: &Batch) -> usize {
 }
 
 /// Appends what comes before a block's records in the payload.
-pub(crate) fn put_block_head(out: &mut Vec<u8>, worker: usize, batch: &Batch) {
-    varint::put_u64(out, worker as u64);
+pub(crate) fn put_block_head(out: &mut Vec<u8>, log_buffer: usize, batch: &Batch) {
+    varint::put_u64(out, log_buffer as u64);
     varint::put_u64(out, batch.records);
     varint::put_u64(out, batch.first_lsn);
     varint::put_bytes(out, batch.gaps.bytes());
     varint::put_u64(out, batch.len() as u64);
 }
 
-/// One worker's records inside a payload.
+/// One log buffer's records inside a payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block<'a> {
-    /// The worker.
-    pub worker: u64,
+    /// Number of the log buffer.
+    pub log_buffer: u64,
     /// Number of records, at least one.
     pub records: u64,
     /// LSN of the first one.
@@ -215,12 +215,12 @@ pub fn parse_payload<'a>(header: &Header, payload: &'a [u8]) -> Option<Vec<Block
     let mut blocks = Vec::new();
     let (mut first, mut last) = (u64::MAX, 0);
     while !input.is_empty() {
-        let worker = varint::take_u64(&mut input)?;
+        let log_buffer = varint::take_u64(&mut input)?;
         let records = varint::take_u64(&mut input)?;
         let first_lsn = varint::take_u64(&mut input)?;
         let gaps = LsnGapCursor::new(first_lsn, varint::take_bytes(&mut input)?);
         let bytes = varint::take_bytes(&mut input)?;
-        let block = Block { worker, records, first_lsn, gaps, bytes };
+        let block = Block { log_buffer, records, first_lsn, gaps, bytes };
         first = first.min(first_lsn);
         last = last.max(last_lsn(&block)?);
         blocks.push(block);
@@ -296,8 +296,8 @@ mod tests {
         batch
     }
 
-    fn put_block(out: &mut Vec<u8>, worker: usize, batch: &Batch) {
-        put_block_head(out, worker, batch);
+    fn put_block(out: &mut Vec<u8>, log_buffer: usize, batch: &Batch) {
+        put_block_head(out, log_buffer, batch);
         out.extend_from_slice(&batch.bytes);
     }
 
@@ -334,7 +334,7 @@ mod tests {
         put_block(&mut payload, 5, &batch(102, &[b"three"]));
         let fits = Header { first_lsn: 100, last_lsn: 102, ..header() };
         let blocks = parse_payload(&fits, &payload).expect("fits");
-        assert_eq!((blocks.len(), blocks[1].worker, blocks[1].first_lsn), (2, 5, 102));
+        assert_eq!((blocks.len(), blocks[1].log_buffer, blocks[1].first_lsn), (2, 5, 102));
         assert_eq!(parse_payload(&Header { last_lsn: 103, ..fits }, &payload), None);
         assert_eq!(parse_payload(&Header { blocks: 1, ..fits }, &payload), None);
         assert_eq!(parse_payload(&fits, &payload[..payload.len() - 1]), None);
@@ -369,7 +369,7 @@ mod tests {
         put_block(&mut payload, 3, &batch);
         let header = Header { blocks: 1, first_lsn: 100, last_lsn: 600, ..header() };
         assert!(parse_payload(&header, &payload).is_some());
-        // worker, records, first LSN, length of the gaps, then the gaps.
+        // log buffer, records, first LSN, length of the gaps, then the gaps.
         assert_eq!(payload[3], 3, "two bytes to skip 399, one for the count less one");
         for changed in [0x80, 0xff] {
             let mut broken = payload.clone();

@@ -1,24 +1,25 @@
 //! The durable horizon: the LSN up to which every stream is complete on disk (paper section 3.1.3, Algorithm
 //! 4; hazards W1, W4).
 //!
-//! The paper's rule is `commitLSN <= min(flushedLSN)` over the workers. A worker with nothing to log would
-//! stop that minimum forever (W1), so each worker has a **mark**: its least LSN that may not be durable yet.
+//! The paper's rule is `commitLSN <= min(flushedLSN)` over the log buffers. A log buffer with nothing to log
+//! would stop that minimum forever (W1), so each log buffer has a **mark**: its least LSN that may not be
+//! durable yet.
 //!
-//! | mark | state of the worker | left by |
+//! | mark | state of the log buffer | left by |
 //! |---|---|---|
 //! | `u64::MAX` | idle: everything it ever logged is durable | its appender: stores the counter as read, then draws |
 //! | `n` | has records from `n` on, in its buffer or in flight | a flusher, once they are durable |
 //!
-//! All stores to a mark are made under that worker's buffer latch.
+//! All stores to a mark are made under that log buffer's latch.
 //!
-//! - **HORIZON-1** A worker's mark is at most its least LSN that is not durable, from before that LSN is
+//! - **HORIZON-1** A log buffer's mark is at most its least LSN that is not durable, from before that LSN is
 //!   drawn. LSNs that it has drawn ahead lie above a record that is not durable, and become durable with it,
 //!   as records or as gaps (RANGE-1, RANGE-6 in `lsn_range`).
 //! - **HORIZON-2** A reader loads the counter first, then the marks. An LSN below the loaded counter was
 //!   drawn before, so the reader sees the mark that was stored before the draw, or a later one. The reader
 //!   claims nothing about LSNs from the counter on.
 //!
-//! | appender (idle worker, draws 7) | reader |
+//! | appender (idle log buffer, draws 7) | reader |
 //! |---|---|
 //! | `mark = 5` (counter as read now) | |
 //! | `counter.fetch_add` gives 7 | |
@@ -30,15 +31,15 @@
 use azekura_base::sync::atomic::{AtomicU64, Ordering::*};
 use azekura_base::{CachePadded, Lsn};
 
-/// The mark of an idle worker.
+/// The mark of an idle log buffer.
 const IDLE: u64 = u64::MAX;
 
-/// The LSN counter, each worker's mark, and the horizon that follows from them.
+/// The LSN counter, each log buffer's mark, and the horizon that follows from them.
 #[derive(Debug)]
 pub struct DurableHorizon {
     /// The next LSN. Written by every appender.
     next: CachePadded<AtomicU64>,
-    /// Written under the worker's buffer latch, read by everybody.
+    /// Written under the log buffer's latch, read by everybody.
     marks: Box<[CachePadded<AtomicU64>]>,
     /// The largest horizon computed so far; only rises.
     reached: CachePadded<AtomicU64>,
@@ -48,12 +49,12 @@ pub struct DurableHorizon {
 }
 
 impl DurableHorizon {
-    /// A horizon just below `first_lsn`, with idle workers.
+    /// A horizon just below `first_lsn`, with idle log buffers.
     #[must_use]
-    pub fn new(workers: usize, first_lsn: Lsn) -> Self {
+    pub fn new(log_buffers: usize, first_lsn: Lsn) -> Self {
         Self {
             next: CachePadded::new(AtomicU64::new(first_lsn.0)),
-            marks: (0..workers).map(|_| CachePadded::new(AtomicU64::new(IDLE))).collect(),
+            marks: (0..log_buffers).map(|_| CachePadded::new(AtomicU64::new(IDLE))).collect(),
             reached: CachePadded::new(AtomicU64::new(first_lsn.0.saturating_sub(1))),
             synced: None,
         }
@@ -87,24 +88,24 @@ impl DurableHorizon {
     }
 
     /// Returns the LSN that will be drawn next, above all drawn so far. A record that is appended after this
-    /// call may have a smaller LSN, which its worker drew before (RANGE-5).
+    /// call may have a smaller LSN, which its log buffer drew before (RANGE-5).
     #[must_use]
     pub fn next_lsn(&self) -> Lsn {
         // Acquire: pairs with the draws below this value; see `compute`.
         Lsn(self.next.load(Acquire))
     }
 
-    /// Draws an LSN for `worker`. The caller holds the latch of its buffer, which has space. The flag is
-    /// `true` if the worker was idle.
-    pub fn draw(&self, worker: usize) -> (u64, bool) {
-        self.draw_range(worker, 1)
+    /// Draws an LSN for `log_buffer`, which has space. The caller holds its latch. The flag is
+    /// `true` if the log buffer was idle.
+    pub fn draw(&self, log_buffer: usize) -> (u64, bool) {
+        self.draw_range(log_buffer, 1)
     }
 
-    /// Draws `count` consecutive LSNs for `worker`, as [`draw`](Self::draw) does, by one write to the
-    /// counter. Returns the first, which a record gets at once. An idle worker's mark becomes the counter as
-    /// read before the draw, which is below the range.
-    pub fn draw_range(&self, worker: usize, count: u64) -> (u64, bool) {
-        let mark = &self.marks[worker];
+    /// Draws `count` consecutive LSNs for `log_buffer`, as [`draw`](Self::draw) does, by one write to the
+    /// counter. Returns the first, which a record gets at once. An idle log buffer's mark becomes the counter
+    /// as read before the draw, which is below the range.
+    pub fn draw_range(&self, log_buffer: usize, count: u64) -> (u64, bool) {
+        let mark = &self.marks[log_buffer];
         // Relaxed: marks are stored under the latch that we hold.
         let was_idle = mark.load(Relaxed) == IDLE;
         if was_idle {
@@ -123,23 +124,23 @@ impl DurableHorizon {
         (lsn, was_idle)
     }
 
-    /// Notes that the records which the last flush took from `worker` are durable. The caller holds its
+    /// Notes that the records which the last flush took from `log_buffer` are durable. The caller holds its
     /// buffer latch and knows the first LSN still in the buffer.
-    pub fn settle(&self, worker: usize, first_buffered: Option<u64>) {
+    pub fn settle(&self, log_buffer: usize, first_buffered: Option<u64>) {
         // Release: pairs with the Acquire of the marks in `compute`.
-        self.marks[worker].store(first_buffered.unwrap_or(IDLE), Release);
+        self.marks[log_buffer].store(first_buffered.unwrap_or(IDLE), Release);
     }
 
-    /// Returns the least mark among these workers, `None` if all are idle.
-    pub fn pending(&self, workers: impl Iterator<Item = usize>) -> Option<u64> {
+    /// Returns the least mark among these log buffers, `None` if all are idle.
+    pub fn pending(&self, log_buffers: impl Iterator<Item = usize>) -> Option<u64> {
         // Acquire: as in `compute`.
-        workers.map(|w| self.marks[w].load(Acquire)).min().filter(|&mark| mark != IDLE)
+        log_buffers.map(|w| self.marks[w].load(Acquire)).min().filter(|&mark| mark != IDLE)
     }
 
-    /// Returns `true` if all of a worker's records are durable.
+    /// Returns `true` if all of a log buffer's records are durable.
     #[must_use]
-    pub fn is_idle(&self, worker: usize) -> bool {
-        self.marks[worker].load(Acquire) == IDLE
+    pub fn is_idle(&self, log_buffer: usize) -> bool {
+        self.marks[log_buffer].load(Acquire) == IDLE
     }
 
     /// Returns the horizon as last computed: one load.
@@ -149,7 +150,7 @@ impl DurableHorizon {
         Lsn(self.reached.load(Acquire))
     }
 
-    /// Computes the horizon: a load per worker.
+    /// Computes the horizon: a load per log buffer.
     pub fn compute(&self) -> Lsn {
         // HORIZON-2. Acquire: pairs with the draws below `next`.
         let next = self.next.load(Acquire);
@@ -175,13 +176,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn w1_idle_worker_does_not_hold_the_horizon() {
+    fn w1_idle_log_buffer_does_not_hold_the_horizon() {
         let horizon = DurableHorizon::new(3, Lsn(1));
         assert_eq!(horizon.draw(0), (1, true));
         assert_eq!(horizon.draw(0), (2, false));
         assert_eq!(horizon.compute(), Lsn(0));
         horizon.settle(0, None);
-        assert_eq!(horizon.compute(), Lsn(2), "workers 1 and 2 never logged anything");
+        assert_eq!(horizon.compute(), Lsn(2), "log buffers 1 and 2 never logged anything");
     }
 
     #[test]
@@ -191,7 +192,7 @@ mod tests {
         horizon.draw(1);
         horizon.draw(0);
         horizon.settle(0, None);
-        assert_eq!(horizon.compute(), Lsn(10), "11 is in worker 1's buffer");
+        assert_eq!(horizon.compute(), Lsn(10), "11 is in log buffer 1's buffer");
         assert_eq!(horizon.pending(0..2), Some(11));
         horizon.settle(1, None);
         assert_eq!(horizon.compute(), Lsn(12));

@@ -10,9 +10,9 @@
 //! Silo's workers note the epoch number at a commit's serialization point, and its loggers report up to which
 //! epoch they have written. Here an LSN below the boundary replaces the epoch number in the record: a
 //! commit's LSN is above those of the commits that released the locks it got (RANGE-3), so no epoch depends
-//! on a later one. (A worker that has drawn LSNs ahead may give a commit an LSN below the boundary after the
-//! epoch ended; that commit belongs to the epoch and is published with it.) Recovery is the same as for the
-//! other protocols: it cuts at the first missing LSN, which is above every published boundary.
+//! on a later one. (A log buffer that has drawn LSNs ahead may give a commit an LSN below the boundary after
+//! the epoch ended; that commit belongs to the epoch and is published with it.) Recovery is the same as for
+//! the other protocols: it cuts at the first missing LSN, which is above every published boundary.
 //!
 //! | `published` | state | left by |
 //! |---|---|---|

@@ -15,7 +15,7 @@
 //! let dir = "/db/wal".as_ref();
 //! let identity = LogIdentity { database_id: 7, incarnation: 1, first_lsn: Lsn(1) };
 //! let wal = Wal::create(fs.clone(), dir, identity, WalOptions::default())?;
-//! let lsn = wal.append(wal.worker(), b"a record")?;
+//! let lsn = wal.append(wal.log_buffer(), b"a record")?;
 //! wal.make_durable(lsn)?;
 //! assert_eq!(wal.durable_lsn(), lsn);
 //!
@@ -31,8 +31,8 @@
 //!
 //! | module | noun | paper |
 //! |---|---|---|
-//! | [`options`] | settings, identity, worker ids | |
-//! | [`log_buffer`] | a worker's buffer: draw an LSN, copy, exchange | 3.1.1 |
+//! | [`options`] | settings, identity, log buffer ids | |
+//! | [`log_buffer`] | a log buffer: draw an LSN, copy, exchange | 3.1.1 |
 //! | `serial` | the serial log's one buffer: a consolidation array | 2.3, 6.1 (Aether) |
 //! | `protocol_buffer`, `buffer_space` | either buffer; sleepers on a full buffer | |
 //! | [`record`], [`chunk`] | bytes of records, blocks, chunks | 3.1.2 |

@@ -90,18 +90,18 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn buffer(&self, worker: LogBufferId) -> &ProtocolBuffer {
-        &self.buffers[worker.index() % self.buffers.len()]
+    pub(crate) fn buffer(&self, log_buffer: LogBufferId) -> &ProtocolBuffer {
+        &self.buffers[log_buffer.index() % self.buffers.len()]
     }
 
-    pub(crate) fn stream_of(&self, worker: usize) -> &Stream {
-        &self.streams[worker % self.streams.len()]
+    pub(crate) fn stream_of(&self, log_buffer: usize) -> &Stream {
+        &self.streams[log_buffer % self.streams.len()]
     }
 
     /// Appends a record with the given place in the [order](crate::lsn_range) of LSNs.
     pub(crate) fn append(
         &self,
-        worker: LogBufferId,
+        log_buffer: LogBufferId,
         body: &[u8],
         order: Order,
     ) -> Result<Appended, AppendError> {
@@ -109,11 +109,11 @@ impl Log {
         if body.len() > max {
             return Err(AppendError::TooLarge { bytes: body.len(), max });
         }
-        let buffer = self.buffer(worker);
+        let buffer = self.buffer(log_buffer);
         loop {
             self.failure.check()?;
-            let appended = buffer.append(&self.horizon, body, worker.admission(), order);
-            let stream = || self.stream_of(buffer.worker());
+            let appended = buffer.append(&self.horizon, body, log_buffer.admission(), order);
+            let stream = || self.stream_of(buffer.index());
             match appended {
                 Ok(done) => {
                     if done.was_idle && self.options.background {
@@ -132,29 +132,29 @@ impl Log {
                     }
                 }
                 Err(Refused::NotAdmitting) => {
-                    self.make_space(stream(), buffer.worker(), worker.admission(), body.len())?;
+                    self.make_space(stream(), buffer.index(), log_buffer.admission(), body.len())?;
                 }
             }
         }
     }
 
-    /// Prepares a segment and opens the stream's buffers, including the worker's (W11).
+    /// Prepares a segment and opens the stream's buffers, including `log_buffer` (W11).
     fn make_space(
         &self,
         stream: &Stream,
-        worker: usize,
+        log_buffer: usize,
         needed: Admission,
         body_bytes: usize,
     ) -> Result<(), AppendError> {
         stream.store.start()?;
-        stream.want(worker, body_bytes);
+        stream.want(log_buffer, body_bytes);
         let made = stream.store.prepare_one();
         if made.is_ok() || self.start.has_begun() {
             self.begin()?;
-            stream.reopen_for(&mut stream.writer(), &self.buffers, worker, needed);
+            stream.reopen_for(&mut stream.writer(), &self.buffers, log_buffer, needed);
         }
         match made {
-            Err(source) if !stream.takes(worker, needed, body_bytes) => {
+            Err(source) if !stream.takes(log_buffer, needed, body_bytes) => {
                 let needed = stream.store.with_sizes(|sizes| sizes.next.segment);
                 stream.give_up_wanting();
                 Err(AppendError::Full { needed: needed.unwrap_or(self.options.segment_size()), source })
@@ -387,7 +387,7 @@ impl Log {
                 return; // dropping `lead` ends the flush
             }
         };
-        stream.workers().for_each(|worker| self.buffers[worker].settle(&self.horizon));
+        stream.log_buffers().for_each(|log_buffer| self.buffers[log_buffer].settle(&self.horizon));
         let acknowledged = self.acknowledge();
         let woken = lead.finish();
         self.wakers.wake_through(acknowledged);

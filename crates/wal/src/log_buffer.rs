@@ -99,7 +99,7 @@ pub enum Refused {
 pub struct Appended {
     /// The LSN of the record.
     pub lsn: Lsn,
-    /// The worker may have been idle before.
+    /// The log buffer may have been idle before.
     pub was_idle: bool,
 }
 
@@ -127,22 +127,22 @@ struct Front {
     totals: Totals,
 }
 
-/// The log buffer of one worker.
+/// The buffer of a group of threads.
 #[derive(Debug)]
 pub struct LogBuffer {
-    worker: usize,
+    index: usize,
     capacity_bytes: usize,
     front: TracedMutex<Front>,
     space: BufferSpace,
-    /// Every record to come is above this LSN (RANGE-3). Only rises; written by threads that append for the
-    /// worker.
+    /// Every record to come is above this LSN (RANGE-3). Only rises; written by threads that append to the
+    /// buffer.
     floor: AtomicU64,
 }
 
 impl LogBuffer {
-    /// An empty buffer that admits records.
+    /// Returns an empty buffer that admits records.
     #[must_use]
-    pub fn new(worker: usize, capacity_bytes: usize) -> Self {
+    pub fn new(index: usize, capacity_bytes: usize) -> Self {
         let front = Front {
             batch: Batch::default(),
             admission: Admission::All,
@@ -152,7 +152,7 @@ impl LogBuffer {
             totals: Totals::default(),
         };
         Self {
-            worker,
+            index,
             capacity_bytes,
             front: TracedMutex::new(&BUFFER_LATCH, front),
             space: BufferSpace::new(&BUFFER_ROOM),
@@ -181,7 +181,7 @@ impl LogBuffer {
     }
 
     /// Draws an LSN for a record, which needs at least this `admission`, and copies the record into the
-    /// buffer. The flag is `true` if the worker was idle.
+    /// buffer. The flag is `true` if the log buffer was idle.
     ///
     /// # Errors
     ///
@@ -228,7 +228,7 @@ impl LogBuffer {
         };
         let (lsn, was_idle) = match in_range {
             Some(lsn) => (lsn, false), // RANGE-1: it has a record
-            None => front.draw(self.worker, horizon, order),
+            None => front.draw(self.index, horizon, order),
         };
         // Nothing from here to the end of the copy can fail (BUFFER-1).
         front.put(lsn, body);
@@ -263,10 +263,11 @@ impl LogBuffer {
         sleepers.wake();
     }
 
-    /// Notes that earlier taken batches are durable: moves this worker's mark to the first LSN buffered now.
+    /// Notes that earlier taken batches are durable: moves this log buffer's mark to the first LSN buffered
+    /// now.
     pub fn settle(&self, horizon: &DurableHorizon) {
         let front = self.latch();
-        horizon.settle(self.worker, (front.batch.records > 0).then_some(front.batch.first_lsn));
+        horizon.settle(self.index, (front.batch.records > 0).then_some(front.batch.first_lsn));
     }
 
     /// Opens or closes the buffer for new records.
@@ -285,10 +286,10 @@ impl LogBuffer {
         self.latch().totals
     }
 
-    /// The worker's number.
+    /// The buffer's number in the log.
     #[must_use]
-    pub const fn worker(&self) -> usize {
-        self.worker
+    pub const fn index(&self) -> usize {
+        self.index
     }
 }
 
@@ -308,8 +309,8 @@ impl Front {
         }
     }
 
-    /// Draws an LSN for a record if the open range has none; the flag is `true` if the worker was idle.
-    fn draw(&mut self, worker: usize, horizon: &DurableHorizon, order: Order) -> (u64, bool) {
+    /// Draws an LSN for a record if the open range has none; the flag is `true` if the log buffer was idle.
+    fn draw(&mut self, log_buffer: usize, horizon: &DurableHorizon, order: Order) -> (u64, bool) {
         let count = match order {
             Order::Newest => {
                 self.end_range(|range, _| range.close());
@@ -320,7 +321,7 @@ impl Front {
                 self.range.wanted(self.batch.records)
             }
         };
-        let (first, was_idle) = horizon.draw_range(worker, count);
+        let (first, was_idle) = horizon.draw_range(log_buffer, count);
         self.range.open(first, count);
         self.totals.draws += 1;
         (first, was_idle)

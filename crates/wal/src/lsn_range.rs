@@ -1,10 +1,10 @@
-//! Ranges of LSNs: one write to the shared counter serves many records of a worker.
+//! Ranges of LSNs: one write to the shared counter serves many records of a log buffer.
 //!
-//! The counter is one cache line, and every record of every worker needs a number from it. So a worker draws
-//! a *range* when a record needs an LSN and uses it up record by record, under its buffer latch. An LSN that
-//! was drawn ahead is smaller than LSNs that other workers have drawn since. This must not cause a page LSN
-//! that decreases (W7), a durable transaction without a transaction that it depends on, or an unused LSN that
-//! holds the durable horizon down.
+//! The counter is one cache line, and every record of every log buffer needs a number from it. So a log
+//! buffer draws a *range* when a record needs an LSN and uses it up record by record, under its buffer latch.
+//! An LSN that was drawn ahead is smaller than LSNs that other log buffers have drawn since. This must not
+//! cause a page LSN that decreases (W7), a durable transaction without a transaction that it depends on, or
+//! an unused LSN that holds the durable horizon down.
 //!
 //! 1. A record with a [predecessor](Order::After) takes the next LSN of the open range if that is above its
 //!    **floor**; see RANGE-3.
@@ -17,16 +17,16 @@
 //! | open: in the range, above the last record | an append: to used or gap; a flush: to gap |
 //! | used by a record, or in a gap | nothing; both become durable with the batch |
 //!
-//! - **RANGE-1** A worker with an open range has a record in its buffer that is below the range: a range is
-//!   drawn for a record, and its rest does not outlive the buffer's exchange. So the worker's mark
-//!   (HORIZON-1) is below each open LSN, and only records that are not durable hold the horizon down. A
-//!   worker with nothing to log has no range (W1).
-//! - **RANGE-2** LSNs of one worker rise from record to record, and those of a later batch lie above the
+//! - **RANGE-1** A log buffer with an open range has a record in its buffer that is below the range: a range
+//!   is drawn for a record, and its rest does not outlive the buffer's exchange. So the log buffer's mark
+//!   (HORIZON-1) is below each open LSN, and only records that are not durable hold the horizon down. A log
+//!   buffer with nothing to log has no range (W1).
+//! - **RANGE-2** LSNs of one log buffer rise from record to record, and those of a later batch lie above the
 //!   counter's value when the earlier batch was taken. So BUFFER-2 holds, and the field `complete_below` of a
 //!   chunk's header is true.
 //! - **RANGE-3** A record's LSN is above its floor. The floor is the largest of the LSNs of the pages that it
 //!   changes, read under their latches, and of all commit LSNs that the lock table has handed to a
-//!   transaction of its worker with locks released early (W8). So page LSNs never decrease, a transaction
+//!   transaction of its log buffer with locks released early (W8). So page LSNs never decrease, a transaction
 //!   comes after the commits that it depends on, also in the log, and the part of the log up to the horizon
 //!   depends on nothing above it.
 //! - **RANGE-4** A record without a floor draws [a new LSN](Order::Newest): it takes, frees or formats pages
@@ -56,9 +56,9 @@
 //! depend on each other and are not acknowledged.
 //!
 //! *Length of a range.* As many LSNs as the buffer's last batch had records, less the records in the current
-//! batch; if the current batch has more, as many again. If ranges are broken off because other workers change
-//! the same pages: no more than the last range served, doubled after each range that is used up. A gap costs
-//! a few bytes of log, so the length affects speed only.
+//! batch; if the current batch has more, as many again. If ranges are broken off because other log buffers
+//! change the same pages: no more than the last range served, doubled after each range that is used up. A gap
+//! costs a few bytes of log, so the length affects speed only.
 //!
 //! Model: `tests/loom_range.rs`.
 
@@ -78,8 +78,8 @@ pub enum Order {
 /// Most LSNs that may be drawn at once.
 pub const MAX_RANGE: u32 = 1 << 16;
 
-/// A worker's open range, and the state that determines the length of the next one. Used under the worker's
-/// buffer latch.
+/// A log buffer's open range, and the state that determines the length of the next one. Used under the log
+/// buffer's buffer latch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LsnRange {
     /// The open LSNs are those from here to before `end`.

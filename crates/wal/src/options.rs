@@ -11,7 +11,7 @@ use crate::chunk::{self, UNIT_BYTES};
 use crate::error::WalError;
 use crate::lsn_range::MAX_RANGE;
 
-/// Most workers, and most streams, that a log can have.
+/// Largest number of log buffers of a log.
 pub const MAX_LOG_BUFFERS: usize = 256;
 /// The smallest first segment: large enough for chunks of small buffers and for the reserve.
 const LEAST_SEGMENT_BYTES: u64 = 64 << 10;
@@ -23,7 +23,7 @@ pub const MAX_STREAMS: usize = 64;
 ///
 /// | | `PWal` | `Serial` | `Epoch` |
 /// |---|---|---|---|
-/// | buffers | one per worker | one, insertion by a consolidation array | one per worker |
+/// | buffers | one per log buffer | one, insertion by a consolidation array | one per log buffer |
 /// | files written at the same time | `streams` | 1 | `streams` |
 /// | written by | a waiting committer, or a flusher | the flusher | the flushers |
 /// | written | when the stream is free | when the stream is free | at the end of each epoch |
@@ -149,7 +149,7 @@ pub struct WalOptions {
     pub streams: usize,
     /// Size of a segment file, rounded up to 4 KiB; at least two full buffers.
     pub segment_bytes: u64,
-    /// Size of one worker's buffer. A record's body may take up to half of it.
+    /// Size of one log buffer. A record's body may take up to half of it.
     pub buffer_bytes: usize,
     /// Background jobs on or off: one for each stream, which flushes it, and one that prepares segments.
     /// They run in [threads of the process](azekura_base::background). Without them everything happens inside
@@ -167,8 +167,8 @@ pub struct WalOptions {
     pub sync_interval: Option<Duration>,
     /// Ask for direct I/O.
     pub direct: bool,
-    /// Most LSNs that a worker draws at once, see [`lsn_range`](crate::lsn_range): with 1 each record draws
-    /// its own. A serial log draws for groups.
+    /// Most LSNs that a log buffer draws at once, see [`lsn_range`](crate::lsn_range): with 1 each record
+    /// draws its own. A serial log draws for groups.
     pub lsn_range: u32,
     /// Size of the first segments, at least 64 KiB. Each filled segment doubles the size of the next one, up
     /// to `segment_bytes`, and buffers hold little while segments are small. `None`: all have their full
@@ -332,9 +332,9 @@ impl WalOptions {
     /// Rejects settings that cannot work.
     pub(crate) fn check(&self) -> Result<(), WalError> {
         let refuse = |reason: String| Err(WalError::Options { reason });
-        let workers = self.log_buffer_count();
-        if workers > MAX_LOG_BUFFERS {
-            return refuse(format!("{workers} log buffers, at most {MAX_LOG_BUFFERS}"));
+        let log_buffers = self.log_buffer_count();
+        if log_buffers > MAX_LOG_BUFFERS {
+            return refuse(format!("{log_buffers} log buffers, at most {MAX_LOG_BUFFERS}"));
         }
         if self.protocol.epoch_interval() == Some(Duration::ZERO) {
             return refuse("the epoch interval must be greater than 0".into());
@@ -344,9 +344,9 @@ impl WalOptions {
             return refuse(format!("a sync interval is set, but the log {} syncs each write", self.protocol));
         }
         let streams = self.stream_count();
-        if streams > workers.min(MAX_STREAMS) {
+        if streams > log_buffers.min(MAX_STREAMS) {
             return refuse(format!(
-                "{streams} streams for {workers} log buffers; at most one per buffer and {MAX_STREAMS}"
+                "{streams} streams for {log_buffers} log buffers; at most one per buffer and {MAX_STREAMS}"
             ));
         }
         if self.buffer_bytes < 1024 || self.buffer_bytes > 1 << 30 {

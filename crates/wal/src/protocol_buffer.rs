@@ -1,4 +1,4 @@
-//! The buffer of records that wait for the next flush: one per worker, or the single one of a serial log.
+//! The buffer of records that wait for the next flush: one per log buffer, or the single one of a serial log.
 
 use azekura_base::Lsn;
 
@@ -19,21 +19,21 @@ use crate::serial::SerialBuffer;
     )
 )]
 pub(crate) enum ProtocolBuffer {
-    Worker(LogBuffer),
+    Parallel(LogBuffer),
     #[cfg(feature = "baseline-logs")]
     Serial(Box<SerialBuffer>),
 }
 
 impl ProtocolBuffer {
     /// Returns a buffer for these settings.
-    pub(crate) fn new(options: &WalOptions, worker: usize) -> Self {
+    pub(crate) fn new(options: &WalOptions, index: usize) -> Self {
         let capacity_bytes = options.buffer_bytes;
         #[cfg(feature = "baseline-logs")]
         if options.protocol.is_serial() {
             return Self::Serial(Box::new(SerialBuffer::new(capacity_bytes)));
         }
-        let buffer = LogBuffer::new(worker, capacity_bytes);
-        Self::Worker(buffer.with_ranges(options.lsn_range.into()))
+        let buffer = LogBuffer::new(index, capacity_bytes);
+        Self::Parallel(buffer.with_ranges(options.lsn_range.into()))
     }
 
     /// Draws an LSN and copies the record into the buffer; see [`LogBuffer::append_in_order`],
@@ -47,7 +47,7 @@ impl ProtocolBuffer {
         order: Order,
     ) -> Result<Appended, Refused> {
         match self {
-            Self::Worker(buffer) => buffer.append_in_order(horizon, body, admission, order),
+            Self::Parallel(buffer) => buffer.append_in_order(horizon, body, admission, order),
             #[cfg(feature = "baseline-logs")]
             Self::Serial(buffer) => {
                 let done = buffer.append(horizon, body, admission);
@@ -59,7 +59,7 @@ impl ProtocolBuffer {
     /// See [`LogBuffer::raise_floor`]. In a serial log every record comes after all before.
     pub(crate) fn raise_floor(&self, lsn: Lsn) {
         match self {
-            Self::Worker(buffer) => buffer.raise_floor(lsn),
+            Self::Parallel(buffer) => buffer.raise_floor(lsn),
             #[cfg(feature = "baseline-logs")]
             Self::Serial(_) => {}
         }
@@ -68,7 +68,7 @@ impl ProtocolBuffer {
     /// Takes the buffered records; returns the LSN counter at that moment.
     pub(crate) fn take(&self, horizon: &DurableHorizon, empty: &mut Batch, admission: Admission) -> u64 {
         match self {
-            Self::Worker(buffer) => buffer.take(horizon, empty, admission),
+            Self::Parallel(buffer) => buffer.take(horizon, empty, admission),
             #[cfg(feature = "baseline-logs")]
             Self::Serial(buffer) => buffer.take(horizon, empty, admission),
         }
@@ -77,7 +77,7 @@ impl ProtocolBuffer {
     /// Lends the bytes of the batch that was taken last.
     pub(crate) fn with_bytes<T>(&self, taken: &Batch, read: impl FnOnce(&[u8]) -> T) -> T {
         match self {
-            Self::Worker(_) => read(&taken.bytes),
+            Self::Parallel(_) => read(&taken.bytes),
             #[cfg(feature = "baseline-logs")]
             Self::Serial(buffer) => buffer.with_bytes(taken, read),
         }
@@ -85,7 +85,7 @@ impl ProtocolBuffer {
 
     pub(crate) fn wait_for_space(&self, taken: u32) {
         match self {
-            Self::Worker(buffer) => buffer.wait_for_space(taken),
+            Self::Parallel(buffer) => buffer.wait_for_space(taken),
             #[cfg(feature = "baseline-logs")]
             Self::Serial(buffer) => buffer.wait_for_space(taken),
         }
@@ -93,7 +93,7 @@ impl ProtocolBuffer {
 
     pub(crate) fn wake_everyone(&self) {
         match self {
-            Self::Worker(buffer) => buffer.wake_everyone(),
+            Self::Parallel(buffer) => buffer.wake_everyone(),
             #[cfg(feature = "baseline-logs")]
             Self::Serial(buffer) => buffer.wake_everyone(),
         }
@@ -101,7 +101,7 @@ impl ProtocolBuffer {
 
     pub(crate) fn settle(&self, horizon: &DurableHorizon) {
         match self {
-            Self::Worker(buffer) => buffer.settle(horizon),
+            Self::Parallel(buffer) => buffer.settle(horizon),
             #[cfg(feature = "baseline-logs")]
             Self::Serial(buffer) => buffer.settle(horizon),
         }
@@ -109,7 +109,7 @@ impl ProtocolBuffer {
 
     pub(crate) fn admit(&self, admission: Admission) {
         match self {
-            Self::Worker(buffer) => buffer.admit(admission),
+            Self::Parallel(buffer) => buffer.admit(admission),
             #[cfg(feature = "baseline-logs")]
             Self::Serial(buffer) => buffer.admit(admission),
         }
@@ -118,7 +118,7 @@ impl ProtocolBuffer {
     /// See [`LogBuffer::set_limit`]; the serial log's buffer always has its full size.
     pub(crate) fn set_limit(&self, bytes: usize) {
         match self {
-            Self::Worker(buffer) => buffer.set_limit(bytes),
+            Self::Parallel(buffer) => buffer.set_limit(bytes),
             #[cfg(feature = "baseline-logs")]
             Self::Serial(_) => {}
         }
@@ -126,7 +126,7 @@ impl ProtocolBuffer {
 
     pub(crate) fn totals(&self) -> Totals {
         match self {
-            Self::Worker(buffer) => buffer.totals(),
+            Self::Parallel(buffer) => buffer.totals(),
             #[cfg(feature = "baseline-logs")]
             Self::Serial(buffer) => {
                 let (records, bytes, draws) = buffer.totals();
@@ -135,12 +135,12 @@ impl ProtocolBuffer {
         }
     }
 
-    /// The buffer's number among the log's workers.
-    pub(crate) const fn worker(&self) -> usize {
+    /// The buffer's number in the log.
+    pub(crate) const fn index(&self) -> usize {
         match self {
-            Self::Worker(buffer) => buffer.worker(),
+            Self::Parallel(buffer) => buffer.index(),
             #[cfg(feature = "baseline-logs")]
-            Self::Serial(_) => crate::serial::WORKER,
+            Self::Serial(_) => crate::serial::LOG_BUFFER,
         }
     }
 }

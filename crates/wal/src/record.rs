@@ -1,6 +1,6 @@
 //! Framing of records inside a block, in as few bytes as possible.
 //!
-//! A block holds records of one worker in order of their LSNs. A record is
+//! A block holds records of one log buffer in order of their LSNs. A record is
 //!
 //! | field | encoding |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | length of the body | varint |
 //! | body | bytes |
 //!
-//! so a worker that appends alone spends two bytes on a small record (the paper's records carry 132, section
-//! 5.2.1).
+//! so a log buffer that appends alone spends two bytes on a small record (the paper's records carry 132,
+//! section 5.2.1).
 
 use azekura_base::varint;
 

@@ -1,9 +1,9 @@
 //! Sizes of a stream's files, and limits of its buffers: both grow while the log is written.
 //!
 //! A log with few records takes little space: its segments begin small, buffers hold little, and a buffer
-//! counts only from the first record of its worker on. Each filled segment doubles the size of the next one,
-//! up to the configured size. So the files' sizes follow the bytes written, and a busy log has segments of
-//! the full size after twice their bytes.
+//! counts only from the first record of its log buffer on. Each filled segment doubles the size of the next
+//! one, up to the configured size. So the files' sizes follow the bytes written, and a busy log has segments
+//! of the full size after twice their bytes.
 //!
 //! - **SIZES-1** The scale `now` limits the buffers. It becomes the scale `next` only when the prepared
 //!   segments have room for everything that the buffers can hold then (SEGMENT-2).
@@ -53,7 +53,7 @@ impl Sizes {
         Self { now: most, next: most, most, open: buffers, wanted: buffers, reserve: None }
     }
 
-    /// Returns the sizes for these options, for a stream of at most `buffers` workers.
+    /// Returns the sizes for these options, for a stream of at most `buffers` log buffers.
     pub(crate) fn of(options: &WalOptions, buffers: usize) -> Self {
         let full = Self::fixed(options.segment_size(), options.buffer_bytes, buffers as u64);
         match options.first_segment() {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_segment_and_a_ready_one_suffice_for_one_worker_at_each_scale() {
+    fn a_small_segment_and_a_ready_one_suffice_for_one_log_buffer_at_each_scale() {
         let mut sizes = growing(256 << 10);
         sizes.open = 1;
         let mut segments = vec![];

@@ -18,8 +18,8 @@ pub struct WalStats {
     pub records: u64,
     /// Bytes of those records, with their frames.
     pub record_bytes: u64,
-    /// Writes to the shared LSN counter; fewer than records when workers draw [ranges](crate::lsn_range), or
-    /// a serial log draws for a group at once.
+    /// Writes to the shared LSN counter; fewer than records when log buffers draw [ranges](crate::lsn_range),
+    /// or a serial log draws for a group at once.
     pub lsn_draws: u64,
     /// LSNs that were drawn and have no record.
     pub gap_lsns: u64,

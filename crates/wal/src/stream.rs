@@ -1,8 +1,8 @@
-//! A stream: a sequence of files, written by one leader at a time, for one or more workers.
+//! A stream: a sequence of files, written by one leader at a time, for one or more log buffers.
 //!
 //! A flush has four steps. The first runs under the gate's mutex, the others by the leader alone:
 //!
-//! 1. **Take** each worker's buffer, giving it an empty one ([`Stream::begin`]).
+//! 1. **Take** each log buffer, giving it an empty one ([`Stream::begin`]).
 //! 2. **Gather** the batches into chunks: as many batches as fit the chunk and the segment become one chunk,
 //!    each batch a block.
 //! 3. **Write** each chunk synchronously, the next only after the one before is durable (CHUNK-2); in a log
@@ -27,7 +27,7 @@ use crate::segment::{Segment, SegmentStore};
 use crate::stats::StreamCounters;
 use crate::{lsn_gap, record};
 
-/// A chunk is not made larger than this by gathering several workers' batches.
+/// A chunk is not made larger than this by gathering several log buffers' batches.
 const GATHER_BYTES: u64 = 8 << 20;
 
 /// State that only the leader uses.
@@ -37,7 +37,7 @@ pub(crate) struct Writer {
     segment: Option<Segment>,
     /// Largest LSN in the current segment.
     segment_max: u64,
-    /// One per worker that the stream can have, in order: empty, or taken by a flush.
+    /// One per log buffer that the stream can have, in order: empty, or taken by a flush.
     batches: Vec<Batch>,
     memory: PageBuf,
     block_head: Vec<u8>,
@@ -48,39 +48,39 @@ pub(crate) struct Writer {
     testified: u64,
 }
 
-/// The workers of one stream: worker `w` belongs to stream `w` modulo the number of streams, for the lifetime
-/// of the log.
+/// The log buffers of one stream: log buffer `w` belongs to stream `w` modulo the number of streams, for the
+/// lifetime of the log.
 #[derive(Debug)]
 struct Members {
     stream: usize,
     streams: usize,
-    /// One flag per worker, in order: the worker may append records, always or since its first one. Set under
-    /// the stream's writer, never cleared.
+    /// One flag per log buffer, in order: the log buffer may append records, always or since its first one.
+    /// Set under the stream's writer, never cleared.
     open: Box<[AtomicBool]>,
 }
 
 impl Members {
-    fn new(stream: usize, streams: usize, workers: usize, are_open: bool) -> Self {
-        let count = workers.saturating_sub(stream).div_ceil(streams);
+    fn new(stream: usize, streams: usize, log_buffers: usize, are_open: bool) -> Self {
+        let count = log_buffers.saturating_sub(stream).div_ceil(streams);
         Self { stream, streams, open: (0..count).map(|_| AtomicBool::new(are_open)).collect() }
     }
 
-    /// Returns the worker at this position, which is also the position of its batch.
-    const fn worker(&self, at: usize) -> usize {
+    /// Returns the log buffer at this position, which is also the position of its batch.
+    const fn log_buffer(&self, at: usize) -> usize {
         self.stream + at * self.streams
     }
 
-    fn flag(&self, worker: usize) -> &AtomicBool {
-        &self.open[worker / self.streams]
+    fn flag(&self, log_buffer: usize) -> &AtomicBool {
+        &self.open[log_buffer / self.streams]
     }
 
     // Relaxed, here and below: read and written under the stream's writer.
-    fn is_open(&self, worker: usize) -> bool {
-        self.flag(worker).load(Relaxed)
+    fn is_open(&self, log_buffer: usize) -> bool {
+        self.flag(log_buffer).load(Relaxed)
     }
 
-    fn open(&self, worker: usize) {
-        self.flag(worker).store(true, Relaxed);
+    fn open(&self, log_buffer: usize) {
+        self.flag(log_buffer).store(true, Relaxed);
     }
 
     fn open_count(&self) -> u64 {
@@ -116,17 +116,17 @@ pub(crate) struct Taken<'s> {
 }
 
 impl Stream {
-    /// Returns stream `index` of a log. `are_open`: each worker has the space of its buffer from the
+    /// Returns stream `index` of a log. `are_open`: each log buffer has the space of its buffer from the
     /// beginning, not only from its first record on.
     pub(crate) fn new(
         index: usize,
         streams: usize,
-        workers: usize,
+        log_buffers: usize,
         are_open: bool,
         store: SegmentStore,
         identity: LogIdentity,
     ) -> Self {
-        let members = Members::new(index, streams, workers, are_open);
+        let members = Members::new(index, streams, log_buffers, are_open);
         let writer = Writer {
             segment: None,
             segment_max: 0,
@@ -152,15 +152,15 @@ impl Stream {
         }
     }
 
-    /// Returns its workers, in order.
-    pub(crate) fn workers(&self) -> impl Iterator<Item = usize> + use<> {
+    /// Returns its log buffers, in order.
+    pub(crate) fn log_buffers(&self) -> impl Iterator<Item = usize> + use<> {
         let (first, step, count) = (self.members.stream, self.members.streams, self.members.open.len());
         (first..).step_by(step).take(count)
     }
 
     /// Returns the least LSN in the stream that may not be durable.
     pub(crate) fn pending(&self, horizon: &DurableHorizon) -> Option<u64> {
-        horizon.pending(self.workers())
+        horizon.pending(self.log_buffers())
     }
 
     /// Takes the buffers; runs under the gate's mutex. Returns the LSN below which everything is taken
@@ -187,12 +187,12 @@ impl Stream {
         admission: Admission,
     ) -> Taken<'s> {
         self.admission.store(admission as u8, Relaxed);
-        let batches = self.workers().zip(&mut writer.batches);
+        let batches = self.log_buffers().zip(&mut writer.batches);
         let covers = batches.map(|(w, batch)| {
             let is_open = self.members.is_open(w);
             buffers[w].take(horizon, batch, if is_open { admission } else { Admission::None })
         });
-        let covers = covers.min().unwrap_or_default(); // a stream has at least one worker
+        let covers = covers.min().unwrap_or_default(); // a stream has at least one log buffer
         Taken { writer, covers }
     }
 
@@ -336,14 +336,14 @@ impl Stream {
         for &i in which {
             let batch = &writer.batches[i];
             writer.block_head.clear();
-            let worker = self.members.worker(i);
-            chunk::put_block_head(&mut writer.block_head, worker, batch);
+            let log_buffer = self.members.log_buffer(i);
+            chunk::put_block_head(&mut writer.block_head, log_buffer, batch);
             let mut put = |part: &[u8]| {
                 writer.memory[at..at + part.len()].copy_from_slice(part);
                 at += part.len();
             };
             put(&writer.block_head);
-            buffers[worker].with_bytes(batch, |records| {
+            buffers[log_buffer].with_bytes(batch, |records| {
                 machine::reads(records);
                 put(records);
             });
@@ -386,32 +386,32 @@ impl Stream {
         }
     }
 
-    /// The same, and opens the buffer of `worker`, which had no record yet, if there is room for its limit
+    /// The same, and opens `log_buffer`, which had no record yet, if there is room for its limit
     /// and for records that need this `admission`.
     pub(crate) fn reopen_for(
         &self,
         writer: &mut Writer,
         buffers: &[ProtocolBuffer],
-        worker: usize,
+        log_buffer: usize,
         needed: Admission,
     ) {
         self.reopen(writer, buffers);
-        if self.members.is_open(worker) {
+        if self.members.is_open(log_buffer) {
             return;
         }
         let open = self.open_count() + 1;
         let admission = self.store.admission(self.rest(), open, 1);
         if admission >= needed {
-            self.members.open(worker);
+            self.members.open(log_buffer);
             self.store.with_sizes(|sizes| sizes.open = open);
             self.admit(buffers, admission);
         }
     }
 
-    /// Plans for a record of `worker` with so many bytes: segments that are prepared from now on are large
-    /// enough.
-    pub(crate) fn want(&self, worker: usize, body_bytes: usize) {
-        let open = self.open_count() + u64::from(!self.members.is_open(worker));
+    /// Plans for a record of `log_buffer` with so many bytes: segments that are prepared from now on are
+    /// large enough.
+    pub(crate) fn want(&self, log_buffer: usize, body_bytes: usize) {
+        let open = self.open_count() + u64::from(!self.members.is_open(log_buffer));
         self.store.with_sizes(|sizes| {
             sizes.grow_for(body_bytes + record::MAX_OVERHEAD_BYTES + lsn_gap::MAX_BYTES);
             sizes.wanted = open;
@@ -423,11 +423,11 @@ impl Stream {
         self.store.with_sizes(|sizes| (sizes.wanted, sizes.next) = (sizes.open, sizes.now));
     }
 
-    /// Returns `true` if a record of `worker` with so many bytes is admitted and its buffer is empty.
-    pub(crate) fn takes(&self, worker: usize, needed: Admission, body_bytes: usize) -> bool {
+    /// Returns `true` if a record of `log_buffer` with so many bytes is admitted and its buffer is empty.
+    pub(crate) fn takes(&self, log_buffer: usize, needed: Admission, body_bytes: usize) -> bool {
         let bytes = body_bytes + record::MAX_OVERHEAD_BYTES + lsn_gap::MAX_BYTES;
         let fits = self.store.with_sizes(|sizes| sizes.takes(bytes)).unwrap_or(false);
-        fits && self.admits(needed) && self.members.is_open(worker)
+        fits && self.admits(needed) && self.members.is_open(log_buffer)
     }
 
     /// Takes a ready segment if there is no current one.
@@ -447,10 +447,10 @@ impl Stream {
     fn admit(&self, buffers: &[ProtocolBuffer], admission: Admission) {
         self.admission.store(admission as u8, Relaxed);
         let limit = self.store.with_sizes(|sizes| sizes.now.limit).unwrap_or(0);
-        for worker in self.workers() {
-            let is_open = self.members.is_open(worker);
-            buffers[worker].set_limit(limit);
-            buffers[worker].admit(if is_open { admission } else { Admission::None });
+        for log_buffer in self.log_buffers() {
+            let is_open = self.members.is_open(log_buffer);
+            buffers[log_buffer].set_limit(limit);
+            buffers[log_buffer].admit(if is_open { admission } else { Admission::None });
         }
     }
 
@@ -484,7 +484,7 @@ mod tests {
     use crate::options::WalOptions;
     use crate::sizes::Sizes;
 
-    const WORKERS: usize = 4;
+    const LOG_BUFFERS: usize = 4;
 
     /// Returns a stream on a full disk, so that only prepared segments can be written.
     fn stream_on_a_full_disk(reserve: u64) -> (Stream, Vec<ProtocolBuffer>, DurableHorizon) {
@@ -493,19 +493,19 @@ mod tests {
         let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
         let buffer_bytes = 8000;
         let chunk = chunk::max_chunk_bytes(buffer_bytes);
-        let fixed = Sizes::fixed(12 * chunk, buffer_bytes, WORKERS as u64);
+        let fixed = Sizes::fixed(12 * chunk, buffer_bytes, LOG_BUFFERS as u64);
         fs.create_dir_all("/wal".as_ref()).expect("creates");
         let sizes = Some(Sizes { reserve: Some(reserve), ..fixed });
         let store = SegmentStore::new(&fs, "/wal".as_ref(), 0, identity, false, sizes);
         store.start().expect("starts");
         store.prepare_one().expect("prepares");
         let options = WalOptions { buffer_bytes, lsn_range: 4, ..WalOptions::default() };
-        let buffers: Vec<_> = (0..WORKERS).map(|w| ProtocolBuffer::new(&options, w)).collect();
-        let stream = Stream::new(0, 1, WORKERS, true, store, identity);
+        let buffers: Vec<_> = (0..LOG_BUFFERS).map(|w| ProtocolBuffer::new(&options, w)).collect();
+        let stream = Stream::new(0, 1, LOG_BUFFERS, true, store, identity);
         stream.reopen(&mut stream.writer(), &buffers);
         stream.store.prepare_one().expect("prepares");
         fault.full_from(1);
-        (stream, buffers, DurableHorizon::new(WORKERS, Lsn(1)))
+        (stream, buffers, DurableHorizon::new(LOG_BUFFERS, Lsn(1)))
     }
 
     fn fill(buffers: &[ProtocolBuffer], horizon: &DurableHorizon) -> u64 {
@@ -520,21 +520,24 @@ mod tests {
     }
 
     #[test]
-    fn each_worker_belongs_to_one_stream() {
-        for workers in 1..20 {
-            for streams in 1..=workers {
-                let mut seen = vec![0; workers];
+    fn each_log_buffer_belongs_to_one_stream() {
+        for log_buffers in 1..20 {
+            for streams in 1..=log_buffers {
+                let mut seen = vec![0; log_buffers];
                 for stream in 0..streams {
-                    let members = Members::new(stream, streams, workers, false);
+                    let members = Members::new(stream, streams, log_buffers, false);
                     for at in 0..members.open.len() {
-                        let worker = members.worker(at);
-                        assert_eq!(worker % streams, stream);
-                        seen[worker] += 1;
-                        members.open(worker);
-                        assert_eq!((members.is_open(worker), members.open_count()), (true, at as u64 + 1));
+                        let log_buffer = members.log_buffer(at);
+                        assert_eq!(log_buffer % streams, stream);
+                        seen[log_buffer] += 1;
+                        members.open(log_buffer);
+                        assert_eq!(
+                            (members.is_open(log_buffer), members.open_count()),
+                            (true, at as u64 + 1)
+                        );
                     }
                 }
-                assert_eq!(seen, vec![1; workers], "{streams} streams");
+                assert_eq!(seen, vec![1; log_buffers], "{streams} streams");
             }
         }
     }

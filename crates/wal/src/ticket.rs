@@ -105,7 +105,8 @@ impl Wakers {
 ///
 /// let identity = LogIdentity { database_id: 7, incarnation: 1, first_lsn: Lsn(1) };
 /// let wal = Wal::create(Arc::new(MemFs::new()), "/db/wal".as_ref(), identity, WalOptions::default())?;
-/// let tickets = [&b"one"[..], b"two"].map(|body| wal.append(wal.worker(), body).map(|lsn| wal.ticket(lsn)));
+/// let append = |body| wal.append(wal.log_buffer(), body).map(|lsn| wal.ticket(lsn));
+/// let tickets = [&b"one"[..], b"two"].map(append);
 /// for ticket in tickets {
 ///     ticket?.wait()?; // the second one most likely need not wait
 /// }

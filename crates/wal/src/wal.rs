@@ -62,25 +62,25 @@ impl Wal {
         if identity.first_lsn == Lsn(0) {
             return Err(WalError::Options { reason: "LSNs start at 1".into() });
         }
-        let workers = options.log_buffer_count();
+        let log_buffers = options.log_buffer_count();
         let streams = options.stream_count();
         let grows = options.first_segment().is_some();
         let direct = options.direct && options.sync_interval.is_none();
         let live = (0..streams).map(|stream| {
-            let sizes = Some(Sizes::of(&options, (workers - stream).div_ceil(streams)));
+            let sizes = Some(Sizes::of(&options, (log_buffers - stream).div_ceil(streams)));
             let store = SegmentStore::new(&fs, dir, stream as u32, identity, direct, sizes);
             let store = store.where_nothing_counts(options.nothing_counts);
-            Stream::new(stream, streams, workers, !grows, store, identity)
+            Stream::new(stream, streams, log_buffers, !grows, store, identity)
         });
         let live: Box<[Stream]> = live.collect();
-        let horizon = DurableHorizon::new(workers, identity.first_lsn);
+        let horizon = DurableHorizon::new(log_buffers, identity.first_lsn);
         let horizon = if options.sync_interval.is_some() { horizon.synced_at_intervals() } else { horizon };
         let jobs = options.background.then(|| Group::new(Kind::Log)).transpose();
         let jobs = jobs.map_err(WalError::io("start a thread for the log in", dir))?;
         let log = Arc::new(Log {
             horizon,
             epochs: options.protocol.epoch_interval().map(|_| EpochClock::new(identity.first_lsn)),
-            buffers: (0..workers).map(|w| ProtocolBuffer::new(&options, w)).collect(),
+            buffers: (0..log_buffers).map(|w| ProtocolBuffer::new(&options, w)).collect(),
             streams: live,
             orphans: OnceLock::new(),
             start: LogStart { fs, dir: dir.to_path_buf(), identity, direct, has_begun: Mutex::new(false) },
@@ -122,21 +122,21 @@ impl Wal {
 
     /// Returns the log buffer of the calling thread: threads are assigned to buffers in turn.
     #[must_use]
-    pub fn worker(&self) -> LogBufferId {
+    pub fn log_buffer(&self) -> LogBufferId {
         LogBufferId::from_index(striped::thread_stripe() % self.log.buffers.len())
     }
 
     /// Appends a record and returns its LSN, which is above all drawn before.
     ///
-    /// Copies the body into the worker's buffer: no I/O unless the buffer is full, or no segment is ready.
+    /// Copies the body into the log buffer. Does I/O only if the buffer is full or no segment is ready.
     /// Then the caller waits for a flush to begin (without background jobs: leads one), or prepares a
     /// segment.
     ///
     /// # Errors
     ///
     /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
-    pub fn append(&self, worker: LogBufferId, body: &[u8]) -> Result<Lsn, AppendError> {
-        self.append_in_order(worker, body, Order::Newest)
+    pub fn append(&self, log_buffer: LogBufferId, body: &[u8]) -> Result<Lsn, AppendError> {
+        self.append_in_order(log_buffer, body, Order::Newest)
     }
 
     /// The same for a record that must only come after a given LSN, not above all drawn before. One write to
@@ -147,26 +147,27 @@ impl Wal {
     /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
     pub fn append_in_order(
         &self,
-        worker: LogBufferId,
+        log_buffer: LogBufferId,
         body: &[u8],
         order: Order,
     ) -> Result<Lsn, AppendError> {
-        self.log.append(worker, body, order).map(|done| done.lsn)
+        self.log.append(log_buffer, body, order).map(|done| done.lsn)
     }
 
-    /// Appends a commit record, as [`append`](Self::append) does. Its LSN is above those of the worker's
+    /// Appends a commit record, as [`append`](Self::append) does. Its LSN is above those of the log buffer's
     /// records and above its [floor](Self::raise_floor).
     ///
     /// # Errors
     ///
     /// [`AppendError`]; nothing was drawn, and the log's LSNs stay dense.
-    pub fn append_commit(&self, worker: LogBufferId, body: &[u8]) -> Result<Lsn, AppendError> {
-        self.append_in_order(worker, body, Order::After(Lsn(0)))
+    pub fn append_commit(&self, log_buffer: LogBufferId, body: &[u8]) -> Result<Lsn, AppendError> {
+        self.append_in_order(log_buffer, body, Order::After(Lsn(0)))
     }
 
-    /// Makes all records that the caller appends to `worker` from now on come after the record with this LSN.
-    pub fn raise_floor(&self, worker: LogBufferId, lsn: Lsn) {
-        self.log.buffer(worker).raise_floor(lsn);
+    /// Makes all records that the caller appends to `log_buffer` from now on come after the record with this
+    /// LSN.
+    pub fn raise_floor(&self, log_buffer: LogBufferId, lsn: Lsn) {
+        self.log.buffer(log_buffer).raise_floor(lsn);
     }
 
     /// Blocks until a commit may be acknowledged: the record and every one before it is durable, and, in a
@@ -186,7 +187,7 @@ impl Wal {
     }
 
     /// Returns the last commit LSN that may be acknowledged now, as in [`Wal::wait_acknowledged`]. Never
-    /// blocks; costs a load per worker, or with epochs one load.
+    /// blocks; costs a load per log buffer, or with epochs one load.
     #[must_use]
     pub fn acknowledged_lsn(&self) -> Lsn {
         self.log.epochs.as_ref().map_or_else(|| self.log.horizon.compute(), EpochClock::published)
@@ -224,14 +225,14 @@ impl Wal {
         }
     }
 
-    /// Blocks until all records that this worker has appended so far are written: the worker's own log, as in
-    /// the paper, regardless of the others. A commit needs [`DurableLog::make_durable`] instead.
+    /// Blocks until all records that this log buffer has appended so far are written: its own part of the
+    /// log, as in the paper, regardless of the others. A commit needs [`DurableLog::make_durable`] instead.
     ///
     /// # Errors
     ///
     /// [`LogFailed`]: the log failed.
-    pub fn flush(&self, worker: LogBufferId) -> Result<(), LogFailed> {
-        let stream = self.log.stream_of(self.log.buffer(worker).worker());
+    pub fn flush(&self, log_buffer: LogBufferId) -> Result<(), LogFailed> {
+        let stream = self.log.stream_of(self.log.buffer(log_buffer).index());
         self.log.flush_stream(stream, self.log.horizon.next_lsn().0 - 1);
         self.log.failure.check()
     }
@@ -346,7 +347,7 @@ impl DurableLog for Wal {
         self.log.horizon.reached().next()
     }
 
-    /// Costs a load per worker.
+    /// Costs a load per log buffer.
     fn durable_lsn(&self) -> Lsn {
         self.log.horizon.survives_power_loss()
     }
@@ -387,7 +388,7 @@ mod tests {
         let identity = LogIdentity { database_id: 1, incarnation: 1, first_lsn: Lsn(1) };
         let options = WalOptions { max_delay: std::time::Duration::from_secs(3600), ..WalOptions::default() };
         let wal = Wal::create(Arc::new(MemFs::new()), "/wal".as_ref(), identity, options).expect("creates");
-        wal.append(wal.worker(), b"rests").expect("appends");
+        wal.append(wal.log_buffer(), b"rests").expect("appends");
         wal.log.streams.iter().for_each(|stream| stream.gate.alternate_leaders_from_flusher());
         wal.close().expect("closes");
         assert_eq!(wal.durable_lsn(), Lsn(1));

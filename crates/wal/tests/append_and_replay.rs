@@ -1,4 +1,4 @@
-//! Appended and durable records are replayed in order, for any numbers of workers and streams.
+//! Appended and durable records are replayed in order, for any numbers of log buffers and streams.
 #![cfg(not(loom))]
 
 mod common;
@@ -11,12 +11,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Appends `count` records of all sizes to all workers, flushing now and then.
+/// Appends `count` records of all sizes to all log buffers, flushing now and then.
 fn fill(wal: &Wal, tag: u32, count: u64) -> Records {
     let mut model = Records::new();
     for n in 0..count {
         let body = body(tag, n, 12 + (n as usize * 37) % 700);
-        let lsn = wal.append(worker(n as usize * 7 / 3), &body).expect("appends");
+        let lsn = wal.append(log_buffer(n as usize * 7 / 3), &body).expect("appends");
         model.insert(lsn.0, body);
         if n % 17 == 0 {
             wal.make_durable(lsn).expect("durable");
@@ -27,15 +27,15 @@ fn fill(wal: &Wal, tag: u32, count: u64) -> Records {
 }
 
 #[test]
-fn every_count_of_workers_and_streams_reads_back_the_same() {
-    for (workers, streams) in [(1, 1), (2, 1), (3, 2), (5, 5), (16, 4)] {
+fn every_count_of_log_buffers_and_streams_reads_back_the_same() {
+    for (log_buffers, streams) in [(1, 1), (2, 1), (3, 2), (5, 5), (16, 4)] {
         let fs = FaultFs::with_alignment(4096);
-        let wal = create(&fs, WalOptions { segment_bytes: 256 << 10, ..small(workers, streams) });
+        let wal = create(&fs, WalOptions { segment_bytes: 256 << 10, ..small(log_buffers, streams) });
         let model = fill(&wal, 1, 400);
         assert_eq!(wal.durable_lsn(), Lsn(400));
         let (found, records) = read(&fs.kill(), &[open_range(1, 1)], 1);
         assert_eq!((found.last_lsn, found.max_lsn_seen), (Lsn(400), Lsn(400)));
-        assert!(records == model, "{workers} workers, {streams} streams");
+        assert!(records == model, "{log_buffers} log buffers, {streams} streams");
     }
 }
 
@@ -55,8 +55,8 @@ fn a_replay_can_start_anywhere() {
 fn incarnations_with_other_counts_are_read_in_one_row() {
     let fs = FaultFs::new();
     let (mut ranges, mut model, mut next): (Vec<LogRange>, _, _) = (Vec::new(), Records::new(), 1);
-    for (incarnation, workers, streams) in [(1, 4, 4), (2, 1, 1), (5, 6, 3), (6, 2, 2)] {
-        let wal = try_create(&fs, identity(incarnation, next), small(workers, streams)).expect("creates");
+    for (incarnation, log_buffers, streams) in [(1, 4, 4), (2, 1, 1), (5, 6, 3), (6, 2, 2)] {
+        let wal = try_create(&fs, identity(incarnation, next), small(log_buffers, streams)).expect("creates");
         model.append(&mut fill(&wal, incarnation, 150));
         let last = wal.durable_lsn().0;
         drop(wal);
@@ -113,10 +113,10 @@ fn a_body_of_half_a_buffer_fits_and_a_larger_one_is_refused_without_an_lsn() {
     let fs = MemFs::new();
     let wal = create(&fs, small(2, 1));
     for n in 0..20 {
-        wal.append(worker(0), &body(1, n, 2048)).expect("fits");
-        wal.append(worker(1), &[]).expect("an empty body is a body");
+        wal.append(log_buffer(0), &body(1, n, 2048)).expect("fits");
+        wal.append(log_buffer(1), &[]).expect("an empty body is a body");
     }
-    let refused = wal.append(worker(0), &[0; 2049]);
+    let refused = wal.append(log_buffer(0), &[0; 2049]);
     assert!(matches!(refused, Err(AppendError::TooLarge { bytes: 2049, max: 2048 })));
     assert_eq!(wal.next_lsn(), Lsn(41));
     wal.make_durable(Lsn(40)).expect("durable");
@@ -128,7 +128,7 @@ fn a_body_of_half_a_buffer_fits_and_a_larger_one_is_refused_without_an_lsn() {
 fn an_lsn_that_was_not_drawn_waits_for_what_was() {
     let wal = create(&MemFs::new(), small(1, 1));
     wal.make_durable(Lsn(1_000_000)).expect("nothing to wait for");
-    wal.append(worker(0), b"x").expect("appends");
+    wal.append(log_buffer(0), b"x").expect("appends");
     wal.make_durable(Lsn::MAX).expect("durable");
     assert_eq!((wal.durable_lsn(), wal.next_lsn()), (Lsn(1), Lsn(2)));
 }
@@ -139,11 +139,11 @@ fn a_closed_log_has_flushed_everything_and_takes_no_more() {
         let fs = MemFs::new();
         let wal = create(&fs, WalOptions { background, ..small(3, 2) });
         for n in 0..30 {
-            wal.append(worker(n), b"relaxed").expect("appends");
+            wal.append(log_buffer(n), b"relaxed").expect("appends");
         }
         wal.close().expect("closes");
         wal.close().expect("closes again");
-        assert!(matches!(wal.append(worker(0), b"late"), Err(AppendError::Failed(_))));
+        assert!(matches!(wal.append(log_buffer(0), b"late"), Err(AppendError::Failed(_))));
         wal.make_durable(Lsn(30)).expect("is durable");
         assert_eq!(read(&fs, &[open_range(1, 1)], 1).0.last_lsn, Lsn(30));
     }
@@ -153,7 +153,7 @@ fn a_closed_log_has_flushed_everything_and_takes_no_more() {
 fn a_dropped_log_has_flushed_everything() {
     let fs = MemFs::new();
     let wal = create(&fs, WalOptions { background: true, ..small(2, 2) });
-    let lsn = wal.append(worker(1), b"relaxed").expect("appends");
+    let lsn = wal.append(log_buffer(1), b"relaxed").expect("appends");
     drop(wal.ticket(lsn));
     drop(wal);
     assert_eq!(read(&fs, &[open_range(1, 1)], 1).0.last_lsn, lsn);
@@ -267,10 +267,10 @@ fn another_databases_segments_are_neither_read_nor_touched() {
 }
 
 #[test]
-fn small_records_of_one_worker_cost_two_bytes_of_frame() {
+fn small_records_of_one_log_buffer_cost_two_bytes_of_frame() {
     let wal = create(&MemFs::new(), small(1, 1));
     for _ in 0..100 {
-        wal.append(worker(0), &[1; 48]).expect("appends");
+        wal.append(log_buffer(0), &[1; 48]).expect("appends");
     }
     wal.make_durable(Lsn::MAX).expect("durable");
     let stats = wal.stats();
@@ -327,7 +327,7 @@ fn only_the_last_segment_of_an_incarnation_is_read_to_be_trimmed() {
 fn sixteen_to_a_segment(fs: &FaultFs) -> Arc<Wal> {
     let wal = create(fs, small(1, 1));
     for n in 1..=50 {
-        let lsn = wal.append(worker(0), &body(0, n, 20)).expect("appends");
+        let lsn = wal.append(log_buffer(0), &body(0, n, 20)).expect("appends");
         wal.make_durable(lsn).expect("durable");
     }
     wal
@@ -351,7 +351,7 @@ fn trim_keeps_the_record_it_is_told() {
         assert_eq!(wal.trim(Lsn(below)).expect("trims"), (below - 1) / 16);
         for n in 0..40 {
             // Released segments are recycled and overwritten.
-            wal.append(worker(0), &body(1, n, 20)).expect("appends");
+            wal.append(log_buffer(0), &body(1, n, 20)).expect("appends");
             wal.make_durable(Lsn::MAX).expect("durable");
         }
         let (_, records) = read(&fs, &[open_range(1, 1)], below);
@@ -397,18 +397,18 @@ fn a_log_makes_no_file_before_its_first_record_and_grows_with_what_is_written() 
         wal.request_flush();
         wal.trim(Lsn(1)).expect("trims");
         assert_eq!((counting.counts().changes(), counting.counts().opened, size(&fs)), (0, 0, (0, 0)));
-        let refused = wal.append(worker(0), b"first");
+        let refused = wal.append(log_buffer(0), b"first");
         assert!(matches!(refused, Err(AppendError::Begin { .. })), "{refused:?}");
-        let first = wal.append(worker(0), b"first").expect("appends");
+        let first = wal.append(log_buffer(0), b"first").expect("appends");
         wal.wait_acknowledged(first).expect("commits");
         assert_eq!((begun.load(Relaxed), first), (1, Lsn(1)));
         assert!(size(&fs).0 <= 2 * FIRST && counting.counts().open_files <= 2, "{:?}", size(&fs));
-        // Other workers join, one with a record that needs larger buffers.
+        // Other log buffers join, one with a record that needs larger buffers.
         let mut model = Records::from([(1, b"first".to_vec())]);
         for n in 1..3000_u64 {
             let bytes = if n == 2000 { 100 << 10 } else { 3000 };
             let at = if n < 1000 { 0 } else { n as usize % 4 };
-            let lsn = wal.append(worker(at), &body(at as u32, n, bytes)).expect("appends");
+            let lsn = wal.append(log_buffer(at), &body(at as u32, n, bytes)).expect("appends");
             model.insert(lsn.0, body(at as u32, n, bytes));
             if n % 3 == 0 {
                 wal.wait_acknowledged(lsn).expect("commits");
@@ -433,14 +433,14 @@ fn a_log_makes_no_file_before_its_first_record_and_grows_with_what_is_written() 
 fn a_log_that_is_synced_at_intervals_loses_nothing_by_a_kill_and_nothing_durable_by_a_power_loss() {
     let mut lost = 0;
     for seed in 0..30 {
-        for (workers, streams) in [(1, 1), (4, 2), (5, 5)] {
+        for (log_buffers, streams) in [(1, 1), (4, 2), (5, 5)] {
             let fs = FaultFs::with_alignment(4096);
             let interval = Some(std::time::Duration::from_secs(3600));
-            let wal = create(&fs, WalOptions { sync_interval: interval, ..small(workers, streams) });
+            let wal = create(&fs, WalOptions { sync_interval: interval, ..small(log_buffers, streams) });
             let mut model = Records::new();
             for n in 0..400 {
                 let body = body(1, n, 12 + (n as usize * 37) % 700);
-                let lsn = wal.append(worker(n as usize * 7 / 3), &body).expect("appends");
+                let lsn = wal.append(log_buffer(n as usize * 7 / 3), &body).expect("appends");
                 model.insert(lsn.0, body);
                 if n % 150 == 149 {
                     wal.make_durable(lsn).expect("durable");
@@ -455,7 +455,7 @@ fn a_log_that_is_synced_at_intervals_loses_nothing_by_a_kill_and_nothing_durable
                 assert!(found.last_lsn >= least, "seed {seed}: {:?} of {least:?}", found.last_lsn);
                 let mut whole = model.clone();
                 whole.split_off(&(found.last_lsn.0 + 1));
-                assert!(records == whole, "seed {seed}, {workers} workers, {streams} streams");
+                assert!(records == whole, "seed {seed}, {log_buffers} log buffers, {streams} streams");
                 lost += u64::from(found.last_lsn < acknowledged);
             }
             wal.close().expect("closes");
@@ -471,7 +471,7 @@ fn a_log_with_threads_is_synced_an_interval_after_the_last_write() {
     let fs = FaultFs::with_alignment(4096);
     let interval = Some(std::time::Duration::from_millis(1));
     let wal = create(&fs, WalOptions { sync_interval: interval, background: true, ..small(2, 1) });
-    let lsn = wal.append(worker(0), b"a").expect("appends");
+    let lsn = wal.append(log_buffer(0), b"a").expect("appends");
     wal.wait_acknowledged(lsn).expect("written");
     while wal.durable_lsn() < lsn {
         std::thread::yield_now();

@@ -1,9 +1,9 @@
 //! Power cut at every I/O in turn: what was acknowledged is there, LSNs are dense, content is equal, and a
 //! recovery that is itself interrupted, again and again, gives the same answer (W5, W6). With every log
-//! protocol, every number of workers and streams up to 16, and another choice after each crash. Where records
-//! tell what they rest on, what is found above the first missing LSN is all that was acknowledged, and closed
-//! (REST-4, REST-5), and is found again (REST-7). In every log what is found is closed, also where workers
-//! draw LSNs ahead (RANGE-3).
+//! protocol, every number of log buffers and streams up to 16, and another choice after each crash. Where
+//! records tell what they rest on, what is found above the first missing LSN is all that was acknowledged,
+//! and closed (REST-4, REST-5), and is found again (REST-7). In every log what is found is closed, also where
+//! log buffers draw LSNs ahead (RANGE-3).
 //!
 //! `AZEKURA_WAL_CRASH_ROUNDS=50` goes through the matrix so many times (once unless set).
 #![cfg(not(loom))]
@@ -49,7 +49,7 @@ fn run(wal: &Wal, seed: u64, steps: u64, run: &mut Run) {
     let mut random = StdRng::seed_from_u64(seed);
     for n in 0..steps {
         let body = body(seed as u32, n, random.random_range(12..600));
-        let by = worker(random.random_range(0..16));
+        let by = log_buffer(random.random_range(0..16));
         // Some records depend on one or two of the newest: by a page that they change, or by a lock that was
         // released early.
         let newest: Vec<u64> = run.drawn.keys().rev().take(12).copied().collect();
@@ -77,7 +77,7 @@ fn run(wal: &Wal, seed: u64, steps: u64, run: &mut Run) {
         }
         if random.random_bool(0.2) {
             // A stream that writes and is alone with that: the others leave LSNs missing.
-            let _ = wal.flush(crate::worker(random.random_range(0..16)));
+            let _ = wal.flush(crate::log_buffer(random.random_range(0..16)));
         }
         if random.random_bool(run.commits / 4.0) {
             // Sometimes the newest, sometimes one on the way.
@@ -169,12 +169,12 @@ impl History {
     }
 }
 
-/// A log of so many workers and streams, as `small`; most of them draw LSNs in ranges.
-fn shape(protocol: LogProtocol, workers: usize, streams: usize) -> WalOptions {
-    let lsn_range = [64, 8, 1, 3][(workers + streams) % 4];
-    // Half of the logs open a buffer with its worker's first record.
-    let first_segment_bytes = (workers % 2 == 1).then_some(64 << 10);
-    WalOptions { protocol, lsn_range, first_segment_bytes, ..small(workers, streams) }
+/// A log of so many log buffers and streams, as `small`; most of them draw LSNs in ranges.
+fn shape(protocol: LogProtocol, log_buffers: usize, streams: usize) -> WalOptions {
+    let lsn_range = [64, 8, 1, 3][(log_buffers + streams) % 4];
+    // Half of the logs open each log buffer with its first record.
+    let first_segment_bytes = (log_buffers % 2 == 1).then_some(64 << 10);
+    WalOptions { protocol, lsn_range, first_segment_bytes, ..small(log_buffers, streams) }
 }
 
 /// Runs incarnation after incarnation, each with a shape of its own and the power cut at I/O `cuts[i]`, and
@@ -211,11 +211,11 @@ fn crash_and_recover(
 #[test]
 fn the_power_may_go_at_any_io() {
     for protocol in protocols() {
-        for (workers, streams, seed) in [(1, 1, 1000), (3, 2, 1001), (4, 4, 1003)] {
+        for (log_buffers, streams, seed) in [(1, 1, 1000), (3, 2, 1001), (4, 4, 1003)] {
             let mut cut = 1;
             let shapes = |i: usize| match i {
-                0 => shape(protocol, workers, streams),
-                _ => shape(protocols()[seed as usize % 3], workers % 3 + 1, 1),
+                0 => shape(protocol, log_buffers, streams),
+                _ => shape(protocols()[seed as usize % 3], log_buffers % 3 + 1, 1),
             };
             while crash_and_recover(&shapes, seed, 0.3, &[cut, u64::MAX >> 1]).0 {
                 cut += 1;
@@ -225,29 +225,29 @@ fn the_power_may_go_at_any_io() {
     }
 }
 
-/// Each protocol with each number of workers and of streams, from 1 to 16, each followed by four others.
+/// Each protocol with each number of log buffers and of streams, from 1 to 16, each followed by four others.
 #[test]
-fn every_log_of_up_to_sixteen_workers_and_streams_recovers_what_every_other_has_left() {
+fn every_log_of_up_to_sixteen_log_buffers_and_streams_recovers_what_every_other_has_left() {
     let rounds = std::env::var("AZEKURA_WAL_CRASH_ROUNDS").ok().and_then(|v| v.parse().ok()).unwrap_or(1);
     let mut met = Met::default();
     for round in 0..rounds {
         for (p, protocol) in protocols().into_iter().enumerate() {
-            for (workers, streams) in (1..=16).flat_map(|w| (1..=w).map(move |s| (w, s))) {
-                let seed = round * 1_000_003 + (p * 10_000 + workers * 100 + streams) as u64;
+            for (log_buffers, streams) in (1..=16).flat_map(|w| (1..=w).map(move |s| (w, s))) {
+                let seed = round * 1_000_003 + (p * 10_000 + log_buffers * 100 + streams) as u64;
                 let mut random = StdRng::seed_from_u64(seed);
                 let cuts: Vec<u64> = (0..5).map(|_| random.random_range(1..150)).collect();
                 let others: Vec<_> = (0..5)
                     .map(|_| {
-                        let workers = random.random_range(1..=16);
+                        let log_buffers = random.random_range(1..=16);
                         shape(
                             protocols()[random.random_range(0..3)],
-                            workers,
-                            random.random_range(1..=workers),
+                            log_buffers,
+                            random.random_range(1..=log_buffers),
                         )
                     })
                     .collect();
                 let shapes =
-                    |i: usize| if i == 0 { shape(protocol, workers, streams) } else { others[i].clone() };
+                    |i: usize| if i == 0 { shape(protocol, log_buffers, streams) } else { others[i].clone() };
                 // Every other history hardly ever waits, so that much is above the cut.
                 let commits = if seed.is_multiple_of(2) { 0.3 } else { 0.02 };
                 let (_, this) = crash_and_recover(&shapes, seed, commits, &cuts);
@@ -264,29 +264,31 @@ fn every_log_of_up_to_sixteen_workers_and_streams_recovers_what_every_other_has_
 #[test]
 fn w5_the_cut_is_at_the_hole_wherever_it_is() {
     for protocol in protocols() {
-        for (workers, streams) in (1..=16).flat_map(|w| (1..=w).map(move |s| (w, s))) {
-            if protocol == LogProtocol::Serial && workers > 1 {
+        for (log_buffers, streams) in (1..=16).flat_map(|w| (1..=w).map(move |s| (w, s))) {
+            if protocol == LogProtocol::Serial && log_buffers > 1 {
                 continue; // it has one of each
             }
             for lost in 0..streams {
                 let fs = FaultFs::new();
-                let wal = create(&fs, shape(protocol, workers, streams));
-                let append =
-                    |n: usize| wal.append(worker(n % workers), &body(0, n as u64, 40)).expect("appends");
-                let durable = (0..workers).map(append).max().expect("one at least");
+                let wal = create(&fs, shape(protocol, log_buffers, streams));
+                let append = |n: usize| {
+                    wal.append(log_buffer(n % log_buffers), &body(0, n as u64, 40)).expect("appends")
+                };
+                let durable = (0..log_buffers).map(append).max().expect("one at least");
                 wal.wait_acknowledged(durable).expect("durable");
-                for n in workers..3 * workers {
+                for n in log_buffers..3 * log_buffers {
                     append(n);
                 }
-                (0..streams).filter(|&s| s != lost).for_each(|s| wal.flush(worker(s)).expect("writes"));
+                (0..streams).filter(|&s| s != lost).for_each(|s| wal.flush(log_buffer(s)).expect("writes"));
                 let crashed = fs.crash(lost as u64);
                 drop(wal);
                 let (found, records) = read(&crashed, &[open_range(1, 1)], 1);
-                let context = format!("{protocol}, {workers} workers, {streams} streams, {lost} lost");
-                assert_eq!(found.last_lsn.0 as usize, workers + lost, "{context}");
-                assert_eq!(records.len(), workers + lost, "{context}");
+                let context =
+                    format!("{protocol}, {log_buffers} log buffers, {streams} streams, {lost} lost");
+                assert_eq!(found.last_lsn.0 as usize, log_buffers + lost, "{context}");
+                assert_eq!(records.len(), log_buffers + lost, "{context}");
                 assert!(
-                    streams == 1 || found.max_lsn_seen > found.last_lsn || lost + 1 == workers,
+                    streams == 1 || found.max_lsn_seen > found.last_lsn || lost + 1 == log_buffers,
                     "{context}: {found:?}"
                 );
             }
@@ -299,10 +301,10 @@ fn threads_lose_nothing_that_was_acknowledged() {
     for seed in 0..120 {
         let mut random = StdRng::seed_from_u64(seed);
         let fs = FaultFs::new();
-        let workers = 1 + seed as usize % 4;
+        let log_buffers = 1 + seed as usize % 4;
         let options = WalOptions {
             background: seed % 2 == 0,
-            ..shape(protocols()[seed as usize / 2 % 3], workers, 1 + seed as usize / 4 % workers)
+            ..shape(protocols()[seed as usize / 2 % 3], log_buffers, 1 + seed as usize / 4 % log_buffers)
         };
         let wal = create(&fs, options);
         fs.cut_power_at(random.random_range(1..120));
@@ -323,11 +325,11 @@ fn threads_lose_nothing_that_was_acknowledged() {
     }
 }
 
-/// Appends to its thread's worker and commits every few records, blocking or by ticket; some rest on what
+/// Appends to its thread's log buffer and commits every few records, blocking or by ticket; some rest on what
 /// somebody appended last.
 fn client(wal: &std::sync::Arc<Wal>, tag: u32, newest: &AtomicU64) -> Run {
     let mut run = Run::default();
-    let by = wal.worker();
+    let by = wal.log_buffer();
     for n in 0..300 {
         let body = body(tag, n, 12 + (n as usize * 31) % 500);
         let mut seen = Vec::new();

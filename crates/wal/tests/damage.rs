@@ -14,11 +14,11 @@ use common::*;
 use proptest::prelude::*;
 
 /// A log of 100 records in several segments and streams, each committed; the power goes without a close.
-fn crashed_log(workers: usize, streams: usize) -> FaultFs {
+fn crashed_log(log_buffers: usize, streams: usize) -> FaultFs {
     let fs = FaultFs::new();
-    let wal = create(&fs, small(workers, streams));
+    let wal = create(&fs, small(log_buffers, streams));
     for n in 0..100 {
-        let lsn = wal.append(worker(n as usize), &body(0, n + 1, 100)).expect("appends");
+        let lsn = wal.append(log_buffer(n as usize), &body(0, n + 1, 100)).expect("appends");
         wal.make_durable(lsn).expect("durable");
     }
     fs.cut_power();
@@ -102,7 +102,7 @@ fn a_log_that_ends_below_what_was_durable_is_damaged_however_it_was_shortened() 
 fn a_log_of_a_later_incarnation_than_the_caller_knows_is_refused() {
     let fs = crashed_log(1, 1);
     let wal = try_create(&fs, identity(3, 200), small(1, 1)).expect("creates");
-    wal.make_durable(wal.append(worker(0), &body(0, 1, 100)).expect("appends")).expect("durable");
+    wal.make_durable(wal.append(log_buffer(0), &body(0, 1, 100)).expect("appends")).expect("durable");
     let mut each = |_, _: &[u8]| Ok::<(), Infallible>(());
     let range = [open_range(2, 150)];
     let stale = replay_durable(&fs, dir(), DATABASE, &range, Lsn(150), Some(Lsn(100)), &mut each);
@@ -156,8 +156,8 @@ fn a_closed_log_testifies_to_its_very_last_chunk() {
     for streams in [1, 2] {
         let fs = FaultFs::new();
         let wal = create(&fs, small(2, streams));
-        let lsn = wal.append(worker(1), &body(0, 1, 500)).expect("appends");
-        wal.append(worker(0), &body(0, 2, 500)).expect("appends");
+        let lsn = wal.append(log_buffer(1), &body(0, 1, 500)).expect("appends");
+        wal.append(log_buffer(0), &body(0, 2, 500)).expect("appends");
         wal.close().expect("closes");
         assert_eq!(read(&fs, &[open_range(1, 1)], 1).0.last_lsn, Lsn(2));
         let file = format!("/db/wal/{:02}/0000000000000000", streams - 1);
@@ -200,13 +200,13 @@ proptest! {
     /// Any damage of the bytes: no panic, and either an error or a true prefix of the log.
     #[test]
     fn mutated_bytes_give_an_error_or_a_true_prefix(
-        workers in 1usize..4,
+        log_buffers in 1usize..4,
         wounds in prop::collection::vec((any::<prop::sample::Index>(), 0u64..65536, 1u64..5000, any::<u64>()), 1..4),
     ) {
         let fs = FaultFs::new();
-        let wal = create(&fs, small(workers, 1 + workers / 2));
+        let wal = create(&fs, small(log_buffers, 1 + log_buffers / 2));
         for n in 0..60 {
-            wal.append(worker(n as usize), &body(0, n + 1, 100)).expect("appends");
+            wal.append(log_buffer(n as usize), &body(0, n + 1, 100)).expect("appends");
             if n % 5 == 0 {
                 wal.make_durable(Lsn::MAX).expect("durable");
             }

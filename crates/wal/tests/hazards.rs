@@ -21,17 +21,17 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
 }
 
 fn append(wal: &Wal, w: usize, n: u64) -> Lsn {
-    wal.append(worker(w), &body(0, n, 40)).expect("appends")
+    wal.append(log_buffer(w), &body(0, n, 40)).expect("appends")
 }
 
 #[test]
-fn w1_idle_worker_does_not_hold_the_horizon() {
+fn w1_idle_log_buffer_does_not_hold_the_horizon() {
     for (protocol, background) in protocols().into_iter().flat_map(|p| [(p, false), (p, true)]) {
         let wal = create(&FaultFs::new(), WalOptions { protocol, background, ..small(8, 4) });
         append(&wal, 5, 0);
         wal.make_durable(Lsn::MAX).expect("durable");
         for n in 1..50 {
-            let lsn = append(&wal, 2, n); // worker 5 has logged, and now idles; the others never logged
+            let lsn = append(&wal, 2, n); // log buffer 5 has logged, and now idles; the others never logged
             wal.wait_acknowledged(lsn).expect("durable");
             assert_eq!(wal.durable_lsn(), lsn, "{protocol}");
         }
@@ -46,7 +46,7 @@ fn w2_a_commit_pushes_out_the_records_of_an_open_transaction() {
         let wal = create(&fs, WalOptions { protocol, background, max_delay, ..small(2, 2) });
         append(&wal, 0, 1); // a transaction that goes on for ever
         let commit = append(&wal, 1, 2);
-        wal.wait_acknowledged(commit).expect("nobody else flushes worker 0");
+        wal.wait_acknowledged(commit).expect("nobody else flushes log buffer 0");
         assert_eq!(wal.durable_lsn(), commit, "{protocol}");
         assert_eq!(read(&fs.kill(), &[open_range(1, 1)], 1).0.last_lsn, commit, "{protocol}");
     }
@@ -54,13 +54,14 @@ fn w2_a_commit_pushes_out_the_records_of_an_open_transaction() {
 
 #[test]
 fn w3_a_record_that_nobody_asks_for_becomes_durable_by_itself() {
-    for (protocol, (workers, streams)) in protocols().into_iter().flat_map(|p| [(p, (1, 1)), (p, (4, 2))]) {
+    for (protocol, (log_buffers, streams)) in protocols().into_iter().flat_map(|p| [(p, (1, 1)), (p, (4, 2))])
+    {
         let max_delay = Duration::from_millis(2);
-        let options = WalOptions { protocol, background: true, max_delay, ..small(workers, streams) };
+        let options = WalOptions { protocol, background: true, max_delay, ..small(log_buffers, streams) };
         let wal = create(&FaultFs::new(), options);
         for round in 0..5 {
             let mut last = Lsn(0);
-            for w in 0..workers {
+            for w in 0..log_buffers {
                 last = append(&wal, w, round);
             }
             wait_until("the flusher comes by", || wal.durable_lsn() == last);
@@ -201,7 +202,7 @@ fn w10_the_first_write_error_poisons_the_log_for_ever() {
         fs.heal();
         let writes = fs.io_count();
         assert_eq!(wal.make_durable(lost), Err(error.clone()), "no retry");
-        assert!(matches!(wal.append(worker(0), b"more"), Err(AppendError::Failed(e)) if e == error));
+        assert!(matches!(wal.append(log_buffer(0), b"more"), Err(AppendError::Failed(e)) if e == error));
         assert_eq!(wal.ticket(lost).wait(), Err(error.clone()));
         assert_eq!(wal.ticket(lost).is_durable(), Err(error.clone()));
         assert_eq!(wal.make_durable(durable), Ok(()), "what was durable stays so");
@@ -253,7 +254,7 @@ fn everybody_who_waits_hears_of_the_failure(protocol: LogProtocol) {
 fn client_until_failure(wal: &Arc<Wal>, client: usize) -> Option<LogFailed> {
     let mut full = 0;
     for n in 0.. {
-        let waited = match wal.append(worker(client), &body(client as u32, n, 100)) {
+        let waited = match wal.append(log_buffer(client), &body(client as u32, n, 100)) {
             Ok(lsn) if client.is_multiple_of(2) => wal.wait_acknowledged(lsn),
             Ok(lsn) => wal.ticket(lsn).wait(),
             Err(AppendError::Failed(failed)) => Err(failed),
@@ -275,7 +276,7 @@ fn client_until_failure(wal: &Arc<Wal>, client: usize) -> Option<LogFailed> {
 /// Appends, durably, until the log is full; returns the last LSN.
 fn append_until_full(wal: &Wal) -> (Lsn, std::io::Error) {
     for n in 0..100_000 {
-        match wal.append(worker(n as usize), &body(0, n, 1000)) {
+        match wal.append(log_buffer(n as usize), &body(0, n, 1000)) {
             Ok(lsn) if n % 3 == 0 => wal.make_durable(lsn).expect("what got an LSN has a place on disk"),
             Ok(_) => {}
             Err(AppendError::Full { needed, source }) => {
@@ -291,11 +292,11 @@ fn append_until_full(wal: &Wal) -> (Lsn, std::io::Error) {
 #[test]
 fn w11_a_full_disk_refuses_before_an_lsn_is_drawn_and_heals() {
     let shapes = [(false, 1, 1), (false, 3, 1), (false, 4, 2), (true, 3, 1)];
-    for (protocol, (background, workers, streams)) in
+    for (protocol, (background, log_buffers, streams)) in
         protocols().into_iter().flat_map(|p| shapes.map(|shape| (p, shape)))
     {
         let fs = FaultFs::new();
-        let wal = create(&fs, WalOptions { protocol, background, ..small(workers, streams) });
+        let wal = create(&fs, WalOptions { protocol, background, ..small(log_buffers, streams) });
         let streams = wal.stats().streams;
         let ready = if background { 3 } else { 2 * streams as u64 }; // as many as are wanted
         wait_until("segments are ready", || wal.stats().segments_prepared >= ready);
@@ -305,13 +306,13 @@ fn w11_a_full_disk_refuses_before_an_lsn_is_drawn_and_heals() {
         assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
         wal.make_durable(last).expect("what got an LSN has a place on disk");
         assert_eq!(wal.durable_lsn(), last);
-        assert!(matches!(wal.append(worker(0), &[0; 1000]), Err(AppendError::Full { .. }) | Ok(_)));
+        assert!(matches!(wal.append(log_buffer(0), &[0; 1000]), Err(AppendError::Full { .. }) | Ok(_)));
         // Room by trimming: spare segments need no new blocks.
         wal.make_durable(Lsn::MAX).expect("durable");
         let below = wal.durable_lsn();
         assert!(
             wal.trim(below).expect("trims") > 0,
-            "{background} {workers} {streams} {below} {:?}",
+            "{background} {log_buffers} {streams} {below} {:?}",
             wal.stats()
         );
         let (last, _) = append_until_full(&wal);
@@ -319,7 +320,7 @@ fn w11_a_full_disk_refuses_before_an_lsn_is_drawn_and_heals() {
         // Room on the device.
         fs.heal();
         for n in 0..500 {
-            let lsn = wal.append(worker(n), &[0; 1000]).expect("there is room");
+            let lsn = wal.append(log_buffer(n), &[0; 1000]).expect("there is room");
             wal.make_durable(lsn).expect("durable");
         }
         let end = wal.durable_lsn();

@@ -11,7 +11,7 @@ use azekura_wal::epoch::EpochClock;
 use azekura_wal::log_buffer::{Batch, LogBuffer};
 use azekura_wal::options::Admission;
 
-/// Two streams of one worker each. The disk is std's atomic, so that it orders nothing in the model.
+/// Two streams of one log buffer each. The disk is std's atomic, so that it orders nothing in the model.
 struct Log {
     horizon: DurableHorizon,
     buffers: [LogBuffer; 2],
@@ -29,17 +29,17 @@ impl Log {
         })
     }
 
-    fn append(&self, worker: usize) -> Lsn {
-        self.buffers[worker].append(&self.horizon, b"x", Admission::All).expect("room").0
+    fn append(&self, log_buffer: usize) -> Lsn {
+        self.buffers[log_buffer].append(&self.horizon, b"x", Admission::All).expect("room").0
     }
 
-    fn flush(&self, worker: usize) {
+    fn flush(&self, log_buffer: usize) {
         let mut taken = Batch::default();
-        self.buffers[worker].take(&self.horizon, &mut taken, Admission::All);
+        self.buffers[log_buffer].take(&self.horizon, &mut taken, Admission::All);
         if taken.records > 0 {
             self.disk.fetch_or(1 << taken.first_lsn | 1 << taken.last_lsn, SeqCst);
         }
-        self.buffers[worker].settle(&self.horizon);
+        self.buffers[log_buffer].settle(&self.horizon);
         // As `Log::acknowledge`.
         loom::sync::atomic::fence(SeqCst);
         self.epochs.publish(&self.horizon);

@@ -12,7 +12,7 @@ use azekura_wal::log_buffer::{Batch, LogBuffer};
 use azekura_wal::notifier::Notifier;
 use azekura_wal::options::Admission;
 
-/// One stream with some workers, as `Log` has it, with a bit per LSN for a disk.
+/// One stream with some log buffers, as `Log` has it, with a bit per LSN for a disk.
 struct Log {
     horizon: DurableHorizon,
     buffers: Vec<LogBuffer>,
@@ -22,22 +22,22 @@ struct Log {
 }
 
 impl Log {
-    fn new(workers: usize) -> Arc<Self> {
-        Self::with_gate(workers, CommitGate::new())
+    fn new(log_buffers: usize) -> Arc<Self> {
+        Self::with_gate(log_buffers, CommitGate::new())
     }
 
-    fn with_gate(workers: usize, gate: CommitGate) -> Arc<Self> {
+    fn with_gate(log_buffers: usize, gate: CommitGate) -> Arc<Self> {
         Arc::new(Self {
-            horizon: DurableHorizon::new(workers, Lsn(1)),
-            buffers: (0..workers).map(|w| LogBuffer::new(w, 1000)).collect(),
+            horizon: DurableHorizon::new(log_buffers, Lsn(1)),
+            buffers: (0..log_buffers).map(|w| LogBuffer::new(w, 1000)).collect(),
             gate,
             disk: AtomicU64::new(0),
             leading: AtomicU64::new(0),
         })
     }
 
-    fn append(&self, worker: usize) -> u64 {
-        self.buffers[worker].append(&self.horizon, b"x", Admission::All).expect("room").0.0
+    fn append(&self, log_buffer: usize) -> u64 {
+        self.buffers[log_buffer].append(&self.horizon, b"x", Admission::All).expect("room").0.0
     }
 
     fn make_durable(&self, lsn: u64) {
@@ -67,7 +67,7 @@ impl Log {
         let mut taken: Vec<Batch> = self.buffers.iter().map(|_| Batch::default()).collect();
         let buffers = self.buffers.iter().zip(&mut taken);
         let covers = buffers.map(|(b, t)| b.take(&self.horizon, t, Admission::All)).min();
-        (covers.expect("workers"), taken)
+        (covers.expect("log buffers"), taken)
     }
 
     /// The log's thread: writes when asked, until so many records are durable.
@@ -101,7 +101,7 @@ fn model(bound: usize, f: impl Fn() + Sync + Send + 'static) {
 }
 
 #[test]
-fn two_committers_of_one_worker_both_return() {
+fn two_committers_of_one_log_buffer_both_return() {
     model(3, || {
         let log = Log::new(1);
         let other = log.clone();
@@ -117,7 +117,7 @@ fn two_committers_of_one_worker_both_return() {
 }
 
 #[test]
-fn three_committers_of_two_workers_all_return() {
+fn three_committers_of_two_log_buffers_all_return() {
     model(1, || {
         let log = Log::new(2);
         let threads: Vec<_> = (0..2)

@@ -1,4 +1,4 @@
-//! W1: no reader ever takes a record for durable that is not, whatever the idle workers do.
+//! W1: no reader ever takes a record for durable that is not, whatever the idle log buffers do.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -28,19 +28,19 @@ impl Log {
         })
     }
 
-    fn append(&self, worker: usize) -> u64 {
-        self.buffers[worker].append(&self.horizon, b"x", Admission::All).expect("room").0.0
+    fn append(&self, log_buffer: usize) -> u64 {
+        self.buffers[log_buffer].append(&self.horizon, b"x", Admission::All).expect("room").0.0
     }
 
-    fn flush(&self, worker: usize) {
+    fn flush(&self, log_buffer: usize) {
         let mut taken = Batch::default();
-        self.buffers[worker].take(&self.horizon, &mut taken, Admission::All);
+        self.buffers[log_buffer].take(&self.horizon, &mut taken, Admission::All);
         if taken.records > 0 {
             for lsn in [taken.first_lsn, taken.last_lsn] {
                 self.disk.0.fetch_or(1 << lsn, SeqCst);
             }
         }
-        self.buffers[worker].settle(&self.horizon);
+        self.buffers[log_buffer].settle(&self.horizon);
     }
 
     fn check(&self) {
@@ -78,7 +78,7 @@ fn w1_the_horizon_covers_only_what_is_durable() {
 }
 
 #[test]
-fn what_came_in_during_a_flush_keeps_its_worker_busy() {
+fn what_came_in_during_a_flush_keeps_its_log_buffer_busy() {
     loom::model(|| {
         let log = Log::new();
         log.append(0);

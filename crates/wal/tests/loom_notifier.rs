@@ -139,7 +139,7 @@ fn each_request_is_served_by_one_job_at_a_time_which_ends_without_work() {
 }
 
 #[test]
-fn w3_the_first_record_of_an_idle_worker_starts_the_flusher() {
+fn w3_the_first_record_of_an_idle_log_buffer_starts_the_flusher() {
     loom::model(|| {
         fn serve(log: &Log) {
             loop {

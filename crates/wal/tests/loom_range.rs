@@ -13,8 +13,8 @@ use azekura_wal::lsn_gap::LsnGapCursor;
 use azekura_wal::lsn_range::Order;
 use azekura_wal::options::Admission;
 
-/// A log of two workers, of which both draw two LSNs at once; a bit per LSN for a disk; a page, and a lock's
-/// slot.
+/// A log of two log buffers, of which both draw two LSNs at once; a bit per LSN for a disk; a page, and a
+/// lock's slot.
 struct Log {
     horizon: DurableHorizon,
     buffers: [LogBuffer; 2],
@@ -26,44 +26,44 @@ struct Log {
     lock: Mutex<u64>,
 }
 
-/// LSNs that each worker used before the model begins, so that it expects batches of two.
+/// LSNs that each log buffer used before the model begins, so that it expects batches of two.
 const BEFORE: u64 = 2;
 
 impl Log {
     fn new() -> Arc<Self> {
-        let buffers = [0, 1].map(|worker| LogBuffer::new(worker, 1000).with_ranges(2));
+        let buffers = [0, 1].map(|log_buffer| LogBuffer::new(log_buffer, 1000).with_ranges(2));
         let horizon = DurableHorizon::new(2, Lsn(1));
         let log =
             Self { horizon, buffers, disk: AtomicU64::new(0), page: Mutex::new(0), lock: Mutex::new(0) };
-        for worker in 0..2 {
-            (0..BEFORE).for_each(|_| _ = log.append(worker, Order::Newest));
-            log.flush(worker);
+        for log_buffer in 0..2 {
+            (0..BEFORE).for_each(|_| _ = log.append(log_buffer, Order::Newest));
+            log.flush(log_buffer);
         }
         assert_eq!(log.horizon.compute(), Lsn(2 * BEFORE));
         Arc::new(log)
     }
 
-    fn append(&self, worker: usize, order: Order) -> u64 {
-        let buffer = &self.buffers[worker];
+    fn append(&self, log_buffer: usize, order: Order) -> u64 {
+        let buffer = &self.buffers[log_buffer];
         buffer.append_in_order(&self.horizon, b"x", Admission::All, order).expect("room").lsn.0
     }
 
     /// In the range if it can be.
-    fn append_next(&self, worker: usize) -> u64 {
-        self.append(worker, Order::After(Lsn(0)))
+    fn append_next(&self, log_buffer: usize) -> u64 {
+        self.append(log_buffer, Order::After(Lsn(0)))
     }
 
     /// Writes what is buffered: records and gaps. Gives the last LSN that it took, or 0, and what it covers.
-    fn flush(&self, worker: usize) -> (u64, u64) {
+    fn flush(&self, log_buffer: usize) -> (u64, u64) {
         let mut taken = Batch::default();
-        let covers = self.buffers[worker].take(&self.horizon, &mut taken, Admission::All);
+        let covers = self.buffers[log_buffer].take(&self.horizon, &mut taken, Admission::All);
         if taken.records > 0 {
             assert!(taken.records <= 2, "a batch is its first and last");
             let gaps = LsnGapCursor::new(taken.first_lsn, taken.gaps.bytes());
             let gap: u64 = gaps.flat_map(|gap| gap.first..=gap.last).map(|lsn| 1 << lsn).sum();
             self.disk.fetch_or(1 << taken.first_lsn | 1 << taken.last_lsn | gap, SeqCst);
         }
-        self.buffers[worker].settle(&self.horizon);
+        self.buffers[log_buffer].settle(&self.horizon);
         (taken.last_lsn, covers)
     }
 
@@ -76,18 +76,18 @@ impl Log {
     }
 
     /// Changes the page.
-    fn change_page(&self, worker: usize) {
+    fn change_page(&self, log_buffer: usize) {
         let mut page = self.page.lock();
-        let lsn = self.append(worker, Order::After(Lsn(*page)));
+        let lsn = self.append(log_buffer, Order::After(Lsn(*page)));
         assert!(lsn > *page, "the page goes back from {page} to {lsn}", page = *page);
         *page = lsn;
     }
 
     /// Takes the lock, commits, and releases.
-    fn commit(&self, worker: usize) {
+    fn commit(&self, log_buffer: usize) {
         let mut lock = self.lock.lock();
-        self.buffers[worker].raise_floor(Lsn(*lock));
-        let lsn = self.append_next(worker);
+        self.buffers[log_buffer].raise_floor(Lsn(*lock));
+        let lsn = self.append_next(log_buffer);
         assert!(lsn > *lock, "the commit {lsn} is below {lock}, on which it depends", lock = *lock);
         *lock = lsn;
     }
@@ -114,7 +114,7 @@ fn what_is_below_the_horizon_is_on_disk_as_a_record_or_a_gap() {
         assert_eq!(
             log.horizon.compute(),
             Lsn(2 * BEFORE + 3),
-            "two of one worker, one gap, and one of the other"
+            "two of one log buffer, one gap, and one of the other"
         );
     });
 }
@@ -141,7 +141,7 @@ fn a_range_that_was_opened_before_a_flush_is_not_used_after_it() {
 }
 
 #[test]
-fn w7_a_page_that_workers_with_ranges_change_in_turn_never_goes_back() {
+fn w7_a_page_that_log_buffers_with_ranges_change_in_turn_never_goes_back() {
     loom::model(|| {
         let log = Log::new();
         log.append_next(0); // and its range is open

@@ -29,11 +29,11 @@ struct Log {
 }
 
 impl Log {
-    /// One record in each worker's buffer.
-    fn new(workers: usize) -> Arc<Self> {
+    /// One record in each log buffer.
+    fn new(log_buffers: usize) -> Arc<Self> {
         let log = Self {
-            horizon: DurableHorizon::new(workers, Lsn(1)),
-            buffers: (0..workers).map(|w| LogBuffer::new(w, 1000)).collect(),
+            horizon: DurableHorizon::new(log_buffers, Lsn(1)),
+            buffers: (0..log_buffers).map(|w| LogBuffer::new(w, 1000)).collect(),
             wakers: Wakers::default(),
         };
         for buffer in &log.buffers {
@@ -43,9 +43,9 @@ impl Log {
     }
 
     /// The steps of `Log::lead`.
-    fn flush(&self, worker: usize) {
-        self.buffers[worker].take(&self.horizon, &mut Batch::default(), Admission::All);
-        self.buffers[worker].settle(&self.horizon);
+    fn flush(&self, log_buffer: usize) {
+        self.buffers[log_buffer].take(&self.horizon, &mut Batch::default(), Admission::All);
+        self.buffers[log_buffer].settle(&self.horizon);
         fence(SeqCst);
         self.wakers.wake_through(self.horizon.compute());
     }
@@ -63,16 +63,16 @@ impl Log {
 
 type Poll = fn(&Log, Lsn, &mut Option<u64>, &Waker) -> bool;
 
-fn the_last_flush_wakes(workers: usize, poll: Poll) {
-    let log = Log::new(workers);
-    let flushers: Vec<_> = (0..workers)
-        .map(|worker| {
+fn the_last_flush_wakes(log_buffers: usize, poll: Poll) {
+    let log = Log::new(log_buffers);
+    let flushers: Vec<_> = (0..log_buffers)
+        .map(|log_buffer| {
             let log = log.clone();
-            thread::spawn(move || log.flush(worker))
+            thread::spawn(move || log.flush(log_buffer))
         })
         .collect();
     let woken = std::sync::Arc::new(Woken::default());
-    let lsn = Lsn(workers as u64); // the last one drawn: it needs every flush
+    let lsn = Lsn(log_buffers as u64); // the last one drawn: it needs every flush
     let is_durable = poll(&log, lsn, &mut None, &Waker::from(woken.clone()));
     flushers.into_iter().for_each(|flusher| flusher.join().expect("no panic"));
     assert!(log.horizon.has_reached(lsn));

@@ -1,5 +1,5 @@
-//! Workers that draw LSNs in ranges: what they do not use is told to recovery, holds nobody up, and never
-//! lets a record come before what it has to follow.
+//! Log buffers that draw LSNs in ranges: recovery learns which LSNs are unused, unused LSNs delay no commit,
+//! and never lets a record come before what it has to follow.
 #![cfg(not(loom))]
 
 mod common;
@@ -11,25 +11,25 @@ use common::*;
 
 const AFTER_NOTHING: Order = Order::After(Lsn(0));
 
-/// A log of two workers with a stream each.
+/// A log of two log buffers with a stream each.
 fn log(fs: &FaultFs, protocol: LogProtocol, lsn_range: u32) -> std::sync::Arc<Wal> {
     create(fs, WalOptions { protocol, lsn_range, ..small(2, 2) })
 }
 
 fn append(wal: &Wal, by: usize, n: u64, order: Order) -> u64 {
-    wal.append_in_order(worker(by), &body(by as u32, n, 40), order).expect("appends").0
+    wal.append_in_order(log_buffer(by), &body(by as u32, n, 40), order).expect("appends").0
 }
 
-/// Protocols with workers that draw ranges.
+/// Protocols with log buffers that draw ranges.
 fn ranged() -> impl Iterator<Item = LogProtocol> {
     protocols().into_iter().filter(|protocol| *protocol != LogProtocol::Serial)
 }
 
-/// Has worker 0 expect batches of eight records, and opens its next range, of which one LSN is used: that
-/// one.
+/// Makes log buffer 0 expect batches of eight records and opens its next range. Returns the first LSN of the
+/// range, the only one that is used.
 fn open_a_range(wal: &Wal) -> u64 {
     (0..8).for_each(|n| _ = append(wal, 0, n, AFTER_NOTHING));
-    wal.flush(worker(0)).expect("writes");
+    wal.flush(log_buffer(0)).expect("writes");
     append(wal, 0, 8, AFTER_NOTHING)
 }
 
@@ -70,7 +70,7 @@ fn w7_a_record_is_above_what_it_has_to_follow_and_the_rest_of_the_range_is_a_gap
         assert!(others > first + 1);
         let above = append(&wal, 0, 10, Order::After(Lsn(others)));
         assert!(above > others);
-        assert!(append(&wal, 0, 11, AFTER_NOTHING) > above, "a worker's LSNs rise");
+        assert!(append(&wal, 0, 11, AFTER_NOTHING) > above, "a log buffer's LSNs rise");
         let newest = append(&wal, 0, 12, Order::Newest);
         assert_eq!(Lsn(newest + 1), wal.next_lsn());
         assert!(wal.stats().gap_lsns > 0);
@@ -82,19 +82,19 @@ fn w8_records_come_after_the_floor_of_their_buffer() {
     for protocol in ranged() {
         let wal = log(&FaultFs::new(), protocol, 64);
         open_a_range(&wal);
-        let others = wal.append_commit(worker(1), &body(1, 1, 40)).expect("appends");
-        wal.raise_floor(worker(0), others);
-        let commit = wal.append_commit(worker(0), &body(0, 9, 40)).expect("appends");
+        let others = wal.append_commit(log_buffer(1), &body(1, 1, 40)).expect("appends");
+        wal.raise_floor(log_buffer(0), others);
+        let commit = wal.append_commit(log_buffer(0), &body(0, 9, 40)).expect("appends");
         assert!(commit > others, "{protocol}");
     }
 }
 
 #[test]
-fn w1_a_worker_with_nothing_to_log_has_no_range_that_holds_others() {
+fn w1_a_log_buffer_with_nothing_to_log_has_no_range_that_holds_others() {
     for protocol in ranged() {
         let wal = log(&FaultFs::new(), protocol, 64);
         open_a_range(&wal);
-        wal.flush(worker(0)).expect("writes");
+        wal.flush(log_buffer(0)).expect("writes");
         assert_eq!(
             Lsn(wal.next_lsn().0 - 1),
             wal.durable_lsn(),
@@ -130,10 +130,10 @@ fn w5_a_recovery_counts_gaps_as_present_and_finds_the_cut_behind_them() {
             let order = if n % 7 == 3 { Order::Newest } else { AFTER_NOTHING };
             lsns.push(append(&wal, by, n, order));
             if n % 31 == 30 {
-                wal.flush(worker(by)).expect("writes");
+                wal.flush(log_buffer(by)).expect("writes");
             }
         }
-        (0..2).for_each(|by| wal.flush(worker(by)).expect("writes"));
+        (0..2).for_each(|by| wal.flush(log_buffer(by)).expect("writes"));
         assert!(wal.stats().gap_lsns > 40, "{protocol}: {:?}", wal.stats());
         let (found, records) = read(&fs.crash_losing_all(), &[open_range(1, 1)], 1);
         lsns.sort_unstable();
@@ -155,9 +155,9 @@ fn w5_a_recovery_counts_gaps_as_present_and_finds_the_cut_behind_them() {
 fn w5_a_range_whose_buffer_was_lost_is_missing_and_no_gap() {
     let fs = FaultFs::new();
     let wal = log(&fs, LogProtocol::PWal, 64);
-    let first = open_a_range(&wal); // in worker 0's buffer, and seven more LSNs are drawn
+    let first = open_a_range(&wal); // in log buffer 0, and seven more LSNs are drawn
     let lsn = append(&wal, 1, 1, Order::Newest);
-    wal.flush(worker(1)).expect("writes");
+    wal.flush(log_buffer(1)).expect("writes");
     let (found, records) = read(&fs.crash_losing_all(), &[open_range(1, 1)], 1);
     assert_eq!(found.last_lsn, Lsn(first - 1));
     assert!(found.max_lsn_seen >= Lsn(lsn) && !records.contains_key(&lsn));
@@ -168,7 +168,7 @@ fn a_later_recovery_ends_where_the_earlier_one_did_though_that_is_a_gap() {
     let fs = FaultFs::new();
     let wal = log(&fs, LogProtocol::PWal, 64);
     open_a_range(&wal);
-    wal.flush(worker(0)).expect("writes");
+    wal.flush(log_buffer(0)).expect("writes");
     let disk = fs.crash_losing_all();
     let (found, records) = read(&disk, &[open_range(1, 1)], 1);
     let last = *records.keys().next_back().expect("nine");

@@ -34,7 +34,7 @@ fn client(wal: &Arc<Wal>, c: u32) -> Records {
     let mut model = Records::new();
     for n in 0..300 {
         let body = body(c, n, 12 + (n as usize * 29) % 700);
-        let lsn = wal.append(wal.worker(), &body).expect("appends");
+        let lsn = wal.append(wal.log_buffer(), &body).expect("appends");
         model.insert(lsn.0, body);
         match n % 10 {
             3 => wal.wait_acknowledged(lsn).expect("acknowledged"),
@@ -63,12 +63,12 @@ fn a_bound_for_lsns_is_not_above_the_next_one_and_rises_with_what_is_durable() {
         let fs = FaultFs::new();
         let wal = create(&fs, WalOptions { protocol, background: false, ..small(2, 2) });
         assert_eq!(wal.lsn_bound(), wal.next_lsn(), "{protocol}: nothing was drawn");
-        let first = wal.append(wal.worker(), b"one").expect("appends");
-        let second = wal.append(wal.worker(), b"two").expect("appends");
+        let first = wal.append(wal.log_buffer(), b"one").expect("appends");
+        let second = wal.append(wal.log_buffer(), b"two").expect("appends");
         assert!(wal.lsn_bound() <= first, "{protocol}: neither is durable");
         wal.make_durable(second).expect("durable");
         assert_eq!(wal.lsn_bound(), second.next(), "{protocol}");
-        assert_eq!(wal.append(wal.worker(), b"three").expect("appends"), second.next(), "{protocol}");
+        assert_eq!(wal.append(wal.log_buffer(), b"three").expect("appends"), second.next(), "{protocol}");
     }
 }
 
@@ -84,7 +84,7 @@ fn a_serial_log_has_one_buffer_and_one_file_whatever_was_asked_for() {
 fn a_commit_is_acknowledged_when_its_epoch_is_over_and_not_before() {
     let protocol = LogProtocol::Epoch { interval: Duration::from_secs(3600) };
     let wal = create(&FaultFs::new(), WalOptions { protocol, background: true, ..small(2, 2) });
-    let lsn = wal.append(worker(0), b"commit").expect("appends");
+    let lsn = wal.append(log_buffer(0), b"commit").expect("appends");
     let ticket = wal.ticket(lsn);
     wal.make_durable(lsn).expect("durable");
     assert_eq!(wal.durable_lsn(), lsn);
@@ -99,7 +99,7 @@ fn epochs_end_by_themselves_and_rest_when_nothing_is_logged() {
     let protocol = LogProtocol::Epoch { interval: Duration::from_millis(1) };
     let wal = create(&FaultFs::new(), WalOptions { protocol, background: true, ..small(3, 2) });
     for n in 0..20 {
-        let lsn = wal.append(worker(n), b"commit").expect("appends");
+        let lsn = wal.append(log_buffer(n), b"commit").expect("appends");
         wal.wait_acknowledged(lsn).expect("acknowledged");
     }
     let ended = wal.stats().epochs;
@@ -117,7 +117,7 @@ fn a_log_that_closes_lets_nobody_wait() {
                 let wal = &wal;
                 s.spawn(move || {
                     // Until the log is closed under our hands.
-                    while let Ok(lsn) = wal.append(worker(c), b"x") {
+                    while let Ok(lsn) = wal.append(log_buffer(c), b"x") {
                         if wal.wait_acknowledged(lsn).is_err() {
                             break;
                         }
@@ -135,8 +135,8 @@ fn a_log_that_closes_lets_nobody_wait() {
 #[test]
 fn a_lone_committer_writes_by_itself_and_switches_no_thread() {
     assert_one_write_each_and_nobody_woken(|wal, n| {
-        wal.append(worker(0), &body(0, n, 40)).expect("appends");
-        let commit = wal.append(worker(0), &body(0, n, 12)).expect("appends");
+        wal.append(log_buffer(0), &body(0, n, 40)).expect("appends");
+        let commit = wal.append(log_buffer(0), &body(0, n, 12)).expect("appends");
         wal.wait_acknowledged(commit).expect("acknowledged");
     });
 }
@@ -160,7 +160,7 @@ fn assert_one_write_each_and_nobody_woken(work: impl Fn(&Arc<Wal>, u64)) {
 fn commits_whose_tickets_are_quiet_are_one_write_of_who_waits_for_them() {
     assert_one_write_each_and_nobody_woken(|wal, n| {
         let tickets: Vec<_> = (0..10)
-            .map(|i| wal.append(worker(0), &body(i, n, 12)).expect("appends"))
+            .map(|i| wal.append(log_buffer(0), &body(i, n, 12)).expect("appends"))
             .map(|lsn| Wal::quiet_ticket_through(Arc::clone(wal), lsn))
             .collect();
         let is_none_durable = tickets.iter().all(|ticket| ticket.is_durable() == Ok(false));
@@ -179,7 +179,7 @@ fn a_quiet_ticket_that_is_awaited_has_itself_flushed() {
             WalOptions { protocol, background: true, max_delay: long, ..small(2, 2) },
         );
         for n in 0..50 {
-            let lsn = wal.append(worker(n), b"commit").expect("appends");
+            let lsn = wal.append(log_buffer(n), b"commit").expect("appends");
             let mut ticket = std::pin::pin!(Wal::quiet_ticket_through(Arc::clone(&wal), lsn));
             let mut context = Context::from_waker(Waker::noop());
             // The first poll asks for it, and nobody else does.

@@ -42,9 +42,9 @@ fn client(wal: &Arc<Wal>, c: u32, count: u64, newest: &AtomicU64) -> Records {
     for n in 0..count {
         let body = body(c, n, 12 + (n as usize * 13 + c as usize) % 300);
         if n % 5 == 2 {
-            wal.raise_floor(wal.worker(), Lsn(newest.load(SeqCst)));
+            wal.raise_floor(wal.log_buffer(), Lsn(newest.load(SeqCst)));
         }
-        let commit = wal.append_commit(wal.worker(), &body).expect("appends");
+        let commit = wal.append_commit(wal.log_buffer(), &body).expect("appends");
         let lsn = commit;
         newest.store(lsn.0, SeqCst);
         model.insert(lsn.0, body);
@@ -103,22 +103,22 @@ fn stress(options: WalOptions, threads: u32, count: u64) {
 
 #[test]
 fn every_ticket_that_resolved_is_found_by_the_replay() {
-    for (workers, streams, background) in
+    for (log_buffers, streams, background) in
         [(1, 1, true), (2, 1, true), (4, 2, true), (4, 4, true), (1, 1, false), (4, 2, false)]
     {
-        let first_segment_bytes = usize::is_multiple_of(workers, 2).then_some(64 << 10);
+        let first_segment_bytes = usize::is_multiple_of(log_buffers, 2).then_some(64 << 10);
         let options = WalOptions {
             background,
             segment_bytes: 512 << 10,
             first_segment_bytes,
-            ..small(workers, streams)
+            ..small(log_buffers, streams)
         };
         stress(options, 8, 1000);
     }
 }
 
 #[test]
-fn more_threads_than_workers_share_their_buffers() {
+fn more_threads_than_log_buffers_share_their_buffers() {
     stress(WalOptions { background: true, segment_bytes: 512 << 10, ..small(2, 1) }, 40, 200);
 }
 
@@ -127,7 +127,7 @@ fn a_full_buffer_waits_for_the_flusher_and_goes_on() {
     let fs = FaultFs::new();
     let wal = create(&fs, WalOptions { background: true, ..small(1, 1) });
     for n in 0..3000 {
-        wal.append(worker(0), &body(0, n, 900)).expect("appends");
+        wal.append(log_buffer(0), &body(0, n, 900)).expect("appends");
     }
     wal.make_durable(Lsn::MAX).expect("durable");
     assert!(wal.stats().flushes >= 3000 * 900 / 4096);
@@ -147,7 +147,7 @@ fn the_last_ticket_may_go_inside_a_waker() {
     for _ in 0..20 {
         let fs = FaultFs::new();
         let wal = create(&fs, WalOptions { background: true, ..small(1, 1) });
-        let lsn = wal.append(worker(0), b"last").expect("appends");
+        let lsn = wal.append(log_buffer(0), b"last").expect("appends");
         let mut ticket = Box::pin(wal.ticket(lsn));
         let last = Arc::new(LastHandle(std::sync::Mutex::new(Some(wal)), std::thread::current()));
         let waker = Waker::from(Arc::clone(&last));

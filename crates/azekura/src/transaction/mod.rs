@@ -359,9 +359,9 @@ impl Transaction {
     }
 
     /// For tests; before the first call.
-    pub(crate) fn use_log_worker(&self, worker: LogBufferId) {
+    pub(crate) fn use_log_buffer(&self, log_buffer: LogBufferId) {
         if let Some(state) = self.state.borrow_mut().as_mut() {
-            state.worker = worker;
+            state.worker = log_buffer;
         }
     }
 

@@ -122,7 +122,7 @@ impl State {
         let Some(mut state) = db.states.take() else { return Self::new(db) };
         let id = state.next_id(db);
         db.locks.begin_again(&mut state.locks, id);
-        state.worker = db.wal.worker();
+        state.worker = db.wal.log_buffer();
         (state, id)
     }
 
@@ -133,7 +133,7 @@ impl State {
         let state = Box::new(Self {
             locks: db.locks.begin(id),
             undo: SharedUndo::default(),
-            worker: db.wal.worker(),
+            worker: db.wal.log_buffer(),
             listed: None,
             depends_on: Lsn(0),
             slots: SmallMap::new(),

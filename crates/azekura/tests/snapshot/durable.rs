@@ -92,7 +92,7 @@ fn what_a_read_has_returned_survives_a_power_loss() {
         let _early = random.random_bool(0.5).then(|| db.snapshot().unwrap());
         for n in 1..random.random_range(2..60) {
             let key = random.random_range(0..KEYS);
-            let tx = db.begin_on_log_worker(random.random_range(0..3)).unwrap();
+            let tx = db.begin_on_log_buffer(random.random_range(0..3)).unwrap();
             tx.set_durability(Durability::Relaxed);
             let table = tx.table(&COUNTS).unwrap();
             match random.random_bool(0.3) {

@@ -1,10 +1,10 @@
 //! The k-way merge by LSN (paper section 4.2, Figure 5), reading no further than it must.
 //!
-//! Records of one worker are in order; the merge takes the workers of all streams. Each chunk states the LSN
-//! below which its stream is complete (the stream's **frontier**). So the next LSN is at the head of some
-//! worker's queue, or in a stream with a frontier not above it, or nowhere: then the log ends there (section
-//! 4.3, W5). [Gaps](crate::lsn_gap) are kept beside the queues, by their first LSN, until the merge has
-//! passed them. Memory holds a few chunks per stream.
+//! Records of one log buffer are in order; the merge takes the log buffers of all streams. Each chunk states
+//! the LSN below which its stream is complete (the stream's **frontier**). So the next LSN is at the head of
+//! some log buffer's queue, or in a stream with a frontier not above it, or nowhere: then the log ends there
+//! (section 4.3, W5). [Gaps](crate::lsn_gap) are kept beside the queues, by their first LSN, until the merge
+//! has passed them. Memory holds a few chunks per stream.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -19,7 +19,7 @@ use crate::record::Cursor;
 
 use super::scan::{Chunk, End, StreamScan};
 
-/// Part of a payload that holds records of one worker.
+/// Part of a payload that holds records of one log buffer.
 #[derive(Debug)]
 struct Run {
     payload: Arc<Vec<u8>>,
@@ -62,7 +62,7 @@ impl Run {
     }
 }
 
-/// The records of one worker that were read and not merged yet.
+/// The records of one log buffer that were read and not merged yet.
 #[derive(Debug, Default)]
 struct Queue {
     head: Option<Record>,
@@ -95,7 +95,7 @@ struct Source<'f> {
 pub(crate) struct Merge<'f> {
     sources: Vec<Source<'f>>,
     queues: Vec<Queue>,
-    /// Queue of a (stream, worker).
+    /// Queue of a (stream, log buffer).
     index: HashMap<(u32, u64), usize>,
     /// LSN of the head of each queue that has one.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
@@ -179,7 +179,7 @@ impl<'f> Merge<'f> {
     fn enqueue(&mut self, stream: u32, chunk: Chunk) {
         for block in chunk.blocks {
             self.gaps.extend(block.gaps.into_iter().map(Reverse));
-            let slot = *self.index.entry((stream, block.worker)).or_insert_with(|| {
+            let slot = *self.index.entry((stream, block.log_buffer)).or_insert_with(|| {
                 self.queues.push(Queue::default());
                 self.queues.len() - 1
             });

@@ -6,8 +6,8 @@
 //!    the requested LSN to the first that is missing.
 //! 3. **Cut** there, and check that a crash, not damage, explains the end.
 //!
-//! Nothing is written, so a crash during recovery changes nothing. Numbers of workers and streams are read
-//! from the chunks; they may change from run to run.
+//! Nothing is written, so a crash during recovery changes nothing. Numbers of log buffers and streams are
+//! read from the chunks; they may change from run to run.
 //!
 //! | module | noun |
 //! |---|---|

@@ -89,7 +89,7 @@ pub(crate) struct Chunk {
 /// A block inside a chunk's payload; its records have been checked.
 #[derive(Debug)]
 pub(crate) struct BlockRef {
-    pub(crate) worker: u64,
+    pub(crate) log_buffer: u64,
     /// Before its first record.
     pub(crate) cursor: Cursor,
     pub(crate) bytes: Range<usize>,
@@ -252,8 +252,8 @@ fn chunk_in(
     let start = payload.as_ptr().addr();
     let blocks = blocks.into_iter().map(|block| {
         let at = block.bytes.as_ptr().addr() - start;
-        let (worker, cursor, gaps) = (block.worker, block.cursor(), block.gaps.collect());
-        BlockRef { worker, cursor, bytes: at..at + block.bytes.len(), gaps }
+        let (log_buffer, cursor, gaps) = (block.log_buffer, block.cursor(), block.gaps.collect());
+        BlockRef { log_buffer, cursor, bytes: at..at + block.bytes.len(), gaps }
     });
     Ok(Some(Chunk { header, blocks: blocks.collect(), payload: Arc::new(payload.to_vec()) }))
 }

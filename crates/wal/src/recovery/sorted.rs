@@ -101,12 +101,12 @@ mod tests {
         let options = WalOptions { log_buffers: 3, streams: 2, background: false, ..WalOptions::default() };
         let wal = Wal::create(Arc::clone(&fs) as Arc<dyn Fs>, dir, identity, options).expect("creates");
         for i in 0..1000_u32 {
-            let worker = LogBufferId::from_index(i as usize % 3);
+            let log_buffer = LogBufferId::from_index(i as usize % 3);
             let order = if i % 11 == 0 { Order::Newest } else { Order::After(Lsn(0)) };
             let body = &i.to_le_bytes()[..1 + i as usize % 4];
-            wal.append_in_order(worker, body, order).expect("appends");
+            wal.append_in_order(log_buffer, body, order).expect("appends");
             if i % 7 == 0 {
-                wal.flush(worker).expect("flushes");
+                wal.flush(log_buffer).expect("flushes");
             }
         }
         assert!(wal.stats().gap_lsns > 50);

@@ -46,8 +46,8 @@ use slot::{ConsolidationArray, Member};
 static INSERTION_LATCH: Site = Site::new("wal insertion latch");
 static INSERTION_ROOM: Site = Site::new("wal insertion room");
 
-/// The buffer's number among the log's workers: it is the only one.
-pub(crate) const WORKER: usize = 0;
+/// The number of the only buffer of a serial log.
+pub(crate) const LOG_BUFFER: usize = 0;
 /// Groups that can form at the same time. While one copies another forms; few, so that threads meet in one
 /// group.
 const SLOTS: usize = 4;
@@ -225,7 +225,7 @@ impl SerialBuffer {
             let taken = self.space.refuse(&mut front.wanted);
             return Err(Refused::NoSpace { first_lsn: front.first_lsn, taken });
         }
-        let (first_lsn, was_idle) = horizon.draw_range(WORKER, records);
+        let (first_lsn, was_idle) = horizon.draw_range(LOG_BUFFER, records);
         // Nothing from here to the end of the copies can fail.
         if front.records == 0 {
             front.first_lsn = first_lsn;
@@ -291,7 +291,7 @@ impl SerialBuffer {
     /// Notes that earlier taken batches are durable: moves the mark to the first LSN buffered now.
     pub fn settle(&self, horizon: &DurableHorizon) {
         let front = self.latch();
-        horizon.settle(WORKER, (front.records > 0).then_some(front.first_lsn));
+        horizon.settle(LOG_BUFFER, (front.records > 0).then_some(front.first_lsn));
     }
 
     /// Opens or closes the buffer for new records.

@@ -27,9 +27,9 @@ pub(crate) fn protocols() -> [LogProtocol; 3] {
 }
 
 /// Segments of 64 KiB, buffers of 4 KiB, no threads.
-pub(crate) fn small(workers: usize, streams: usize) -> WalOptions {
+pub(crate) fn small(log_buffers: usize, streams: usize) -> WalOptions {
     WalOptions {
-        log_buffers: workers,
+        log_buffers,
         streams,
         segment_bytes: 64 << 10,
         buffer_bytes: 4 << 10,
@@ -54,7 +54,7 @@ pub(crate) fn try_create(
     Wal::create(Arc::new(fs.clone()), dir(), identity, options)
 }
 
-pub(crate) fn worker(index: usize) -> LogBufferId {
+pub(crate) fn log_buffer(index: usize) -> LogBufferId {
     LogBufferId::from_index(index)
 }
 

@@ -126,9 +126,10 @@ fn sound_log() -> &'static SoundLog {
         let wal = Wal::create(Arc::new(fs.clone()), Path::new(DIR), identity, options).expect("creates");
         let mut last = Lsn(0);
         let mut append = |n: usize| {
-            // Now and then a worker has two records in a batch, expects two the next time too, and has one.
-            let worker = LogBufferId::from_index(n / 3);
-            last = wal.append_in_order(worker, &body(n), Order::After(last)).expect("appends");
+            // Now and then a log buffer has two records in a batch, expects two the next time too, and has
+            // one.
+            let log_buffer = LogBufferId::from_index(n / 3);
+            last = wal.append_in_order(log_buffer, &body(n), Order::After(last)).expect("appends");
             if !n.is_multiple_of(3) {
                 wal.make_durable(last).expect("durable");
             }

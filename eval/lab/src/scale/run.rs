@@ -144,7 +144,7 @@ fn drive(scale: &Scale, files: Arc<dyn Fs>, clients: Vec<Client>) -> Result<Left
 /// device that would take longer than the counted time.
 fn use_log_buffers(db: &Database, buffers: usize) -> Result<(), azekura::Error> {
     (0..buffers).try_for_each(|buffer| {
-        let transaction = db.begin_on_log_worker(buffer)?;
+        let transaction = db.begin_on_log_buffer(buffer)?;
         transaction.table(&LOG_BUFFERS)?.insert(&(buffer as u64), &())?;
         transaction.commit()
     })
