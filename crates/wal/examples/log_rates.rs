@@ -33,7 +33,7 @@ fn main() -> Result<(), Error> {
     let mut bench = Bench {
         dir: scratch.path().join("wal"),
         time: Duration::from_secs_f64(seconds),
-        options: WalOptions { log_buffers: log_buffers, streams, ..WalOptions::default() },
+        options: WalOptions { log_buffers, streams, ..WalOptions::default() },
         incarnation: 0,
     };
     bench.device(scratch.path())?;
