@@ -28,7 +28,7 @@ pub(crate) struct Thread {
     index: usize,
     operation: u16,
     track: Track<Mapped>,
-    lot: Sampler<&'static SampleCounts>,
+    sampler: Sampler<&'static SampleCounts>,
     /// The object of the last wait: the hold that follows is recorded.
     waited: u64,
     held: [Held; HOLDS],
@@ -92,9 +92,9 @@ pub(crate) fn join(session: &Session, command: u32, is_first: bool) -> *mut Thre
     slot.cpu.store(track.cpu_source() as u32, Relaxed);
     slot.end.iter().for_each(|word| word.store(0, Relaxed));
     put_name(slot);
-    let lot = Sampler::new(HOLD_SAMPLING, tag, &DRAWN);
+    let sampler = Sampler::new(HOLD_SAMPLING, tag, &DRAWN);
     let thread = area.own(index).cast::<Thread>().as_ptr();
-    let fresh = Thread { area, index, operation, track, lot, waited: 0, held: [NONE; HOLDS] };
+    let fresh = Thread { area, index, operation, track, sampler, waited: 0, held: [NONE; HOLDS] };
     // SAFETY: memory of the slot for this, as large and as aligned as it must be, claimed by this thread
     // (AREA-2).
     unsafe { thread.write(fresh) };
@@ -191,10 +191,10 @@ impl Thread {
             kept => kept,
         };
         if left > 0 {
-            self.lot.wind_to(left);
+            self.sampler.wind_to(left);
         }
-        let drawn = self.lot.draw_next() | if waited { WAITED } else { 0 };
-        local.holds_left.set(self.lot.until());
+        let drawn = self.sampler.draw_next() | if waited { WAITED } else { 0 };
+        local.holds_left.set(self.sampler.until());
         if drawn == 0 {
             return;
         }

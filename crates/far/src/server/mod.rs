@@ -236,7 +236,7 @@ impl ServerBuilder {
         });
         let accepting = Arc::clone(&shared);
         let listener = thread::Builder::new()
-            .name("memd-listen".into())
+            .name("far-listen".into())
             .spawn(move || accept(&accepting, &listener))
             .map_err(refused)?;
         Ok(Server { address, shared, listener: Some(listener) })
@@ -363,7 +363,7 @@ fn begin(shared: &Arc<Shared>, number: u64, stream: TcpStream, address: IpAddr) 
     let _ = stream.set_nodelay(true);
     keep_alive(&stream);
     let started = thread::Builder::new()
-        .name(format!("memd-{number}"))
+        .name(format!("far-{number}"))
         .spawn(move || session::run_in_turn(&mine, stream, guard));
     let mut threads = lock(&shared.threads);
     threads.retain(|thread| !thread.is_finished());

@@ -229,7 +229,7 @@ fn walk_leaf(
 /// A step of a walk, inside the leaf and a transaction.
 pub(super) fn walk_in(keys: &Keyspace<'_>, walk: &Walk, asked: &Asked) -> Result<Step, Failure> {
     let Some(range) = wire::clip(walk.range(), &asked.range) else { return Ok(Step::default()) };
-    let manner = match (walk.is_backward, walk.with) {
+    let mode = match (walk.is_backward, walk.with) {
         (true, _) => keyspace::Walk::Backward,
         (false, With::Rows) => keyspace::Walk::Forward,
         (false, _) => keyspace::Walk::KeysForward,
@@ -237,7 +237,7 @@ pub(super) fn walk_in(keys: &Keyspace<'_>, walk: &Walk, asked: &Asked) -> Result
     let most_looked = usize::try_from(walk.most_looked).unwrap_or(usize::MAX).max(1);
     let mut step = Step::default();
     let mut bytes = 0;
-    let walked = keys.walk(&range, manner, most_looked, |key, record| {
+    let walked = keys.walk(&range, mode, most_looked, |key, record| {
         step.looked += 1;
         if walk.pattern.as_ref().is_none_or(|pattern| glob::matches(&pattern.0, key)) {
             bytes += take(&mut step, walk.with, key, record);

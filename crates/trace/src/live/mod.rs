@@ -51,7 +51,7 @@ azekura_base::per_thread! { static OWNER: Owner = const { Owner }; }
 azekura_base::per_thread! { static TAG: Cell<u32> = const { Cell::new(0) }; }
 // Before the recorder: most holds are only counted, and here that costs least. Holds up to and with the next
 // one that the recorder looks at; 0 before the first. What is left of an earlier recording counts on in the
-// next: the lot has no memory.
+// next: draws are independent.
 azekura_base::per_thread! { static HOLDS_LEFT: Cell<u32> = const { Cell::new(0) }; }
 // Not 0: the thread waited, so the recorder looks at the very next hold, and so many would have been left.
 azekura_base::per_thread! { static HOLDS_KEPT: Cell<u32> = const { Cell::new(0) }; }

@@ -76,7 +76,7 @@ impl<D: Deref<Target = SampleCounts>> Sampler<D> {
     }
 
     /// Goes on to the row that all threads together have come to. Only what is drawn hereafter is drawn by
-    /// it, so no hold's probability depends on what the lot will say.
+    /// it, so no hold's probability depends on the result of a later draw.
     fn keep_up(&mut self) {
         let holds = self.of_all.holds.get();
         let row = OF_ALL.partition_point(|&begin| begin <= holds) - 1;

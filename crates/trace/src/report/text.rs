@@ -245,7 +245,7 @@ fn trust(analysis: &Analysis, out: &mut String) {
     title(out, "How far to trust this");
     let r = &analysis.recorded;
     losses(r, out);
-    timed_by_lot(&analysis.operations, out);
+    timed_sampled(&analysis.operations, out);
     let sources = [
         (r.cpu_by_rseq, "by the kernel's sign of a switch (rseq)"),
         (r.cpu_by_thread_clock, "by the thread clock at each event"),
@@ -310,14 +310,14 @@ fn preemption(preemption: &Preemption, out: &mut String) {
     };
 }
 
-fn timed_by_lot(operations: &[OperationRow], out: &mut String) {
-    let by_lot = || operations.iter().filter(|o| o.timed < o.executions);
-    if by_lot().next().is_some() {
-        let sum = |of: fn(&OperationRow) -> u64| grouped(by_lot().map(of).sum::<u64>() as i64);
-        let (timed, all, of) = (sum(|o| o.timed), sum(|o| o.executions), by_lot().count());
+fn timed_sampled(operations: &[OperationRow], out: &mut String) {
+    let sampled = || operations.iter().filter(|o| o.timed < o.executions);
+    if sampled().next().is_some() {
+        let sum = |of: fn(&OperationRow) -> u64| grouped(sampled().map(of).sum::<u64>() as i64);
+        let (timed, all, of) = (sum(|o| o.timed), sum(|o| o.executions), sampled().count());
         let _ = writeln!(
             out,
-            "  Short operations were timed by lot: {timed} of {all} executions of {of} operations. Waits were recorded in all."
+            "  Short operations were sampled: {timed} of {all} executions of {of} operations. Waits were recorded in all."
         );
     }
 }

@@ -51,13 +51,13 @@ impl Drop for Killed {
 
 /// A memory server; killed when dropped.
 #[derive(Debug)]
-pub(crate) struct Memd {
+pub(crate) struct ServerProcess {
     process: Killed,
     /// Where it listens.
     pub(crate) address: String,
 }
 
-impl Memd {
+impl ServerProcess {
     /// Starts one on this machine; `program` is the command `azekura`.
     ///
     /// It ends when the calling thread does, so that is one that lives as long as the server is wanted.

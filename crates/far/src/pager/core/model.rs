@@ -237,7 +237,7 @@ impl World {
     fn tell_loss(&mut self) {
         let Some(index) = self.shut.take() else { return };
         let orders = self.stores[index].lose();
-        self.pager.lost(index, "drawn by lot".into(), orders);
+        self.pager.lost(index, "a random loss".into(), orders);
     }
 
     fn regain_server(&mut self) {

@@ -45,7 +45,7 @@ impl Node {
         let ranges: Vec<_> = std::iter::once(leaf.range.clone())
             .chain(locked.iter().filter_map(|(page, _)| Some(self.leaf(*page)?.range)))
             .collect();
-        let mut work = match self.take_up(id, beginning, &ranges) {
+        let mut work = match self.resume_or_begin(id, beginning, &ranges) {
             Ok(work) => work,
             Err(refusal) => return Err(refusal).into(),
         };
@@ -63,7 +63,7 @@ impl Node {
     }
 
     /// Takes a transaction out of its rest, or begins it (OPEN-4).
-    fn take_up(
+    fn resume_or_begin(
         &self,
         id: TransactionId,
         beginning: Option<Beginning>,

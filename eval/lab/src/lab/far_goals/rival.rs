@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::lab::memd::Killed;
+use crate::lab::server_process::Killed;
 
 /// The compressed memory's device.
 const DEVICE: &str = "/dev/zram0";

@@ -31,7 +31,7 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use self::report::{Outcome, Report, Trial};
-use super::memd::{self, Killed, Memd};
+use super::server_process::{self, Killed, ServerProcess};
 use crate::progress::Progress;
 
 /// A trial that takes longer hangs.
@@ -157,7 +157,7 @@ impl FaultInjector for Liar {
 
 /// A server of a trial.
 enum Lender {
-    Process(Memd),
+    Process(ServerProcess),
     Thread { server: Server, liar: Arc<Liar> },
 }
 
@@ -198,9 +198,10 @@ impl Lab {
             let (lender, address) = if wrong == Wrong::Lies && index == bad {
                 liar(&mut rng)?
             } else {
-                let memd = Memd::start(&self.program, CAPACITY).map_err(failed("start a memory server"))?;
-                let address = memd.address.clone();
-                (Lender::Process(memd), address)
+                let server =
+                    ServerProcess::start(&self.program, CAPACITY).map_err(failed("start a memory server"))?;
+                let address = server.address.clone();
+                (Lender::Process(server), address)
             };
             servers.push(lender);
             addresses.push(address);
@@ -208,7 +209,7 @@ impl Lab {
         let mut worker = self.worker(seed, guard, &addresses).map_err(failed("start the program"))?;
         let mut said = match worker.begun() {
             Ok((_, said)) => said,
-            Err(error) if memd::is_hanging(&error) => {
+            Err(error) if server_process::is_hanging(&error) => {
                 return Ok(Trial { seed, guard, wrong, outcome: Outcome::Hangs });
             }
             Err(error) => return Err(failed("hear the program")(error)),
@@ -267,8 +268,8 @@ impl Lender {
                 liar.lies.store(true, Relaxed);
                 Ok(())
             }
-            Self::Process(memd) => {
-                memd.signal(if wrong == Wrong::Stalled { Signal::STOP } else { Signal::KILL })
+            Self::Process(server) => {
+                server.signal(if wrong == Wrong::Stalled { Signal::STOP } else { Signal::KILL })
             }
         }
     }

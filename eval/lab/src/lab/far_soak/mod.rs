@@ -33,7 +33,7 @@ use self::relay::Relay;
 use self::report::{Report, Stretch};
 use self::work::{Program, Setting, Told};
 use super::far_kills::Guard;
-use super::memd::Memd;
+use super::server_process::ServerProcess;
 use crate::progress::{Progress, ms};
 
 /// A stretch is no longer, so that many are seen.
@@ -72,7 +72,7 @@ pub enum SoakError {
 
 /// A server, and the way to it.
 struct Lender {
-    memd: Memd,
+    server: ServerProcess,
     relay: Relay,
 }
 
@@ -161,9 +161,9 @@ impl Lab {
     }
 
     fn lender(&self) -> std::io::Result<Lender> {
-        let memd = Memd::start(&self.program, CAPACITY)?;
-        let relay = Relay::new(memd.address.clone())?;
-        Ok(Lender { memd, relay })
+        let server = ServerProcess::start(&self.program, CAPACITY)?;
+        let relay = Relay::new(server.address.clone())?;
+        Ok(Lender { server, relay })
     }
 
     /// Does things to servers until the time is over.
@@ -184,15 +184,15 @@ impl Lab {
             let before: u64 = told.iter().map(|told| told.disturbances()).sum();
             match act {
                 Act::Restart => {
-                    lender.memd = Memd::start(&self.program, CAPACITY)?; // the one before is killed
-                    lender.relay.leads_to(lender.memd.address.clone());
+                    lender.server = ServerProcess::start(&self.program, CAPACITY)?; // the one before is killed
+                    lender.relay.leads_to(lender.server.address.clone());
                     lender.relay.cut();
                     stretch.restarts += 1;
                 }
                 Act::Pause => {
-                    lender.memd.signal(Signal::STOP)?;
+                    lender.server.signal(Signal::STOP)?;
                     thread::sleep(Duration::from_millis(rng.random_range(0..600)));
-                    lender.memd.signal(Signal::CONT)?;
+                    lender.server.signal(Signal::CONT)?;
                     stretch.pauses += 1;
                 }
                 Act::Cut => {
