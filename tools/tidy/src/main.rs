@@ -5,6 +5,7 @@
 //! cargo run -p azekura-tidy -- --counts  prints the number of violations of each check
 //! cargo run -p azekura-tidy -- --update  lowers the counts in tools/tidy/debt.txt to the present ones
 //! cargo run -p azekura-tidy -- --sizes   prints the table of sizes of docs/decisions/047-sizes.md
+//! cargo run -p azekura-tidy -- --language  prints two shares per crate and the files that raise them
 //! ```
 //!
 //! | check | violation |
@@ -26,6 +27,7 @@
 mod allowed;
 mod checks;
 mod files;
+mod language;
 mod links;
 mod prose;
 mod sizes;
@@ -89,6 +91,10 @@ fn run(root: &Path, option: &str) -> Result<bool, String> {
             print!("{}", sizes::table(root, &tree)?);
             Ok(true)
         }
+        "--language" => {
+            print!("{}", language::table(&tree));
+            Ok(true)
+        }
         "" => {
             let new = debt.exceeded_by(&found);
             for violation in &new {
@@ -98,7 +104,9 @@ fn run(root: &Path, option: &str) -> Result<bool, String> {
             println!("tidy: {} files, {} violations above the allowed counts", tree.len(), new.len());
             Ok(new.is_empty())
         }
-        other => Err(format!("{other} is not an option; use --counts, --update, --sizes, or none")),
+        other => {
+            Err(format!("{other} is not an option; use --counts, --update, --sizes, --language, or none"))
+        }
     }
 }
 

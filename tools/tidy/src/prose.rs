@@ -92,12 +92,12 @@ fn is_question(first: &str, next: &[&str]) -> bool {
 }
 
 /// The text of a line of prose behind the marks of comments, lists, headings and quotes.
-fn unmarked(line: &str) -> &str {
+pub(crate) fn unmarked(line: &str) -> &str {
     line.trim_start_matches(|c: char| c.is_whitespace() || "/!#*->".contains(c)).trim_end()
 }
 
 /// Returns `true` for the first line of a list item, a heading or a table.
-fn is_item(line: &str) -> bool {
+pub(crate) fn is_item(line: &str) -> bool {
     let text = line.trim_start_matches(['/', '!', ' ']);
     text.starts_with("- ") || text.starts_with('#') || text.starts_with('|')
 }

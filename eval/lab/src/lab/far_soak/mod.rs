@@ -184,7 +184,8 @@ impl Lab {
             let before: u64 = told.iter().map(|told| told.disturbances()).sum();
             match act {
                 Act::Restart => {
-                    lender.server = ServerProcess::start(&self.program, CAPACITY)?; // the one before is killed
+                    // The one before is killed.
+                    lender.server = ServerProcess::start(&self.program, CAPACITY)?;
                     lender.relay.leads_to(lender.server.address.clone());
                     lender.relay.cut();
                     stretch.restarts += 1;
